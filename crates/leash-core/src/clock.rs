@@ -1,0 +1,59 @@
+//! Time as leash uses it: one monotonic clock for every deadline, the wall clock only for people.
+//!
+//! `std::time::Instant` is banned so that machines take the time as an argument and a test can hand them any. The clock
+//! is `CLOCK_MONOTONIC`: a jump of the wall clock changes no deadline, and time spent in suspend does not count.
+
+use std::ops::{Add, Sub};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::time::{ClockId, Timespec, clock_gettime};
+
+/// A point on the monotonic clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Moment(Duration);
+
+impl Moment {
+    /// The current moment.
+    pub fn now() -> Moment {
+        let now = clock_gettime(ClockId::Monotonic);
+        // The monotonic clock starts at boot and is never negative.
+        Moment(Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs().min(999_999_999) as u32))
+    }
+
+    /// The moment that lies `since_boot` after the clock's zero; for tests and for records.
+    pub const fn from_boot(since_boot: Duration) -> Moment {
+        Moment(since_boot)
+    }
+
+    /// Time passed since `earlier`, zero if `earlier` lies ahead.
+    pub fn since(self, earlier: Moment) -> Duration {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+impl Add<Duration> for Moment {
+    type Output = Moment;
+    fn add(self, span: Duration) -> Moment {
+        Moment(self.0.saturating_add(span))
+    }
+}
+
+impl Sub<Moment> for Moment {
+    type Output = Duration;
+    fn sub(self, earlier: Moment) -> Duration {
+        self.since(earlier)
+    }
+}
+
+/// A poll timeout that ends at `deadline`; rounded up, so that a wake-up is never a little early.
+pub(crate) fn timeout_until(deadline: Moment, now: Moment) -> Timespec {
+    // poll(2) takes a signed number of seconds; a year is for ever here.
+    let left = deadline.since(now).min(Duration::from_secs(366 * 24 * 3600));
+    Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) }
+}
+
+/// Milliseconds since 1970, for records and receipts that people read.
+pub fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,6 @@
+//! The ledger: the durable, per-host record of live sessions, and the receipts of ended ones. No daemon keeps it.
+
+pub mod receipt;
+pub mod record;
+pub mod store;
+pub mod sweep;

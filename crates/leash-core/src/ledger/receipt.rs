@@ -1,0 +1,267 @@
+//! Receipts: what became of each session, kept for good.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+
+use serde::{Deserialize, Serialize};
+
+use crate::limits;
+use crate::tree::contain::{Containment, Refusal};
+use crate::tree::identity::Identity;
+
+/// Version of the receipt's shape; raised when a field changes its meaning.
+pub const VERSION: u32 = 1;
+
+/// Why a session ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Reason {
+    /// The host closed the server's stdin, or died and took it along.
+    StdinClosed,
+    /// An owning process is gone.
+    OwnerGone {
+        /// Its pid.
+        pid: i32,
+        /// What it was to us: `parent`, `ancestor` or `pid`.
+        role: String,
+    },
+    /// The terminal was closed.
+    TerminalClosed,
+    /// leash was told by a signal.
+    Signal {
+        /// Which.
+        signal: i32,
+    },
+    /// leash itself was killed; its keeper ended the tree.
+    SupervisorKilled,
+    /// The keeper was killed; leash ended the tree.
+    KeeperKilled,
+    /// The keeper no longer answered and was replaced.
+    KeeperStuck,
+    /// The server's first process ended by itself.
+    ServerExited,
+    /// `leash end`.
+    Requested,
+    /// `--max-age` was reached.
+    MaxAge,
+    /// leash and keeper were both gone; a later start found what they had left.
+    Swept,
+}
+
+impl Reason {
+    /// One line for people.
+    pub fn describe(&self) -> String {
+        match self {
+            Reason::StdinClosed => "stdin closed".to_owned(),
+            Reason::OwnerGone { pid, role } => format!("{role} {pid} gone"),
+            Reason::TerminalClosed => "terminal closed".to_owned(),
+            Reason::Signal { signal } => signal_name(*signal),
+            Reason::SupervisorKilled => "leash was killed".to_owned(),
+            Reason::KeeperKilled => "keeper was killed".to_owned(),
+            Reason::KeeperStuck => "keeper did not answer".to_owned(),
+            Reason::ServerExited => "server exited".to_owned(),
+            Reason::Requested => "leash end".to_owned(),
+            Reason::MaxAge => "max age".to_owned(),
+            Reason::Swept => "swept after a crash".to_owned(),
+        }
+    }
+}
+
+/// The name of a signal leash deals with.
+pub fn signal_name(signal: i32) -> String {
+    match rustix::process::Signal::from_named_raw(signal) {
+        Some(rustix::process::Signal::TERM) => "SIGTERM".to_owned(),
+        Some(rustix::process::Signal::INT) => "SIGINT".to_owned(),
+        Some(rustix::process::Signal::HUP) => "SIGHUP".to_owned(),
+        Some(rustix::process::Signal::QUIT) => "SIGQUIT".to_owned(),
+        Some(rustix::process::Signal::KILL) => "SIGKILL".to_owned(),
+        _ => format!("signal {signal}"),
+    }
+}
+
+/// The step that ended a tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum How {
+    /// It left by itself; nobody had asked.
+    Exited,
+    /// It left after the end of its stdin.
+    Eof,
+    /// It left after SIGTERM.
+    Term,
+    /// It was killed.
+    Kill,
+}
+
+/// How the server's first process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Exit {
+    /// With an exit code.
+    Code(i32),
+    /// By a signal.
+    Signal(i32),
+}
+
+impl Exit {
+    /// The shell's convention: the code itself, or 128 + signal.
+    pub fn code(self) -> i32 {
+        match self {
+            Exit::Code(code) => code,
+            Exit::Signal(signal) => 128 + signal,
+        }
+    }
+
+    /// From what `wait` returned; `None` for a stop or continue.
+    pub(crate) fn from_raw(status: i32) -> Option<Exit> {
+        let status = ExitStatus::from_raw(status);
+        status.code().map(Exit::Code).or_else(|| status.signal().map(Exit::Signal))
+    }
+}
+
+/// What became of a holding.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Fate {
+    /// Proved to be gone.
+    Gone,
+    /// Not proved: something may still be there.
+    Left,
+}
+
+/// A process that is still there, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftOver {
+    /// Its pid.
+    pub pid: i32,
+    /// Its short name.
+    pub name: String,
+    /// Why it could not be ended, or why it was not meant to be.
+    pub why: String,
+}
+
+/// A process tree and its end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TreeEnd {
+    /// Always `tree`, for now.
+    pub kind: String,
+    /// The server's first process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leader: Option<Identity>,
+    /// Gone or left.
+    pub fate: Fate,
+    /// By which step.
+    pub how: How,
+    /// How the leader ended, where it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit: Option<Exit>,
+    /// The most members seen at once.
+    pub members: usize,
+    /// What is still there against our will, or against our knowledge.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left: Vec<LeftOver>,
+    /// What is still there because `--spare` named it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub spared: Vec<LeftOver>,
+    /// The most private memory that was seen in use.
+    pub memory_bytes: u64,
+}
+
+/// Who wrote a receipt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EndedBy {
+    /// The keeper, as planned.
+    Keeper,
+    /// The supervisor, because the keeper was gone.
+    Supervisor,
+    /// A later start of leash.
+    Sweep,
+}
+
+/// The end of one session on this host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Receipt {
+    /// [`VERSION`].
+    pub version: u32,
+    /// The session's id.
+    pub session: String,
+    /// The id of this run; several runs may share a session.
+    pub run: String,
+    /// The server's name.
+    pub name: String,
+    /// Labels as given.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Why it ended.
+    pub reason: Reason,
+    /// What kept the tree together; not known when the keeper died before it could say so.
+    pub containment: Option<Containment>,
+    /// Why nothing better did.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<Refusal>,
+    /// What the session held, and what became of each.
+    pub holdings: Vec<TreeEnd>,
+    /// Who saw to it.
+    pub ended_by: EndedBy,
+    /// When the session began, milliseconds since 1970.
+    pub started_ms: u64,
+    /// When it was over.
+    pub ended_ms: u64,
+    /// From the first sign of the end to the proof.
+    pub took_ms: u64,
+}
+
+impl Receipt {
+    /// Whether everything is proved to be gone.
+    pub fn all_gone(&self) -> bool {
+        self.holdings.iter().all(|holding| holding.fate == Fate::Gone)
+    }
+}
+
+/// Appends a receipt, rotating the file when it is full.
+pub fn append(path: &Path, receipt: &Receipt) -> io::Result<()> {
+    if let Some(dir) = path.parent() {
+        fs::create_dir_all(dir)?;
+    }
+    if fs::metadata(path).is_ok_and(|meta| meta.len() >= limits::RECEIPTS_ROTATE) {
+        // Two rotating at once: the second rename moves a young file over the old one and loses history, never a receipt
+        // that was just written. The append below goes to whatever is there.
+        fs::rename(path, rotated(path))?;
+    }
+    let mut line = serde_json::to_vec(receipt)?;
+    line.push(b'\n');
+    let mut file = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
+    // One write: lines of several ends at once do not mix (O_APPEND).
+    file.write_all(&line)
+}
+
+/// Reads all receipts, oldest first. Lines that are not receipts (a torn write on a full disk) are counted and passed over.
+pub fn read(path: &Path) -> io::Result<(Vec<Receipt>, usize)> {
+    let (mut receipts, mut broken) = (Vec::new(), 0);
+    for path in [rotated(path), path.to_owned()] {
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
+        for line in BufReader::new(file).split(b'\n') {
+            match serde_json::from_slice(&line?) {
+                Ok(receipt) => receipts.push(receipt),
+                Err(_) => broken += 1,
+            }
+        }
+    }
+    Ok((receipts, broken))
+}
+
+fn rotated(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".1");
+    PathBuf::from(name)
+}

@@ -1,0 +1,22 @@
+//! Process trees and sessions that never outlive their owner: the library under `leash`.
+//!
+//! The rooms: [`tree`] starts, guards and ends process trees; [`owner`] knows what they live for; [`ledger`] remembers what is
+//! alive and what became of the rest. The library prints nothing, reads no environment variable and no home directory.
+//!
+//! A program that uses it must call [`enter`] first in `main`: the library executes that program again as the keeper of a tree.
+
+pub mod clock;
+pub mod duration;
+pub mod event;
+pub mod id;
+pub mod ledger;
+pub mod limits;
+pub mod owner;
+pub mod session;
+pub mod tree;
+
+/// Runs this process as one of leash's own (keeper or guard) if it was started as one. Call it first in `main`, and return
+/// when it answers `true`.
+pub fn enter() -> bool {
+    tree::keeper::enter()
+}

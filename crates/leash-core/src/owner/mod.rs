@@ -1,0 +1,240 @@
+//! What a session lives for: processes, a terminal, the host's pipe. When one of them is gone, so is the session.
+
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt as _;
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::fs::FileType;
+use rustix::process::{Pid, getppid, getsid};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::ledger::receipt::Reason;
+use crate::tree::identity::{self, Held};
+use crate::tree::linux::InheritedSignals;
+use crate::tree::proc::Proc;
+
+pub mod wrapper;
+
+/// An owner as asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// The parent process.
+    Parent,
+    /// The nearest ancestor that is not a wrapper (`sh -c`, `npx`, `env`...): the host itself.
+    Ancestor,
+    /// The other end of stdin.
+    Stdin,
+    /// The controlling terminal.
+    Terminal,
+    /// Any process.
+    Pid(i32),
+}
+
+impl Wish {
+    /// What is watched when nothing is said.
+    pub const DEFAULT: [Wish; 4] = [Wish::Parent, Wish::Ancestor, Wish::Stdin, Wish::Terminal];
+}
+
+/// An owner that was found, as the ledger and `ps` show it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum Owner {
+    /// A process.
+    Process {
+        /// `parent`, `ancestor` or `pid`.
+        role: String,
+        /// Its pid.
+        pid: i32,
+        /// Its short name, for people.
+        name: String,
+    },
+    /// The other end of stdin.
+    Stdin,
+    /// The controlling terminal.
+    Terminal,
+}
+
+impl Owner {
+    /// For a listing.
+    pub fn describe(&self) -> String {
+        match self {
+            Owner::Process { pid, name, .. } => format!("{name}({pid})"),
+            Owner::Stdin => "stdin".to_owned(),
+            Owner::Terminal => "tty".to_owned(),
+        }
+    }
+
+    fn lost(&self) -> Reason {
+        match self {
+            Owner::Process { role, pid, .. } => Reason::OwnerGone { pid: *pid, role: role.clone() },
+            Owner::Stdin => Reason::StdinClosed,
+            Owner::Terminal => Reason::TerminalClosed,
+        }
+    }
+}
+
+/// Why owners could not be found.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum OwnerError {
+    /// There is no such process.
+    #[error("owner `pid:{0}` does not exist")]
+    NoSuchProcess(i32),
+    /// The parent died before it could be watched.
+    #[error("the parent process {0} is already gone")]
+    ParentGone(i32),
+    /// A terminal was asked for and there is none.
+    #[error("there is no controlling terminal to be owned by")]
+    NoTerminal,
+    /// Watching failed.
+    #[error("cannot watch {what}: {errno}")]
+    Watch {
+        /// What.
+        what: String,
+        /// Why.
+        errno: rustix::io::Errno,
+    },
+}
+
+/// An owner and the descriptor that tells of its loss.
+#[derive(Debug)]
+pub struct Watch {
+    /// The owner.
+    pub owner: Owner,
+    fd: OwnedFd,
+}
+
+impl Watch {
+    pub(crate) fn new(owner: Owner, fd: OwnedFd) -> Watch {
+        Watch { owner, fd }
+    }
+
+    /// For poll. The descriptor of stdin is the host's own: it is looked at, never read, and its flags are never changed,
+    /// because the open file description is shared with the host and the server.
+    pub(crate) fn poll(&self) -> PollFd<'_> {
+        let events = match self.owner {
+            Owner::Process { .. } => PollFlags::IN,
+            // A pipe's end is POLLHUP, which needs no asking. A socketpair, as Node uses, says POLLRDHUP when the host has
+            // shut its side down.
+            Owner::Stdin => PollFlags::RDHUP,
+            Owner::Terminal => PollFlags::empty(),
+        };
+        PollFd::from_borrowed_fd(self.fd.as_fd(), events)
+    }
+
+    /// What an answer of poll means.
+    pub(crate) fn judge(&self, answer: PollFlags) -> Option<Reason> {
+        let gone = match self.owner {
+            Owner::Process { .. } => PollFlags::IN | PollFlags::HUP | PollFlags::ERR,
+            Owner::Stdin => PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR,
+            Owner::Terminal => PollFlags::HUP | PollFlags::ERR,
+        };
+        answer.intersects(gone).then(|| self.owner.lost())
+    }
+}
+
+impl AsFd for Watch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// The parent at the first instruction, taken before anything else can happen.
+#[derive(Debug)]
+pub struct Parent {
+    pid: Option<Pid>,
+    fd: Option<OwnedFd>,
+}
+
+impl Parent {
+    /// Takes hold of the parent. Call this first in `main`.
+    pub fn take() -> Parent {
+        let pid = getppid();
+        let fd = pid.and_then(|pid| identity::pidfd(pid.as_raw_pid()).ok());
+        Parent { pid, fd }
+    }
+
+    /// Whether it is still the one that was taken.
+    fn watch(self, proc: Option<&Proc>) -> Result<Option<Watch>, OwnerError> {
+        let Some(pid) = self.pid else {
+            // The first process of a namespace has no parent in it.
+            return Ok(None);
+        };
+        // Checked after the pidfd was opened: if the parent had died in between, we have another one now.
+        let fd = self.fd.filter(|_| getppid() == Some(pid)).ok_or(OwnerError::ParentGone(pid.as_raw_pid()))?;
+        Ok(Some(Watch::new(process_owner("parent", pid.as_raw_pid(), proc), fd)))
+    }
+}
+
+/// Finds the owners and opens what tells of their loss.
+pub fn find(wishes: &[Wish], parent: Parent, proc: Option<&Proc>, signals: InheritedSignals) -> Result<Vec<Watch>, OwnerError> {
+    let mut watches = Vec::new();
+    let mut parent = Some(parent);
+    let default = wishes == Wish::DEFAULT;
+    for wish in wishes {
+        match wish {
+            Wish::Parent => watches.extend(parent.take().map(|parent| parent.watch(proc)).transpose()?.flatten()),
+            Wish::Ancestor => watches.extend(proc.and_then(ancestor)),
+            Wish::Stdin => watches.extend(stdin()?),
+            Wish::Terminal if default => watches.extend(default_terminal(signals)),
+            Wish::Terminal => watches.push(terminal().ok_or(OwnerError::NoTerminal)?),
+            Wish::Pid(pid) => watches.push(process(*pid, proc)?),
+        }
+    }
+    Ok(watches)
+}
+
+fn process_owner(role: &str, pid: i32, proc: Option<&Proc>) -> Owner {
+    let name = proc.and_then(|proc| proc.stat(pid)).map_or_else(|| "?".to_owned(), |stat| stat.comm);
+    Owner::Process { role: role.to_owned(), pid, name }
+}
+
+fn process(pid: i32, proc: Option<&Proc>) -> Result<Watch, OwnerError> {
+    let fd = identity::pidfd(pid).map_err(|errno| match errno {
+        rustix::io::Errno::SRCH | rustix::io::Errno::INVAL => OwnerError::NoSuchProcess(pid),
+        errno => OwnerError::Watch { what: format!("process {pid}"), errno },
+    })?;
+    Ok(Watch::new(process_owner("pid", pid, proc), fd))
+}
+
+/// The host above the wrappers, if there is one that is not the parent itself.
+fn ancestor(proc: &Proc) -> Option<Watch> {
+    let parent = getppid()?.as_raw_pid();
+    let mut below = Held::open(proc, parent)?;
+    while wrapper::is_wrapper(&below.stat.comm, &proc.argv(below.id.pid)) {
+        let above = Held::open(proc, below.stat.ppid).filter(|above| above.id.pid > 1)?;
+        // A parent is older than its child; a younger one took over a freed number.
+        if above.id.start > below.id.start {
+            return None;
+        }
+        below = above;
+    }
+    let owner = Owner::Process { role: "ancestor".to_owned(), pid: below.id.pid, name: below.stat.comm.clone() };
+    (below.id.pid != parent).then(|| Watch::new(owner, below.into_fd()))
+}
+
+/// Stdin, where it has another end: a pipe, a socket or a terminal. A file or /dev/null belongs to nobody.
+fn stdin() -> Result<Option<Watch>, OwnerError> {
+    let stdin = rustix::stdio::stdin();
+    let Ok(stat) = rustix::fs::fstat(stdin) else { return Ok(None) };
+    let kind = FileType::from_raw_mode(stat.st_mode);
+    let has_other_end = matches!(kind, FileType::Fifo | FileType::Socket) || rustix::termios::isatty(stdin);
+    if !has_other_end {
+        return Ok(None);
+    }
+    let fd = rustix::io::fcntl_dupfd_cloexec(stdin, 3).map_err(|errno| OwnerError::Watch { what: "stdin".to_owned(), errno })?;
+    Ok(Some(Watch::new(Owner::Stdin, fd)))
+}
+
+/// The terminal, when it is natural that we die with it: the parent lives in the same session, and nobody said `nohup`.
+fn default_terminal(signals: InheritedSignals) -> Option<Watch> {
+    let parent = getppid()?;
+    let same_session = getsid(Some(parent)).ok()? == getsid(None).ok()?;
+    (same_session && !signals.ignores(libc::SIGHUP)).then(terminal).flatten()
+}
+
+fn terminal() -> Option<Watch> {
+    let tty = File::options().read(true).custom_flags(libc::O_NOCTTY | libc::O_NONBLOCK).open("/dev/tty").ok()?;
+    Some(Watch::new(Owner::Terminal, tty.into()))
+}

@@ -1,0 +1,66 @@
+//! Which programs only stand between a host and its server. `claude -> npm exec -> sh -> leash`: the owner is `claude`.
+
+use std::path::Path;
+
+/// Programs that run another program and have no purpose of their own.
+const WRAPPERS: [&str; 22] = [
+    "env", "nice", "ionice", "timeout", "stdbuf", "setsid", "nohup", "sudo", "doas", "npm", "npx", "pnpm", "pnpx", "yarn", "bunx", "uv", "uvx", "pipx", "mise", "direnv", "chrt",
+    "taskset",
+];
+
+/// Shells. Without arguments they are somebody's terminal and do own what runs in them; with a command or a script they
+/// are wrappers.
+const SHELLS: [&str; 7] = ["sh", "bash", "dash", "ash", "zsh", "ksh", "fish"];
+
+/// Scripts that node runs for npm.
+const NODE_WRAPPERS: [&str; 4] = ["npm-cli.js", "npx-cli.js", "npm", "npx"];
+
+/// Whether a process is a wrapper, by its short name and its arguments.
+pub fn is_wrapper(comm: &str, argv: &[String]) -> bool {
+    let base = |text: &str| {
+        let word = text.split_ascii_whitespace().next().unwrap_or_default();
+        let name = Path::new(word).file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        // A login shell is written with a dash.
+        name.trim_start_matches('-').to_owned()
+    };
+    // npm writes its title over its arguments: "npm exec @scope/server".
+    let program = argv.first().map_or_else(|| base(comm), |first| base(first));
+    let arguments = argv.iter().skip(1).map(String::as_str);
+    if WRAPPERS.contains(&program.as_str()) {
+        return true;
+    }
+    if SHELLS.contains(&program.as_str()) {
+        return arguments.clone().any(|argument| argument == "-c" || !argument.starts_with('-'));
+    }
+    program == "node" && arguments.take(1).any(|script| NODE_WRAPPERS.contains(&base(script).as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(command: &[&str], wrapper: bool) {
+        let argv: Vec<String> = command.iter().map(|word| (*word).to_owned()).collect();
+        assert_eq!(is_wrapper("whatever", &argv), wrapper, "{command:?}");
+    }
+
+    #[test]
+    fn what_stands_between() {
+        check(&["sh", "-c", "leash run -- x"], true);
+        check(&["/bin/bash", "/home/u/start-server.sh"], true);
+        check(&["npm exec @modelcontextprotocol/server-everything"], true);
+        check(&["node", "/usr/lib/node_modules/npm/bin/npx-cli.js", "-y", "x"], true);
+        check(&["/usr/bin/env", "A=b", "leash"], true);
+        check(&["uvx", "mcp-server-git"], true);
+    }
+
+    #[test]
+    fn what_owns() {
+        check(&["-bash"], false);
+        check(&["zsh", "-i"], false);
+        check(&["claude"], false);
+        check(&["node", "/opt/host/index.js"], false);
+        check(&["python3", "host.py"], false);
+        check(&[], false);
+    }
+}

@@ -1,0 +1,149 @@
+//! Sessions as the ledger knows them: who is alive, and how to end them from outside.
+
+use std::os::fd::AsFd as _;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::process::Signal;
+
+use crate::clock::{Moment, timeout_until};
+use crate::ledger::receipt::{self, Receipt};
+use crate::ledger::record::Record;
+use crate::ledger::store::{Store, StoreError};
+use crate::ledger::sweep;
+use crate::limits;
+use crate::tree::contain::leaf::Leaf;
+use crate::tree::identity::{Held, Identity};
+use crate::tree::linux;
+use crate::tree::proc::{Memory, Proc, Stat};
+use crate::tree::warden::{END_SIGNAL, END_VALUE};
+
+/// A run that somebody looks after, or should.
+#[derive(Debug)]
+pub struct Live {
+    /// What the ledger says.
+    pub record: Record,
+    /// Whether leash or its keeper is alive; otherwise the next start of leash ends it.
+    pub attended: bool,
+    /// The tree as it is now; empty where /proc is not ours.
+    pub members: Vec<Member>,
+}
+
+/// A process of a tree, as it is now.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// Its `stat`.
+    pub stat: Stat,
+    /// Its command line.
+    pub command: String,
+    /// Its memory.
+    pub memory: Memory,
+}
+
+impl Live {
+    /// Memory of all members together.
+    pub fn memory_bytes(&self) -> u64 {
+        self.members.iter().map(|member| member.memory.bytes).sum()
+    }
+}
+
+/// Every run in the ledger of this boot.
+pub fn list(store: &Store, proc: Option<&Proc>) -> std::io::Result<Vec<Live>> {
+    let mut runs = Vec::new();
+    for found in store.list()? {
+        let Some(record) = found.record.filter(Record::of_this_boot) else { continue };
+        let members = proc.map(|proc| members(&record, proc)).unwrap_or_default();
+        runs.push(Live { attended: store.locked(&record.run), record, members });
+    }
+    runs.sort_by_key(|run| run.record.started_ms);
+    Ok(runs)
+}
+
+/// Who is in a tree now: the keeper's descendants, the leaf's members, and recorded members that are still the same.
+fn members(record: &Record, proc: &Proc) -> Vec<Member> {
+    let keeper = record.keeper.filter(|keeper| keeper.alive(proc));
+    let mut pids: Vec<i32> = keeper.map(|keeper| proc.descendants(keeper.pid)).unwrap_or_default();
+    pids.extend(record.leaf.as_deref().and_then(|dir| Leaf::open(dir).ok()).map(|leaf| leaf.procs()).unwrap_or_default());
+    pids.extend(record.members.iter().filter(|id| id.alive(proc)).map(|id| id.pid));
+    let mut seen = std::collections::HashSet::new();
+    let ours = |stat: &Stat| stat.comm == "keeper" && keeper.is_some_and(|keeper| is_ours(proc, stat.pid, keeper.pid));
+    let living = pids.into_iter().filter(|pid| seen.insert(*pid)).filter_map(|pid| proc.stat(pid)).filter(|stat| !stat.dead() && !ours(stat));
+    living.map(|stat| Member { command: proc.command_line(stat.pid), memory: proc.proportional(stat.pid), stat }).collect()
+}
+
+/// The two processes of leash inside a sealed namespace are forks of the keeper: same program, same arguments.
+fn is_ours(proc: &Proc, pid: i32, keeper: i32) -> bool {
+    proc.argv(pid) == proc.argv(keeper)
+}
+
+/// What became of a request to end runs.
+#[derive(Debug, Default)]
+pub struct Ended {
+    /// Receipts, one per run that ended.
+    pub receipts: Vec<Receipt>,
+    /// Runs that did not end in time, with the reason.
+    pub unfinished: Vec<(String, String)>,
+    /// What else people should know.
+    pub warnings: Vec<String>,
+}
+
+/// Ends runs, waits until they are gone, and returns their receipts.
+pub fn end(store: &Store, receipts: &Path, proc: &Proc, runs: Vec<Record>) -> Result<Ended, StoreError> {
+    let mut ended = Ended::default();
+    // Told to all first, so that they end at the same time.
+    for record in &runs {
+        ask(record, proc);
+    }
+    for record in &runs {
+        if let Err(why) = await_end(store, record, proc) {
+            ended.unfinished.push((record.run.clone(), why));
+        }
+    }
+    // What nobody looked after.
+    let swept = sweep::sweep(store, receipts, Some(proc));
+    ended.warnings.extend(swept.warnings);
+    let (known, _) = receipt::read(receipts).unwrap_or_default();
+    for record in runs {
+        let by_sweep = swept.receipts.iter().find(|receipt| receipt.run == record.run);
+        match known.iter().rev().find(|receipt| receipt.run == record.run).or(by_sweep) {
+            Some(receipt) => ended.receipts.push(receipt.clone()),
+            None if ended.unfinished.iter().any(|(run, _)| *run == record.run) => {}
+            None => ended.unfinished.push((record.run, "it ended, but no receipt was written".to_owned())),
+        }
+    }
+    Ok(ended)
+}
+
+/// The processes of leash that look after a run, as far as they are still the recorded ones.
+fn attendants(record: &Record, proc: &Proc) -> Vec<Held> {
+    let ids = record.supervisor.iter().chain(&record.keeper);
+    ids.filter_map(|id: &Identity| Held::open_same(proc, *id)).filter(|held| !held.stat.dead()).collect()
+}
+
+fn ask(record: &Record, proc: &Proc) {
+    for attendant in attendants(record, proc) {
+        // A stopped leash must be able to hear it.
+        let _ = attendant.signal(Signal::CONT);
+        let _ = linux::queue(attendant.as_fd(), END_SIGNAL, END_VALUE);
+    }
+}
+
+/// Waits until nobody looks after the run any more, which is after its receipt was written.
+fn await_end(store: &Store, record: &Record, proc: &Proc) -> Result<(), String> {
+    let ladder = Duration::from_millis(record.grace_ms) * 2;
+    let give_up = Moment::now() + ladder + limits::GIVE_UP + limits::KEEPER_SLACK;
+    loop {
+        let attendants = attendants(record, proc);
+        if attendants.is_empty() || !store.locked(&record.run) {
+            return Ok(());
+        }
+        let now = Moment::now();
+        if now >= give_up {
+            return Err("it did not end in time".to_owned());
+        }
+        let mut fds: Vec<PollFd<'_>> = attendants.iter().map(|held| PollFd::from_borrowed_fd(held.as_fd(), PollFlags::IN)).collect();
+        // A young run may not have written its keeper yet; look again soon.
+        let _ = rustix::event::poll(&mut fds, Some(&timeout_until((now + Duration::from_millis(50)).min(give_up), now)));
+    }
+}

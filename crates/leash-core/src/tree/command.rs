@@ -1,0 +1,59 @@
+//! The one place where leash starts a process by `Command`: itself, as a keeper or as a supervisor.
+#![expect(clippy::disallowed_methods, reason = "this is the one place")]
+
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use super::linux;
+
+/// Lowest number for descriptors on their way to a child, above every number they can be meant for.
+const PARKING: RawFd = 64;
+
+/// Environment changes: set, or remove when there is no value.
+pub(crate) type EnvChanges = [(std::ffi::OsString, Option<std::ffi::OsString>)];
+
+/// How a process of leash is started.
+pub(crate) struct Launch<'a> {
+    /// The program; it must call [`crate::enter`] first.
+    pub(crate) program: &'a Path,
+    /// What it sees as its first argument, which says what it is.
+    pub(crate) role: &'a str,
+    /// Further arguments.
+    pub(crate) arguments: &'a [&'a OsStr],
+    /// Descriptors, and the numbers at which it finds them.
+    pub(crate) fds: Vec<(OwnedFd, RawFd)>,
+    /// Changes to the environment.
+    pub(crate) env: &'a EnvChanges,
+    /// Whether stdin and stdout become pipes to us, or stay ours.
+    pub(crate) piped: bool,
+}
+
+/// Starts it.
+pub(crate) fn launch(launch: Launch<'_>) -> std::io::Result<Child> {
+    use std::os::unix::process::CommandExt as _;
+    let mut command = Command::new(launch.program);
+    command.arg0(launch.role).args(launch.arguments);
+    for (key, value) in launch.env {
+        match value {
+            Some(value) => command.env(key, value),
+            None => command.env_remove(key),
+        };
+    }
+    if launch.piped {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    }
+    let mut parked = Vec::with_capacity(launch.fds.len());
+    for (fd, number) in launch.fds {
+        // A descriptor might sit at the number that another one is meant for.
+        parked.push((park(&fd)?, number));
+    }
+    linux::before_exec(&mut command, parked);
+    command.spawn()
+}
+
+/// A copy at a number that is out of the way.
+fn park(fd: &impl AsFd) -> rustix::io::Result<OwnedFd> {
+    rustix::io::fcntl_dupfd_cloexec(fd, PARKING)
+}

@@ -1,0 +1,161 @@
+//! Where the user manager may be listening.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// What the environment says about the bus. The caller reads it; this module has no globals.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct BusEnvironment {
+    /// `$DBUS_SESSION_BUS_ADDRESS`
+    pub(crate) session_bus_address: Option<OsString>,
+    /// `$XDG_RUNTIME_DIR`
+    pub(crate) runtime_dir: Option<PathBuf>,
+}
+
+/// One place to connect to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct BusAddress {
+    /// The socket.
+    pub(crate) socket: BusSocket,
+    /// Who listens there.
+    pub(crate) listener: Listener,
+}
+
+/// A unix socket, in the file system or in the abstract name space.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum BusSocket {
+    /// A socket file.
+    Path(PathBuf),
+    /// A name without a file, which ends with the process that listens.
+    Abstract(Vec<u8>),
+}
+
+/// Who listens on a socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Listener {
+    /// A message bus, on which the manager is one of many and is called by its name.
+    Bus,
+    /// The manager itself: no bus in between, so no `Hello` and no destination.
+    Manager,
+}
+
+impl BusEnvironment {
+    /// The places to try, best first: the addresses of the session bus, the bus in the runtime directory, the
+    /// manager's private socket.
+    ///
+    /// The runtime directory is tried even where a session bus is named: that bus may be gone (a terminal
+    /// multiplexer keeps old environments) or may be one without a manager (`dbus-run-session`).
+    pub(crate) fn candidates(&self) -> Vec<BusAddress> {
+        let runtime_dir = self.runtime_dir.as_deref().filter(|dir| dir.is_absolute());
+        let list = self.session_bus_address.as_deref().map_or(&[][..], OsStr::as_bytes);
+        let mut candidates = Vec::new();
+        for entry in list.split(|byte| *byte == b';') {
+            candidates.extend(parse_entry(entry, runtime_dir).map(bus_at));
+        }
+        if let Some(dir) = runtime_dir {
+            let bus = bus_at(BusSocket::Path(dir.join("bus")));
+            if !candidates.contains(&bus) {
+                candidates.push(bus);
+            }
+            let private = BusSocket::Path(dir.join("systemd/private"));
+            candidates.push(BusAddress { socket: private, listener: Listener::Manager });
+        }
+        candidates
+    }
+}
+
+fn bus_at(socket: BusSocket) -> BusAddress {
+    BusAddress { socket, listener: Listener::Bus }
+}
+
+/// Reads one `transport:key=value,key=value`. Transports that are not unix sockets (`tcp`, `unixexec`,
+/// `autolaunch`) never lead to a user manager of this machine, and are passed over like mistakes are.
+fn parse_entry(entry: &[u8], runtime_dir: Option<&Path>) -> Option<BusSocket> {
+    let options = entry.strip_prefix(b"unix:")?;
+    options.split(|byte| *byte == b',').find_map(|option| {
+        let separator = option.iter().position(|byte| *byte == b'=')?;
+        let value = unescape(&option[separator + 1..])?;
+        match &option[..separator] {
+            b"path" => Some(BusSocket::Path(OsString::from_vec(value).into())),
+            b"abstract" => Some(BusSocket::Abstract(value)),
+            b"runtime" if value == b"yes" => Some(BusSocket::Path(runtime_dir?.join("bus"))),
+            // `guid` says who is expected to listen, which the credentials of the socket say better.
+            _ => None,
+        }
+    })
+}
+
+/// Resolves `%2d` and the like; `None` where the two digits are not there.
+fn unescape(value: &[u8]) -> Option<Vec<u8>> {
+    let mut plain = Vec::with_capacity(value.len());
+    let mut rest = value.iter();
+    while let Some(byte) = rest.next() {
+        if *byte == b'%' {
+            plain.push(hex_digit(*rest.next()?)? << 4 | hex_digit(*rest.next()?)?);
+        } else {
+            plain.push(*byte);
+        }
+    }
+    Some(plain)
+}
+
+fn hex_digit(byte: u8) -> Option<u8> {
+    let digit = char::from(byte).to_digit(16)?;
+    u8::try_from(digit).ok()
+}
+
+impl fmt::Display for BusAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.socket {
+            BusSocket::Path(path) => write!(f, "{}", path.display()),
+            BusSocket::Abstract(name) => write!(f, "@{}", name.escape_ascii()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(address: Option<&str>, runtime_dir: Option<&str>, expected: &[&str]) {
+        let environment = BusEnvironment {
+            session_bus_address: address.map(OsString::from),
+            runtime_dir: runtime_dir.map(PathBuf::from),
+        };
+        let found: Vec<String> = environment.candidates().iter().map(BusAddress::to_string).collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn nothing_is_known() {
+        check(None, None, &[]);
+        check(Some(""), None, &[]);
+        check(None, Some("relative"), &[]);
+    }
+
+    #[test]
+    fn the_runtime_directory_is_enough() {
+        check(None, Some("/run/user/7"), &["/run/user/7/bus", "/run/user/7/systemd/private"]);
+    }
+
+    #[test]
+    fn the_usual_address_is_tried_once() {
+        let expected = ["/run/user/7/bus", "/run/user/7/systemd/private"];
+        check(Some("unix:path=/run/user/7/bus"), Some("/run/user/7"), &expected);
+        check(Some("unix:runtime=yes"), Some("/run/user/7"), &expected);
+    }
+
+    #[test]
+    fn a_list_is_tried_in_order() {
+        let list = "tcp:host=h,port=1;unix:guid=00,path=/a%20b%2fc;unix:abstract=/tmp/dbus-x,guid=00;autolaunch:";
+        check(Some(list), None, &["/a b/c", "@/tmp/dbus-x"]);
+    }
+
+    #[test]
+    fn mistakes_are_passed_over() {
+        check(Some("unix:path=/a%2;unix:path=%zz;unix:path;unix:;;:,;=unix:path=/x"), None, &[]);
+        check(Some("unix:tmpdir=/tmp;unix:path=/ok"), None, &["/ok"]);
+    }
+}

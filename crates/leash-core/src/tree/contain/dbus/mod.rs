@@ -1,0 +1,270 @@
+//! A small synchronous D-Bus client: just what it takes to ask the systemd *user* manager for a transient unit.
+//!
+//! It is written by hand because it runs before anything large is allocated, must never wait longer than it was
+//! told to, and needs four methods of one interface: a full client is a 64-line dependency tree for that.
+//!
+//! Every answer may be hostile: lengths are checked, sizes are bounded, a mistake is an error and never a panic.
+
+mod address;
+mod auth;
+mod error;
+mod message;
+mod property;
+mod socket;
+mod wire;
+
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use rustix::process::geteuid;
+
+pub(crate) use self::address::BusEnvironment;
+pub(crate) use self::error::BusError;
+pub(crate) use self::property::{ExecCommand, Property};
+
+use self::address::{BusAddress, Listener};
+use self::error::Attempts;
+use self::message::{Body, Call, Incoming, PREFIX};
+use self::socket::Channel;
+use self::wire::{Encoder, Malformed};
+use crate::clock::Moment;
+
+const MANAGER: &str = "org.freedesktop.systemd1";
+const MANAGER_PATH: &str = "/org/freedesktop/systemd1";
+const MANAGER_INTERFACE: &str = "org.freedesktop.systemd1.Manager";
+
+/// What the manager does when a new job meets one that is waiting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum JobMode {
+    /// Refuse the new one.
+    Fail,
+    /// Drop the old one.
+    Replace,
+}
+
+impl JobMode {
+    fn as_str(self) -> &'static str {
+        match self {
+            JobMode::Fail => "fail",
+            JobMode::Replace => "replace",
+        }
+    }
+}
+
+/// A connection to the user manager.
+#[derive(Debug)]
+pub(crate) struct Bus {
+    channel: Channel,
+    /// The manager's name on a bus; nothing when we talk to the manager itself.
+    manager: Option<&'static str>,
+    last_serial: u32,
+    broken: bool,
+}
+
+impl Bus {
+    /// Connects to the first place at which a user manager answers.
+    ///
+    /// `budget` is for this and for all calls that follow, until [`Bus::renew`]. A place that hangs may use half
+    /// of what is left, so that the next one still has its chance.
+    pub(crate) fn connect(environment: &BusEnvironment, budget: Duration) -> Result<Bus, BusError> {
+        let whole = Moment::now() + budget;
+        let mut candidates = environment.candidates().into_iter().peekable();
+        let mut attempts = Vec::new();
+        while let Some(address) = candidates.next() {
+            let share = if candidates.peek().is_some() { halfway(whole) } else { whole };
+            match Bus::open(&address, share) {
+                Ok(mut bus) => {
+                    bus.channel.set_deadline(whole);
+                    return Ok(bus);
+                }
+                Err(error) => attempts.push((address, error)),
+            }
+        }
+        if attempts.is_empty() { Err(BusError::NoAddress) } else { Err(BusError::NoAnswer(Attempts(attempts))) }
+    }
+
+    /// Connects to one place, and makes sure that a user manager answers there.
+    fn open(address: &BusAddress, deadline: Moment) -> Result<Bus, BusError> {
+        let mut channel = Channel::connect(&address.socket, deadline)?;
+        auth::authenticate(&mut channel, geteuid().as_raw())?;
+        Bus::greet(channel, address.listener)
+    }
+
+    fn greet(channel: Channel, listener: Listener) -> Result<Bus, BusError> {
+        let mut bus = Bus { channel, manager: None, last_serial: 0, broken: false };
+        if listener == Listener::Bus {
+            bus.hello()?;
+            bus.manager = Some(MANAGER);
+        }
+        bus.ping()?;
+        Ok(bus)
+    }
+
+    /// Starts a new waiting time for the calls that follow.
+    pub(crate) fn renew(&mut self, budget: Duration) {
+        self.channel.set_deadline(Moment::now() + budget);
+    }
+
+    /// Asks for a unit that exists only in memory, and gives the object path of the job that starts it.
+    ///
+    /// The answer means that the job is queued, not that it is done: for a scope, look into `/proc/PID/cgroup`
+    /// to know when its processes have arrived. Of a job that fails after that nothing is heard; a scope with
+    /// `CollectMode=inactive-or-failed` then has the `LoadState` `not-found`, a millisecond or two later.
+    pub(crate) fn start_transient_unit(
+        &mut self,
+        name: &str,
+        mode: JobMode,
+        properties: &[(&str, Property)],
+    ) -> Result<String, BusError> {
+        let call = self.manager_call("StartTransientUnit", "ssa(sv)a(sa(sv))");
+        let reply = self.call(&call, |arguments| {
+            arguments.str(name);
+            arguments.str(mode.as_str());
+            property::encode_all(properties, arguments);
+            // No further units in the same transaction.
+            arguments.array(8, |_| ());
+        })?;
+        self.trust(reply.text("o"))
+    }
+
+    /// Stops a unit, and gives the object path of the job that does.
+    pub(crate) fn stop_unit(&mut self, name: &str, mode: JobMode) -> Result<String, BusError> {
+        let call = self.manager_call("StopUnit", "ss");
+        let reply = self.call(&call, |arguments| {
+            arguments.str(name);
+            arguments.str(mode.as_str());
+        })?;
+        self.trust(reply.text("o"))
+    }
+
+    /// Forgets that a unit failed, so that its name is free again.
+    pub(crate) fn reset_failed_unit(&mut self, name: &str) -> Result<(), BusError> {
+        let call = self.manager_call("ResetFailedUnit", "s");
+        self.call(&call, |arguments| arguments.str(name)).map(drop)
+    }
+
+    /// A property of a unit that is text, such as `ActiveState` of `Unit` or `ControlGroup` of `Scope`.
+    ///
+    /// `interface` is the last word of its D-Bus interface. The manager makes up a unit that does not exist, for the
+    /// question alone: its `ActiveState` is `inactive` and its `LoadState` is `not-found`.
+    pub(crate) fn unit_property_string(
+        &mut self,
+        unit: &str,
+        interface: &str,
+        property: &str,
+    ) -> Result<String, BusError> {
+        let call = Call {
+            destination: self.manager,
+            path: &unit_path(unit),
+            interface: "org.freedesktop.DBus.Properties",
+            member: "Get",
+            signature: "ss",
+        };
+        let reply = self.call(&call, |arguments| {
+            arguments.str(&format!("{MANAGER}.{interface}"));
+            arguments.str(property);
+        })?;
+        self.trust(reply.variant_text())
+    }
+
+    fn hello(&mut self) -> Result<(), BusError> {
+        let call = Call {
+            destination: Some("org.freedesktop.DBus"),
+            path: "/org/freedesktop/DBus",
+            interface: "org.freedesktop.DBus",
+            member: "Hello",
+            signature: "",
+        };
+        let reply = self.call(&call, |_| ())?;
+        // Our name on the bus: nobody needs it, but something else is not a bus.
+        self.trust(reply.text("s")).map(drop)
+    }
+
+    fn ping(&mut self) -> Result<(), BusError> {
+        let call = Call {
+            destination: self.manager,
+            path: MANAGER_PATH,
+            interface: "org.freedesktop.DBus.Peer",
+            member: "Ping",
+            signature: "",
+        };
+        self.call(&call, |_| ()).map(drop)
+    }
+
+    fn manager_call(&self, member: &'static str, signature: &'static str) -> Call<'static> {
+        Call { destination: self.manager, path: MANAGER_PATH, interface: MANAGER_INTERFACE, member, signature }
+    }
+
+    /// Sends a call and waits for its reply.
+    fn call(&mut self, call: &Call<'_>, arguments: impl FnOnce(&mut Encoder)) -> Result<Body, BusError> {
+        if self.broken {
+            return Err(BusError::Broken);
+        }
+        // Zero is not a serial.
+        let serial = self.last_serial.checked_add(1).ok_or(BusError::Broken)?;
+        let message = call.encode(serial, arguments)?;
+        self.last_serial = serial;
+        let result = self.exchange(&message, serial);
+        self.broken = result.is_err();
+        match result? {
+            Ok(body) => Ok(body),
+            Err((name, text)) => Err(BusError::Refused { method: call.member, name, text }),
+        }
+    }
+
+    fn exchange(&mut self, message: &[u8], serial: u32) -> Result<Reply, BusError> {
+        self.channel.send(message)?;
+        loop {
+            match self.receive()? {
+                Incoming::Return { to, body } if to == serial => return Ok(Ok(body)),
+                Incoming::Error { to, name, body } if to == serial => return Ok(Err((name, body.error_text()))),
+                // A signal (the bus says which name it gave us), or an answer to nobody. The deadline bounds how many.
+                Incoming::Return { .. } | Incoming::Error { .. } | Incoming::Unasked => {}
+            }
+        }
+    }
+
+    fn receive(&mut self) -> Result<Incoming, BusError> {
+        let mut bytes = self.channel.take(PREFIX)?;
+        let prefix = bytes.first_chunk::<PREFIX>().ok_or(Malformed::Truncated)?;
+        let length = message::total_length(prefix)?;
+        bytes.extend(self.channel.take(length - PREFIX)?);
+        Ok(message::decode(&bytes)?)
+    }
+
+    /// Breaks the connection when a reply has another shape than the method promises: whoever answers is not
+    /// what we think it is.
+    fn trust<T>(&mut self, reading: Result<T, Malformed>) -> Result<T, BusError> {
+        self.broken |= reading.is_err();
+        Ok(reading?)
+    }
+}
+
+/// The values of a return, or the name and the text of an error.
+type Reply = Result<Body, (String, String)>;
+
+/// The moment in the middle between now and `deadline`.
+fn halfway(deadline: Moment) -> Moment {
+    let now = Moment::now();
+    now + (deadline - now) / 2
+}
+
+/// The object path of a unit: every byte that a path may not hold becomes `_` and its hex code.
+fn unit_path(name: &str) -> String {
+    let mut path = format!("{MANAGER_PATH}/unit/");
+    if name.is_empty() {
+        // A bus hangs up on a path that ends with a slash; this one is only unknown.
+        path.push('_');
+    }
+    for (index, byte) in name.bytes().enumerate() {
+        // systemd escapes a leading digit too.
+        if byte.is_ascii_alphabetic() || (index > 0 && byte.is_ascii_digit()) {
+            path.push(char::from(byte));
+        } else {
+            path.push_str(&format!("_{byte:02x}"));
+        }
+    }
+    path
+}

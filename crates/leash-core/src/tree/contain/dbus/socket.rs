@@ -1,0 +1,162 @@
+//! A byte stream on which nothing waits longer than the deadline.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, send, socket_with,
+};
+use rustix::process::geteuid;
+
+use super::BusError;
+use super::address::BusSocket;
+use super::wire::Malformed;
+use crate::clock::{Moment, timeout_until};
+
+/// How much is read at once. Every reply that we expect fits.
+const CHUNK: usize = 4096;
+
+/// How long to wait for a listener that has no room for another connection: such a queue empties within a
+/// few turns of its event loop, and there is no event to wait for.
+const BACKLOG_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
+
+/// A connected unix socket with what was received and not yet used.
+#[derive(Debug)]
+pub(super) struct Channel {
+    fd: OwnedFd,
+    deadline: Moment,
+    unread: Vec<u8>,
+}
+
+impl Channel {
+    /// Connects.
+    pub(super) fn connect(socket: &BusSocket, deadline: Moment) -> Result<Channel, BusError> {
+        let address = match socket {
+            BusSocket::Path(path) => {
+                check_owner(path)?;
+                SocketAddrUnix::new(path)
+            }
+            BusSocket::Abstract(name) => SocketAddrUnix::new_abstract_name(name),
+        };
+        let address = address.map_err(BusError::Connect)?;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(BusError::Connect)?;
+        loop {
+            match connect(&fd, &address) {
+                Ok(()) => return Ok(Channel::over(fd, deadline)),
+                // The listener's queue is full.
+                Err(Errno::AGAIN) => pause(deadline)?,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(BusError::Connect(error)),
+            }
+        }
+    }
+
+    /// Uses a socket that is already connected, and is not blocking.
+    pub(super) fn over(fd: OwnedFd, deadline: Moment) -> Channel {
+        Channel { fd, deadline, unread: Vec::new() }
+    }
+
+    /// Starts a new waiting time.
+    pub(super) fn set_deadline(&mut self, deadline: Moment) {
+        self.deadline = deadline;
+    }
+
+    /// Sends all of `bytes`.
+    pub(super) fn send(&mut self, mut bytes: &[u8]) -> Result<(), BusError> {
+        while !bytes.is_empty() {
+            // Without NOSIGNAL a bus that went away would end the whole process by SIGPIPE.
+            match send(&self.fd, bytes, SendFlags::NOSIGNAL) {
+                Ok(sent) => bytes = bytes.get(sent..).unwrap_or_default(),
+                Err(Errno::AGAIN) => self.wait(PollFlags::OUT)?,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(BusError::Io(error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Receives exactly `count` bytes.
+    pub(super) fn take(&mut self, count: usize) -> Result<Vec<u8>, BusError> {
+        while self.unread.len() < count {
+            self.receive()?;
+        }
+        let rest = self.unread.split_off(count);
+        Ok(std::mem::replace(&mut self.unread, rest))
+    }
+
+    /// Receives up to and including the next line end, which is `\r\n` and is not returned.
+    pub(super) fn take_line(&mut self, longest: usize) -> Result<Vec<u8>, BusError> {
+        loop {
+            if let Some(length) = self.unread.windows(2).position(|pair| pair == b"\r\n") {
+                let mut line = self.take(length + 2)?;
+                line.truncate(length);
+                return Ok(line);
+            }
+            if self.unread.len() > longest {
+                return Err(Malformed::Line.into());
+            }
+            self.receive()?;
+        }
+    }
+
+    /// Receives something, if only one byte.
+    fn receive(&mut self) -> Result<(), BusError> {
+        // Also for data that is already here: a peer that sends without end must not keep us.
+        left(self.deadline)?;
+        let mut chunk = [0; CHUNK];
+        match recv(&self.fd, &mut chunk, RecvFlags::empty()) {
+            Ok((0, _)) => return Err(BusError::Closed),
+            Ok((received, _)) => self.unread.extend_from_slice(chunk.get(..received).unwrap_or_default()),
+            Err(Errno::AGAIN) => self.wait(PollFlags::IN)?,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(BusError::Io(error)),
+        }
+        Ok(())
+    }
+
+    fn wait(&self, events: PollFlags) -> Result<(), BusError> {
+        let left = left(self.deadline)?;
+        match poll(&mut [PollFd::new(&self.fd, events)], Some(&left)) {
+            // Ready, or time is up, or a signal came: the caller tries again and sees which.
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(BusError::Io(error)),
+        }
+    }
+}
+
+/// Refuses a socket of another user.
+///
+/// `sudo -E` keeps the environment: root would find the bus of the user who called it, and that user's manager
+/// may neither take in root's processes nor should it end them. Abstract names have no owner to ask; they are
+/// a relic that points to a manager nowhere that we know of.
+fn check_owner(path: &Path) -> Result<(), BusError> {
+    let metadata = std::fs::metadata(path).map_err(|error| BusError::Connect(errno(&error)))?;
+    let us = geteuid().as_raw();
+    let owner = metadata.uid();
+    if owner == us || owner == 0 {
+        return Ok(());
+    }
+    Err(BusError::Stranger { owner, us })
+}
+
+fn errno(error: &std::io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
+/// What is left as a timeout, and an error once it is nothing.
+fn left(deadline: Moment) -> Result<Timespec, BusError> {
+    let now = Moment::now();
+    if now >= deadline { Err(BusError::TimedOut) } else { Ok(timeout_until(deadline, now)) }
+}
+
+fn pause(deadline: Moment) -> Result<(), BusError> {
+    let left = left(deadline)?;
+    match poll(&mut [], Some(&left.min(BACKLOG_PAUSE))) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(BusError::Io(error)),
+    }
+}

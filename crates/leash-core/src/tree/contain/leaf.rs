@@ -1,0 +1,228 @@
+//! `leaf`: a cgroup2 directory of its own for each tree.
+//!
+//! Membership is inherited by every fork and does not depend on descent, group, session or user; `cgroup.kill` ends all
+//! members at once, atomically against fork. What it can lose, a process that moves itself to another cgroup, the reaper
+//! finds by descent.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Component, Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::fs::{Mode, OFlags};
+
+use super::caps::Caps;
+use crate::tree::proc::read_small;
+
+/// A leaf, open.
+#[derive(Debug)]
+pub(crate) struct Leaf {
+    dir: PathBuf,
+    fd: OwnedFd,
+    /// `cgroup.events`, open: it wakes a poll (POLLPRI) when the last member is gone.
+    events: File,
+}
+
+impl Leaf {
+    /// Makes a leaf. The error is the reason, ready to be shown.
+    pub(crate) fn create(dir: &Path, caps: Caps) -> Result<Leaf, String> {
+        let parent = dir.parent().ok_or("no parent cgroup")?;
+        for (controller, _, _) in caps.settings() {
+            hand_down(parent, controller)?;
+        }
+        fs::create_dir(dir).map_err(|error| format!("mkdir {}: {error}", dir.display()))?;
+        let made = Leaf::open(dir).map_err(|error| format!("open {}: {error}", dir.display())).and_then(|leaf| {
+            if !dir.join("cgroup.kill").exists() {
+                return Err("no cgroup.kill (Linux 5.14 has it)".to_owned());
+            }
+            leaf.set_caps(caps)?;
+            Ok(leaf)
+        });
+        if made.is_err() {
+            // It was made a moment ago and has no member; a failure to remove it leaves an empty directory.
+            let _ = fs::remove_dir(dir);
+        }
+        made
+    }
+
+    /// Opens a leaf that is already there.
+    pub(crate) fn open(dir: &Path) -> io::Result<Leaf> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(dir, flags, Mode::empty())?;
+        let events = File::open(dir.join("cgroup.events"))?;
+        Ok(Leaf { dir: dir.to_owned(), fd, events })
+    }
+
+    fn set_caps(&self, caps: Caps) -> Result<(), String> {
+        for (controller, file, value) in caps.settings() {
+            let path = self.dir.join(file);
+            if !path.exists() {
+                return Err(format!("the `{controller}` controller is not available in {}", self.dir.display()));
+            }
+            fs::write(&path, value.to_string()).map_err(|error| format!("write {}: {error}", path.display()))?;
+        }
+        Ok(())
+    }
+
+    /// Where it is.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// For clone3.
+    pub(crate) fn as_cgroup(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// For poll.
+    pub(crate) fn events(&self) -> BorrowedFd<'_> {
+        self.events.as_fd()
+    }
+
+    /// Whether any living process is in it or below it.
+    pub(crate) fn populated(&self) -> bool {
+        // A leaf that somebody removed has no members; a removed cgroup answers ENODEV.
+        let mut text = [0; 256];
+        match rustix::io::pread(&self.events, &mut text, 0) {
+            Ok(read) => String::from_utf8_lossy(&text[..read]).lines().any(|line| line == "populated 1"),
+            Err(_) => false,
+        }
+    }
+
+    /// Kills every member, also those forked meanwhile.
+    pub(crate) fn kill(&self) -> io::Result<()> {
+        File::options().write(true).open(self.dir.join("cgroup.kill"))?.write_all(b"1")
+    }
+
+    /// The members, in it and below it, as numbers of our own PID namespace.
+    pub(crate) fn procs(&self) -> Vec<i32> {
+        let mut pids = Vec::new();
+        for dir in self.subtree() {
+            let Some(list) = read_small(dir.join("cgroup.procs")) else { continue };
+            // Processes of a PID namespace that we can't see are written as 0.
+            pids.extend(list.lines().filter_map(|line| line.parse::<i32>().ok()).filter(|pid| *pid > 0));
+        }
+        pids
+    }
+
+    /// Moves a process out of the leaf, to the cgroup above.
+    pub(crate) fn release(&self, pid: i32) -> io::Result<()> {
+        let parent = self.dir.parent().ok_or(io::ErrorKind::NotFound)?;
+        fs::write(parent.join("cgroup.procs"), pid.to_string())
+    }
+
+    /// Removes the leaf and what was made below it. Only works, and is only asked for, when it is empty.
+    pub(crate) fn remove(&self) {
+        for dir in self.subtree().iter().rev() {
+            // A directory that can't be removed is empty and harmless; the next sweep meets it again only if a record names it.
+            let _ = fs::remove_dir(dir);
+        }
+    }
+
+    /// The leaf's directory and all below it, parents first.
+    fn subtree(&self) -> Vec<PathBuf> {
+        let mut dirs = vec![self.dir.clone()];
+        let mut next = 0;
+        while let Some(dir) = dirs.get(next).cloned() {
+            next += 1;
+            let Ok(entries) = fs::read_dir(&dir) else { continue };
+            dirs.extend(entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()));
+        }
+        dirs
+    }
+}
+
+/// Makes a controller available in the children of `parent`.
+fn hand_down(parent: &Path, controller: &str) -> Result<(), String> {
+    let listed = |file: &str| read_small(parent.join(file)).unwrap_or_default().split_ascii_whitespace().any(|word| word == controller);
+    if !listed("cgroup.controllers") {
+        return Err(format!("the `{controller}` controller is not available in {}", parent.display()));
+    }
+    if listed("cgroup.subtree_control") {
+        return Ok(());
+    }
+    let file = parent.join("cgroup.subtree_control");
+    fs::write(&file, format!("+{controller}")).map_err(|error| match error.raw_os_error() {
+        Some(code) if code == rustix::io::Errno::BUSY.raw_os_error() => {
+            format!("{} holds processes, so its `{controller}` controller can't be handed to a leaf below it", parent.display())
+        }
+        _ => format!("write {}: {error}", file.display()),
+    })
+}
+
+/// Moves the calling process into a cgroup below `scope` and returns the path for the tree's leaf beside it, so that
+/// controllers can be handed down (a cgroup with members of its own may not do that).
+pub(crate) fn step_aside(scope: &Path) -> Result<PathBuf, String> {
+    let aside = scope.join("keeper");
+    fs::create_dir(&aside).map_err(|error| format!("mkdir {}: {error}", aside.display()))?;
+    fs::write(aside.join("cgroup.procs"), "0").map_err(|error| format!("move into {}: {error}", aside.display()))?;
+    Ok(scope.join("tree"))
+}
+
+/// The cgroup2 directory of the calling process.
+pub(crate) fn own_cgroup() -> Result<PathBuf, String> {
+    let list = read_small("/proc/self/cgroup").ok_or("/proc/self/cgroup is not readable")?;
+    let path = list.lines().find_map(|line| line.strip_prefix("0::")).ok_or("no cgroup2 hierarchy")?;
+    directory_of(Path::new(path))
+}
+
+/// The cgroup2 directory of another process, by its pid in our /proc.
+pub(crate) fn cgroup_of(pid: i32) -> Option<PathBuf> {
+    let list = read_small(format!("/proc/{pid}/cgroup"))?;
+    directory_of(Path::new(list.lines().find_map(|line| line.strip_prefix("0::"))?)).ok()
+}
+
+fn directory_of(path: &Path) -> Result<PathBuf, String> {
+    if path.components().any(|part| part == Component::ParentDir) {
+        return Err(format!("our cgroup {} lies outside of our cgroup namespace", path.display()));
+    }
+    let mounts = read_small("/proc/self/mountinfo").ok_or("/proc/self/mountinfo is not readable")?;
+    mounts
+        .lines()
+        .filter_map(cgroup2_mount)
+        .find_map(|(root, point)| {
+            let dir = point.join(path.strip_prefix(&root).ok()?);
+            dir.join("cgroup.procs").exists().then_some(dir)
+        })
+        .ok_or_else(|| "no cgroup2 mount shows our cgroup".to_owned())
+}
+
+/// Root and mount point of a mountinfo line, if it is a cgroup2.
+fn cgroup2_mount(line: &str) -> Option<(PathBuf, PathBuf)> {
+    let (mount, filesystem) = line.split_once(" - ")?;
+    if filesystem.split(' ').next()? != "cgroup2" {
+        return None;
+    }
+    let mut fields = mount.split(' ').skip(3);
+    Some((unescape(fields.next()?), unescape(fields.next()?)))
+}
+
+/// mountinfo writes space, tab, newline and backslash as octal.
+fn unescape(field: &str) -> PathBuf {
+    PathBuf::from(field.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\"))
+}
+
+/// A name for a leaf that nobody else in this process has taken.
+pub(crate) fn probe_name() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("leash-probe-{}-{}", rustix::process::getpid().as_raw_pid(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_are_read() {
+        let line = r"35 24 0:30 / /sys/fs/cgroup/uni\040fied rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate";
+        assert_eq!(cgroup2_mount(line), Some((PathBuf::from("/"), PathBuf::from("/sys/fs/cgroup/uni fied"))));
+        assert_eq!(cgroup2_mount("35 24 0:30 / /proc rw - proc proc rw"), None);
+        assert_eq!(cgroup2_mount(""), None);
+    }
+
+    #[test]
+    fn a_cgroup_outside_of_the_namespace_is_refused() {
+        assert!(directory_of(Path::new("/../other")).is_err());
+    }
+}

@@ -1,0 +1,180 @@
+//! `sealed`: a PID namespace. When its first process dies, the kernel kills all others, and that process dies with the
+//! keeper: nothing of leash needs to be alive for the tree to end.
+//!
+//! ```text
+//! keeper -> init (pid 1 inside: reaps; death signal from the keeper) -> launcher (pid 2) -> server
+//! ```
+//! The launcher is there because many servers take "my parent is pid 1" for "I am orphaned". As root the namespace is made
+//! directly; an ordinary user needs a user namespace around it, in which ids map to themselves.
+
+use std::fs;
+use std::io::Read as _;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, MountPropagationFlags};
+use rustix::pipe::PipeFlags;
+use rustix::process::{Signal, WaitOptions};
+
+use crate::ledger::receipt::Exit;
+use crate::tree::linux::{self, CloneInto, Forked};
+use crate::tree::proc::Proc;
+use crate::tree::spawn::{self, Program, Report, SpawnError, Stage};
+
+/// A sealed tree as the keeper holds it.
+#[derive(Debug)]
+pub(crate) struct Sealed {
+    /// The namespace's first process, our direct child.
+    pub(crate) init: i32,
+    /// The launcher, by its number in our namespace.
+    pub(crate) launcher: Option<i32>,
+    /// The server.
+    pub(crate) leader: Option<i32>,
+    /// The launcher writes the server's wait status here.
+    status: OwnedFd,
+}
+
+/// Makes the namespace and starts the server in it.
+pub(crate) fn spawn(program: &Program, proc: Option<&Proc>) -> Result<Sealed, SpawnError> {
+    let (mut progress, report) = spawn::report_pipe()?;
+    let (go_reader, go_writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(SpawnError::Pipe)?;
+    let (status, status_writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(SpawnError::Pipe)?;
+    let user = Ids { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() };
+    let namespaces = (libc::CLONE_NEWPID | libc::CLONE_NEWNS | if user.uid == 0 { 0 } else { libc::CLONE_NEWUSER }) as u64;
+    let init = match linux::fork_into(CloneInto { namespaces, cgroup: None }).map_err(SpawnError::Clone)? {
+        Forked::Child => {
+            drop(go_writer);
+            become_init(program, user, report, go_reader, status_writer)
+        }
+        Forked::Parent(pid) => pid,
+    };
+    drop((report, go_reader, status_writer));
+    let failure = match progress.next() {
+        Some((Stage::Armed, _)) => {
+            // From here on the kernel ends the namespace with us; before, the closed pipe would have.
+            let _ = rustix::io::write(&go_writer, b"g");
+            progress.next()
+        }
+        other => other.or(Some((Stage::Fork, Errno::SRCH))),
+    };
+    if let Some((stage, errno)) = failure {
+        let _ = linux::kill_own_child(init);
+        let _ = rustix::process::waitpid(rustix::process::Pid::from_raw(init), WaitOptions::empty());
+        return Err(SpawnError::At(stage, errno));
+    }
+    let launcher = proc.and_then(|proc| proc.children(init).first().copied());
+    let leader = proc.zip(launcher).and_then(|(proc, launcher)| proc.children(launcher).first().copied());
+    let _ = rustix::io::ioctl_fionbio(&status, true);
+    Ok(Sealed { init, launcher, leader, status })
+}
+
+impl Sealed {
+    /// How the server ended, once the launcher has said so.
+    pub(crate) fn exit(&self) -> Option<Exit> {
+        let mut raw = [0; 4];
+        (rustix::io::read(&self.status, &mut raw) == Ok(4)).then(|| Exit::from_raw(i32::from_le_bytes(raw))).flatten()
+    }
+
+    /// Readable once [`Sealed::exit`] has an answer.
+    pub(crate) fn status(&self) -> BorrowedFd<'_> {
+        self.status.as_fd()
+    }
+
+    /// Whether `pid` is one of ours and not the server's.
+    pub(crate) fn ours(&self, pid: i32) -> bool {
+        pid == self.init || Some(pid) == self.launcher
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Ids {
+    uid: u32,
+    gid: u32,
+}
+
+/// Pid 1 of the namespace: prepares it, starts the launcher, reaps until nothing is left.
+fn become_init(program: &Program, user: Ids, report: Report, go: OwnedFd, status: OwnedFd) -> ! {
+    let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
+    // getppid is always 0 here, so the keeper's life is checked by its pipe: end of file means that it died before the
+    // death signal was armed.
+    report.armed();
+    let mut word = [0];
+    if fs::File::from(go).read_exact(&mut word).is_err() {
+        linux::exit_now(0);
+    }
+    linux::block_all();
+    if user.uid != 0 {
+        if let Err(errno) = map_user(user) {
+            report.fail(Stage::UserMap, errno);
+        }
+    }
+    if let Err(errno) = mount_proc() {
+        report.fail(Stage::MountProc, errno);
+    }
+    match linux::fork_into(CloneInto::default()) {
+        Err(errno) => report.fail(Stage::Fork, errno),
+        Ok(Forked::Child) => become_launcher(program, report, status),
+        Ok(Forked::Parent(_)) => {}
+    }
+    drop((report, status));
+    spawn::let_go_of_stdio();
+    linux::close_from(3);
+    // Orphans of the namespace come here. When none is left, the namespace may end.
+    while !matches!(rustix::process::wait(WaitOptions::empty()), Err(Errno::CHILD)) {}
+    linux::exit_now(0)
+}
+
+/// Pid 2: the server's parent, and the messenger of its exit.
+fn become_launcher(program: &Program, report: Report, status: OwnedFd) -> ! {
+    let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
+    let parent = rustix::process::getpid();
+    let server = match linux::fork_into(CloneInto::default()) {
+        Err(errno) => report.fail(Stage::Fork, errno),
+        Ok(Forked::Child) => spawn::become_server(program, parent, &report),
+        Ok(Forked::Parent(pid)) => pid,
+    };
+    drop(report);
+    spawn::let_go_of_stdio();
+    // Also lets go of the ledger's lock, which must not outlive supervisor and keeper.
+    let status = linux::keep_only(status.as_raw_fd());
+    let status_of = |pid| rustix::process::waitpid(rustix::process::Pid::from_raw(pid), WaitOptions::empty());
+    let ended = loop {
+        match status_of(server) {
+            Ok(Some((_, ended))) => break ended,
+            Err(Errno::INTR) | Ok(None) => {}
+            Err(_) => linux::exit_now(1),
+        }
+    };
+    let _ = rustix::io::write(&status, &ended.as_raw().to_le_bytes());
+    linux::exit_now(0)
+}
+
+/// Maps the user and its group to themselves.
+fn map_user(user: Ids) -> Result<(), Errno> {
+    let write = |path: &str, text: String| fs::write(Path::new(path), text).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO));
+    write("/proc/self/setgroups", "deny".to_owned())?;
+    write("/proc/self/uid_map", format!("{0} {0} 1", user.uid))?;
+    write("/proc/self/gid_map", format!("{0} {0} 1", user.gid))
+}
+
+/// A /proc that shows the namespace. Without it every pid the server reads would name a stranger.
+fn mount_proc() -> Result<(), Errno> {
+    // Mounts made outside still appear inside; ours do not appear outside.
+    let quiet = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+    rustix::mount::mount_change("/", quiet)?;
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    rustix::mount::mount("proc", "/proc", "proc", flags, None)
+}
+
+/// What a failure means, ready to be shown; `None` when it is not the containment's fault.
+pub(crate) fn explain(error: SpawnError) -> Option<String> {
+    match error {
+        SpawnError::Clone(Errno::AGAIN | Errno::NOMEM) | SpawnError::Pipe(_) => None,
+        SpawnError::Clone(Errno::NOSPC) => Some("no more user namespaces are allowed (user.max_user_namespaces)".to_owned()),
+        SpawnError::Clone(errno) => Some(format!("making a PID namespace: {errno}")),
+        SpawnError::At(Stage::UserMap, errno) => Some(format!("mapping the user into a user namespace: {errno}")),
+        SpawnError::At(Stage::MountProc, errno) => Some(format!("mounting /proc in the namespace: {errno}")),
+        SpawnError::At(..) => None,
+    }
+}

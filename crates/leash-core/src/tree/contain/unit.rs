@@ -1,0 +1,116 @@
+//! `unit`: a systemd user scope that is bound to a guard unit.
+//!
+//! The keeper asks the user manager for two transient units: a guard service, which does nothing but wait for the death of both
+//! supervisor and keeper, and a delegated scope that holds the keeper and is bound to the guard (`BindsTo=`). A scope alone
+//! does not follow its leader; bound to the guard it is killed by systemd when all of leash is gone. Inside the scope the
+//! tree gets a leaf of its own, so everything that `leaf` promises holds as well.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags};
+use serde::{Deserialize, Serialize};
+
+use super::dbus::{Bus, BusEnvironment, ExecCommand, JobMode, Property};
+use super::leaf;
+use crate::clock::{Moment, timeout_until};
+use crate::limits;
+use crate::tree::identity::{Held, Identity};
+use crate::tree::proc::Proc;
+
+/// First argument of leash in guard mode; the tool's name is not in it, so `pkill -f leash` does not find it.
+pub(crate) const GUARD: &str = "mcp-guard";
+
+/// How often to look whether the manager has moved us. The move takes some 10 ms.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// Where the user bus is, by the environment of whoever asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserBus {
+    /// `DBUS_SESSION_BUS_ADDRESS`.
+    pub address: Option<String>,
+    /// `XDG_RUNTIME_DIR`.
+    pub runtime_dir: Option<PathBuf>,
+}
+
+impl UserBus {
+    fn environment(&self) -> BusEnvironment {
+        BusEnvironment { session_bus_address: self.address.clone().map(OsString::from), runtime_dir: self.runtime_dir.clone() }
+    }
+}
+
+/// Moves the calling process into a scope of its own that dies with `supervisor` and `keeper`. Returns the directory for the
+/// tree's leaf. The error is the reason, ready to be shown.
+pub(crate) fn enter(bus: &UserBus, run: &str, supervisor: Identity, keeper: Identity) -> Result<PathBuf, String> {
+    if bus.address.is_none() && bus.runtime_dir.is_none() {
+        return Err("no user bus: neither DBUS_SESSION_BUS_ADDRESS nor XDG_RUNTIME_DIR is set".to_owned());
+    }
+    let program = std::env::current_exe().map_err(|error| format!("our own program can't be found: {error}"))?;
+    let mut bus = Bus::connect(&bus.environment(), limits::BUS).map_err(|error| format!("no user bus: {error}"))?;
+    let guard = format!("leash-{run}-guard.service");
+    let scope = format!("leash-{run}.scope");
+    let (guard_properties, scope_properties) = (guard_properties(&program, supervisor, keeper), scope_properties(&guard, keeper));
+    bus.start_transient_unit(&guard, JobMode::Fail, &guard_properties).map_err(|error| format!("starting the guard unit: {error}"))?;
+    let moved = bus
+        .start_transient_unit(&scope, JobMode::Fail, &scope_properties)
+        .map_err(|error| format!("starting the scope: {error}"))
+        .and_then(|_| wait_until_moved(&scope))
+        .and_then(|dir| leaf::step_aside(&dir));
+    if moved.is_err() {
+        // Without the scope the guard has nothing to guard. It would end with us anyway.
+        let _ = bus.stop_unit(&guard, JobMode::Replace);
+    }
+    moved
+}
+
+fn guard_properties(program: &Path, supervisor: Identity, keeper: Identity) -> Vec<(&'static str, Property)> {
+    let argv = [GUARD.to_owned(), supervisor.pid.to_string(), supervisor.start.to_string(), keeper.pid.to_string(), keeper.start.to_string()];
+    let exec = ExecCommand { path: program.to_string_lossy().into_owned(), argv: argv.to_vec(), ignore_failure: false };
+    vec![
+        ("Description", Property::Str("guard of an MCP server's process tree".to_owned())),
+        ("ExecStart", Property::Exec(vec![exec])),
+        ("CollectMode", Property::Str("inactive-or-failed".to_owned())),
+    ]
+}
+
+fn scope_properties(guard: &str, keeper: Identity) -> Vec<(&'static str, Property)> {
+    vec![
+        ("Description", Property::Str("an MCP server's process tree".to_owned())),
+        ("PIDs", Property::PidList(vec![keeper.pid.unsigned_abs()])),
+        ("BindsTo", Property::StrList(vec![guard.to_owned()])),
+        ("After", Property::StrList(vec![guard.to_owned()])),
+        // The guard's end means that nobody is left to be gentle.
+        ("KillSignal", Property::I32(9)),
+        ("Delegate", Property::Bool(true)),
+        ("CollectMode", Property::Str("inactive-or-failed".to_owned())),
+    ]
+}
+
+/// The manager answers when the job is queued; we are moved a little later.
+fn wait_until_moved(scope: &str) -> Result<PathBuf, String> {
+    let give_up = Moment::now() + limits::BUS;
+    loop {
+        let dir = leaf::own_cgroup()?;
+        if dir.file_name().is_some_and(|name| name == scope) {
+            return Ok(dir);
+        }
+        let now = Moment::now();
+        if now >= give_up {
+            return Err("the user manager did not move us into the scope".to_owned());
+        }
+        let _ = rustix::event::poll(&mut [], Some(&timeout_until(now + LOOK, now)));
+    }
+}
+
+/// The guard: ends when supervisor and keeper are both gone.
+pub(crate) fn guard(arguments: &[OsString]) {
+    let Ok(proc) = Proc::own() else { return };
+    let number = |index: usize| arguments.get(index).and_then(|text| text.to_str()).and_then(|text| text.parse::<u64>().ok());
+    for first in [0, 2] {
+        let (Some(pid), Some(start)) = (number(first), number(first + 1)) else { return };
+        let Some(held) = Held::open_same(&proc, Identity { pid: pid as i32, start, inode: None }) else { continue };
+        let mut fds = [PollFd::new(&held, PollFlags::IN)];
+        while matches!(rustix::event::poll(&mut fds, None), Ok(0) | Err(rustix::io::Errno::INTR)) {}
+    }
+}

@@ -1,0 +1,164 @@
+//! What supervisor and keeper say to each other, and what the keeper is given at its start.
+
+use std::ffi::OsString;
+use std::io::{Read as _, Write as _};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::PathBuf;
+
+use rustix::fs::MemfdFlags;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::contain::caps::Caps;
+use super::contain::unit::UserBus;
+use super::contain::{Refusal, Wish};
+use crate::event::Rung;
+use crate::ledger::receipt::{Reason, Receipt};
+use crate::ledger::record::Record;
+use crate::limits;
+
+/// Descriptors at which a keeper finds what it inherits.
+pub(crate) mod fds {
+    /// The control socket.
+    pub(crate) const CONTROL: i32 = 3;
+    /// The orders, a memfd.
+    pub(crate) const ORDERS: i32 = 4;
+    /// The ledger's lock.
+    pub(crate) const LOCK: i32 = 5;
+    /// A pidfd of the supervisor.
+    pub(crate) const SUPERVISOR: i32 = 6;
+    /// The owners' descriptors, from here on.
+    pub(crate) const OWNERS: i32 = 7;
+}
+
+/// Everything a keeper needs to know.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Orders {
+    pub(crate) record: Record,
+    pub(crate) wish: Wish,
+    pub(crate) caps: Caps,
+    pub(crate) max_age_ms: Option<u64>,
+    pub(crate) ignored_signals: u64,
+    pub(crate) runtime_dir: PathBuf,
+    pub(crate) receipts: PathBuf,
+    pub(crate) bus: UserBus,
+    pub(crate) pid_one: bool,
+}
+
+/// The program to run, as bytes: arguments need not be text.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct CommandLine {
+    pub(crate) path: OsString,
+    pub(crate) cwd: Option<OsString>,
+    pub(crate) argv: Vec<OsString>,
+}
+
+/// From supervisor to keeper.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Order {
+    /// End the tree.
+    End(Reason),
+    /// You are ending it; take the next step now.
+    Nudge,
+}
+
+/// Why a keeper could not start a tree.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Failure {
+    /// No containment that was acceptable worked.
+    Contain(Vec<Refusal>),
+    /// The working directory.
+    Chdir(i32),
+    /// exec.
+    Exec(i32),
+    /// fork or pipe.
+    Fork(i32),
+    /// The keeper itself.
+    Keeper(String),
+}
+
+/// From keeper to supervisor.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Word {
+    /// The server runs.
+    Started(Box<Record>),
+    /// It does not.
+    Failed(Failure),
+    /// The end has reached a rung.
+    Ending { why: Reason, rung: Rung, members: usize },
+    /// Something to tell people.
+    Warning(String),
+    /// Nothing is left, or what is left is in the receipt.
+    Over(Box<Receipt>),
+}
+
+/// A connected pair of control sockets. Messages keep their borders (SEQPACKET).
+pub(crate) fn pair() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
+    rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+}
+
+/// Sends a message. The other side may be gone or stopped: that is noticed elsewhere, and nobody waits for it here.
+pub(crate) fn send(socket: BorrowedFd<'_>, message: &impl Serialize) {
+    if let Ok(bytes) = serde_json::to_vec(message) {
+        let _ = rustix::net::send(socket, &bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+    }
+}
+
+/// What a look at the control socket brought.
+pub(crate) enum Heard<T> {
+    /// A message.
+    Message(T),
+    /// None is waiting.
+    Nothing,
+    /// The other side is gone.
+    Closed,
+}
+
+/// Receives the next message, if one is waiting.
+pub(crate) fn receive<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Heard<T> {
+    let mut buffer = vec![0; limits::CONTROL_MAX];
+    match rustix::net::recv(socket, &mut buffer, RecvFlags::DONTWAIT) {
+        Ok((_, 0)) => Heard::Closed,
+        Ok((_, length)) => serde_json::from_slice(buffer.get(..length).unwrap_or_default()).map_or(Heard::Nothing, Heard::Message),
+        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Heard::Nothing,
+        Err(_) => Heard::Closed,
+    }
+}
+
+/// Writes orders and command line into a memfd: arguments may be megabytes, and the server's arguments must not show up
+/// in the keeper's own command line.
+pub(crate) fn write_orders(orders: &Orders, command: &CommandLine) -> std::io::Result<OwnedFd> {
+    let json = serde_json::to_vec(orders)?;
+    let mut blob = Vec::with_capacity(json.len() + 64);
+    blob.extend((json.len() as u64).to_le_bytes());
+    blob.extend(json);
+    let cwd = command.cwd.clone().unwrap_or_default();
+    for text in [&command.path, &cwd].into_iter().chain(&command.argv) {
+        blob.extend(text.as_bytes());
+        blob.push(0);
+    }
+    let fd = rustix::fs::memfd_create("orders", MemfdFlags::CLOEXEC)?;
+    let mut file = std::fs::File::from(fd);
+    file.write_all(&blob)?;
+    rustix::fs::seek(file.as_fd(), rustix::fs::SeekFrom::Start(0))?;
+    Ok(file.into())
+}
+
+/// Reads what [`write_orders`] wrote.
+pub(crate) fn read_orders(fd: OwnedFd) -> Option<(Orders, CommandLine)> {
+    let mut blob = Vec::new();
+    std::fs::File::from(fd).read_to_end(&mut blob).ok()?;
+    let (length, rest) = blob.split_at_checked(8)?;
+    let length = usize::try_from(u64::from_le_bytes(length.try_into().ok()?)).ok()?;
+    let (json, strings) = rest.split_at_checked(length)?;
+    let orders = serde_json::from_slice(json).ok()?;
+    let mut strings = strings.strip_suffix(&[0])?.split(|byte| *byte == 0).map(|bytes| OsString::from_vec(bytes.to_vec()));
+    let path = strings.next()?;
+    let cwd = strings.next().filter(|cwd| !cwd.is_empty());
+    Some((orders, CommandLine { path, cwd, argv: strings.collect() }))
+}

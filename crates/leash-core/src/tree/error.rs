@@ -1,0 +1,69 @@
+//! Why a tree could not be started.
+
+use std::io;
+use std::path::PathBuf;
+
+use rustix::io::Errno;
+use thiserror::Error;
+
+use super::contain::Refusal;
+use super::control::Failure;
+use super::resolve::ResolveError;
+use crate::ledger::store::StoreError;
+use crate::owner::OwnerError;
+
+/// Why a tree could not be started. Nothing was left behind.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// There is nothing to execute.
+    #[error("no command was given")]
+    NoCommand,
+    /// The command was not found or may not be executed.
+    #[error(transparent)]
+    Command(ResolveError),
+    /// The kernel would not execute it.
+    #[error("cannot execute the command")]
+    Exec(#[source] io::Error),
+    /// The working directory.
+    #[error("cannot change to `{}`", dir.display())]
+    Directory {
+        /// Which.
+        dir: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// An owner is already gone, or was never there.
+    #[error(transparent)]
+    Owner(OwnerError),
+    /// The runtime directory.
+    #[error(transparent)]
+    Ledger(StoreError),
+    /// No containment that was acceptable works here.
+    #[error("no acceptable containment works here")]
+    Contain(Vec<Refusal>),
+    /// No process could be made.
+    #[error("cannot start a process")]
+    Fork(#[source] io::Error),
+    /// The keeper could not be started, or failed before the server ran.
+    #[error("cannot start the keeper")]
+    Keeper(#[source] io::Error),
+    /// Signals could not be listened to.
+    #[error("cannot listen to signals: {0}")]
+    Signals(Errno),
+    /// The kernel has no subreapers.
+    #[error("cannot become a subreaper: {0}")]
+    Subreaper(Errno),
+}
+
+impl From<Failure> for StartError {
+    fn from(failure: Failure) -> StartError {
+        let os = io::Error::from_raw_os_error;
+        match failure {
+            Failure::Contain(refused) => StartError::Contain(refused),
+            Failure::Chdir(errno) => StartError::Directory { dir: PathBuf::new(), source: os(errno) },
+            Failure::Exec(errno) => StartError::Exec(os(errno)),
+            Failure::Fork(errno) => StartError::Fork(os(errno)),
+            Failure::Keeper(text) => StartError::Keeper(io::Error::other(text)),
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Who a process is. A bare number is never trusted: Linux reused one after 20 forks in a small PID namespace.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal};
+use serde::{Deserialize, Serialize};
+
+use super::proc::{self, Proc, Stat};
+
+/// A process, told apart from every other that had or will have its number since boot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Identity {
+    /// Its number in our PID namespace.
+    pub pid: i32,
+    /// When it started, in clock ticks since boot (10 ms coarse).
+    pub start: u64,
+    /// The inode of its pidfd, unique since boot where the kernel has pidfs (6.9 and later).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inode: Option<u64>,
+}
+
+/// A process held by a pidfd: signals through it can never reach a stranger.
+#[derive(Debug)]
+pub struct Held {
+    /// Who it is.
+    pub id: Identity,
+    /// What /proc said of it when it was opened.
+    pub stat: Stat,
+    fd: OwnedFd,
+}
+
+impl Held {
+    /// Opens the process that has this number now. `None` when there is none.
+    pub fn open(proc: &Proc, pid: i32) -> Option<Held> {
+        let fd = pidfd(pid).ok()?;
+        // Read after the pidfd was opened: if the number went to somebody else in between, the pidfd belongs to the dead
+        // one and every signal through it fails with ESRCH.
+        let stat = proc.stat(pid)?;
+        let id = Identity { pid, start: stat.start, inode: pidfs_inode(fd.as_fd()) };
+        Some(Held { id, stat, fd })
+    }
+
+    /// Opens exactly the process recorded as `id`. `None` when it is gone, even if its number lives on.
+    pub fn open_same(proc: &Proc, id: Identity) -> Option<Held> {
+        let held = Held::open(proc, id.pid)?;
+        held.id.is(&id).then_some(held)
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) -> Result<(), Errno> {
+        rustix::process::pidfd_send_signal(&self.fd, signal)
+    }
+
+    /// Gives the pidfd away, for polling.
+    pub fn into_fd(self) -> OwnedFd {
+        self.fd
+    }
+}
+
+impl AsFd for Held {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Identity {
+    /// Our own identity.
+    pub fn current(proc: &Proc) -> Option<Identity> {
+        Held::open(proc, rustix::process::getpid().as_raw_pid()).map(|held| held.id)
+    }
+
+    /// Whether both name the same process. The inode decides where both have one.
+    pub fn is(&self, other: &Identity) -> bool {
+        self.pid == other.pid
+            && self.start == other.start
+            && match (self.inode, other.inode) {
+                (Some(a), Some(b)) => a == b,
+                // One of the two was written by an older kernel's record: pid and start time must do.
+                _ => true,
+            }
+    }
+
+    /// Whether this very process still runs. A zombie does not.
+    pub fn alive(&self, proc: &Proc) -> bool {
+        Held::open_same(proc, *self).is_some() && proc.stat(self.pid).is_some_and(|stat| stat.start == self.start && !stat.dead())
+    }
+}
+
+/// Opens a pidfd (close-on-exec, as all pidfds are).
+pub(crate) fn pidfd(pid: i32) -> Result<OwnedFd, Errno> {
+    let pid = Pid::from_raw(pid).ok_or(Errno::SRCH)?;
+    rustix::process::pidfd_open(pid, PidfdFlags::empty())
+}
+
+/// The pidfs inode of a pidfd; `None` on kernels where all pidfds share one anonymous inode.
+pub(crate) fn pidfs_inode(fd: BorrowedFd<'_>) -> Option<u64> {
+    /// From linux/magic.h: `PID_FS_MAGIC`, "PIDF".
+    const PIDFS: u64 = 0x5049_4446;
+    let fs = rustix::fs::fstatfs(fd).ok()?;
+    (fs.f_type as u64 == PIDFS).then(|| rustix::fs::fstat(fd).ok().map(|stat| stat.st_ino)).flatten()
+}
+
+/// The id of this boot; records of another boot name nobody.
+pub fn boot_id() -> String {
+    proc::read_small("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned()).unwrap_or_default()
+}

@@ -1,0 +1,274 @@
+//! The keeper: the small process that stands between the supervisor and the server, and ends the tree whatever happens to the
+//! supervisor. It is leash executed again without anything large in memory; it has one thread, its own session, and a command
+//! line without the tool's name, so that `pkill -9 -f leash` does not take both.
+
+use std::env;
+use std::ffi::OsString;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::process::{getpid, getppid};
+
+use super::captive::Captive;
+use super::contain::leaf::Leaf;
+use super::contain::{Containment, Refusal, Situation, candidates, sealed, unit};
+use super::control::{self, CommandLine, Failure, Orders, Word, fds};
+use super::identity::{Held, Identity};
+use super::linux::{self, CloneInto, InheritedSignals};
+use super::machine::State;
+use super::proc::Proc;
+use super::spawn::{self, Program, SpawnError, Stage, c_string};
+use super::warden::{END_SIGNAL, Most, Peer, Snapshots, Warden};
+use crate::clock::Moment;
+use crate::ledger::receipt::EndedBy;
+use crate::ledger::record::Phase;
+use crate::ledger::store::{Entry, Store};
+use crate::owner::Watch;
+
+/// First argument of leash in keeper mode.
+pub(crate) const KEEPER: &str = "mcp-keeper";
+
+/// Signals that a keeper takes notice of, or lets pass by. None of them may end it.
+const SIGNALS: [i32; 11] = [
+    libc::SIGCHLD,
+    libc::SIGTERM,
+    libc::SIGINT,
+    libc::SIGHUP,
+    libc::SIGQUIT,
+    libc::SIGALRM,
+    libc::SIGPIPE,
+    END_SIGNAL,
+    libc::SIGUSR2,
+    libc::SIGTSTP,
+    libc::SIGTTOU,
+];
+
+/// Runs as a keeper. Returns when the tree is over, or when there never was one.
+pub(crate) fn run() {
+    if let Some(keeper) = Keeper::prepare() {
+        keeper.start_and_keep();
+    }
+}
+
+struct Keeper {
+    orders: Orders,
+    command: CommandLine,
+    peer: Peer,
+    signals: OwnedFd,
+    watches: Vec<Watch>,
+    entry: Entry,
+    proc: Option<Proc>,
+}
+
+impl Keeper {
+    /// Takes what was inherited. `None` when the supervisor is already gone: then nothing has been started, and nothing will be.
+    fn prepare() -> Option<Keeper> {
+        let signals = linux::listen(&SIGNALS).ok()?;
+        // The name that `ps` and `top` show: the program is executed through /proc/self/exe.
+        let _ = rustix::thread::set_name(c"keeper");
+        let control = linux::inherited_fd(fds::CONTROL).ok()?;
+        let (orders, command) = control::read_orders(linux::inherited_fd(fds::ORDERS).ok()?)?;
+        let lock = linux::inherited_fd(fds::LOCK).ok()?;
+        let pidfd = linux::inherited_fd(fds::SUPERVISOR).ok()?;
+        let mut watches = Vec::new();
+        for (owner, fd) in orders.record.owners.iter().zip(fds::OWNERS..) {
+            watches.push(Watch::new(owner.clone(), linux::inherited_fd(fd).ok()?));
+        }
+        // Looked at after its pidfd is in our hands: from here on its death wakes us.
+        if getppid().map(|pid| pid.as_raw_pid()) != orders.record.supervisor.map(|id| id.pid) {
+            return None;
+        }
+        // Out of the host's session: its terminal and its group signals are the supervisor's business.
+        let _ = rustix::process::setsid();
+        rustix::process::set_child_subreaper(Some(getpid())).ok()?;
+        let entry = Store::inherit(&orders.runtime_dir, &orders.record.run, lock);
+        let proc = Proc::own().ok();
+        Some(Keeper { orders, command, peer: Peer { control, pidfd }, signals, watches, entry, proc })
+    }
+
+    fn start_and_keep(mut self) {
+        self.orders.record.keeper = self.proc.as_ref().and_then(Identity::current);
+        match self.start() {
+            Ok(captive) => self.keep(captive),
+            Err(failure) => {
+                control::send(self.peer.control.as_fd(), &Word::Failed(failure));
+                self.entry.remove();
+            }
+        }
+    }
+
+    /// Tries the containments, best first, until the server runs in one.
+    fn start(&mut self) -> Result<Captive, Failure> {
+        let situation = Situation {
+            own_proc: self.proc.is_some(),
+            pid_one: self.orders.pid_one,
+            spares: !self.orders.record.spare.is_empty(),
+            caps: self.orders.caps.any(),
+        };
+        let (order, mut refused) = candidates(self.orders.wish, situation);
+        let program = self.program();
+        for containment in order {
+            match self.attempt(containment, &program) {
+                Ok(captive) => {
+                    refused.retain(|refusal| refusal.containment > containment);
+                    self.orders.record.refused = refused;
+                    return Ok(captive);
+                }
+                Err(Attempt::Refused(why)) => refused.push(Refusal::new(containment, why)),
+                Err(Attempt::Failed(failure)) => return Err(failure),
+            }
+        }
+        Err(Failure::Contain(refused))
+    }
+
+    fn program(&self) -> Program {
+        let variable = |(key, value): (OsString, OsString)| {
+            let mut text = key;
+            text.push("=");
+            text.push(value);
+            c_string(&text)
+        };
+        Program {
+            path: c_string(&self.command.path),
+            argv: self.command.argv.iter().map(|argument| c_string(argument)).collect(),
+            env: env::vars_os().map(variable).collect(),
+            cwd: self.command.cwd.as_ref().map(|cwd| c_string(cwd)),
+            signals: InheritedSignals::from_bits(self.orders.ignored_signals),
+        }
+    }
+
+    /// Starts the server in one containment.
+    fn attempt(&mut self, containment: Containment, program: &Program) -> Result<Captive, Attempt> {
+        let mut captive = Captive {
+            containment,
+            leader: None,
+            leaf: None,
+            sealed: None,
+            proc: self.proc,
+            spare: self.orders.record.spare.clone(),
+            exit: None,
+            group_killed: false,
+        };
+        match containment {
+            // The first process of a container has a namespace already, and its own death ends it.
+            Containment::Sealed if !self.orders.pid_one => {
+                let sealed = sealed::spawn(program, self.proc.as_ref()).map_err(|error| sealed::explain(error).map_or_else(|| failure(error), Attempt::Refused))?;
+                captive.leader = sealed.leader;
+                captive.sealed = Some(sealed);
+            }
+            Containment::Unit => {
+                let dir = self.enter_unit()?;
+                self.plan_leaf(&dir)?;
+                self.spawn_in_leaf(&mut captive, program)?;
+            }
+            Containment::Leaf => self.spawn_in_leaf(&mut captive, program)?,
+            Containment::Sealed | Containment::Reaper | Containment::Group => {
+                captive.leader = Some(spawn::spawn(program, CloneInto::default()).map_err(failure)?);
+            }
+        }
+        Ok(captive)
+    }
+
+    fn enter_unit(&self) -> Result<std::path::PathBuf, Attempt> {
+        let record = &self.orders.record;
+        let (supervisor, keeper) = record.supervisor.zip(record.keeper).ok_or_else(|| Attempt::Refused("/proc is not ours".to_owned()))?;
+        unit::enter(&self.orders.bus, &record.run, supervisor, keeper).map_err(Attempt::Refused)
+    }
+
+    /// The ledger names a leaf before it exists, so that a sweep finds it however soon we die.
+    fn plan_leaf(&mut self, dir: &std::path::Path) -> Result<(), Attempt> {
+        self.orders.record.leaf = Some(dir.to_owned());
+        self.entry.write(&self.orders.record).map_err(|error| Attempt::Failed(Failure::Keeper(error.to_string())))
+    }
+
+    fn spawn_in_leaf(&self, captive: &mut Captive, program: &Program) -> Result<(), Attempt> {
+        let dir = self.orders.record.leaf.as_deref().ok_or_else(|| Attempt::Refused("no cgroup2".to_owned()))?;
+        let leaf = Leaf::create(dir, self.orders.caps).map_err(Attempt::Refused)?;
+        match spawn::spawn(program, CloneInto { namespaces: 0, cgroup: Some(leaf.as_cgroup()) }) {
+            Ok(pid) => {
+                captive.leader = Some(pid);
+                captive.leaf = Some(leaf);
+                Ok(())
+            }
+            Err(error) => {
+                leaf.remove();
+                Err(match error {
+                    SpawnError::Clone(errno) if !matches!(errno, Errno::AGAIN | Errno::NOMEM) => Attempt::Refused(format!("starting a process in {}: {errno}", dir.display())),
+                    error => failure(error),
+                })
+            }
+        }
+    }
+
+    /// Guards the running tree to its end.
+    fn keep(mut self, captive: Captive) {
+        // From here on the host's pipes belong to the host and the server alone.
+        spawn::let_go_of_stdio();
+        let now = Moment::now();
+        let record = &mut self.orders.record;
+        record.containment = Some(captive.containment);
+        record.leader = self.proc.as_ref().zip(captive.leader).and_then(|(proc, pid)| Held::open(proc, pid)).map(|held| held.id);
+        record.phase = Phase::Running;
+        record.members = record.leader.into_iter().collect();
+        if captive.leaf.is_none() {
+            record.leaf = None;
+        }
+        let written = self.entry.write(record);
+        let warden = Warden {
+            captive,
+            record: self.orders.record.clone(),
+            entry: self.entry,
+            receipts: self.orders.receipts,
+            watches: self.watches,
+            signals: self.signals,
+            peer: Some(self.peer),
+            expires: self.orders.max_age_ms.map(|ms| now + Duration::from_millis(ms)),
+            ended_by: EndedBy::Keeper,
+            grace: Duration::from_millis(self.orders.record.grace_ms),
+            state: State::Running,
+            snapshots: Snapshots::new(now),
+            ending_since: None,
+            leader_told: false,
+            most: Most::default(),
+            warnings: Vec::new(),
+        };
+        if let Err(error) = written {
+            warden.tell(&Word::Warning(format!("the ledger is not up to date: {error}")));
+        }
+        warden.tell(&Word::Started(Box::new(self.orders.record)));
+        // Who is left and what could not be written was told to the supervisor, if there is one, and stands in the receipt.
+        let _ = warden.run(None);
+    }
+}
+
+/// Why a server does not run in a containment.
+enum Attempt {
+    /// The containment does not work here; the next one is tried.
+    Refused(String),
+    /// Nothing will work.
+    Failed(Failure),
+}
+
+fn failure(error: SpawnError) -> Attempt {
+    Attempt::Failed(match error {
+        SpawnError::At(Stage::Exec, errno) => Failure::Exec(errno.raw_os_error()),
+        SpawnError::At(Stage::Chdir, errno) => Failure::Chdir(errno.raw_os_error()),
+        SpawnError::Clone(errno) | SpawnError::Pipe(errno) | SpawnError::At(Stage::Fork, errno) => Failure::Fork(errno.raw_os_error()),
+        SpawnError::At(stage, errno) => Failure::Keeper(format!("the server's process stopped at {stage:?}: {errno}")),
+    })
+}
+
+/// Whether the program was executed as one of leash's own processes, and runs it if so. Nothing is known of the arguments
+/// of other programs, so the first one must be exactly ours.
+pub(crate) fn enter() -> bool {
+    let mut arguments = env::args_os();
+    let Some(first) = arguments.next() else { return false };
+    match first.as_bytes() {
+        name if name == KEEPER.as_bytes() => run(),
+        name if name == unit::GUARD.as_bytes() => unit::guard(&arguments.collect::<Vec<_>>()),
+        _ => return false,
+    }
+    true
+}

@@ -1,0 +1,148 @@
+//! The hard kill: top-down, direct children only, reap, repeat until `wait` says that there is none; with the containment's
+//! own kill on top, and a freeze for trees that fork faster than they die.
+//!
+//! Why direct children only: a child that we have not waited for keeps its number, so `kill` cannot hit a stranger, no scan is
+//! needed, and its orphans come to us (we are their subreaper) to be killed in the next round. ECHILD is the proof.
+
+use std::os::fd::BorrowedFd;
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use rustix::process::Signal;
+
+use super::captive::{Captive, Remaining, left_over};
+use super::contain::Containment;
+use super::{freeze, linux};
+use crate::clock::{Moment, timeout_until};
+use crate::ledger::receipt::LeftOver;
+use crate::limits;
+
+/// Kills until nothing is left, or until it is clear that something can't be ended. `signals` is the caller's signalfd, on
+/// which SIGCHLD arrives; what else arrives there is dropped, because nothing is faster than this.
+pub(crate) fn kill_until_gone(captive: &mut Captive, signals: BorrowedFd<'_>) -> Result<(), Vec<LeftOver>> {
+    if captive.containment == Containment::Group {
+        return kill_group(captive);
+    }
+    let began = Moment::now();
+    let mut round = Round::default();
+    loop {
+        round.strike(captive);
+        if captive.reap() != Remaining::Members {
+            if let Some(leaf) = &captive.leaf {
+                leaf.remove();
+            }
+            return Ok(());
+        }
+        let spent = Moment::now().since(began);
+        let all_forbidden = round.struck == 0 && round.forbidden > 0;
+        if spent >= limits::GIVE_UP || (all_forbidden && spent >= limits::GIVE_UP_FORBIDDEN) {
+            return Err(describe_left(captive));
+        }
+        if spent >= limits::TOP_DOWN && !all_forbidden {
+            freeze::freeze(captive);
+        }
+        wait_for_change(captive, signals);
+    }
+}
+
+/// What one round of killing met.
+#[derive(Default)]
+struct Round {
+    struck: usize,
+    forbidden: usize,
+}
+
+impl Round {
+    fn strike(&mut self, captive: &Captive) {
+        *self = Round::default();
+        release_spared(captive);
+        if let Some(leaf) = &captive.leaf {
+            // Fails only if somebody removed the leaf; then there is no member left to kill in it.
+            let _ = leaf.kill();
+        }
+        for child in captive.own_children() {
+            match linux::kill_own_child(child) {
+                Ok(()) => self.struck += 1,
+                Err(Errno::PERM) => self.forbidden += 1,
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+/// `cgroup.kill` knows no exceptions: who is to be spared must leave the leaf first.
+fn release_spared(captive: &Captive) {
+    if captive.spare.is_empty() {
+        return;
+    }
+    if let Some((leaf, proc)) = captive.leaf.as_ref().zip(captive.proc) {
+        for pid in leaf.procs().into_iter().filter(|pid| captive.spared(&proc, *pid)) {
+            let _ = leaf.release(pid);
+        }
+    }
+}
+
+/// Sleeps until a child dies, the leaf empties, or a short time has passed. Never spins: with few CPUs a spinning killer
+/// keeps its victims from dying.
+fn wait_for_change(captive: &Captive, signals: BorrowedFd<'_>) {
+    let mut fds = vec![PollFd::from_borrowed_fd(signals, PollFlags::IN)];
+    for (fd, by_priority) in captive.wakers() {
+        if by_priority {
+            fds.push(PollFd::from_borrowed_fd(fd, PollFlags::PRI));
+        }
+    }
+    let now = Moment::now();
+    let timeout = timeout_until(now + limits::KILL_ROUND, now);
+    let _ = rustix::event::poll(&mut fds, Some(&timeout));
+    while linux::receive(signals).is_some() {}
+}
+
+/// Who is left, and why.
+fn describe_left(captive: &Captive) -> Vec<LeftOver> {
+    let Some(proc) = captive.proc else {
+        return vec![LeftOver { pid: 0, name: String::new(), why: "processes are left that can't be seen without our own /proc".to_owned() }];
+    };
+    let explain = |pid: i32, state: char, denied: bool| {
+        let why = match (denied, state) {
+            (true, _) => "it belongs to another user (EPERM)",
+            (false, 'D') => "it waits in the kernel (D state) and can't be killed before that ends",
+            (false, _) => "it did not go in time",
+        };
+        left_over(&proc, pid, why)
+    };
+    let members = captive.members();
+    members.iter().map(|member| explain(member.id.pid, member.stat.state, member.signal(Signal::KILL) == Err(Errno::PERM))).collect()
+}
+
+/// `group`: one SIGKILL to the group, and an honest look at what it did not reach.
+fn kill_group(captive: &mut Captive) -> Result<(), Vec<LeftOver>> {
+    if let Some(leader) = captive.leader {
+        // The leader has not been waited for, so the group's number is still its own.
+        let _ = linux::signal_own_group(leader, Signal::KILL.as_raw());
+        if let Ok(Some((_, status))) = rustix::process::waitpid(rustix::process::Pid::from_raw(leader), rustix::process::WaitOptions::empty()) {
+            captive.note_exit(status.as_raw());
+        }
+    }
+    captive.group_killed = true;
+    let began = Moment::now();
+    // Group members that were orphaned are our children now; they are dying.
+    while captive.proc.is_some() && !captive.members().is_empty() && Moment::now().since(began) < limits::GIVE_UP_FORBIDDEN {
+        let now = Moment::now();
+        let _ = rustix::event::poll(&mut [], Some(&timeout_until(now + limits::KILL_ROUND, now)));
+        captive.reap();
+    }
+    match captive.reap() {
+        Remaining::Nothing | Remaining::Spared => Ok(()),
+        Remaining::Members => Err(escaped(captive)),
+    }
+}
+
+/// Processes that left the group: `group` promises nothing about them, and says so.
+fn escaped(captive: &Captive) -> Vec<LeftOver> {
+    let why = "it left the process group, and `group` reaches no further";
+    let Some(proc) = captive.proc else {
+        return vec![LeftOver { pid: 0, name: String::new(), why: why.to_owned() }];
+    };
+    let me = rustix::process::getpid().as_raw_pid();
+    proc.descendants(me).into_iter().filter(|pid| proc.stat(*pid).is_some_and(|stat| !stat.dead())).map(|pid| left_over(&proc, pid, why)).collect()
+}

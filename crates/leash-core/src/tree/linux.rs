@@ -1,0 +1,341 @@
+//! The system calls that rustix does not wrap, and nothing else. All `unsafe` of the library lives in this file.
+#![expect(unsafe_code, reason = "system calls without a safe wrapper; each has its SAFETY line")]
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+
+use rustix::io::Errno;
+
+/// Returns `Errno` of the last failed libc call.
+fn last_errno() -> Errno {
+    Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)
+}
+
+fn check(result: i64) -> Result<i64, Errno> {
+    if result < 0 { Err(last_errno()) } else { Ok(result) }
+}
+
+/// Where a new process is put at its birth.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CloneInto<'a> {
+    /// `CLONE_NEW*` flags.
+    pub(crate) namespaces: u64,
+    /// A cgroup2 directory: the child is a member before its first instruction.
+    pub(crate) cgroup: Option<BorrowedFd<'a>>,
+}
+
+/// Which side of a fork we are on.
+pub(crate) enum Forked {
+    /// The new process.
+    Child,
+    /// The old one; the child's pid in our namespace.
+    Parent(i32),
+}
+
+/// `fork` through clone3, into a cgroup and namespaces. Only for a single-threaded process: the child goes on in a copy of
+/// this one and may allocate, because no other thread can hold a lock.
+pub(crate) fn fork_into(into: CloneInto<'_>) -> Result<Forked, Errno> {
+    const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+    #[repr(C)]
+    #[derive(Default)]
+    struct CloneArgs {
+        flags: u64,
+        pidfd: u64,
+        child_tid: u64,
+        parent_tid: u64,
+        exit_signal: u64,
+        stack: u64,
+        stack_size: u64,
+        tls: u64,
+        set_tid: u64,
+        set_tid_size: u64,
+        cgroup: u64,
+    }
+    if into.cgroup.is_none() && into.namespaces == 0 {
+        // Plain fork keeps libc's own bookkeeping right, and works below 5.3.
+        // SAFETY: single-threaded by contract; no pointers are passed.
+        return match check(i64::from(unsafe { libc::fork() }))? {
+            0 => Ok(Forked::Child),
+            pid => Ok(Forked::Parent(pid as i32)),
+        };
+    }
+    let args = CloneArgs {
+        flags: into.namespaces | if into.cgroup.is_some() { CLONE_INTO_CGROUP } else { 0 },
+        exit_signal: libc::SIGCHLD as u64,
+        cgroup: into.cgroup.map_or(0, |fd| fd.as_raw_fd() as u64),
+        ..CloneArgs::default()
+    };
+    // SAFETY: `args` lives across the call and its size is given; without CLONE_VM and with a zero stack this is a fork,
+    // so both sides return here on their own copy of the stack.
+    let result = unsafe { libc::syscall(libc::SYS_clone3, ptr::from_ref(&args), size_of::<CloneArgs>()) };
+    match check(result)? {
+        0 => Ok(Forked::Child),
+        pid => Ok(Forked::Parent(pid as i32)),
+    }
+}
+
+/// Closes every descriptor from `first` on.
+pub(crate) fn close_from(first: RawFd) {
+    // SAFETY: the numbers name descriptors that nobody uses any more: callers are about to exec, or are a keeper that has
+    // just been executed and owns only what lies below.
+    let done = unsafe { libc::syscall(libc::SYS_close_range, first as u32, u32::MAX, 0u32) };
+    if done == 0 {
+        return;
+    }
+    // Below Linux 5.9.
+    for fd in first..4096 {
+        // SAFETY: as above.
+        unsafe { libc::close(fd) };
+    }
+}
+
+/// Makes `to` a copy of `from` that survives exec.
+pub(crate) fn place_fd(from: RawFd, to: RawFd) -> Result<(), Errno> {
+    if from == to {
+        // dup2 onto itself would leave close-on-exec set.
+        // SAFETY: plain integers.
+        check(i64::from(unsafe { libc::fcntl(from, libc::F_SETFD, 0) }))?;
+        return Ok(());
+    }
+    // SAFETY: plain integers; what `to` named before is ours to replace.
+    check(i64::from(unsafe { libc::dup2(from, to) }))?;
+    Ok(())
+}
+
+/// Closes everything above stderr except `keep`, which is moved to number 3 and closes on exec.
+pub(crate) fn keep_only(keep: RawFd) -> OwnedFd {
+    // SAFETY: plain integers; we are a forked child about to exec, nobody else uses these numbers.
+    unsafe {
+        if keep != 3 {
+            libc::dup2(keep, 3);
+        }
+        libc::fcntl(3, libc::F_SETFD, libc::FD_CLOEXEC);
+    }
+    close_from(4);
+    // SAFETY: open, by the dup2 above; its former number was closed with the rest.
+    unsafe { OwnedFd::from_raw_fd(3) }
+}
+
+/// Takes ownership of a descriptor that was inherited at a known number.
+pub(crate) fn inherited_fd(number: RawFd) -> Result<OwnedFd, Errno> {
+    // SAFETY: plain integers.
+    check(i64::from(unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) }))?;
+    // SAFETY: it is open (fcntl worked), and by the keeper's contract nobody else in this process owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// What a process does with signals, as it found it: dispositions that were `ignore`, and nothing of what Rust's start-up
+/// or leash changed since.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct InheritedSignals {
+    ignored: u64,
+}
+
+impl InheritedSignals {
+    /// Looks at the current dispositions. SIGPIPE counts as default: Rust's start-up code has already set it to ignore,
+    /// and what it was before cannot be known. SIGCHLD counts as default, because an ignored SIGCHLD breaks every `wait`.
+    pub fn look() -> InheritedSignals {
+        let mut ignored = 0;
+        for signal in 1..=31 {
+            if signal != libc::SIGPIPE && signal != libc::SIGCHLD && disposition(signal) == Some(libc::SIG_IGN) {
+                ignored |= 1 << signal;
+            }
+        }
+        InheritedSignals { ignored }
+    }
+
+    /// Whether `signal` was ignored (`nohup` ignores SIGHUP, a shell's background job SIGINT).
+    pub fn ignores(&self, signal: i32) -> bool {
+        (1..=31).contains(&signal) && self.ignored & (1 << signal) != 0
+    }
+
+    /// As a number, to hand to the keeper.
+    pub(crate) fn to_bits(self) -> u64 {
+        self.ignored
+    }
+
+    /// Back from the number.
+    pub(crate) fn from_bits(ignored: u64) -> InheritedSignals {
+        InheritedSignals { ignored }
+    }
+
+    /// Makes the dispositions of this process what they were, with an empty mask: what a server starts with.
+    pub(crate) fn restore(self) {
+        for signal in 1..=31 {
+            let action = if self.ignores(signal) { libc::SIG_IGN } else { libc::SIG_DFL };
+            set_disposition(signal, action);
+        }
+        // SAFETY: a zeroed set is a valid argument to sigemptyset; the set lives across the calls.
+        unsafe {
+            let mut empty: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&mut empty);
+            libc::sigprocmask(libc::SIG_SETMASK, &empty, ptr::null_mut());
+        }
+    }
+}
+
+fn disposition(signal: i32) -> Option<libc::sighandler_t> {
+    // SAFETY: a null new action only reads; `old` lives across the call.
+    unsafe {
+        let mut old: libc::sigaction = std::mem::zeroed();
+        (libc::sigaction(signal, ptr::null(), &mut old) == 0).then_some(old.sa_sigaction)
+    }
+}
+
+fn set_disposition(signal: i32, action: libc::sighandler_t) {
+    // SAFETY: the structure is fully initialised; SIG_DFL and SIG_IGN need no handler. KILL and STOP fail with EINVAL,
+    // which is as it should be.
+    unsafe {
+        let mut new: libc::sigaction = std::mem::zeroed();
+        new.sa_sigaction = action;
+        libc::sigaction(signal, &new, ptr::null_mut());
+    }
+}
+
+/// One signal as read from a signalfd.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Received {
+    pub(crate) signal: i32,
+    /// Sent by `sigqueue` with this value.
+    pub(crate) queued: Option<i32>,
+}
+
+/// Blocks the signals leash listens to and returns a descriptor that delivers them. Their dispositions are set to default
+/// first, because an ignored signal is dropped even while it is blocked.
+pub(crate) fn listen(signals: &[i32]) -> Result<OwnedFd, Errno> {
+    for &signal in signals {
+        set_disposition(signal, libc::SIG_DFL);
+    }
+    // SAFETY: the set is initialised by sigemptyset before use and lives across the calls; signalfd returns a fresh
+    // descriptor that nobody else owns.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        for &signal in signals {
+            libc::sigaddset(&mut set, signal);
+        }
+        check(i64::from(libc::sigprocmask(libc::SIG_BLOCK, &set, ptr::null_mut())))?;
+        let fd = check(i64::from(libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)))?;
+        Ok(OwnedFd::from_raw_fd(fd as RawFd))
+    }
+}
+
+/// Reads one pending signal, if any.
+pub(crate) fn receive(fd: BorrowedFd<'_>) -> Option<Received> {
+    // SAFETY: the buffer is exactly one record long and a record is plain data, valid for any bytes.
+    unsafe {
+        let mut info: libc::signalfd_siginfo = std::mem::zeroed();
+        let size = size_of::<libc::signalfd_siginfo>();
+        let read = libc::read(fd.as_raw_fd(), ptr::from_mut(&mut info).cast(), size);
+        if read != size as isize {
+            return None;
+        }
+        let queued = (info.ssi_code == libc::SI_QUEUE).then_some(info.ssi_int);
+        Some(Received { signal: info.ssi_signo as i32, queued })
+    }
+}
+
+/// Blocks every signal that can be blocked.
+pub(crate) fn block_all() {
+    // SAFETY: the set is initialised by sigfillset and lives across the call.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        libc::sigprocmask(libc::SIG_SETMASK, &all, ptr::null_mut());
+    }
+}
+
+/// Sends a signal with a value through a pidfd, as `sigqueue` would.
+pub(crate) fn queue(pidfd: BorrowedFd<'_>, signal: i32, value: i32) -> Result<(), Errno> {
+    // SAFETY: siginfo is plain data and zeroed; the fields written below are the ones the kernel reads for SI_QUEUE
+    // (si_pid, si_uid, si_value lie behind the three leading integers, 8-aligned on 64-bit). It lives across the call.
+    unsafe {
+        #[repr(C)]
+        struct Queued {
+            signo: i32,
+            errno: i32,
+            code: i32,
+            #[cfg(target_pointer_width = "64")]
+            _pad: i32,
+            pid: i32,
+            uid: u32,
+            value: libc::sigval,
+        }
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        let fields = ptr::from_mut(&mut info).cast::<Queued>();
+        (*fields).signo = signal;
+        (*fields).code = libc::SI_QUEUE;
+        (*fields).pid = libc::getpid();
+        (*fields).uid = libc::getuid();
+        (*fields).value = libc::sigval { sival_ptr: value as usize as *mut libc::c_void };
+        check(libc::syscall(libc::SYS_pidfd_send_signal, pidfd.as_raw_fd(), signal, ptr::from_ref(&info), 0))?;
+    }
+    Ok(())
+}
+
+/// SIGKILL to a direct child that has not been waited for. Its number cannot have been reused: it is ours until we reap it.
+pub(crate) fn kill_own_child(pid: i32) -> Result<(), Errno> {
+    assert!(pid > 1, "0, -1 and 1 mean something else to kill(2)");
+    // SAFETY: plain integers; see above for why the number is safe.
+    check(i64::from(unsafe { libc::kill(pid, libc::SIGKILL) })).map(drop)
+}
+
+/// A signal to a process group whose leader is a direct child of ours that has not been waited for: the number is pinned.
+pub(crate) fn signal_own_group(leader: i32, signal: i32) -> Result<(), Errno> {
+    assert!(leader > 1, "0 and 1 mean something else to kill(2)");
+    // SAFETY: plain integers; see above for why the number is safe.
+    check(i64::from(unsafe { libc::kill(-leader, signal) })).map(drop)
+}
+
+/// SIGSTOP to the whole group that a pidfd's process leads (Linux 6.9; older kernels answer EINVAL).
+pub(crate) fn stop_group(leader: BorrowedFd<'_>) -> Result<(), Errno> {
+    const PIDFD_SIGNAL_PROCESS_GROUP: u32 = 1 << 2;
+    // SAFETY: a null siginfo is allowed and means a plain signal.
+    let sent = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, leader.as_raw_fd(), libc::SIGSTOP, ptr::null::<libc::siginfo_t>(), PIDFD_SIGNAL_PROCESS_GROUP) };
+    check(sent).map(drop)
+}
+
+/// Gives a process (and what it forks from now on) the least possible share of one CPU.
+pub(crate) fn demote(pid: i32, cpu: usize) {
+    // SAFETY: plain integers and structures that live across the calls; failures (the process is gone, another uid) leave
+    // things as they were, which is all that is asked.
+    unsafe {
+        libc::setpriority(libc::PRIO_PROCESS, pid as libc::id_t, 19);
+        let param: libc::sched_param = std::mem::zeroed();
+        libc::sched_setscheduler(pid, libc::SCHED_IDLE, &param);
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        libc::sched_setaffinity(pid, size_of::<libc::cpu_set_t>(), &set);
+    }
+}
+
+/// Replaces this process. Returns only on failure.
+pub(crate) fn exec(path: &CStr, argv: &[CString], env: &[CString]) -> Errno {
+    let pointers = |strings: &[CString]| -> Vec<*const libc::c_char> { strings.iter().map(|string| string.as_ptr()).chain([ptr::null()]).collect() };
+    let (argv, env) = (pointers(argv), pointers(env));
+    // SAFETY: both arrays end in null, every string is NUL-terminated, and all of them outlive the call.
+    unsafe { libc::execve(path.as_ptr(), argv.as_ptr(), env.as_ptr()) };
+    last_errno()
+}
+
+/// Ends this process at once, without running anything on the way: the only right end for a forked copy of a keeper.
+pub(crate) fn exit_now(code: i32) -> ! {
+    // SAFETY: never returns and touches no memory.
+    unsafe { libc::_exit(code) }
+}
+
+/// Makes the keeper's descriptors in the forked child of a `Command`. Runs between fork and exec: only system calls.
+pub(crate) fn before_exec(command: &mut std::process::Command, places: Vec<(OwnedFd, RawFd)>) {
+    use std::os::unix::process::CommandExt as _;
+    // SAFETY: the closure only makes system calls (fcntl, dup2), allocates nothing and touches no lock.
+    unsafe {
+        command.pre_exec(move || {
+            for (from, to) in &places {
+                place_fd(from.as_raw_fd(), *to)?;
+            }
+            Ok(())
+        });
+    }
+}

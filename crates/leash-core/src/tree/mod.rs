@@ -1,0 +1,27 @@
+//! Process trees: started in a containment, watched over, ended by one ladder, proved to be gone.
+//!
+//! ```text
+//! host -> supervisor (subreaper) -> keeper (own session, subreaper) -> server -> whatever it starts
+//! ```
+//! Supervisor and keeper watch each other; whichever survives ends the tree.
+
+pub(crate) mod captive;
+pub(crate) mod command;
+pub mod contain;
+pub(crate) mod control;
+pub mod error;
+pub(crate) mod freeze;
+pub mod identity;
+pub(crate) mod keeper;
+pub(crate) mod kill;
+pub mod linux;
+pub mod machine;
+pub mod proc;
+pub mod resolve;
+pub(crate) mod spawn;
+pub mod spec;
+pub mod supervisor;
+pub(crate) mod warden;
+
+pub use error::StartError;
+pub use spec::{Places, Spec};

@@ -1,0 +1,187 @@
+//! From the keeper to a running server: fork, prepare, exec. Runs in the single-threaded keeper only.
+
+use std::ffi::{CString, OsStr};
+use std::fs::File;
+use std::io::Read as _;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+
+use rustix::io::Errno;
+use rustix::pipe::PipeFlags;
+use rustix::process::{Signal, getpid, getppid};
+
+use super::linux::{self, CloneInto, Forked, InheritedSignals};
+
+/// What to execute, ready for the system call.
+#[derive(Debug)]
+pub(crate) struct Program {
+    pub(crate) path: CString,
+    pub(crate) argv: Vec<CString>,
+    pub(crate) env: Vec<CString>,
+    pub(crate) cwd: Option<CString>,
+    pub(crate) signals: InheritedSignals,
+}
+
+/// Where a start stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Stage {
+    /// Not a failure: the namespace's first process is bound to the keeper's life.
+    Armed = 1,
+    /// Mapping the user into the new user namespace.
+    UserMap,
+    /// Mounting a /proc for the new PID namespace.
+    MountProc,
+    /// A further fork inside the namespace.
+    Fork,
+    /// Changing to the server's directory.
+    Chdir,
+    /// Executing the program.
+    Exec,
+    /// The process above was gone before the server could start.
+    Orphaned,
+}
+
+impl Stage {
+    fn from_byte(byte: u8) -> Option<Stage> {
+        [Stage::Armed, Stage::UserMap, Stage::MountProc, Stage::Fork, Stage::Chdir, Stage::Exec, Stage::Orphaned]
+            .into_iter()
+            .find(|stage| *stage as u8 == byte)
+    }
+}
+
+/// Why a server could not be started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SpawnError {
+    /// No process could be made, or it was refused by the containment.
+    Clone(Errno),
+    /// The new process got so far.
+    At(Stage, Errno),
+    /// No pipe to talk to it.
+    Pipe(Errno),
+}
+
+/// The child's end of the pipe on which it reports how far it got. Closed by exec: silence is success.
+pub(crate) struct Report(OwnedFd);
+
+/// The keeper's end.
+pub(crate) struct Progress(File);
+
+pub(crate) fn report_pipe() -> Result<(Progress, Report), SpawnError> {
+    let (reader, writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(SpawnError::Pipe)?;
+    Ok((Progress(File::from(reader)), Report(writer)))
+}
+
+impl Report {
+    /// Not a failure: tells the keeper that the process is bound to its life.
+    pub(crate) fn armed(&self) {
+        self.send(Stage::Armed, 0);
+    }
+
+    fn send(&self, stage: Stage, errno: i32) {
+        let mut message = [stage as u8; 5];
+        message[1..].copy_from_slice(&errno.to_le_bytes());
+        // The keeper is gone if this fails; then there is nobody to tell.
+        let _ = rustix::io::write(&self.0, &message);
+    }
+
+    /// Reports and ends the forked process.
+    pub(crate) fn fail(&self, stage: Stage, errno: Errno) -> ! {
+        self.send(stage, errno.raw_os_error());
+        linux::exit_now(127)
+    }
+
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Progress {
+    /// The next report; `None` when the pipe was closed by exec, which means success.
+    pub(crate) fn next(&mut self) -> Option<(Stage, Errno)> {
+        let mut message = [0; 5];
+        self.0.read_exact(&mut message).ok()?;
+        let errno = i32::from_le_bytes([message[1], message[2], message[3], message[4]]);
+        // Zero is no error number; it comes with `Armed` alone.
+        Some((Stage::from_byte(message[0])?, if errno > 0 { Errno::from_raw_os_error(errno) } else { Errno::IO }))
+    }
+}
+
+/// Starts the server as a child of this process, in `into`. Returns its pid once exec has worked.
+pub(crate) fn spawn(program: &Program, into: CloneInto<'_>) -> Result<i32, SpawnError> {
+    let (mut progress, report) = report_pipe()?;
+    let parent = getpid();
+    match linux::fork_into(into).map_err(SpawnError::Clone)? {
+        Forked::Child => become_server(program, parent, &report),
+        Forked::Parent(pid) => {
+            drop(report);
+            match progress.next() {
+                None => Ok(pid),
+                Some((stage, errno)) => {
+                    // It ends by itself right after the report.
+                    let _ = rustix::process::waitpid(rustix::process::Pid::from_raw(pid), rustix::process::WaitOptions::empty());
+                    Err(SpawnError::At(stage, errno))
+                }
+            }
+        }
+    }
+}
+
+/// The forked child's way to exec. Stdin, stdout and stderr are what the host gave.
+pub(crate) fn become_server(program: &Program, parent: rustix::process::Pid, report: &Report) -> ! {
+    // A group of its own, so that a group signal of the server never reaches the keeper.
+    let _ = rustix::process::setpgid(None, None);
+    // The last line: should the keeper vanish, the kernel ends at least the leader. The keeper has one thread, so the death
+    // signal can't fire because some thread ended.
+    let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
+    if getppid() != Some(parent) {
+        report.fail(Stage::Orphaned, Errno::SRCH);
+    }
+    program.signals.restore();
+    if let Some(cwd) = &program.cwd {
+        if let Err(errno) = rustix::process::chdir(cwd.as_c_str()) {
+            report.fail(Stage::Chdir, errno);
+        }
+    }
+    // Everything that is not the server's stays out of it; the report pipe alone is kept, at a number just above.
+    let kept = linux::keep_only(report.as_fd().as_raw_fd());
+    let errno = execute(program);
+    Report(kept).fail(Stage::Exec, errno)
+}
+
+/// exec, and as execvp does: a script without `#!` is given to the shell.
+fn execute(program: &Program) -> Errno {
+    let errno = linux::exec(&program.path, &program.argv, &program.env);
+    if errno != Errno::NOEXEC {
+        return errno;
+    }
+    let shell = c"/bin/sh";
+    let mut argv = vec![shell.to_owned(), program.path.clone()];
+    argv.extend(program.argv.iter().skip(1).cloned());
+    linux::exec(shell, &argv, &program.env)
+}
+
+/// Points stdin, stdout and stderr of this process at /dev/null. The pipes belong to the host and the server: a copy held
+/// here would hide the end of one from the other.
+pub(crate) fn let_go_of_stdio() {
+    point_at_null(&[0, 1, 2]);
+}
+
+/// The same for a process that still speaks on stderr.
+pub(crate) fn let_go_of_stdin_and_stdout() {
+    point_at_null(&[0, 1]);
+}
+
+fn point_at_null(numbers: &[i32]) {
+    let Ok(null) = File::options().read(true).write(true).open("/dev/null") else { return };
+    for number in numbers {
+        let _ = linux::place_fd(null.as_raw_fd(), *number);
+    }
+}
+
+/// A C string from an OS string; an inner NUL ends it, as it would end the real argument.
+pub(crate) fn c_string(text: &OsStr) -> CString {
+    let bytes = text.as_bytes();
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    CString::new(&bytes[..end]).unwrap_or_default()
+}

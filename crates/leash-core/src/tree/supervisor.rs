@@ -1,0 +1,384 @@
+//! The supervisor: what the host has as its child. It watches the owners, passes on signals, mirrors the server's exit, and
+//! takes the tree over when the keeper is gone.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::process::{Pid, WaitOptions, getpid};
+
+use super::captive::Captive;
+use super::command::{self, Launch};
+use super::contain::leaf::{self, Leaf};
+use super::contain::unit::UserBus;
+use super::control::{self, CommandLine, Failure, Heard, Order, Orders, Word, fds};
+use super::error::StartError;
+use super::identity::{self, Identity, boot_id};
+use super::keeper::KEEPER;
+use super::linux::{self, InheritedSignals};
+use super::machine::{Event as MachineEvent, State};
+use super::proc::Proc;
+use super::spec::{Places, Spec};
+use super::warden::{END_SIGNAL, END_VALUE, Most, Snapshots, Warden};
+use super::{resolve, spawn};
+use crate::clock::{self, Moment, timeout_until};
+use crate::event::Event;
+use crate::ledger::receipt::{EndedBy, Reason, Receipt};
+use crate::ledger::record::{Phase, RECORD_VERSION, Record};
+use crate::ledger::store::{Entry, Store};
+use crate::ledger::sweep;
+use crate::limits;
+use crate::owner::{self, Parent, Watch};
+
+/// What a caller must have taken in the first instructions of `main`, before anything could change.
+#[derive(Debug)]
+pub struct FirstLook {
+    parent: Parent,
+    signals: InheritedSignals,
+}
+
+impl FirstLook {
+    /// Takes hold of the parent and looks at the inherited signals.
+    pub fn take() -> FirstLook {
+        FirstLook { parent: Parent::take(), signals: InheritedSignals::look() }
+    }
+}
+
+/// Runs a server to its end, as this process: blocks, becomes a subreaper, and takes the process's signals. For programs that
+/// exist for this (`leash run`); a program with a life of its own uses [`super::Tree`].
+pub fn supervise(spec: &Spec, places: &Places, first: FirstLook, tell: &mut dyn FnMut(Event)) -> Result<Receipt, StartError> {
+    let supervisor = Supervisor::start(spec, places, first, tell)?;
+    supervisor.run(tell)
+}
+
+struct Supervisor {
+    keeper: i32,
+    keeper_fd: OwnedFd,
+    control: OwnedFd,
+    signals: OwnedFd,
+    watches: Vec<Watch>,
+    record: Record,
+    entry: Entry,
+    receipts: PathBuf,
+    proc: Option<Proc>,
+    grace: Duration,
+    phase: Waiting,
+    /// Why the tree ends, once the keeper has said so.
+    ending: Option<Reason>,
+}
+
+/// What the supervisor waits for from its keeper.
+#[derive(Debug)]
+enum Waiting {
+    /// The server to run.
+    Start { give_up: Moment },
+    /// Nothing: all is well.
+    Nothing,
+    /// A sign that an order was heard.
+    Answer { give_up: Moment },
+    /// The end.
+    End { give_up: Moment },
+}
+
+impl Waiting {
+    fn give_up(&self) -> Option<Moment> {
+        match self {
+            Waiting::Nothing => None,
+            Waiting::Start { give_up } | Waiting::Answer { give_up } | Waiting::End { give_up } => Some(*give_up),
+        }
+    }
+}
+
+/// How the wait for the keeper ended.
+enum Outcome {
+    Over(Receipt),
+    Failed(Failure),
+    /// The keeper is gone, or was given up, and the tree is ours.
+    Orphaned(Reason),
+}
+
+impl Supervisor {
+    fn start(spec: &Spec, places: &Places, first: FirstLook, tell: &mut dyn FnMut(Event)) -> Result<Supervisor, StartError> {
+        let signals = linux::listen(&listened(first.signals)).map_err(StartError::Signals)?;
+        let proc = Proc::own().ok();
+        // Without a subreaper nothing above `group` can be promised; the keeper would find out, but the kernel is too old for pidfds too.
+        rustix::process::set_child_subreaper(Some(getpid())).map_err(StartError::Subreaper)?;
+        let watches = owner::find(&spec.owners, first.parent, proc.as_ref(), first.signals).map_err(StartError::Owner)?;
+        let command = command_line(spec)?;
+        let store = Store::open(&places.runtime_dir).map_err(StartError::Ledger)?;
+        let swept = sweep::sweep(&store, &places.receipts, proc.as_ref());
+        swept.receipts.into_iter().for_each(|receipt| tell(Event::Swept(receipt)));
+        swept.warnings.into_iter().for_each(|warning| tell(Event::Warning(warning)));
+
+        let record = new_record(spec, &watches, proc.as_ref());
+        let entry = store.create(&record).map_err(StartError::Ledger)?;
+        let orders = Orders {
+            record: record.clone(),
+            wish: spec.contain,
+            caps: spec.caps,
+            max_age_ms: spec.max_age.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
+            ignored_signals: first.signals.to_bits(),
+            runtime_dir: places.runtime_dir.clone(),
+            receipts: places.receipts.clone(),
+            bus: UserBus { address: places.bus_address.clone(), runtime_dir: places.xdg_runtime_dir.clone() },
+            pid_one: getpid().as_raw_pid() == 1,
+        };
+        match launch_keeper(&places.program, spec, &orders, &command, &entry, &watches) {
+            Ok((keeper, keeper_fd, control)) => Ok(Supervisor {
+                keeper,
+                keeper_fd,
+                control,
+                signals,
+                watches,
+                record,
+                entry,
+                receipts: places.receipts.clone(),
+                proc,
+                grace: spec.grace,
+                phase: Waiting::Start { give_up: Moment::now() + limits::START },
+                ending: None,
+            }),
+            Err(error) => {
+                entry.remove();
+                Err(error)
+            }
+        }
+    }
+
+    fn run(mut self, tell: &mut dyn FnMut(Event)) -> Result<Receipt, StartError> {
+        // The host's pipes belong to the host and the server; a copy of stdout here would hide its end. stderr is ours to
+        // speak on.
+        spawn::let_go_of_stdin_and_stdout();
+        let outcome = loop {
+            if let Some(outcome) = self.step(tell) {
+                break outcome;
+            }
+        };
+        match outcome {
+            Outcome::Over(receipt) => {
+                // It has nothing more to do; waiting keeps it from being our zombie.
+                let _ = rustix::process::waitpid(Pid::from_raw(self.keeper), WaitOptions::empty());
+                Ok(receipt)
+            }
+            Outcome::Failed(failure) => {
+                let _ = rustix::process::waitpid(Pid::from_raw(self.keeper), WaitOptions::empty());
+                self.entry.remove();
+                Err(failure.into())
+            }
+            Outcome::Orphaned(why) => self.take_over(why, tell),
+        }
+    }
+
+    /// Waits for one thing to happen and deals with it.
+    fn step(&mut self, tell: &mut dyn FnMut(Event)) -> Option<Outcome> {
+        let answers = self.wait();
+        let awake = |index: usize| answers.get(index).is_some_and(|answer| !answer.is_empty());
+        if awake(1) || awake(2) {
+            if let Some(outcome) = self.hear_keeper(tell) {
+                return Some(outcome);
+            }
+        }
+        if awake(2) && self.keeper_is_dead() {
+            return Some(Outcome::Orphaned(Reason::KeeperKilled));
+        }
+        if awake(0) {
+            self.hear_signals();
+        }
+        for index in (0..self.watches.len()).rev() {
+            let answer = answers.get(3 + index).copied().unwrap_or(PollFlags::empty());
+            if let Some(reason) = self.watches[index].judge(answer) {
+                self.watches.remove(index);
+                self.order(reason);
+            }
+        }
+        self.phase.give_up().filter(|give_up| Moment::now() >= *give_up).map(|_| self.give_up_keeper())
+    }
+
+    fn wait(&self) -> Vec<PollFlags> {
+        let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN), PollFd::new(&self.control, PollFlags::IN), PollFd::new(&self.keeper_fd, PollFlags::IN)];
+        fds.extend(self.watches.iter().map(Watch::poll));
+        let timeout = self.phase.give_up().map(|deadline| timeout_until(deadline, Moment::now()));
+        let _ = rustix::event::poll(&mut fds, timeout.as_ref());
+        fds.iter().map(PollFd::revents).collect()
+    }
+
+    fn hear_keeper(&mut self, tell: &mut dyn FnMut(Event)) -> Option<Outcome> {
+        loop {
+            let word = match control::receive(self.control.as_fd()) {
+                Heard::Message(word) => word,
+                Heard::Nothing | Heard::Closed => return None,
+            };
+            match word {
+                Word::Started(record) => {
+                    self.phase = Waiting::Nothing;
+                    let leader = record.leader.map(|id| id.pid);
+                    let containment = record.containment?;
+                    tell(Event::Started { name: record.name.clone(), leader, containment, refused: record.refused.clone() });
+                    self.record = *record;
+                }
+                Word::Failed(failure) => return Some(Outcome::Failed(failure)),
+                Word::Ending { why, rung, members } => {
+                    self.phase = Waiting::End { give_up: Moment::now() + self.grace * 2 + limits::GIVE_UP + limits::KEEPER_SLACK };
+                    self.ending = Some(why.clone());
+                    tell(Event::Ending { why, rung, members });
+                }
+                Word::Warning(text) => tell(Event::Warning(text)),
+                Word::Over(receipt) => return Some(Outcome::Over(*receipt)),
+            }
+        }
+    }
+
+    /// Reaps; whether the keeper was among the dead. The first process of a container also reaps strangers.
+    fn keeper_is_dead(&self) -> bool {
+        let mut dead = false;
+        while let Ok(Some((pid, _))) = rustix::process::wait(WaitOptions::NOHANG) {
+            dead |= pid.as_raw_pid() == self.keeper;
+        }
+        dead
+    }
+
+    fn hear_signals(&mut self) {
+        while let Some(received) = linux::receive(self.signals.as_fd()) {
+            match received.signal {
+                END_SIGNAL if received.queued == Some(END_VALUE) => self.order(Reason::Requested),
+                // Somebody else's SIGUSR1 has no meaning here; it may not end leash either.
+                END_SIGNAL | libc::SIGCHLD => {}
+                _ if self.ending() => control::send(self.control.as_fd(), &Order::Nudge),
+                signal => self.order(Reason::Signal { signal }),
+            }
+        }
+    }
+
+    fn ending(&self) -> bool {
+        matches!(self.phase, Waiting::Answer { .. } | Waiting::End { .. })
+    }
+
+    /// Tells the keeper to end the tree, and expects an answer. The keeper has usually noticed by itself.
+    fn order(&mut self, why: Reason) {
+        control::send(self.control.as_fd(), &Order::End(why));
+        if matches!(self.phase, Waiting::Nothing) {
+            self.phase = Waiting::Answer { give_up: Moment::now() + limits::KEEPER_ANSWER };
+        }
+    }
+
+    /// A keeper that does not answer is stopped or stuck. It is our own child; without it the tree comes to us.
+    fn give_up_keeper(&self) -> Outcome {
+        let _ = linux::kill_own_child(self.keeper);
+        let _ = rustix::process::waitpid(Pid::from_raw(self.keeper), WaitOptions::empty());
+        Outcome::Orphaned(Reason::KeeperStuck)
+    }
+
+    /// Ends the tree that the keeper left: all of it is adopted by us by now.
+    fn take_over(mut self, why: Reason, tell: &mut dyn FnMut(Event)) -> Result<Receipt, StartError> {
+        // The keeper may have written more than it could say.
+        if let Some(record) = self.entry.read() {
+            self.record = record;
+        }
+        let captive = Captive {
+            containment: self.record.containment.unwrap_or(super::contain::Containment::Reaper),
+            leader: self.record.leader.map(|id| id.pid),
+            leaf: self.record.leaf.as_deref().and_then(|dir| Leaf::open(dir).ok()),
+            // A namespace died with its keeper; its first process is ours to reap.
+            sealed: None,
+            proc: self.proc,
+            spare: self.record.spare.clone(),
+            exit: None,
+            group_killed: false,
+        };
+        let warden = Warden {
+            captive,
+            record: self.record,
+            entry: self.entry,
+            receipts: self.receipts,
+            watches: self.watches,
+            signals: self.signals,
+            peer: None,
+            expires: None,
+            ended_by: EndedBy::Supervisor,
+            grace: self.grace,
+            state: State::Running,
+            snapshots: Snapshots::new(Moment::now()),
+            ending_since: None,
+            leader_told: false,
+            most: Most::default(),
+            warnings: Vec::new(),
+        };
+        let begin = match self.ending {
+            // The end was on its way and may have used up its grace.
+            Some(why) => MachineEvent::Hurry(why),
+            None => warden.end(why),
+        };
+        let (receipt, warnings) = warden.run(Some(begin));
+        warnings.into_iter().for_each(|warning| tell(Event::Warning(warning)));
+        Ok(receipt)
+    }
+}
+
+/// The signals a supervisor takes. What was ignored at the start stays ignored: `nohup` means it, and so does a shell that
+/// starts a background job with SIGINT ignored. SIGTERM always counts.
+fn listened(inherited: InheritedSignals) -> Vec<i32> {
+    let optional = [libc::SIGINT, libc::SIGHUP, libc::SIGQUIT].into_iter().filter(|signal| !inherited.ignores(*signal));
+    [libc::SIGTERM, libc::SIGCHLD, END_SIGNAL].into_iter().chain(optional).collect()
+}
+
+fn command_line(spec: &Spec) -> Result<CommandLine, StartError> {
+    let command = spec.command.first().ok_or(StartError::NoCommand)?;
+    let changed = spec.env.iter().rev().find(|(key, _)| key == "PATH").map(|(_, value)| value.clone());
+    let path = changed.unwrap_or_else(|| std::env::var_os("PATH"));
+    if let Some(cwd) = &spec.cwd {
+        std::fs::read_dir(cwd).map_err(|source| StartError::Directory { dir: cwd.clone(), source })?;
+    }
+    let file = resolve::resolve(command, path.as_deref(), spec.cwd.as_deref()).map_err(StartError::Command)?;
+    Ok(CommandLine { path: file.into_os_string(), cwd: spec.cwd.clone().map(PathBuf::into_os_string), argv: spec.command.clone() })
+}
+
+fn new_record(spec: &Spec, watches: &[Watch], proc: Option<&Proc>) -> Record {
+    let leaf = leaf::own_cgroup().ok().map(|dir| dir.join(format!("leash-{}", spec.run)));
+    Record {
+        version: RECORD_VERSION,
+        boot: boot_id(),
+        run: spec.run.clone(),
+        session: spec.session.clone(),
+        name: spec.name(),
+        labels: spec.labels.clone(),
+        command: spec.shown_command(),
+        owners: watches.iter().map(|watch| watch.owner.clone()).collect(),
+        phase: Phase::Starting,
+        supervisor: proc.map_or_else(|| Some(Identity { pid: getpid().as_raw_pid(), start: 0, inode: None }), Identity::current),
+        keeper: None,
+        leader: None,
+        members: Vec::new(),
+        memory_bytes: 0,
+        containment: None,
+        refused: Vec::new(),
+        leaf,
+        spare: spec.spare.clone(),
+        grace_ms: u64::try_from(spec.grace.as_millis()).unwrap_or(u64::MAX),
+        started_ms: clock::unix_ms(),
+    }
+}
+
+/// Starts the keeper; its pid, a pidfd of it, and our end of the control socket.
+fn launch_keeper(program: &Path, spec: &Spec, orders: &Orders, command: &CommandLine, entry: &Entry, watches: &[Watch]) -> Result<(i32, OwnedFd, OwnedFd), StartError> {
+    let resource = |error: rustix::io::Errno| StartError::Keeper(error.into());
+    let (ours, theirs) = control::pair().map_err(resource)?;
+    let copy = |fd: std::os::fd::BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 3).map_err(resource);
+    let mut given = vec![
+        (theirs, fds::CONTROL),
+        (control::write_orders(orders, command).map_err(StartError::Keeper)?, fds::ORDERS),
+        (copy(entry.lock())?, fds::LOCK),
+        (identity::pidfd(getpid().as_raw_pid()).map_err(resource)?, fds::SUPERVISOR),
+    ];
+    for (watch, number) in watches.iter().zip(fds::OWNERS..) {
+        given.push((copy(watch.as_fd())?, number));
+    }
+    let env = spec.environment();
+    let child = command::launch(Launch { program, role: KEEPER, arguments: &[], fds: given, env: &env, piped: false }).map_err(StartError::Keeper)?;
+    let pid = child.id() as i32;
+    let pidfd = identity::pidfd(pid).map_err(|error| {
+        let _ = linux::kill_own_child(pid);
+        resource(error)
+    })?;
+    Ok((pid, pidfd, ours))
+}

@@ -1,0 +1,371 @@
+//! The driver of the ladder: waits for one thing to happen, lets the machine decide, does what it says.
+//!
+//! The keeper runs it for as long as the tree lives. A supervisor runs the same loop once its keeper is gone; then the members
+//! are its own adopted children and everything below holds unchanged.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags};
+
+use super::captive::{Captive, Remaining};
+use super::control::{self, Heard, Order, Word};
+use super::identity::Identity;
+use super::machine::{Effect, Event, State};
+use super::{kill, linux};
+use crate::clock::{Moment, timeout_until};
+use crate::event::Rung;
+use crate::ledger::receipt::{self, EndedBy, Fate, How, LeftOver, Reason, Receipt, TreeEnd};
+use crate::ledger::record::{Phase, Record};
+use crate::ledger::store::Entry;
+use crate::limits;
+use crate::owner::{Owner, Watch};
+
+/// `leash end` tells a supervisor or keeper by this signal and value, so that it is not mistaken for anybody's SIGUSR1.
+pub(crate) const END_SIGNAL: i32 = libc::SIGUSR1;
+/// See [`END_SIGNAL`]: "leash" on a telephone.
+pub(crate) const END_VALUE: i32 = 53274;
+
+/// The other process of leash.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) control: OwnedFd,
+    pub(crate) pidfd: OwnedFd,
+}
+
+/// A tree and everything that decides about its life.
+#[derive(Debug)]
+pub(crate) struct Warden {
+    pub(crate) captive: Captive,
+    pub(crate) record: Record,
+    pub(crate) entry: Entry,
+    pub(crate) receipts: PathBuf,
+    pub(crate) watches: Vec<Watch>,
+    pub(crate) signals: OwnedFd,
+    /// The supervisor, as long as it lives; a supervisor that took over has nobody.
+    pub(crate) peer: Option<Peer>,
+    pub(crate) expires: Option<Moment>,
+    pub(crate) ended_by: EndedBy,
+    pub(crate) grace: Duration,
+    pub(crate) state: State,
+    pub(crate) snapshots: Snapshots,
+    /// When the end began.
+    pub(crate) ending_since: Option<Moment>,
+    /// The leader's exit has been told to the machine.
+    pub(crate) leader_told: bool,
+    pub(crate) most: Most,
+    /// Kept for the caller when there is no peer to tell.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// When the tree is next looked at for the ledger.
+#[derive(Debug)]
+pub(crate) struct Snapshots {
+    began: Moment,
+    taken: usize,
+    due: Moment,
+}
+
+impl Snapshots {
+    pub(crate) fn new(began: Moment) -> Snapshots {
+        Snapshots { began, taken: 0, due: began + limits::FIRST_SNAPSHOTS[0] }
+    }
+
+    fn next(&mut self, now: Moment) {
+        self.taken += 1;
+        self.due = limits::FIRST_SNAPSHOTS.get(self.taken).map_or(now + limits::SNAPSHOT, |after| self.began + *after);
+    }
+}
+
+/// The most that was ever seen in the tree, for the receipt.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Most {
+    members: usize,
+    memory_bytes: u64,
+}
+
+/// What woke the loop.
+enum Wake {
+    PeerGone,
+    Control,
+    Signals,
+    OwnerLost(usize, Reason),
+    /// A child or the leaf: reaping follows every wake anyway.
+    Tree,
+}
+
+impl Warden {
+    /// Runs until the tree is over, beginning with `first`.
+    pub(crate) fn run(mut self, first: Option<Event>) -> (Receipt, Vec<String>) {
+        if let Some(left) = first.and_then(|event| self.apply(event)) {
+            return self.finish(left);
+        }
+        loop {
+            if let Some(left) = self.look_at_tree() {
+                return self.finish(left);
+            }
+            if let State::Over { .. } = self.state {
+                return self.finish(Vec::new());
+            }
+            for wake in self.wait() {
+                if let Some(left) = self.hear(wake) {
+                    return self.finish(left);
+                }
+            }
+            if let Some(left) = self.tick() {
+                return self.finish(left);
+            }
+        }
+    }
+
+    /// Reaps, and tells the machine what changed.
+    fn look_at_tree(&mut self) -> Option<Vec<LeftOver>> {
+        match self.captive.reap() {
+            Remaining::Nothing | Remaining::Spared => self.apply(Event::Gone),
+            Remaining::Members if self.captive.exit.is_some() && !self.leader_told => {
+                self.leader_told = true;
+                // The host's pipe may now be seen to break by the host: nobody reads it any more.
+                self.watches.retain(|watch| watch.owner != Owner::Stdin);
+                self.apply(Event::LeaderExited)
+            }
+            Remaining::Members => None,
+        }
+    }
+
+    /// Waits for anything to happen, until the next deadline.
+    fn wait(&self) -> Vec<Wake> {
+        let deadline = [Some(self.snapshots.due), self.expires, self.state.deadline()].into_iter().flatten().min();
+        let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
+        if let Some(peer) = &self.peer {
+            fds.push(PollFd::new(&peer.pidfd, PollFlags::IN));
+            fds.push(PollFd::new(&peer.control, PollFlags::IN));
+        }
+        let first_watch = fds.len();
+        fds.extend(self.watches.iter().map(Watch::poll));
+        for (fd, by_priority) in self.captive.wakers() {
+            fds.push(PollFd::from_borrowed_fd(fd, if by_priority { PollFlags::PRI } else { PollFlags::IN }));
+        }
+        let timeout = deadline.map(|deadline| timeout_until(deadline, Moment::now()));
+        // An interrupted or failed poll is a wake without news; the loop looks at everything again.
+        let _ = rustix::event::poll(&mut fds, timeout.as_ref());
+        let answers: Vec<PollFlags> = fds.iter().map(PollFd::revents).collect();
+        self.wakes(&answers, first_watch)
+    }
+
+    /// Orders come before losses: an order carries the better reason.
+    fn wakes(&self, answers: &[PollFlags], first_watch: usize) -> Vec<Wake> {
+        let mut wakes = Vec::new();
+        let awake = |index: usize| answers.get(index).is_some_and(|answer| !answer.is_empty());
+        if awake(0) {
+            wakes.push(Wake::Signals);
+        }
+        if self.peer.is_some() {
+            if awake(2) {
+                wakes.push(Wake::Control);
+            }
+            if awake(1) {
+                wakes.push(Wake::PeerGone);
+            }
+        }
+        for (index, watch) in self.watches.iter().enumerate().rev() {
+            let answer = answers.get(first_watch + index).copied().unwrap_or(PollFlags::empty());
+            wakes.extend(watch.judge(answer).map(|reason| Wake::OwnerLost(index, reason)));
+        }
+        wakes.push(Wake::Tree);
+        wakes
+    }
+
+    fn hear(&mut self, wake: Wake) -> Option<Vec<LeftOver>> {
+        match wake {
+            Wake::Tree => None,
+            Wake::Signals => self.hear_signals(),
+            Wake::Control => self.hear_peer(),
+            Wake::PeerGone => {
+                self.peer = None;
+                let event = if self.state.ending() { Event::Hurry(Reason::SupervisorKilled) } else { self.end(Reason::SupervisorKilled) };
+                self.apply(event)
+            }
+            Wake::OwnerLost(index, reason) => {
+                let event = self.end(reason);
+                // A lost owner stays lost; polling it again would only spin.
+                self.watches.remove(index);
+                self.apply(event)
+            }
+        }
+    }
+
+    fn hear_signals(&mut self) -> Option<Vec<LeftOver>> {
+        while let Some(received) = linux::receive(self.signals.as_fd()) {
+            let asked = received.signal == END_SIGNAL && received.queued == Some(END_VALUE);
+            // The keeper lets all other signals pass by. A supervisor that took over is the one that people signal.
+            let told = self.ended_by == EndedBy::Supervisor && matches!(received.signal, libc::SIGTERM | libc::SIGINT | libc::SIGHUP | libc::SIGQUIT);
+            let event = match (asked, told) {
+                (true, _) => self.end(Reason::Requested),
+                (_, true) => Event::Nudge,
+                _ => continue,
+            };
+            if let Some(left) = self.apply(event) {
+                return Some(left);
+            }
+        }
+        None
+    }
+
+    fn hear_peer(&mut self) -> Option<Vec<LeftOver>> {
+        loop {
+            let order = match control::receive(self.peer.as_ref()?.control.as_fd()) {
+                Heard::Message(order) => order,
+                Heard::Nothing | Heard::Closed => return None,
+            };
+            let event = match order {
+                Order::End(why) => self.end(why),
+                Order::Nudge => Event::Nudge,
+            };
+            if let Some(left) = self.apply(event) {
+                return Some(left);
+            }
+        }
+    }
+
+    /// An end, with the knowledge whether the server can see the end of its stdin.
+    pub(crate) fn end(&self, why: Reason) -> Event {
+        let stdin_over = why == Reason::StdinClosed || self.watches.iter().filter(|watch| watch.owner == Owner::Stdin).any(hung_up);
+        Event::End { why, stdin_over }
+    }
+
+    /// Deadlines.
+    fn tick(&mut self) -> Option<Vec<LeftOver>> {
+        let now = Moment::now();
+        if self.expires.is_some_and(|expires| now >= expires) {
+            self.expires = None;
+            let event = self.end(Reason::MaxAge);
+            if let Some(left) = self.apply(event) {
+                return Some(left);
+            }
+        }
+        if now >= self.snapshots.due {
+            self.snapshots.next(now);
+            self.snapshot();
+        }
+        self.apply(Event::Tick)
+    }
+
+    /// Lets the machine decide, and does what it says. `Some` when the tree is over but something is left.
+    fn apply(&mut self, event: Event) -> Option<Vec<LeftOver>> {
+        let was_ending = self.state.ending();
+        let now = Moment::now();
+        let (state, effect) = std::mem::replace(&mut self.state, State::Running).apply(event, now, self.grace);
+        self.state = state;
+        let begins = self.state.ending() && !was_ending;
+        if begins {
+            self.ending_since = Some(now);
+            if effect != Some(Effect::Kill) && !matches!(self.state, State::Over { .. }) {
+                self.record.phase = Phase::Ending;
+                self.snapshot();
+            }
+        }
+        match effect {
+            Some(Effect::Kill) => {
+                self.announce(Rung::Kill);
+                return match kill::kill_until_gone(&mut self.captive, self.signals.as_fd()) {
+                    Ok(()) => self.apply(Event::Gone),
+                    Err(left) => Some(left),
+                };
+            }
+            Some(Effect::Term) => {
+                self.captive.term();
+                self.announce(Rung::Term);
+            }
+            None if begins && !matches!(self.state, State::Over { .. }) => self.announce(Rung::Eof),
+            None => {}
+        }
+        None
+    }
+
+    /// Tells the supervisor how far the end is.
+    fn announce(&self, rung: Rung) {
+        let (State::Closing { why, .. } | State::Terminating { why, .. } | State::Killing { why }) = &self.state else { return };
+        self.tell(&Word::Ending { why: why.clone(), rung, members: self.record.members.len() });
+    }
+
+    pub(crate) fn tell(&self, word: &Word) {
+        if let Some(peer) = &self.peer {
+            control::send(peer.control.as_fd(), word);
+        }
+    }
+
+    /// Writes who is in the tree to the ledger, if that has changed.
+    pub(crate) fn snapshot(&mut self) {
+        let (mut members, memory) = self.captive.census();
+        self.most.members = self.most.members.max(members.len());
+        self.most.memory_bytes = self.most.memory_bytes.max(memory);
+        members.truncate(limits::RECORDED_MEMBERS);
+        let phase_changed = self.record.phase == Phase::Ending;
+        if self.captive.proc.is_none() || (same(&members, &self.record.members) && !phase_changed) {
+            return;
+        }
+        self.record.members = members;
+        self.record.memory_bytes = memory;
+        // A full disk must not stop anything. The members written last still stand.
+        if let Err(error) = self.entry.write(&self.record) {
+            self.warn(format!("the ledger is not up to date: {error}"));
+        }
+    }
+
+    fn warn(&mut self, text: String) {
+        if self.warnings.contains(&text) {
+            return;
+        }
+        self.tell(&Word::Warning(text.clone()));
+        self.warnings.push(text);
+    }
+
+    /// The receipt, and the end of the record.
+    fn finish(mut self, left: Vec<LeftOver>) -> (Receipt, Vec<String>) {
+        let (why, how) = match &self.state {
+            State::Over { why, how } => (why.clone(), *how),
+            State::Closing { why, .. } | State::Terminating { why, .. } | State::Killing { why } => (why.clone(), How::Kill),
+            State::Running => (Reason::ServerExited, How::Exited),
+        };
+        if let Some(leaf) = &self.captive.leaf {
+            leaf.remove();
+        }
+        let tree = TreeEnd {
+            fate: if left.is_empty() { Fate::Gone } else { Fate::Left },
+            exit: self.captive.exit,
+            left,
+            spared: self.captive.spared_now(),
+            members: self.most.members.max(self.record.members.len()),
+            memory_bytes: self.most.memory_bytes.max(self.record.memory_bytes),
+            ..self.record.tree_end(how)
+        };
+        let took = self.ending_since.map(|since| Moment::now().since(since)).unwrap_or_default();
+        let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        let receipt = self.record.receipt(why, self.ended_by, took_ms, tree);
+        if let Err(error) = receipt::append(&self.receipts, &receipt) {
+            self.warn(format!("cannot write the receipt to {}: {error}", self.receipts.display()));
+        }
+        self.tell(&Word::Over(Box::new(receipt.clone())));
+        self.entry.remove();
+        (receipt, self.warnings)
+    }
+}
+
+/// Whether a watched descriptor has hung up by now.
+fn hung_up(watch: &Watch) -> bool {
+    let mut fds = [watch.poll()];
+    let now = Moment::now();
+    let looked = rustix::event::poll(&mut fds, Some(&timeout_until(now, now)));
+    looked.is_ok() && watch.judge(fds[0].revents()).is_some()
+}
+
+/// Whether two lists name the same processes, in any order.
+fn same(a: &[Identity], b: &[Identity]) -> bool {
+    let key = |list: &[Identity]| {
+        let mut pids: Vec<(i32, u64)> = list.iter().map(|id| (id.pid, id.start)).collect();
+        pids.sort_unstable();
+        pids
+    };
+    a.len() == b.len() && key(a) == key(b)
+}

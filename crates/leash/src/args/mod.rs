@@ -1,0 +1,179 @@
+//! The command line, as typed. Conversion to meaning happens once, in the command's file.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use leash_core::tree::contain::Containment;
+
+mod values;
+pub(crate) use values::{Owner, Pair};
+
+/// Nothing outlives its owner: the lifecycle guarantee for MCP servers and sessions
+#[derive(Debug, Parser)]
+#[command(name = "leash", version, disable_help_subcommand = true, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Run(Run),
+    Ps(Ps),
+    End(End),
+    History(History),
+    Doctor(Doctor),
+    Demo(Demo),
+    Completions(Completions),
+    Man(Man),
+}
+
+/// Run a stdio server; its whole process tree dies with its owner
+///
+/// The server gets the host's own stdin, stdout and stderr: leash touches no byte. When the owner is gone (the host closed stdin,
+/// exited, crashed or was killed; the terminal was closed; leash was told or killed), every process the server started is
+/// ended: end of input, wait, SIGTERM to all, wait, SIGKILL to all, and a proof that nothing is left.
+///
+/// The exit code is the server's own, or 128 + n after signal n; 125 leash failed, 126 cannot execute, 127 not found.
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    /// Use exactly this containment: sealed, unit, leaf, reaper or group [default: the best that works]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) contain: Option<Containment>,
+    /// Refuse to start with less than this containment
+    #[arg(long, value_name = "NAME", conflicts_with = "contain")]
+    pub(crate) require: Option<Containment>,
+    /// Time between the steps of the ending ladder; 0 kills at once
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = values::duration)]
+    pub(crate) grace: Duration,
+    /// What the server lives for: parent, ancestor, stdin, tty, pid:N or none; may be repeated
+    ///
+    /// The default is the parent, the nearest ancestor that is not a wrapper (sh -c, npx, env...), the other end of stdin,
+    /// and the terminal if the parent is in its session. Owners given here replace parent, ancestor and terminal; stdin
+    /// stays watched, because its end is how MCP ends a server. `none` watches nothing: the session ends when the server
+    /// does, by `leash end`, or by a signal.
+    #[arg(long = "owner", value_name = "OWNER")]
+    pub(crate) owners: Vec<Owner>,
+    /// End the server when it has lived this long
+    #[arg(long, value_name = "DURATION", value_parser = values::duration)]
+    pub(crate) max_age: Option<Duration>,
+    /// Join the session with this id [default: a session of its own]
+    #[arg(long, value_name = "ID", value_parser = values::session)]
+    pub(crate) session: Option<String>,
+    /// A name for listings [default: the command's]
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// A label for listings and receipts; may be repeated
+    #[arg(long = "label", value_name = "KEY=VALUE")]
+    pub(crate) labels: Vec<Pair>,
+    /// Leave programs of this name alive (adb, gpg-agent...); may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub(crate) spare: Vec<String>,
+    /// Most memory for the whole tree, such as 512M or 2G; needs a cgroup with the memory controller
+    #[arg(long, value_name = "SIZE", value_parser = leash_core::tree::contain::caps::parse_bytes)]
+    pub(crate) memory: Option<u64>,
+    /// Most processes and threads in the tree; needs a cgroup with the pids controller
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) pids: Option<u64>,
+    /// Start the server in this directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cwd: Option<PathBuf>,
+    /// Set a variable in the server's environment; may be repeated
+    #[arg(long = "env", value_name = "KEY=VALUE")]
+    pub(crate) env: Vec<Pair>,
+    /// Say on stderr what happens
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+    /// The server and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// Show the sessions that are alive, and what keeps them
+#[derive(Debug, Args)]
+pub(crate) struct Ps {
+    /// Draw each session's process tree
+    #[arg(long)]
+    pub(crate) tree: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Also say what each containment does not cover, and why there is no better one
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+}
+
+/// End sessions now, wait until they are gone, and print their receipts
+///
+/// The exit code is 0 when everything is proved to be gone, 1 when something is left or a session is not known.
+#[derive(Debug, Args)]
+pub(crate) struct End {
+    /// Sessions by id, by run, or by an unambiguous beginning of either
+    #[arg(required = true, value_name = "SESSION")]
+    pub(crate) sessions: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Show what was ended, why and how
+#[derive(Debug, Args)]
+pub(crate) struct History {
+    /// Only this session
+    #[arg(value_name = "SESSION")]
+    pub(crate) session: Option<String>,
+    /// How many of the newest to show
+    #[arg(short = 'n', long, default_value_t = 20, value_name = "COUNT")]
+    pub(crate) lines: usize,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Say what this machine offers: which containments work, and why not better
+///
+/// Each containment is tried with a real process tree. The exit code is 0 when leash can keep its promise here (reaper or
+/// better, and a usable runtime directory), else 1.
+#[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// See it work: a host is killed, with and without leash
+#[derive(Debug, Args)]
+pub(crate) struct Demo {
+    /// Which part of the demonstration to play (used by leash itself)
+    #[arg(long, hide = true)]
+    pub(crate) part: Option<DemoPart>,
+    /// Where the parts of the demonstration meet (used by leash itself)
+    #[arg(long, hide = true, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+}
+
+/// Roles that leash plays in its own demonstration.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum DemoPart {
+    Host,
+    LeashedHost,
+    Server,
+}
+
+/// Print a completion script for a shell
+#[derive(Debug, Args)]
+pub(crate) struct Completions {
+    /// The shell
+    pub(crate) shell: clap_complete::Shell,
+}
+
+/// Print the manual page (roff), or write all pages to a directory
+#[derive(Debug, Args)]
+pub(crate) struct Man {
+    /// Write leash.1 and a page for each command here
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+}

@@ -1,0 +1,81 @@
+//! Values on the command line that need more than a type.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+/// A duration; the error says how one is written.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    leash_core::duration::parse(text).map_err(|error| format!("{error}: write 500ms, 2s, 30m, 1h or 0"))
+}
+
+/// A session's id.
+pub(super) fn session(text: &str) -> Result<String, String> {
+    leash_core::id::check_session(text).map(|()| text.to_owned())
+}
+
+/// `KEY=VALUE`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Pair {
+    pub(crate) key: String,
+    pub(crate) value: String,
+}
+
+impl FromStr for Pair {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Pair, String> {
+        match text.split_once('=') {
+            Some((key, value)) if !key.is_empty() => Ok(Pair { key: key.to_owned(), value: value.to_owned() }),
+            _ => Err("write KEY=VALUE".to_owned()),
+        }
+    }
+}
+
+/// An owner as typed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    Parent,
+    Ancestor,
+    Stdin,
+    Tty,
+    Pid(i32),
+    None,
+}
+
+impl FromStr for Owner {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Owner, String> {
+        match text {
+            "parent" => Ok(Owner::Parent),
+            "ancestor" => Ok(Owner::Ancestor),
+            "stdin" => Ok(Owner::Stdin),
+            "tty" => Ok(Owner::Tty),
+            "none" => Ok(Owner::None),
+            _ => match text.strip_prefix("pid:").map(str::parse::<i32>) {
+                Some(Ok(pid)) if pid > 0 => Ok(Owner::Pid(pid)),
+                _ => Err("write parent, ancestor, stdin, tty, pid:N or none".to_owned()),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners() {
+        assert_eq!("pid:42".parse(), Ok(Owner::Pid(42)));
+        assert_eq!("none".parse(), Ok(Owner::None));
+        for bad in ["", "pid:", "pid:0", "pid:-1", "pid:x", "42", "Parent"] {
+            assert!(bad.parse::<Owner>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn pairs() {
+        assert_eq!("A=b=c".parse(), Ok(Pair { key: "A".to_owned(), value: "b=c".to_owned() }));
+        assert_eq!("A=".parse(), Ok(Pair { key: "A".to_owned(), value: String::new() }));
+        assert!("=b".parse::<Pair>().is_err());
+        assert!("A".parse::<Pair>().is_err());
+    }
+}

@@ -1,0 +1,100 @@
+//! `leash run`.
+
+use leash_core::ledger::receipt::Receipt;
+use leash_core::owner::Wish as OwnerWish;
+use leash_core::tree::Spec;
+use leash_core::tree::contain::Wish;
+use leash_core::tree::contain::caps::Caps;
+use leash_core::tree::supervisor::{self, FirstLook};
+
+use crate::args::{Owner, Run};
+use crate::exit_code;
+use crate::output::message;
+use crate::output::printer::Printer;
+use crate::places;
+
+pub(crate) fn run(args: Run, first: FirstLook) -> u8 {
+    let printer = Printer::new(args.verbose);
+    let owners = match owners(&args.owners) {
+        Ok(owners) => owners,
+        Err(text) => {
+            printer.error_text(text, Some("leave --owner out to be owned by the parent process"));
+            return exit_code::USAGE;
+        }
+    };
+    let spec = spec(args, owners);
+    match supervisor::supervise(&spec, &places::places(), first, &mut |event| message::tell(printer, &event)) {
+        Ok(receipt) => report(printer, &receipt),
+        Err(error) => {
+            let (hint, code) = message::advice(&error);
+            printer.error(&error, hint.as_deref());
+            message::refusals(printer, &error);
+            code
+        }
+    }
+}
+
+/// What the owners typed mean.
+fn owners(typed: &[Owner]) -> Result<Vec<OwnerWish>, &'static str> {
+    if typed.is_empty() {
+        return Ok(OwnerWish::DEFAULT.to_vec());
+    }
+    if typed.contains(&Owner::None) {
+        return if typed.len() == 1 { Ok(Vec::new()) } else { Err("`--owner none` cannot be combined with another owner") };
+    }
+    let mut wishes: Vec<OwnerWish> = typed
+        .iter()
+        .filter_map(|owner| match owner {
+            Owner::Parent => Some(OwnerWish::Parent),
+            Owner::Ancestor => Some(OwnerWish::Ancestor),
+            Owner::Tty => Some(OwnerWish::Terminal),
+            Owner::Pid(pid) => Some(OwnerWish::Pid(*pid)),
+            Owner::Stdin | Owner::None => None,
+        })
+        .collect();
+    wishes.push(OwnerWish::Stdin);
+    Ok(wishes)
+}
+
+fn spec(args: Run, owners: Vec<OwnerWish>) -> Spec {
+    let mut spec = Spec::new(args.command)
+        .grace(args.grace)
+        .max_age(args.max_age)
+        .owners(owners)
+        .contain(Wish { exactly: args.contain, at_least: args.require })
+        .caps(Caps { memory: args.memory, pids: args.pids });
+    if let Some(session) = args.session {
+        spec = spec.session(session);
+    }
+    if let Some(name) = args.name {
+        spec = spec.named(name);
+    }
+    if let Some(cwd) = args.cwd {
+        spec = spec.cwd(cwd);
+    }
+    for label in args.labels {
+        spec = spec.label(label.key, label.value);
+    }
+    for variable in args.env {
+        spec = spec.env(variable.key, Some(variable.value.into()));
+    }
+    for name in args.spare {
+        spec = spec.spare(name);
+    }
+    spec
+}
+
+/// Says how it ended, and mirrors the server.
+fn report(printer: Printer, receipt: &Receipt) -> u8 {
+    printer.progress("Ended", message::receipt_line(receipt));
+    if !receipt.all_gone() {
+        let limits = receipt.containment.map(|containment| format!(" (`{containment}` does not cover: {})", containment.does_not_cover()));
+        printer.warning(format!("not everything is gone{}", limits.unwrap_or_default()));
+        for line in message::left_lines(receipt) {
+            printer.warning(line);
+        }
+    }
+    let exit = receipt.holdings.iter().find_map(|holding| holding.exit);
+    // Without a status the server died together with its keeper, by the kernel's hand.
+    u8::try_from(exit.map_or(128 + 9, |exit| exit.code())).unwrap_or(exit_code::LEASH_FAILED)
+}

@@ -1,0 +1,14 @@
+//! Exit codes of leash itself. `run` otherwise mirrors the server: its own code, or 128 + n after signal n.
+
+/// All went well.
+pub(crate) const OK: u8 = 0;
+/// `end` and `doctor`: done, and not everything is as it should be.
+pub(crate) const NOT_ALL: u8 = 1;
+/// The command line is wrong.
+pub(crate) const USAGE: u8 = 2;
+/// leash itself failed.
+pub(crate) const LEASH_FAILED: u8 = 125;
+/// The command may not be executed.
+pub(crate) const CANNOT_EXECUTE: u8 = 126;
+/// The command was not found.
+pub(crate) const NOT_FOUND: u8 = 127;

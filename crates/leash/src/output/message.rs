@@ -1,0 +1,116 @@
+//! Sentences about ends and failures, said the same way everywhere.
+
+use leash_core::event::{Event, Rung};
+use leash_core::ledger::receipt::{Fate, How, Receipt};
+use leash_core::ledger::store::StoreError;
+use leash_core::owner::OwnerError;
+use leash_core::tree::StartError;
+use leash_core::tree::contain::Containment;
+use leash_core::tree::resolve::ResolveError;
+
+use super::printer::{Printer, bytes, span};
+use crate::exit_code;
+
+/// Tells an event, as `-v` shows it. Warnings are always shown.
+pub(crate) fn tell(printer: Printer, event: &Event) {
+    match event {
+        Event::Swept(receipt) => printer.progress("Swept", receipt_line(receipt)),
+        Event::Started { name, leader, containment, refused } => {
+            let pid = leader.map_or_else(String::new, |pid| format!(" (pid {pid})"));
+            printer.progress("Started", format!("{name}{pid} in containment {containment}"));
+            for refusal in refused {
+                printer.progress("", format!("not {}: {}", refusal.containment, refusal.why));
+            }
+        }
+        Event::Ending { why, rung, members } => {
+            let step = match rung {
+                Rung::Eof => "waiting for the server to leave (a signal moves on)",
+                Rung::Term => "SIGTERM sent (a further signal kills)",
+                Rung::Kill => "killing",
+            };
+            printer.progress("Ending", format!("{}: {}, {step}", why.describe(), processes(*members)));
+        }
+        Event::Warning(text) => printer.warning(text),
+    }
+}
+
+fn processes(count: usize) -> String {
+    if count == 1 { "1 process".to_owned() } else { format!("{count} processes") }
+}
+
+/// One line about an end.
+pub(crate) fn receipt_line(receipt: &Receipt) -> String {
+    let tree = receipt.holdings.first();
+    let how = tree.map_or("", |tree| match tree.how {
+        How::Exited => "left by itself",
+        How::Eof => "left after end of input",
+        How::Term => "left after SIGTERM",
+        How::Kill => "killed",
+    });
+    let fate = if receipt.all_gone() { "all gone" } else { "NOT all gone" };
+    let members = tree.map_or(0, |tree| tree.members);
+    let memory = tree.map_or(0, |tree| tree.memory_bytes);
+    format!(
+        "{} [{}]: {}; {}, {how} in {}, {} back; {fate} ({}, by {:?})",
+        receipt.name,
+        receipt.session,
+        receipt.reason.describe(),
+        processes(members),
+        span(receipt.took_ms),
+        bytes(memory),
+        receipt.containment.map_or("containment unknown", Containment::name),
+        receipt.ended_by,
+    )
+    .replace("by Keeper", "by its keeper")
+    .replace("by Supervisor", "by leash")
+    .replace("by Sweep", "by a later start")
+}
+
+/// What is still there after an end, one line each.
+pub(crate) fn left_lines(receipt: &Receipt) -> Vec<String> {
+    let line = |kind: &str, pid: i32, name: &str, why: &str| if pid > 0 { format!("{kind}: {name} (pid {pid}): {why}") } else { format!("{kind}: {why}") };
+    let mut lines = Vec::new();
+    for holding in &receipt.holdings {
+        if holding.fate == Fate::Left && holding.left.is_empty() {
+            lines.push("left: something that could not be named".to_owned());
+        }
+        lines.extend(holding.left.iter().map(|left| line("left", left.pid, &left.name, &left.why)));
+        lines.extend(holding.spared.iter().map(|spared| line("spared", spared.pid, &spared.name, &spared.why)));
+    }
+    lines
+}
+
+/// What to do about a failed start, and the exit code it means.
+pub(crate) fn advice(error: &StartError) -> (Option<String>, u8) {
+    let hint = match error {
+        StartError::Command(ResolveError::NotFound { path: Some(path), .. }) => {
+            return (Some(format!("it is in none of the directories of PATH: {}", path.to_string_lossy())), exit_code::NOT_FOUND);
+        }
+        StartError::Command(ResolveError::NotFound { path: None, .. }) => return (Some("check the path; it is taken relative to --cwd".to_owned()), exit_code::NOT_FOUND),
+        StartError::Command(ResolveError::NotExecutable { path, .. }) => {
+            return (Some(format!("make it executable: chmod +x {}", path.display())), exit_code::CANNOT_EXECUTE);
+        }
+        StartError::Exec(_) => return (Some("the file is not a program this machine can run, or its interpreter is missing".to_owned()), exit_code::CANNOT_EXECUTE),
+        StartError::NoCommand => return (Some("leash run -- COMMAND [ARGUMENTS...]".to_owned()), exit_code::USAGE),
+        StartError::Directory { .. } => "check --cwd",
+        StartError::Owner(OwnerError::NoSuchProcess(_)) => "--owner pid:N names a process that must be alive when leash starts",
+        StartError::Owner(OwnerError::NoTerminal) => "--owner tty needs a terminal; leave it out to be owned by the parent",
+        StartError::Owner(_) => "nothing was started",
+        StartError::Ledger(StoreError::NotOurs { .. } | StoreError::Open { .. }) => "set LEASH_RUNTIME_DIR to a directory of your own with mode 0700",
+        StartError::Ledger(_) => "set LEASH_RUNTIME_DIR to a directory that can be written; the ledger must exist before a server does",
+        StartError::Contain(_) => "run `leash doctor` to see what works here, or ask for less with --contain or --require",
+        StartError::Fork(_) => "the limit of processes (ulimit -u, pids.max) or memory is used up; nothing was started",
+        StartError::Keeper(_) => "a limit of open files or processes may be used up (ulimit -n, ulimit -u); nothing was started",
+        StartError::Signals(_) | StartError::Subreaper(_) => "leash needs Linux 5.3 or later",
+    };
+    (Some(hint.to_owned()), exit_code::LEASH_FAILED)
+}
+
+/// Why each containment was refused, when that is why nothing was started.
+pub(crate) fn refusals(printer: Printer, error: &StartError) {
+    if let StartError::Contain(refused) = error {
+        for refusal in refused {
+            printer.note(format!("{}: {}", refusal.containment, refusal.why));
+        }
+    }
+}

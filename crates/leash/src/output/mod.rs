@@ -1,0 +1,5 @@
+//! Everything a person sees.
+
+pub(crate) mod message;
+pub(crate) mod printer;
+pub(crate) mod table;

@@ -1,0 +1,101 @@
+//! The one door to stdout and stderr. In `run`, stdout belongs to the protocol and nothing here touches it.
+#![expect(clippy::disallowed_macros, reason = "this is the one door")]
+
+use std::fmt::Display;
+use std::io::{self, IsTerminal as _, Write as _};
+
+use leash_core::clock::Moment;
+use leash_core::duration;
+
+/// Speaks on stderr, and on stdout for data.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Printer {
+    began: Moment,
+    verbose: bool,
+    colour: bool,
+}
+
+impl Printer {
+    /// A printer; `verbose` shows the course of things.
+    pub(crate) fn new(verbose: bool) -> Printer {
+        let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) && io::stderr().is_terminal();
+        Printer { began: Moment::now(), verbose: verbose || log_wanted(), colour }
+    }
+
+    /// Data, on stdout. A reader that has gone away (`| head`) is not an error.
+    pub(crate) fn data(self, text: impl Display) {
+        let _ = write!(io::stdout(), "{text}").and_then(|()| io::stdout().flush());
+    }
+
+    /// A line about the course of things: a verb in a column of twelve, the time, the subject.
+    pub(crate) fn progress(self, verb: &str, subject: impl Display) {
+        if self.verbose {
+            let spent = Moment::now().since(self.began).as_secs_f64();
+            self.line(&format!("{} [{spent:>8.3}s] {subject}", self.paint("1;32", &format!("{verb:>12}"))));
+        }
+    }
+
+    /// Something that is not as it should be, while leash goes on.
+    pub(crate) fn warning(self, text: impl Display) {
+        self.line(&format!("{}: {text}", self.paint("1;33", "warning")));
+    }
+
+    /// A further fact about an error.
+    pub(crate) fn note(self, text: impl Display) {
+        self.line(&format!("  {text}"));
+    }
+
+    /// What failed, its causes, and what to do.
+    pub(crate) fn error(self, error: &dyn std::error::Error, hint: Option<&str>) {
+        self.line(&format!("{}: {error}", self.paint("1;31", "error")));
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            self.line(&format!("  Caused by: {error}"));
+            cause = error.source();
+        }
+        self.hint(hint);
+    }
+
+    /// An error that is only a sentence.
+    pub(crate) fn error_text(self, text: impl Display, hint: Option<&str>) {
+        self.line(&format!("{}: {text}", self.paint("1;31", "error")));
+        self.hint(hint);
+    }
+
+    fn hint(self, hint: Option<&str>) {
+        if let Some(hint) = hint {
+            self.line(&format!("\n{}: {hint}", self.paint("1;36", "hint")));
+        }
+    }
+
+    fn paint(self, code: &str, text: &str) -> String {
+        if self.colour { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
+    }
+
+    fn line(self, text: &str) {
+        // One write, so that lines of several processes do not mix; a closed stderr is nobody's problem.
+        let _ = io::stderr().write_all(format!("{text}\n").as_bytes());
+    }
+}
+
+/// `LEASH_LOG` set to anything but `0`, `off` or nothing is `-v`.
+fn log_wanted() -> bool {
+    std::env::var_os("LEASH_LOG").is_some_and(|value| !value.is_empty() && value != "0" && value != "off")
+}
+
+/// `1.5 MiB` and the like.
+pub(crate) fn bytes(count: u64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = count as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < units.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{count} B") } else { format!("{value:.1} {}", units[unit]) }
+}
+
+/// Milliseconds as a person reads them.
+pub(crate) fn span(ms: u64) -> String {
+    duration::rough(std::time::Duration::from_millis(ms))
+}

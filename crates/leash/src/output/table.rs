@@ -1,0 +1,29 @@
+//! Columns that line up.
+
+/// Writes rows under a header; the last column is not padded. Widths count characters.
+pub(crate) fn table(header: &[&str], rows: &[Vec<String>]) -> String {
+    let mut widths: Vec<usize> = header.iter().map(|title| title.chars().count()).collect();
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let line = |cells: &[String]| {
+        let last = cells.len().saturating_sub(1);
+        let padded = cells.iter().zip(&widths).enumerate().map(|(index, (cell, width))| if index == last { cell.clone() } else { format!("{cell:<width$}") });
+        padded.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
+    };
+    let header: Vec<String> = header.iter().map(|title| (*title).to_owned()).collect();
+    std::iter::once(line(&header)).chain(rows.iter().map(|row| line(row))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::table;
+
+    #[test]
+    fn columns_line_up() {
+        let rows = [vec!["a".to_owned(), "long cell".to_owned(), "x".to_owned()], vec!["öö".to_owned(), String::new(), "y".to_owned()]];
+        assert_eq!(table(&["ID", "B", "C"], &rows), "ID  B          C\na   long cell  x\nöö             y\n");
+    }
+}

@@ -1,0 +1,53 @@
+//! Where leash keeps things: decided here, from the environment, once.
+
+use std::env;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use leash_core::tree::Places;
+
+/// All places of this process.
+pub(crate) fn places() -> Places {
+    Places {
+        runtime_dir: runtime_dir(),
+        receipts: state_dir().join("receipts.jsonl"),
+        program: PathBuf::from("/proc/self/exe"),
+        bus_address: env::var("DBUS_SESSION_BUS_ADDRESS").ok(),
+        xdg_runtime_dir: path_variable("XDG_RUNTIME_DIR"),
+    }
+}
+
+/// The runtime directory: as told, else the session's, else root's, else one of our own in /tmp.
+pub(crate) fn runtime_dir() -> PathBuf {
+    if let Some(dir) = path_variable("LEASH_RUNTIME_DIR") {
+        return dir;
+    }
+    let me = rustix::process::geteuid().as_raw();
+    // After `sudo` the variable may still name the other user's directory; that one is not ours to write to.
+    let ours = |dir: &PathBuf| fs::metadata(dir).is_ok_and(|meta| meta.is_dir() && meta.uid() == me);
+    if let Some(dir) = path_variable("XDG_RUNTIME_DIR").filter(ours) {
+        return dir.join("leash");
+    }
+    if me == 0 && Path::new("/run").is_dir() {
+        return PathBuf::from("/run/leash");
+    }
+    PathBuf::from(format!("/tmp/leash-{me}"))
+}
+
+/// The directory for what is kept for good.
+fn state_dir() -> PathBuf {
+    if let Some(dir) = path_variable("XDG_STATE_HOME") {
+        return dir.join("leash");
+    }
+    match path_variable("HOME") {
+        Some(home) => home.join(".local/state/leash"),
+        // No home: a service user. What is kept then lives as long as the runtime directory.
+        None => runtime_dir().join("state"),
+    }
+}
+
+/// A path from the environment; an empty or relative one counts as unset, as the XDG specification asks for.
+fn path_variable(name: &str) -> Option<PathBuf> {
+    env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute())
+}
