@@ -47,10 +47,7 @@ pub fn parse(text: &str) -> Result<Duration, DurationError> {
         "d" => 86_400_000,
         _ => return Err(DurationError::UnknownUnit(text.to_owned())),
     };
-    number
-        .checked_mul(per_unit_ms)
-        .map(Duration::from_millis)
-        .ok_or_else(|| DurationError::TooLong(text.to_owned()))
+    number.checked_mul(per_unit_ms).map(Duration::from_millis).ok_or_else(|| DurationError::TooLong(text.to_owned()))
 }
 
 /// Writes a duration the way [`parse`] reads it, exactly.
@@ -83,7 +80,16 @@ mod tests {
 
     #[test]
     fn what_people_write() {
-        for (text, ms) in [("0", 0), ("0s", 0), ("500ms", 500), ("2s", 2_000), ("30m", 1_800_000), ("1h", 3_600_000), ("7d", 604_800_000), (" 2 s ", 2_000)] {
+        for (text, ms) in [
+            ("0", 0),
+            ("0s", 0),
+            ("500ms", 500),
+            ("2s", 2_000),
+            ("30m", 1_800_000),
+            ("1h", 3_600_000),
+            ("7d", 604_800_000),
+            (" 2 s ", 2_000),
+        ] {
             assert_eq!(parse(text), Ok(Duration::from_millis(ms)), "{text}");
         }
     }
@@ -97,7 +103,8 @@ mod tests {
 
     #[test]
     fn for_people() {
-        for (ms, text) in [(3, "3ms"), (2_050, "2.0s"), (61_000, "1m01s"), (3_700_000, "1h01m"), (90_000_000, "1d01h")] {
+        for (ms, text) in [(3, "3ms"), (2_050, "2.0s"), (61_000, "1m01s"), (3_700_000, "1h01m"), (90_000_000, "1d01h")]
+        {
             assert_eq!(rough(Duration::from_millis(ms)), text);
         }
     }

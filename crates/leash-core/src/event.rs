@@ -16,7 +16,8 @@ pub enum Rung {
 }
 
 /// Something happened.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Event {
     /// A dead run of the past was ended.
     Swept(Receipt),

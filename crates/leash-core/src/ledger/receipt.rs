@@ -47,6 +47,8 @@ pub enum Reason {
     ServerExited,
     /// `leash end`.
     Requested,
+    /// The program that held the tree let go of it without ending it.
+    Dropped,
     /// `--max-age` was reached.
     MaxAge,
     /// leash and keeper were both gone; a later start found what they had left.
@@ -66,6 +68,7 @@ impl Reason {
             Reason::KeeperStuck => "keeper did not answer".to_owned(),
             Reason::ServerExited => "server exited".to_owned(),
             Reason::Requested => "leash end".to_owned(),
+            Reason::Dropped => "handle dropped".to_owned(),
             Reason::MaxAge => "max age".to_owned(),
             Reason::Swept => "swept after a crash".to_owned(),
         }

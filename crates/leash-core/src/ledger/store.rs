@@ -89,7 +89,9 @@ impl Store {
     pub fn open(dir: &Path) -> Result<Store, StoreError> {
         let unusable = |source| StoreError::Unusable { dir: dir.to_owned(), source };
         DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => StoreError::NotADirectory { dir: dir.to_owned() },
+            io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
+                StoreError::NotADirectory { dir: dir.to_owned() }
+            }
             _ => unusable(error),
         })?;
         check_ours(dir)?;

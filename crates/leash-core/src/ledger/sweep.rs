@@ -75,7 +75,8 @@ fn seize_all(store: &Store) -> std::io::Result<Vec<Abandoned>> {
         // Read again: it may have changed before the lock was ours.
         match entry.read() {
             Some(record) => {
-                let leaf = record.leaf.as_deref().filter(|_| record.of_this_boot()).and_then(|dir| Leaf::open(dir).ok());
+                let leaf =
+                    record.leaf.as_deref().filter(|_| record.of_this_boot()).and_then(|dir| Leaf::open(dir).ok());
                 abandoned.push(Abandoned { entry, record, leaf, seen: 0, how: How::Exited });
             }
             // Torn, empty, or a lock alone: it was written before anything existed, or names nobody that can be known.
@@ -127,7 +128,8 @@ fn wait_for_one(abandoned: &[Abandoned], proc: Option<&Proc>) -> bool {
     if survivors.is_empty() && !populated {
         return false;
     }
-    let mut fds: Vec<PollFd<'_>> = survivors.iter().map(|held| PollFd::from_borrowed_fd(held.as_fd(), PollFlags::IN)).collect();
+    let mut fds: Vec<PollFd<'_>> =
+        survivors.iter().map(|held| PollFd::from_borrowed_fd(held.as_fd(), PollFlags::IN)).collect();
     let now = Moment::now();
     let _ = rustix::event::poll(&mut fds, Some(&timeout_until(now + limits::KILL_ROUND, now)));
     true
@@ -138,13 +140,15 @@ impl Abandoned {
     fn survivors(&self, proc: Option<&Proc>) -> Vec<Held> {
         let Some(proc) = proc.filter(|_| self.record.of_this_boot()) else { return Vec::new() };
         let recorded = self.record.members.iter().chain(&self.record.leader);
-        let proved: Vec<Held> = recorded.filter_map(|id| Held::open_same(proc, *id)).filter(|held| !held.stat.dead()).collect();
+        let proved: Vec<Held> =
+            recorded.filter_map(|id| Held::open_same(proc, *id)).filter(|held| !held.stat.dead()).collect();
         let in_leaf: HashSet<i32> = self.leaf.iter().flat_map(Leaf::procs).collect();
         if proved.is_empty() && in_leaf.is_empty() {
             return Vec::new();
         }
         let family = closure(&proc.all(), proved.iter().map(|held| &held.stat), &in_leaf);
-        let opened = family.into_iter().filter_map(|stat| Held::open(proc, stat.pid).filter(|held| held.id.start == stat.start));
+        let opened =
+            family.into_iter().filter_map(|stat| Held::open(proc, stat.pid).filter(|held| held.id.start == stat.start));
         opened.filter(|held| !self.spared(proc, held.id.pid)).collect()
     }
 
@@ -157,7 +161,11 @@ impl Abandoned {
         let populated = self.leaf.as_ref().is_some_and(Leaf::populated);
         let left = survivors.iter().zip(proc.into_iter().cycle()).map(|(held, proc)| {
             let denied = held.signal(Signal::KILL) == Err(Errno::PERM);
-            left_over(proc, held.id.pid, if denied { "it belongs to another user (EPERM)" } else { "it did not go in time" })
+            left_over(
+                proc,
+                held.id.pid,
+                if denied { "it belongs to another user (EPERM)" } else { "it did not go in time" },
+            )
         });
         let tree = TreeEnd {
             fate: if survivors.is_empty() && !populated { Fate::Gone } else { Fate::Left },
@@ -168,7 +176,12 @@ impl Abandoned {
         if let Some(leaf) = self.leaf.as_ref().filter(|_| !populated) {
             leaf.remove();
         }
-        let receipt = self.record.receipt(Reason::Swept, EndedBy::Sweep, u64::try_from(took.as_millis()).unwrap_or(u64::MAX), tree);
+        let receipt = self.record.receipt(
+            Reason::Swept,
+            EndedBy::Sweep,
+            u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+            tree,
+        );
         self.entry.remove();
         receipt
     }
@@ -181,7 +194,12 @@ fn closure<'a>(all: &[Stat], seeds: impl Iterator<Item = &'a Stat>, in_leaf: &Ha
     let me = getpid().as_raw_pid();
     let mut family: HashSet<i32> = seeds.map(|stat| stat.pid).chain(in_leaf.iter().copied()).collect();
     loop {
-        let sessions: HashSet<i32> = all.iter().filter(|stat| family.contains(&stat.pid)).map(|stat| stat.session).filter(|session| *session > 1 && *session != own_session).collect();
+        let sessions: HashSet<i32> = all
+            .iter()
+            .filter(|stat| family.contains(&stat.pid))
+            .map(|stat| stat.session)
+            .filter(|session| *session > 1 && *session != own_session)
+            .collect();
         let before = family.len();
         let joins = |stat: &&Stat| family.contains(&stat.ppid) || sessions.contains(&stat.session);
         let joined: Vec<i32> = all.iter().filter(joins).map(|stat| stat.pid).collect();
@@ -204,7 +222,8 @@ mod tests {
 
     fn check(all: &[Stat], seeds: &[i32], leaf: &[i32], family: &[i32]) {
         let seeds: Vec<&Stat> = all.iter().filter(|stat| seeds.contains(&stat.pid)).collect();
-        let mut found: Vec<i32> = closure(all, seeds.into_iter(), &leaf.iter().copied().collect()).iter().map(|stat| stat.pid).collect();
+        let mut found: Vec<i32> =
+            closure(all, seeds.into_iter(), &leaf.iter().copied().collect()).iter().map(|stat| stat.pid).collect();
         found.sort_unstable();
         assert_eq!(found, family);
     }
@@ -212,12 +231,12 @@ mod tests {
     #[test]
     fn family_is_descent_session_and_leaf() {
         let all = [
-            process(100, 1, 90),   // a recorded helper
-            process(101, 100, 90), // its child
+            process(100, 1, 90),    // a recorded helper
+            process(101, 100, 90),  // its child
             process(102, 101, 102), // which opened a session
-            process(103, 1, 102),  // whose member was reparented
-            process(104, 1, 90),   // somebody in the keeper's session that was never recorded
-            process(200, 1, 200),  // a stranger
+            process(103, 1, 102),   // whose member was reparented
+            process(104, 1, 90),    // somebody in the keeper's session that was never recorded
+            process(200, 1, 200),   // a stranger
             process(201, 200, 200),
             process(300, 1, 300), // in the leaf only
         ];

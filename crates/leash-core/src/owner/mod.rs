@@ -18,7 +18,7 @@ use crate::tree::proc::Proc;
 pub mod wrapper;
 
 /// An owner as asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Wish {
     /// The parent process.
     Parent,
@@ -54,6 +54,8 @@ pub enum Owner {
     Stdin,
     /// The controlling terminal.
     Terminal,
+    /// A [`crate::tree::Tree`] in a program that uses the library.
+    Handle,
 }
 
 impl Owner {
@@ -63,6 +65,7 @@ impl Owner {
             Owner::Process { pid, name, .. } => format!("{name}({pid})"),
             Owner::Stdin => "stdin".to_owned(),
             Owner::Terminal => "tty".to_owned(),
+            Owner::Handle => "handle".to_owned(),
         }
     }
 
@@ -71,6 +74,7 @@ impl Owner {
             Owner::Process { role, pid, .. } => Reason::OwnerGone { pid: *pid, role: role.clone() },
             Owner::Stdin => Reason::StdinClosed,
             Owner::Terminal => Reason::TerminalClosed,
+            Owner::Handle => Reason::Dropped,
         }
     }
 }
@@ -117,7 +121,7 @@ impl Watch {
             Owner::Process { .. } => PollFlags::IN,
             // A pipe's end is POLLHUP, which needs no asking. A socketpair, as Node uses, says POLLRDHUP when the host has
             // shut its side down.
-            Owner::Stdin => PollFlags::RDHUP,
+            Owner::Stdin | Owner::Handle => PollFlags::RDHUP,
             Owner::Terminal => PollFlags::empty(),
         };
         PollFd::from_borrowed_fd(self.fd.as_fd(), events)
@@ -127,7 +131,7 @@ impl Watch {
     pub(crate) fn judge(&self, answer: PollFlags) -> Option<Reason> {
         let gone = match self.owner {
             Owner::Process { .. } => PollFlags::IN | PollFlags::HUP | PollFlags::ERR,
-            Owner::Stdin => PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR,
+            Owner::Stdin | Owner::Handle => PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR,
             Owner::Terminal => PollFlags::HUP | PollFlags::ERR,
         };
         answer.intersects(gone).then(|| self.owner.lost())
@@ -168,7 +172,12 @@ impl Parent {
 }
 
 /// Finds the owners and opens what tells of their loss.
-pub fn find(wishes: &[Wish], parent: Parent, proc: Option<&Proc>, signals: InheritedSignals) -> Result<Vec<Watch>, OwnerError> {
+pub fn find(
+    wishes: &[Wish],
+    parent: Parent,
+    proc: Option<&Proc>,
+    signals: InheritedSignals,
+) -> Result<Vec<Watch>, OwnerError> {
     let mut watches = Vec::new();
     let mut parent = Some(parent);
     let default = wishes == Wish::DEFAULT;
@@ -223,7 +232,8 @@ fn stdin() -> Result<Option<Watch>, OwnerError> {
     if !has_other_end {
         return Ok(None);
     }
-    let fd = rustix::io::fcntl_dupfd_cloexec(stdin, 3).map_err(|errno| OwnerError::Watch { what: "stdin".to_owned(), errno })?;
+    let fd = rustix::io::fcntl_dupfd_cloexec(stdin, 3)
+        .map_err(|errno| OwnerError::Watch { what: "stdin".to_owned(), errno })?;
     Ok(Some(Watch::new(Owner::Stdin, fd)))
 }
 

@@ -4,8 +4,8 @@ use std::path::Path;
 
 /// Programs that run another program and have no purpose of their own.
 const WRAPPERS: [&str; 22] = [
-    "env", "nice", "ionice", "timeout", "stdbuf", "setsid", "nohup", "sudo", "doas", "npm", "npx", "pnpm", "pnpx", "yarn", "bunx", "uv", "uvx", "pipx", "mise", "direnv", "chrt",
-    "taskset",
+    "env", "nice", "ionice", "timeout", "stdbuf", "setsid", "nohup", "sudo", "doas", "npm", "npx", "pnpm", "pnpx",
+    "yarn", "bunx", "uv", "uvx", "pipx", "mise", "direnv", "chrt", "taskset",
 ];
 
 /// Shells. Without arguments they are somebody's terminal and do own what runs in them; with a command or a script they

@@ -64,12 +64,20 @@ pub fn list(store: &Store, proc: Option<&Proc>) -> std::io::Result<Vec<Live>> {
 fn members(record: &Record, proc: &Proc) -> Vec<Member> {
     let keeper = record.keeper.filter(|keeper| keeper.alive(proc));
     let mut pids: Vec<i32> = keeper.map(|keeper| proc.descendants(keeper.pid)).unwrap_or_default();
-    pids.extend(record.leaf.as_deref().and_then(|dir| Leaf::open(dir).ok()).map(|leaf| leaf.procs()).unwrap_or_default());
+    pids.extend(
+        record.leaf.as_deref().and_then(|dir| Leaf::open(dir).ok()).map(|leaf| leaf.procs()).unwrap_or_default(),
+    );
     pids.extend(record.members.iter().filter(|id| id.alive(proc)).map(|id| id.pid));
     let mut seen = std::collections::HashSet::new();
     let ours = |stat: &Stat| stat.comm == "keeper" && keeper.is_some_and(|keeper| is_ours(proc, stat.pid, keeper.pid));
-    let living = pids.into_iter().filter(|pid| seen.insert(*pid)).filter_map(|pid| proc.stat(pid)).filter(|stat| !stat.dead() && !ours(stat));
-    living.map(|stat| Member { command: proc.command_line(stat.pid), memory: proc.proportional(stat.pid), stat }).collect()
+    let living = pids
+        .into_iter()
+        .filter(|pid| seen.insert(*pid))
+        .filter_map(|pid| proc.stat(pid))
+        .filter(|stat| !stat.dead() && !ours(stat));
+    living
+        .map(|stat| Member { command: proc.command_line(stat.pid), memory: proc.proportional(stat.pid), stat })
+        .collect()
 }
 
 /// The two processes of leash inside a sealed namespace are forks of the keeper: same program, same arguments.
@@ -142,8 +150,10 @@ fn await_end(store: &Store, record: &Record, proc: &Proc) -> Result<(), String> 
         if now >= give_up {
             return Err("it did not end in time".to_owned());
         }
-        let mut fds: Vec<PollFd<'_>> = attendants.iter().map(|held| PollFd::from_borrowed_fd(held.as_fd(), PollFlags::IN)).collect();
+        let mut fds: Vec<PollFd<'_>> =
+            attendants.iter().map(|held| PollFd::from_borrowed_fd(held.as_fd(), PollFlags::IN)).collect();
         // A young run may not have written its keeper yet; look again soon.
-        let _ = rustix::event::poll(&mut fds, Some(&timeout_until((now + Duration::from_millis(50)).min(give_up), now)));
+        let _ =
+            rustix::event::poll(&mut fds, Some(&timeout_until((now + Duration::from_millis(50)).min(give_up), now)));
     }
 }

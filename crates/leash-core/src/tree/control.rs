@@ -72,7 +72,7 @@ pub(crate) enum Failure {
     /// No containment that was acceptable worked.
     Contain(Vec<Refusal>),
     /// The working directory.
-    Chdir(i32),
+    Chdir(String, i32),
     /// exec.
     Exec(i32),
     /// fork or pipe.
@@ -122,9 +122,17 @@ pub(crate) enum Heard<T> {
 /// Receives the next message, if one is waiting.
 pub(crate) fn receive<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Heard<T> {
     let mut buffer = vec![0; limits::CONTROL_MAX];
-    match rustix::net::recv(socket, &mut buffer, RecvFlags::DONTWAIT) {
+    let mut received = rustix::net::recv(socket, &mut buffer, RecvFlags::DONTWAIT);
+    if matches!(received, Err(rustix::io::Errno::CONNRESET)) {
+        // The other side left without having read all that we sent. The kernel says so once, before it hands out what the
+        // other side had still to say.
+        received = rustix::net::recv(socket, &mut buffer, RecvFlags::DONTWAIT);
+    }
+    match received {
         Ok((_, 0)) => Heard::Closed,
-        Ok((_, length)) => serde_json::from_slice(buffer.get(..length).unwrap_or_default()).map_or(Heard::Nothing, Heard::Message),
+        Ok((_, length)) => {
+            serde_json::from_slice(buffer.get(..length).unwrap_or_default()).map_or(Heard::Nothing, Heard::Message)
+        }
         Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Heard::Nothing,
         Err(_) => Heard::Closed,
     }
@@ -142,11 +150,24 @@ pub(crate) fn write_orders(orders: &Orders, command: &CommandLine) -> std::io::R
         blob.extend(text.as_bytes());
         blob.push(0);
     }
-    let fd = rustix::fs::memfd_create("orders", MemfdFlags::CLOEXEC)?;
-    let mut file = std::fs::File::from(fd);
-    file.write_all(&blob)?;
+    memfd(&blob)
+}
+
+/// Writes anything into a memfd, for a process that is about to be executed.
+pub(crate) fn write_memfd(content: &impl Serialize) -> std::io::Result<OwnedFd> {
+    memfd(&serde_json::to_vec(content)?)
+}
+
+fn memfd(bytes: &[u8]) -> std::io::Result<OwnedFd> {
+    let mut file = std::fs::File::from(rustix::fs::memfd_create("orders", MemfdFlags::CLOEXEC)?);
+    file.write_all(bytes)?;
     rustix::fs::seek(file.as_fd(), rustix::fs::SeekFrom::Start(0))?;
     Ok(file.into())
+}
+
+/// Reads what [`write_memfd`] wrote.
+pub(crate) fn read_memfd<T: DeserializeOwned>(fd: OwnedFd) -> Option<T> {
+    serde_json::from_reader(std::fs::File::from(fd)).ok()
 }
 
 /// Reads what [`write_orders`] wrote.
@@ -157,7 +178,8 @@ pub(crate) fn read_orders(fd: OwnedFd) -> Option<(Orders, CommandLine)> {
     let length = usize::try_from(u64::from_le_bytes(length.try_into().ok()?)).ok()?;
     let (json, strings) = rest.split_at_checked(length)?;
     let orders = serde_json::from_slice(json).ok()?;
-    let mut strings = strings.strip_suffix(&[0])?.split(|byte| *byte == 0).map(|bytes| OsString::from_vec(bytes.to_vec()));
+    let mut strings =
+        strings.strip_suffix(&[0])?.split(|byte| *byte == 0).map(|bytes| OsString::from_vec(bytes.to_vec()));
     let path = strings.next()?;
     let cwd = strings.next().filter(|cwd| !cwd.is_empty());
     Some((orders, CommandLine { path, cwd, argv: strings.collect() }))

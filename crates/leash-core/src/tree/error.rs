@@ -60,7 +60,7 @@ impl From<Failure> for StartError {
         let os = io::Error::from_raw_os_error;
         match failure {
             Failure::Contain(refused) => StartError::Contain(refused),
-            Failure::Chdir(errno) => StartError::Directory { dir: PathBuf::new(), source: os(errno) },
+            Failure::Chdir(dir, errno) => StartError::Directory { dir: dir.into(), source: os(errno) },
             Failure::Exec(errno) => StartError::Exec(os(errno)),
             Failure::Fork(errno) => StartError::Fork(os(errno)),
             Failure::Keeper(text) => StartError::Keeper(io::Error::other(text)),

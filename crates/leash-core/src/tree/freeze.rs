@@ -41,7 +41,11 @@ pub(crate) fn freeze(captive: &Captive) {
 /// Demotes and stops everybody who is not known yet; how many that were.
 fn sweep(captive: &Captive, cpu: usize, own_group: i32, known: &mut HashSet<(i32, u64)>) -> usize {
     let me = getpid().as_raw_pid();
-    let fresh: Vec<Held> = captive.members().into_iter().filter(|member| member.id.pid != me && known.insert((member.id.pid, member.id.start))).collect();
+    let fresh: Vec<Held> = captive
+        .members()
+        .into_iter()
+        .filter(|member| member.id.pid != me && known.insert((member.id.pid, member.id.start)))
+        .collect();
     for member in &fresh {
         linux::demote(member.id.pid, cpu);
         // The keeper opened a session of its own, so a group in here has no members but ours. Only the keeper's own group

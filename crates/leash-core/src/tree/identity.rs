@@ -83,7 +83,8 @@ impl Identity {
 
     /// Whether this very process still runs. A zombie does not.
     pub fn alive(&self, proc: &Proc) -> bool {
-        Held::open_same(proc, *self).is_some() && proc.stat(self.pid).is_some_and(|stat| stat.start == self.start && !stat.dead())
+        Held::open_same(proc, *self).is_some()
+            && proc.stat(self.pid).is_some_and(|stat| stat.start == self.start && !stat.dead())
     }
 }
 

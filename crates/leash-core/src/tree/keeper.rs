@@ -15,6 +15,7 @@ use super::captive::Captive;
 use super::contain::leaf::Leaf;
 use super::contain::{Containment, Refusal, Situation, candidates, sealed, unit};
 use super::control::{self, CommandLine, Failure, Orders, Word, fds};
+use super::handle::{self, SUPERVISOR};
 use super::identity::{Held, Identity};
 use super::linux::{self, CloneInto, InheritedSignals};
 use super::machine::State;
@@ -118,6 +119,10 @@ impl Keeper {
                 }
                 Err(Attempt::Refused(why)) => refused.push(Refusal::new(containment, why)),
                 Err(Attempt::Failed(failure)) => return Err(failure),
+                Err(Attempt::Directory(errno)) => {
+                    let dir = self.command.cwd.clone().unwrap_or_default();
+                    return Err(Failure::Chdir(dir.to_string_lossy().into_owned(), errno.raw_os_error()));
+                }
             }
         }
         Err(Failure::Contain(refused))
@@ -154,7 +159,8 @@ impl Keeper {
         match containment {
             // The first process of a container has a namespace already, and its own death ends it.
             Containment::Sealed if !self.orders.pid_one => {
-                let sealed = sealed::spawn(program, self.proc.as_ref()).map_err(|error| sealed::explain(error).map_or_else(|| failure(error), Attempt::Refused))?;
+                let sealed = sealed::spawn(program, self.proc.as_ref())
+                    .map_err(|error| sealed::explain(error).map_or_else(|| failure(error), Attempt::Refused))?;
                 captive.leader = sealed.leader;
                 captive.sealed = Some(sealed);
             }
@@ -173,7 +179,8 @@ impl Keeper {
 
     fn enter_unit(&self) -> Result<std::path::PathBuf, Attempt> {
         let record = &self.orders.record;
-        let (supervisor, keeper) = record.supervisor.zip(record.keeper).ok_or_else(|| Attempt::Refused("/proc is not ours".to_owned()))?;
+        let (supervisor, keeper) =
+            record.supervisor.zip(record.keeper).ok_or_else(|| Attempt::Refused("/proc is not ours".to_owned()))?;
         unit::enter(&self.orders.bus, &record.run, supervisor, keeper).map_err(Attempt::Refused)
     }
 
@@ -195,7 +202,9 @@ impl Keeper {
             Err(error) => {
                 leaf.remove();
                 Err(match error {
-                    SpawnError::Clone(errno) if !matches!(errno, Errno::AGAIN | Errno::NOMEM) => Attempt::Refused(format!("starting a process in {}: {errno}", dir.display())),
+                    SpawnError::Clone(errno) if !matches!(errno, Errno::AGAIN | Errno::NOMEM) => {
+                        Attempt::Refused(format!("starting a process in {}: {errno}", dir.display()))
+                    }
                     error => failure(error),
                 })
             }
@@ -209,7 +218,8 @@ impl Keeper {
         let now = Moment::now();
         let record = &mut self.orders.record;
         record.containment = Some(captive.containment);
-        record.leader = self.proc.as_ref().zip(captive.leader).and_then(|(proc, pid)| Held::open(proc, pid)).map(|held| held.id);
+        record.leader =
+            self.proc.as_ref().zip(captive.leader).and_then(|(proc, pid)| Held::open(proc, pid)).map(|held| held.id);
         record.phase = Phase::Running;
         record.members = record.leader.into_iter().collect();
         if captive.leaf.is_none() {
@@ -247,15 +257,21 @@ impl Keeper {
 enum Attempt {
     /// The containment does not work here; the next one is tried.
     Refused(String),
+    /// The server's directory can't be changed to.
+    Directory(Errno),
     /// Nothing will work.
     Failed(Failure),
 }
 
 fn failure(error: SpawnError) -> Attempt {
+    if let SpawnError::At(Stage::Chdir, errno) = error {
+        return Attempt::Directory(errno);
+    }
     Attempt::Failed(match error {
         SpawnError::At(Stage::Exec, errno) => Failure::Exec(errno.raw_os_error()),
-        SpawnError::At(Stage::Chdir, errno) => Failure::Chdir(errno.raw_os_error()),
-        SpawnError::Clone(errno) | SpawnError::Pipe(errno) | SpawnError::At(Stage::Fork, errno) => Failure::Fork(errno.raw_os_error()),
+        SpawnError::Clone(errno) | SpawnError::Pipe(errno) | SpawnError::At(Stage::Fork, errno) => {
+            Failure::Fork(errno.raw_os_error())
+        }
         SpawnError::At(stage, errno) => Failure::Keeper(format!("the server's process stopped at {stage:?}: {errno}")),
     })
 }
@@ -267,6 +283,7 @@ pub(crate) fn enter() -> bool {
     let Some(first) = arguments.next() else { return false };
     match first.as_bytes() {
         name if name == KEEPER.as_bytes() => run(),
+        name if name == SUPERVISOR.as_bytes() => handle::supervise(),
         name if name == unit::GUARD.as_bytes() => unit::guard(&arguments.collect::<Vec<_>>()),
         _ => return false,
     }

@@ -100,7 +100,11 @@ fn wait_for_change(captive: &Captive, signals: BorrowedFd<'_>) {
 /// Who is left, and why.
 fn describe_left(captive: &Captive) -> Vec<LeftOver> {
     let Some(proc) = captive.proc else {
-        return vec![LeftOver { pid: 0, name: String::new(), why: "processes are left that can't be seen without our own /proc".to_owned() }];
+        return vec![LeftOver {
+            pid: 0,
+            name: String::new(),
+            why: "processes are left that can't be seen without our own /proc".to_owned(),
+        }];
     };
     let explain = |pid: i32, state: char, denied: bool| {
         let why = match (denied, state) {
@@ -111,7 +115,10 @@ fn describe_left(captive: &Captive) -> Vec<LeftOver> {
         left_over(&proc, pid, why)
     };
     let members = captive.members();
-    members.iter().map(|member| explain(member.id.pid, member.stat.state, member.signal(Signal::KILL) == Err(Errno::PERM))).collect()
+    members
+        .iter()
+        .map(|member| explain(member.id.pid, member.stat.state, member.signal(Signal::KILL) == Err(Errno::PERM)))
+        .collect()
 }
 
 /// `group`: one SIGKILL to the group, and an honest look at what it did not reach.
@@ -119,14 +126,19 @@ fn kill_group(captive: &mut Captive) -> Result<(), Vec<LeftOver>> {
     if let Some(leader) = captive.leader {
         // The leader has not been waited for, so the group's number is still its own.
         let _ = linux::signal_own_group(leader, Signal::KILL.as_raw());
-        if let Ok(Some((_, status))) = rustix::process::waitpid(rustix::process::Pid::from_raw(leader), rustix::process::WaitOptions::empty()) {
+        if let Ok(Some((_, status))) =
+            rustix::process::waitpid(rustix::process::Pid::from_raw(leader), rustix::process::WaitOptions::empty())
+        {
             captive.note_exit(status.as_raw());
         }
     }
     captive.group_killed = true;
     let began = Moment::now();
     // Group members that were orphaned are our children now; they are dying.
-    while captive.proc.is_some() && !captive.members().is_empty() && Moment::now().since(began) < limits::GIVE_UP_FORBIDDEN {
+    while captive.proc.is_some()
+        && !captive.members().is_empty()
+        && Moment::now().since(began) < limits::GIVE_UP_FORBIDDEN
+    {
         let now = Moment::now();
         let _ = rustix::event::poll(&mut [], Some(&timeout_until(now + limits::KILL_ROUND, now)));
         captive.reap();
@@ -144,5 +156,9 @@ fn escaped(captive: &Captive) -> Vec<LeftOver> {
         return vec![LeftOver { pid: 0, name: String::new(), why: why.to_owned() }];
     };
     let me = rustix::process::getpid().as_raw_pid();
-    proc.descendants(me).into_iter().filter(|pid| proc.stat(*pid).is_some_and(|stat| !stat.dead())).map(|pid| left_over(&proc, pid, why)).collect()
+    proc.descendants(me)
+        .into_iter()
+        .filter(|pid| proc.stat(*pid).is_some_and(|stat| !stat.dead()))
+        .map(|pid| left_over(&proc, pid, why))
+        .collect()
 }

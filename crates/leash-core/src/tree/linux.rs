@@ -1,4 +1,5 @@
 //! The system calls that rustix does not wrap, and nothing else. All `unsafe` of the library lives in this file.
+#![expect(clippy::disallowed_methods, reason = "each use says why the number can't be a stranger's")]
 #![expect(unsafe_code, reason = "system calls without a safe wrapper; each has its SAFETY line")]
 
 use std::ffi::{CStr, CString};
@@ -293,7 +294,15 @@ pub(crate) fn signal_own_group(leader: i32, signal: i32) -> Result<(), Errno> {
 pub(crate) fn stop_group(leader: BorrowedFd<'_>) -> Result<(), Errno> {
     const PIDFD_SIGNAL_PROCESS_GROUP: u32 = 1 << 2;
     // SAFETY: a null siginfo is allowed and means a plain signal.
-    let sent = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, leader.as_raw_fd(), libc::SIGSTOP, ptr::null::<libc::siginfo_t>(), PIDFD_SIGNAL_PROCESS_GROUP) };
+    let sent = unsafe {
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            leader.as_raw_fd(),
+            libc::SIGSTOP,
+            ptr::null::<libc::siginfo_t>(),
+            PIDFD_SIGNAL_PROCESS_GROUP,
+        )
+    };
     check(sent).map(drop)
 }
 
@@ -313,7 +322,9 @@ pub(crate) fn demote(pid: i32, cpu: usize) {
 
 /// Replaces this process. Returns only on failure.
 pub(crate) fn exec(path: &CStr, argv: &[CString], env: &[CString]) -> Errno {
-    let pointers = |strings: &[CString]| -> Vec<*const libc::c_char> { strings.iter().map(|string| string.as_ptr()).chain([ptr::null()]).collect() };
+    let pointers = |strings: &[CString]| -> Vec<*const libc::c_char> {
+        strings.iter().map(|string| string.as_ptr()).chain([ptr::null()]).collect()
+    };
     let (argv, env) = (pointers(argv), pointers(env));
     // SAFETY: both arrays end in null, every string is NUL-terminated, and all of them outlive the call.
     unsafe { libc::execve(path.as_ptr(), argv.as_ptr(), env.as_ptr()) };

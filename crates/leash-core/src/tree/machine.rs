@@ -184,7 +184,14 @@ mod tests {
 
     #[test]
     fn the_whole_ladder() {
-        let history = [(0, end(true)), (1_999, Event::Tick), (2_000, Event::Tick), (3_999, Event::Tick), (4_000, Event::Tick), (4_001, Event::Gone)];
+        let history = [
+            (0, end(true)),
+            (1_999, Event::Tick),
+            (2_000, Event::Tick),
+            (3_999, Event::Tick),
+            (4_000, Event::Tick),
+            (4_001, Event::Gone),
+        ];
         check(GRACE, &history, &[Effect::Term, Effect::Kill], "Over { why: StdinClosed, how: Kill }");
     }
 
@@ -210,7 +217,12 @@ mod tests {
 
     #[test]
     fn helpers_of_a_leader_that_left_are_ended() {
-        check(GRACE, &[(0, Event::LeaderExited), (1, Event::Gone)], &[Effect::Term], "Over { why: ServerExited, how: Term }");
+        check(
+            GRACE,
+            &[(0, Event::LeaderExited), (1, Event::Gone)],
+            &[Effect::Term],
+            "Over { why: ServerExited, how: Term }",
+        );
         check(GRACE, &[(0, end(true)), (9, Event::LeaderExited)], &[Effect::Term], "Terminating");
     }
 

@@ -11,9 +11,11 @@ pub mod contain;
 pub(crate) mod control;
 pub mod error;
 pub(crate) mod freeze;
+pub mod handle;
 pub mod identity;
 pub(crate) mod keeper;
 pub(crate) mod kill;
+pub(crate) mod launch;
 pub mod linux;
 pub mod machine;
 pub mod proc;
@@ -24,4 +26,5 @@ pub mod supervisor;
 pub(crate) mod warden;
 
 pub use error::StartError;
+pub use handle::{Tree, TreeError};
 pub use spec::{Places, Spec};

@@ -69,7 +69,10 @@ impl Proc {
         }
         // Numbers can agree by chance; a foreign /proc shows one more level of our pid.
         let status = read_small("/proc/self/status").unwrap_or_default();
-        let levels = status.lines().find_map(|line| line.strip_prefix("NSpid:")).map_or(1, |pids| pids.split_ascii_whitespace().count());
+        let levels = status
+            .lines()
+            .find_map(|line| line.strip_prefix("NSpid:"))
+            .map_or(1, |pids| pids.split_ascii_whitespace().count());
         if levels != 1 {
             return Err(format!("/proc belongs to another PID namespace: it sees {levels} levels of our pid"));
         }
@@ -127,7 +130,8 @@ impl Proc {
     /// The arguments of a process, as text.
     pub fn argv(&self, pid: i32) -> Vec<String> {
         let Ok(raw) = fs::read(format!("/proc/{pid}/cmdline")) else { return Vec::new() };
-        let mut argv: Vec<String> = raw.split(|&byte| byte == 0).map(|arg| String::from_utf8_lossy(arg).into_owned()).collect();
+        let mut argv: Vec<String> =
+            raw.split(|&byte| byte == 0).map(|arg| String::from_utf8_lossy(arg).into_owned()).collect();
         while argv.last().is_some_and(String::is_empty) {
             argv.pop();
         }
@@ -145,7 +149,10 @@ impl Proc {
     /// Proportional memory of a process; falls back to its private pages where `smaps_rollup` may not be read.
     pub fn proportional(&self, pid: i32) -> Memory {
         let rollup = read_small(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
-        let kib = rollup.lines().find_map(|line| line.strip_prefix("Pss:")).and_then(|value| value.trim().trim_end_matches(" kB").trim().parse::<u64>().ok());
+        let kib = rollup
+            .lines()
+            .find_map(|line| line.strip_prefix("Pss:"))
+            .and_then(|value| value.trim().trim_end_matches(" kB").trim().parse::<u64>().ok());
         Memory { bytes: kib.map_or_else(|| self.private_bytes(pid), |kib| kib * 1024) }
     }
 

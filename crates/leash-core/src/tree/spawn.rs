@@ -119,7 +119,10 @@ pub(crate) fn spawn(program: &Program, into: CloneInto<'_>) -> Result<i32, Spawn
                 None => Ok(pid),
                 Some((stage, errno)) => {
                     // It ends by itself right after the report.
-                    let _ = rustix::process::waitpid(rustix::process::Pid::from_raw(pid), rustix::process::WaitOptions::empty());
+                    let _ = rustix::process::waitpid(
+                        rustix::process::Pid::from_raw(pid),
+                        rustix::process::WaitOptions::empty(),
+                    );
                     Err(SpawnError::At(stage, errno))
                 }
             }
@@ -138,10 +141,10 @@ pub(crate) fn become_server(program: &Program, parent: rustix::process::Pid, rep
         report.fail(Stage::Orphaned, Errno::SRCH);
     }
     program.signals.restore();
-    if let Some(cwd) = &program.cwd {
-        if let Err(errno) = rustix::process::chdir(cwd.as_c_str()) {
-            report.fail(Stage::Chdir, errno);
-        }
+    if let Some(cwd) = &program.cwd
+        && let Err(errno) = rustix::process::chdir(cwd.as_c_str())
+    {
+        report.fail(Stage::Chdir, errno);
     }
     // Everything that is not the server's stays out of it; the report pipe alone is kept, at a number just above.
     let kept = linux::keep_only(report.as_fd().as_raw_fd());

@@ -5,6 +5,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::contain::Wish as ContainWish;
 use super::contain::caps::Caps;
 use crate::owner::Wish;
@@ -23,7 +25,7 @@ const SHOWN_COMMAND: usize = 4096;
 /// let spec = Spec::new(["npx", "-y", "@modelcontextprotocol/server-everything"]).grace(std::time::Duration::ZERO);
 /// assert_eq!(spec.name(), "npx");
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Spec {
     pub(crate) command: Vec<OsString>,
     pub(crate) run: String,
@@ -140,7 +142,12 @@ impl Spec {
 
     /// The name for listings.
     pub fn name(&self) -> String {
-        let program = || self.command.first().and_then(|command| Path::new(command).file_name()).map(|name| name.to_string_lossy().into_owned());
+        let program = || {
+            self.command
+                .first()
+                .and_then(|command| Path::new(command).file_name())
+                .map(|name| name.to_string_lossy().into_owned())
+        };
         self.name.clone().or_else(program).unwrap_or_default()
     }
 
@@ -178,7 +185,7 @@ impl Spec {
 }
 
 /// Where leash keeps things, decided by the program: the library reads no environment and no home directory.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Places {
     /// The runtime directory, for the ledger.
     pub runtime_dir: PathBuf,

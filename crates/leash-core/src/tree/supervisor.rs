@@ -2,30 +2,28 @@
 //! takes the tree over when the keeper is gone.
 
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, WaitOptions, getpid};
 
 use super::captive::Captive;
-use super::command::{self, Launch};
-use super::contain::leaf::{self, Leaf};
+use super::contain::leaf::Leaf;
 use super::contain::unit::UserBus;
-use super::control::{self, CommandLine, Failure, Heard, Order, Orders, Word, fds};
+use super::control::{self, Failure, Heard, Order, Orders, Word};
 use super::error::StartError;
-use super::identity::{self, Identity, boot_id};
-use super::keeper::KEEPER;
+use super::launch::{self, KeeperLaunch};
 use super::linux::{self, InheritedSignals};
 use super::machine::{Event as MachineEvent, State};
 use super::proc::Proc;
+use super::spawn;
 use super::spec::{Places, Spec};
 use super::warden::{END_SIGNAL, END_VALUE, Most, Snapshots, Warden};
-use super::{resolve, spawn};
-use crate::clock::{self, Moment, timeout_until};
+use crate::clock::{Moment, timeout_until};
 use crate::event::Event;
 use crate::ledger::receipt::{EndedBy, Reason, Receipt};
-use crate::ledger::record::{Phase, RECORD_VERSION, Record};
+use crate::ledger::record::Record;
 use crate::ledger::store::{Entry, Store};
 use crate::ledger::sweep;
 use crate::limits;
@@ -47,8 +45,24 @@ impl FirstLook {
 
 /// Runs a server to its end, as this process: blocks, becomes a subreaper, and takes the process's signals. For programs that
 /// exist for this (`leash run`); a program with a life of its own uses [`super::Tree`].
-pub fn supervise(spec: &Spec, places: &Places, first: FirstLook, tell: &mut dyn FnMut(Event)) -> Result<Receipt, StartError> {
-    let supervisor = Supervisor::start(spec, places, first, tell)?;
+pub fn supervise(
+    spec: &Spec,
+    places: &Places,
+    first: FirstLook,
+    tell: &mut dyn FnMut(Event),
+) -> Result<Receipt, StartError> {
+    supervise_for(spec, places, first, Vec::new(), tell)
+}
+
+/// The same, with owners that the caller has found.
+pub(crate) fn supervise_for(
+    spec: &Spec,
+    places: &Places,
+    first: FirstLook,
+    owners: Vec<Watch>,
+    tell: &mut dyn FnMut(Event),
+) -> Result<Receipt, StartError> {
+    let supervisor = Supervisor::start(spec, places, first, owners, tell)?;
     supervisor.run(tell)
 }
 
@@ -99,19 +113,27 @@ enum Outcome {
 }
 
 impl Supervisor {
-    fn start(spec: &Spec, places: &Places, first: FirstLook, tell: &mut dyn FnMut(Event)) -> Result<Supervisor, StartError> {
+    fn start(
+        spec: &Spec,
+        places: &Places,
+        first: FirstLook,
+        owners: Vec<Watch>,
+        tell: &mut dyn FnMut(Event),
+    ) -> Result<Supervisor, StartError> {
         let signals = linux::listen(&listened(first.signals)).map_err(StartError::Signals)?;
         let proc = Proc::own().ok();
         // Without a subreaper nothing above `group` can be promised; the keeper would find out, but the kernel is too old for pidfds too.
         rustix::process::set_child_subreaper(Some(getpid())).map_err(StartError::Subreaper)?;
-        let watches = owner::find(&spec.owners, first.parent, proc.as_ref(), first.signals).map_err(StartError::Owner)?;
-        let command = command_line(spec)?;
+        let mut watches =
+            owner::find(&spec.owners, first.parent, proc.as_ref(), first.signals).map_err(StartError::Owner)?;
+        watches.extend(owners);
+        let command = launch::command_line(spec)?;
         let store = Store::open(&places.runtime_dir).map_err(StartError::Ledger)?;
         let swept = sweep::sweep(&store, &places.receipts, proc.as_ref());
         swept.receipts.into_iter().for_each(|receipt| tell(Event::Swept(receipt)));
         swept.warnings.into_iter().for_each(|warning| tell(Event::Warning(warning)));
 
-        let record = new_record(spec, &watches, proc.as_ref());
+        let record = launch::new_record(spec, &watches, proc.as_ref());
         let entry = store.create(&record).map_err(StartError::Ledger)?;
         let orders = Orders {
             record: record.clone(),
@@ -124,11 +146,19 @@ impl Supervisor {
             bus: UserBus { address: places.bus_address.clone(), runtime_dir: places.xdg_runtime_dir.clone() },
             pid_one: getpid().as_raw_pid() == 1,
         };
-        match launch_keeper(&places.program, spec, &orders, &command, &entry, &watches) {
-            Ok((keeper, keeper_fd, control)) => Ok(Supervisor {
-                keeper,
-                keeper_fd,
-                control,
+        let launch = KeeperLaunch {
+            program: &places.program,
+            env: &spec.environment(),
+            orders: &orders,
+            command: &command,
+            entry: &entry,
+            watches: &watches,
+        };
+        match launch.launch() {
+            Ok(keeper) => Ok(Supervisor {
+                keeper: keeper.pid,
+                keeper_fd: keeper.pidfd,
+                control: keeper.control,
                 signals,
                 watches,
                 record,
@@ -174,10 +204,10 @@ impl Supervisor {
     fn step(&mut self, tell: &mut dyn FnMut(Event)) -> Option<Outcome> {
         let answers = self.wait();
         let awake = |index: usize| answers.get(index).is_some_and(|answer| !answer.is_empty());
-        if awake(1) || awake(2) {
-            if let Some(outcome) = self.hear_keeper(tell) {
-                return Some(outcome);
-            }
+        if (awake(1) || awake(2))
+            && let Some(outcome) = self.hear_keeper(tell)
+        {
+            return Some(outcome);
         }
         if awake(2) && self.keeper_is_dead() {
             return Some(Outcome::Orphaned(Reason::KeeperKilled));
@@ -196,7 +226,11 @@ impl Supervisor {
     }
 
     fn wait(&self) -> Vec<PollFlags> {
-        let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN), PollFd::new(&self.control, PollFlags::IN), PollFd::new(&self.keeper_fd, PollFlags::IN)];
+        let mut fds = vec![
+            PollFd::new(&self.signals, PollFlags::IN),
+            PollFd::new(&self.control, PollFlags::IN),
+            PollFd::new(&self.keeper_fd, PollFlags::IN),
+        ];
         fds.extend(self.watches.iter().map(Watch::poll));
         let timeout = self.phase.give_up().map(|deadline| timeout_until(deadline, Moment::now()));
         let _ = rustix::event::poll(&mut fds, timeout.as_ref());
@@ -214,12 +248,19 @@ impl Supervisor {
                     self.phase = Waiting::Nothing;
                     let leader = record.leader.map(|id| id.pid);
                     let containment = record.containment?;
-                    tell(Event::Started { name: record.name.clone(), leader, containment, refused: record.refused.clone() });
+                    tell(Event::Started {
+                        name: record.name.clone(),
+                        leader,
+                        containment,
+                        refused: record.refused.clone(),
+                    });
                     self.record = *record;
                 }
                 Word::Failed(failure) => return Some(Outcome::Failed(failure)),
                 Word::Ending { why, rung, members } => {
-                    self.phase = Waiting::End { give_up: Moment::now() + self.grace * 2 + limits::GIVE_UP + limits::KEEPER_SLACK };
+                    self.phase = Waiting::End {
+                        give_up: Moment::now() + self.grace * 2 + limits::GIVE_UP + limits::KEEPER_SLACK,
+                    };
                     self.ending = Some(why.clone());
                     tell(Event::Ending { why, rung, members });
                 }
@@ -320,65 +361,4 @@ impl Supervisor {
 fn listened(inherited: InheritedSignals) -> Vec<i32> {
     let optional = [libc::SIGINT, libc::SIGHUP, libc::SIGQUIT].into_iter().filter(|signal| !inherited.ignores(*signal));
     [libc::SIGTERM, libc::SIGCHLD, END_SIGNAL].into_iter().chain(optional).collect()
-}
-
-fn command_line(spec: &Spec) -> Result<CommandLine, StartError> {
-    let command = spec.command.first().ok_or(StartError::NoCommand)?;
-    let changed = spec.env.iter().rev().find(|(key, _)| key == "PATH").map(|(_, value)| value.clone());
-    let path = changed.unwrap_or_else(|| std::env::var_os("PATH"));
-    if let Some(cwd) = &spec.cwd {
-        std::fs::read_dir(cwd).map_err(|source| StartError::Directory { dir: cwd.clone(), source })?;
-    }
-    let file = resolve::resolve(command, path.as_deref(), spec.cwd.as_deref()).map_err(StartError::Command)?;
-    Ok(CommandLine { path: file.into_os_string(), cwd: spec.cwd.clone().map(PathBuf::into_os_string), argv: spec.command.clone() })
-}
-
-fn new_record(spec: &Spec, watches: &[Watch], proc: Option<&Proc>) -> Record {
-    let leaf = leaf::own_cgroup().ok().map(|dir| dir.join(format!("leash-{}", spec.run)));
-    Record {
-        version: RECORD_VERSION,
-        boot: boot_id(),
-        run: spec.run.clone(),
-        session: spec.session.clone(),
-        name: spec.name(),
-        labels: spec.labels.clone(),
-        command: spec.shown_command(),
-        owners: watches.iter().map(|watch| watch.owner.clone()).collect(),
-        phase: Phase::Starting,
-        supervisor: proc.map_or_else(|| Some(Identity { pid: getpid().as_raw_pid(), start: 0, inode: None }), Identity::current),
-        keeper: None,
-        leader: None,
-        members: Vec::new(),
-        memory_bytes: 0,
-        containment: None,
-        refused: Vec::new(),
-        leaf,
-        spare: spec.spare.clone(),
-        grace_ms: u64::try_from(spec.grace.as_millis()).unwrap_or(u64::MAX),
-        started_ms: clock::unix_ms(),
-    }
-}
-
-/// Starts the keeper; its pid, a pidfd of it, and our end of the control socket.
-fn launch_keeper(program: &Path, spec: &Spec, orders: &Orders, command: &CommandLine, entry: &Entry, watches: &[Watch]) -> Result<(i32, OwnedFd, OwnedFd), StartError> {
-    let resource = |error: rustix::io::Errno| StartError::Keeper(error.into());
-    let (ours, theirs) = control::pair().map_err(resource)?;
-    let copy = |fd: std::os::fd::BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 3).map_err(resource);
-    let mut given = vec![
-        (theirs, fds::CONTROL),
-        (control::write_orders(orders, command).map_err(StartError::Keeper)?, fds::ORDERS),
-        (copy(entry.lock())?, fds::LOCK),
-        (identity::pidfd(getpid().as_raw_pid()).map_err(resource)?, fds::SUPERVISOR),
-    ];
-    for (watch, number) in watches.iter().zip(fds::OWNERS..) {
-        given.push((copy(watch.as_fd())?, number));
-    }
-    let env = spec.environment();
-    let child = command::launch(Launch { program, role: KEEPER, arguments: &[], fds: given, env: &env, piped: false }).map_err(StartError::Keeper)?;
-    let pid = child.id() as i32;
-    let pidfd = identity::pidfd(pid).map_err(|error| {
-        let _ = linux::kill_own_child(pid);
-        resource(error)
-    })?;
-    Ok((pid, pidfd, ours))
 }

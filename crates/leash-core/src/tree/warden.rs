@@ -183,7 +183,11 @@ impl Warden {
             Wake::Control => self.hear_peer(),
             Wake::PeerGone => {
                 self.peer = None;
-                let event = if self.state.ending() { Event::Hurry(Reason::SupervisorKilled) } else { self.end(Reason::SupervisorKilled) };
+                let event = if self.state.ending() {
+                    Event::Hurry(Reason::SupervisorKilled)
+                } else {
+                    self.end(Reason::SupervisorKilled)
+                };
                 self.apply(event)
             }
             Wake::OwnerLost(index, reason) => {
@@ -199,7 +203,8 @@ impl Warden {
         while let Some(received) = linux::receive(self.signals.as_fd()) {
             let asked = received.signal == END_SIGNAL && received.queued == Some(END_VALUE);
             // The keeper lets all other signals pass by. A supervisor that took over is the one that people signal.
-            let told = self.ended_by == EndedBy::Supervisor && matches!(received.signal, libc::SIGTERM | libc::SIGINT | libc::SIGHUP | libc::SIGQUIT);
+            let told = self.ended_by == EndedBy::Supervisor
+                && matches!(received.signal, libc::SIGTERM | libc::SIGINT | libc::SIGHUP | libc::SIGQUIT);
             let event = match (asked, told) {
                 (true, _) => self.end(Reason::Requested),
                 (_, true) => Event::Nudge,
@@ -230,7 +235,8 @@ impl Warden {
 
     /// An end, with the knowledge whether the server can see the end of its stdin.
     pub(crate) fn end(&self, why: Reason) -> Event {
-        let stdin_over = why == Reason::StdinClosed || self.watches.iter().filter(|watch| watch.owner == Owner::Stdin).any(hung_up);
+        let stdin_over =
+            why == Reason::StdinClosed || self.watches.iter().filter(|watch| watch.owner == Owner::Stdin).any(hung_up);
         Event::End { why, stdin_over }
     }
 
@@ -285,7 +291,9 @@ impl Warden {
 
     /// Tells the supervisor how far the end is.
     fn announce(&self, rung: Rung) {
-        let (State::Closing { why, .. } | State::Terminating { why, .. } | State::Killing { why }) = &self.state else { return };
+        let (State::Closing { why, .. } | State::Terminating { why, .. } | State::Killing { why }) = &self.state else {
+            return;
+        };
         self.tell(&Word::Ending { why: why.clone(), rung, members: self.record.members.len() });
     }
 
@@ -325,7 +333,9 @@ impl Warden {
     fn finish(mut self, left: Vec<LeftOver>) -> (Receipt, Vec<String>) {
         let (why, how) = match &self.state {
             State::Over { why, how } => (why.clone(), *how),
-            State::Closing { why, .. } | State::Terminating { why, .. } | State::Killing { why } => (why.clone(), How::Kill),
+            State::Closing { why, .. } | State::Terminating { why, .. } | State::Killing { why } => {
+                (why.clone(), How::Kill)
+            }
             State::Running => (Reason::ServerExited, How::Exited),
         };
         if let Some(leaf) = &self.captive.leaf {

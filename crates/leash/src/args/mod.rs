@@ -21,7 +21,7 @@ pub(crate) struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    Run(Run),
+    Run(Box<Run>),
     Ps(Ps),
     End(End),
     History(History),
@@ -156,11 +156,22 @@ pub(crate) struct Demo {
 }
 
 /// Roles that leash plays in its own demonstration.
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DemoPart {
+    /// A host that starts its server as most hosts do.
     Host,
+    /// The same with `leash run --` in front.
     LeashedHost,
+    /// The server: ignores the end of its stdin and starts the three below.
     Server,
+    /// An ordinary child.
+    Child,
+    /// A helper in a session of its own.
+    Helper,
+    /// Starts the daemon and leaves at once.
+    Detacher,
+    /// What it started.
+    Daemon,
 }
 
 /// Print a completion script for a shell

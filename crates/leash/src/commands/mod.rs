@@ -7,21 +7,36 @@ use crate::args::{Cli, Command};
 use crate::exit_code;
 use crate::output::printer::Printer;
 
+mod demo;
+mod doctor;
+mod end;
+mod history;
+mod ledger;
+mod pages;
+mod ps;
 mod run;
 
 /// Reads the command line and does what it says.
 pub(crate) fn dispatch(first: FirstLook) -> u8 {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => {
-            let printer = Printer::new(false);
-            let _ = error.print();
-            let _ = printer;
-            return if error.use_stderr() { exit_code::USAGE } else { exit_code::OK };
+        Err(error) if error.use_stderr() => {
+            Printer::new(false).usage(error.render());
+            return exit_code::USAGE;
+        }
+        Err(help) => {
+            Printer::new(false).data(help.render());
+            return exit_code::OK;
         }
     };
     match cli.command {
-        Command::Run(args) => run::run(args, first),
-        _ => 2,
+        Command::Run(args) => run::run(*args, first),
+        Command::Ps(args) => ps::ps(&args),
+        Command::End(args) => end::end(&args),
+        Command::History(args) => history::history(&args),
+        Command::Doctor(args) => doctor::doctor(&args),
+        Command::Demo(args) => demo::demo(&args),
+        Command::Completions(args) => pages::completions(&args),
+        Command::Man(args) => pages::man(&args),
     }
 }

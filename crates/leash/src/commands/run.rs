@@ -40,7 +40,11 @@ fn owners(typed: &[Owner]) -> Result<Vec<OwnerWish>, &'static str> {
         return Ok(OwnerWish::DEFAULT.to_vec());
     }
     if typed.contains(&Owner::None) {
-        return if typed.len() == 1 { Ok(Vec::new()) } else { Err("`--owner none` cannot be combined with another owner") };
+        return if typed.len() == 1 {
+            Ok(Vec::new())
+        } else {
+            Err("`--owner none` cannot be combined with another owner")
+        };
     }
     let mut wishes: Vec<OwnerWish> = typed
         .iter()
@@ -88,7 +92,9 @@ fn spec(args: Run, owners: Vec<OwnerWish>) -> Spec {
 fn report(printer: Printer, receipt: &Receipt) -> u8 {
     printer.progress("Ended", message::receipt_line(receipt));
     if !receipt.all_gone() {
-        let limits = receipt.containment.map(|containment| format!(" (`{containment}` does not cover: {})", containment.does_not_cover()));
+        let limits = receipt
+            .containment
+            .map(|containment| format!(" (`{containment}` does not cover: {})", containment.does_not_cover()));
         printer.warning(format!("not everything is gone{}", limits.unwrap_or_default()));
         for line in message::left_lines(receipt) {
             printer.warning(line);

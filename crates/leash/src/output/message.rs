@@ -68,7 +68,9 @@ pub(crate) fn receipt_line(receipt: &Receipt) -> String {
 
 /// What is still there after an end, one line each.
 pub(crate) fn left_lines(receipt: &Receipt) -> Vec<String> {
-    let line = |kind: &str, pid: i32, name: &str, why: &str| if pid > 0 { format!("{kind}: {name} (pid {pid}): {why}") } else { format!("{kind}: {why}") };
+    let line = |kind: &str, pid: i32, name: &str, why: &str| {
+        if pid > 0 { format!("{kind}: {name} (pid {pid}): {why}") } else { format!("{kind}: {why}") }
+    };
     let mut lines = Vec::new();
     for holding in &receipt.holdings {
         if holding.fate == Fate::Left && holding.left.is_empty() {
@@ -84,23 +86,45 @@ pub(crate) fn left_lines(receipt: &Receipt) -> Vec<String> {
 pub(crate) fn advice(error: &StartError) -> (Option<String>, u8) {
     let hint = match error {
         StartError::Command(ResolveError::NotFound { path: Some(path), .. }) => {
-            return (Some(format!("it is in none of the directories of PATH: {}", path.to_string_lossy())), exit_code::NOT_FOUND);
+            return (
+                Some(format!("it is in none of the directories of PATH: {}", path.to_string_lossy())),
+                exit_code::NOT_FOUND,
+            );
         }
-        StartError::Command(ResolveError::NotFound { path: None, .. }) => return (Some("check the path; it is taken relative to --cwd".to_owned()), exit_code::NOT_FOUND),
+        StartError::Command(ResolveError::NotFound { path: None, .. }) => {
+            return (Some("check the path; it is taken relative to --cwd".to_owned()), exit_code::NOT_FOUND);
+        }
         StartError::Command(ResolveError::NotExecutable { path, .. }) => {
             return (Some(format!("make it executable: chmod +x {}", path.display())), exit_code::CANNOT_EXECUTE);
         }
-        StartError::Exec(_) => return (Some("the file is not a program this machine can run, or its interpreter is missing".to_owned()), exit_code::CANNOT_EXECUTE),
+        StartError::Exec(_) => {
+            return (
+                Some("the file is not a program this machine can run, or its interpreter is missing".to_owned()),
+                exit_code::CANNOT_EXECUTE,
+            );
+        }
         StartError::NoCommand => return (Some("leash run -- COMMAND [ARGUMENTS...]".to_owned()), exit_code::USAGE),
         StartError::Directory { .. } => "check --cwd",
-        StartError::Owner(OwnerError::NoSuchProcess(_)) => "--owner pid:N names a process that must be alive when leash starts",
-        StartError::Owner(OwnerError::NoTerminal) => "--owner tty needs a terminal; leave it out to be owned by the parent",
+        StartError::Owner(OwnerError::NoSuchProcess(_)) => {
+            "--owner pid:N names a process that must be alive when leash starts"
+        }
+        StartError::Owner(OwnerError::NoTerminal) => {
+            "--owner tty needs a terminal; leave it out to be owned by the parent"
+        }
         StartError::Owner(_) => "nothing was started",
-        StartError::Ledger(StoreError::NotOurs { .. } | StoreError::Open { .. }) => "set LEASH_RUNTIME_DIR to a directory of your own with mode 0700",
-        StartError::Ledger(_) => "set LEASH_RUNTIME_DIR to a directory that can be written; the ledger must exist before a server does",
-        StartError::Contain(_) => "run `leash doctor` to see what works here, or ask for less with --contain or --require",
+        StartError::Ledger(StoreError::NotOurs { .. } | StoreError::Open { .. }) => {
+            "set LEASH_RUNTIME_DIR to a directory of your own with mode 0700"
+        }
+        StartError::Ledger(_) => {
+            "set LEASH_RUNTIME_DIR to a directory that can be written; the ledger must exist before a server does"
+        }
+        StartError::Contain(_) => {
+            "run `leash doctor` to see what works here, or ask for less with --contain or --require"
+        }
         StartError::Fork(_) => "the limit of processes (ulimit -u, pids.max) or memory is used up; nothing was started",
-        StartError::Keeper(_) => "a limit of open files or processes may be used up (ulimit -n, ulimit -u); nothing was started",
+        StartError::Keeper(_) => {
+            "a limit of open files or processes may be used up (ulimit -n, ulimit -u); nothing was started"
+        }
         StartError::Signals(_) | StartError::Subreaper(_) => "leash needs Linux 5.3 or later",
     };
     (Some(hint.to_owned()), exit_code::LEASH_FAILED)
@@ -113,4 +137,15 @@ pub(crate) fn refusals(printer: Printer, error: &StartError) {
             printer.note(format!("{}: {}", refusal.containment, refusal.why));
         }
     }
+}
+
+/// An error and its causes, in one line.
+pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    text
 }

@@ -1,5 +1,4 @@
 //! The one door to stdout and stderr. In `run`, stdout belongs to the protocol and nothing here touches it.
-#![expect(clippy::disallowed_macros, reason = "this is the one door")]
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -38,6 +37,12 @@ impl Printer {
     /// Something that is not as it should be, while leash goes on.
     pub(crate) fn warning(self, text: impl Display) {
         self.line(&format!("{}: {text}", self.paint("1;33", "warning")));
+    }
+
+    /// A mistake on the command line, as the parser words it.
+    pub(crate) fn usage(self, text: impl Display) {
+        self.line(text.to_string().trim_end());
+        self.hint(Some("leash --help lists the commands, leash COMMAND --help explains one"));
     }
 
     /// A further fact about an error.

@@ -10,7 +10,11 @@ pub(crate) fn table(header: &[&str], rows: &[Vec<String>]) -> String {
     }
     let line = |cells: &[String]| {
         let last = cells.len().saturating_sub(1);
-        let padded = cells.iter().zip(&widths).enumerate().map(|(index, (cell, width))| if index == last { cell.clone() } else { format!("{cell:<width$}") });
+        let padded = cells
+            .iter()
+            .zip(&widths)
+            .enumerate()
+            .map(|(index, (cell, width))| if index == last { cell.clone() } else { format!("{cell:<width$}") });
         padded.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
     };
     let header: Vec<String> = header.iter().map(|title| (*title).to_owned()).collect();
@@ -23,7 +27,10 @@ mod tests {
 
     #[test]
     fn columns_line_up() {
-        let rows = [vec!["a".to_owned(), "long cell".to_owned(), "x".to_owned()], vec!["öö".to_owned(), String::new(), "y".to_owned()]];
+        let rows = [
+            vec!["a".to_owned(), "long cell".to_owned(), "x".to_owned()],
+            vec!["öö".to_owned(), String::new(), "y".to_owned()],
+        ];
         assert_eq!(table(&["ID", "B", "C"], &rows), "ID  B          C\na   long cell  x\nöö             y\n");
     }
 }

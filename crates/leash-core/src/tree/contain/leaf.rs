@@ -8,7 +8,6 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::fs::{Mode, OFlags};
 
@@ -63,11 +62,6 @@ impl Leaf {
             fs::write(&path, value.to_string()).map_err(|error| format!("write {}: {error}", path.display()))?;
         }
         Ok(())
-    }
-
-    /// Where it is.
-    pub(crate) fn dir(&self) -> &Path {
-        &self.dir
     }
 
     /// For clone3.
@@ -127,7 +121,12 @@ impl Leaf {
         while let Some(dir) = dirs.get(next).cloned() {
             next += 1;
             let Ok(entries) = fs::read_dir(&dir) else { continue };
-            dirs.extend(entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()));
+            dirs.extend(
+                entries
+                    .flatten()
+                    .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+                    .map(|entry| entry.path()),
+            );
         }
         dirs
     }
@@ -135,7 +134,9 @@ impl Leaf {
 
 /// Makes a controller available in the children of `parent`.
 fn hand_down(parent: &Path, controller: &str) -> Result<(), String> {
-    let listed = |file: &str| read_small(parent.join(file)).unwrap_or_default().split_ascii_whitespace().any(|word| word == controller);
+    let listed = |file: &str| {
+        read_small(parent.join(file)).unwrap_or_default().split_ascii_whitespace().any(|word| word == controller)
+    };
     if !listed("cgroup.controllers") {
         return Err(format!("the `{controller}` controller is not available in {}", parent.display()));
     }
@@ -145,7 +146,10 @@ fn hand_down(parent: &Path, controller: &str) -> Result<(), String> {
     let file = parent.join("cgroup.subtree_control");
     fs::write(&file, format!("+{controller}")).map_err(|error| match error.raw_os_error() {
         Some(code) if code == rustix::io::Errno::BUSY.raw_os_error() => {
-            format!("{} holds processes, so its `{controller}` controller can't be handed to a leaf below it", parent.display())
+            format!(
+                "{} holds processes, so its `{controller}` controller can't be handed to a leaf below it",
+                parent.display()
+            )
         }
         _ => format!("write {}: {error}", file.display()),
     })
@@ -165,12 +169,6 @@ pub(crate) fn own_cgroup() -> Result<PathBuf, String> {
     let list = read_small("/proc/self/cgroup").ok_or("/proc/self/cgroup is not readable")?;
     let path = list.lines().find_map(|line| line.strip_prefix("0::")).ok_or("no cgroup2 hierarchy")?;
     directory_of(Path::new(path))
-}
-
-/// The cgroup2 directory of another process, by its pid in our /proc.
-pub(crate) fn cgroup_of(pid: i32) -> Option<PathBuf> {
-    let list = read_small(format!("/proc/{pid}/cgroup"))?;
-    directory_of(Path::new(list.lines().find_map(|line| line.strip_prefix("0::"))?)).ok()
 }
 
 fn directory_of(path: &Path) -> Result<PathBuf, String> {
@@ -201,12 +199,6 @@ fn cgroup2_mount(line: &str) -> Option<(PathBuf, PathBuf)> {
 /// mountinfo writes space, tab, newline and backslash as octal.
 fn unescape(field: &str) -> PathBuf {
     PathBuf::from(field.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\"))
-}
-
-/// A name for a leaf that nobody else in this process has taken.
-pub(crate) fn probe_name() -> String {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    format!("leash-probe-{}-{}", rustix::process::getpid().as_raw_pid(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 #[cfg(test)]

@@ -29,7 +29,8 @@ pub enum Containment {
 
 impl Containment {
     /// All of them, strongest first.
-    pub const ALL: [Containment; 5] = [Containment::Sealed, Containment::Unit, Containment::Leaf, Containment::Reaper, Containment::Group];
+    pub const ALL: [Containment; 5] =
+        [Containment::Sealed, Containment::Unit, Containment::Leaf, Containment::Reaper, Containment::Group];
 
     /// The name as typed.
     pub fn name(self) -> &'static str {
@@ -46,7 +47,9 @@ impl Containment {
     pub fn promise(self) -> &'static str {
         match self {
             Containment::Group => "the server's process group is ended",
-            Containment::Reaper => "every descendant is ended, also after setsid or a double fork, and after SIGKILL of any one process of leash",
+            Containment::Reaper => {
+                "every descendant is ended, also after setsid or a double fork, and after SIGKILL of any one process of leash"
+            }
             Containment::Leaf => "as reaper; also fork bombs, and children that became another user or left the group",
             Containment::Unit => "as leaf; systemd also ends everything when all of leash is killed at once",
             Containment::Sealed => "the kernel ends everything, even if all of leash is killed in the same instant",
@@ -56,13 +59,21 @@ impl Containment {
     /// What it does not cover, in one sentence.
     pub fn does_not_cover(self) -> &'static str {
         match self {
-            Containment::Group => "daemons: whatever called setsid or changed its group stays behind; work done by a broker (docker, services)",
+            Containment::Group => {
+                "daemons: whatever called setsid or changed its group stays behind; work done by a broker (docker, services)"
+            }
             Containment::Reaper => {
                 "leash and keeper killed within some 4 ms (the next start of leash ends what was recorded); children of another user; fork bombs above 1000; work done by a broker (docker, services)"
             }
-            Containment::Leaf => "leash and keeper killed within some 4 ms (the next start of leash ends the rest); work done by a broker (docker, services)",
-            Containment::Unit => "work done by a broker (docker, services)",
-            Containment::Sealed => "work done by a broker (docker, services); the server sees other pids, and for an ordinary user ssh and sudo do not work inside",
+            Containment::Leaf => {
+                "leash and keeper killed within some 4 ms (the next start of leash ends the rest); work done by a broker (docker, services)"
+            }
+            Containment::Unit => {
+                "children that became root, if leash, keeper and guard are all killed; work done by a broker (docker, services)"
+            }
+            Containment::Sealed => {
+                "work done by a broker (docker, services); the server sees other pids, and for an ordinary user ssh and sudo do not work inside"
+            }
         }
     }
 }

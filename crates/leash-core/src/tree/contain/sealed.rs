@@ -41,7 +41,8 @@ pub(crate) fn spawn(program: &Program, proc: Option<&Proc>) -> Result<Sealed, Sp
     let (go_reader, go_writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(SpawnError::Pipe)?;
     let (status, status_writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(SpawnError::Pipe)?;
     let user = Ids { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() };
-    let namespaces = (libc::CLONE_NEWPID | libc::CLONE_NEWNS | if user.uid == 0 { 0 } else { libc::CLONE_NEWUSER }) as u64;
+    let namespaces =
+        (libc::CLONE_NEWPID | libc::CLONE_NEWNS | if user.uid == 0 { 0 } else { libc::CLONE_NEWUSER }) as u64;
     let init = match linux::fork_into(CloneInto { namespaces, cgroup: None }).map_err(SpawnError::Clone)? {
         Forked::Child => {
             drop(go_writer);
@@ -104,10 +105,10 @@ fn become_init(program: &Program, user: Ids, report: Report, go: OwnedFd, status
         linux::exit_now(0);
     }
     linux::block_all();
-    if user.uid != 0 {
-        if let Err(errno) = map_user(user) {
-            report.fail(Stage::UserMap, errno);
-        }
+    if user.uid != 0
+        && let Err(errno) = map_user(user)
+    {
+        report.fail(Stage::UserMap, errno);
     }
     if let Err(errno) = mount_proc() {
         report.fail(Stage::MountProc, errno);
@@ -152,7 +153,9 @@ fn become_launcher(program: &Program, report: Report, status: OwnedFd) -> ! {
 
 /// Maps the user and its group to themselves.
 fn map_user(user: Ids) -> Result<(), Errno> {
-    let write = |path: &str, text: String| fs::write(Path::new(path), text).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO));
+    let write = |path: &str, text: String| {
+        fs::write(Path::new(path), text).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+    };
     write("/proc/self/setgroups", "deny".to_owned())?;
     write("/proc/self/uid_map", format!("{0} {0} 1", user.uid))?;
     write("/proc/self/gid_map", format!("{0} {0} 1", user.gid))
@@ -171,7 +174,9 @@ fn mount_proc() -> Result<(), Errno> {
 pub(crate) fn explain(error: SpawnError) -> Option<String> {
     match error {
         SpawnError::Clone(Errno::AGAIN | Errno::NOMEM) | SpawnError::Pipe(_) => None,
-        SpawnError::Clone(Errno::NOSPC) => Some("no more user namespaces are allowed (user.max_user_namespaces)".to_owned()),
+        SpawnError::Clone(Errno::NOSPC) => {
+            Some("no more user namespaces are allowed (user.max_user_namespaces)".to_owned())
+        }
         SpawnError::Clone(errno) => Some(format!("making a PID namespace: {errno}")),
         SpawnError::At(Stage::UserMap, errno) => Some(format!("mapping the user into a user namespace: {errno}")),
         SpawnError::At(Stage::MountProc, errno) => Some(format!("mounting /proc in the namespace: {errno}")),

@@ -27,16 +27,19 @@ const LOOK: Duration = Duration::from_millis(1);
 
 /// Where the user bus is, by the environment of whoever asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UserBus {
+pub(crate) struct UserBus {
     /// `DBUS_SESSION_BUS_ADDRESS`.
-    pub address: Option<String>,
+    pub(crate) address: Option<String>,
     /// `XDG_RUNTIME_DIR`.
-    pub runtime_dir: Option<PathBuf>,
+    pub(crate) runtime_dir: Option<PathBuf>,
 }
 
 impl UserBus {
     fn environment(&self) -> BusEnvironment {
-        BusEnvironment { session_bus_address: self.address.clone().map(OsString::from), runtime_dir: self.runtime_dir.clone() }
+        BusEnvironment {
+            session_bus_address: self.address.clone().map(OsString::from),
+            runtime_dir: self.runtime_dir.clone(),
+        }
     }
 }
 
@@ -50,26 +53,45 @@ pub(crate) fn enter(bus: &UserBus, run: &str, supervisor: Identity, keeper: Iden
     let mut bus = Bus::connect(&bus.environment(), limits::BUS).map_err(|error| format!("no user bus: {error}"))?;
     let guard = format!("leash-{run}-guard.service");
     let scope = format!("leash-{run}.scope");
-    let (guard_properties, scope_properties) = (guard_properties(&program, supervisor, keeper), scope_properties(&guard, keeper));
-    bus.start_transient_unit(&guard, JobMode::Fail, &guard_properties).map_err(|error| format!("starting the guard unit: {error}"))?;
+    let (guard_properties, scope_properties) =
+        (guard_properties(&program, &scope, supervisor, keeper), scope_properties(&guard, keeper));
+    bus.start_transient_unit(&guard, JobMode::Fail, &guard_properties)
+        .map_err(|error| format!("starting the guard unit: {error}"))?;
     let moved = bus
         .start_transient_unit(&scope, JobMode::Fail, &scope_properties)
         .map_err(|error| format!("starting the scope: {error}"))
-        .and_then(|_| wait_until_moved(&scope))
+        .and_then(|_| wait_until_moved(&mut bus, &scope))
         .and_then(|dir| leaf::step_aside(&dir));
     if moved.is_err() {
         // Without the scope the guard has nothing to guard. It would end with us anyway.
+        bus.renew(limits::BUS);
         let _ = bus.stop_unit(&guard, JobMode::Replace);
     }
     moved
 }
 
-fn guard_properties(program: &Path, supervisor: Identity, keeper: Identity) -> Vec<(&'static str, Property)> {
-    let argv = [GUARD.to_owned(), supervisor.pid.to_string(), supervisor.start.to_string(), keeper.pid.to_string(), keeper.start.to_string()];
+fn guard_properties(
+    program: &Path,
+    scope: &str,
+    supervisor: Identity,
+    keeper: Identity,
+) -> Vec<(&'static str, Property)> {
+    let argv = [
+        GUARD.to_owned(),
+        scope.to_owned(),
+        supervisor.pid.to_string(),
+        supervisor.start.to_string(),
+        keeper.pid.to_string(),
+        keeper.start.to_string(),
+    ];
     let exec = ExecCommand { path: program.to_string_lossy().into_owned(), argv: argv.to_vec(), ignore_failure: false };
     vec![
         ("Description", Property::Str("guard of an MCP server's process tree".to_owned())),
+        // A guard counts as started once it is executed: else a failed exec would end the scope, and us with it, a little later.
+        ("Type", Property::Str("exec".to_owned())),
         ("ExecStart", Property::Exec(vec![exec])),
+        ("StandardOutput", Property::Str("null".to_owned())),
+        ("StandardError", Property::Str("null".to_owned())),
         ("CollectMode", Property::Str("inactive-or-failed".to_owned())),
     ]
 }
@@ -83,12 +105,15 @@ fn scope_properties(guard: &str, keeper: Identity) -> Vec<(&'static str, Propert
         // The guard's end means that nobody is left to be gentle.
         ("KillSignal", Property::I32(9)),
         ("Delegate", Property::Bool(true)),
+        // The manager's default would be a limit that the host did not set.
+        ("TasksMax", Property::U64(u64::MAX)),
         ("CollectMode", Property::Str("inactive-or-failed".to_owned())),
     ]
 }
 
-/// The manager answers when the job is queued; we are moved a little later.
-fn wait_until_moved(scope: &str) -> Result<PathBuf, String> {
+/// The manager answers when the job is queued; we are moved a little later. A move that fails is told to nobody: then the
+/// scope is gone again.
+fn wait_until_moved(bus: &mut Bus, scope: &str) -> Result<PathBuf, String> {
     let give_up = Moment::now() + limits::BUS;
     loop {
         let dir = leaf::own_cgroup()?;
@@ -96,21 +121,29 @@ fn wait_until_moved(scope: &str) -> Result<PathBuf, String> {
             return Ok(dir);
         }
         let now = Moment::now();
-        if now >= give_up {
+        let vanished = bus.unit_property_string(scope, "Unit", "LoadState").is_ok_and(|state| state == "not-found");
+        if vanished || now >= give_up {
             return Err("the user manager did not move us into the scope".to_owned());
         }
         let _ = rustix::event::poll(&mut [], Some(&timeout_until(now + LOOK, now)));
     }
 }
 
-/// The guard: ends when supervisor and keeper are both gone.
+/// The guard: ends when supervisor and keeper are both gone, and with it, by systemd, the scope.
 pub(crate) fn guard(arguments: &[OsString]) {
     let Ok(proc) = Proc::own() else { return };
-    let number = |index: usize| arguments.get(index).and_then(|text| text.to_str()).and_then(|text| text.parse::<u64>().ok());
-    for first in [0, 2] {
+    let number =
+        |index: usize| arguments.get(index).and_then(|text| text.to_str()).and_then(|text| text.parse::<u64>().ok());
+    for first in [1, 3] {
         let (Some(pid), Some(start)) = (number(first), number(first + 1)) else { return };
         let Some(held) = Held::open_same(&proc, Identity { pid: pid as i32, start, inode: None }) else { continue };
         let mut fds = [PollFd::new(&held, PollFlags::IN)];
         while matches!(rustix::event::poll(&mut fds, None), Ok(0) | Err(rustix::io::Errno::INTR)) {}
+    }
+    // The user manager does not kill members that became root; the kernel does when the cgroup's owner asks.
+    let scope =
+        arguments.first().and_then(|scope| leaf::own_cgroup().ok().and_then(|dir| Some(dir.parent()?.join(scope))));
+    if let Some(leaf) = scope.and_then(|dir| leaf::Leaf::open(&dir).ok()) {
+        let _ = leaf.kill();
     }
 }

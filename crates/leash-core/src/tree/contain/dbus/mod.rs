@@ -139,12 +139,6 @@ impl Bus {
         self.trust(reply.text("o"))
     }
 
-    /// Forgets that a unit failed, so that its name is free again.
-    pub(crate) fn reset_failed_unit(&mut self, name: &str) -> Result<(), BusError> {
-        let call = self.manager_call("ResetFailedUnit", "s");
-        self.call(&call, |arguments| arguments.str(name)).map(drop)
-    }
-
     /// A property of a unit that is text, such as `ActiveState` of `Unit` or `ControlGroup` of `Scope`.
     ///
     /// `interface` is the last word of its D-Bus interface. The manager makes up a unit that does not exist, for the

@@ -13,7 +13,8 @@ pub(crate) enum Property {
     Bool(bool),
     /// `i`: `KillSignal`...
     I32(i32),
-    /// `u`
+    /// `u`: nothing that leash sets has it; the wire format is tested with it.
+    #[cfg_attr(not(test), expect(dead_code, reason = "only the tests of the wire format make one"))]
     U32(u32),
     /// `t`: `TimeoutStopUSec` (microseconds), `TasksMax`...
     U64(u64),

@@ -39,8 +39,8 @@ fn replies_to_others_and_signals_are_passed_over() {
     theirs.write_all(&signal).expect("write");
     theirs.write_all(&reply_to(77, "", |_| ())).expect("write");
     theirs.write_all(&error_to(78, "x.y", "")).expect("write");
-    theirs.write_all(&reply_to(1, "", |_| ())).expect("write");
-    bus.reset_failed_unit("x").expect("a reply");
+    theirs.write_all(&reply_to(1, "o", |body| body.str("/job"))).expect("write");
+    assert_eq!(bus.stop_unit("x", JobMode::Fail).expect("a reply"), "/job");
 }
 
 #[test]

@@ -1,0 +1,265 @@
+//! A tree in the hands of another program.
+//!
+//! The program starts a supervisor process of its own, which runs exactly what `leash run` runs: so the tree ends whether the
+//! program ends it, drops it, exits, crashes or is killed, and the program's own children and signals are left alone.
+
+use std::io::{self, Read as _};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::process::{Child, ChildStdin, ChildStdout};
+
+use rustix::event::{PollFd, PollFlags};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::command::{self, Launch};
+use super::contain::{Containment, Refusal};
+use super::control::{self, Heard, fds};
+use super::linux;
+use super::spec::{Places, Spec};
+use super::supervisor::{self, FirstLook};
+use crate::event::Event;
+use crate::ledger::receipt::{Reason, Receipt};
+use crate::owner::{Owner, Watch, Wish};
+
+/// First argument of a supervisor that was started by a library user.
+pub(crate) const SUPERVISOR: &str = "mcp-supervisor";
+
+/// Why a tree could not be started or followed. Nothing was left behind.
+#[derive(Debug, Error)]
+pub enum TreeError {
+    /// The supervisor could not be started.
+    #[error("cannot start a supervisor")]
+    Launch(#[source] io::Error),
+    /// The supervisor could not start the server.
+    #[error("{message}")]
+    Start {
+        /// What it said.
+        message: String,
+        /// Why each containment was refused, when that was the reason.
+        refused: Vec<Refusal>,
+    },
+    /// The supervisor was killed. The keeper ends the tree; its receipt is in the receipts file.
+    #[error("the supervisor is gone")]
+    Lost,
+}
+
+/// What a supervisor reports.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Report {
+    Event(Event),
+    Failed { message: String, refused: Vec<Refusal> },
+    Over(Box<Receipt>),
+}
+
+/// A running server and everything it starts. Dropping it ends the tree too, but nobody is told how that went.
+///
+/// ```no_run
+/// use leash_core::tree::{Places, Spec, Tree};
+/// # fn places() -> Places { unimplemented!() }
+/// # fn main() -> Result<(), leash_core::tree::TreeError> {
+/// if leash_core::enter() {
+///     return Ok(()); // this process is a keeper
+/// }
+/// let tree = Tree::start(Spec::new(["npx", "-y", "@modelcontextprotocol/server-everything"]), &places())?;
+/// // ... speak MCP through tree.take_stdin() and tree.take_stdout() ...
+/// let receipt = tree.end()?;
+/// assert!(receipt.all_gone());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Tree {
+    supervisor: Option<Child>,
+    control: Option<OwnedFd>,
+    stdin: Option<ChildStdin>,
+    stdout: Option<ChildStdout>,
+    session: String,
+    run: String,
+    leader: Option<i32>,
+    containment: Option<Containment>,
+    refused: Vec<Refusal>,
+}
+
+impl Tree {
+    /// Starts a server with its stdin and stdout piped to us and returns when it runs. Its owners are this process, the pipe
+    /// and this handle, whatever the specification says of parent and terminal.
+    pub fn start(spec: Spec, places: &Places) -> Result<Tree, TreeError> {
+        let mut wishes = vec![Wish::Parent, Wish::Stdin];
+        wishes.extend(spec.owners.iter().filter(|wish| matches!(wish, Wish::Pid(_))));
+        let spec = spec.owners(wishes);
+        let errno = |errno: rustix::io::Errno| TreeError::Launch(errno.into());
+        let (ours, theirs) = control::pair().map_err(errno)?;
+        let orders = control::write_memfd(&(&spec, places)).map_err(TreeError::Launch)?;
+        let given = vec![(theirs, fds::CONTROL), (orders, fds::ORDERS)];
+        let mut child = command::launch(Launch {
+            program: &places.program,
+            role: SUPERVISOR,
+            arguments: &[],
+            fds: given,
+            env: &[],
+            piped: true,
+        })
+        .map_err(TreeError::Launch)?;
+        let mut tree = Tree {
+            control: Some(ours),
+            stdin: child.stdin.take(),
+            stdout: child.stdout.take(),
+            supervisor: Some(child),
+            session: spec.session_id().to_owned(),
+            run: spec.run_id().to_owned(),
+            leader: None,
+            containment: None,
+            refused: Vec::new(),
+        };
+        tree.await_start()?;
+        Ok(tree)
+    }
+
+    fn await_start(&mut self) -> Result<(), TreeError> {
+        loop {
+            match self.report()? {
+                Report::Event(Event::Started { leader, containment, refused, .. }) => {
+                    (self.leader, self.containment, self.refused) = (leader, Some(containment), refused);
+                    return Ok(());
+                }
+                Report::Event(_) => {}
+                Report::Failed { message, refused } => return Err(TreeError::Start { message, refused }),
+                // Started and over in one breath: the report of the start came before, so this does not happen.
+                Report::Over(_) => return Err(TreeError::Lost),
+            }
+        }
+    }
+
+    /// The server's stdin. Dropping it is how MCP asks a server to leave, and begins the end of the tree.
+    pub fn take_stdin(&mut self) -> Option<ChildStdin> {
+        self.stdin.take()
+    }
+
+    /// The server's stdout. Who takes it must go on reading it, also while the tree ends.
+    pub fn take_stdout(&mut self) -> Option<ChildStdout> {
+        self.stdout.take()
+    }
+
+    /// The session this tree belongs to.
+    pub fn session(&self) -> &str {
+        &self.session
+    }
+
+    /// The id of this run.
+    pub fn run(&self) -> &str {
+        &self.run
+    }
+
+    /// The pid of the server's first process.
+    pub fn leader(&self) -> Option<i32> {
+        self.leader
+    }
+
+    /// What keeps the tree together.
+    pub fn containment(&self) -> Option<Containment> {
+        self.containment
+    }
+
+    /// Why nothing better does.
+    pub fn refused(&self) -> &[Refusal] {
+        &self.refused
+    }
+
+    /// Begins the end without waiting for it.
+    pub fn ask_to_end(&mut self) {
+        self.stdin = None;
+        if let Some(control) = &self.control {
+            control::send(control.as_fd(), &Reason::Requested);
+        }
+    }
+
+    /// Ends the tree and returns when everything is gone, or when it is clear what is left.
+    pub fn end(mut self) -> Result<Receipt, TreeError> {
+        self.ask_to_end();
+        self.wait()
+    }
+
+    /// Waits for the tree to end by itself.
+    pub fn wait(mut self) -> Result<Receipt, TreeError> {
+        let receipt = loop {
+            match self.report()? {
+                Report::Over(receipt) => break receipt,
+                Report::Failed { message, refused } => return Err(TreeError::Start { message, refused }),
+                Report::Event(_) => {}
+            }
+        };
+        if let Some(mut child) = self.supervisor.take() {
+            // It has reported and leaves; its exit code mirrors the server's, which is in the receipt.
+            let _ = child.wait();
+        }
+        Ok(*receipt)
+    }
+
+    /// The next report. Meanwhile stdout is drained if nobody took it: a server blocked on a full pipe can't see its end.
+    fn report(&mut self) -> Result<Report, TreeError> {
+        loop {
+            let control = self.control.as_ref().ok_or(TreeError::Lost)?;
+            match control::receive(control.as_fd()) {
+                Heard::Message(report) => return Ok(report),
+                Heard::Closed => return Err(TreeError::Lost),
+                Heard::Nothing => {}
+            }
+            let draining = self.stdin.is_none();
+            if wait_for(control.as_fd(), self.stdout.as_ref().filter(|_| draining)) {
+                self.drain();
+            }
+        }
+    }
+
+    fn drain(&mut self) {
+        let mut scrap = [0; 4096];
+        let read = self.stdout.as_mut().map(|stdout| stdout.read(&mut scrap));
+        if !matches!(read, Some(Ok(1..))) {
+            self.stdout = None;
+        }
+    }
+}
+
+impl Drop for Tree {
+    /// The last resort: closing the handle ends the tree, by the supervisor, in the background. A thread reaps the supervisor,
+    /// because a child that nobody waits for stays a zombie.
+    fn drop(&mut self) {
+        self.control = None;
+        self.stdin = None;
+        self.stdout = None;
+        if let Some(mut child) = self.supervisor.take() {
+            let reaper = std::thread::Builder::new().name("leash-reaper".to_owned());
+            let _ = reaper.spawn(move || child.wait());
+        }
+    }
+}
+
+/// Waits for a report or for output; whether there is output.
+fn wait_for(control: BorrowedFd<'_>, stdout: Option<&ChildStdout>) -> bool {
+    let mut fds = vec![PollFd::from_borrowed_fd(control, PollFlags::IN)];
+    fds.extend(stdout.map(|stdout| PollFd::new(stdout, PollFlags::IN)));
+    let _ = rustix::event::poll(&mut fds, None);
+    fds.get(1).is_some_and(|fd| !fd.revents().is_empty())
+}
+
+/// Runs as the supervisor of a library user's tree.
+pub(crate) fn supervise() {
+    let first = FirstLook::take();
+    let (Ok(control), Ok(orders)) = (linux::inherited_fd(fds::CONTROL), linux::inherited_fd(fds::ORDERS)) else {
+        return;
+    };
+    let Some((spec, places)) = control::read_memfd::<(Spec, Places)>(orders) else { return };
+    let Ok(watched) = rustix::io::fcntl_dupfd_cloexec(&control, 3) else { return };
+    let owners = vec![Watch::new(Owner::Handle, watched)];
+    let tell = |report: &Report| control::send(control.as_fd(), report);
+    let over = supervisor::supervise_for(&spec, &places, first, owners, &mut |event| tell(&Report::Event(event)));
+    tell(&match over {
+        Ok(receipt) => Report::Over(Box::new(receipt)),
+        Err(error) => {
+            let refused = if let super::StartError::Contain(refused) = &error { refused.clone() } else { Vec::new() };
+            let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
+            Report::Failed { message: format!("{error}{cause}"), refused }
+        }
+    });
+}

@@ -1,0 +1,119 @@
+//! What a supervisor prepares before it starts a keeper, and the start itself.
+
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::Access;
+use rustix::process::getpid;
+
+use super::command::{self, EnvChanges, Launch};
+use super::contain::leaf;
+use super::control::{self, CommandLine, Orders, fds};
+use super::error::StartError;
+use super::identity::{self, Identity, boot_id};
+use super::keeper::KEEPER;
+use super::proc::Proc;
+use super::spec::Spec;
+use super::{linux, resolve};
+use crate::clock;
+use crate::ledger::record::{Phase, RECORD_VERSION, Record};
+use crate::ledger::store::Entry;
+use crate::owner::Watch;
+
+/// What is executed, found and checked before anything is started.
+pub(super) fn command_line(spec: &Spec) -> Result<CommandLine, StartError> {
+    let command = spec.command.first().ok_or(StartError::NoCommand)?;
+    let changed = spec.env.iter().rev().find(|(key, _)| key == "PATH").map(|(_, value)| value.clone());
+    let path = changed.unwrap_or_else(|| std::env::var_os("PATH"));
+    if let Some(cwd) = &spec.cwd {
+        enterable(cwd).map_err(|source| StartError::Directory { dir: cwd.clone(), source })?;
+    }
+    let file = resolve::resolve(command, path.as_deref(), spec.cwd.as_deref()).map_err(StartError::Command)?;
+    Ok(CommandLine {
+        path: file.into_os_string(),
+        cwd: spec.cwd.clone().map(PathBuf::into_os_string),
+        argv: spec.command.clone(),
+    })
+}
+
+/// The run as it is written down before it exists.
+pub(super) fn new_record(spec: &Spec, watches: &[Watch], proc: Option<&Proc>) -> Record {
+    let leaf = leaf::own_cgroup().ok().map(|dir| dir.join(format!("leash-{}", spec.run)));
+    Record {
+        version: RECORD_VERSION,
+        boot: boot_id(),
+        run: spec.run.clone(),
+        session: spec.session.clone(),
+        name: spec.name(),
+        labels: spec.labels.clone(),
+        command: spec.shown_command(),
+        owners: watches.iter().map(|watch| watch.owner.clone()).collect(),
+        phase: Phase::Starting,
+        supervisor: proc
+            .map_or_else(|| Some(Identity { pid: getpid().as_raw_pid(), start: 0, inode: None }), Identity::current),
+        keeper: None,
+        leader: None,
+        members: Vec::new(),
+        memory_bytes: 0,
+        containment: None,
+        refused: Vec::new(),
+        leaf,
+        spare: spec.spare.clone(),
+        grace_ms: u64::try_from(spec.grace.as_millis()).unwrap_or(u64::MAX),
+        started_ms: clock::unix_ms(),
+    }
+}
+
+/// Whether a directory can be changed to.
+fn enterable(dir: &Path) -> io::Result<()> {
+    if !std::fs::metadata(dir)?.is_dir() {
+        return Err(io::ErrorKind::NotADirectory.into());
+    }
+    Ok(rustix::fs::access(dir, Access::EXEC_OK)?)
+}
+
+/// Everything a keeper is started with.
+pub(super) struct KeeperLaunch<'a> {
+    pub(super) program: &'a Path,
+    pub(super) env: &'a EnvChanges,
+    pub(super) orders: &'a Orders,
+    pub(super) command: &'a CommandLine,
+    pub(super) entry: &'a Entry,
+    pub(super) watches: &'a [Watch],
+}
+
+/// A keeper that was started.
+pub(super) struct Launched {
+    pub(super) pid: i32,
+    pub(super) pidfd: OwnedFd,
+    pub(super) control: OwnedFd,
+}
+
+impl KeeperLaunch<'_> {
+    /// Starts the keeper.
+    pub(super) fn launch(&self) -> Result<Launched, StartError> {
+        let resource = |error: rustix::io::Errno| StartError::Keeper(error.into());
+        let (control, theirs) = control::pair().map_err(resource)?;
+        let copy = |fd: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 3).map_err(resource);
+        let mut given = vec![
+            (theirs, fds::CONTROL),
+            (control::write_orders(self.orders, self.command).map_err(StartError::Keeper)?, fds::ORDERS),
+            (copy(self.entry.lock())?, fds::LOCK),
+            (identity::pidfd(getpid().as_raw_pid()).map_err(resource)?, fds::SUPERVISOR),
+        ];
+        for (watch, number) in self.watches.iter().zip(fds::OWNERS..) {
+            given.push((copy(watch.as_fd())?, number));
+        }
+        let launch =
+            Launch { program: self.program, role: KEEPER, arguments: &[], fds: given, env: self.env, piped: false };
+        let mut child = command::launch(launch).map_err(StartError::Keeper)?;
+        let pid = child.id() as i32;
+        let pidfd = identity::pidfd(pid).map_err(|error| {
+            let _ = linux::kill_own_child(pid);
+            let _ = child.wait();
+            resource(error)
+        })?;
+        Ok(Launched { pid, pidfd, control })
+    }
+}

@@ -1,0 +1,300 @@
+//! `leash demo`: a host is killed, first without leash, then with it. leash plays all the parts itself.
+//!
+//! Who is alive is not asked of leash: every process of the sample server holds the write end of a FIFO, and the reader sees it
+//! hang up when the last one is dead.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the demonstration starts a host that is not on the leash, to show what then happens"
+)]
+
+use std::env;
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use clap::ValueEnum as _;
+use leash_core::clock::Moment;
+use leash_core::ledger::receipt::{self, Receipt};
+use leash_core::tree::identity::Held;
+use leash_core::tree::proc::Proc;
+use rustix::event::{PollFd, PollFlags};
+use rustix::process::Signal;
+
+use crate::args::{Demo, DemoPart};
+use crate::exit_code;
+use crate::output::message;
+use crate::output::printer::{Printer, span};
+use crate::output::table::table;
+
+/// The processes of the sample server, in the order of the table.
+const CAST: [(&str, &str); 4] = [
+    ("server", "ignores the end of its stdin"),
+    ("child", "an ordinary child"),
+    ("helper", "called setsid"),
+    ("daemon", "double fork and setsid"),
+];
+
+/// How long the sample may take to appear; a machine that swaps is slow.
+const APPEAR: Duration = Duration::from_secs(20);
+/// How long a tree without leash is watched for signs of leaving. Nothing in it does.
+const SETTLE: Duration = Duration::from_secs(1);
+/// How long a tree with leash may take; its own graces are 500 ms each.
+const GONE: Duration = Duration::from_secs(20);
+
+pub(crate) fn demo(args: &Demo) -> u8 {
+    let printer = Printer::new(true);
+    let result = match (args.part, &args.dir) {
+        (Some(part), Some(dir)) => play(part, dir),
+        (Some(_), None) => Err(io::Error::other("a part is played in a directory")),
+        (None, _) => return show(printer),
+    };
+    result.map_or(exit_code::LEASH_FAILED, |()| exit_code::OK)
+}
+
+/// The whole demonstration.
+fn show(printer: Printer) -> u8 {
+    let acts = Stage::set().and_then(|stage| {
+        let without = stage.act(printer, DemoPart::Host)?;
+        let with = stage.act(printer, DemoPart::LeashedHost)?;
+        let receipts = stage.receipts()?;
+        Ok((without, with, receipts))
+    });
+    let (without, with, receipts) = match acts {
+        Ok(acts) => acts,
+        Err(error) => {
+            printer.error(&error, Some("`leash doctor` says what this machine offers"));
+            return exit_code::LEASH_FAILED;
+        }
+    };
+    let word = |alive: bool| if alive { "ALIVE" } else { "gone" }.to_owned();
+    let rows: Vec<Vec<String>> = CAST
+        .iter()
+        .enumerate()
+        .map(|(index, (name, what))| {
+            vec![(*name).to_owned(), (*what).to_owned(), word(without.alive[index]), word(with.alive[index])]
+        })
+        .collect();
+    printer.data("\n");
+    printer.data(table(&["PROCESS", "WHAT IT DID", "HOST KILLED, WITHOUT LEASH", "HOST KILLED, WITH LEASH"], &rows));
+    for receipt in &receipts {
+        printer.data(format!("\nreceipt: {}\n", message::receipt_line(receipt)));
+    }
+    printer.data(format!(
+        "with leash everything was gone {} after the host's SIGKILL; what was left without it has been ended.\n",
+        span(with.took_ms)
+    ));
+    if with.alive.contains(&true) { exit_code::NOT_ALL } else { exit_code::OK }
+}
+
+/// How an act ended.
+struct Act {
+    /// Per process of the cast.
+    alive: Vec<bool>,
+    took_ms: u64,
+}
+
+/// A private directory in which the parts meet.
+struct Stage {
+    dir: PathBuf,
+    proc: Proc,
+}
+
+impl Stage {
+    fn set() -> io::Result<Stage> {
+        let proc = Proc::own().map_err(io::Error::other)?;
+        let dir = env::temp_dir().join(format!("leash-demo-{}", leash_core::id::random()));
+        fs::DirBuilder::new().create(&dir)?;
+        rustix::fs::chmod(&dir, rustix::fs::Mode::RWXU)?;
+        Ok(Stage { dir, proc })
+    }
+
+    /// Starts a host with its server, kills the host, and looks who is left.
+    fn act(&self, printer: Printer, part: DemoPart) -> io::Result<Act> {
+        let census = self.dir.join("census");
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &census,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+            0,
+        )?;
+        let mut reader =
+            File::options().read(true).custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32).open(&census)?;
+        let mut host = self.host(part)?;
+        let cast = self.cast(&mut reader);
+        // The host is our own child and has not been waited for.
+        let killed = Moment::now();
+        host.kill()?;
+        host.wait()?;
+        let cast = cast?;
+        let pids: Vec<String> = cast.iter().map(|held| held.id.pid.to_string()).collect();
+        printer.progress(
+            "Killed",
+            format!(
+                "the host{}; its server's processes: {}",
+                if part == DemoPart::Host { "" } else { " (server behind `leash run --`)" },
+                pids.join(", ")
+            ),
+        );
+        let patience = if part == DemoPart::Host { SETTLE } else { GONE };
+        let gone = hung_up(&reader, killed + patience);
+        let took_ms = u64::try_from(Moment::now().since(killed).as_millis()).unwrap_or(u64::MAX);
+        let alive: Vec<bool> = cast.iter().map(|held| !gone && held.id.alive(&self.proc)).collect();
+        printer.progress(
+            if gone { "Gone" } else { "Left" },
+            format!("{} of {} processes alive", alive.iter().filter(|alive| **alive).count(), alive.len()),
+        );
+        self.clean_up(&cast, &reader)?;
+        fs::remove_file(census)?;
+        Ok(Act { alive, took_ms })
+    }
+
+    /// The receipt is written right after the proof, which the FIFO shows a moment earlier.
+    fn receipts(&self) -> io::Result<Vec<Receipt>> {
+        let give_up = Moment::now() + GONE;
+        loop {
+            let (receipts, _) = receipt::read(&self.dir.join("leash/receipts.jsonl"))?;
+            let ledger_empty = fs::read_dir(self.dir.join("run/sessions"))?.next().is_none();
+            if (ledger_empty && !receipts.is_empty()) || Moment::now() >= give_up {
+                return Ok(receipts);
+            }
+            let _ = rustix::event::poll(&mut [], Some(&rustix::time::Timespec { tv_sec: 0, tv_nsec: 2_000_000 }));
+        }
+    }
+
+    fn host(&self, part: DemoPart) -> io::Result<Child> {
+        let mut command = part_command(part, &self.dir);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .env("LEASH_RUNTIME_DIR", self.dir.join("run"))
+            .env("XDG_STATE_HOME", &self.dir);
+        command.spawn()
+    }
+
+    /// Reads who has appeared, and takes hold of each.
+    fn cast(&self, reader: &mut File) -> io::Result<Vec<Held>> {
+        let give_up = Moment::now() + APPEAR;
+        let mut text = String::new();
+        while text.lines().count() < CAST.len() || !text.ends_with('\n') {
+            wait(reader, give_up)?;
+            let mut bytes = [0; 512];
+            match reader.read(&mut bytes) {
+                Ok(read) => text.push_str(&String::from_utf8_lossy(&bytes[..read])),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let pid_of = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+        let missing = |name: &str| io::Error::other(format!("the sample's {name} did not appear"));
+        CAST.iter()
+            .map(|(name, _)| pid_of(name).and_then(|pid| Held::open(&self.proc, pid)).ok_or_else(|| missing(name)))
+            .collect()
+    }
+
+    /// Ends what the act left: only processes that this demonstration started, through the pidfds it took.
+    fn clean_up(&self, cast: &[Held], reader: &File) -> io::Result<()> {
+        for held in cast {
+            // Already gone is as good.
+            let _ = held.signal(Signal::KILL);
+        }
+        if hung_up(reader, Moment::now() + GONE) {
+            Ok(())
+        } else {
+            Err(io::Error::other("the sample could not be ended"))
+        }
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// Waits until the FIFO has something to say.
+fn wait(reader: &File, give_up: Moment) -> io::Result<PollFlags> {
+    let mut fds = [PollFd::new(reader, PollFlags::IN)];
+    let left = give_up.since(Moment::now());
+    let timeout = rustix::time::Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+    match rustix::event::poll(&mut fds, Some(&timeout)) {
+        Ok(0) => Err(io::ErrorKind::TimedOut.into()),
+        Ok(_) => Ok(fds[0].revents()),
+        Err(rustix::io::Errno::INTR) => Ok(PollFlags::empty()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Whether the last holder of the FIFO's write end is gone before `give_up`.
+fn hung_up(reader: &File, give_up: Moment) -> bool {
+    loop {
+        match wait(reader, give_up) {
+            Ok(answer) if answer.contains(PollFlags::HUP) => return true,
+            Ok(_) => {}
+            Err(_) => return false,
+        }
+    }
+}
+
+fn part_command(part: DemoPart, dir: &Path) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    let name = part.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+    command.args(["demo", "--part", &name, "--dir"]).arg(dir);
+    command
+}
+
+/// Plays one part, in a process of its own.
+fn play(part: DemoPart, dir: &Path) -> io::Result<()> {
+    match part {
+        DemoPart::Host => play_host(part_command(DemoPart::Server, dir)),
+        DemoPart::LeashedHost => {
+            let server = part_command(DemoPart::Server, dir);
+            let mut leashed = Command::new("/proc/self/exe");
+            // The server's first word is /proc/self/exe: after exec that is still leash.
+            leashed
+                .args(["run", "--grace", "500ms", "--name", "sample", "--"])
+                .arg(server.get_program())
+                .args(server.get_args());
+            play_host(leashed)
+        }
+        DemoPart::Server => {
+            let census = appear(dir, "server")?;
+            let _below = [DemoPart::Child, DemoPart::Helper, DemoPart::Detacher]
+                .map(|part| part_command(part, dir).stdin(Stdio::null()).spawn());
+            stay(census)
+        }
+        DemoPart::Child => stay(appear(dir, "child")?),
+        DemoPart::Helper => {
+            rustix::process::setsid()?;
+            stay(appear(dir, "helper")?)
+        }
+        DemoPart::Detacher => part_command(DemoPart::Daemon, dir).spawn().map(drop),
+        DemoPart::Daemon => {
+            rustix::process::setsid()?;
+            stay(appear(dir, "daemon")?)
+        }
+    }
+}
+
+/// A host keeps its server's pipes and waits for something to do.
+fn play_host(mut server: Command) -> io::Result<()> {
+    let server = server.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    stay(server)
+}
+
+/// Opens the FIFO and says who we are.
+fn appear(dir: &Path, name: &str) -> io::Result<File> {
+    let mut census = File::options().write(true).open(dir.join("census"))?;
+    census.write_all(format!("{name} {}\n", rustix::process::getpid().as_raw_pid()).as_bytes())?;
+    Ok(census)
+}
+
+/// Holds on to something for ever.
+fn stay<T>(_held: T) -> io::Result<()> {
+    loop {
+        let _ = rustix::event::poll(&mut [], None);
+    }
+}

@@ -1,0 +1,15 @@
+//! Opening the ledger, for the commands that read it.
+
+use leash_core::ledger::store::Store;
+
+use crate::exit_code;
+use crate::output::printer::Printer;
+use crate::places;
+
+/// The ledger, if there is one. The error is an exit code; people have been told.
+pub(crate) fn look(printer: Printer) -> Result<Option<Store>, u8> {
+    Store::look(&places::runtime_dir()).map_err(|error| {
+        printer.error(&error, Some("set LEASH_RUNTIME_DIR to the directory that `leash run` uses"));
+        exit_code::LEASH_FAILED
+    })
+}

@@ -1,0 +1,50 @@
+//! `leash completions` and `leash man`: generated from the definition of the command line.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use clap::CommandFactory as _;
+
+use crate::args::{Cli, Completions, Man};
+use crate::exit_code;
+use crate::output::printer::Printer;
+
+pub(crate) fn completions(args: &Completions) -> u8 {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "leash", &mut script);
+    Printer::new(false).data(String::from_utf8_lossy(&script));
+    exit_code::OK
+}
+
+pub(crate) fn man(args: &Man) -> u8 {
+    let printer = Printer::new(false);
+    let done = match &args.dir {
+        Some(dir) => write_pages(dir),
+        None => page(Cli::command()).map(|page| printer.data(String::from_utf8_lossy(&page))),
+    };
+    match done {
+        Ok(()) => exit_code::OK,
+        Err(error) => {
+            printer.error(&error, Some("give --dir a directory that can be written"));
+            exit_code::LEASH_FAILED
+        }
+    }
+}
+
+fn page(command: clap::Command) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    clap_mangen::Man::new(command).render(&mut text)?;
+    Ok(text)
+}
+
+fn write_pages(dir: &Path) -> io::Result<()> {
+    fs::create_dir_all(dir)?;
+    let mut root = Cli::command();
+    root.build();
+    for command in root.get_subcommands().filter(|command| !command.is_hide_set()) {
+        let name = format!("leash-{}", command.get_name());
+        fs::write(dir.join(format!("{name}.1")), page(command.clone().name(name))?)?;
+    }
+    fs::write(dir.join("leash.1"), page(Cli::command())?)
+}
