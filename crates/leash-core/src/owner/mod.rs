@@ -69,11 +69,13 @@ impl Owner {
         }
     }
 
-    fn lost(&self) -> Reason {
+    fn lost(&self, answer: PollFlags) -> Reason {
         match self {
             Owner::Process { role, pid, .. } => Reason::OwnerGone { pid: *pid, role: role.clone() },
             Owner::Stdin => Reason::StdinClosed,
             Owner::Terminal => Reason::TerminalClosed,
+            // Half closed on purpose, or gone altogether.
+            Owner::Handle if !answer.contains(PollFlags::HUP) => Reason::Requested,
             Owner::Handle => Reason::Dropped,
         }
     }
@@ -134,7 +136,7 @@ impl Watch {
             Owner::Stdin | Owner::Handle => PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR,
             Owner::Terminal => PollFlags::HUP | PollFlags::ERR,
         };
-        answer.intersects(gone).then(|| self.owner.lost())
+        answer.intersects(gone).then(|| self.owner.lost(answer))
     }
 }
 

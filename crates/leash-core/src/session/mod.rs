@@ -1,5 +1,9 @@
 //! Sessions as the ledger knows them: who is alive, and how to end them from outside.
 
+mod held;
+
+pub use held::{Session, SessionEnd};
+
 use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::time::Duration;

@@ -31,6 +31,8 @@ pub(crate) struct Captive {
     pub(crate) exit: Option<Exit>,
     /// In `group` the leader is not reaped before its group is killed: its number pins the group's. True once that is over.
     pub(crate) group_killed: bool,
+    /// leash is the first process of its PID namespace: everybody in there is its business.
+    pub(crate) pid_one: bool,
 }
 
 /// What reaping found.

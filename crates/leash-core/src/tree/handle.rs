@@ -18,7 +18,7 @@ use super::linux;
 use super::spec::{Places, Spec};
 use super::supervisor::{self, FirstLook};
 use crate::event::Event;
-use crate::ledger::receipt::{Reason, Receipt};
+use crate::ledger::receipt::Receipt;
 use crate::owner::{Owner, Watch, Wish};
 
 /// First argument of a supervisor that was started by a library user.
@@ -168,10 +168,11 @@ impl Tree {
 
     /// Begins the end without waiting for it.
     pub fn ask_to_end(&mut self) {
-        self.stdin = None;
         if let Some(control) = &self.control {
-            control::send(control.as_fd(), &Reason::Requested);
+            // Half closed: the supervisor hears it, and can still report to us.
+            let _ = rustix::net::shutdown(control, rustix::net::Shutdown::Write);
         }
+        self.stdin = None;
     }
 
     /// Ends the tree and returns when everything is gone, or when it is clear what is left.

@@ -125,6 +125,10 @@ impl Keeper {
                 }
             }
         }
+        if let Some(exactly) = self.orders.wish.exactly {
+            // That the others were not asked for is no news.
+            refused.retain(|refusal| refusal.containment == exactly);
+        }
         Err(Failure::Contain(refused))
     }
 
@@ -155,6 +159,7 @@ impl Keeper {
             spare: self.orders.record.spare.clone(),
             exit: None,
             group_killed: false,
+            pid_one: self.orders.pid_one,
         };
         match containment {
             // The first process of a container has a namespace already, and its own death ends it.

@@ -60,6 +60,10 @@ impl Round {
             // Fails only if somebody removed the leaf; then there is no member left to kill in it.
             let _ = leaf.kill();
         }
+        if captive.pid_one && captive.proc.is_none() {
+            // Nobody can be listed without our own /proc, but in a namespace of ours "everybody" needs no list.
+            linux::kill_everybody_in_namespace();
+        }
         for child in captive.own_children() {
             match linux::kill_own_child(child) {
                 Ok(()) => self.struck += 1,

@@ -283,6 +283,13 @@ pub(crate) fn kill_own_child(pid: i32) -> Result<(), Errno> {
     check(i64::from(unsafe { libc::kill(pid, libc::SIGKILL) })).map(drop)
 }
 
+/// SIGKILL to every process of our PID namespace but this one and its first process, which is leash too (the kernel protects
+/// it). Only for a leash that is the first process of a container.
+pub(crate) fn kill_everybody_in_namespace() {
+    // SAFETY: plain integers.
+    unsafe { libc::kill(-1, libc::SIGKILL) };
+}
+
 /// A signal to a process group whose leader is a direct child of ours that has not been waited for: the number is pinned.
 pub(crate) fn signal_own_group(leader: i32, signal: i32) -> Result<(), Errno> {
     assert!(leader > 1, "0 and 1 mean something else to kill(2)");

@@ -78,6 +78,8 @@ struct Supervisor {
     proc: Option<Proc>,
     grace: Duration,
     phase: Waiting,
+    /// It was reaped; its number is no longer ours to use.
+    keeper_dead: bool,
     /// Why the tree ends, once the keeper has said so.
     ending: Option<Reason>,
 }
@@ -167,6 +169,7 @@ impl Supervisor {
                 proc,
                 grace: spec.grace,
                 phase: Waiting::Start { give_up: Moment::now() + limits::START },
+                keeper_dead: false,
                 ending: None,
             }),
             Err(error) => {
@@ -209,11 +212,15 @@ impl Supervisor {
         {
             return Some(outcome);
         }
-        if awake(2) && self.keeper_is_dead() {
-            return Some(Outcome::Orphaned(Reason::KeeperKilled));
-        }
         if awake(0) {
             self.hear_signals();
+        }
+        if awake(2) {
+            self.reap();
+        }
+        if self.keeper_dead {
+            // It may have said its last word between the look above and its death.
+            return self.hear_keeper(tell).or(Some(Outcome::Orphaned(Reason::KeeperKilled)));
         }
         for index in (0..self.watches.len()).rev() {
             let answer = answers.get(3 + index).copied().unwrap_or(PollFlags::empty());
@@ -270,21 +277,20 @@ impl Supervisor {
         }
     }
 
-    /// Reaps; whether the keeper was among the dead. The first process of a container also reaps strangers.
-    fn keeper_is_dead(&self) -> bool {
-        let mut dead = false;
+    /// Reaps whoever died: the keeper, or strangers if we are the first process of a container.
+    fn reap(&mut self) {
         while let Ok(Some((pid, _))) = rustix::process::wait(WaitOptions::NOHANG) {
-            dead |= pid.as_raw_pid() == self.keeper;
+            self.keeper_dead |= pid.as_raw_pid() == self.keeper;
         }
-        dead
     }
 
     fn hear_signals(&mut self) {
         while let Some(received) = linux::receive(self.signals.as_fd()) {
             match received.signal {
                 END_SIGNAL if received.queued == Some(END_VALUE) => self.order(Reason::Requested),
+                libc::SIGCHLD => self.reap(),
                 // Somebody else's SIGUSR1 has no meaning here; it may not end leash either.
-                END_SIGNAL | libc::SIGCHLD => {}
+                END_SIGNAL => {}
                 _ if self.ending() => control::send(self.control.as_fd(), &Order::Nudge),
                 signal => self.order(Reason::Signal { signal }),
             }
@@ -312,6 +318,7 @@ impl Supervisor {
 
     /// Ends the tree that the keeper left: all of it is adopted by us by now.
     fn take_over(mut self, why: Reason, tell: &mut dyn FnMut(Event)) -> Result<Receipt, StartError> {
+        let started = !matches!(self.phase, Waiting::Start { .. });
         // The keeper may have written more than it could say.
         if let Some(record) = self.entry.read() {
             self.record = record;
@@ -326,6 +333,7 @@ impl Supervisor {
             spare: self.record.spare.clone(),
             exit: None,
             group_killed: false,
+            pid_one: getpid().as_raw_pid() == 1,
         };
         let warden = Warden {
             captive,
@@ -352,7 +360,10 @@ impl Supervisor {
         };
         let (receipt, warnings) = warden.run(Some(begin));
         warnings.into_iter().for_each(|warning| tell(Event::Warning(warning)));
-        Ok(receipt)
+        if started {
+            return Ok(receipt);
+        }
+        Err(StartError::Keeper(std::io::Error::other("it ended before the server ran")))
     }
 }
 

@@ -357,6 +357,10 @@ impl Warden {
             self.warn(format!("cannot write the receipt to {}: {error}", self.receipts.display()));
         }
         self.tell(&Word::Over(Box::new(receipt.clone())));
+        if let Some(peer) = &self.peer {
+            // A supervisor that was stopped would stay behind, with nothing left to do.
+            let _ = rustix::process::pidfd_send_signal(&peer.pidfd, rustix::process::Signal::CONT);
+        }
         self.entry.remove();
         (receipt, self.warnings)
     }

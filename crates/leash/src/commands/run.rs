@@ -27,8 +27,7 @@ pub(crate) fn run(args: Run, first: FirstLook) -> u8 {
         Ok(receipt) => report(printer, &receipt),
         Err(error) => {
             let (hint, code) = message::advice(&error);
-            printer.error(&error, hint.as_deref());
-            message::refusals(printer, &error);
+            printer.error_with(&error, &message::refusals(&error), hint.as_deref());
             code
         }
     }

@@ -131,11 +131,12 @@ pub(crate) fn advice(error: &StartError) -> (Option<String>, u8) {
 }
 
 /// Why each containment was refused, when that is why nothing was started.
-pub(crate) fn refusals(printer: Printer, error: &StartError) {
-    if let StartError::Contain(refused) = error {
-        for refusal in refused {
-            printer.note(format!("{}: {}", refusal.containment, refusal.why));
+pub(crate) fn refusals(error: &StartError) -> Vec<String> {
+    match error {
+        StartError::Contain(refused) => {
+            refused.iter().map(|refusal| format!("not {}: {}", refusal.containment, refusal.why)).collect()
         }
+        _ => Vec::new(),
     }
 }
 

@@ -41,23 +41,26 @@ impl Printer {
 
     /// A mistake on the command line, as the parser words it.
     pub(crate) fn usage(self, text: impl Display) {
-        self.line(text.to_string().trim_end());
+        // The parser's own pointer to --help says less than ours.
+        let text = text.to_string().replace("For more information, try '--help'.", "");
+        self.line(text.trim_end());
         self.hint(Some("leash --help lists the commands, leash COMMAND --help explains one"));
-    }
-
-    /// A further fact about an error.
-    pub(crate) fn note(self, text: impl Display) {
-        self.line(&format!("  {text}"));
     }
 
     /// What failed, its causes, and what to do.
     pub(crate) fn error(self, error: &dyn std::error::Error, hint: Option<&str>) {
+        self.error_with(error, &[], hint);
+    }
+
+    /// The same with further facts, one a line.
+    pub(crate) fn error_with(self, error: &dyn std::error::Error, facts: &[String], hint: Option<&str>) {
         self.line(&format!("{}: {error}", self.paint("1;31", "error")));
         let mut cause = error.source();
         while let Some(error) = cause {
             self.line(&format!("  Caused by: {error}"));
             cause = error.source();
         }
+        facts.iter().for_each(|fact| self.line(&format!("  {fact}")));
         self.hint(hint);
     }
 

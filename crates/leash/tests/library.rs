@@ -1,0 +1,97 @@
+//! The library as another program uses it: `Tree` and `Session` with the built `leash` as the program of the keeper.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use leash_core::ledger::receipt::{self, How, Reason};
+use leash_core::session::Session;
+use leash_core::tree::{Places, Spec, Tree, TreeError};
+use testkit::or_skip;
+use testkit::scene::Scene;
+use testkit::user::Who;
+use testkit::wait;
+
+/// The trees belong to this very process, so the scene is set for whoever runs it.
+fn me() -> Who {
+    if rustix::process::geteuid().is_root() { Who::Root } else { Who::User }
+}
+
+fn places(scene: &Scene) -> Places {
+    Places {
+        runtime_dir: scene.runtime_dir(),
+        receipts: scene.dir().join("state/leash/receipts.jsonl"),
+        program: scene.leash_path(),
+        bus_address: None,
+        xdg_runtime_dir: None,
+    }
+}
+
+fn tree_of(scene: &Scene, kind: &str) -> Spec {
+    Spec::new(scene.tree(kind, ["--size", "4"])).grace(Duration::from_millis(100))
+}
+
+#[test]
+fn a_tree_works_and_ends() {
+    let mut scene = or_skip!(Scene::set(me()));
+    let mut tree = Tree::start(Spec::new([scene.zoo_path().as_os_str(), "echo".as_ref()]), &places(&scene)).unwrap();
+    let (mut stdin, stdout) = (tree.take_stdin().unwrap(), tree.take_stdout().unwrap());
+    stdin.write_all(b"hello\n").unwrap();
+    let mut line = String::new();
+    BufReader::new(stdout).read_line(&mut line).unwrap();
+    assert_eq!(line, "hello\n");
+    drop(stdin);
+    let receipt = tree.end().unwrap();
+    assert!(receipt.all_gone(), "{receipt:?}");
+    assert_eq!(receipt.holdings[0].how, How::Eof);
+    scene.census().wait_gone(wait::LIMIT).unwrap();
+}
+
+#[test]
+fn a_stubborn_tree_is_killed_and_proved_gone() {
+    let mut scene = or_skip!(Scene::set(me()));
+    let tree = Tree::start(tree_of(&scene, "mixed"), &places(&scene)).unwrap();
+    scene.census().wait_ready(wait::LIMIT).unwrap();
+    let receipt = tree.end().unwrap();
+    assert!(receipt.all_gone(), "{receipt:?}");
+    assert_eq!((receipt.reason, receipt.holdings[0].how), (Reason::Requested, How::Kill));
+    assert!(!scene.census().is_populated(), "something was alive when end() had returned");
+}
+
+#[test]
+fn a_dropped_tree_ends_too() {
+    let mut scene = or_skip!(Scene::set(me()));
+    let tree = Tree::start(tree_of(&scene, "daemon"), &places(&scene)).unwrap();
+    scene.census().wait_ready(wait::LIMIT).unwrap();
+    let run = tree.run().to_owned();
+    drop(tree);
+    scene.census().wait_gone(wait::LIMIT).unwrap();
+    let receipts = places(&scene).receipts;
+    let ended =
+        wait::until("the receipt", || receipt::read(&receipts).ok()?.0.into_iter().find(|receipt| receipt.run == run));
+    assert!(ended.all_gone(), "{ended:?}");
+}
+
+#[test]
+fn a_session_ends_all_its_trees() {
+    let mut scene = or_skip!(Scene::set(me()));
+    let mut session = Session::named("job-7", places(&scene));
+    for kind in ["setsid", "chain", "polite"] {
+        session.start(tree_of(&scene, kind)).unwrap();
+    }
+    scene.census().wait_all_ready(3, wait::LIMIT).unwrap();
+    let listed = scene.answer(["ps", "--json"]).json();
+    assert_eq!(listed["sessions"].as_array().map(Vec::len), Some(3), "{listed}");
+    let ended = session.end();
+    assert!(ended.all_gone(), "{ended:?}");
+    assert!(ended.trees.iter().flatten().all(|receipt| receipt.session == "job-7"));
+    assert!(!scene.census().is_populated(), "something was alive when end() had returned");
+}
+
+#[test]
+fn a_failed_start_says_why() {
+    let scene = or_skip!(Scene::set(me()));
+    let error = Tree::start(Spec::new(["/no/such/program"]), &places(&scene)).unwrap_err();
+    assert!(matches!(&error, TreeError::Start { message, .. } if message.contains("was not found")), "{error}");
+    assert_eq!(scene.ledger(), Vec::<PathBuf>::new());
+}

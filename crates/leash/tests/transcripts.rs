@@ -1,0 +1,505 @@
+//! Every help page, listing and error of the command line, as a person sees it. Update with UPDATE_EXPECT=1.
+
+use expect_test::{Expect, expect};
+use testkit::or_skip;
+use testkit::scene::Scene;
+use testkit::user::Who;
+
+/// Runs a command on a fresh scene and compares everything it said.
+fn check(words: &[&str], expected: &Expect) {
+    let scene = or_skip!(Scene::set(Who::User));
+    expected.assert_eq(&transcript(&scene, words));
+}
+
+fn transcript(scene: &Scene, words: &[&str]) -> String {
+    let answer = scene.answer(words);
+    let text = format!("$ leash {}\n{}{}[{}]\n", words.join(" "), answer.stdout, answer.stderr, answer.code);
+    let dir = scene.dir().display().to_string();
+    text.replace(&dir, "DIR").lines().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+#[test]
+fn help() {
+    check(
+        &["--help"],
+        &expect![[r#"
+        $ leash --help
+        Nothing outlives its owner: the lifecycle guarantee for MCP servers and sessions
+
+        Usage: leash <COMMAND>
+
+        Commands:
+          run          Run a stdio server; its whole process tree dies with its owner
+          ps           Show the sessions that are alive, and what keeps them
+          end          End sessions now, wait until they are gone, and print their receipts
+          history      Show what was ended, why and how
+          doctor       Say what this machine offers: which containments work, and why not better
+          demo         See it work: a host is killed, with and without leash
+          completions  Print a completion script for a shell
+          man          Print the manual page (roff), or write all pages to a directory
+
+        Options:
+          -h, --help     Print help
+          -V, --version  Print version
+        [0]
+    "#]],
+    );
+}
+
+#[test]
+fn help_of_run() {
+    check(
+        &["run", "--help"],
+        &expect![[r#"
+        $ leash run --help
+        Run a stdio server; its whole process tree dies with its owner
+
+        The server gets the host's own stdin, stdout and stderr: leash touches no byte. When the owner is
+        gone (the host closed stdin, exited, crashed or was killed; the terminal was closed; leash was told
+        or killed), every process the server started is ended: end of input, wait, SIGTERM to all, wait,
+        SIGKILL to all, and a proof that nothing is left.
+
+        The exit code is the server's own, or 128 + n after signal n; 125 leash failed, 126 cannot execute,
+        127 not found.
+
+        Usage: leash run [OPTIONS] -- <COMMAND>...
+
+        Arguments:
+          <COMMAND>...
+                  The server and its arguments
+
+        Options:
+              --contain <NAME>
+                  Use exactly this containment: sealed, unit, leaf, reaper or group [default: the best that
+                  works]
+
+              --require <NAME>
+                  Refuse to start with less than this containment
+
+              --grace <DURATION>
+                  Time between the steps of the ending ladder; 0 kills at once
+
+                  [default: 2s]
+
+              --owner <OWNER>
+                  What the server lives for: parent, ancestor, stdin, tty, pid:N or none; may be repeated
+
+                  The default is the parent, the nearest ancestor that is not a wrapper (sh -c, npx,
+                  env...), the other end of stdin, and the terminal if the parent is in its session. Owners
+                  given here replace parent, ancestor and terminal; stdin stays watched, because its end is
+                  how MCP ends a server. `none` watches nothing: the session ends when the server does, by
+                  `leash end`, or by a signal.
+
+              --max-age <DURATION>
+                  End the server when it has lived this long
+
+              --session <ID>
+                  Join the session with this id [default: a session of its own]
+
+              --name <NAME>
+                  A name for listings [default: the command's]
+
+              --label <KEY=VALUE>
+                  A label for listings and receipts; may be repeated
+
+              --spare <NAME>
+                  Leave programs of this name alive (adb, gpg-agent...); may be repeated
+
+              --memory <SIZE>
+                  Most memory for the whole tree, such as 512M or 2G; needs a cgroup with the memory
+                  controller
+
+              --pids <COUNT>
+                  Most processes and threads in the tree; needs a cgroup with the pids controller
+
+              --cwd <DIR>
+                  Start the server in this directory
+
+              --env <KEY=VALUE>
+                  Set a variable in the server's environment; may be repeated
+
+          -v, --verbose
+                  Say on stderr what happens
+
+          -h, --help
+                  Print help (see a summary with '-h')
+        [0]
+    "#]],
+    );
+}
+
+#[test]
+fn help_of_ps() {
+    check(
+        &["ps", "--help"],
+        &expect![[r#"
+        $ leash ps --help
+        Show the sessions that are alive, and what keeps them
+
+        Usage: leash ps [OPTIONS]
+
+        Options:
+              --tree     Draw each session's process tree
+              --json     Print JSON
+          -v, --verbose  Also say what each containment does not cover, and why there is no better one
+          -h, --help     Print help
+        [0]
+    "#]],
+    );
+}
+
+#[test]
+fn help_of_end() {
+    check(
+        &["end", "--help"],
+        &expect![[r#"
+        $ leash end --help
+        End sessions now, wait until they are gone, and print their receipts
+
+        The exit code is 0 when everything is proved to be gone, 1 when something is left or a session is
+        not known.
+
+        Usage: leash end [OPTIONS] <SESSION>...
+
+        Arguments:
+          <SESSION>...
+                  Sessions by id, by run, or by an unambiguous beginning of either
+
+        Options:
+              --json
+                  Print JSON
+
+          -h, --help
+                  Print help (see a summary with '-h')
+        [0]
+    "#]],
+    );
+}
+
+#[test]
+fn help_of_history() {
+    check(
+        &["history", "--help"],
+        &expect![[r#"
+        $ leash history --help
+        Show what was ended, why and how
+
+        Usage: leash history [OPTIONS] [SESSION]
+
+        Arguments:
+          [SESSION]  Only this session
+
+        Options:
+          -n, --lines <COUNT>  How many of the newest to show [default: 20]
+              --json           Print JSON
+          -h, --help           Print help
+        [0]
+    "#]],
+    );
+}
+
+#[test]
+fn help_of_doctor() {
+    check(
+        &["doctor", "--help"],
+        &expect![[r#"
+        $ leash doctor --help
+        Say what this machine offers: which containments work, and why not better
+
+        Each containment is tried with a real process tree. The exit code is 0 when leash can keep its
+        promise here (reaper or better, and a usable runtime directory), else 1.
+
+        Usage: leash doctor [OPTIONS]
+
+        Options:
+              --json
+                  Print JSON
+
+          -h, --help
+                  Print help (see a summary with '-h')
+        [0]
+    "#]],
+    );
+}
+
+#[test]
+fn help_of_demo() {
+    check(
+        &["demo", "--help"],
+        &expect![[r#"
+        $ leash demo --help
+        See it work: a host is killed, with and without leash
+
+        Usage: leash demo
+
+        Options:
+          -h, --help  Print help
+        [0]
+    "#]],
+    );
+}
+
+#[test]
+fn nothing_was_said() {
+    check(
+        &[],
+        &expect![[r#"
+        $ leash
+        Nothing outlives its owner: the lifecycle guarantee for MCP servers and sessions
+
+        Usage: leash <COMMAND>
+
+        Commands:
+          run          Run a stdio server; its whole process tree dies with its owner
+          ps           Show the sessions that are alive, and what keeps them
+          end          End sessions now, wait until they are gone, and print their receipts
+          history      Show what was ended, why and how
+          doctor       Say what this machine offers: which containments work, and why not better
+          demo         See it work: a host is killed, with and without leash
+          completions  Print a completion script for a shell
+          man          Print the manual page (roff), or write all pages to a directory
+
+        Options:
+          -h, --help     Print help
+          -V, --version  Print version
+
+        hint: leash --help lists the commands, leash COMMAND --help explains one
+        [2]
+    "#]],
+    );
+}
+
+#[test]
+fn an_unknown_command() {
+    check(
+        &["rnu"],
+        &expect![[r#"
+            $ leash rnu
+            error: unrecognized subcommand 'rnu'
+
+            Usage: leash <COMMAND>
+
+            hint: leash --help lists the commands, leash COMMAND --help explains one
+            [2]
+        "#]],
+    );
+}
+
+#[test]
+fn run_without_a_command() {
+    check(
+        &["run"],
+        &expect![[r#"
+            $ leash run
+            error: the following required arguments were not provided:
+              <COMMAND>...
+
+            Usage: leash run -- <COMMAND>...
+
+            hint: leash --help lists the commands, leash COMMAND --help explains one
+            [2]
+        "#]],
+    );
+}
+
+#[test]
+fn a_duration_without_a_unit() {
+    check(
+        &["run", "--grace", "2", "--", "true"],
+        &expect![[r#"
+            $ leash run --grace 2 -- true
+            error: invalid value '2' for '--grace <DURATION>': `2` has no unit: write 500ms, 2s, 30m, 1h or 0
+
+            hint: leash --help lists the commands, leash COMMAND --help explains one
+            [2]
+        "#]],
+    );
+}
+
+#[test]
+fn an_owner_that_is_none() {
+    check(
+        &["run", "--owner", "me", "--", "true"],
+        &expect![[r#"
+            $ leash run --owner me -- true
+            error: invalid value 'me' for '--owner <OWNER>': write parent, ancestor, stdin, tty, pid:N or none
+
+            hint: leash --help lists the commands, leash COMMAND --help explains one
+            [2]
+        "#]],
+    );
+}
+
+#[test]
+fn no_owner_and_an_owner() {
+    check(
+        &["run", "--owner", "none", "--owner", "parent", "--", "true"],
+        &expect![[r#"
+        $ leash run --owner none --owner parent -- true
+        error: `--owner none` cannot be combined with another owner
+
+        hint: leave --owner out to be owned by the parent process
+        [2]
+    "#]],
+    );
+}
+
+#[test]
+fn an_owner_that_does_not_exist() {
+    // The kernel's highest pid is 4194304.
+    check(
+        &["run", "--owner", "pid:4194305", "--", "true"],
+        &expect![[r#"
+        $ leash run --owner pid:4194305 -- true
+        error: owner `pid:4194305` does not exist
+
+        hint: --owner pid:N names a process that must be alive when leash starts
+        [125]
+    "#]],
+    );
+}
+
+#[test]
+fn an_unknown_containment() {
+    check(
+        &["run", "--contain", "jail", "--", "true"],
+        &expect![[r#"
+            $ leash run --contain jail -- true
+            error: invalid value 'jail' for '--contain <NAME>': `jail` is not one of sealed, unit, leaf, reaper, group
+
+            hint: leash --help lists the commands, leash COMMAND --help explains one
+            [2]
+        "#]],
+    );
+}
+
+#[test]
+fn a_session_with_a_bad_name() {
+    check(
+        &["run", "--session", "../up", "--", "true"],
+        &expect![[r#"
+            $ leash run --session ../up -- true
+            error: invalid value '../up' for '--session <ID>': only letters, digits and - _ . : @ + are allowed
+
+            hint: leash --help lists the commands, leash COMMAND --help explains one
+            [2]
+        "#]],
+    );
+}
+
+#[test]
+fn a_directory_that_is_not_there() {
+    check(
+        &["run", "--cwd", "/no/such/place", "--", "true"],
+        &expect![[r#"
+        $ leash run --cwd /no/such/place -- true
+        error: cannot change to `/no/such/place`
+          Caused by: No such file or directory (os error 2)
+
+        hint: check --cwd
+        [125]
+    "#]],
+    );
+}
+
+#[test]
+fn caps_without_a_cgroup() {
+    check(
+        &["run", "--contain", "reaper", "--memory", "1G", "--", "true"],
+        &expect![[r#"
+            $ leash run --contain reaper --memory 1G -- true
+            error: no acceptable containment works here
+              not reaper: memory and process caps need a cgroup
+
+            hint: run `leash doctor` to see what works here, or ask for less with --contain or --require
+            [125]
+        "#]],
+    );
+}
+
+#[test]
+fn spares_in_a_sealed_tree() {
+    check(
+        &["run", "--contain", "sealed", "--spare", "adb", "--", "true"],
+        &expect![[r#"
+            $ leash run --contain sealed --spare adb -- true
+            error: no acceptable containment works here
+              not sealed: nothing can be spared in it
+
+            hint: run `leash doctor` to see what works here, or ask for less with --contain or --require
+            [125]
+        "#]],
+    );
+}
+
+#[test]
+fn no_sessions() {
+    check(
+        &["ps"],
+        &expect![[r#"
+        $ leash ps
+        SESSION  SERVER  OWNER  CONTAINMENT  PROCS  MEMORY  AGE  STATE
+        [0]
+    "#]],
+    );
+}
+
+#[test]
+fn no_sessions_as_json() {
+    check(
+        &["ps", "--json"],
+        &expect![[r#"
+        $ leash ps --json
+        {
+          "sessions": [],
+          "version": 1
+        }
+        [0]
+    "#]],
+    );
+}
+
+#[test]
+fn an_unknown_session() {
+    check(
+        &["end", "nobody"],
+        &expect![[r#"
+        $ leash end nobody
+        error: no session `nobody` is alive
+
+        hint: `leash ps` lists the sessions that are alive, `leash history` those that ended
+        [1]
+    "#]],
+    );
+}
+
+#[test]
+fn no_history() {
+    check(
+        &["history"],
+        &expect![[r#"
+        $ leash history
+        ENDED  SESSION  SERVER  REASON  HOW  PROCS  TOOK  MEMORY  FATE
+        [0]
+    "#]],
+    );
+}
+
+#[test]
+fn completions_and_man_are_generated() {
+    let scene = or_skip!(Scene::set(Who::User));
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = scene.answer(["completions", shell]);
+        assert_eq!(script.code, 0, "{script:?}");
+        assert!(script.stdout.contains("max-age"), "{shell} does not know the options of run");
+    }
+    let page = scene.answer(["man"]);
+    assert!(page.stdout.starts_with(".ie"), "not a manual page: {}", page.stdout.chars().take(80).collect::<String>());
+    let dir = scene.dir().join("man");
+    let pages = scene.answer(["man", "--dir", &dir.display().to_string()]);
+    assert_eq!(pages.code, 0, "{pages:?}");
+    for page in ["leash.1", "leash-run.1", "leash-end.1"] {
+        let text = std::fs::read_to_string(dir.join(page)).unwrap_or_default();
+        assert!(text.contains("leash"), "{page} is missing or empty");
+    }
+}
