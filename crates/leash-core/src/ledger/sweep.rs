@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
-use rustix::process::{Signal, getpid, getsid};
+use rustix::process::{Signal, getpid};
 
 use super::receipt::{self, EndedBy, Fate, How, Reason, Receipt, TreeEnd};
 use super::record::Record;
@@ -190,8 +190,8 @@ impl Abandoned {
 /// All processes that are proved to be of the family: the seeds, the members of the leaf, and by descent and shared session
 /// whoever belongs to one of them.
 fn closure<'a>(all: &[Stat], seeds: impl Iterator<Item = &'a Stat>, in_leaf: &HashSet<i32>) -> Vec<Stat> {
-    let own_session = getsid(None).map_or(0, |session| session.as_raw_pid());
     let me = getpid().as_raw_pid();
+    let own_session = all.iter().find(|stat| stat.pid == me).map_or(0, |stat| stat.session);
     let mut family: HashSet<i32> = seeds.map(|stat| stat.pid).chain(in_leaf.iter().copied()).collect();
     loop {
         let sessions: HashSet<i32> = all

@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::FileType;
-use rustix::process::{Pid, getppid, getsid};
+use rustix::process::{Pid, getpid, getppid};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -188,7 +188,7 @@ pub fn find(
             Wish::Parent => watches.extend(parent.take().map(|parent| parent.watch(proc)).transpose()?.flatten()),
             Wish::Ancestor => watches.extend(proc.and_then(ancestor)),
             Wish::Stdin => watches.extend(stdin()?),
-            Wish::Terminal if default => watches.extend(default_terminal(signals)),
+            Wish::Terminal if default => watches.extend(proc.and_then(|proc| default_terminal(proc, signals))),
             Wish::Terminal => watches.push(terminal().ok_or(OwnerError::NoTerminal)?),
             Wish::Pid(pid) => watches.push(process(*pid, proc)?),
         }
@@ -240,9 +240,10 @@ fn stdin() -> Result<Option<Watch>, OwnerError> {
 }
 
 /// The terminal, when it is natural that we die with it: the parent lives in the same session, and nobody said `nohup`.
-fn default_terminal(signals: InheritedSignals) -> Option<Watch> {
-    let parent = getppid()?;
-    let same_session = getsid(Some(parent)).ok()? == getsid(None).ok()?;
+fn default_terminal(proc: &Proc, signals: InheritedSignals) -> Option<Watch> {
+    // Asked of /proc and not of getsid: a session outside of our PID namespace is 0, which no pid type can hold.
+    let session = |pid: Pid| proc.stat(pid.as_raw_pid()).map(|stat| stat.session);
+    let same_session = session(getppid()?)? == session(getpid())?;
     (same_session && !signals.ignores(libc::SIGHUP)).then(terminal).flatten()
 }
 

@@ -49,8 +49,8 @@ pub(crate) enum Remaining {
 impl Captive {
     /// Reaps whatever has died, and says what remains.
     pub(crate) fn reap(&mut self) -> Remaining {
-        if let Some(exit) = self.sealed.as_ref().and_then(Sealed::exit) {
-            self.exit = Some(exit);
+        if self.exit.is_none() {
+            self.exit = self.sealed.as_ref().and_then(Sealed::exit);
         }
         if self.containment == Containment::Group && !self.group_killed {
             return self.reap_group();

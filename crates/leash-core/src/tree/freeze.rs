@@ -7,7 +7,7 @@
 
 use std::collections::HashSet;
 
-use rustix::process::{Signal, getpgrp, getpid};
+use rustix::process::{Signal, getpid};
 
 use super::captive::Captive;
 use super::identity::Held;
@@ -21,7 +21,8 @@ const SWEEPS: usize = 64;
 /// Stops every member, as far as possible.
 pub(crate) fn freeze(captive: &Captive) {
     let cpu = rustix::thread::sched_getcpu();
-    let own_group = getpgrp().as_raw_pid();
+    let me = getpid().as_raw_pid();
+    let own_group = captive.proc.and_then(|proc| proc.stat(me)).map_or(me, |stat| stat.pgrp);
     let began = Moment::now();
     let mut known = HashSet::new();
     let mut quiet = 0;

@@ -67,6 +67,7 @@ impl Keeper {
     /// Takes what was inherited. `None` when the supervisor is already gone: then nothing has been started, and nothing will be.
     fn prepare() -> Option<Keeper> {
         let signals = linux::listen(&SIGNALS).ok()?;
+        linux::survive_file_size_limit();
         // The name that `ps` and `top` show: the program is executed through /proc/self/exe.
         let _ = rustix::thread::set_name(c"keeper");
         let control = linux::inherited_fd(fds::CONTROL).ok()?;

@@ -195,6 +195,11 @@ fn set_disposition(signal: i32, action: libc::sighandler_t) {
     }
 }
 
+/// A ledger that may not grow (`ulimit -f`) must be an error of the write, not the end of leash.
+pub(crate) fn survive_file_size_limit() {
+    set_disposition(libc::SIGXFSZ, libc::SIG_IGN);
+}
+
 /// One signal as read from a signalfd.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Received {

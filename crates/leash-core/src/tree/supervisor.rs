@@ -123,6 +123,7 @@ impl Supervisor {
         tell: &mut dyn FnMut(Event),
     ) -> Result<Supervisor, StartError> {
         let signals = linux::listen(&listened(first.signals)).map_err(StartError::Signals)?;
+        linux::survive_file_size_limit();
         let proc = Proc::own().ok();
         // Without a subreaper nothing above `group` can be promised; the keeper would find out, but the kernel is too old for pidfds too.
         rustix::process::set_child_subreaper(Some(getpid())).map_err(StartError::Subreaper)?;

@@ -5,6 +5,8 @@ use std::io::{self, IsTerminal as _, Write as _};
 
 use leash_core::clock::Moment;
 use leash_core::duration;
+use rustix::event::{PollFd, PollFlags};
+use rustix::time::Timespec;
 
 /// Speaks on stderr, and on stdout for data.
 #[derive(Clone, Copy, Debug)]
@@ -81,8 +83,15 @@ impl Printer {
     }
 
     fn line(self, text: &str) {
-        // One write, so that lines of several processes do not mix; a closed stderr is nobody's problem.
-        let _ = io::stderr().write_all(format!("{text}\n").as_bytes());
+        // A host that does not read stderr must not hold leash up: what does not fit is not said. The description is shared
+        // with the host, so it can't be made non-blocking; but a pipe that can be written at all takes 4 KiB.
+        let mut fds = [PollFd::from_borrowed_fd(rustix::stdio::stderr(), PollFlags::OUT)];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        if matches!(rustix::event::poll(&mut fds, Some(&at_once)), Ok(1)) {
+            let text = format!("{text}\n");
+            // One write, so that lines of several processes do not mix; a closed stderr is nobody's problem.
+            let _ = io::stderr().write_all(text.as_bytes().get(..4096).unwrap_or(text.as_bytes()));
+        }
     }
 }
 

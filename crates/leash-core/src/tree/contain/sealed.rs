@@ -71,10 +71,15 @@ pub(crate) fn spawn(program: &Program, proc: Option<&Proc>) -> Result<Sealed, Sp
 }
 
 impl Sealed {
-    /// How the server ended, once the launcher has said so.
+    /// How the server ended, once the launcher has said so. A launcher that was killed says nothing; the kernel has killed
+    /// the server then, by its death signal.
     pub(crate) fn exit(&self) -> Option<Exit> {
         let mut raw = [0; 4];
-        (rustix::io::read(&self.status, &mut raw) == Ok(4)).then(|| Exit::from_raw(i32::from_le_bytes(raw))).flatten()
+        match rustix::io::read(&self.status, &mut raw) {
+            Ok(4) => Exit::from_raw(i32::from_le_bytes(raw)),
+            Ok(_) => Some(Exit::Signal(libc::SIGKILL)),
+            Err(_) => None,
+        }
     }
 
     /// Readable once [`Sealed::exit`] has an answer.
