@@ -20,8 +20,9 @@ pub(crate) fn places() -> Places {
 
 /// The runtime directory: as told, else the session's, else root's, else one of our own in /tmp.
 pub(crate) fn runtime_dir() -> PathBuf {
-    if let Some(dir) = path_variable("LEASH_RUNTIME_DIR") {
-        return dir;
+    if let Some(dir) = env::var_os("LEASH_RUNTIME_DIR").filter(|dir| !dir.is_empty()) {
+        // Our own variable: a relative path means what it says. The keeper must find it from any directory.
+        return std::path::absolute(&dir).unwrap_or_else(|_| PathBuf::from(dir));
     }
     let me = rustix::process::geteuid().as_raw();
     // After `sudo` the variable may still name the other user's directory; that one is not ours to write to.

@@ -411,7 +411,7 @@ fn caps_without_a_cgroup() {
             error: no acceptable containment works here
               not reaper: memory and process caps need a cgroup
 
-            hint: run `leash doctor` to see what works here, or ask for less with --contain or --require
+            hint: run `leash doctor` to see what works here, or ask for less (--contain, --require, --memory, --pids)
             [125]
         "#]],
     );
@@ -426,7 +426,7 @@ fn spares_in_a_sealed_tree() {
             error: no acceptable containment works here
               not sealed: nothing can be spared in it
 
-            hint: run `leash doctor` to see what works here, or ask for less with --contain or --require
+            hint: run `leash doctor` to see what works here, or ask for less (--contain, --require, --memory, --pids)
             [125]
         "#]],
     );

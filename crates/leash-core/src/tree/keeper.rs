@@ -130,6 +130,7 @@ impl Keeper {
             // That the others were not asked for is no news.
             refused.retain(|refusal| refusal.containment == exactly);
         }
+        refused.sort_by(|a, b| b.containment.cmp(&a.containment));
         Err(Failure::Contain(refused))
     }
 

@@ -74,8 +74,8 @@ impl Round {
     }
 }
 
-/// `cgroup.kill` knows no exceptions: who is to be spared must leave the leaf first.
-fn release_spared(captive: &Captive) {
+/// `cgroup.kill` knows no exceptions, and a leaf can't be removed while somebody is in it: who is spared must leave it first.
+pub(crate) fn release_spared(captive: &Captive) {
     if captive.spare.is_empty() {
         return;
     }

@@ -80,7 +80,9 @@ struct Supervisor {
     phase: Waiting,
     /// It was reaped; its number is no longer ours to use.
     keeper_dead: bool,
-    /// Why the tree ends, once the keeper has said so.
+    /// Why the tree should end, as we told the keeper.
+    asked: Option<Reason>,
+    /// Why it ends, once the keeper has said so.
     ending: Option<Reason>,
 }
 
@@ -171,6 +173,7 @@ impl Supervisor {
                 grace: spec.grace,
                 phase: Waiting::Start { give_up: Moment::now() + limits::START },
                 keeper_dead: false,
+                asked: None,
                 ending: None,
             }),
             Err(error) => {
@@ -304,7 +307,8 @@ impl Supervisor {
 
     /// Tells the keeper to end the tree, and expects an answer. The keeper has usually noticed by itself.
     fn order(&mut self, why: Reason) {
-        control::send(self.control.as_fd(), &Order::End(why));
+        control::send(self.control.as_fd(), &Order::End(why.clone()));
+        self.asked.get_or_insert(why);
         if matches!(self.phase, Waiting::Nothing) {
             self.phase = Waiting::Answer { give_up: Moment::now() + limits::KEEPER_ANSWER };
         }
@@ -357,7 +361,8 @@ impl Supervisor {
         let begin = match self.ending {
             // The end was on its way and may have used up its grace.
             Some(why) => MachineEvent::Hurry(why),
-            None => warden.end(why),
+            // What happened to the keeper is only the reason if there is no other.
+            None => warden.end(self.asked.unwrap_or(why)),
         };
         let (receipt, warnings) = warden.run(Some(begin));
         warnings.into_iter().for_each(|warning| tell(Event::Warning(warning)));

@@ -122,15 +122,25 @@ impl Warden {
     /// Reaps, and tells the machine what changed.
     fn look_at_tree(&mut self) -> Option<Vec<LeftOver>> {
         match self.captive.reap() {
-            Remaining::Nothing | Remaining::Spared => self.apply(Event::Gone),
+            Remaining::Nothing | Remaining::Spared => self.find_reason().or_else(|| self.apply(Event::Gone)),
             Remaining::Members if self.captive.exit.is_some() && !self.leader_told => {
                 self.leader_told = true;
+                if let Some(left) = self.find_reason() {
+                    return Some(left);
+                }
                 // The host's pipe may now be seen to break by the host: nobody reads it any more.
                 self.watches.retain(|watch| watch.owner != Owner::Stdin);
                 self.apply(Event::LeaderExited)
             }
             Remaining::Members => None,
         }
+    }
+
+    /// A server that leaves at the end of its stdin is often faster than we are: then the owner is the reason, not the server.
+    fn find_reason(&mut self) -> Option<Vec<LeftOver>> {
+        let lost = self.watches.iter().find_map(lost_by_now).filter(|_| !self.state.ending())?;
+        let event = self.end(lost);
+        self.apply(event)
     }
 
     /// Waits for anything to happen, until the next deadline.
@@ -235,8 +245,8 @@ impl Warden {
 
     /// An end, with the knowledge whether the server can see the end of its stdin.
     pub(crate) fn end(&self, why: Reason) -> Event {
-        let stdin_over =
-            why == Reason::StdinClosed || self.watches.iter().filter(|watch| watch.owner == Owner::Stdin).any(hung_up);
+        let stdin_over = why == Reason::StdinClosed
+            || self.watches.iter().any(|watch| watch.owner == Owner::Stdin && lost_by_now(watch).is_some());
         Event::End { why, stdin_over }
     }
 
@@ -338,6 +348,7 @@ impl Warden {
             }
             State::Running => (Reason::ServerExited, How::Exited),
         };
+        kill::release_spared(&self.captive);
         if let Some(leaf) = &self.captive.leaf {
             leaf.remove();
         }
@@ -366,12 +377,12 @@ impl Warden {
     }
 }
 
-/// Whether a watched descriptor has hung up by now.
-fn hung_up(watch: &Watch) -> bool {
+/// The loss of a watched owner, if it has happened by now.
+fn lost_by_now(watch: &Watch) -> Option<Reason> {
     let mut fds = [watch.poll()];
     let now = Moment::now();
-    let looked = rustix::event::poll(&mut fds, Some(&timeout_until(now, now)));
-    looked.is_ok() && watch.judge(fds[0].revents()).is_some()
+    rustix::event::poll(&mut fds, Some(&timeout_until(now, now))).ok()?;
+    watch.judge(fds[0].revents())
 }
 
 /// Whether two lists name the same processes, in any order.

@@ -90,14 +90,15 @@ fn spec(args: Run, owners: Vec<OwnerWish>) -> Spec {
 /// Says how it ended, and mirrors the server.
 fn report(printer: Printer, receipt: &Receipt) -> u8 {
     printer.progress("Ended", message::receipt_line(receipt));
-    if !receipt.all_gone() {
+    let left = message::left_lines(receipt);
+    if receipt.all_gone() {
+        left.iter().for_each(|line| printer.progress("", line));
+    } else {
         let limits = receipt
             .containment
             .map(|containment| format!(" (`{containment}` does not cover: {})", containment.does_not_cover()));
         printer.warning(format!("not everything is gone{}", limits.unwrap_or_default()));
-        for line in message::left_lines(receipt) {
-            printer.warning(line);
-        }
+        left.iter().for_each(|line| printer.warning(line));
     }
     let exit = receipt.holdings.iter().find_map(|holding| holding.exit);
     // Without a status the server died together with its keeper, by the kernel's hand.

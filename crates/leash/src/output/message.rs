@@ -119,7 +119,7 @@ pub(crate) fn advice(error: &StartError) -> (Option<String>, u8) {
             "set LEASH_RUNTIME_DIR to a directory that can be written; the ledger must exist before a server does"
         }
         StartError::Contain(_) => {
-            "run `leash doctor` to see what works here, or ask for less with --contain or --require"
+            "run `leash doctor` to see what works here, or ask for less (--contain, --require, --memory, --pids)"
         }
         StartError::Fork(_) => "the limit of processes (ulimit -u, pids.max) or memory is used up; nothing was started",
         StartError::Keeper(_) => {
