@@ -1,0 +1,56 @@
+//! Those who leave the place they were put in, and those who are taken out of it.
+
+use std::ffi::OsString;
+
+use rustix::process::Signal;
+use testkit::cgroup::Outer;
+use testkit::host::Manner;
+use testkit::leash::keeper;
+use testkit::or_skip;
+use testkit::process::{self, Handle};
+use testkit::scene::Scene;
+use testkit::user::Who;
+
+use super::{check_gone, start, start_words};
+
+/// A member that moved to another cgroup is still a descendant.
+#[test]
+fn cgroup_leaver_is_found_by_descent() {
+    let mut scene = or_skip!(Scene::set(Who::Root));
+    let elsewhere = or_skip!(Outer::create());
+    let tree = scene.tree("leaver", [OsString::from("--to"), elsewhere.dir().into()]);
+    let words = scene.run_words(["--contain", "leaf", "--grace", "100ms"], &tree);
+    let host = start_words(&mut scene, &Manner::default(), &words);
+    assert!(elsewhere.is_populated(), "nobody went there");
+    host.signal(Signal::KILL);
+    check_gone(&scene, &[host.pid()]);
+    assert!(!elsewhere.is_populated(), "the leaver survived");
+}
+
+/// Kills each process between keeper and server in turn: in `sealed` there are two, and neither may be missed.
+#[test]
+fn nothing_survives_the_processes_in_between() {
+    let mut killed = 0;
+    while let Some(depth) = kill_in_between(killed) {
+        killed = depth + 1;
+    }
+    assert!(killed > 0, "there is nobody in between");
+}
+
+/// Kills the process `depth` below the keeper, unless that is the server.
+fn kill_in_between(depth: usize) -> Option<usize> {
+    let mut scene = Scene::set(Who::User).expect("there is always a user");
+    let mut host = start(&mut scene, &Manner::default(), &["--contain", "sealed", "--grace", "100ms"], "mixed");
+    let mut above = keeper(host.server().pid());
+    for _ in 0..=depth {
+        let parent = above.pid().as_raw_nonzero().get();
+        let below = process::children(above.pid()).into_iter().next().expect("somebody is below");
+        above = Handle::open(below.pid, |now| now.parent == parent).expect("it has not ended");
+        if below.name == "zoo-leader" {
+            return None;
+        }
+    }
+    above.signal(Signal::KILL).expect("cannot kill");
+    check_gone(&scene, &[host.pid()]);
+    Some(depth)
+}

@@ -1,0 +1,62 @@
+//! There is no process or descriptor left for leash.
+
+use std::process::Stdio;
+
+use rustix::process::Resource;
+use testkit::leash::Answer;
+use testkit::scene::Scene;
+use testkit::sys::{self, Step};
+use testkit::user::Who;
+use testkit::{or_skip, wait};
+
+use super::{FAILED, check_gone};
+
+/// leash works, or says that it cannot; nothing in between, and nothing is left.
+fn check(contain: &str, resource: Resource, most: u64) {
+    let mut scene = or_skip!(Scene::set(Who::User));
+    or_skip!(scene.delegate());
+    let words = scene.run_words(["--contain", contain, "--grace", "100ms"], &scene.tree::<&str>("stubborn", []));
+    let mut command = scene.command(&words[0]);
+    command.args(&words[1..]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    sys::prepare(&mut command, vec![Step::Limit(resource, most)]);
+    let mut leash = command.spawn().expect("cannot start leash");
+    let came_up = wait::until("a tree, or a refusal", || {
+        if scene.census().wait_ready(std::time::Duration::ZERO).is_ok() {
+            return Some(true);
+        }
+        leash.try_wait().expect("cannot wait for leash").map(|_| false)
+    });
+    drop(leash.stdin.take());
+    check_gone(&scene, &[]);
+    let answer = Answer::from(leash.wait_with_output().expect("cannot wait for leash"));
+    // Below that, not even the dynamic linker works.
+    let not_started = answer.stderr.contains("error while loading shared libraries");
+    let refused = answer.code == FAILED && answer.stderr.contains("error: ") && answer.stderr.contains("hint: ");
+    assert!(came_up || refused || not_started, "{contain}, {resource:?} {most}: {answer:?}");
+}
+
+#[test]
+fn processes() {
+    for contain in ["reaper", "leaf", "sealed"] {
+        for most in 1..8 {
+            check(contain, Resource::Nproc, most);
+        }
+    }
+}
+
+#[test]
+fn descriptors() {
+    for contain in ["reaper", "leaf", "sealed"] {
+        for most in 3..24 {
+            check(contain, Resource::Nofile, most);
+        }
+    }
+}
+
+/// No file may grow, the ledger's neither.
+#[test]
+fn file_size() {
+    for most in [0, 1, 100, 1000] {
+        check("reaper", Resource::Fsize, most);
+    }
+}

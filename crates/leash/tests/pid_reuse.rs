@@ -1,0 +1,203 @@
+//! A recorded number that now belongs to a stranger is never signalled. Shown in a PID namespace with so few numbers that
+//! they come round after a hundred forks.
+
+use std::collections::BTreeSet;
+use std::process::{Child, Stdio};
+
+use rustix::process::{Pid, Signal};
+use testkit::host::{Host, Manner};
+use testkit::leash::keeper;
+use testkit::namespace::inside;
+use testkit::or_skip;
+use testkit::process::Handle;
+use testkit::scene::Scene;
+use testkit::user::{User, Who};
+use testkit::wait::{self, LIMIT};
+
+/// The lowest number that the kernel gives out a second time.
+const RESERVED: u32 = 300;
+
+/// With this limit a hundred numbers come round.
+const PID_MAX: &[&str] = &["--pid-max", "400"];
+
+/// Runs `case` in such a namespace, where only numbers that come round are left.
+fn check(test: &str, case: fn()) {
+    or_skip!(User::find(Who::Root));
+    or_skip!(small_pid_max_is_private());
+    if inside(test, PID_MAX) {
+        while end(idle()) < RESERVED {}
+        case();
+    }
+}
+
+/// Ends a process and returns the number that it had.
+fn end(mut process: Child) -> u32 {
+    process.kill().expect("cannot kill");
+    process.wait().expect("cannot wait");
+    process.id()
+}
+
+/// Before Linux 6.14 the limit was one for the whole machine, and must be left alone.
+fn small_pid_max_is_private() -> Result<(), String> {
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    let mut numbers = release.split(['.', '-']).map(|part| part.parse().unwrap_or(0));
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    match version >= (6, 14) {
+        true => Ok(()),
+        false => Err(format!("Linux {release} has one pid_max for all namespaces")),
+    }
+}
+
+/// Processes that took over the numbers of dead ones. Killed when dropped.
+struct Strangers(Vec<Child>);
+
+impl Strangers {
+    /// Starts processes until each of `numbers` belongs to one.
+    fn take(numbers: &[Pid]) -> Self {
+        let mut wanted: BTreeSet<u32> = numbers.iter().map(|pid| pid.as_raw_nonzero().get() as u32).collect();
+        let mut strangers = Self(Vec::new());
+        wait::until("the numbers to come round", || {
+            let child = idle();
+            match wanted.remove(&child.id()) {
+                true => strangers.0.push(child),
+                false => drop(end(child)),
+            }
+            wanted.is_empty().then_some(())
+        });
+        strangers
+    }
+
+    fn check_alive(&mut self) {
+        for stranger in &mut self.0 {
+            let ended = stranger.try_wait().expect("cannot wait for a stranger");
+            assert_eq!(ended, None, "a stranger with the number {} was ended", stranger.id());
+        }
+    }
+}
+
+impl Drop for Strangers {
+    fn drop(&mut self) {
+        for stranger in &mut self.0 {
+            let _ = stranger.kill();
+            let _ = stranger.wait();
+        }
+    }
+}
+
+/// A process that nobody in this test has to do with; it would die of any signal.
+#[expect(clippy::disallowed_methods, reason = "strangers are not on a scene")]
+fn idle() -> Child {
+    let mut command = std::process::Command::new(testkit::leash::zoo());
+    command.arg("idle").stdin(Stdio::null()).spawn().expect("cannot start a stranger")
+}
+
+/// A run on a scene, with every number that leash has written down about it.
+struct Run {
+    host: Host,
+    supervisor: Handle,
+    keeper: Handle,
+    leader: Handle,
+}
+
+impl Run {
+    fn start(scene: &mut Scene, options: &[&str]) -> Self {
+        let words = scene.run_words(options, &scene.tree::<&str>("setsid", []));
+        let mut host = scene.host(&Manner::default(), None, &words);
+        scene.census().wait_ready(LIMIT).expect("the tree did not come up");
+        let supervisor = host.server();
+        let keeper = keeper(supervisor.pid());
+        let leader = scene.census().leader().expect("the tree has a leader");
+        Self { host, supervisor, keeper, leader }
+    }
+
+    /// Kills all of it so that nobody can write a receipt. Returns the numbers that are free now, and still in the ledger.
+    fn kill_all(mut self, scene: &mut Scene) -> Vec<Pid> {
+        let mut numbers = vec![self.supervisor.pid(), self.keeper.pid(), self.leader.pid()];
+        numbers.extend(scene.census().holders().iter().map(|process| process.pid));
+        for signal in [Signal::STOP, Signal::KILL] {
+            self.supervisor.signal(signal).expect("cannot signal leash");
+            self.keeper.signal(signal).expect("cannot signal the keeper");
+        }
+        scene.census().kill();
+        // The host reaps leash, and the init of the namespace reaps the others.
+        self.host.wait_ended(LIMIT).expect("the host did not see leash end");
+        self.host.exit();
+        self.host.wait();
+        scene.wait_gone(&[]).unwrap_or_else(|left| panic!("{left}"));
+        assert!(!scene.ledger().is_empty(), "nothing is in the ledger any more");
+        numbers
+    }
+}
+
+fn scene() -> Scene {
+    Scene::set(Who::Root).expect("root can set a scene")
+}
+
+#[test]
+fn sweep_spares_strangers() {
+    check("sweep_spares_strangers", || {
+        let mut scene = scene();
+        let numbers = Run::start(&mut scene, &["--contain", "reaper"]).kill_all(&mut scene);
+        let mut strangers = Strangers::take(&numbers);
+
+        let zoo = scene.zoo_path();
+        let mut next = scene.leash(["run", "--contain", "reaper", "--"]);
+        let status = next.arg(zoo).args(["exit", "0"]).status().expect("cannot start leash");
+        assert!(status.success(), "{status}");
+        strangers.check_alive();
+        assert!(scene.ledger().is_empty(), "still in the ledger: {:?}", scene.ledger());
+    });
+}
+
+#[test]
+fn end_spares_strangers() {
+    check("end_spares_strangers", || {
+        let mut scene = scene();
+        let run = Run::start(&mut scene, &["--contain", "reaper", "--session", "the-one"]);
+        let numbers = run.kill_all(&mut scene);
+        let mut strangers = Strangers::take(&numbers);
+
+        // Whatever it says about a session that nobody holds any more: it must not look for it by number.
+        let answer = scene.answer(["end", "the-one"]);
+        strangers.check_alive();
+        assert!(!scene.census().is_populated(), "{answer:?}");
+    });
+}
+
+#[test]
+fn owner_is_not_mistaken_for_a_stranger() {
+    check("owner_is_not_mistaken_for_a_stranger", || {
+        let mut scene = scene();
+        let owner = idle();
+        let number = Pid::from_child(&owner);
+        let owner_option = format!("pid:{}", owner.id());
+        let run = Run::start(&mut scene, &["--contain", "reaper", "--grace", "100ms", "--owner", &owner_option]);
+
+        // While both are stopped the owner dies and its number goes to a stranger.
+        for process in [&run.supervisor, &run.keeper] {
+            process.signal(Signal::STOP).expect("cannot stop");
+        }
+        end(owner);
+        let mut stranger = Strangers::take(&[number]);
+        for process in [&run.supervisor, &run.keeper] {
+            process.signal(Signal::CONT).expect("cannot continue");
+        }
+        scene.wait_gone(&[run.host.pid()]).unwrap_or_else(|left| panic!("{left}"));
+        stranger.check_alive();
+    });
+}
+
+/// A number that was given on the command line and has no process at all is refused, and not waited for.
+#[test]
+fn owner_that_never_was_is_gone() {
+    check("owner_that_never_was_is_gone", || {
+        let mut scene = scene();
+        let owner_option = format!("pid:{}", end(idle()));
+        let mut words = scene.run_words(["--owner", &owner_option], &scene.tree::<&str>("stubborn", []));
+        let mut command = scene.command(words.remove(0));
+        let output = command.args(words).stdin(Stdio::piped()).output().expect("cannot start leash");
+        assert!(!output.status.success(), "{output:?}");
+        scene.wait_gone(&[]).unwrap_or_else(|left| panic!("{left}"));
+        assert!(scene.census().wait_first(std::time::Duration::ZERO).is_err(), "the server was started");
+    });
+}

@@ -1,0 +1,105 @@
+//! `zoo`: misbehaving stdio servers, and hosts to start them. For tests only.
+
+#![expect(clippy::disallowed_methods, reason = "it plays hosts and servers, which start processes without a leash")]
+
+mod env;
+mod hosts;
+mod namespaces;
+mod sys;
+mod trees;
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use sys::Answer;
+
+const USAGE: &str = "\
+usage: zoo tree KIND [--size N] --census FIFO [--one-cpu] [--to CGROUP]
+       zoo echo | cat | env | idle | exit CODE | signal-self N
+       zoo host [--stdin pipe|socketpair|devnull] [--own-group] [--no-read] [--shrug N] -- CMD...
+       zoo ns [--user] [--pid] [--proc] [--init] [--pid-max N] [--tmpfs DIR] [--fill DIR] -- CMD...
+";
+
+/// A program that cannot do what it was asked to says so with this code: no server of the zoo has it otherwise.
+const FAILED: u8 = 99;
+
+fn main() -> ExitCode {
+    let mut words: VecDeque<OsString> = std::env::args_os().skip(1).collect();
+    let command = words.pop_front().unwrap_or_default();
+    let done = match command.to_str() {
+        Some("tree") => tree(words),
+        Some("echo") => copy(Copy::ByLine),
+        Some("cat") => copy(Copy::ByBlock),
+        Some("env") => env::print(),
+        Some("idle") => loop {
+            rustix::event::pause();
+        },
+        Some("exit") => number(words.pop_front()).map(|code| sys::exit_now(code)),
+        Some("signal-self") => number(words.pop_front()).map(sys::raise),
+        Some("host") => hosts::Order::parse(words).and_then(hosts::run),
+        Some("ns") => namespaces::Order::parse(words).and_then(namespaces::run),
+        _ => Err(wrong("no such command")),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "zoo: {error}");
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+fn tree(mut words: VecDeque<OsString>) -> io::Result<()> {
+    let kind =
+        words.pop_front().and_then(|word| trees::Kind::parse(word.to_str()?)).ok_or_else(|| wrong("no such tree"))?;
+    let mut order = trees::Order { kind, size: None, census: Default::default(), one_cpu: false, to: None };
+    while let Some(word) = words.pop_front() {
+        match word.to_str() {
+            Some("--size") => order.size = Some(number(words.pop_front())?),
+            Some("--census") => order.census = value(&mut words)?.into(),
+            Some("--one-cpu") => order.one_cpu = true,
+            Some("--to") => order.to = Some(value(&mut words)?.into()),
+            _ => return Err(wrong("no such option of tree")),
+        }
+    }
+    trees::run(&order)
+}
+
+enum Copy {
+    /// As soon as something is there: for measuring round trips.
+    ByLine,
+    /// As much as possible at a time: for measuring and checking throughput.
+    ByBlock,
+}
+
+/// Copies stdin to stdout until the end of input.
+fn copy(how: Copy) -> io::Result<()> {
+    sys::answer(libc::SIGPIPE, Answer::Default);
+    let size = match how {
+        Copy::ByLine => 8 << 10,
+        Copy::ByBlock => 1 << 20,
+    };
+    let mut buffer = vec![0; size];
+    loop {
+        match rustix::io::read(rustix::stdio::stdin(), &mut buffer[..]) {
+            Ok(0) => return Ok(()),
+            Ok(got) => trees::write_all(&rustix::stdio::stdout(), &buffer[..got])?,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn value(words: &mut VecDeque<OsString>) -> io::Result<OsString> {
+    words.pop_front().ok_or_else(|| wrong("an option lacks its value"))
+}
+
+fn number<N: std::str::FromStr>(word: Option<OsString>) -> io::Result<N> {
+    word.and_then(|word| word.to_str()?.parse().ok()).ok_or_else(|| wrong("a number is missing"))
+}
+
+fn wrong(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, format!("{what}\n{USAGE}"))
+}

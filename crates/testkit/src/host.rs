@@ -1,0 +1,208 @@
+//! Drives a `zoo host`, which starts a server as a real MCP host does.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::process::{Child, ChildStdin, ChildStdout};
+use std::time::Duration;
+
+use rustix::event::PollFlags;
+use rustix::process::{Pid, Signal};
+
+use crate::process::{Handle, Process};
+use crate::wait::{self, Deadline, LIMIT};
+
+/// What a host talks to its server through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Channel {
+    /// Pipes, as of a Python, Go or Rust host.
+    Pipe,
+    /// Socketpairs, as of a Node or Bun host.
+    Socketpair,
+    /// Nothing to read for the server; its output is a pipe.
+    DevNull,
+}
+
+/// How a host behaves.
+#[derive(Clone, Debug)]
+pub struct Manner {
+    /// What it gives to the server as stdin and stdout.
+    pub channel: Channel,
+    /// The server gets a process group of its own.
+    pub own_group: bool,
+    /// It reads what the server says.
+    pub reads: bool,
+    /// It goes on after these signals.
+    pub shrugs: Vec<Signal>,
+}
+
+impl Default for Manner {
+    fn default() -> Self {
+        Self { channel: Channel::Pipe, own_group: false, reads: true, shrugs: Vec::new() }
+    }
+}
+
+impl Manner {
+    /// The words for `zoo host`.
+    pub(crate) fn words(&self) -> Vec<OsString> {
+        let channel = match self.channel {
+            Channel::Pipe => "pipe",
+            Channel::Socketpair => "socketpair",
+            Channel::DevNull => "devnull",
+        };
+        let mut words: Vec<OsString> = ["host", "--stdin", channel].map(OsString::from).into();
+        if self.own_group {
+            words.push("--own-group".into());
+        }
+        if !self.reads {
+            words.push("--no-read".into());
+        }
+        for signal in &self.shrugs {
+            words.push("--shrug".into());
+            words.push(signal.as_raw().to_string().into());
+        }
+        words.push("--".into());
+        words
+    }
+}
+
+/// How a server ended, as its host saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// By itself, with this code.
+    Exited(i32),
+    /// By this signal.
+    Killed(i32),
+}
+
+/// A running `zoo host`. It is killed when dropped.
+#[derive(Debug)]
+pub struct Host {
+    host: Child,
+    orders: Option<ChildStdin>,
+    says: ChildStdout,
+    heard: Vec<u8>,
+}
+
+impl Host {
+    pub(crate) fn new(mut host: Child) -> Self {
+        Self {
+            orders: host.stdin.take(),
+            says: host.stdout.take().expect("the host's stdout is a pipe"),
+            host,
+            heard: Vec::new(),
+        }
+    }
+
+    /// The host's own number; not reused while this value exists.
+    pub fn pid(&self) -> Pid {
+        Pid::from_raw(self.host.id() as i32).expect("a child has a number")
+    }
+
+    /// The process that the host started.
+    pub fn server(&mut self) -> Handle {
+        self.order("pid");
+        let pid = self
+            .wait_line(LIMIT, |line| line.strip_prefix("pid ")?.parse().ok())
+            .and_then(Pid::from_raw)
+            .expect("the host did not say the number of its server");
+        let host = self.pid().as_raw_nonzero().get();
+        Handle::open(pid, |process: &Process| process.parent == host).expect("the server of the host is gone already")
+    }
+
+    /// Sends one line to the server.
+    pub fn send(&mut self, text: &str) {
+        self.order(&format!("send {text}"));
+    }
+
+    /// Waits for a line of the server.
+    pub fn wait_answer(&mut self, text: &str) -> bool {
+        let wanted = format!("out {text}");
+        self.wait_line(LIMIT, |line| (line == wanted).then_some(())).is_some()
+    }
+
+    /// Has the host close the server's stdin.
+    pub fn close_stdin(&mut self) {
+        self.order("close-stdin");
+    }
+
+    /// Has the host exit by itself.
+    pub fn exit(&mut self) {
+        self.order("exit");
+    }
+
+    /// Sends a signal to the host.
+    #[expect(clippy::disallowed_methods, reason = "a child that was not waited for: its number is its own")]
+    pub fn signal(&self, signal: Signal) {
+        rustix::process::kill_process(self.pid(), signal).expect("cannot signal the host");
+    }
+
+    /// Waits until the host itself ended.
+    pub fn wait(&mut self) {
+        // It may wait for its orders to end.
+        self.orders = None;
+        self.host.wait().expect("cannot wait for the host");
+    }
+
+    /// Waits until the host saw its server end. `None` when it did not within `limit`.
+    pub fn wait_ended(&mut self, limit: Duration) -> Option<Ended> {
+        self.wait_line(limit, |line| {
+            let (how, number) = line.split_once(' ')?;
+            let number = number.parse().ok()?;
+            match how {
+                "exited" => Some(Ended::Exited(number)),
+                "killed" => Some(Ended::Killed(number)),
+                _ => None,
+            }
+        })
+    }
+
+    fn order(&mut self, order: &str) {
+        let orders = self.orders.as_mut().expect("the host takes no orders any more");
+        writeln!(orders, "{order}").expect("the host does not listen");
+    }
+
+    /// Waits for a line that `wanted` accepts, and forgets it; the others are kept.
+    fn wait_line<T>(&mut self, limit: Duration, wanted: impl Fn(&str) -> Option<T>) -> Option<T> {
+        let deadline = Deadline::after(limit);
+        loop {
+            if let Some(found) = self.take_line(&wanted) {
+                return Some(found);
+            }
+            if !wait::ready(&self.says, PollFlags::IN, deadline.left()) || !self.listen() {
+                return None;
+            }
+        }
+    }
+
+    fn take_line<T>(&mut self, wanted: impl Fn(&str) -> Option<T>) -> Option<T> {
+        let mut start = 0;
+        while let Some(length) = self.heard[start..].iter().position(|&byte| byte == b'\n') {
+            let line = String::from_utf8_lossy(&self.heard[start..start + length]);
+            if let Some(found) = wanted(&line) {
+                self.heard.drain(start..=start + length);
+                return Some(found);
+            }
+            start += length + 1;
+        }
+        None
+    }
+
+    /// One read. False at the end.
+    fn listen(&mut self) -> bool {
+        let mut buffer = [0; 4096];
+        match rustix::io::read(&self.says, &mut buffer) {
+            Ok(0) | Err(_) => false,
+            Ok(got) => {
+                self.heard.extend_from_slice(&buffer[..got]);
+                true
+            }
+        }
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let _ = self.host.kill();
+        let _ = self.host.wait();
+    }
+}

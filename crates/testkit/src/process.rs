@@ -1,0 +1,150 @@
+//! Other processes, as `/proc` shows them, and the one safe way to signal them.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::event::PollFlags;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use crate::wait;
+
+/// What `/proc` said about a process at one moment.
+#[derive(Clone, Debug)]
+pub struct Process {
+    /// Its number.
+    pub pid: Pid,
+    /// The number of its parent.
+    pub parent: i32,
+    /// The letter of its state, as in `ps`.
+    pub state: char,
+    /// The kernel's name for it.
+    pub name: String,
+    /// When it started, in ticks after boot.
+    pub start: u64,
+}
+
+impl Process {
+    /// Reads `/proc/PID/stat`. `None` when there is no such process.
+    pub fn read(pid: Pid) -> Option<Self> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+        // The name may contain anything, parentheses too.
+        let (head, tail) = stat.rsplit_once(')')?;
+        let name = head.split_once('(')?.1.to_owned();
+        let fields: Vec<&str> = tail.split_whitespace().collect();
+        Some(Self {
+            pid,
+            parent: fields.get(1)?.parse().ok()?,
+            state: fields.first()?.chars().next()?,
+            name,
+            start: fields.get(19)?.parse().ok()?,
+        })
+    }
+
+    /// Zombies are not survivors: they hold nothing but their number.
+    pub fn is_alive(&self) -> bool {
+        !matches!(self.state, 'Z' | 'X')
+    }
+
+    fn command_line(&self) -> String {
+        let path = format!("/proc/{}/cmdline", self.pid.as_raw_nonzero());
+        let bytes = fs::read(path).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).replace('\0', " ").trim_end().to_owned()
+    }
+}
+
+impl fmt::Display for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} (child of {}, {}) {}: {}",
+            self.pid.as_raw_nonzero(),
+            self.parent,
+            self.state,
+            self.name,
+            self.command_line()
+        )
+    }
+}
+
+/// Processes that should be dead.
+#[derive(Debug)]
+pub struct Survivors {
+    /// How they were noticed.
+    pub seen_by: &'static str,
+    /// Those that could be listed; may be empty when they die while being listed.
+    pub processes: Vec<Process>,
+}
+
+impl fmt::Display for Survivors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} survivors by {}", self.processes.len(), self.seen_by)?;
+        // Of a fork bomb a few are enough to know which.
+        self.processes.iter().take(12).try_for_each(|process| write!(f, "\n    {process}"))
+    }
+}
+
+/// Every process there is.
+pub fn all() -> Vec<Pid> {
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).filter_map(Pid::from_raw).collect()
+}
+
+/// The living children of `pid`.
+pub fn children(pid: Pid) -> Vec<Process> {
+    let Ok(threads) = fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())) else {
+        return Vec::new();
+    };
+    threads
+        .filter_map(|thread| fs::read_to_string(thread.ok()?.path().join("children")).ok())
+        .flat_map(|list| {
+            list.split_whitespace()
+                .filter_map(|word| Process::read(Pid::from_raw(word.parse().ok()?)?))
+                .collect::<Vec<_>>()
+        })
+        .filter(Process::is_alive)
+        .collect()
+}
+
+/// A process that cannot be mistaken for another one.
+#[derive(Debug)]
+pub struct Handle {
+    pid: Pid,
+    pidfd: OwnedFd,
+}
+
+impl Handle {
+    /// Takes hold of `pid`, and checks with `is_it` that the number had not gone to another process before.
+    pub fn open(pid: Pid, is_it: impl FnOnce(&Process) -> bool) -> Option<Self> {
+        let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+        let process = Process::read(pid)?;
+        is_it(&process).then_some(Self { pid, pidfd })
+    }
+
+    /// Its number; it may belong to another process as soon as this one was reaped.
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Sends `signal`; to a process that is gone, nothing is sent.
+    pub fn signal(&self, signal: Signal) -> io::Result<()> {
+        match pidfd_send_signal(&self.pidfd, signal) {
+            Err(rustix::io::Errno::SRCH) => Ok(()),
+            other => Ok(other?),
+        }
+    }
+
+    /// Waits until it ended. False after `limit`.
+    pub fn wait_gone(&self, limit: Duration) -> bool {
+        wait::ready(&self.pidfd, PollFlags::IN, limit)
+    }
+
+    /// Whether it has not ended.
+    pub fn is_alive(&self) -> bool {
+        !self.wait_gone(Duration::ZERO)
+    }
+}

@@ -1,0 +1,76 @@
+//! A terminal that can be closed.
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
+
+use rustix::event::PollFlags;
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+use crate::sys::Step;
+use crate::wait::{self, Deadline, LIMIT};
+
+/// The side of a pseudo-terminal that a terminal emulator holds. Dropping it closes the terminal.
+#[derive(Debug)]
+pub struct Pty {
+    master: OwnedFd,
+}
+
+impl Pty {
+    /// Opens a new one.
+    pub fn open() -> io::Result<Self> {
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let master = openpt(flags)?;
+        grantpt(&master)?;
+        unlockpt(&master)?;
+        Ok(Self { master })
+    }
+
+    /// The side of the programs.
+    pub fn terminal(&self) -> io::Result<OwnedFd> {
+        let name = ptsname(&self.master, Vec::new())?;
+        let file = fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NOCTTY)
+            .open(name.to_str().map_err(io::Error::other)?)?;
+        Ok(file.into())
+    }
+
+    /// The step that makes it the controlling terminal of a child, in a session of its own.
+    pub fn control(&self) -> io::Result<Step> {
+        Ok(Step::ControllingTerminal(self.terminal()?))
+    }
+
+    /// What a person types.
+    pub fn enter(&self, text: &str) -> io::Result<()> {
+        rustix::io::write(&self.master, text.as_bytes())?;
+        Ok(())
+    }
+
+    /// Waits until `text` is on the screen `times` times.
+    pub fn wait_shown(&self, text: &str, times: usize) -> Result<(), String> {
+        let deadline = Deadline::after(LIMIT);
+        let mut screen = Vec::new();
+        loop {
+            let shown = String::from_utf8_lossy(&screen);
+            if shown.matches(text).count() >= times {
+                return Ok(());
+            }
+            if !wait::ready(&self.master, PollFlags::IN, deadline.left()) {
+                return Err(shown.into_owned());
+            }
+            let mut buffer = [0; 4096];
+            match rustix::io::read(&self.master, &mut buffer) {
+                Ok(got @ 1..) => screen.extend_from_slice(&buffer[..got]),
+                _ => return Err(shown.into_owned()),
+            }
+        }
+    }
+
+    /// Closes the terminal: everybody in front of it gets SIGHUP.
+    pub fn close(self) {
+        drop(self.master);
+    }
+}

@@ -1,0 +1,268 @@
+//! Everything that one test case needs, and that ends with it: a private directory, a user, the census, the outer cgroup.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::rc::Rc;
+use std::time::Duration;
+
+use rustix::process::Pid;
+
+use crate::census::Census;
+use crate::cgroup::{Outer, PidsBound};
+use crate::host::{Host, Manner};
+use crate::leash::{self, Answer};
+use crate::process::Survivors;
+use crate::pty::Pty;
+use crate::sys::{self, Step};
+use crate::user::{User, Who};
+use crate::user_bus::UserBus;
+use crate::wait::LIMIT;
+
+/// The stage of one test case. Whatever is left on it when it is dropped is killed and removed.
+#[derive(Debug)]
+pub struct Scene {
+    // Dropped in this order: first the processes, then what they used.
+    outer: Option<Outer>,
+    census: Census,
+    bound: Option<PidsBound>,
+    user: User,
+    /// The user manager that `unit` needs.
+    bus: Option<Rc<UserBus>>,
+    env: Vec<(OsString, OsString)>,
+    dir: Directory,
+}
+
+impl Scene {
+    /// Sets the stage for `who`, or says why it cannot be.
+    pub fn set(who: Who) -> Result<Self, String> {
+        let user = User::find(who)?;
+        let dir = Directory::create(&user);
+        let outer = Outer::create().inspect_err(|why| crate::note(&format!("no outer cgroup: {why}"))).ok();
+        Ok(Self {
+            outer,
+            census: Census::create(dir.0.join("census")),
+            bound: None,
+            user,
+            bus: None,
+            env: Vec::new(),
+            dir,
+        })
+    }
+
+    /// Sets the stage next to a running user manager, for its user. The outer cgroup is the one around both.
+    pub fn set_with(bus: &Rc<UserBus>) -> Self {
+        let user = User::numbered(bus.uid());
+        let dir = Directory::create(&user);
+        Self {
+            outer: Some(Outer::borrow(bus.cgroup())),
+            census: Census::create(dir.0.join("census")),
+            bound: None,
+            user,
+            bus: Some(Rc::clone(bus)),
+            env: Vec::new(),
+            dir,
+        }
+    }
+
+    /// Gives the outer cgroup to the user, so that leash can make a leaf in it; or says why not.
+    pub fn delegate(&self) -> Result<(), String> {
+        let outer = self.outer.as_ref().ok_or("there is no outer cgroup")?;
+        if self.user.is_root() {
+            return Ok(());
+        }
+        let bound = self.bound.as_ref().map_or(Ok(()), |bound| bound.delegate(self.user.uid()));
+        outer
+            .delegate(self.user.uid())
+            .and(bound)
+            .map_err(|error| format!("the outer cgroup cannot be delegated: {error}"))
+    }
+
+    /// Bounds the number of processes that hosts and what they start can have.
+    pub fn bound(&mut self, most: u32) -> Result<(), String> {
+        self.bound = Some(PidsBound::create(most, self.outer.as_ref())?);
+        Ok(())
+    }
+
+    /// Sets a variable for everything that is started from now on.
+    pub fn set_env(&mut self, name: impl Into<OsString>, value: impl Into<OsString>) {
+        self.env.push((name.into(), value.into()));
+    }
+
+    /// The user who runs things here.
+    pub fn user(&self) -> &User {
+        &self.user
+    }
+
+    /// The private directory.
+    pub fn dir(&self) -> &Path {
+        &self.dir.0
+    }
+
+    /// The runtime directory of leash.
+    pub fn runtime_dir(&self) -> PathBuf {
+        self.dir.0.join("run")
+    }
+
+    /// The names in the ledger. A directory that does not exist is an empty one.
+    pub fn ledger(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.runtime_dir().join("sessions")).into_iter();
+        entries.flatten().filter_map(|entry| Some(entry.ok()?.path())).collect()
+    }
+
+    /// The census.
+    pub fn census(&mut self) -> &mut Census {
+        &mut self.census
+    }
+
+    /// The outer cgroup.
+    pub fn outer(&self) -> Option<&Outer> {
+        self.outer.as_ref()
+    }
+
+    /// A command of this user, with a small environment, in the outer cgroup.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = match &self.bus {
+            Some(bus) => {
+                let mut command = bus.command(Path::new(program.as_ref()));
+                command.env_clear().envs(bus.env());
+                command
+            }
+            None => self.plain_command(program.as_ref()),
+        };
+        command
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("LEASH_RUNTIME_DIR", self.runtime_dir())
+            .env("XDG_STATE_HOME", self.dir.0.join("state"))
+            .envs(self.env.iter().map(|(name, value)| (name, value)))
+            .current_dir(&self.dir.0)
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn plain_command(&self, program: &OsStr) -> Command {
+        let mut command = Command::new(program);
+        command.env_clear().env("HOME", &self.dir.0);
+        self.user.run(&mut command);
+        let outer = self.outer.iter().map(|outer| outer.join());
+        let steps: Vec<Step> = outer.collect::<Result<_, _>>().expect("cannot open the outer cgroup");
+        sys::prepare(&mut command, steps);
+        command
+    }
+
+    /// Where this user finds `leash`.
+    pub fn leash_path(&self) -> PathBuf {
+        self.user.executable(leash::leash()).expect("cannot copy leash")
+    }
+
+    /// Where this user finds `zoo`.
+    pub fn zoo_path(&self) -> PathBuf {
+        self.user.executable(leash::zoo()).expect("cannot copy zoo")
+    }
+
+    /// A `leash` command.
+    pub fn leash<W: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = W>) -> Command {
+        let mut command = self.command(self.leash_path());
+        command.args(words);
+        command
+    }
+
+    /// A `zoo` command.
+    pub fn zoo<W: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = W>) -> Command {
+        let mut command = self.command(self.zoo_path());
+        command.args(words);
+        command
+    }
+
+    /// The words of a `leash run` with `options` in front of `server`.
+    pub fn run_words<W: AsRef<OsStr>>(
+        &self,
+        options: impl IntoIterator<Item = W>,
+        server: &[OsString],
+    ) -> Vec<OsString> {
+        let mut words = vec![self.leash_path().into_os_string(), "run".into()];
+        words.extend(options.into_iter().map(|word| word.as_ref().to_owned()));
+        words.push("--".into());
+        words.extend_from_slice(server);
+        words
+    }
+
+    /// The words that start a tree of the zoo, in this census.
+    pub fn tree<W: AsRef<OsStr>>(&self, kind: &str, options: impl IntoIterator<Item = W>) -> Vec<OsString> {
+        let mut words = vec![self.zoo_path().into_os_string(), "tree".into(), kind.into()];
+        words.push("--census".into());
+        words.push(self.census.path().into());
+        words.extend(options.into_iter().map(|word| word.as_ref().to_owned()));
+        words
+    }
+
+    /// Starts a host that starts `words`, perhaps in front of a terminal.
+    pub fn host(&self, manner: &Manner, terminal: Option<&Pty>, words: &[OsString]) -> Host {
+        let mut command = self.zoo(manner.words());
+        command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(self.stderr_file());
+        let bound = self.bound.iter().map(|bound| bound.join());
+        let terminal = terminal.iter().map(|terminal| terminal.control());
+        let steps: Vec<Step> = bound.chain(terminal).collect::<Result<_, _>>().expect("cannot prepare the host");
+        sys::prepare(&mut command, steps);
+        Host::new(command.spawn().expect("cannot start the host"))
+    }
+
+    fn stderr_file(&self) -> fs::File {
+        fs::OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(self.dir.0.join("stderr"))
+            .expect("cannot open the file for stderr")
+    }
+
+    /// What hosts, leash and servers said on stderr so far.
+    pub fn stderr(&self) -> String {
+        fs::read_to_string(self.dir.0.join("stderr")).unwrap_or_default()
+    }
+
+    /// Runs a `leash` command to its end.
+    pub fn answer<W: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = W>) -> Answer {
+        let mut command = self.leash(words);
+        command.output().expect("cannot start leash").into()
+    }
+
+    /// Waits until both witnesses say that nothing is left but `others`.
+    pub fn wait_gone(&self, others: &[Pid]) -> Result<(), Survivors> {
+        self.wait_gone_within(LIMIT, others)
+    }
+
+    /// The same with another limit.
+    pub fn wait_gone_within(&self, limit: Duration, others: &[Pid]) -> Result<(), Survivors> {
+        self.census.wait_gone(limit)?;
+        match &self.outer {
+            Some(outer) => outer.wait_only(others, limit),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A directory that is removed with everything in it.
+#[derive(Debug)]
+struct Directory(PathBuf);
+
+impl Directory {
+    /// Readable for all, because root's programs and those of the user meet in it; with the private directories of leash.
+    fn create(user: &User) -> Self {
+        let dir = std::env::temp_dir().join(crate::unique("leash-test"));
+        for (path, mode) in [("", 0o755), ("run", 0o700), ("state", 0o700)] {
+            let path = dir.join(path);
+            fs::create_dir(&path).expect("cannot make a directory");
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("cannot set its mode");
+            user.own(&path).expect("cannot give it to the user");
+        }
+        Self(dir)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

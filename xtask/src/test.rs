@@ -1,0 +1,22 @@
+//! `cargo xtask test`: every test, with everything it needs.
+
+use std::env;
+
+use crate::setup;
+use crate::step::{Outcome, Workspace};
+
+/// With `wanted`, only what nextest finds for these arguments.
+pub(crate) fn run(workspace: &Workspace, wanted: &[String]) -> Outcome {
+    let deps = setup::install(workspace)?;
+    workspace.cargo(["build", "--release", "--package", "mcp-leash", "--package", "testkit", "--bins"]).run()?;
+
+    // Before the others, so that the summary of nextest closes the output.
+    if wanted.is_empty() {
+        workspace.cargo(["test", "--workspace", "--doc"]).run()?;
+    }
+    let mut words = vec!["nextest", "run", "--workspace"];
+    if env::var_os("CI").is_some_and(|value| value == "true") {
+        words.extend(["--profile", "ci"]);
+    }
+    workspace.cargo(words).args(wanted).envs(&workspace.programs()).envs(&deps.variables()).run()
+}

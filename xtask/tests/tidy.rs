@@ -1,0 +1,130 @@
+//! What no compiler checks: sizes, names and habits of the files of this repository.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A file says one thing. Above this somebody stopped noticing that it says two.
+const LINES: usize = 800;
+
+/// Names that say nothing about what is inside.
+const REFUSED: [&str; 11] =
+    ["manager", "handler", "helper", "helpers", "util", "utils", "common", "imp", "data", "info", "misc"];
+
+/// What is not read: made by others, or by machines.
+const SKIPPED: [&str; 4] = ["target", ".git", "node_modules", "__pycache__"];
+
+#[test]
+fn files_are_small_enough_to_read() {
+    check("has more than 800 lines", |file| {
+        (file.is("rs") && file.text.lines().count() > LINES).then(|| file.text.lines().count().to_string())
+    });
+}
+
+#[test]
+fn names_say_what_is_inside() {
+    check("has a name that says nothing", |file| {
+        let names = file.path.iter().filter_map(|part| Path::new(part).file_stem()?.to_str());
+        names.map(str::to_owned).find(|name| REFUSED.contains(&name.as_str()))
+    });
+}
+
+#[test]
+fn every_test_runs_and_says_what_it_expects() {
+    // Written in two parts, or this line would be found as well.
+    let refused = [
+        ["#[", "ignore"].concat(),
+        ["#[", "should_panic"].concat(),
+        ["#![", "allow("].concat(),
+        ["#[", "allow("].concat(),
+    ];
+    check("has an attribute that is refused here", |file| {
+        let is_refused = |line: &&str| refused.iter().any(|attribute| line.trim_start().starts_with(attribute));
+        if file.is("rs") { file.text.lines().find(is_refused).map(str::to_owned) } else { None }
+    });
+}
+
+#[test]
+fn unsafe_code_lives_in_platform_files() {
+    let platform = ["linux", "sys", "macos", "windows"];
+    check("has unsafe code but is not a platform file", |file| {
+        let stem = file.path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+        let is_unsafe = |line: &&str| {
+            let code = line.split("//").next().unwrap_or_default();
+            code.contains("unsafe {") || code.contains("unsafe fn ") || code.contains("unsafe impl ")
+        };
+        let looked_at = file.is("rs") && file.path.starts_with("crates") && !platform.contains(&stem);
+        if looked_at { file.text.lines().find(is_unsafe).map(str::to_owned) } else { None }
+    });
+}
+
+#[test]
+fn lines_end_where_they_end() {
+    check("has a tab, a trailing blank or no last newline", |file| {
+        let is_code = ["rs", "toml", "md", "py", "mjs", "json"].iter().any(|kind| file.is(kind));
+        if !is_code || file.text.is_empty() {
+            return None;
+        }
+        let wrong = |line: &&str| line.contains('\t') || line.ends_with(' ');
+        let last = (!file.text.ends_with('\n')).then_some("the end");
+        file.text.lines().find(wrong).or(last).map(|line| format!("{line:?}"))
+    });
+}
+
+#[test]
+fn links_between_documents_lead_somewhere() {
+    check("has a dead link", |file| {
+        let dir = root().join(&file.path);
+        let leads = |target: &str| {
+            let target = target.split('#').next().unwrap_or_default();
+            target.is_empty() || target.contains("://") || dir.with_file_name("").join(target).exists()
+        };
+        let targets = file.text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        if file.is("md") { targets.map(str::to_owned).find(|target| !leads(target)) } else { None }
+    });
+}
+
+/// One file of the repository.
+struct Source {
+    /// Below the root.
+    path: PathBuf,
+    text: String,
+}
+
+impl Source {
+    fn is(&self, kind: &str) -> bool {
+        self.path.extension().is_some_and(|found| found == kind)
+    }
+}
+
+/// Shows every file about which `complaint` has something to say.
+fn check(what: &str, complaint: impl Fn(&Source) -> Option<String>) {
+    let sources = sources(&root());
+    assert!(sources.len() > 20, "the repository was not found");
+    let complaints: Vec<String> = sources
+        .iter()
+        .filter_map(|source| Some(format!("{} {what}: {}", source.path.display(), complaint(source)?)))
+        .collect();
+    assert!(complaints.is_empty(), "\n{}\n", complaints.join("\n"));
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn sources(root: &Path) -> Vec<Source> {
+    let mut found = Vec::new();
+    let mut dirs = vec![root.to_owned()];
+    while let Some(dir) = dirs.pop() {
+        for entry in fs::read_dir(&dir).expect("the repository can be read").flatten() {
+            let path = entry.path();
+            let is_skipped = entry.file_name().to_str().is_some_and(|name| SKIPPED.contains(&name));
+            if path.is_dir() && !is_skipped {
+                dirs.push(path);
+            } else if let (false, Ok(text)) = (is_skipped, fs::read_to_string(&path)) {
+                let path = path.strip_prefix(root).expect("it is below the root").to_owned();
+                found.push(Source { path, text });
+            }
+        }
+    }
+    found
+}
