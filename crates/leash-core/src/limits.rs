@@ -59,5 +59,11 @@ pub const RECEIPTS_ROTATE: u64 = 4 * 1024 * 1024;
 /// Largest ledger record that is read; a larger file is not one of ours.
 pub const RECORD_MAX: u64 = 4 * 1024 * 1024;
 
-/// Largest message between supervisor and keeper. Both are ours; the bound only keeps the buffers small.
-pub const CONTROL_MAX: usize = 64 * 1024;
+/// Most processes that a receipt names as left. Together with the bounds on names and labels it keeps a receipt well below
+/// what fits into one message between keeper and supervisor (some 200 KiB).
+pub const LEFT_NAMED: usize = 64;
+
+/// Most labels of a session, and the longest name, label or value: they are for people to read.
+pub const LABELS: usize = 32;
+/// See [`LABELS`].
+pub const LABEL_LENGTH: usize = 256;

@@ -6,11 +6,11 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::process::{Pid, Signal};
 
 use crate::process::{Handle, Process, Survivors};
 use crate::sys::Step;
+use crate::turn::Turn;
 use crate::wait;
 
 /// A cgroup2 directory around what a test starts. What is in it when it is dropped is killed, residents excepted.
@@ -117,12 +117,11 @@ impl Drop for Outer {
     }
 }
 
-/// A cgroup with a bound on the number of processes, for fork bombs. Only one exists at a time, whichever process made it:
-/// two bombs on two CPUs measure the patience of the machine, not leash.
+/// A cgroup with a bound on the number of processes, for fork bombs. Only one exists at a time, whichever process made it.
 #[derive(Debug)]
 pub struct PidsBound {
     dir: PathBuf,
-    _turn: OwnedFd,
+    _turn: Turn,
 }
 
 impl PidsBound {
@@ -132,7 +131,7 @@ impl PidsBound {
         let parent = own_directory(Some("pids"))
             .or_else(|| unified_pids(outer?))
             .ok_or("no cgroup offers the pids controller here")?;
-        let _turn = take_turn().map_err(|error| format!("no turn for a bomb: {error}"))?;
+        let _turn = Turn::alone().map_err(|error| format!("no turn for a bomb: {error}"))?;
         // The name is what `zoo` looks for before it lets such a tree loose.
         let dir = make_below(&parent, "leash-test-bound")?;
         let bound = Self { dir, _turn };
@@ -155,17 +154,6 @@ impl Drop for PidsBound {
     fn drop(&mut self) {
         remove(&self.dir);
     }
-}
-
-fn take_turn() -> io::Result<OwnedFd> {
-    let name = format!("leash-test-turn-{}", rustix::process::geteuid().as_raw());
-    let file = rustix::fs::open(
-        std::env::temp_dir().join(name),
-        OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW,
-        Mode::RUSR | Mode::WUSR,
-    )?;
-    rustix::fs::flock(&file, FlockOperation::LockExclusive)?;
-    Ok(file)
 }
 
 /// The outer cgroup, if it and the one around it can give the controller to their children.

@@ -15,6 +15,7 @@ pub mod process;
 pub mod pty;
 pub mod scene;
 pub mod sys;
+pub mod turn;
 pub mod user;
 pub mod user_bus;
 pub mod wait;

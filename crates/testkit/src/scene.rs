@@ -17,6 +17,7 @@ use crate::leash::{self, Answer};
 use crate::process::Survivors;
 use crate::pty::Pty;
 use crate::sys::{self, Step};
+use crate::turn::Turn;
 use crate::user::{User, Who};
 use crate::user_bus::UserBus;
 use crate::wait::LIMIT;
@@ -31,6 +32,8 @@ pub struct Scene {
     user: User,
     /// The user manager that `unit` needs.
     bus: Option<Rc<UserBus>>,
+    /// No noise while the manager is needed.
+    quiet: Option<Turn>,
     env: Vec<(OsString, OsString)>,
     dir: Directory,
 }
@@ -47,6 +50,7 @@ impl Scene {
             bound: None,
             user,
             bus: None,
+            quiet: None,
             env: Vec::new(),
             dir,
         })
@@ -62,6 +66,7 @@ impl Scene {
             bound: None,
             user,
             bus: Some(Rc::clone(bus)),
+            quiet: Turn::quiet().ok(),
             env: Vec::new(),
             dir,
         }
@@ -82,6 +87,8 @@ impl Scene {
 
     /// Bounds the number of processes that hosts and what they start can have.
     pub fn bound(&mut self, most: u32) -> Result<(), String> {
+        // Otherwise it would wait for itself.
+        self.quiet = None;
         self.bound = Some(PidsBound::create(most, self.outer.as_ref())?);
         Ok(())
     }

@@ -7,17 +7,17 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::PathBuf;
 
 use rustix::fs::MemfdFlags;
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::contain::caps::Caps;
 use super::contain::unit::UserBus;
-use super::contain::{Refusal, Wish};
+use super::contain::{Containment, Refusal, Wish};
 use crate::event::Rung;
 use crate::ledger::receipt::{Reason, Receipt};
 use crate::ledger::record::Record;
-use crate::limits;
 
 /// Descriptors at which a keeper finds what it inherits.
 pub(crate) mod fds {
@@ -85,8 +85,8 @@ pub(crate) enum Failure {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Word {
-    /// The server runs.
-    Started(Box<Record>),
+    /// The server runs. The rest of its record is in the ledger.
+    Started { leader: Option<i32>, containment: Containment, refused: Vec<Refusal> },
     /// It does not.
     Failed(Failure),
     /// The end has reached a rung.
@@ -121,21 +121,27 @@ pub(crate) enum Heard<T> {
 
 /// Receives the next message, if one is waiting.
 pub(crate) fn receive<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Heard<T> {
-    let mut buffer = vec![0; limits::CONTROL_MAX];
-    let mut received = rustix::net::recv(socket, &mut buffer, RecvFlags::DONTWAIT);
-    if matches!(received, Err(rustix::io::Errno::CONNRESET)) {
+    let mut buffer = Vec::new();
+    let mut received = receive_whole(socket, &mut buffer);
+    if matches!(received, Err(Errno::CONNRESET)) {
         // The other side left without having read all that we sent. The kernel says so once, before it hands out what the
         // other side had still to say.
-        received = rustix::net::recv(socket, &mut buffer, RecvFlags::DONTWAIT);
+        received = receive_whole(socket, &mut buffer);
     }
     match received {
-        Ok((_, 0)) => Heard::Closed,
-        Ok((_, length)) => {
-            serde_json::from_slice(buffer.get(..length).unwrap_or_default()).map_or(Heard::Nothing, Heard::Message)
-        }
-        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Heard::Nothing,
+        Ok(()) if buffer.is_empty() => Heard::Closed,
+        Ok(()) => serde_json::from_slice(&buffer).map_or(Heard::Nothing, Heard::Message),
+        Err(Errno::AGAIN | Errno::INTR) => Heard::Nothing,
         Err(_) => Heard::Closed,
     }
+}
+
+/// Takes one message, however long it is; none is left empty.
+fn receive_whole(socket: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> Result<(), Errno> {
+    let look = RecvFlags::DONTWAIT | RecvFlags::PEEK | RecvFlags::TRUNC;
+    let (_, length) = rustix::net::recv(socket, &mut [0; 1], look)?;
+    buffer.resize(length, 0);
+    rustix::net::recv(socket, buffer.as_mut_slice(), RecvFlags::DONTWAIT).map(drop)
 }
 
 /// Writes orders and command line into a memfd: arguments may be megabytes, and the server's arguments must not show up

@@ -130,7 +130,7 @@ impl Keeper {
             // That the others were not asked for is no news.
             refused.retain(|refusal| refusal.containment == exactly);
         }
-        refused.sort_by(|a, b| b.containment.cmp(&a.containment));
+        refused.sort_by_key(|refusal| std::cmp::Reverse(refusal.containment));
         Err(Failure::Contain(refused))
     }
 
@@ -235,7 +235,8 @@ impl Keeper {
         let written = self.entry.write(record);
         let warden = Warden {
             captive,
-            record: self.orders.record.clone(),
+            grace: Duration::from_millis(self.orders.record.grace_ms),
+            record: self.orders.record,
             entry: self.entry,
             receipts: self.orders.receipts,
             watches: self.watches,
@@ -243,7 +244,6 @@ impl Keeper {
             peer: Some(self.peer),
             expires: self.orders.max_age_ms.map(|ms| now + Duration::from_millis(ms)),
             ended_by: EndedBy::Keeper,
-            grace: Duration::from_millis(self.orders.record.grace_ms),
             state: State::Running,
             snapshots: Snapshots::new(now),
             ending_since: None,
@@ -254,7 +254,11 @@ impl Keeper {
         if let Err(error) = written {
             warden.tell(&Word::Warning(format!("the ledger is not up to date: {error}")));
         }
-        warden.tell(&Word::Started(Box::new(self.orders.record)));
+        warden.tell(&Word::Started {
+            leader: warden.captive.leader,
+            containment: warden.captive.containment,
+            refused: warden.record.refused.clone(),
+        });
         // Who is left and what could not be written was told to the supervisor, if there is one, and stands in the receipt.
         let _ = warden.run(None);
     }

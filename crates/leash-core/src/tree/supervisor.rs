@@ -255,17 +255,9 @@ impl Supervisor {
                 Heard::Nothing | Heard::Closed => return None,
             };
             match word {
-                Word::Started(record) => {
+                Word::Started { leader, containment, refused } => {
                     self.phase = Waiting::Nothing;
-                    let leader = record.leader.map(|id| id.pid);
-                    let containment = record.containment?;
-                    tell(Event::Started {
-                        name: record.name.clone(),
-                        leader,
-                        containment,
-                        refused: record.refused.clone(),
-                    });
-                    self.record = *record;
+                    tell(Event::Started { name: self.record.name.clone(), leader, containment, refused });
                 }
                 Word::Failed(failure) => return Some(Outcome::Failed(failure)),
                 Word::Ending { why, rung, members } => {

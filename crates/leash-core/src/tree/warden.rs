@@ -340,7 +340,11 @@ impl Warden {
     }
 
     /// The receipt, and the end of the record.
-    fn finish(mut self, left: Vec<LeftOver>) -> (Receipt, Vec<String>) {
+    fn finish(mut self, mut left: Vec<LeftOver>) -> (Receipt, Vec<String>) {
+        if left.len() > limits::LEFT_NAMED {
+            let more = left.split_off(limits::LEFT_NAMED).len();
+            left.push(LeftOver { pid: 0, name: String::new(), why: format!("and {more} more") });
+        }
         let (why, how) = match &self.state {
             State::Over { why, how } => (why.clone(), *how),
             State::Closing { why, .. } | State::Terminating { why, .. } | State::Killing { why } => {

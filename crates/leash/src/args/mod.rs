@@ -64,13 +64,13 @@ pub(crate) struct Run {
     #[arg(long, value_name = "ID", value_parser = values::session)]
     pub(crate) session: Option<String>,
     /// A name for listings [default: the command's]
-    #[arg(long)]
+    #[arg(long, value_parser = values::short)]
     pub(crate) name: Option<String>,
     /// A label for listings and receipts; may be repeated
-    #[arg(long = "label", value_name = "KEY=VALUE")]
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = values::label)]
     pub(crate) labels: Vec<Pair>,
     /// Leave programs of this name alive (adb, gpg-agent...); may be repeated
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = values::short)]
     pub(crate) spare: Vec<String>,
     /// Most memory for the whole tree, such as 512M or 2G; needs a cgroup with the memory controller
     #[arg(long, value_name = "SIZE", value_parser = leash_core::tree::contain::caps::parse_bytes)]

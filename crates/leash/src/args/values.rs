@@ -3,6 +3,8 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use leash_core::limits::LABEL_LENGTH;
+
 /// A duration; the error says how one is written.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     leash_core::duration::parse(text).map_err(|error| format!("{error}: write 500ms, 2s, 30m, 1h or 0"))
@@ -11,6 +13,21 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
 /// A session's id.
 pub(super) fn session(text: &str) -> Result<String, String> {
     leash_core::id::check_session(text).map(|()| text.to_owned())
+}
+
+/// A name for people.
+pub(super) fn short(text: &str) -> Result<String, String> {
+    match text.len() {
+        1..=LABEL_LENGTH => Ok(text.to_owned()),
+        0 => Err("it is empty".to_owned()),
+        _ => Err(format!("it is longer than {LABEL_LENGTH} bytes")),
+    }
+}
+
+/// A label for people.
+pub(super) fn label(text: &str) -> Result<Pair, String> {
+    let pair: Pair = text.parse()?;
+    if text.len() > LABEL_LENGTH { Err(format!("it is longer than {LABEL_LENGTH} bytes")) } else { Ok(pair) }
 }
 
 /// `KEY=VALUE`.

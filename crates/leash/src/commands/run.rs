@@ -1,6 +1,7 @@
 //! `leash run`.
 
 use leash_core::ledger::receipt::Receipt;
+use leash_core::limits;
 use leash_core::owner::Wish as OwnerWish;
 use leash_core::tree::Spec;
 use leash_core::tree::contain::Wish;
@@ -15,6 +16,11 @@ use crate::places;
 
 pub(crate) fn run(args: Run, first: FirstLook) -> u8 {
     let printer = Printer::new(args.verbose);
+    if args.labels.len() > limits::LABELS {
+        let text = format!("{} labels are too many, {} are allowed", args.labels.len(), limits::LABELS);
+        printer.error_text(text, Some("labels are for people; put data elsewhere"));
+        return exit_code::USAGE;
+    }
     let owners = match owners(&args.owners) {
         Ok(owners) => owners,
         Err(text) => {
