@@ -1,0 +1,170 @@
+//! The commands around `run`, each on real sessions: `ps`, `end`, `history`, `doctor`, `demo`, and the options `--spare`,
+//! `--label`, `--memory` and `--pids`.
+
+use std::ffi::OsString;
+use std::process::Stdio;
+
+use rustix::process::Pid;
+use serde_json::Value;
+use testkit::host::Manner;
+use testkit::scene::Scene;
+use testkit::user::Who;
+use testkit::wait::LIMIT;
+use testkit::{note, or_skip};
+
+fn shell(script: &str) -> Vec<OsString> {
+    ["sh", "-c", script].map(OsString::from).to_vec()
+}
+
+fn sessions(scene: &Scene) -> Vec<Value> {
+    scene.answer(["ps", "--json"]).json()["sessions"].as_array().cloned().unwrap_or_default()
+}
+
+fn receipts(scene: &Scene) -> Vec<Value> {
+    scene.answer(["history", "--json"]).json()["receipts"].as_array().cloned().unwrap_or_default()
+}
+
+#[test]
+fn ps_shows_what_is_alive() {
+    let mut scene = or_skip!(Scene::set(Who::User));
+    let options = ["--session", "job-1", "--name", "sample", "--label", "team=red", "--grace", "100ms"];
+    let words = scene.run_words(options, &scene.tree("setsid", [] as [&str; 0]));
+    let mut host = scene.host(&Manner::default(), None, &words);
+    scene.census().wait_ready(LIMIT).expect("the tree did not come up");
+    let listed = testkit::wait::until("both members in the listing", || {
+        let listed = sessions(&scene);
+        (listed.first()?["processes"] == 2).then_some(listed)
+    });
+    let session = &listed[0];
+    assert_eq!((session["session"].as_str(), session["name"].as_str()), (Some("job-1"), Some("sample")));
+    assert_eq!((&session["labels"]["team"], &session["attended"]), (&"red".into(), &true.into()));
+    assert_eq!(session["supervisor"]["pid"], host.server().pid().as_raw_nonzero().get());
+    assert!(session["memory_bytes"].as_u64() > Some(0), "{session}");
+
+    let table = scene.answer(["ps"]).stdout;
+    assert!(table.contains("job-1") && table.contains("sample") && table.contains("running"), "{table}");
+    let tree = scene.answer(["ps", "--tree", "-v"]).stdout;
+    assert!(tree.contains("does not cover:") && tree.contains("label: team=red"), "{tree}");
+    assert_eq!(tree.matches("zoo tree setsid").count(), 3, "the command and two members: {tree}");
+
+    let ended = scene.answer(["end", "job"]);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert!(ended.stdout.contains("sample [job-1]: leash end; 2 processes") && ended.stdout.contains("all gone"));
+    scene.wait_gone(&[host.pid()]).expect("nothing but the host is left");
+    assert_eq!(sessions(&scene), Vec::<Value>::new());
+}
+
+#[test]
+fn end_ends_all_runs_of_a_session_and_no_other() {
+    let mut scene = or_skip!(Scene::set(Who::User));
+    let mut hosts = Vec::new();
+    for session in ["red", "red", "blue"] {
+        let words =
+            scene.run_words(["--session", session, "--grace", "100ms"], &scene.tree("stubborn", [] as [&str; 0]));
+        hosts.push(scene.host(&Manner::default(), None, &words));
+    }
+    scene.census().wait_all_ready(3, LIMIT).expect("the trees did not come up");
+    let ended = scene.answer(["end", "--json", "red"]);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert_eq!(ended.json()["receipts"].as_array().map(Vec::len), Some(2));
+    let left: Vec<Value> = sessions(&scene).into_iter().map(|session| session["session"].clone()).collect();
+    assert_eq!(left, ["blue"]);
+    assert_eq!(scene.answer(["end", "blue", "green"]).code, 1, "there is no green session");
+    let hosts: Vec<Pid> = hosts.iter().map(|host| host.pid()).collect();
+    scene.wait_gone(&hosts).expect("nothing but the hosts is left");
+}
+
+/// Only the spared one may be alive afterwards, and outside of any leaf.
+fn check_spare(contain: &str, who: Who) {
+    let scene = or_skip!(Scene::set(who));
+    or_skip!(scene.outer().ok_or("there is no outer cgroup to see who is left"));
+    let script = "setsid sleep 1000 & setsid tail -f /dev/null & cat";
+    let options = ["--contain", contain, "--spare", "sleep", "--grace", "100ms"];
+    let words = scene.run_words(options, &shell(script));
+    let mut command = scene.command(&words[0]);
+    command.args(&words[1..]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut leash = command.spawn().expect("cannot start leash");
+    testkit::wait::until("the two helpers", || {
+        let names: Vec<String> = scene.outer()?.processes().into_iter().map(|process| process.name).collect();
+        (names.iter().any(|name| name == "sleep") && names.iter().any(|name| name == "tail")).then_some(())
+    });
+    drop(leash.stdin.take());
+    leash.wait().expect("cannot wait for leash");
+    let receipt = receipts(&scene).pop().expect("a receipt was written");
+    let tree = &receipt["holdings"][0];
+    assert_eq!((&tree["fate"], &tree["spared"][0]["name"]), (&"gone".into(), &"sleep".into()), "{receipt}");
+    let spared = tree["spared"][0]["pid"].as_i64().and_then(|pid| Pid::from_raw(pid as i32)).expect("a pid");
+    let outer = scene.outer().expect("the outer cgroup");
+    outer.wait_only(&[spared], LIMIT).expect("only the spared one is left");
+    let dirs = std::fs::read_dir(outer.dir()).expect("the outer cgroup").flatten();
+    assert_eq!(dirs.filter(|entry| entry.path().is_dir()).count(), 0, "a leaf was left behind");
+}
+
+#[test]
+fn the_spared_survive_in_leaf() {
+    check_spare("leaf", Who::Root);
+}
+
+#[test]
+fn the_spared_survive_in_reaper() {
+    check_spare("reaper", Who::User);
+}
+
+/// Caps hold, or leash refuses and says which controller is missing.
+#[test]
+fn caps_are_kept_or_refused() {
+    let scene = or_skip!(Scene::set(Who::Root));
+    for (option, value, controller) in [("--pids", "8", "pids"), ("--memory", "64M", "memory")] {
+        let answer = scene.answer(["run", option, value, "--", "true"]);
+        if answer.code == 0 {
+            continue;
+        }
+        note(&format!("no {controller} controller in the outer cgroup: the refusal is tested"));
+        assert_eq!(answer.code, 125, "{answer:?}");
+        assert!(
+            answer.stderr.contains(&format!("`{controller}` controller")) && answer.stderr.contains("hint: "),
+            "{answer:?}"
+        );
+    }
+}
+
+#[test]
+fn doctor_tells_what_works() {
+    for who in [Who::Root, Who::User] {
+        let scene = or_skip!(Scene::set(who));
+        let answer = scene.answer(["doctor", "--json"]);
+        assert_eq!(answer.code, 0, "{answer:?}");
+        let report = answer.json();
+        let works = |name: &str| {
+            let all = report["containments"].as_array().cloned().unwrap_or_default();
+            all.iter().any(|one| one["containment"] == name && one["works"] == true)
+        };
+        assert!(works("reaper") && works("group"), "{report}");
+        assert_eq!(works("leaf"), scene.outer().is_some_and(|_| who == Who::Root), "{report}");
+        assert_eq!(report["sound"], true);
+        assert_eq!(scene.ledger(), Vec::<std::path::PathBuf>::new(), "doctor leaves nothing in the ledger");
+    }
+}
+
+#[test]
+fn doctor_says_no_when_there_is_no_ground() {
+    let mut scene = or_skip!(Scene::set(Who::User));
+    scene.set_env("LEASH_RUNTIME_DIR", "/proc/leash");
+    let answer = scene.answer(["doctor"]);
+    assert_eq!(answer.code, 1, "{answer:?}");
+    assert!(answer.stdout.contains("leash run does not work here"), "{answer:?}");
+}
+
+#[test]
+fn demo_shows_the_difference_and_ends_clean() {
+    for who in [Who::Root, Who::User] {
+        let scene = or_skip!(Scene::set(who));
+        let answer = scene.answer(["demo"]);
+        assert_eq!(answer.code, 0, "{answer:?}");
+        assert_eq!(answer.stdout.matches("ALIVE").count(), 4, "{answer:?}");
+        assert!(answer.stdout.contains("all gone"), "{answer:?}");
+        if let Some(outer) = scene.outer() {
+            outer.wait_only(&[], LIMIT).expect("the demonstration ends clean");
+        }
+    }
+}
