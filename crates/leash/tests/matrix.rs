@@ -96,6 +96,9 @@ fn cell(ground: &Ground, scene: &mut Scene, end: End, (tree, cpus): (&str, Cpus)
     run.end(scene, end)?;
     let host = run.host.pid();
     scene.wait_gone(&[host]).map_err(|left| left.to_string())?;
+    if !run.leash.wait_gone(LIMIT) {
+        return Err("leash itself stays".to_owned());
+    }
     drop(run);
     scene.wait_gone(&[]).map_err(|left| format!("with the host gone: {left}"))?;
     match cpus {
@@ -210,9 +213,13 @@ fn listed_containment(scene: &Scene) -> String {
     })
 }
 
-/// What leash says must agree with what the witnesses said, and give one of the `reasons`.
+/// What leash says must agree with what the witnesses said, and give one of the `reasons`. Without an outer cgroup nobody
+/// knows when leash itself has finished, so the receipt may be a little late.
 fn check_receipt(scene: &Scene, reasons: &[&str]) -> Result<(), String> {
-    let history = scene.answer(["history", "--json"]).json();
+    let history = wait::until("a receipt", || {
+        let history = scene.answer(["history", "--json"]).json();
+        (history["receipts"] != serde_json::json!([])).then_some(history)
+    });
     let Some([receipt]) = history["receipts"].as_array().map(Vec::as_slice) else {
         return Err(format!("not one receipt: {history}"));
     };

@@ -31,6 +31,9 @@ pub(crate) struct Captive {
     pub(crate) exit: Option<Exit>,
     /// In `group` the leader is not reaped before its group is killed: its number pins the group's. True once that is over.
     pub(crate) group_killed: bool,
+    /// Children that were sent SIGKILL and have not been reaped. One is enough, and a further one each time a sibling dies
+    /// would make the kill of a large tree quadratic.
+    pub(crate) struck: HashSet<i32>,
     /// leash is the first process of its PID namespace: everybody in there is its business.
     pub(crate) pid_one: bool,
 }
@@ -47,6 +50,22 @@ pub(crate) enum Remaining {
 }
 
 impl Captive {
+    /// A tree of which nothing has been started or found yet.
+    pub(crate) fn new(containment: Containment, proc: Option<Proc>, spare: Vec<String>, pid_one: bool) -> Captive {
+        Captive {
+            containment,
+            leader: None,
+            leaf: None,
+            sealed: None,
+            proc,
+            spare,
+            exit: None,
+            group_killed: false,
+            struck: HashSet::new(),
+            pid_one,
+        }
+    }
+
     /// Reaps whatever has died, and says what remains.
     pub(crate) fn reap(&mut self) -> Remaining {
         if self.exit.is_none() {
@@ -72,6 +91,8 @@ impl Captive {
     }
 
     fn note(&mut self, pid: i32, status: i32) {
+        // From here on the number may belong to somebody else.
+        self.struck.remove(&pid);
         if self.sealed.is_none() && Some(pid) == self.leader && self.exit.is_none() {
             self.exit = Exit::from_raw(status);
         }

@@ -152,17 +152,7 @@ impl Keeper {
 
     /// Starts the server in one containment.
     fn attempt(&mut self, containment: Containment, program: &Program) -> Result<Captive, Attempt> {
-        let mut captive = Captive {
-            containment,
-            leader: None,
-            leaf: None,
-            sealed: None,
-            proc: self.proc,
-            spare: self.orders.record.spare.clone(),
-            exit: None,
-            group_killed: false,
-            pid_one: self.orders.pid_one,
-        };
+        let mut captive = Captive::new(containment, self.proc, self.orders.record.spare.clone(), self.orders.pid_one);
         match containment {
             // The first process of a container has a namespace already, and its own death ends it.
             Containment::Sealed if !self.orders.pid_one => {

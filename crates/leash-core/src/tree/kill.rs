@@ -53,7 +53,7 @@ struct Round {
 }
 
 impl Round {
-    fn strike(&mut self, captive: &Captive) {
+    fn strike(&mut self, captive: &mut Captive) {
         *self = Round::default();
         release_spared(captive);
         if let Some(leaf) = &captive.leaf {
@@ -65,8 +65,15 @@ impl Round {
             linux::kill_everybody_in_namespace();
         }
         for child in captive.own_children() {
+            if captive.struck.contains(&child) {
+                self.struck += 1;
+                continue;
+            }
             match linux::kill_own_child(child) {
-                Ok(()) => self.struck += 1,
+                Ok(()) => {
+                    captive.struck.insert(child);
+                    self.struck += 1;
+                }
                 Err(Errno::PERM) => self.forbidden += 1,
                 Err(_) => {}
             }

@@ -9,6 +9,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, WaitOptions, getpid};
 
 use super::captive::Captive;
+use super::contain::Containment;
 use super::contain::leaf::Leaf;
 use super::contain::unit::UserBus;
 use super::control::{self, Failure, Heard, Order, Orders, Word};
@@ -320,18 +321,11 @@ impl Supervisor {
         if let Some(record) = self.entry.read() {
             self.record = record;
         }
-        let captive = Captive {
-            containment: self.record.containment.unwrap_or(super::contain::Containment::Reaper),
-            leader: self.record.leader.map(|id| id.pid),
-            leaf: self.record.leaf.as_deref().and_then(|dir| Leaf::open(dir).ok()),
-            // A namespace died with its keeper; its first process is ours to reap.
-            sealed: None,
-            proc: self.proc,
-            spare: self.record.spare.clone(),
-            exit: None,
-            group_killed: false,
-            pid_one: getpid().as_raw_pid() == 1,
-        };
+        let containment = self.record.containment.unwrap_or(Containment::Reaper);
+        // A namespace died with its keeper; its first process is ours to reap like any other.
+        let mut captive = Captive::new(containment, self.proc, self.record.spare.clone(), getpid().as_raw_pid() == 1);
+        captive.leader = self.record.leader.map(|id| id.pid);
+        captive.leaf = self.record.leaf.as_deref().and_then(|dir| Leaf::open(dir).ok());
         let warden = Warden {
             captive,
             record: self.record,
