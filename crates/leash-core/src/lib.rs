@@ -16,6 +16,12 @@ pub mod owner;
 pub mod session;
 pub mod tree;
 
+/// Closes every descriptor above stderr, for a program that has no use for what it inherited. Call it after [`enter`] and before
+/// anything was opened.
+pub fn close_inherited() {
+    tree::linux::close_from(3);
+}
+
 /// Runs this process as one of leash's own (keeper or guard) if it was started as one. Call it first in `main`, and return
 /// when it answers `true`.
 pub fn enter() -> bool {

@@ -37,6 +37,16 @@ pub const START: Duration = Duration::from_secs(20);
 /// All of the conversation with the systemd user manager. It takes 5 ms; with a hundred starts at once 2 s were not enough.
 pub const BUS: Duration = Duration::from_secs(5);
 
+/// Longest grace of a sweep, whatever the dead run had been given: a start waits for it.
+pub const SWEEP_GRACE: Duration = GRACE;
+
+/// The longest pause between two looks of a sweep. Deaths wake it; a look reads all of /proc.
+pub const SWEEP_ROUND: Duration = Duration::from_millis(50);
+
+/// How long a server may leave its input unread after the end of it was written, before the ladder goes on. `echo REQUEST |
+/// leash run -- npx SERVER` has the server start after the pipe was closed; a download may be part of that.
+pub const UNREAD: Duration = Duration::from_secs(60);
+
 /// When the members of a young tree are written to the ledger, counted from its start. Most servers have all their
 /// processes within a second (npx -> sh -> node); later the tree is looked at every [`SNAPSHOT`].
 pub const FIRST_SNAPSHOTS: [Duration; 5] = [

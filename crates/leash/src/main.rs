@@ -11,10 +11,13 @@ use std::process::ExitCode;
 use leash_core::tree::supervisor::FirstLook;
 
 fn main() -> ExitCode {
-    // Before anything else: the parent may die at any moment, and the keeper must stay small.
-    let first = FirstLook::take();
+    // The keeper must stay small, and has inherited what it needs.
     if leash_core::enter() {
         return ExitCode::SUCCESS;
     }
+    // What a host leaks to leash would else stay open for the life of the tree.
+    leash_core::close_inherited();
+    // Before anything else: the parent may die at any moment.
+    let first = FirstLook::take();
     ExitCode::from(commands::dispatch(first))
 }

@@ -168,3 +168,39 @@ fn demo_shows_the_difference_and_ends_clean() {
         }
     }
 }
+
+/// `echo REQUEST | leash run -- server`: a server that is slow to start is not ended before it has read its input.
+#[test]
+fn unread_input_is_waited_for() {
+    let scene = or_skip!(Scene::set(Who::User));
+    // It reads when it is told to, long after its stdin was closed and several graces have passed.
+    let go = scene.dir().join("go");
+    let script = format!("while ! [ -e {} ]; do sleep 0.05; done; cat", go.display());
+    let words = scene.run_words(["-v", "--grace", "50ms", "--name", "slow"], &shell(&script));
+    let mut command = scene.command(&words[0]);
+    command.args(&words[1..]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut leash = command.spawn().expect("cannot start leash");
+    let mut stdin = leash.stdin.take().expect("it is a pipe");
+    std::io::Write::write_all(&mut stdin, b"hello\n").expect("the pipe takes it");
+    drop(stdin);
+    testkit::wait::until("the end to begin", || (sessions(&scene).first()?["phase"] == "ending").then_some(()));
+    let grace = std::time::Duration::from_millis(50);
+    testkit::wait::step(grace * 4);
+    std::fs::write(&go, "").expect("cannot tell it to go on");
+    let output = leash.wait_with_output().expect("cannot wait for leash");
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(0), &b"hello\n"[..]), "{output:?}");
+}
+
+/// Receipts go where the run was told, not where `leash end` would write its own.
+#[test]
+fn end_finds_the_receipt_of_another_state_directory() {
+    let mut scene = or_skip!(Scene::set(Who::User));
+    let words = scene.run_words(["--session", "away", "--grace", "100ms"], &scene.tree("stubborn", [] as [&str; 0]));
+    let host = scene.host(&Manner::default(), None, &words);
+    scene.census().wait_ready(LIMIT).expect("the tree did not come up");
+    scene.set_env("XDG_STATE_HOME", "/nonexistent");
+    let ended = scene.answer(["end", "away"]);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert_eq!(scene.answer(["end", ""]).code, 2, "an empty word is no session");
+    scene.wait_gone(&[host.pid()]).expect("nothing but the host is left");
+}

@@ -244,6 +244,12 @@ pub fn append(path: &Path, receipt: &Receipt) -> io::Result<()> {
     file.write_all(&line)
 }
 
+/// Appends a receipt unless the run has one: for those who finish what a killed process had begun.
+pub(crate) fn append_once(path: &Path, receipt: &Receipt) -> io::Result<()> {
+    let (known, _) = read(path)?;
+    if known.iter().any(|known| known.run == receipt.run) { Ok(()) } else { append(path, receipt) }
+}
+
 /// Reads all receipts, oldest first. Lines that are not receipts (a torn write on a full disk) are counted and passed over.
 pub fn read(path: &Path) -> io::Result<(Vec<Receipt>, usize)> {
     let (mut receipts, mut broken) = (Vec::new(), 0);

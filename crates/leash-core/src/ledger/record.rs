@@ -9,7 +9,7 @@ use super::receipt::{EndedBy, Fate, How, Reason, Receipt, TreeEnd, VERSION};
 use crate::clock;
 use crate::owner::Owner;
 use crate::tree::contain::{Containment, Refusal};
-use crate::tree::identity::{Identity, boot_id};
+use crate::tree::identity::{Identity, boot_id, pid_namespace};
 
 /// Version of the record's shape.
 pub const RECORD_VERSION: u32 = 1;
@@ -33,6 +33,8 @@ pub struct Record {
     pub version: u32,
     /// Pids below mean nothing after a reboot.
     pub boot: String,
+    /// Nor in another PID namespace: a container may share the runtime directory with its host.
+    pub pid_namespace: u64,
     /// This run.
     pub run: String,
     /// The session it belongs to.
@@ -72,12 +74,22 @@ pub struct Record {
     pub grace_ms: u64,
     /// When the run began, milliseconds since 1970.
     pub started_ms: u64,
+    /// Where its receipt goes.
+    pub receipts: PathBuf,
+    /// The receipt, from the moment the run is over until it stands in the receipts file and this record is removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub over: Option<Receipt>,
 }
 
 impl Record {
-    /// Whether the pids in it can still mean anything.
+    /// Whether the pids in it can still mean anything, to anybody.
     pub fn of_this_boot(&self) -> bool {
         self.boot == boot_id()
+    }
+
+    /// Whether the pids in it mean to us what they meant to its writer.
+    pub fn of_this_place(&self) -> bool {
+        self.of_this_boot() && self.pid_namespace == pid_namespace()
     }
 
     /// The receipt of its end.

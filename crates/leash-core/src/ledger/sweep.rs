@@ -14,12 +14,13 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{Signal, getpid};
 
-use super::receipt::{self, EndedBy, Fate, How, Reason, Receipt, TreeEnd};
+use super::receipt::{self, EndedBy, Fate, How, LeftOver, Reason, Receipt, TreeEnd};
 use super::record::Record;
 use super::store::{Entry, Store};
 use crate::clock::{Moment, timeout_until};
 use crate::limits;
 use crate::tree::captive::left_over;
+use crate::tree::contain::Containment;
 use crate::tree::contain::leaf::Leaf;
 use crate::tree::identity::Held;
 use crate::tree::proc::{Proc, Stat};
@@ -43,9 +44,11 @@ struct Abandoned {
     how: How,
 }
 
-/// Ends what dead runs left, writes their receipts and removes their records. Cheap when there is nothing to do.
+/// Ends what dead runs left, writes their receipts and removes their records. Cheap when there is nothing to do. Without our
+/// own /proc nothing can be proved, and everything is left to a leash that can.
 pub fn sweep(store: &Store, receipts: &Path, proc: Option<&Proc>) -> Swept {
     let mut swept = Swept::default();
+    let Some(proc) = proc else { return swept };
     let began = Moment::now();
     let mut abandoned = match seize_all(store) {
         Ok(abandoned) => abandoned,
@@ -59,26 +62,43 @@ pub fn sweep(store: &Store, receipts: &Path, proc: Option<&Proc>) -> Swept {
     }
     end_all(&mut abandoned, proc);
     for run in abandoned {
-        let receipt = run.finish(proc, Moment::now().since(began));
-        if let Err(error) = receipt::append(receipts, &receipt) {
-            swept.warnings.push(format!("cannot write {}: {error}", receipts.display()));
-        }
+        let end = Ending { reason: Reason::Swept, by: EndedBy::Sweep, took: Moment::now().since(began) };
+        let (receipt, warning) = run.finish(proc, end, receipts);
+        swept.warnings.extend(warning);
         swept.receipts.push(receipt);
     }
     swept
 }
 
+/// What a receipt says beside what is found.
+struct Ending {
+    reason: Reason,
+    by: EndedBy,
+    took: Duration,
+}
+
+/// Ends one run whose keeper is gone, by what can be proved alone: for a supervisor that has children of its own among those
+/// that the keeper left to it.
+pub(crate) fn end_run(entry: Entry, record: Record, proc: &Proc, reason: Reason) -> (Receipt, Option<String>) {
+    let began = Moment::now();
+    let receipts = record.receipts.clone();
+    let mut run = [Abandoned::new(entry, record)];
+    end_all(&mut run, proc);
+    let [run] = run;
+    run.finish(proc, Ending { reason, by: EndedBy::Supervisor, took: Moment::now().since(began) }, &receipts)
+}
+
 fn seize_all(store: &Store) -> std::io::Result<Vec<Abandoned>> {
     let mut abandoned = Vec::new();
     for found in store.list()? {
+        if found.record.is_some_and(|record| record.of_this_boot() && !record.of_this_place()) {
+            // It lives, or died, in another PID namespace; there is nothing that we could know of it.
+            continue;
+        }
         let Some(entry) = store.seize(&found.run) else { continue };
         // Read again: it may have changed before the lock was ours.
         match entry.read() {
-            Some(record) => {
-                let leaf =
-                    record.leaf.as_deref().filter(|_| record.of_this_boot()).and_then(|dir| Leaf::open(dir).ok());
-                abandoned.push(Abandoned { entry, record, leaf, seen: 0, how: How::Exited });
-            }
+            Some(record) => abandoned.push(Abandoned::new(entry, record)),
             // Torn, empty, or a lock alone: it was written before anything existed, or names nobody that can be known.
             None => entry.remove(),
         }
@@ -87,8 +107,9 @@ fn seize_all(store: &Store) -> std::io::Result<Vec<Abandoned>> {
 }
 
 /// The ladder for all of them at once: SIGTERM, grace, SIGKILL until nobody is left.
-fn end_all(abandoned: &mut [Abandoned], proc: Option<&Proc>) {
-    let grace = abandoned.iter().map(|run| Duration::from_millis(run.record.grace_ms)).max().unwrap_or_default();
+fn end_all(abandoned: &mut [Abandoned], proc: &Proc) {
+    let graces = abandoned.iter().filter(|run| run.record.over.is_none()).map(|run| run.record.grace_ms);
+    let grace = Duration::from_millis(graces.max().unwrap_or_default()).min(limits::SWEEP_GRACE);
     let began = Moment::now();
     signal_all(abandoned, proc, Signal::TERM, How::Term);
     while Moment::now().since(began) < grace && wait_for_one(abandoned, proc) {}
@@ -98,9 +119,9 @@ fn end_all(abandoned: &mut [Abandoned], proc: Option<&Proc>) {
 }
 
 /// Signals every survivor; whether a signal could be sent to any.
-fn signal_all(abandoned: &mut [Abandoned], proc: Option<&Proc>, signal: Signal, how: How) -> bool {
+fn signal_all(abandoned: &mut [Abandoned], proc: &Proc, signal: Signal, how: How) -> bool {
     let mut reached = false;
-    for run in abandoned.iter_mut() {
+    for run in abandoned.iter_mut().filter(|run| run.record.over.is_none()) {
         let survivors = run.survivors(proc);
         let populated = run.leaf.as_ref().is_some_and(Leaf::populated);
         if survivors.is_empty() && !populated {
@@ -109,6 +130,9 @@ fn signal_all(abandoned: &mut [Abandoned], proc: Option<&Proc>, signal: Signal, 
         run.seen = run.seen.max(survivors.len());
         run.how = how;
         if let Some(leaf) = run.leaf.as_ref().filter(|_| signal == Signal::KILL) {
+            for pid in leaf.procs().into_iter().filter(|pid| run.spared(proc, *pid)) {
+                let _ = leaf.release(pid);
+            }
             reached |= leaf.kill().is_ok();
         }
         for survivor in &survivors {
@@ -122,7 +146,7 @@ fn signal_all(abandoned: &mut [Abandoned], proc: Option<&Proc>, signal: Signal, 
 }
 
 /// Waits a moment, or until one of the survivors has died; whether there are any.
-fn wait_for_one(abandoned: &[Abandoned], proc: Option<&Proc>) -> bool {
+fn wait_for_one(abandoned: &[Abandoned], proc: &Proc) -> bool {
     let survivors: Vec<Held> = abandoned.iter().flat_map(|run| run.survivors(proc)).collect();
     let populated = abandoned.iter().any(|run| run.leaf.as_ref().is_some_and(Leaf::populated));
     if survivors.is_empty() && !populated {
@@ -131,60 +155,85 @@ fn wait_for_one(abandoned: &[Abandoned], proc: Option<&Proc>) -> bool {
     let mut fds: Vec<PollFd<'_>> =
         survivors.iter().map(|held| PollFd::from_borrowed_fd(held.as_fd(), PollFlags::IN)).collect();
     let now = Moment::now();
-    let _ = rustix::event::poll(&mut fds, Some(&timeout_until(now + limits::KILL_ROUND, now)));
+    let _ = rustix::event::poll(&mut fds, Some(&timeout_until(now + limits::SWEEP_ROUND, now)));
     true
 }
 
 impl Abandoned {
+    fn new(entry: Entry, record: Record) -> Abandoned {
+        let dir = record.leaf.as_deref().filter(|_| record.of_this_place());
+        let leaf = dir.and_then(|dir| Leaf::open(dir).ok());
+        Abandoned { entry, record, leaf, seen: 0, how: How::Exited }
+    }
+
     /// Everybody who is proved to belong to the run and is still alive.
-    fn survivors(&self, proc: Option<&Proc>) -> Vec<Held> {
-        let Some(proc) = proc.filter(|_| self.record.of_this_boot()) else { return Vec::new() };
+    fn survivors(&self, proc: &Proc) -> Vec<Held> {
+        if !self.record.of_this_place() {
+            return Vec::new();
+        }
         let recorded = self.record.members.iter().chain(&self.record.leader);
-        let proved: Vec<Held> =
-            recorded.filter_map(|id| Held::open_same(proc, *id)).filter(|held| !held.stat.dead()).collect();
+        let opened = recorded.filter_map(|id| Held::open_same(proc, *id));
+        let proved: Vec<Held> = opened.filter(|held| !held.stat.dead()).collect();
         let in_leaf: HashSet<i32> = self.leaf.iter().flat_map(Leaf::procs).collect();
         if proved.is_empty() && in_leaf.is_empty() {
             return Vec::new();
         }
-        let family = closure(&proc.all(), proved.iter().map(|held| &held.stat), &in_leaf);
-        let opened =
-            family.into_iter().filter_map(|stat| Held::open(proc, stat.pid).filter(|held| held.id.start == stat.start));
-        opened.filter(|held| !self.spared(proc, held.id.pid)).collect()
+        let all = proc.all();
+        // A seed counts if it was there before the scan and is there after it: then its number was its own all the time.
+        let seeds = proved.iter().filter(|held| held.lives()).map(|held| &held.stat);
+        let family = closure(&all, seeds, &in_leaf);
+        let same = |stat: Stat| Held::open(proc, stat.pid).filter(|held| held.id.start == stat.start);
+        family.into_iter().filter_map(same).filter(|held| !self.spared(proc, held.id.pid)).collect()
     }
 
     fn spared(&self, proc: &Proc, pid: i32) -> bool {
-        !self.record.spare.is_empty() && proc.names(pid).iter().any(|name| self.record.spare.contains(name))
+        let leads = self.record.leader.is_some_and(|leader| leader.pid == pid);
+        !self.record.spare.is_empty() && !leads && proc.names(pid).iter().any(|name| self.record.spare.contains(name))
     }
 
-    fn finish(self, proc: Option<&Proc>, took: Duration) -> Receipt {
+    /// Whether an empty list of survivors proves that nobody is left: by membership, by the namespace that died with its
+    /// keeper, or by a reboot. Descent alone was lost with the keeper.
+    fn provable(&self) -> bool {
+        let strong = [Containment::Leaf, Containment::Unit, Containment::Sealed];
+        self.record.containment.is_some_and(|containment| strong.contains(&containment)) || !self.record.of_this_boot()
+    }
+
+    /// Writes the receipt, also into the record first: whoever finds it there must not write another.
+    fn finish(mut self, proc: &Proc, end: Ending, receipts: &Path) -> (Receipt, Option<String>) {
+        let receipt = self.record.over.take().unwrap_or_else(|| self.receipt(proc, end));
+        self.record.over = Some(receipt.clone());
+        // A full disk is told by the write of the receipt itself.
+        let _ = self.entry.write(&self.record);
+        let written = receipt::append_once(receipts, &receipt);
+        self.entry.remove();
+        (receipt, written.err().map(|error| format!("cannot write {}: {error}", receipts.display())))
+    }
+
+    fn receipt(&self, proc: &Proc, end: Ending) -> Receipt {
         let survivors = self.survivors(proc);
         let populated = self.leaf.as_ref().is_some_and(Leaf::populated);
-        let left = survivors.iter().zip(proc.into_iter().cycle()).map(|(held, proc)| {
-            let denied = held.signal(Signal::KILL) == Err(Errno::PERM);
-            left_over(
-                proc,
-                held.id.pid,
-                if denied { "it belongs to another user (EPERM)" } else { "it did not go in time" },
-            )
-        });
+        let mut left: Vec<LeftOver> = survivors.iter().map(|held| why_left(proc, held)).collect();
+        if left.is_empty() && !self.provable() {
+            let why = "all that was recorded is gone; what was started since the last look at the tree can't be known";
+            left.push(LeftOver { pid: 0, name: String::new(), why: why.to_owned() });
+        }
         let tree = TreeEnd {
-            fate: if survivors.is_empty() && !populated { Fate::Gone } else { Fate::Left },
+            fate: if left.is_empty() && !populated { Fate::Gone } else { Fate::Left },
             members: self.seen,
-            left: left.collect(),
+            left,
             ..self.record.tree_end(self.how)
         };
         if let Some(leaf) = self.leaf.as_ref().filter(|_| !populated) {
             leaf.remove();
         }
-        let receipt = self.record.receipt(
-            Reason::Swept,
-            EndedBy::Sweep,
-            u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
-            tree,
-        );
-        self.entry.remove();
-        receipt
+        let took_ms = u64::try_from(end.took.as_millis()).unwrap_or(u64::MAX);
+        self.record.receipt(end.reason, end.by, took_ms, tree)
     }
+}
+
+fn why_left(proc: &Proc, held: &Held) -> LeftOver {
+    let denied = held.signal(Signal::KILL) == Err(Errno::PERM);
+    left_over(proc, held.id.pid, if denied { "it belongs to another user (EPERM)" } else { "it did not go in time" })
 }
 
 /// All processes that are proved to be of the family: the seeds, the members of the leaf, and by descent and shared session
@@ -192,7 +241,9 @@ impl Abandoned {
 fn closure<'a>(all: &[Stat], seeds: impl Iterator<Item = &'a Stat>, in_leaf: &HashSet<i32>) -> Vec<Stat> {
     let me = getpid().as_raw_pid();
     let own_session = all.iter().find(|stat| stat.pid == me).map_or(0, |stat| stat.session);
-    let mut family: HashSet<i32> = seeds.map(|stat| stat.pid).chain(in_leaf.iter().copied()).collect();
+    let seeds: HashSet<(i32, u64)> = seeds.map(|stat| (stat.pid, stat.start)).collect();
+    let seeded = all.iter().filter(|stat| seeds.contains(&(stat.pid, stat.start))).map(|stat| stat.pid);
+    let mut family: HashSet<i32> = seeded.chain(in_leaf.iter().copied()).collect();
     loop {
         let sessions: HashSet<i32> = all
             .iter()

@@ -186,6 +186,8 @@ pub fn find(
     for wish in wishes {
         match wish {
             Wish::Parent => watches.extend(parent.take().map(|parent| parent.watch(proc)).transpose()?.flatten()),
+            // `nohup` says that somebody further up is not meant.
+            Wish::Ancestor if default && signals.ignores(libc::SIGHUP) => {}
             Wish::Ancestor => watches.extend(proc.and_then(ancestor)),
             Wish::Stdin => watches.extend(stdin()?),
             Wish::Terminal if default => watches.extend(proc.and_then(|proc| default_terminal(proc, signals))),

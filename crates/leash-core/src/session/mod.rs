@@ -56,7 +56,7 @@ impl Live {
 pub fn list(store: &Store, proc: Option<&Proc>) -> std::io::Result<Vec<Live>> {
     let mut runs = Vec::new();
     for found in store.list()? {
-        let Some(record) = found.record.filter(Record::of_this_boot) else { continue };
+        let Some(record) = found.record.filter(Record::of_this_place) else { continue };
         let members = proc.map(|proc| members(&record, proc)).unwrap_or_default();
         runs.push(Live { attended: store.locked(&record.run), record, members });
     }
@@ -115,8 +115,9 @@ pub fn end(store: &Store, receipts: &Path, proc: &Proc, runs: Vec<Record>) -> Re
     // What nobody looked after.
     let swept = sweep::sweep(store, receipts, Some(proc));
     ended.warnings.extend(swept.warnings);
-    let (known, _) = receipt::read(receipts).unwrap_or_default();
     for record in runs {
+        // Where that run writes its receipts may not be where we would.
+        let (known, _) = receipt::read(&record.receipts).unwrap_or_default();
         let by_sweep = swept.receipts.iter().find(|receipt| receipt.run == record.run);
         match known.iter().rev().find(|receipt| receipt.run == record.run).or(by_sweep) {
             Some(receipt) => ended.receipts.push(receipt.clone()),
@@ -146,10 +147,11 @@ fn await_end(store: &Store, record: &Record, proc: &Proc) -> Result<(), String> 
     let ladder = Duration::from_millis(record.grace_ms) * 2;
     let give_up = Moment::now() + ladder + limits::GIVE_UP + limits::KEEPER_SLACK;
     loop {
-        let attendants = attendants(record, proc);
-        if attendants.is_empty() || !store.locked(&record.run) {
+        // The lock says it, however young the record is; the processes only tell when to look again.
+        if !store.locked(&record.run) {
             return Ok(());
         }
+        let attendants = attendants(record, proc);
         let now = Moment::now();
         if now >= give_up {
             return Err("it did not end in time".to_owned());

@@ -38,6 +38,9 @@ pub(crate) struct Captive {
     pub(crate) pid_one: bool,
 }
 
+/// How many looks must agree that only spared processes are left.
+const LOOKS: usize = 3;
+
 /// What reaping found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Remaining {
@@ -87,7 +90,50 @@ impl Captive {
                 Ok(None) | Err(_) => break,
             }
         }
-        if !self.spare.is_empty() && self.members().is_empty() { Remaining::Spared } else { Remaining::Members }
+        if self.only_spared_left() { Remaining::Spared } else { Remaining::Members }
+    }
+
+    /// Whether all that is left is on the spare list. One look could miss a process whose parent dies meanwhile, so it takes
+    /// several that agree, with nobody dying in between: whoever hops from fork to fork leaves a dead parent to us each time.
+    fn only_spared_left(&mut self) -> bool {
+        let Some(proc) = self.proc.filter(|_| !self.spare.is_empty()) else { return false };
+        for _ in 0..LOOKS {
+            if !self.looks_spared(&proc) {
+                return false;
+            }
+            match rustix::process::wait(WaitOptions::NOHANG) {
+                Ok(None) => {}
+                Ok(Some((pid, status))) => {
+                    self.note(pid.as_raw_pid(), status.as_raw());
+                    return false;
+                }
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    /// One look at everybody: our living children are spared, and so is everybody in the leaf, or comes from one who is.
+    fn looks_spared(&self, proc: &Proc) -> bool {
+        let me = getpid().as_raw_pid();
+        let all = proc.all();
+        let mut spared: HashSet<i32> = HashSet::new();
+        for stat in all.iter().filter(|stat| stat.ppid == me && !stat.dead()) {
+            if !self.spared(proc, stat.pid) {
+                return false;
+            }
+            spared.insert(stat.pid);
+        }
+        loop {
+            let before = spared.len();
+            let below: Vec<i32> = all.iter().filter(|stat| spared.contains(&stat.ppid)).map(|stat| stat.pid).collect();
+            spared.extend(below);
+            if spared.len() == before {
+                break;
+            }
+        }
+        let dead = |pid: &i32| proc.stat(*pid).is_none_or(|stat| stat.dead());
+        self.leaf.iter().flat_map(Leaf::procs).all(|pid| spared.contains(&pid) || dead(&pid))
     }
 
     fn note(&mut self, pid: i32, status: i32) {
@@ -96,11 +142,6 @@ impl Captive {
         if self.sealed.is_none() && Some(pid) == self.leader && self.exit.is_none() {
             self.exit = Exit::from_raw(status);
         }
-    }
-
-    /// The leader's wait status, read elsewhere.
-    pub(crate) fn note_exit(&mut self, status: i32) {
-        self.exit = Exit::from_raw(status).or(self.exit);
     }
 
     /// `group`: the leader's death is only looked at.
@@ -115,12 +156,21 @@ impl Captive {
                 let _ = rustix::process::waitpid(Pid::from_raw(child), WaitOptions::NOHANG);
             }
         }
-        Remaining::Members
+        if self.exit.is_none() || self.proc.is_none() || !self.members().is_empty() {
+            return Remaining::Members;
+        }
+        // The group is empty but for its dead leader: its number is not needed any more.
+        self.group_killed = true;
+        self.reap()
     }
 
     /// Our direct children, dead ones included, without the spared.
     pub(crate) fn own_children(&self) -> Vec<i32> {
-        let Some(proc) = self.proc else { return self.leader.into_iter().collect() };
+        let Some(proc) = self.proc else {
+            // Only who has not been reaped: after that the number may be anybody's.
+            let known = self.sealed.as_ref().map(|sealed| sealed.init).or(self.leader.filter(|_| self.exit.is_none()));
+            return known.into_iter().collect();
+        };
         let children = proc.children(getpid().as_raw_pid());
         children.into_iter().filter(|pid| !self.spared(&proc, *pid)).collect()
     }
@@ -193,7 +243,10 @@ impl Captive {
 
     /// Whether a process is on the spare list by name.
     pub(crate) fn spared(&self, proc: &Proc, pid: i32) -> bool {
-        !self.spare.is_empty() && proc.names(pid).iter().any(|name| self.spare.contains(name))
+        // The server itself is not what people mean by a program that it starts.
+        !self.spare.is_empty()
+            && Some(pid) != self.leader
+            && proc.names(pid).iter().any(|name| self.spare.contains(name))
     }
 
     /// The spared processes that are alive now.
@@ -214,7 +267,7 @@ impl Captive {
     /// What wakes a poll when something in the tree changed, beside SIGCHLD: the descriptor, and whether it signals by
     /// priority data (cgroup events) rather than by being readable.
     pub(crate) fn wakers(&self) -> Vec<(BorrowedFd<'_>, bool)> {
-        let leaf = self.leaf.iter().map(|leaf| (leaf.events(), true));
+        let leaf = self.leaf.iter().filter_map(Leaf::events).map(|events| (events, true));
         let sealed = self.sealed.iter().filter(|_| self.exit.is_none()).map(|sealed| (sealed.status(), false));
         leaf.chain(sealed).collect()
     }

@@ -11,9 +11,6 @@ use super::linux;
 /// Lowest number for descriptors on their way to a child, above every number they can be meant for.
 const PARKING: RawFd = 64;
 
-/// Environment changes: set, or remove when there is no value.
-pub(crate) type EnvChanges = [(std::ffi::OsString, Option<std::ffi::OsString>)];
-
 /// How a process of leash is started.
 pub(crate) struct Launch<'a> {
     /// The program; it must call [`crate::enter`] first.
@@ -24,8 +21,6 @@ pub(crate) struct Launch<'a> {
     pub(crate) arguments: &'a [&'a OsStr],
     /// Descriptors, and the numbers at which it finds them.
     pub(crate) fds: Vec<(OwnedFd, RawFd)>,
-    /// Changes to the environment.
-    pub(crate) env: &'a EnvChanges,
     /// Whether stdin and stdout become pipes to us, or stay ours.
     pub(crate) piped: bool,
 }
@@ -35,12 +30,6 @@ pub(crate) fn launch(launch: Launch<'_>) -> std::io::Result<Child> {
     use std::os::unix::process::CommandExt as _;
     let mut command = Command::new(launch.program);
     command.arg0(launch.role).args(launch.arguments);
-    for (key, value) in launch.env {
-        match value {
-            Some(value) => command.env(key, value),
-            None => command.env_remove(key),
-        };
-    }
     if launch.piped {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
     }

@@ -41,8 +41,9 @@ pub(crate) struct Orders {
     pub(crate) caps: Caps,
     pub(crate) max_age_ms: Option<u64>,
     pub(crate) ignored_signals: u64,
+    /// Changes to the environment, for the server alone.
+    pub(crate) env: Vec<(OsString, Option<OsString>)>,
     pub(crate) runtime_dir: PathBuf,
-    pub(crate) receipts: PathBuf,
     pub(crate) bus: UserBus,
     pub(crate) pid_one: bool,
 }

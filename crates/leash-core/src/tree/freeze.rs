@@ -33,6 +33,12 @@ pub(crate) fn freeze(captive: &Captive) {
             break;
         }
     }
+    // A spared process may have been stopped with its group.
+    for spared in captive.spared_now() {
+        if let Some(held) = captive.proc.and_then(|proc| Held::open(&proc, spared.pid)) {
+            let _ = held.signal(Signal::CONT);
+        }
+    }
     // Kill them where they stand, all of them, before anybody's parent can be asked to reap.
     for member in captive.members() {
         let _ = member.signal(Signal::KILL);

@@ -97,7 +97,6 @@ impl Tree {
             role: SUPERVISOR,
             arguments: &[],
             fds: given,
-            env: &[],
             piped: true,
         })
         .map_err(TreeError::Launch)?;

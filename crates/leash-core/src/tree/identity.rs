@@ -2,8 +2,10 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
+use rustix::time::Timespec;
 use serde::{Deserialize, Serialize};
 
 use super::proc::{self, Proc, Stat};
@@ -50,6 +52,13 @@ impl Held {
     /// Sends a signal.
     pub fn signal(&self, signal: Signal) -> Result<(), Errno> {
         rustix::process::pidfd_send_signal(&self.fd, signal)
+    }
+
+    /// Whether it has not ended, asked of the kernel through the pidfd.
+    pub fn lives(&self) -> bool {
+        let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        matches!(rustix::event::poll(&mut fds, Some(&at_once)), Ok(0))
     }
 
     /// Gives the pidfd away, for polling.
@@ -105,4 +114,9 @@ pub(crate) fn pidfs_inode(fd: BorrowedFd<'_>) -> Option<u64> {
 /// The id of this boot; records of another boot name nobody.
 pub fn boot_id() -> String {
     proc::read_small("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned()).unwrap_or_default()
+}
+
+/// The id of our PID namespace; 0 where it can't be told.
+pub fn pid_namespace() -> u64 {
+    rustix::fs::stat("/proc/self/ns/pid").map_or(0, |stat| stat.st_ino)
 }

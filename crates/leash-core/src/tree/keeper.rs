@@ -2,6 +2,7 @@
 //! supervisor. It is leash executed again without anything large in memory; it has one thread, its own session, and a command
 //! line without the tool's name, so that `pkill -9 -f leash` does not take both.
 
+use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsString;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -78,6 +79,8 @@ impl Keeper {
         for (owner, fd) in orders.record.owners.iter().zip(fds::OWNERS..) {
             watches.push(Watch::new(owner.clone(), linux::inherited_fd(fd).ok()?));
         }
+        // What the host leaked to leash is nobody's in here; a copy would keep it open for the life of the tree.
+        linux::close_from(fds::OWNERS + watches.len() as i32);
         // Looked at after its pidfd is in our hands: from here on its death wakes us.
         if getppid().map(|pid| pid.as_raw_pid()) != orders.record.supervisor.map(|id| id.pid) {
             return None;
@@ -135,6 +138,13 @@ impl Keeper {
     }
 
     fn program(&self) -> Program {
+        let mut env: BTreeMap<OsString, OsString> = env::vars_os().collect();
+        for (key, value) in &self.orders.env {
+            match value {
+                Some(value) => env.insert(key.clone(), value.clone()),
+                None => env.remove(key),
+            };
+        }
         let variable = |(key, value): (OsString, OsString)| {
             let mut text = key;
             text.push("=");
@@ -144,7 +154,7 @@ impl Keeper {
         Program {
             path: c_string(&self.command.path),
             argv: self.command.argv.iter().map(|argument| c_string(argument)).collect(),
-            env: env::vars_os().map(variable).collect(),
+            env: env.into_iter().map(variable).collect(),
             cwd: self.command.cwd.as_ref().map(|cwd| c_string(cwd)),
             signals: InheritedSignals::from_bits(self.orders.ignored_signals),
         }
@@ -228,7 +238,6 @@ impl Keeper {
             grace: Duration::from_millis(self.orders.record.grace_ms),
             record: self.orders.record,
             entry: self.entry,
-            receipts: self.orders.receipts,
             watches: self.watches,
             signals: self.signals,
             peer: Some(self.peer),
@@ -238,6 +247,8 @@ impl Keeper {
             snapshots: Snapshots::new(now),
             ending_since: None,
             leader_told: false,
+            ended_input: None,
+            other_owner_lost: false,
             most: Most::default(),
             warnings: Vec::new(),
         };

@@ -134,26 +134,21 @@ fn describe_left(captive: &Captive) -> Vec<LeftOver> {
 
 /// `group`: one SIGKILL to the group, and an honest look at what it did not reach.
 fn kill_group(captive: &mut Captive) -> Result<(), Vec<LeftOver>> {
-    if let Some(leader) = captive.leader {
+    if let Some(leader) = captive.leader.filter(|_| !captive.group_killed) {
         // The leader has not been waited for, so the group's number is still its own.
         let _ = linux::signal_own_group(leader, Signal::KILL.as_raw());
-        if let Ok(Some((_, status))) =
-            rustix::process::waitpid(rustix::process::Pid::from_raw(leader), rustix::process::WaitOptions::empty())
-        {
-            captive.note_exit(status.as_raw());
+    }
+    let began = Moment::now();
+    // Reaping notes the leader's end, and that the group is empty. A leader of another user, or in the kernel, may stay.
+    while !captive.group_killed && Moment::now().since(began) < limits::GIVE_UP_FORBIDDEN {
+        captive.reap();
+        let now = Moment::now();
+        let _ = rustix::event::poll(&mut [], Some(&timeout_until(now + limits::KILL_ROUND, now)));
+        if captive.proc.is_none() && captive.exit.is_some() {
+            break;
         }
     }
     captive.group_killed = true;
-    let began = Moment::now();
-    // Group members that were orphaned are our children now; they are dying.
-    while captive.proc.is_some()
-        && !captive.members().is_empty()
-        && Moment::now().since(began) < limits::GIVE_UP_FORBIDDEN
-    {
-        let now = Moment::now();
-        let _ = rustix::event::poll(&mut [], Some(&timeout_until(now + limits::KILL_ROUND, now)));
-        captive.reap();
-    }
     match captive.reap() {
         Remaining::Nothing | Remaining::Spared => Ok(()),
         Remaining::Members => Err(escaped(captive)),

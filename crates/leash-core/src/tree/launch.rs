@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use rustix::fs::Access;
 use rustix::process::getpid;
 
-use super::command::{self, EnvChanges, Launch};
+use super::command::{self, Launch};
 use super::contain::leaf;
 use super::control::{self, CommandLine, Orders, fds};
 use super::error::StartError;
-use super::identity::{self, Identity, boot_id};
+use super::identity::{self, Identity, boot_id, pid_namespace};
 use super::keeper::KEEPER;
 use super::proc::Proc;
 use super::spec::Spec;
@@ -38,11 +38,12 @@ pub(super) fn command_line(spec: &Spec) -> Result<CommandLine, StartError> {
 }
 
 /// The run as it is written down before it exists.
-pub(super) fn new_record(spec: &Spec, watches: &[Watch], proc: Option<&Proc>) -> Record {
+pub(super) fn new_record(spec: &Spec, receipts: &Path, watches: &[Watch], proc: Option<&Proc>) -> Record {
     let leaf = leaf::own_cgroup().ok().map(|dir| dir.join(format!("leash-{}", spec.run)));
     Record {
         version: RECORD_VERSION,
         boot: boot_id(),
+        pid_namespace: pid_namespace(),
         run: spec.run.clone(),
         session: spec.session.clone(),
         name: spec.name(),
@@ -62,6 +63,8 @@ pub(super) fn new_record(spec: &Spec, watches: &[Watch], proc: Option<&Proc>) ->
         spare: spec.spare.clone(),
         grace_ms: u64::try_from(spec.grace.as_millis()).unwrap_or(u64::MAX),
         started_ms: clock::unix_ms(),
+        receipts: receipts.to_owned(),
+        over: None,
     }
 }
 
@@ -76,7 +79,6 @@ fn enterable(dir: &Path) -> io::Result<()> {
 /// Everything a keeper is started with.
 pub(super) struct KeeperLaunch<'a> {
     pub(super) program: &'a Path,
-    pub(super) env: &'a EnvChanges,
     pub(super) orders: &'a Orders,
     pub(super) command: &'a CommandLine,
     pub(super) entry: &'a Entry,
@@ -105,8 +107,7 @@ impl KeeperLaunch<'_> {
         for (watch, number) in self.watches.iter().zip(fds::OWNERS..) {
             given.push((copy(watch.as_fd())?, number));
         }
-        let launch =
-            Launch { program: self.program, role: KEEPER, arguments: &[], fds: given, env: self.env, piped: false };
+        let launch = Launch { program: self.program, role: KEEPER, arguments: &[], fds: given, piped: false };
         let mut child = command::launch(launch).map_err(StartError::Keeper)?;
         let pid = child.id() as i32;
         let pidfd = identity::pidfd(pid).map_err(|error| {

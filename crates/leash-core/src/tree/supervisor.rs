@@ -2,7 +2,6 @@
 //! takes the tree over when the keeper is gone.
 
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
@@ -23,7 +22,7 @@ use super::spec::{Places, Spec};
 use super::warden::{END_SIGNAL, END_VALUE, Most, Snapshots, Warden};
 use crate::clock::{Moment, timeout_until};
 use crate::event::Event;
-use crate::ledger::receipt::{EndedBy, Reason, Receipt};
+use crate::ledger::receipt::{self, EndedBy, Reason, Receipt};
 use crate::ledger::record::Record;
 use crate::ledger::store::{Entry, Store};
 use crate::ledger::sweep;
@@ -75,8 +74,9 @@ struct Supervisor {
     watches: Vec<Watch>,
     record: Record,
     entry: Entry,
-    receipts: PathBuf,
     proc: Option<Proc>,
+    /// We had children before we were leash (`helper & exec leash run ...`): they are not ours to end.
+    has_strangers: bool,
     grace: Duration,
     phase: Waiting,
     /// It was reaped; its number is no longer ours to use.
@@ -128,6 +128,7 @@ impl Supervisor {
         let signals = linux::listen(&listened(first.signals)).map_err(StartError::Signals)?;
         linux::survive_file_size_limit();
         let proc = Proc::own().ok();
+        let has_strangers = proc.is_some_and(|proc| !proc.children(getpid().as_raw_pid()).is_empty());
         // Without a subreaper nothing above `group` can be promised; the keeper would find out, but the kernel is too old for pidfds too.
         rustix::process::set_child_subreaper(Some(getpid())).map_err(StartError::Subreaper)?;
         let mut watches =
@@ -139,7 +140,7 @@ impl Supervisor {
         swept.receipts.into_iter().for_each(|receipt| tell(Event::Swept(receipt)));
         swept.warnings.into_iter().for_each(|warning| tell(Event::Warning(warning)));
 
-        let record = launch::new_record(spec, &watches, proc.as_ref());
+        let record = launch::new_record(spec, &places.receipts, &watches, proc.as_ref());
         let entry = store.create(&record).map_err(StartError::Ledger)?;
         let orders = Orders {
             record: record.clone(),
@@ -147,14 +148,13 @@ impl Supervisor {
             caps: spec.caps,
             max_age_ms: spec.max_age.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
             ignored_signals: first.signals.to_bits(),
+            env: spec.environment(),
             runtime_dir: places.runtime_dir.clone(),
-            receipts: places.receipts.clone(),
             bus: UserBus { address: places.bus_address.clone(), runtime_dir: places.xdg_runtime_dir.clone() },
             pid_one: getpid().as_raw_pid() == 1,
         };
         let launch = KeeperLaunch {
             program: &places.program,
-            env: &spec.environment(),
             orders: &orders,
             command: &command,
             entry: &entry,
@@ -169,8 +169,8 @@ impl Supervisor {
                 watches,
                 record,
                 entry,
-                receipts: places.receipts.clone(),
                 proc,
+                has_strangers,
                 grace: spec.grace,
                 phase: Waiting::Start { give_up: Moment::now() + limits::START },
                 keeper_dead: false,
@@ -195,16 +195,27 @@ impl Supervisor {
         };
         match outcome {
             Outcome::Over(receipt) => {
-                // It has nothing more to do; waiting keeps it from being our zombie.
-                let _ = rustix::process::waitpid(Pid::from_raw(self.keeper), WaitOptions::empty());
+                self.see_keeper_off();
                 Ok(receipt)
             }
             Outcome::Failed(failure) => {
-                let _ = rustix::process::waitpid(Pid::from_raw(self.keeper), WaitOptions::empty());
+                self.see_keeper_off();
                 self.entry.remove();
                 Err(failure.into())
             }
             Outcome::Orphaned(why) => self.take_over(why, tell),
+        }
+    }
+
+    /// Waits for a keeper that has nothing more to do, but not for ever: somebody may have stopped it.
+    fn see_keeper_off(&mut self) {
+        let now = Moment::now();
+        let patience = timeout_until(now + limits::KEEPER_SLACK, now);
+        let mut fds = [PollFd::new(&self.keeper_fd, PollFlags::IN)];
+        let _ = rustix::event::poll(&mut fds, Some(&patience));
+        self.reap();
+        if !self.keeper_dead {
+            let _ = linux::kill_own_child(self.keeper);
         }
     }
 
@@ -257,13 +268,21 @@ impl Supervisor {
             };
             match word {
                 Word::Started { leader, containment, refused } => {
-                    self.phase = Waiting::Nothing;
+                    // An order may have been given while the server was being started.
+                    self.phase = match self.asked {
+                        Some(_) => Waiting::Answer { give_up: Moment::now() + limits::KEEPER_ANSWER },
+                        None => Waiting::Nothing,
+                    };
                     tell(Event::Started { name: self.record.name.clone(), leader, containment, refused });
                 }
                 Word::Failed(failure) => return Some(Outcome::Failed(failure)),
                 Word::Ending { why, rung, members } => {
                     self.phase = Waiting::End {
-                        give_up: Moment::now() + self.grace * 2 + limits::GIVE_UP + limits::KEEPER_SLACK,
+                        give_up: Moment::now()
+                            + self.grace * 2
+                            + limits::UNREAD
+                            + limits::GIVE_UP
+                            + limits::KEEPER_SLACK,
                     };
                     self.ending = Some(why.clone());
                     tell(Event::Ending { why, rung, members });
@@ -274,9 +293,16 @@ impl Supervisor {
         }
     }
 
-    /// Reaps whoever died: the keeper, or strangers if we are the first process of a container.
+    /// Reaps the keeper, if it is dead: then its orphans are ours, and whoever ends them must do their reaping. The first process
+    /// of a container also reaps strangers, as long as the keeper lives.
     fn reap(&mut self) {
-        while let Ok(Some((pid, _))) = rustix::process::wait(WaitOptions::NOHANG) {
+        if self.keeper_dead {
+            return;
+        }
+        let keeper = rustix::process::waitpid(Pid::from_raw(self.keeper), WaitOptions::NOHANG);
+        self.keeper_dead = !matches!(keeper, Ok(None));
+        while getpid().as_raw_pid() == 1 && !self.keeper_dead {
+            let Ok(Some((pid, _))) = rustix::process::wait(WaitOptions::NOHANG) else { break };
             self.keeper_dead |= pid.as_raw_pid() == self.keeper;
         }
     }
@@ -321,6 +347,18 @@ impl Supervisor {
         if let Some(record) = self.entry.read() {
             self.record = record;
         }
+        if let Some(receipt) = self.record.over.take() {
+            // The keeper was killed with its work done; only its last words are missing.
+            if let Err(error) = receipt::append_once(&self.record.receipts, &receipt) {
+                tell(Event::Warning(format!("cannot write {}: {error}", self.record.receipts.display())));
+            }
+            self.entry.remove();
+            return Ok(receipt);
+        }
+        if let Some(proc) = self.proc.filter(|_| self.has_strangers) {
+            let receipt = self.take_over_among_strangers(why, &proc, tell);
+            return if started { Ok(receipt) } else { Err(never_ran()) };
+        }
         let containment = self.record.containment.unwrap_or(Containment::Reaper);
         // A namespace died with its keeper; its first process is ours to reap like any other.
         let mut captive = Captive::new(containment, self.proc, self.record.spare.clone(), getpid().as_raw_pid() == 1);
@@ -330,7 +368,6 @@ impl Supervisor {
             captive,
             record: self.record,
             entry: self.entry,
-            receipts: self.receipts,
             watches: self.watches,
             signals: self.signals,
             peer: None,
@@ -341,6 +378,8 @@ impl Supervisor {
             snapshots: Snapshots::new(Moment::now()),
             ending_since: None,
             leader_told: false,
+            ended_input: None,
+            other_owner_lost: false,
             most: Most::default(),
             warnings: Vec::new(),
         };
@@ -355,8 +394,22 @@ impl Supervisor {
         if started {
             return Ok(receipt);
         }
-        Err(StartError::Keeper(std::io::Error::other("it ended before the server ran")))
+        Err(never_ran())
     }
+}
+
+impl Supervisor {
+    /// Orphans of the keeper can't be told from orphans of our other children: only what can be proved is ended.
+    fn take_over_among_strangers(self, why: Reason, proc: &Proc, tell: &mut dyn FnMut(Event)) -> Receipt {
+        let reason = self.ending.or(self.asked).unwrap_or(why);
+        let (receipt, warning) = sweep::end_run(self.entry, self.record, proc, reason);
+        warning.into_iter().for_each(|warning| tell(Event::Warning(warning)));
+        receipt
+    }
+}
+
+fn never_ran() -> StartError {
+    StartError::Keeper(std::io::Error::other("it ended before the server ran"))
 }
 
 /// The signals a supervisor takes. What was ignored at the start stays ignored: `nohup` means it, and so does a shell that

@@ -4,7 +4,6 @@
 //! are its own adopted children and everything below holds unchanged.
 
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
@@ -40,7 +39,6 @@ pub(crate) struct Warden {
     pub(crate) captive: Captive,
     pub(crate) record: Record,
     pub(crate) entry: Entry,
-    pub(crate) receipts: PathBuf,
     pub(crate) watches: Vec<Watch>,
     pub(crate) signals: OwnedFd,
     /// The supervisor, as long as it lives; a supervisor that took over has nobody.
@@ -52,6 +50,10 @@ pub(crate) struct Warden {
     pub(crate) snapshots: Snapshots,
     /// When the end began.
     pub(crate) ending_since: Option<Moment>,
+    /// Stdin after its other end was closed: what is in it can still be read by the server.
+    pub(crate) ended_input: Option<Watch>,
+    /// Somebody else is gone than the writer of stdin: nobody waits for an answer.
+    pub(crate) other_owner_lost: bool,
     /// The leader's exit has been told to the machine.
     pub(crate) leader_told: bool,
     pub(crate) most: Most,
@@ -203,7 +205,12 @@ impl Warden {
             Wake::OwnerLost(index, reason) => {
                 let event = self.end(reason);
                 // A lost owner stays lost; polling it again would only spin.
-                self.watches.remove(index);
+                let lost = self.watches.remove(index);
+                if lost.owner == Owner::Stdin {
+                    self.ended_input = Some(lost);
+                } else {
+                    self.other_owner_lost = true;
+                }
                 self.apply(event)
             }
         }
@@ -264,13 +271,35 @@ impl Warden {
             self.snapshots.next(now);
             self.snapshot();
         }
-        self.apply(Event::Tick)
+        // One time for both: between two readings of the clock the deadline could pass unseen.
+        let now = Moment::now();
+        self.wait_for_reader(now);
+        self.apply_at(Event::Tick, now)
+    }
+
+    /// A server that has not read all of its input can't have seen the end of it: the grace begins when it has. Not for ever, and
+    /// only while the writer's closing is all that happened.
+    fn wait_for_reader(&mut self, now: Moment) {
+        let unread = self.ended_input.as_ref().is_some_and(|input| rustix::io::ioctl_fionread(input).unwrap_or(0) > 0);
+        let patient = self.ending_since.is_some_and(|since| now.since(since) < limits::UNREAD);
+        if let State::Closing { why: Reason::StdinClosed, until } = &mut self.state
+            && now >= *until
+            && unread
+            && patient
+            && !self.other_owner_lost
+            && self.captive.exit.is_none()
+        {
+            *until = now + self.grace;
+        }
     }
 
     /// Lets the machine decide, and does what it says. `Some` when the tree is over but something is left.
     fn apply(&mut self, event: Event) -> Option<Vec<LeftOver>> {
+        self.apply_at(event, Moment::now())
+    }
+
+    fn apply_at(&mut self, event: Event, now: Moment) -> Option<Vec<LeftOver>> {
         let was_ending = self.state.ending();
-        let now = Moment::now();
         let (state, effect) = std::mem::replace(&mut self.state, State::Running).apply(event, now, self.grace);
         self.state = state;
         let begins = self.state.ending() && !was_ending;
@@ -368,8 +397,11 @@ impl Warden {
         let took = self.ending_since.map(|since| Moment::now().since(since)).unwrap_or_default();
         let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         let receipt = self.record.receipt(why, self.ended_by, took_ms, tree);
-        if let Err(error) = receipt::append(&self.receipts, &receipt) {
-            self.warn(format!("cannot write the receipt to {}: {error}", self.receipts.display()));
+        // Into the record first: should we be killed on the way, nobody writes a second one.
+        self.record.over = Some(receipt.clone());
+        let _ = self.entry.write(&self.record);
+        if let Err(error) = receipt::append(&self.record.receipts, &receipt) {
+            self.warn(format!("cannot write the receipt to {}: {error}", self.record.receipts.display()));
         }
         self.tell(&Word::Over(Box::new(receipt.clone())));
         if let Some(peer) = &self.peer {

@@ -112,7 +112,7 @@ pub(crate) struct Ps {
 #[derive(Debug, Args)]
 pub(crate) struct End {
     /// Sessions by id, by run, or by an unambiguous beginning of either
-    #[arg(required = true, value_name = "SESSION")]
+    #[arg(required = true, value_name = "SESSION", value_parser = values::short)]
     pub(crate) sessions: Vec<String>,
     /// Print JSON
     #[arg(long)]

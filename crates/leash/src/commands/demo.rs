@@ -10,7 +10,7 @@
 use std::env;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -36,6 +36,11 @@ const CAST: [(&str, &str); 4] = [
     ("helper", "called setsid"),
     ("daemon", "double fork and setsid"),
 ];
+
+/// The FIFO that every process of the sample holds.
+const CENSUS: &str = "census";
+/// The FIFO that tells the parts to leave.
+const LIFELINE: &str = "lifeline";
 
 /// How long the sample may take to appear; a machine that swaps is slow.
 const APPEAR: Duration = Duration::from_secs(20);
@@ -100,29 +105,27 @@ struct Act {
 struct Stage {
     dir: PathBuf,
     proc: Proc,
+    /// The parts leave when its other end is closed: by us at the end, by the kernel if we are interrupted.
+    _lifeline: File,
 }
 
 impl Stage {
     fn set() -> io::Result<Stage> {
         let proc = Proc::own().map_err(io::Error::other)?;
         let dir = env::temp_dir().join(format!("leash-demo-{}", leash_core::id::random()));
-        fs::DirBuilder::new().create(&dir)?;
-        rustix::fs::chmod(&dir, rustix::fs::Mode::RWXU)?;
-        Ok(Stage { dir, proc })
+        fs::DirBuilder::new().mode(0o700).create(&dir)?;
+        make_fifo(&dir.join(LIFELINE))?;
+        // A FIFO opens for writing once it has a reader.
+        let _reader = read_end(&dir.join(LIFELINE))?;
+        let lifeline = File::options().write(true).open(dir.join(LIFELINE))?;
+        Ok(Stage { dir, proc, _lifeline: lifeline })
     }
 
     /// Starts a host with its server, kills the host, and looks who is left.
     fn act(&self, printer: Printer, part: DemoPart) -> io::Result<Act> {
-        let census = self.dir.join("census");
-        rustix::fs::mknodat(
-            rustix::fs::CWD,
-            &census,
-            rustix::fs::FileType::Fifo,
-            rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
-            0,
-        )?;
-        let mut reader =
-            File::options().read(true).custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32).open(&census)?;
+        let census = self.dir.join(CENSUS);
+        make_fifo(&census)?;
+        let mut reader = read_end(&census)?;
         let mut host = self.host(part)?;
         let cast = self.cast(&mut reader);
         // The host is our own child and has not been waited for.
@@ -239,6 +242,16 @@ fn hung_up(reader: &File, give_up: Moment) -> bool {
     }
 }
 
+fn make_fifo(path: &Path) -> io::Result<()> {
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    Ok(rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, mode, 0)?)
+}
+
+/// Opens a FIFO for reading without waiting for a writer.
+fn read_end(path: &Path) -> io::Result<File> {
+    File::options().read(true).custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32).open(path)
+}
+
 fn part_command(part: DemoPart, dir: &Path) -> Command {
     let mut command = Command::new("/proc/self/exe");
     let name = part.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
@@ -249,7 +262,7 @@ fn part_command(part: DemoPart, dir: &Path) -> Command {
 /// Plays one part, in a process of its own.
 fn play(part: DemoPart, dir: &Path) -> io::Result<()> {
     match part {
-        DemoPart::Host => play_host(part_command(DemoPart::Server, dir)),
+        DemoPart::Host => play_host(dir, part_command(DemoPart::Server, dir)),
         DemoPart::LeashedHost => {
             let server = part_command(DemoPart::Server, dir);
             let mut leashed = Command::new("/proc/self/exe");
@@ -258,43 +271,43 @@ fn play(part: DemoPart, dir: &Path) -> io::Result<()> {
                 .args(["run", "--grace", "500ms", "--name", "sample", "--"])
                 .arg(server.get_program())
                 .args(server.get_args());
-            play_host(leashed)
+            play_host(dir, leashed)
         }
         DemoPart::Server => {
             let census = appear(dir, "server")?;
             let _below = [DemoPart::Child, DemoPart::Helper, DemoPart::Detacher]
                 .map(|part| part_command(part, dir).stdin(Stdio::null()).spawn());
-            stay(census)
+            stay(dir, census)
         }
-        DemoPart::Child => stay(appear(dir, "child")?),
+        DemoPart::Child => stay(dir, appear(dir, "child")?),
         DemoPart::Helper => {
             rustix::process::setsid()?;
-            stay(appear(dir, "helper")?)
+            stay(dir, appear(dir, "helper")?)
         }
         DemoPart::Detacher => part_command(DemoPart::Daemon, dir).spawn().map(drop),
         DemoPart::Daemon => {
             rustix::process::setsid()?;
-            stay(appear(dir, "daemon")?)
+            stay(dir, appear(dir, "daemon")?)
         }
     }
 }
 
 /// A host keeps its server's pipes and waits for something to do.
-fn play_host(mut server: Command) -> io::Result<()> {
+fn play_host(dir: &Path, mut server: Command) -> io::Result<()> {
     let server = server.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-    stay(server)
+    stay(dir, server)
 }
 
 /// Opens the FIFO and says who we are.
 fn appear(dir: &Path, name: &str) -> io::Result<File> {
-    let mut census = File::options().write(true).open(dir.join("census"))?;
+    let mut census = File::options().write(true).open(dir.join(CENSUS))?;
     census.write_all(format!("{name} {}\n", rustix::process::getpid().as_raw_pid()).as_bytes())?;
     Ok(census)
 }
 
-/// Holds on to something for ever.
-fn stay<T>(_held: T) -> io::Result<()> {
-    loop {
-        let _ = rustix::event::poll(&mut [], None);
-    }
+/// Holds on to something until the demonstration is over.
+fn stay<T>(dir: &Path, _held: T) -> io::Result<()> {
+    let lifeline = read_end(&dir.join(LIFELINE))?;
+    while !hung_up(&lifeline, Moment::now() + APPEAR) {}
+    Ok(())
 }

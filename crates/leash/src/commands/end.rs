@@ -78,7 +78,7 @@ fn show(printer: Printer, as_json: bool, receipts: &[Receipt], unfinished: &[(St
 fn select(store: Option<&Store>, words: &[String]) -> std::io::Result<(Vec<Record>, Vec<String>)> {
     let found = store.map(Store::list).transpose()?.unwrap_or_default();
     let records: Vec<Record> =
-        found.into_iter().filter_map(|found| found.record).filter(Record::of_this_boot).collect();
+        found.into_iter().filter_map(|found| found.record).filter(Record::of_this_place).collect();
     let (mut chosen, mut unknown): (Vec<Record>, Vec<String>) = (Vec::new(), Vec::new());
     for word in words {
         match matching(&records, word) {
@@ -112,9 +112,9 @@ mod tests {
 
     fn record(run: &str, session: &str) -> Record {
         let text = json!({
-            "version": 1, "boot": "", "run": run, "session": session, "name": "x", "command": [], "owners": [], "phase": "running",
+            "version": 1, "boot": "", "pid_namespace": 0, "run": run, "session": session, "name": "x", "command": [], "owners": [], "phase": "running",
             "supervisor": null, "keeper": null, "leader": null, "members": [], "memory_bytes": 0, "containment": null, "leaf": null,
-            "grace_ms": 0, "started_ms": 0,
+            "grace_ms": 0, "started_ms": 0, "receipts": "",
         });
         serde_json::from_value(text).unwrap()
     }

@@ -4,6 +4,7 @@
 //! members at once, atomically against fork. What it can lose, a process that moves itself to another cgroup, the reaper
 //! finds by descent.
 
+use std::cell::Cell;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,6 +22,8 @@ pub(crate) struct Leaf {
     fd: OwnedFd,
     /// `cgroup.events`, open: it wakes a poll (POLLPRI) when the last member is gone.
     events: File,
+    /// Somebody removed the directory: it has no members, and its events would wake us for ever.
+    vanished: Cell<bool>,
 }
 
 impl Leaf {
@@ -50,7 +53,7 @@ impl Leaf {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(dir, flags, Mode::empty())?;
         let events = File::open(dir.join("cgroup.events"))?;
-        Ok(Leaf { dir: dir.to_owned(), fd, events })
+        Ok(Leaf { dir: dir.to_owned(), fd, events, vanished: Cell::new(false) })
     }
 
     fn set_caps(&self, caps: Caps) -> Result<(), String> {
@@ -69,9 +72,9 @@ impl Leaf {
         self.fd.as_fd()
     }
 
-    /// For poll.
-    pub(crate) fn events(&self) -> BorrowedFd<'_> {
-        self.events.as_fd()
+    /// For poll, as long as there is something to hear.
+    pub(crate) fn events(&self) -> Option<BorrowedFd<'_>> {
+        (!self.vanished.get()).then(|| self.events.as_fd())
     }
 
     /// Whether any living process is in it or below it.
@@ -80,7 +83,10 @@ impl Leaf {
         let mut text = [0; 256];
         match rustix::io::pread(&self.events, &mut text, 0) {
             Ok(read) => String::from_utf8_lossy(&text[..read]).lines().any(|line| line == "populated 1"),
-            Err(_) => false,
+            Err(_) => {
+                self.vanished.set(true);
+                false
+            }
         }
     }
 

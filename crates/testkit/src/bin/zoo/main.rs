@@ -5,6 +5,7 @@
 mod env;
 mod hosts;
 mod namespaces;
+mod roll_call;
 mod sys;
 mod trees;
 

@@ -3,14 +3,14 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use rustix::event::{PollFd, PollFlags, Timespec, pause, poll};
-use rustix::fs::{Mode, OFlags};
-use rustix::process::{Pid, WaitOptions, getpid, setsid, waitpid};
+use rustix::process::{Pid, WaitOptions, setsid, waitpid};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+use crate::roll_call::{Census, Muster};
 use crate::sys::{Answer, Fork, answer, exit_now, fork};
 
 /// The kinds of trees, as written on the command line.
@@ -381,60 +381,4 @@ pub(crate) fn write_all(out: &impl AsFd, mut bytes: &[u8]) -> io::Result<()> {
 
 fn bad(text: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, text.to_owned())
-}
-
-/// The write end of the census FIFO.
-struct Census(OwnedFd);
-
-impl Census {
-    /// Without CLOEXEC, so that it is kept over an exec too; without blocking, so that a reader that went away or
-    /// does not read stops nobody from misbehaving.
-    fn open(path: &Path) -> io::Result<Self> {
-        Ok(Self(rustix::fs::open(path, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty())?))
-    }
-
-    fn say(&self, name: &str) {
-        self.line(&format!("{} {name}\n", getpid().as_raw_nonzero()));
-    }
-
-    fn ready(&self, size: usize) {
-        self.line(&format!("ready {size}\n"));
-    }
-
-    fn line(&self, line: &str) {
-        // Lines are for people and for `ready`; the truth is the descriptor itself.
-        let _ = rustix::io::write(&self.0, line.as_bytes());
-    }
-}
-
-/// Where the members of a growing tree report to its leader.
-struct Muster {
-    leader: OwnedFd,
-    members: OwnedFd,
-}
-
-impl Muster {
-    fn new() -> io::Result<Self> {
-        let (leader, members) = rustix::pipe::pipe()?;
-        rustix::io::ioctl_fionbio(&members, true)?;
-        Ok(Self { leader, members })
-    }
-
-    fn report(&self) {
-        let _ = rustix::io::write(&self.members, b".");
-    }
-
-    /// Waits for `expected` reports, and then closes both ends in the leader.
-    fn wait(self, expected: usize) -> io::Result<()> {
-        let mut buffer = [0; 256];
-        let mut seen = 0;
-        while seen < expected {
-            match rustix::io::read(&self.leader, &mut buffer) {
-                Ok(got) => seen += got,
-                Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(())
-    }
 }
