@@ -12,6 +12,7 @@ use rustix::process::Signal;
 
 use super::captive::{Captive, Remaining, left_over};
 use super::contain::Containment;
+use super::identity::Held;
 use super::{freeze, linux};
 use crate::clock::{Moment, timeout_until};
 use crate::ledger::receipt::LeftOver;
@@ -108,28 +109,25 @@ fn wait_for_change(captive: &Captive, signals: BorrowedFd<'_>) {
     while linux::receive(signals).is_some() {}
 }
 
-/// Who is left, and why.
+/// Who is left, and why. Never empty: this is asked when something is left, also if it can't be named.
 fn describe_left(captive: &Captive) -> Vec<LeftOver> {
     let Some(proc) = captive.proc else {
-        return vec![LeftOver {
-            pid: 0,
-            name: String::new(),
-            why: "processes are left that can't be seen without our own /proc".to_owned(),
-        }];
+        return vec![unnamed("processes are left that can't be seen without our own /proc")];
     };
-    let explain = |pid: i32, state: char, denied: bool| {
-        let why = match (denied, state) {
-            (true, _) => "it belongs to another user (EPERM)",
-            (false, 'D') => "it waits in the kernel (D state) and can't be killed before that ends",
-            (false, _) => "it did not go in time",
-        };
-        left_over(&proc, pid, why)
+    let why = |member: &Held| match (member.signal(Signal::KILL), member.stat.state) {
+        (Err(Errno::PERM), _) => "it belongs to another user (EPERM)",
+        (_, 'D') => "it waits in the kernel (D state) and can't be killed before that ends",
+        _ => "it did not go in time",
     };
     let members = captive.members();
-    members
-        .iter()
-        .map(|member| explain(member.id.pid, member.stat.state, member.signal(Signal::KILL) == Err(Errno::PERM)))
-        .collect()
+    if members.is_empty() {
+        return vec![unnamed("something did not go in time and could not be found")];
+    }
+    members.iter().map(|member| left_over(&proc, member.id.pid, why(member))).collect()
+}
+
+fn unnamed(why: &str) -> LeftOver {
+    LeftOver { pid: 0, name: String::new(), why: why.to_owned() }
 }
 
 /// `group`: one SIGKILL to the group, and an honest look at what it did not reach.
@@ -155,16 +153,13 @@ fn kill_group(captive: &mut Captive) -> Result<(), Vec<LeftOver>> {
     }
 }
 
-/// Processes that left the group: `group` promises nothing about them, and says so.
+/// Processes that left the group: `group` promises nothing about them, and says so. Never empty, as above.
 fn escaped(captive: &Captive) -> Vec<LeftOver> {
     let why = "it left the process group, and `group` reaches no further";
-    let Some(proc) = captive.proc else {
-        return vec![LeftOver { pid: 0, name: String::new(), why: why.to_owned() }];
-    };
+    let Some(proc) = captive.proc else { return vec![unnamed(why)] };
     let me = rustix::process::getpid().as_raw_pid();
-    proc.descendants(me)
-        .into_iter()
-        .filter(|pid| proc.stat(*pid).is_some_and(|stat| !stat.dead()))
-        .map(|pid| left_over(&proc, pid, why))
-        .collect()
+    let alive = |pid: &i32| proc.stat(*pid).is_some_and(|stat| !stat.dead());
+    let found: Vec<LeftOver> =
+        proc.descendants(me).into_iter().filter(alive).map(|pid| left_over(&proc, pid, why)).collect();
+    if found.is_empty() { vec![unnamed(why)] } else { found }
 }

@@ -396,9 +396,7 @@ impl Supervisor {
         }
         Err(never_ran())
     }
-}
 
-impl Supervisor {
     /// Orphans of the keeper can't be told from orphans of our other children: only what can be proved is ended.
     fn take_over_among_strangers(self, why: Reason, proc: &Proc, tell: &mut dyn FnMut(Event)) -> Receipt {
         let reason = self.ending.or(self.asked).unwrap_or(why);
