@@ -4,7 +4,6 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
-use serde_json::Value;
 use testkit::ground::{Containment, Ground};
 use testkit::host::Manner;
 use testkit::leash::keeper;
@@ -144,7 +143,7 @@ fn both_killed_together(containment: Containment, who: Who) {
     let words = scene.run_words(options, &scene.tree::<&str>("mixed", []));
     let mut host = scene.host(&Manner::default(), None, &words);
     let size = scene.census().wait_ready(LIMIT).expect("the tree did not come up");
-    wait::until("all members in the ledger", || (recorded_members(&scene) >= size).then_some(()));
+    wait::until("all members in the ledger", || (scene.recorded_members() >= size).then_some(()));
 
     let supervisor = host.server();
     let keeper = keeper(supervisor.pid());
@@ -163,15 +162,6 @@ fn both_killed_together(containment: Containment, who: Who) {
     assert!(gone.is_ok(), "{containment}: {}\n{}", gone.unwrap_err(), scene.stderr());
     check_swept(&scene);
     check_swept_receipt(&scene, containment);
-}
-
-/// How many members the one record in the ledger has. It is read as it is on disk: it must not depend on a living leash.
-fn recorded_members(scene: &Scene) -> usize {
-    let records = scene.ledger().into_iter().filter(|path| path.extension().is_some_and(|kind| kind == "json"));
-    records
-        .filter_map(|path| serde_json::from_slice::<Value>(&std::fs::read(path).ok()?).ok())
-        .filter_map(|record| Some(record["members"].as_array()?.len()))
-        .sum()
 }
 
 /// Starts leash once more, for a server that exits at once.

@@ -28,7 +28,7 @@ fn check_inherited_child(contain: &str, who: Who) {
         Handle::open(child.pid, |now| now.parent == parent).expect("it has not ended")
     };
     let (stranger, keeper) = (named("sleep"), named("keeper"));
-    wait::until("both members in the ledger", || (recorded_members(&scene) == 2).then_some(()));
+    wait::until("both members in the ledger", || (scene.recorded_members() == 2).then_some(()));
     keeper.signal(Signal::KILL).expect("cannot kill the keeper");
     leash.wait().expect("cannot wait for leash");
     scene.census().wait_gone(LIMIT).expect("the tree is ended all the same");
@@ -51,7 +51,7 @@ fn check_other_namespace(options: &[&str]) {
     let words = scene.run_words(["--contain", "reaper", "--grace", "100ms"], &scene.tree::<&str>("setsid", []));
     let mut host = scene.host(&Manner::default(), None, &words);
     scene.census().wait_ready(LIMIT).expect("the tree did not come up");
-    wait::until("both members in the ledger", || (recorded_members(&scene) == 2).then_some(()));
+    wait::until("both members in the ledger", || (scene.recorded_members() == 2).then_some(()));
     let supervisor = host.server();
     let keeper = keeper(supervisor.pid());
     for signal in [Signal::STOP, Signal::KILL] {
@@ -68,14 +68,6 @@ fn check_other_namespace(options: &[&str]) {
     let status = scene.leash(["run", "--"]).args(words_that_exit(&scene)).status().expect("cannot start leash");
     assert!(status.success(), "{status}");
     scene.wait_gone(&[host.pid()]).expect("the next start at home ends the rest");
-}
-
-/// How many members the one record in the ledger has, as it is on disk.
-fn recorded_members(scene: &Scene) -> usize {
-    let record = scene.ledger().into_iter().find(|path| path.extension().is_some_and(|kind| kind == "json"));
-    let text = record.and_then(|path| std::fs::read(path).ok()).unwrap_or_default();
-    let record: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
-    record["members"].as_array().map_or(0, Vec::len)
 }
 
 fn words_that_exit(scene: &Scene) -> Vec<OsString> {

@@ -229,6 +229,15 @@ impl Scene {
         fs::read_to_string(self.dir.0.join("stderr")).unwrap_or_default()
     }
 
+    /// How many members the records in the ledger have. Read as they are on disk: it must not depend on a living leash.
+    pub fn recorded_members(&self) -> usize {
+        let records = self.ledger().into_iter().filter(|path| path.extension().is_some_and(|kind| kind == "json"));
+        records
+            .filter_map(|path| serde_json::from_slice::<serde_json::Value>(&fs::read(path).ok()?).ok())
+            .filter_map(|record| Some(record["members"].as_array()?.len()))
+            .sum()
+    }
+
     /// Runs a `leash` command to its end.
     pub fn answer<W: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = W>) -> Answer {
         let mut command = self.leash(words);

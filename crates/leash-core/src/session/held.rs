@@ -13,9 +13,8 @@ use crate::tree::{Places, Spec, Tree, TreeError};
 /// ```no_run
 /// use leash_core::session::Session;
 /// use leash_core::tree::{Places, Spec};
-/// # fn places() -> Places { unimplemented!() }
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let mut job = Session::new(places());
+/// let mut job = Session::new(Places::below("/run/my-host"));
 /// let files = job.start(Spec::new(["mcp-server-files", "/srv"]))?;
 /// let stdin = files.take_stdin();
 /// // ... work ...

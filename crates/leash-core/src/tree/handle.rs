@@ -56,12 +56,11 @@ enum Report {
 ///
 /// ```no_run
 /// use leash_core::tree::{Places, Spec, Tree};
-/// # fn places() -> Places { unimplemented!() }
 /// # fn main() -> Result<(), leash_core::tree::TreeError> {
 /// if leash_core::enter() {
 ///     return Ok(()); // this process is a keeper
 /// }
-/// let tree = Tree::start(Spec::new(["npx", "-y", "@modelcontextprotocol/server-everything"]), &places())?;
+/// let tree = Tree::start(Spec::new(["npx", "-y", "@modelcontextprotocol/server-everything"]), &Places::below("/run/my-host"))?;
 /// // ... speak MCP through tree.take_stdin() and tree.take_stdout() ...
 /// let receipt = tree.end()?;
 /// assert!(receipt.all_gone());

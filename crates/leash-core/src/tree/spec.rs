@@ -199,3 +199,17 @@ pub struct Places {
     /// `XDG_RUNTIME_DIR`, if `unit` may be tried.
     pub xdg_runtime_dir: Option<PathBuf>,
 }
+
+impl Places {
+    /// Everything below one directory of the program's own, on a file system that is gone after a reboot or kept, as it likes;
+    /// this very program as the keeper; `unit` is not tried.
+    pub fn below(dir: impl AsRef<Path>) -> Places {
+        Places {
+            runtime_dir: dir.as_ref().join("run"),
+            receipts: dir.as_ref().join("receipts.jsonl"),
+            program: PathBuf::from("/proc/self/exe"),
+            bus_address: None,
+            xdg_runtime_dir: None,
+        }
+    }
+}
