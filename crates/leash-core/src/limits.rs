@@ -26,8 +26,8 @@ pub const KILL_ROUND: Duration = Duration::from_millis(5);
 /// a millisecond; one that is stopped (SIGSTOP, a debugger) never does.
 pub const KEEPER_ANSWER: Duration = Duration::from_secs(1);
 
-/// How long a keeper leaves a noticed owner loss to nobody: it acts itself, at once. This is how long the supervisor waits
-/// beyond the ladder and [`GIVE_UP`] before it stops believing in the keeper.
+/// How long the supervisor waits beyond the ladder and [`GIVE_UP`] before it stops believing in the keeper, and how long a
+/// keeper that has reported the end may take to leave. It takes a millisecond; the rest is for a machine that swaps.
 pub const KEEPER_SLACK: Duration = Duration::from_secs(5);
 
 /// How long the start of a tree may take before it is abandoned: containment is chosen and the server is executed.

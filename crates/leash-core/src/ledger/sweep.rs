@@ -7,7 +7,6 @@
 
 use std::collections::HashSet;
 use std::os::fd::AsFd as _;
-use std::path::Path;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
@@ -45,8 +44,9 @@ struct Abandoned {
 }
 
 /// Ends what dead runs left, writes their receipts and removes their records. Cheap when there is nothing to do. Without our
-/// own /proc nothing can be proved, and everything is left to a leash that can.
-pub fn sweep(store: &Store, receipts: &Path, proc: Option<&Proc>) -> Swept {
+/// own /proc nothing can be proved, and everything is left to a leash that can. Receipts go where each run was told to write
+/// its own: there, and only there, can be seen whether it already did.
+pub fn sweep(store: &Store, proc: Option<&Proc>) -> Swept {
     let mut swept = Swept::default();
     let Some(proc) = proc else { return swept };
     let began = Moment::now();
@@ -63,7 +63,7 @@ pub fn sweep(store: &Store, receipts: &Path, proc: Option<&Proc>) -> Swept {
     end_all(&mut abandoned, proc);
     for run in abandoned {
         let end = Ending { reason: Reason::Swept, by: EndedBy::Sweep, took: Moment::now().since(began) };
-        let (receipt, warning) = run.finish(proc, end, receipts);
+        let (receipt, warning) = run.finish(proc, end);
         swept.warnings.extend(warning);
         swept.receipts.push(receipt);
     }
@@ -81,11 +81,10 @@ struct Ending {
 /// that the keeper left to it.
 pub(crate) fn end_run(entry: Entry, record: Record, proc: &Proc, reason: Reason) -> (Receipt, Option<String>) {
     let began = Moment::now();
-    let receipts = record.receipts.clone();
     let mut run = [Abandoned::new(entry, record)];
     end_all(&mut run, proc);
     let [run] = run;
-    run.finish(proc, Ending { reason, by: EndedBy::Supervisor, took: Moment::now().since(began) }, &receipts)
+    run.finish(proc, Ending { reason, by: EndedBy::Supervisor, took: Moment::now().since(began) })
 }
 
 fn seize_all(store: &Store) -> std::io::Result<Vec<Abandoned>> {
@@ -199,14 +198,15 @@ impl Abandoned {
     }
 
     /// Writes the receipt, also into the record first: whoever finds it there must not write another.
-    fn finish(mut self, proc: &Proc, end: Ending, receipts: &Path) -> (Receipt, Option<String>) {
+    fn finish(mut self, proc: &Proc, end: Ending) -> (Receipt, Option<String>) {
         let receipt = self.record.over.take().unwrap_or_else(|| self.receipt(proc, end));
         self.record.over = Some(receipt.clone());
         // A full disk is told by the write of the receipt itself.
         let _ = self.entry.write(&self.record);
-        let written = receipt::append_once(receipts, &receipt);
+        let path = self.record.receipts;
+        let written = receipt::append_once(&path, &receipt);
         self.entry.remove();
-        (receipt, written.err().map(|error| format!("cannot write {}: {error}", receipts.display())))
+        (receipt, written.err().map(|error| format!("cannot write {}: {error}", path.display())))
     }
 
     fn receipt(&self, proc: &Proc, end: Ending) -> Receipt {

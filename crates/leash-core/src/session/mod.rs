@@ -5,7 +5,6 @@ mod held;
 pub use held::{Session, SessionEnd};
 
 use std::os::fd::AsFd as _;
-use std::path::Path;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
@@ -14,13 +13,13 @@ use rustix::process::Signal;
 use crate::clock::{Moment, timeout_until};
 use crate::ledger::receipt::{self, Receipt};
 use crate::ledger::record::Record;
-use crate::ledger::store::{Store, StoreError};
+use crate::ledger::store::Store;
 use crate::ledger::sweep;
 use crate::limits;
 use crate::tree::contain::leaf::Leaf;
 use crate::tree::identity::{Held, Identity};
 use crate::tree::linux;
-use crate::tree::proc::{Memory, Proc, Stat};
+use crate::tree::proc::{Proc, Stat};
 use crate::tree::warden::{END_SIGNAL, END_VALUE};
 
 /// A run that somebody looks after, or should.
@@ -41,14 +40,14 @@ pub struct Member {
     pub stat: Stat,
     /// Its command line.
     pub command: String,
-    /// Its memory.
-    pub memory: Memory,
+    /// Its memory: proportional where that may be read, else its private pages.
+    pub memory_bytes: u64,
 }
 
 impl Live {
     /// Memory of all members together.
     pub fn memory_bytes(&self) -> u64 {
-        self.members.iter().map(|member| member.memory.bytes).sum()
+        self.members.iter().map(|member| member.memory_bytes).sum()
     }
 }
 
@@ -80,7 +79,11 @@ fn members(record: &Record, proc: &Proc) -> Vec<Member> {
         .filter_map(|pid| proc.stat(pid))
         .filter(|stat| !stat.dead() && !ours(stat));
     living
-        .map(|stat| Member { command: proc.command_line(stat.pid), memory: proc.proportional(stat.pid), stat })
+        .map(|stat| Member {
+            command: proc.command_line(stat.pid),
+            memory_bytes: proc.proportional_bytes(stat.pid),
+            stat,
+        })
         .collect()
 }
 
@@ -101,7 +104,7 @@ pub struct Ended {
 }
 
 /// Ends runs, waits until they are gone, and returns their receipts.
-pub fn end(store: &Store, receipts: &Path, proc: &Proc, runs: Vec<Record>) -> Result<Ended, StoreError> {
+pub fn end(store: &Store, proc: &Proc, runs: Vec<Record>) -> Ended {
     let mut ended = Ended::default();
     // Told to all first, so that they end at the same time.
     for record in &runs {
@@ -113,7 +116,7 @@ pub fn end(store: &Store, receipts: &Path, proc: &Proc, runs: Vec<Record>) -> Re
         }
     }
     // What nobody looked after.
-    let swept = sweep::sweep(store, receipts, Some(proc));
+    let swept = sweep::sweep(store, Some(proc));
     ended.warnings.extend(swept.warnings);
     for record in runs {
         // Where that run writes its receipts may not be where we would.
@@ -125,7 +128,7 @@ pub fn end(store: &Store, receipts: &Path, proc: &Proc, runs: Vec<Record>) -> Re
             None => ended.unfinished.push((record.run, "it ended, but no receipt was written".to_owned())),
         }
     }
-    Ok(ended)
+    ended
 }
 
 /// The processes of leash that look after a run, as far as they are still the recorded ones.

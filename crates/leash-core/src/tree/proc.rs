@@ -5,8 +5,6 @@ use std::fs;
 use std::io::Read as _;
 use std::path::Path;
 
-use serde::Serialize;
-
 /// Proof that /proc belongs to our PID namespace. Everything that turns a number in /proc into a process asks for it:
 /// with another namespace's /proc mounted, numbers mean other processes, and a walker would signal strangers.
 #[derive(Clone, Copy, Debug)]
@@ -29,13 +27,6 @@ pub struct Stat {
     pub session: i32,
     /// Start in clock ticks since boot.
     pub start: u64,
-}
-
-/// Memory of one or more processes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Memory {
-    /// Proportional set size where it may be read, else resident size.
-    pub bytes: u64,
 }
 
 impl Stat {
@@ -147,13 +138,13 @@ impl Proc {
     }
 
     /// Proportional memory of a process; falls back to its private pages where `smaps_rollup` may not be read.
-    pub fn proportional(&self, pid: i32) -> Memory {
+    pub fn proportional_bytes(&self, pid: i32) -> u64 {
         let rollup = read_small(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
         let kib = rollup
             .lines()
             .find_map(|line| line.strip_prefix("Pss:"))
             .and_then(|value| value.trim().trim_end_matches(" kB").trim().parse::<u64>().ok());
-        Memory { bytes: kib.map_or_else(|| self.private_bytes(pid), |kib| kib * 1024) }
+        kib.map_or_else(|| self.private_bytes(pid), |kib| kib * 1024)
     }
 
     /// The names a process answers to: short name, base name of its program, base name of its first argument.
@@ -201,7 +192,7 @@ mod tests {
         let proc = Proc::own().unwrap();
         let me = rustix::process::getpid().as_raw_pid();
         assert_eq!(proc.stat(me).unwrap().pid, me);
-        assert!(proc.proportional(me).bytes > 0);
+        assert!(proc.proportional_bytes(me) > 0);
         assert!(!proc.names(me).is_empty());
     }
 }

@@ -12,7 +12,6 @@ use crate::args::End;
 use crate::exit_code;
 use crate::output::message;
 use crate::output::printer::Printer;
-use crate::places;
 
 pub(crate) fn end(args: &End) -> u8 {
     let printer = Printer::new(false);
@@ -43,17 +42,10 @@ pub(crate) fn end(args: &End) -> u8 {
             Some("`leash ps` lists the sessions that are alive, `leash history` those that ended"),
         );
     }
-    let receipts = match store.map(|store| session::end(&store, &places::places().receipts, &proc, runs)).transpose() {
-        Ok(ended) => ended.unwrap_or_default(),
-        Err(error) => {
-            printer.error(&error, None);
-            return exit_code::LEASH_FAILED;
-        }
-    };
-    receipts.warnings.iter().for_each(|warning| printer.warning(warning));
-    show(printer, args.json, &receipts.receipts, &receipts.unfinished);
-    let all_gone =
-        receipts.receipts.iter().all(Receipt::all_gone) && receipts.unfinished.is_empty() && unknown.is_empty();
+    let ended = store.map(|store| session::end(&store, &proc, runs)).unwrap_or_default();
+    ended.warnings.iter().for_each(|warning| printer.warning(warning));
+    show(printer, args.json, &ended.receipts, &ended.unfinished);
+    let all_gone = ended.receipts.iter().all(Receipt::all_gone) && ended.unfinished.is_empty() && unknown.is_empty();
     if all_gone { exit_code::OK } else { exit_code::NOT_ALL }
 }
 

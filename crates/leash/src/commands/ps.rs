@@ -127,7 +127,7 @@ fn draw(members: &[Member], text: &mut String) {
             "  ".repeat(depth),
             member.stat.pid,
             member.command,
-            bytes(member.memory.bytes)
+            bytes(member.memory_bytes)
         );
         let below = children.remove(&member.stat.pid).unwrap_or_default();
         stack.extend(below.into_iter().rev().map(|child| (depth + 1, child)));
@@ -143,7 +143,7 @@ fn as_json(runs: &[Live]) -> String {
             let members = run.members.iter().map(|member| {
                 json!({
                     "pid": member.stat.pid, "ppid": member.stat.ppid, "start": member.stat.start, "state": member.stat.state.to_string(),
-                    "command": member.command, "memory_bytes": member.memory.bytes,
+                    "command": member.command, "memory_bytes": member.memory_bytes,
                 })
             });
             json!({
