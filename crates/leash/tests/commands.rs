@@ -204,3 +204,31 @@ fn end_finds_the_receipt_of_another_state_directory() {
     assert_eq!(scene.answer(["end", ""]).code, 2, "an empty word is no session");
     scene.wait_gone(&[host.pid()]).expect("nothing but the host is left");
 }
+
+/// leash and keeper wait for events; while nothing happens they use no CPU. A loop that is woken for nothing would.
+#[test]
+fn an_idle_leash_sleeps() {
+    for contain in ["reaper", "sealed"] {
+        let mut scene = or_skip!(Scene::set(Who::User));
+        let words = scene.run_words(["--contain", contain, "--grace", "100ms"], &scene.tree("polite", [] as [&str; 0]));
+        let mut host = scene.host(&Manner::default(), None, &words);
+        scene.census().wait_ready(LIMIT).expect("the tree did not come up");
+        let leash = host.server().pid();
+        let keeper = testkit::leash::keeper(leash).pid();
+        let before = [leash, keeper].map(cpu_ticks);
+        // Not an event that is awaited, but the absence of any.
+        testkit::wait::step(std::time::Duration::from_secs(1));
+        let spent: Vec<u64> = [leash, keeper].map(cpu_ticks).iter().zip(before).map(|(now, then)| now - then).collect();
+        // In 100 ticks of a second a spinning process has tens, a sleeping one the two or three of its looks at the tree.
+        assert!(spent.iter().all(|ticks| *ticks < 10), "{contain}: leash and keeper used {spent:?} ticks");
+        host.close_stdin();
+        scene.wait_gone(&[host.pid()]).expect("nothing but the host is left");
+    }
+}
+
+/// Time a process has spent on a CPU, in ticks of 10 ms.
+fn cpu_ticks(pid: Pid) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).expect("it is alive");
+    let fields = stat.rsplit_once(") ").map(|(_, fields)| fields).expect("a stat line");
+    fields.split(' ').skip(11).take(2).map(|ticks| ticks.parse::<u64>().expect("a number")).sum()
+}

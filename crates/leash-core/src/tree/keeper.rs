@@ -67,7 +67,6 @@ struct Keeper {
 impl Keeper {
     /// Takes what was inherited. `None` when the supervisor is already gone: then nothing has been started, and nothing will be.
     fn prepare() -> Option<Keeper> {
-        let signals = linux::listen(&SIGNALS).ok()?;
         linux::survive_file_size_limit();
         // The name that `ps` and `top` show: the program is executed through /proc/self/exe.
         let _ = rustix::thread::set_name(c"keeper");
@@ -80,7 +79,9 @@ impl Keeper {
             watches.push(Watch::new(owner.clone(), linux::inherited_fd(fd).ok()?));
         }
         // What the host leaked to leash is nobody's in here; a copy would keep it open for the life of the tree.
+        // Before we open anything ourselves: our own descriptors would be above, too.
         linux::close_from(fds::OWNERS + watches.len() as i32);
+        let signals = linux::listen(&SIGNALS).ok()?;
         // Looked at after its pidfd is in our hands: from here on its death wakes us.
         if getppid().map(|pid| pid.as_raw_pid()) != orders.record.supervisor.map(|id| id.pid) {
             return None;
