@@ -27,7 +27,7 @@ pub enum Reason {
     OwnerGone {
         /// Its pid.
         pid: i32,
-        /// What it was to us: `parent`, `ancestor` or `pid`.
+        /// What it was to us: `parent`, `ancestor`, `pid` or `client`.
         role: String,
     },
     /// The terminal was closed.
@@ -53,6 +53,22 @@ pub enum Reason {
     MaxAge,
     /// leash and keeper were both gone; a later start found what they had left.
     Swept,
+    /// The client ended its session, as the protocol asks for.
+    ClientDeleted,
+    /// The connection that was the session is closed, or nobody waited any more for its beginning.
+    ClientLeft,
+    /// The client no longer answers pings.
+    ClientSilent,
+    /// Nothing was in flight for the idle time.
+    Idle,
+    /// The server did not answer `initialize`, or refused it.
+    NotInitialized,
+    /// The upstream server no longer knows the session.
+    UpstreamForgot,
+    /// The gateway shuts down.
+    Shutdown,
+    /// The server was removed from the configuration, or is another one now.
+    Reconfigured,
 }
 
 impl Reason {
@@ -71,6 +87,42 @@ impl Reason {
             Reason::Dropped => "handle dropped".to_owned(),
             Reason::MaxAge => "max age".to_owned(),
             Reason::Swept => "swept after a crash".to_owned(),
+            Reason::ClientDeleted => "client sent DELETE".to_owned(),
+            Reason::ClientLeft => "client disconnected".to_owned(),
+            Reason::ClientSilent => "client answers no ping".to_owned(),
+            Reason::Idle => "idle".to_owned(),
+            Reason::NotInitialized => "not initialized".to_owned(),
+            Reason::UpstreamForgot => "upstream forgot it".to_owned(),
+            Reason::Shutdown => "shutdown".to_owned(),
+            Reason::Reconfigured => "reconfigured".to_owned(),
+        }
+    }
+}
+
+impl Reason {
+    /// One word for a metric's label: the same as in a receipt's JSON.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Reason::StdinClosed => "stdin_closed",
+            Reason::OwnerGone { .. } => "owner_gone",
+            Reason::TerminalClosed => "terminal_closed",
+            Reason::Signal { .. } => "signal",
+            Reason::SupervisorKilled => "supervisor_killed",
+            Reason::KeeperKilled => "keeper_killed",
+            Reason::KeeperStuck => "keeper_stuck",
+            Reason::ServerExited => "server_exited",
+            Reason::Requested => "requested",
+            Reason::Dropped => "dropped",
+            Reason::MaxAge => "max_age",
+            Reason::Swept => "swept",
+            Reason::ClientDeleted => "client_deleted",
+            Reason::ClientLeft => "client_left",
+            Reason::ClientSilent => "client_silent",
+            Reason::Idle => "idle",
+            Reason::NotInitialized => "not_initialized",
+            Reason::UpstreamForgot => "upstream_forgot",
+            Reason::Shutdown => "shutdown",
+            Reason::Reconfigured => "reconfigured",
         }
     }
 }
@@ -151,8 +203,6 @@ pub struct LeftOver {
 /// A process tree and its end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TreeEnd {
-    /// Always `tree`, for now.
-    pub kind: String,
     /// The server's first process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leader: Option<Identity>,
@@ -175,6 +225,65 @@ pub struct TreeEnd {
     pub memory_bytes: u64,
 }
 
+/// How the end of an upstream session went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DeleteHow {
+    /// DELETE was answered with success.
+    Deleted,
+    /// The upstream did not know it any more.
+    Forgotten,
+    /// It was over with its connection (HTTP+SSE has no DELETE).
+    Closed,
+    /// The upstream does not let clients end sessions (405).
+    Unsupported,
+    /// The credentials were not accepted, or are not known any more.
+    Denied,
+    /// No final answer within all tries.
+    Unreachable,
+}
+
+/// A session at an HTTP server, and its end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UpstreamEnd {
+    /// The server, without the query: that may hold a secret.
+    pub url: String,
+    /// The beginning of the session's id there.
+    pub id: String,
+    /// Gone or left.
+    pub fate: Fate,
+    /// By which answer.
+    pub how: DeleteHow,
+    /// The last HTTP status, if there was an answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// How often DELETE was sent.
+    pub tries: u32,
+    /// Why it is left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+}
+
+/// A thing that a session held, and what became of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum Holding {
+    /// A process tree.
+    Tree(TreeEnd),
+    /// A session at an HTTP server.
+    Upstream(UpstreamEnd),
+}
+
+impl Holding {
+    /// What became of it.
+    pub fn fate(&self) -> &Fate {
+        match self {
+            Holding::Tree(tree) => &tree.fate,
+            Holding::Upstream(upstream) => &upstream.fate,
+        }
+    }
+}
+
 /// Who wrote a receipt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -185,6 +294,8 @@ pub enum EndedBy {
     Supervisor,
     /// A later start of leash.
     Sweep,
+    /// The gateway, or `leash connect`.
+    Gateway,
 }
 
 /// The end of one session on this host.
@@ -209,7 +320,7 @@ pub struct Receipt {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<Refusal>,
     /// What the session held, and what became of each.
-    pub holdings: Vec<TreeEnd>,
+    pub holdings: Vec<Holding>,
     /// Who saw to it.
     pub ended_by: EndedBy,
     /// When the session began, milliseconds since 1970.
@@ -223,7 +334,23 @@ pub struct Receipt {
 impl Receipt {
     /// Whether everything is proved to be gone.
     pub fn all_gone(&self) -> bool {
-        self.holdings.iter().all(|holding| holding.fate == Fate::Gone)
+        self.holdings.iter().all(|holding| *holding.fate() == Fate::Gone)
+    }
+
+    /// The process trees among the holdings.
+    pub fn trees(&self) -> impl Iterator<Item = &TreeEnd> {
+        self.holdings.iter().filter_map(|holding| match holding {
+            Holding::Tree(tree) => Some(tree),
+            Holding::Upstream(_) => None,
+        })
+    }
+
+    /// The upstream sessions among the holdings.
+    pub fn upstreams(&self) -> impl Iterator<Item = &UpstreamEnd> {
+        self.holdings.iter().filter_map(|holding| match holding {
+            Holding::Upstream(upstream) => Some(upstream),
+            Holding::Tree(_) => None,
+        })
     }
 }
 

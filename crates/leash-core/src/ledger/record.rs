@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::receipt::{EndedBy, Fate, How, Reason, Receipt, TreeEnd, VERSION};
+use super::receipt::{EndedBy, Fate, Holding, How, Reason, Receipt, TreeEnd, VERSION};
 use crate::clock;
 use crate::owner::Owner;
 use crate::tree::contain::{Containment, Refusal};
@@ -103,7 +103,7 @@ impl Record {
             reason,
             containment: self.containment,
             refused: self.refused.clone(),
-            holdings: vec![tree],
+            holdings: vec![Holding::Tree(tree)],
             ended_by,
             started_ms: self.started_ms,
             ended_ms: clock::unix_ms(),
@@ -114,7 +114,6 @@ impl Record {
     /// A tree's end with nothing unusual about it.
     pub fn tree_end(&self, how: How) -> TreeEnd {
         TreeEnd {
-            kind: "tree".to_owned(),
             leader: self.leader,
             fate: Fate::Gone,
             how,

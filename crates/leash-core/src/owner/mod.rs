@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::ledger::receipt::Reason;
+use crate::tree::control;
 use crate::tree::identity::{self, Held};
 use crate::tree::linux::InheritedSignals;
 use crate::tree::proc::Proc;
@@ -79,6 +80,11 @@ impl Owner {
             Owner::Handle => Reason::Dropped,
         }
     }
+
+    /// Why, if the one who let go said so. Keeper and supervisor both ask: the word stays in the socket.
+    fn told(&self, fd: BorrowedFd<'_>) -> Option<Reason> {
+        matches!(self, Owner::Handle).then(|| control::peek(fd)).flatten()
+    }
 }
 
 /// Why owners could not be found.
@@ -136,7 +142,7 @@ impl Watch {
             Owner::Stdin | Owner::Handle => PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR,
             Owner::Terminal => PollFlags::HUP | PollFlags::ERR,
         };
-        answer.intersects(gone).then(|| self.owner.lost(answer))
+        answer.intersects(gone).then(|| self.owner.told(self.fd.as_fd()).unwrap_or_else(|| self.owner.lost(answer)))
     }
 }
 

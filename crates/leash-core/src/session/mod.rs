@@ -1,5 +1,8 @@
 //! Sessions as the ledger knows them: who is alive, and how to end them from outside.
 
+#[cfg(feature = "http")]
+pub mod machine;
+
 mod held;
 
 pub use held::{Session, SessionEnd};

@@ -137,6 +137,13 @@ pub(crate) fn receive<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Heard<T> {
     }
 }
 
+/// Looks at the next message and leaves it where it is, for everybody else who holds the socket.
+pub(crate) fn peek<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Option<T> {
+    let mut buffer = [0; 512];
+    let (length, _) = rustix::net::recv(socket, &mut buffer, RecvFlags::PEEK | RecvFlags::DONTWAIT).ok()?;
+    serde_json::from_slice(&buffer[..length]).ok()
+}
+
 /// Takes one message, however long it is; none is left empty.
 fn receive_whole(socket: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> Result<(), Errno> {
     let look = RecvFlags::DONTWAIT | RecvFlags::PEEK | RecvFlags::TRUNC;

@@ -4,7 +4,7 @@
 //! program ends it, drops it, exits, crashes or is killed, and the program's own children and signals are left alone.
 
 use std::io::{self, Read as _};
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::{Child, ChildStdin, ChildStdout};
 
 use rustix::event::{PollFd, PollFlags};
@@ -18,7 +18,7 @@ use super::linux;
 use super::spec::{Places, Spec};
 use super::supervisor::{self, FirstLook};
 use crate::event::Event;
-use crate::ledger::receipt::Receipt;
+use crate::ledger::receipt::{Reason, Receipt};
 use crate::owner::{Owner, Watch, Wish};
 
 /// First argument of a supervisor that was started by a library user.
@@ -70,7 +70,7 @@ enum Report {
 #[derive(Debug)]
 pub struct Tree {
     supervisor: Option<Child>,
-    control: Option<OwnedFd>,
+    control: OwnedFd,
     stdin: Option<ChildStdin>,
     stdout: Option<ChildStdout>,
     session: String,
@@ -100,7 +100,7 @@ impl Tree {
         })
         .map_err(TreeError::Launch)?;
         let mut tree = Tree {
-            control: Some(ours),
+            control: ours,
             stdin: child.stdin.take(),
             stdout: child.stdout.take(),
             supervisor: Some(child),
@@ -164,12 +164,32 @@ impl Tree {
         &self.refused
     }
 
+    /// Begins the end for a reason of the caller's, which the receipt will name.
+    pub fn end_because(&mut self, reason: &Reason) {
+        control::send(self.control.as_fd(), reason);
+        self.ask_to_end();
+    }
+
+    /// The receipt, if the tree is over; `None` while it is not. For programs that wait for many things: the handle's
+    /// descriptor becomes readable when it is worth asking again.
+    pub fn poll_over(&mut self) -> Option<Result<Receipt, TreeError>> {
+        loop {
+            match control::receive(self.control.as_fd()) {
+                Heard::Message(Report::Over(receipt)) => return Some(Ok(*receipt)),
+                Heard::Message(Report::Failed { message, refused }) => {
+                    return Some(Err(TreeError::Start { message, refused }));
+                }
+                Heard::Message(Report::Event(_)) => {}
+                Heard::Closed => return Some(Err(TreeError::Lost)),
+                Heard::Nothing => return None,
+            }
+        }
+    }
+
     /// Begins the end without waiting for it.
     pub fn ask_to_end(&mut self) {
-        if let Some(control) = &self.control {
-            // Half closed: the supervisor hears it, and can still report to us.
-            let _ = rustix::net::shutdown(control, rustix::net::Shutdown::Write);
-        }
+        // Half closed: the supervisor hears it, and can still report to us.
+        let _ = rustix::net::shutdown(&self.control, rustix::net::Shutdown::Write);
         self.stdin = None;
     }
 
@@ -198,14 +218,13 @@ impl Tree {
     /// The next report. Meanwhile stdout is drained if nobody took it: a server blocked on a full pipe can't see its end.
     fn report(&mut self) -> Result<Report, TreeError> {
         loop {
-            let control = self.control.as_ref().ok_or(TreeError::Lost)?;
-            match control::receive(control.as_fd()) {
+            match control::receive(self.control.as_fd()) {
                 Heard::Message(report) => return Ok(report),
                 Heard::Closed => return Err(TreeError::Lost),
                 Heard::Nothing => {}
             }
             let draining = self.stdin.is_none();
-            if wait_for(control.as_fd(), self.stdout.as_ref().filter(|_| draining)) {
+            if wait_for(self.control.as_fd(), self.stdout.as_ref().filter(|_| draining)) {
                 self.drain();
             }
         }
@@ -220,14 +239,25 @@ impl Tree {
     }
 }
 
+impl AsFd for Tree {
+    /// The descriptor that becomes readable when [`Tree::poll_over`] has something to say.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.control.as_fd()
+    }
+}
+
 impl Drop for Tree {
     /// The last resort: closing the handle ends the tree, by the supervisor, in the background. A thread reaps the supervisor,
     /// because a child that nobody waits for stays a zombie.
     fn drop(&mut self) {
-        self.control = None;
+        // Closed now and not after this function: the thread below needs the supervisor to notice.
+        let _ = rustix::net::shutdown(&self.control, rustix::net::Shutdown::Both);
         self.stdin = None;
         self.stdout = None;
         if let Some(mut child) = self.supervisor.take() {
+            if matches!(child.try_wait(), Ok(Some(_))) {
+                return;
+            }
             let reaper = std::thread::Builder::new().name("leash-reaper".to_owned());
             let _ = reaper.spawn(move || child.wait());
         }

@@ -49,19 +49,20 @@ pub(crate) fn history(args: &History) -> u8 {
 fn rows(receipts: &[Receipt]) -> Vec<Vec<String>> {
     let now = clock::unix_ms();
     let row = |receipt: &Receipt| {
-        let tree = receipt.holdings.first();
-        let how = tree.map_or("-", |tree| match tree.how {
+        let tree = receipt.trees().next();
+        let how = tree.map(|tree| match tree.how {
             How::Exited => "exited",
             How::Eof => "eof",
             How::Term => "term",
             How::Kill => "kill",
         });
+        let how = how.or_else(|| receipt.upstreams().next().map(|upstream| message::delete_how(upstream.how)));
         vec![
             format!("{} ago", span(now.saturating_sub(receipt.ended_ms))),
             receipt.session.clone(),
             receipt.name.clone(),
             receipt.reason.describe(),
-            how.to_owned(),
+            how.unwrap_or("-").to_owned(),
             tree.map_or(0, |tree| tree.members).to_string(),
             span(receipt.took_ms),
             bytes(tree.map_or(0, |tree| tree.memory_bytes)),

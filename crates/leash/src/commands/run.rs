@@ -106,7 +106,7 @@ fn report(printer: Printer, receipt: &Receipt) -> u8 {
         printer.warning(format!("not everything is gone{}", limits.unwrap_or_default()));
         left.iter().for_each(|line| printer.warning(line));
     }
-    let exit = receipt.holdings.iter().find_map(|holding| holding.exit);
+    let exit = receipt.trees().find_map(|tree| tree.exit);
     // Without a status the server died together with its keeper, by the kernel's hand.
     u8::try_from(exit.map_or(128 + 9, |exit| exit.code())).unwrap_or(exit_code::LEASH_FAILED)
 }

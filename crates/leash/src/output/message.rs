@@ -1,7 +1,7 @@
 //! Sentences about ends and failures, said the same way everywhere.
 
 use leash_core::event::{Event, Rung};
-use leash_core::ledger::receipt::{Fate, How, Receipt};
+use leash_core::ledger::receipt::{DeleteHow, EndedBy, Fate, How, Receipt, TreeEnd, UpstreamEnd};
 use leash_core::ledger::store::StoreError;
 use leash_core::owner::OwnerError;
 use leash_core::tree::StartError;
@@ -40,30 +40,53 @@ fn processes(count: usize) -> String {
 
 /// One line about an end.
 pub(crate) fn receipt_line(receipt: &Receipt) -> String {
-    let tree = receipt.holdings.first();
-    let how = tree.map_or("", |tree| match tree.how {
+    let fate = if receipt.all_gone() { "all gone" } else { "NOT all gone" };
+    let by = match receipt.ended_by {
+        EndedBy::Keeper => "its keeper",
+        EndedBy::Supervisor => "leash",
+        EndedBy::Sweep => "a later start",
+        EndedBy::Gateway => "the gateway",
+    };
+    let mut held: Vec<String> = receipt.trees().map(|tree| tree_line(tree, receipt.took_ms)).collect();
+    held.extend(receipt.upstreams().map(|upstream| upstream_line(upstream, receipt.took_ms)));
+    let containment = receipt.containment.map(Containment::name);
+    let means = match receipt.trees().next() {
+        Some(_) => format!("{}, by {by}", containment.unwrap_or("containment unknown")),
+        None => format!("by {by}"),
+    };
+    format!(
+        "{} [{}]: {}; {}; {fate} ({means})",
+        receipt.name,
+        receipt.session,
+        receipt.reason.describe(),
+        held.join("; "),
+    )
+}
+
+fn tree_line(tree: &TreeEnd, took_ms: u64) -> String {
+    let how = match tree.how {
         How::Exited => "left by itself",
         How::Eof => "left after end of input",
         How::Term => "left after SIGTERM",
         How::Kill => "killed",
-    });
-    let fate = if receipt.all_gone() { "all gone" } else { "NOT all gone" };
-    let members = tree.map_or(0, |tree| tree.members);
-    let memory = tree.map_or(0, |tree| tree.memory_bytes);
-    format!(
-        "{} [{}]: {}; {}, {how} in {}, {} back; {fate} ({}, by {:?})",
-        receipt.name,
-        receipt.session,
-        receipt.reason.describe(),
-        processes(members),
-        span(receipt.took_ms),
-        bytes(memory),
-        receipt.containment.map_or("containment unknown", Containment::name),
-        receipt.ended_by,
-    )
-    .replace("by Keeper", "by its keeper")
-    .replace("by Supervisor", "by leash")
-    .replace("by Sweep", "by a later start")
+    };
+    format!("{}, {how} in {}, {} back", processes(tree.members), span(took_ms), bytes(tree.memory_bytes))
+}
+
+fn upstream_line(upstream: &UpstreamEnd, took_ms: u64) -> String {
+    format!("upstream session {} at {}, {} in {}", upstream.id, upstream.url, delete_how(upstream.how), span(took_ms))
+}
+
+/// What became of an upstream session, in a word or two.
+pub(crate) fn delete_how(how: DeleteHow) -> &'static str {
+    match how {
+        DeleteHow::Deleted => "deleted",
+        DeleteHow::Forgotten => "already forgotten",
+        DeleteHow::Closed => "closed",
+        DeleteHow::Unsupported => "not deletable",
+        DeleteHow::Denied => "denied",
+        DeleteHow::Unreachable => "unreachable",
+    }
 }
 
 /// What is still there after an end, one line each.
@@ -72,12 +95,16 @@ pub(crate) fn left_lines(receipt: &Receipt) -> Vec<String> {
         if pid > 0 { format!("{kind}: {name} (pid {pid}): {why}") } else { format!("{kind}: {why}") }
     };
     let mut lines = Vec::new();
-    for holding in &receipt.holdings {
-        if holding.fate == Fate::Left && holding.left.is_empty() {
+    for tree in receipt.trees() {
+        if tree.fate == Fate::Left && tree.left.is_empty() {
             lines.push("left: something that could not be named".to_owned());
         }
-        lines.extend(holding.left.iter().map(|left| line("left", left.pid, &left.name, &left.why)));
-        lines.extend(holding.spared.iter().map(|spared| line("spared", spared.pid, &spared.name, &spared.why)));
+        lines.extend(tree.left.iter().map(|left| line("left", left.pid, &left.name, &left.why)));
+        lines.extend(tree.spared.iter().map(|spared| line("spared", spared.pid, &spared.name, &spared.why)));
+    }
+    for upstream in receipt.upstreams().filter(|upstream| upstream.fate == Fate::Left) {
+        let why = upstream.why.as_deref().unwrap_or("it was not told why");
+        lines.push(format!("left: session {} at {}: {why}", upstream.id, upstream.url));
     }
     lines
 }

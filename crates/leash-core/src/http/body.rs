@@ -1,0 +1,68 @@
+//! What leash answers with: nothing, a whole text, or a stream that somebody goes on writing.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
+
+/// A stream of bytes; it ends early by ending, because a broken event stream has no other way to say so.
+pub(crate) type Stream = Pin<Box<dyn HttpBody<Data = Bytes, Error = BodyError>>>;
+
+/// Why a body broke off. The connection is closed then, so that nobody takes the half for the whole.
+pub(crate) type BodyError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The body of an answer.
+pub(crate) enum Body {
+    /// All of it, or nothing.
+    Whole(Bytes),
+    /// Piece by piece.
+    Stream(Stream),
+}
+
+impl Body {
+    pub(crate) fn empty() -> Body {
+        Body::Whole(Bytes::new())
+    }
+
+    /// Any body as a stream.
+    pub(crate) fn stream<B>(body: B) -> Body
+    where
+        B: HttpBody<Data = Bytes, Error = BodyError> + 'static,
+    {
+        Body::Stream(Box::pin(body))
+    }
+}
+
+impl HttpBody for Body {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match self.get_mut() {
+            Body::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Body::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Body::Stream(stream) => stream.as_mut().poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Body::Whole(bytes) => bytes.is_empty(),
+            Body::Stream(stream) => stream.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Body::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Body::Stream(stream) => stream.size_hint(),
+        }
+    }
+}
+
+/// An error that cannot happen, for bodies that never break off.
+pub(crate) fn never(error: Infallible) -> BodyError {
+    match error {}
+}

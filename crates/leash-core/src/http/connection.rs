@@ -1,0 +1,60 @@
+//! A client's connection, and who is at its other end.
+
+use std::cell::OnceCell;
+use std::net::SocketAddr;
+
+use hyper::HeaderMap;
+use hyper::header::{AUTHORIZATION, HeaderName};
+
+use crate::owner::peer::{self, Lookup, PeerSocket};
+
+/// One TCP connection of a client.
+pub(crate) struct Connection {
+    peer: SocketAddr,
+    local: SocketAddr,
+    socket: OnceCell<Option<PeerSocket>>,
+}
+
+/// Who asks, as far as a session is bound to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Principal {
+    /// The credential, as a keyed hash: two clients with the same one are the same to us.
+    pub(crate) credential: Option<u128>,
+    /// The user of a local client, where it is known.
+    pub(crate) uid: Option<u32>,
+}
+
+/// A forwarder's note: the connection's other end is not the client.
+const FORWARDED: [HeaderName; 2] = [HeaderName::from_static("x-forwarded-for"), HeaderName::from_static("forwarded")];
+
+impl Connection {
+    pub(crate) fn new(peer: SocketAddr, local: SocketAddr) -> Connection {
+        Connection { peer, local, socket: OnceCell::new() }
+    }
+
+    /// The client's own socket, if the client is on this machine and is not known to speak for somebody else.
+    pub(crate) fn client_socket(&self, lookup: Option<&Lookup>, headers: &HeaderMap) -> Option<PeerSocket> {
+        if FORWARDED.iter().any(|name| headers.contains_key(name)) {
+            return None;
+        }
+        let look = || lookup?.socket(self.peer, self.local).ok().flatten();
+        *self.socket.get_or_init(|| peer::is_local(&self.peer, &self.local).then(look).flatten())
+    }
+}
+
+/// Makes principals; the key is new in each process, so a hash is worth nothing outside of it.
+#[derive(Default)]
+pub(crate) struct Principals {
+    keys: [std::hash::RandomState; 2],
+}
+
+impl Principals {
+    pub(crate) fn of(&self, headers: &HeaderMap, uid: Option<u32>) -> Principal {
+        use std::hash::BuildHasher as _;
+        let credential = headers.get(AUTHORIZATION).map(|value| {
+            let [high, low] = self.keys.each_ref().map(|key| u128::from(key.hash_one(value.as_bytes())));
+            high << 64 | low
+        });
+        Principal { credential, uid }
+    }
+}

@@ -1,0 +1,183 @@
+//! The front: what every request meets before it reaches a server, in this order.
+
+use std::net::IpAddr;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Limited};
+use hyper::body::Incoming;
+use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, HOST, HeaderName, ORIGIN};
+use hyper::{HeaderMap, Method, Request, StatusCode, Uri};
+
+use super::connection::{Connection, Principal};
+use super::gateway::Gateway;
+use super::respond::{self, Answer};
+use super::server::Server;
+use super::{guard, stdio};
+use crate::config::{Secret, Settings, Target, Transport};
+use crate::owner::peer::PeerSocket;
+use crate::protocol::envelope::codes;
+use crate::protocol::headers;
+
+/// The gateway's own token may be given here, so that `Authorization` stays free for the server.
+const LEASH_AUTHORIZATION: HeaderName = HeaderName::from_static("leash-authorization");
+
+/// A request that may be served.
+pub(crate) struct Call {
+    pub(crate) method: Method,
+    pub(crate) uri: Uri,
+    pub(crate) headers: HeaderMap,
+    /// The whole body; empty unless it is a POST.
+    pub(crate) body: Bytes,
+    pub(crate) principal: Principal,
+    /// The client's own socket, if the client is on this machine.
+    pub(crate) socket: Option<PeerSocket>,
+}
+
+/// Answers a request.
+pub(crate) async fn answer(gateway: Rc<Gateway>, connection: Rc<Connection>, request: Request<Incoming>) -> Answer {
+    match serve(&gateway, &connection, request).await {
+        Ok(answer) | Err(answer) => answer,
+    }
+}
+
+async fn serve(gateway: &Rc<Gateway>, connection: &Connection, request: Request<Incoming>) -> Result<Answer, Answer> {
+    let settings = gateway.settings();
+    // Before anything else: a page in a browser must not even learn which servers there are.
+    check_host(&settings, request.headers())?;
+    check_origin(&settings, request.headers())?;
+    if let Some(answer) = own_path(gateway, &request) {
+        return Ok(answer);
+    }
+    let (mut parts, body) = request.into_parts();
+    check_token(settings.token.as_ref(), &mut parts.headers)?;
+    let (server, rest) = route(gateway, &parts.uri)?;
+    let body = read_body(&settings, &parts.method, &parts.headers, body).await?;
+    let socket = connection.client_socket(gateway.lookup.as_ref(), &parts.headers);
+    let principal = gateway.principals.of(&parts.headers, socket.map(|socket| socket.uid));
+    let call = Call { method: parts.method, uri: parts.uri, headers: parts.headers, body, principal, socket };
+    gateway.metrics.received(&server.name, call.body.len());
+    let timing = gateway.metrics.request(&server.name);
+    let answer = dispatch(gateway, &server, &rest, call).await;
+    timing.done(answer.status());
+    Ok(answer)
+}
+
+/// To the server's own kind.
+async fn dispatch(gateway: &Rc<Gateway>, server: &Rc<Server>, rest: &str, call: Call) -> Answer {
+    match &server.settings().target {
+        Target::Command(_) if rest == "mcp" => stdio::answer(gateway, server, call).await,
+        Target::Url(upstream) if upstream.transport == Transport::Sse => {
+            guard::answer_sse(gateway, server, rest, call).await
+        }
+        Target::Url(_) if rest == "mcp" => guard::answer(gateway, server, call).await,
+        _ => respond::no_such_path(),
+    }
+}
+
+/// The server that a path names, and what follows.
+fn route(gateway: &Gateway, uri: &Uri) -> Result<(Rc<Server>, String), Answer> {
+    let path = uri.path().strip_prefix('/').unwrap_or_default();
+    let (name, rest) = path.split_once('/').ok_or_else(respond::no_such_path)?;
+    let server = gateway.server(name).ok_or_else(respond::no_such_path)?;
+    Ok((server, rest.trim_end_matches('/').to_owned()))
+}
+
+/// What leash answers for itself.
+fn own_path(gateway: &Gateway, request: &Request<Incoming>) -> Option<Answer> {
+    let answer = match request.uri().path() {
+        "/healthz" => respond::text(StatusCode::OK, "ok\n"),
+        "/readyz" if gateway.draining.get() => respond::text(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
+        "/readyz" => respond::text(StatusCode::OK, "ready\n"),
+        "/metrics" => respond::text(StatusCode::OK, gateway.metrics.render(gateway)),
+        _ => return None,
+    };
+    let read = matches!(*request.method(), Method::GET | Method::HEAD);
+    Some(if read { answer } else { respond::method_not_allowed("GET, HEAD") })
+}
+
+/// The name in `Host` must be one of ours: a foreign name that resolves to us is how a page reaches a local server (DNS
+/// rebinding).
+fn check_host(settings: &Settings, headers: &HeaderMap) -> Result<(), Answer> {
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let fine = is_ours(settings, host) || settings.allowed_hosts.iter().any(|allowed| same_host(allowed, host));
+    fine.then_some(()).ok_or_else(|| {
+        respond::error(StatusCode::FORBIDDEN, None, codes::SERVER, "Forbidden: this Host is not allowed")
+    })
+}
+
+/// A present `Origin` must be ours or allowed; programs send none.
+fn check_origin(settings: &Settings, headers: &HeaderMap) -> Result<(), Answer> {
+    let Some(origin) = headers.get(ORIGIN) else { return Ok(()) };
+    let origin = origin.to_str().unwrap_or_default();
+    let host = origin.split_once("://").map_or("", |(_, host)| host);
+    let fine = is_loopback(host) || settings.allowed_origins.iter().any(|allowed| allowed.eq_ignore_ascii_case(origin));
+    fine.then_some(()).ok_or_else(|| {
+        respond::error(StatusCode::FORBIDDEN, None, codes::SERVER, "Forbidden: this Origin is not allowed")
+    })
+}
+
+/// Whether a `Host` names this gateway by itself: loopback, or the very address it is bound to. A number can't be rebound.
+fn is_ours(settings: &Settings, host: &str) -> bool {
+    let bound = settings.listen.ip();
+    is_loopback(host) || name_of(host).parse::<IpAddr>().is_ok_and(|ip| ip == bound || bound.is_unspecified())
+}
+
+fn is_loopback(host: &str) -> bool {
+    let name = name_of(host);
+    name.eq_ignore_ascii_case("localhost")
+        || name.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
+}
+
+/// A host without its port and brackets.
+fn name_of(host: &str) -> &str {
+    if let Some(rest) = host.strip_prefix('[') {
+        return rest.split_once(']').map_or("", |(name, _)| name);
+    }
+    host.rsplit_once(':').map_or(host, |(name, _)| name)
+}
+
+/// An allowed host with a port means that port; without one, any.
+fn same_host(allowed: &str, host: &str) -> bool {
+    allowed.eq_ignore_ascii_case(host) || allowed.eq_ignore_ascii_case(name_of(host))
+}
+
+/// The gateway's token, if it wants one. It is taken out of the request: it is none of the server's business.
+fn check_token(token: Option<&Secret>, headers: &mut HeaderMap) -> Result<(), Answer> {
+    let Some(token) = token else { return Ok(()) };
+    let own = headers.remove(LEASH_AUTHORIZATION);
+    let given = own.or_else(|| headers.remove(AUTHORIZATION)).ok_or_else(respond::unauthorized)?;
+    let given = given.as_bytes();
+    let bearer = given.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"bearer "));
+    if bearer && equal(&given[7..], token.expose().as_bytes()) { Ok(()) } else { Err(respond::unauthorized()) }
+}
+
+/// Compares without telling by its time where the difference is.
+fn equal(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
+}
+
+/// The body of a POST, bounded.
+async fn read_body(settings: &Settings, method: &Method, headers: &HeaderMap, body: Incoming) -> Result<Bytes, Answer> {
+    if method != Method::POST {
+        return Ok(Bytes::new());
+    }
+    if !headers::is_json(headers) {
+        let text = "Unsupported Media Type: Content-Type must be application/json";
+        return Err(respond::error(StatusCode::UNSUPPORTED_MEDIA_TYPE, None, codes::SERVER, text));
+    }
+    let too_large = || {
+        let text = format!("Payload Too Large: at most {} bytes", settings.max_body);
+        respond::error(StatusCode::PAYLOAD_TOO_LARGE, None, codes::INVALID_REQUEST, &text)
+    };
+    let told = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    if told.is_some_and(|told| told > settings.max_body as u64) {
+        return Err(too_large());
+    }
+    match Limited::new(body, settings.max_body).collect().await {
+        Ok(whole) => Ok(whole.to_bytes()),
+        Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(too_large()),
+        // The client left in the middle; nobody reads this.
+        Err(_) => Err(respond::error(StatusCode::BAD_REQUEST, None, codes::PARSE, "Parse error: the body broke off")),
+    }
+}

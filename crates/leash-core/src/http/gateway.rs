@@ -1,0 +1,97 @@
+//! What all connections share.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use tokio_util::task::TaskTracker;
+
+use super::connection::Principals;
+use super::guard;
+use super::metrics::Metrics;
+use super::notice::Notice;
+use super::respond::{self, Answer};
+use super::server::Server;
+use super::session::Session;
+use super::timers::Timers;
+use crate::config::Settings;
+use crate::ledger::book::Book;
+use crate::ledger::receipt::Reason;
+use crate::owner::peer::{Lookup, Resolver, Watchers};
+use crate::tree::Places;
+
+/// The gateway's state. One thread: borrowed for the length of a function, never across an `.await`.
+pub(crate) struct Gateway {
+    pub(crate) settings: RefCell<Rc<Settings>>,
+    pub(crate) servers: RefCell<HashMap<Rc<str>, Rc<Server>>>,
+    pub(crate) metrics: Metrics,
+    pub(crate) timers: Timers,
+    /// Whatever goes on behind a request; waited for before the gateway is over.
+    pub(crate) tasks: TaskTracker,
+    pub(crate) principals: Principals,
+    /// Where clients' sockets are looked up; `None` where the kernel does not tell.
+    pub(crate) lookup: Option<Lookup>,
+    pub(crate) resolver: Resolver,
+    pub(crate) watchers: Watchers,
+    /// The upstream sessions that are open, on disk.
+    pub(crate) book: Book,
+    pub(crate) client: guard::Client,
+    pub(crate) places: Places,
+    /// No session begins any more.
+    pub(crate) draining: Cell<bool>,
+    /// Sessions that have not ended, of all servers; also those whose end is under way.
+    pub(crate) count: Cell<usize>,
+    pub(crate) tell: Box<dyn Fn(Notice)>,
+}
+
+impl Gateway {
+    /// Tells people something.
+    pub(crate) fn tell(&self, notice: impl FnOnce() -> Notice) {
+        (self.tell)(notice());
+    }
+
+    /// The settings now; a reload does not change them under a request's feet.
+    pub(crate) fn settings(&self) -> Rc<Settings> {
+        Rc::clone(&self.settings.borrow())
+    }
+
+    /// A server by its name.
+    pub(crate) fn server(&self, name: &str) -> Option<Rc<Server>> {
+        self.servers.borrow().get(name).cloned()
+    }
+
+    /// Whether a session may begin. It is counted from here on; [`Gateway::left`] counts it out.
+    pub(crate) fn admit(&self, server: &Server) -> Result<(), Answer> {
+        if self.draining.get() || server.retired.get() {
+            return Err(respond::unavailable("Service Unavailable: the gateway is shutting down"));
+        }
+        let most = server.settings().policy.max_sessions.unwrap_or(usize::MAX);
+        if self.count.get() >= self.settings.borrow().max_sessions || server.sessions.borrow().len() >= most {
+            self.metrics.session_refused(&server.name);
+            return Err(respond::unavailable("Service Unavailable: too many sessions"));
+        }
+        self.count.set(self.count.get() + 1);
+        Ok(())
+    }
+
+    /// A session is over.
+    pub(crate) fn left(&self, session: &Session, reason: &Reason) {
+        self.count.set(self.count.get() - 1);
+        self.metrics.session_ended(&session.server.name, reason);
+    }
+
+    /// Ends everything, all at once.
+    pub(crate) fn end_all(&self, reason: &Reason) -> usize {
+        self.draining.set(true);
+        let servers: Vec<_> = self.servers.borrow().values().cloned().collect();
+        servers.iter().map(|server| self.end_server(server, reason)).sum()
+    }
+
+    /// Ends everything of one server.
+    pub(crate) fn end_server(&self, server: &Rc<Server>, reason: &Reason) -> usize {
+        server.retired.set(true);
+        let sessions = server.all();
+        sessions.iter().for_each(|session| session.end(reason.clone()));
+        sessions.len() + server.modern.end_all(reason)
+    }
+}

@@ -1,0 +1,83 @@
+//! Sockets: accepting clients and serving their connections.
+
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+
+use super::connection::Connection;
+use super::front;
+use super::gateway::Gateway;
+use super::metrics::add;
+use crate::limits;
+
+/// Accepts clients until told to stop.
+pub(crate) async fn accept(gateway: Rc<Gateway>, listener: TcpListener, stop: CancellationToken) {
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = stop.cancelled() => return,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                let Ok(local) = stream.local_addr() else { continue };
+                let connection = Rc::new(Connection::new(peer, local));
+                let (gateway, stop) = (Rc::clone(&gateway), stop.clone());
+                gateway.clone().tasks.spawn_local(serve(gateway, connection, stream, stop));
+            }
+            Err(error) => pause(&gateway, &error).await,
+        }
+    }
+}
+
+/// Out of descriptors or memory: those who are connected go on, and the next one is tried after a moment. An error of one
+/// connection (it was reset before it was accepted) needs no pause.
+async fn pause(gateway: &Gateway, error: &io::Error) {
+    if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset) {
+        return;
+    }
+    gateway.warn(format!("cannot accept a connection: {error}"));
+    let deadline = tokio::time::Instant::now() + limits::ACCEPT_PAUSE;
+    tokio::time::sleep_until(deadline).await;
+}
+
+/// Serves one connection to its end.
+async fn serve(gateway: Rc<Gateway>, connection: Rc<Connection>, stream: TcpStream, stop: CancellationToken) {
+    add(&gateway.metrics.connections, 1);
+    notice_dead_peers(&stream);
+    let service = service_fn(|request| {
+        let answer = front::answer(Rc::clone(&gateway), Rc::clone(&connection), request);
+        async move { Ok::<_, std::convert::Infallible>(answer.await) }
+    });
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(limits::HEADER_READ).max_headers(limits::HEADERS);
+    let mut served = std::pin::pin!(http.serve_connection(TokioIo::new(stream), service));
+    let stopped = tokio::select! {
+        // A client that broke its connection off has nothing more to be told.
+        _ = served.as_mut() => false,
+        () = stop.cancelled() => true,
+    };
+    if stopped {
+        // What is being answered is answered; an idle connection is closed.
+        served.as_mut().graceful_shutdown();
+        let _ = served.await;
+    }
+    gateway.metrics.connections.set(gateway.metrics.connections.get() - 1);
+}
+
+/// A peer that vanished without a word (cable, suspended machine, half-open) is noticed by the kernel: probes while nothing is
+/// written, and a limit on unacknowledged data while something is.
+fn notice_dead_peers(stream: &TcpStream) {
+    let seconds = |time: Duration| u32::try_from(time.as_secs()).unwrap_or(u32::MAX);
+    let _ = stream.set_nodelay(true);
+    let _ = rustix::net::sockopt::set_socket_keepalive(stream, true);
+    let _ = rustix::net::sockopt::set_tcp_keepidle(stream, limits::TCP_PROBE);
+    let _ = rustix::net::sockopt::set_tcp_keepintvl(stream, limits::TCP_PROBE);
+    let _ = rustix::net::sockopt::set_tcp_keepcnt(stream, 3);
+    let _ = rustix::net::sockopt::set_tcp_user_timeout(stream, seconds(limits::TCP_UNACKNOWLEDGED).saturating_mul(1000));
+}

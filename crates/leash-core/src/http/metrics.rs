@@ -1,0 +1,219 @@
+//! Numbers for Prometheus. Counted on the gateway's one thread, written as text when somebody asks.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::rc::Rc;
+
+use hyper::StatusCode;
+
+use super::gateway::Gateway;
+use crate::clock::Moment;
+use crate::ledger::receipt::Reason;
+
+/// Upper bounds of the latency histogram, in seconds: from a local echo to a long tool call.
+const BUCKETS: [f64; 12] = [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 300.0];
+
+/// All counters.
+#[derive(Default)]
+pub(crate) struct Metrics {
+    servers: RefCell<BTreeMap<Rc<str>, Rc<Counters>>>,
+    /// DELETEs on their way to upstreams.
+    pub(crate) deletes_pending: Cell<u64>,
+    pub(crate) connections: Cell<u64>,
+}
+
+/// The counters of one server.
+#[derive(Default)]
+pub(crate) struct Counters {
+    opened: Cell<u64>,
+    refused: Cell<u64>,
+    ending: Cell<u64>,
+    ended: RefCell<BTreeMap<&'static str, u64>>,
+    pub(crate) trees: Cell<u64>,
+    pub(crate) trees_started: Cell<u64>,
+    pub(crate) deletes_sent: Cell<u64>,
+    pub(crate) deletes_failed: Cell<u64>,
+    pub(crate) garbage_lines: Cell<u64>,
+    bytes_in: Cell<u64>,
+    bytes_out: Cell<u64>,
+    answers: RefCell<BTreeMap<u16, u64>>,
+    latency: Histogram,
+}
+
+#[derive(Default)]
+struct Histogram {
+    buckets: [Cell<u64>; BUCKETS.len()],
+    count: Cell<u64>,
+    sum: Cell<f64>,
+}
+
+/// Adds one to a counter.
+pub(crate) fn add(counter: &Cell<u64>, more: u64) {
+    counter.set(counter.get() + more);
+}
+
+/// A request whose time is taken.
+pub(crate) struct Timing {
+    counters: Rc<Counters>,
+    began: Moment,
+}
+
+impl Timing {
+    /// The head of the answer is ready.
+    pub(crate) fn done(self, status: StatusCode) {
+        *self.counters.answers.borrow_mut().entry(status.as_u16()).or_default() += 1;
+        self.counters.latency.observe((Moment::now() - self.began).as_secs_f64());
+    }
+}
+
+impl Histogram {
+    fn observe(&self, seconds: f64) {
+        if let Some(bucket) = BUCKETS.iter().position(|bound| seconds <= *bound) {
+            add(&self.buckets[bucket], 1);
+        }
+        add(&self.count, 1);
+        self.sum.set(self.sum.get() + seconds);
+    }
+}
+
+impl Metrics {
+    /// The counters of a server.
+    pub(crate) fn of(&self, server: &Rc<str>) -> Rc<Counters> {
+        let mut servers = self.servers.borrow_mut();
+        match servers.get(server) {
+            Some(counters) => Rc::clone(counters),
+            None => Rc::clone(servers.entry(Rc::clone(server)).or_default()),
+        }
+    }
+
+    pub(crate) fn session_opened(&self, server: &Rc<str>) {
+        add(&self.of(server).opened, 1);
+    }
+
+    pub(crate) fn session_refused(&self, server: &Rc<str>) {
+        add(&self.of(server).refused, 1);
+    }
+
+    pub(crate) fn session_ending(&self, server: &Rc<str>) {
+        add(&self.of(server).ending, 1);
+    }
+
+    pub(crate) fn session_ended(&self, server: &Rc<str>, reason: &Reason) {
+        let counters = self.of(server);
+        counters.ending.set(counters.ending.get().saturating_sub(1));
+        *counters.ended.borrow_mut().entry(reason.label()).or_default() += 1;
+    }
+
+    pub(crate) fn received(&self, server: &Rc<str>, bytes: usize) {
+        add(&self.of(server).bytes_in, bytes as u64);
+    }
+
+    pub(crate) fn sent(&self, server: &Rc<str>, bytes: usize) {
+        add(&self.of(server).bytes_out, bytes as u64);
+    }
+
+    pub(crate) fn request(&self, server: &Rc<str>) -> Timing {
+        Timing { counters: self.of(server), began: Moment::now() }
+    }
+
+    /// Everything in Prometheus' text format.
+    pub(crate) fn render(&self, gateway: &Gateway) -> String {
+        let mut page = Page::default();
+        let servers = self.servers.borrow();
+        let live = |name: &Rc<str>| gateway.server(name).map_or(0, |server| server.sessions.borrow().len());
+        page.family("leash_sessions", "gauge", "Sessions by server and state.");
+        for (name, counters) in servers.iter() {
+            page.line(&[("server", name), ("state", "live")], live(name));
+            page.line(&[("server", name), ("state", "ending")], counters.ending.get());
+        }
+        page.counters("leash_sessions_opened_total", "Sessions begun.", &servers, |counters| &counters.opened);
+        page.counters("leash_sessions_refused_total", "Sessions refused for want of room.", &servers, |counters| &counters.refused);
+        page.family("leash_sessions_ended_total", "counter", "Sessions ended, by reason.");
+        for (name, counters) in servers.iter() {
+            for (reason, count) in counters.ended.borrow().iter() {
+                page.line(&[("server", name), ("reason", reason)], count);
+            }
+        }
+        page.family("leash_trees", "gauge", "Process trees that run.");
+        for (name, counters) in servers.iter() {
+            page.line(&[("server", name)], counters.trees.get());
+        }
+        page.family("leash_tree_memory_bytes", "gauge", "Memory of the trees, as last looked at by their keepers.");
+        for (name, bytes) in gateway.tree_memory() {
+            page.line(&[("server", &name)], bytes);
+        }
+        page.counters("leash_trees_started_total", "Process trees started.", &servers, |counters| &counters.trees_started);
+        page.counters("leash_deletes_sent_total", "DELETEs sent upstream.", &servers, |counters| &counters.deletes_sent);
+        page.counters("leash_deletes_failed_total", "Upstream sessions left behind.", &servers, |counters| &counters.deletes_failed);
+        page.family("leash_deletes_pending", "gauge", "Upstream sessions being deleted.");
+        page.line(&[], self.deletes_pending.get());
+        page.counters("leash_garbage_lines_total", "Lines of servers that were no protocol.", &servers, |counters| &counters.garbage_lines);
+        page.counters("leash_received_bytes_total", "Bytes of requests.", &servers, |counters| &counters.bytes_in);
+        page.counters("leash_sent_bytes_total", "Bytes of answers.", &servers, |counters| &counters.bytes_out);
+        page.family("leash_connections", "gauge", "Open client connections.");
+        page.line(&[], self.connections.get());
+        page.family("leash_requests_total", "counter", "Requests by status.");
+        for (name, counters) in servers.iter() {
+            for (status, count) in counters.answers.borrow().iter() {
+                page.line(&[("server", name), ("status", &status.to_string())], count);
+            }
+        }
+        page.latency(&servers);
+        page.text
+    }
+}
+
+/// The text as it grows.
+#[derive(Default)]
+struct Page {
+    text: String,
+    name: &'static str,
+}
+
+impl Page {
+    fn family(&mut self, name: &'static str, kind: &str, help: &str) {
+        self.name = name;
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    fn line(&mut self, labels: &[(&str, &str)], value: impl std::fmt::Display) {
+        self.sample("", labels, value);
+    }
+
+    /// Names of servers are letters, digits, dots and dashes: nothing needs escaping.
+    fn sample(&mut self, suffix: &str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
+        let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}=\"{value}\"")).collect();
+        let braces = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+        let _ = writeln!(self.text, "{}{suffix}{braces} {value}", self.name);
+    }
+
+    fn counters(
+        &mut self,
+        name: &'static str,
+        help: &str,
+        servers: &BTreeMap<Rc<str>, Rc<Counters>>,
+        counter: fn(&Counters) -> &Cell<u64>,
+    ) {
+        self.family(name, "counter", help);
+        for (server, counters) in servers {
+            self.line(&[("server", server)], counter(counters).get());
+        }
+    }
+
+    fn latency(&mut self, servers: &BTreeMap<Rc<str>, Rc<Counters>>) {
+        self.family("leash_request_seconds", "histogram", "Time to the head of the answer.");
+        for (server, counters) in servers {
+            let histogram = &counters.latency;
+            let mut below = 0;
+            for (bound, bucket) in BUCKETS.iter().zip(&histogram.buckets) {
+                below += bucket.get();
+                self.sample("_bucket", &[("server", server), ("le", &bound.to_string())], below);
+            }
+            self.sample("_bucket", &[("server", server), ("le", "+Inf")], histogram.count.get());
+            self.sample("_sum", &[("server", server)], histogram.sum.get());
+            self.sample("_count", &[("server", server)], histogram.count.get());
+        }
+    }
+}

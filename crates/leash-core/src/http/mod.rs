@@ -1,0 +1,24 @@
+//! Sessions over HTTP: the gateway of `leash serve` and the guard under `leash connect`.
+//!
+//! Everything here runs on one thread: state is borrowed for the length of a function and never across an `.await`, so no
+//! lock is needed and nothing is ever seen half changed. The files, in the order a request meets them: `listen` (sockets),
+//! `front` (who may speak to whom), then `stdio` or `guard` (the server), with `session` and `gateway` holding what lives
+//! longer than a request.
+
+mod body;
+mod connection;
+mod front;
+mod gateway;
+mod guard;
+mod listen;
+mod metrics;
+mod notice;
+mod respond;
+mod serve;
+mod server;
+mod session;
+mod stdio;
+mod timers;
+
+pub use notice::Notice;
+pub use serve::{ServeError, Serving, serve};

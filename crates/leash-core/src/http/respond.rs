@@ -1,0 +1,76 @@
+//! Every answer that leash gives by itself. `docs/reference/http-status.md` lists them; keep the two together.
+
+use bytes::Bytes;
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use hyper::{Response, StatusCode};
+use serde_json::value::RawValue;
+
+use super::body::Body;
+use crate::protocol::envelope::{codes, error_body};
+
+/// An answer.
+pub(crate) type Answer = Response<Body>;
+
+/// A JSON-RPC error with an HTTP status.
+pub(crate) fn error(status: StatusCode, id: Option<&RawValue>, code: i64, message: &str) -> Answer {
+    json(status, error_body(id, code, message, None))
+}
+
+/// A JSON text with an HTTP status.
+pub(crate) fn json(status: StatusCode, body: impl Into<Bytes>) -> Answer {
+    let mut answer = Response::new(Body::Whole(body.into()));
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    answer
+}
+
+/// A status and nothing else.
+pub(crate) fn empty(status: StatusCode) -> Answer {
+    let mut answer = Response::new(Body::empty());
+    *answer.status_mut() = status;
+    answer
+}
+
+/// Plain text, for people and probes.
+pub(crate) fn text(status: StatusCode, text: impl Into<Bytes>) -> Answer {
+    let mut answer = json(status, text);
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    answer
+}
+
+/// 404: the session is over or was never there. The client must begin a new one.
+pub(crate) fn no_session() -> Answer {
+    // -32001 is what the TypeScript SDK's server says here.
+    error(StatusCode::NOT_FOUND, None, -32001, "Session not found")
+}
+
+/// 400: a request that needs a session came without one.
+pub(crate) fn session_missing() -> Answer {
+    error(StatusCode::BAD_REQUEST, None, codes::SERVER, "Bad Request: Mcp-Session-Id header is required")
+}
+
+/// 404: there is nothing at this path.
+pub(crate) fn no_such_path() -> Answer {
+    error(StatusCode::NOT_FOUND, None, codes::SERVER, "Not Found: leash serves /NAME/mcp")
+}
+
+/// 405 with what is allowed.
+pub(crate) fn method_not_allowed(allowed: &'static str) -> Answer {
+    let mut answer = error(StatusCode::METHOD_NOT_ALLOWED, None, codes::SERVER, "Method not allowed");
+    answer.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
+    answer
+}
+
+/// 503: no more sessions, or the gateway is leaving.
+pub(crate) fn unavailable(message: &str) -> Answer {
+    let mut answer = error(StatusCode::SERVICE_UNAVAILABLE, None, codes::SERVER, message);
+    answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("5"));
+    answer
+}
+
+/// 401: the gateway's own token is missing or wrong.
+pub(crate) fn unauthorized() -> Answer {
+    let mut answer = error(StatusCode::UNAUTHORIZED, None, codes::SERVER, "Unauthorized: a bearer token is required");
+    answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    answer
+}

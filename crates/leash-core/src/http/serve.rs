@@ -1,0 +1,1 @@
+//! placeholder until the gateway's loop is written

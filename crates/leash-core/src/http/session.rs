@@ -1,0 +1,304 @@
+//! A session as it runs: the driver of [`crate::session::machine`].
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::future::Future;
+use std::rc::{Rc, Weak};
+
+use tokio::sync::Notify;
+
+use super::connection::Principal;
+use super::front::Call;
+use super::gateway::Gateway;
+use super::guard;
+use super::notice::Notice;
+use super::respond::{self, Answer};
+use super::server::Server;
+use super::stdio;
+use super::timers::Timer;
+use crate::clock::{self, Moment};
+use crate::config::OwnerPolicy;
+use crate::id;
+use crate::ledger::receipt::{Reason, Receipt};
+use crate::owner::peer::{Holders, PeerSocket, WatchId};
+use crate::session::machine::{Effect, Event, Life, State};
+use crate::tree::identity::{Held, Identity};
+
+/// What a session holds.
+pub(crate) enum Holding {
+    /// A server's process tree.
+    Tree(Rc<stdio::Bridge>),
+    /// A session at an HTTP server.
+    Upstream(guard::Upstream),
+}
+
+/// One client's session.
+pub(crate) struct Session {
+    /// leash's own id of it, in the ledger and in receipts.
+    pub(crate) id: Rc<str>,
+    pub(crate) server: Rc<Server>,
+    /// Who opened it; nobody else may use it.
+    pub(crate) principal: Principal,
+    pub(crate) started_ms: u64,
+    pub(crate) timer: RefCell<Option<Timer>>,
+    gateway: Weak<Gateway>,
+    /// What the client presents; the id until the server gave another.
+    token: RefCell<Rc<str>>,
+    life: RefCell<Life>,
+    holding: OnceCell<Holding>,
+    owners: RefCell<Vec<(Identity, WatchId)>>,
+    /// The client socket that was looked at last.
+    socket: Cell<u64>,
+    over: Notify,
+    /// The receipt, where the session's own end wrote it.
+    receipt: OnceCell<Box<Receipt>>,
+}
+
+impl Session {
+    /// Begins a session for a client's `initialize`, if there is room for one.
+    pub(crate) fn open(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call) -> Result<Rc<Session>, Answer> {
+        gateway.admit(server)?;
+        let id: Rc<str> = id::random().into();
+        let session = Rc::new(Session {
+            id: Rc::clone(&id),
+            server: Rc::clone(server),
+            principal: call.principal,
+            started_ms: clock::unix_ms(),
+            timer: RefCell::default(),
+            gateway: Rc::downgrade(gateway),
+            token: RefCell::new(Rc::clone(&id)),
+            life: RefCell::new(Life::begin(Moment::now())),
+            holding: OnceCell::new(),
+            owners: RefCell::default(),
+            socket: Cell::new(0),
+            over: Notify::new(),
+            receipt: OnceCell::new(),
+        });
+        server.sessions.borrow_mut().insert(id, Rc::clone(&session));
+        gateway.metrics.session_opened(&server.name);
+        gateway.tell(|| Notice::Opened { session: session.id.to_string(), server: server.name.to_string() });
+        session.used_by(call);
+        session.apply(Event::Tick);
+        Ok(session)
+    }
+
+    /// What the client presents.
+    pub(crate) fn token(&self) -> Rc<str> {
+        Rc::clone(&self.token.borrow())
+    }
+
+    /// What it holds, once it holds something.
+    pub(crate) fn holding(&self) -> Option<&Holding> {
+        self.holding.get()
+    }
+
+    /// Whether requests may use it.
+    pub(crate) fn usable(&self) -> bool {
+        self.life.borrow().usable()
+    }
+
+    /// Whether `initialize` was answered.
+    pub(crate) fn is_live(&self) -> bool {
+        *self.life.borrow().state() == State::Live
+    }
+
+    /// From now on the session holds this. If it ended meanwhile it is let go at once, and the answer is `false`.
+    pub(crate) fn hold(self: &Rc<Self>, holding: Holding) -> bool {
+        if self.holding.set(holding).is_err() {
+            debug_assert!(false, "a session holds one thing");
+            return false;
+        }
+        self.apply(Event::Held);
+        self.usable()
+    }
+
+    /// The server gave the session a name of its own, which the client will present.
+    pub(crate) fn rename(self: &Rc<Self>, token: &str) {
+        let token: Rc<str> = token.into();
+        let before = self.token.replace(Rc::clone(&token));
+        let mut sessions = self.server.sessions.borrow_mut();
+        if sessions.remove(&before).is_some() {
+            sessions.insert(token, Rc::clone(self));
+        }
+    }
+
+    /// `initialize` was answered well.
+    pub(crate) fn opened(self: &Rc<Self>) {
+        self.apply(Event::Opened);
+    }
+
+    /// A request is in flight until the guard is dropped.
+    pub(crate) fn began(self: &Rc<Self>) -> InFlight {
+        self.apply(Event::RequestBegan);
+        InFlight { session: Rc::clone(self), end: Some(Event::RequestEnded) }
+    }
+
+    /// Somebody listens until the guard is dropped.
+    pub(crate) fn listens(self: &Rc<Self>) -> InFlight {
+        self.apply(Event::ListenBegan);
+        InFlight { session: Rc::clone(self), end: Some(Event::ListenEnded) }
+    }
+
+    /// Begins its end; nothing happens when it has begun already.
+    pub(crate) fn end(self: &Rc<Self>, reason: Reason) {
+        self.apply(Event::End(reason));
+    }
+
+    /// Returns when everything it held is let go.
+    pub(crate) async fn over(&self) {
+        loop {
+            let over = self.over.notified();
+            if matches!(self.life.borrow().state(), State::Ended(_)) {
+                return;
+            }
+            over.await;
+        }
+    }
+
+    /// The receipt of its end, where it was not a tree's keeper who wrote it.
+    pub(crate) fn receipt(&self) -> Option<&Receipt> {
+        self.receipt.get().map(|receipt| &**receipt)
+    }
+
+    /// Its timer fired.
+    pub(crate) fn tick(self: &Rc<Self>) {
+        self.apply(Event::Tick);
+    }
+
+    /// Decides, and does what was decided. The one place where a session's state changes.
+    fn apply(self: &Rc<Self>, event: Event) {
+        let Some(gateway) = self.gateway.upgrade() else { return };
+        let (now, terms) = (Moment::now(), self.server.terms());
+        let (effect, deadline) = {
+            let mut life = self.life.borrow_mut();
+            let effect = life.apply(event, now, &terms);
+            (effect, life.deadline(&terms))
+        };
+        if let Some((at, _)) = deadline {
+            gateway.timers.arm(self, at, now);
+        }
+        match effect {
+            Effect::Nothing => {}
+            Effect::End(reason) => self.begin_end(&gateway, reason),
+            Effect::Release(reason) => {
+                let session = Rc::clone(self);
+                gateway.tasks.spawn_local(async move { session.let_go(reason).await });
+            }
+        }
+    }
+
+    /// From here on its token answers 404.
+    fn begin_end(self: &Rc<Self>, gateway: &Rc<Gateway>, reason: Reason) {
+        gateway.timers.disarm(self);
+        self.server.sessions.borrow_mut().remove(&*self.token());
+        for (_, watch) in self.owners.take() {
+            gateway.watchers.unwatch(watch);
+        }
+        gateway.metrics.session_ending(&self.server.name);
+        let (session, server) = (self.id.to_string(), self.server.name.to_string());
+        gateway.tell(|| Notice::Ending { session, server, why: reason.clone() });
+        let (session, gateway) = (Rc::clone(self), Rc::clone(gateway));
+        gateway.clone().tasks.spawn_local(async move {
+            session.let_go(reason.clone()).await;
+            session.apply(Event::Released);
+            gateway.left(&session, &reason);
+            session.over.notify_waiters();
+        });
+    }
+
+    /// Lets go of what it holds; returns when that is done, or when it is clear that it can't be.
+    async fn let_go(self: &Rc<Self>, reason: Reason) {
+        let Some(gateway) = self.gateway.upgrade() else { return };
+        let receipt = match self.holding.get() {
+            // The keeper writes the receipt of a tree.
+            Some(Holding::Tree(bridge)) => bridge.end(&reason).await,
+            Some(Holding::Upstream(upstream)) => Some(upstream.end(&gateway, self, reason).await),
+            None => None,
+        };
+        if let Some(receipt) = receipt {
+            gateway.tell(|| Notice::Ended(Box::new(receipt.clone())));
+            let _ = self.receipt.set(Box::new(receipt));
+        }
+    }
+
+    /// A call came from this client: find out whose it is, if that is not known.
+    pub(crate) fn used_by(self: &Rc<Self>, call: &Call) {
+        if self.server.settings().policy.owner == OwnerPolicy::Traffic {
+            return self.apply(Event::OwnerUnknown);
+        }
+        let Some(socket) = call.socket else { return self.apply(Event::OwnerUnknown) };
+        if self.socket.replace(socket.inode) != socket.inode {
+            self.find_owners(socket);
+        }
+    }
+
+    fn find_owners(self: &Rc<Self>, socket: PeerSocket) {
+        let Some(gateway) = self.gateway.upgrade() else { return };
+        let (session, found) = (Rc::downgrade(self), gateway.resolver.owners(socket));
+        gateway.tasks.spawn_local(async move {
+            let found = found.await;
+            let Some(session) = session.upgrade() else { return };
+            match found {
+                Holders::Known(processes) if !processes.is_empty() => {
+                    processes.into_iter().for_each(|process| session.owned_by(process));
+                }
+                // The connection was closed before its process was found: that says nothing of the process.
+                Holders::Known(_) => {}
+                Holders::Unknown(_) => session.apply(Event::OwnerUnknown),
+            }
+        });
+    }
+
+    /// A process that uses the session.
+    fn owned_by(self: &Rc<Self>, process: Held) {
+        let Some(gateway) = self.gateway.upgrade().filter(|_| self.usable()) else { return };
+        let identity = process.id;
+        if self.owners.borrow().iter().any(|(known, _)| known.is(&identity)) {
+            return;
+        }
+        let session = Rc::downgrade(self);
+        let gone = move || {
+            if let Some(session) = session.upgrade() {
+                session.owners.borrow_mut().retain(|(known, _)| !known.is(&identity));
+                session.apply(Event::OwnerGone(identity.pid));
+            }
+        };
+        match gateway.watchers.watch(process, gone) {
+            Ok(watch) => {
+                self.owners.borrow_mut().push((identity, watch));
+                self.apply(Event::OwnerFound);
+            }
+            // Out of descriptors: what can't be watched is not known.
+            Err(_) => self.apply(Event::OwnerUnknown),
+        }
+    }
+
+    /// Runs something that must go on when the client's connection is gone.
+    pub(crate) fn spawn(self: &Rc<Self>, task: impl Future<Output = ()> + 'static) {
+        if let Some(gateway) = self.gateway.upgrade() {
+            gateway.tasks.spawn_local(task);
+        }
+    }
+}
+
+/// A request or a listener of a session; dropping it says that it is over.
+pub(crate) struct InFlight {
+    pub(crate) session: Rc<Session>,
+    end: Option<Event>,
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        if let Some(event) = self.end.take() {
+            self.session.apply(event);
+        }
+    }
+}
+
+/// The session that a call names, if its caller may use it. Somebody else's session is as unknown as one that never was.
+pub(crate) fn find(server: &Server, token: &str, call: &Call) -> Result<Rc<Session>, Answer> {
+    let session = server.session(token).filter(|session| session.usable());
+    let session = session.filter(|session| session.principal.credential == call.principal.credential);
+    let session = session.ok_or_else(respond::no_session)?;
+    session.used_by(call);
+    Ok(session)
+}

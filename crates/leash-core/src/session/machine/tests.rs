@@ -1,0 +1,164 @@
+//! Tables for what each event means, and properties about what the outside can see.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const TERMS: Terms = Terms {
+    idle: Some(Duration::from_secs(100)),
+    max_age: Some(Duration::from_secs(10_000)),
+    linger: Duration::from_secs(5),
+    init_timeout: Duration::from_secs(60),
+};
+
+fn at(seconds: u64) -> Moment {
+    Moment::from_boot(Duration::from_secs(seconds))
+}
+
+fn client_gone(pid: i32) -> Reason {
+    Reason::OwnerGone { pid, role: "client".to_owned() }
+}
+
+/// Plays events at given seconds and checks when, and why, the session would end.
+fn check(events: &[(u64, Event)], expected: Option<(u64, Reason)>) {
+    let mut life = Life::begin(at(0));
+    for (second, event) in events {
+        assert_eq!(life.apply(event.clone(), at(*second), &TERMS), Effect::Nothing, "{event:?} at {second}");
+    }
+    let expected = expected.map(|(second, reason)| (at(second), reason));
+    assert_eq!(life.deadline(&TERMS), expected, "after {events:?}");
+    if let Some((when, reason)) = expected {
+        let before = Moment::from_boot(when.since(at(0)) - Duration::from_millis(1));
+        assert_eq!(life.apply(Event::Tick, before, &TERMS), Effect::Nothing, "a moment too early");
+        assert_eq!(life.apply(Event::Tick, when, &TERMS), Effect::End(reason));
+    }
+}
+
+#[test]
+fn the_end_comes_when_nobody_wants_it() {
+    use Event::*;
+    check(&[], Some((60, Reason::NotInitialized)));
+    check(&[(1, Opened)], Some((101, Reason::Idle)));
+    // A call in flight is never cut, however long it takes; the idle time runs from its end.
+    check(&[(1, Opened), (2, RequestBegan)], Some((10_000, Reason::MaxAge)));
+    check(&[(1, Opened), (2, RequestBegan), (502, RequestEnded)], Some((602, Reason::Idle)));
+    // Two at once: the last one counts.
+    check(&[(1, Opened), (2, RequestBegan), (3, RequestBegan), (9, RequestEnded)], Some((10_000, Reason::MaxAge)));
+    // A listener counts while it is there.
+    check(&[(1, Opened), (2, ListenBegan)], Some((10_000, Reason::MaxAge)));
+    check(&[(1, Opened), (2, ListenBegan), (300, ListenEnded)], Some((400, Reason::Idle)));
+}
+
+#[test]
+fn a_living_process_keeps_it_and_the_last_one_takes_it_along() {
+    use Event::*;
+    check(&[(0, OwnerFound), (1, Opened)], Some((10_000, Reason::MaxAge)));
+    check(&[(0, OwnerFound), (1, Opened), (50, OwnerGone(7))], Some((55, client_gone(7))));
+    // Whatever is in flight then: nobody reads the answer.
+    check(&[(0, OwnerFound), (1, Opened), (2, RequestBegan), (50, OwnerGone(7))], Some((55, client_gone(7))));
+    // Two processes use it.
+    check(&[(0, OwnerFound), (1, Opened), (2, OwnerFound), (9, OwnerGone(7))], Some((10_000, Reason::MaxAge)));
+    check(
+        &[(0, OwnerFound), (1, Opened), (2, OwnerFound), (9, OwnerGone(7)), (10, OwnerGone(8))],
+        Some((15, client_gone(8))),
+    );
+    // Another one takes it over within the linger.
+    check(&[(0, OwnerFound), (1, Opened), (9, OwnerGone(7)), (12, OwnerFound)], Some((10_000, Reason::MaxAge)));
+    // A stranger used it as well: it may come back until the idle time is over.
+    check(&[(0, OwnerFound), (1, Opened), (2, OwnerUnknown), (9, OwnerGone(7))], Some((101, Reason::Idle)));
+}
+
+#[test]
+fn a_client_that_dies_while_the_server_starts_ends_nothing_half_open() {
+    let mut life = Life::begin(at(0));
+    life.apply(Event::OwnerFound, at(0), &TERMS);
+    life.apply(Event::OwnerGone(7), at(1), &TERMS);
+    // Still opening: the answer must be seen, or what it opens would be lost.
+    assert_eq!(life.apply(Event::Tick, at(30), &TERMS), Effect::Nothing);
+    assert_eq!(life.apply(Event::Opened, at(31), &TERMS), Effect::Nothing);
+    assert_eq!(life.apply(Event::Tick, at(31), &TERMS), Effect::End(client_gone(7)));
+}
+
+#[test]
+fn it_ends_once_for_the_first_reason() {
+    let mut life = Life::begin(at(0));
+    life.apply(Event::Opened, at(1), &TERMS);
+    assert_eq!(life.apply(Event::End(Reason::ClientDeleted), at(2), &TERMS), Effect::End(Reason::ClientDeleted));
+    assert_eq!(life.apply(Event::End(Reason::Shutdown), at(3), &TERMS), Effect::Nothing);
+    assert_eq!(life.apply(Event::Tick, at(99_999), &TERMS), Effect::Nothing);
+    assert_eq!(life.apply(Event::Released, at(4), &TERMS), Effect::Nothing);
+    assert_eq!(*life.state(), State::Ended(Reason::ClientDeleted));
+}
+
+#[test]
+fn an_answer_that_comes_too_late_is_let_go() {
+    let mut life = Life::begin(at(0));
+    assert_eq!(life.apply(Event::End(Reason::Shutdown), at(1), &TERMS), Effect::End(Reason::Shutdown));
+    assert_eq!(life.apply(Event::Held, at(2), &TERMS), Effect::Release(Reason::Shutdown));
+    assert_eq!(life.apply(Event::Opened, at(2), &TERMS), Effect::Nothing);
+    life.apply(Event::Released, at(3), &TERMS);
+    assert_eq!(life.apply(Event::Held, at(4), &TERMS), Effect::Release(Reason::Shutdown));
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        Just(Event::Held),
+        Just(Event::Opened),
+        Just(Event::RequestBegan),
+        Just(Event::RequestEnded),
+        Just(Event::ListenBegan),
+        Just(Event::ListenEnded),
+        Just(Event::OwnerFound),
+        (1..4).prop_map(Event::OwnerGone),
+        Just(Event::OwnerUnknown),
+        Just(Event::Tick),
+        Just(Event::End(Reason::ClientDeleted)),
+        Just(Event::End(Reason::Shutdown)),
+        Just(Event::Released),
+    ]
+}
+
+proptest! {
+    /// The world's view: whatever was ever held is let go, and once, if time goes on after the last event.
+    #[test]
+    fn what_was_held_is_let_go(history in prop::collection::vec((event(), 0..200u64), 0..40)) {
+        let mut life = Life::begin(at(0));
+        let (mut now, mut held) = (0, 0i32);
+        let mut perform = |life: &mut Life, event: Event, now: u64| {
+            held += i32::from(event == Event::Held);
+            match life.apply(event, at(now), &TERMS) {
+                Effect::Nothing => {}
+                // The driver lets go of what is there at that moment.
+                Effect::End(_) => held = 0,
+                Effect::Release(_) => held -= 1,
+            }
+            assert!(held >= 0, "let go of twice");
+        };
+        for (event, pause) in history {
+            now += pause;
+            perform(&mut life, event, now);
+        }
+        // Everybody leaves, and time goes on.
+        while life.busy() {
+            perform(&mut life, Event::RequestEnded, now);
+            perform(&mut life, Event::ListenEnded, now);
+        }
+        perform(&mut life, Event::Tick, now + 100_000);
+        drop(perform);
+        prop_assert_eq!(held, 0, "{:?}", life);
+        prop_assert!(!life.usable());
+    }
+
+    /// A call in flight is cut only by the maximum age, by somebody's word, or because nobody is left to read its answer.
+    #[test]
+    fn a_call_in_flight_is_not_cut_by_idleness(history in prop::collection::vec((event(), 0..500u64), 0..40)) {
+        let mut life = Life::begin(at(0));
+        let mut now = 0;
+        for (event, pause) in history {
+            now += pause;
+            if let Effect::End(Reason::Idle) = life.apply(event, at(now), &TERMS) {
+                prop_assert_eq!(life.in_flight(), 0);
+            }
+        }
+    }
+}
