@@ -144,7 +144,6 @@ proptest! {
             perform(&mut life, Event::ListenEnded, now);
         }
         perform(&mut life, Event::Tick, now + 100_000);
-        drop(perform);
         prop_assert_eq!(held, 0, "{:?}", life);
         prop_assert!(!life.usable());
     }
