@@ -13,6 +13,8 @@ pub mod id;
 pub mod ledger;
 pub mod limits;
 pub mod owner;
+#[cfg(feature = "http")]
+pub mod protocol;
 pub mod session;
 pub mod tree;
 

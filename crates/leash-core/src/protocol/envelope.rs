@@ -1,0 +1,340 @@
+//! Just enough JSON-RPC: what a message is, whom it answers and what it names.
+//!
+//! Reading goes once over the bytes. `params`, `result` and `error` are found and checked for being JSON, and looked into only by
+//! the methods that need to. Nothing is copied unless an escape forces it.
+
+use std::borrow::Cow;
+
+use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+use thiserror::Error;
+
+use super::object;
+pub use super::splice::Splice;
+
+/// The codes of JSON-RPC and MCP errors that leash itself answers with.
+pub mod codes {
+    /// The body is not JSON.
+    pub const PARSE: i64 = -32700;
+    /// The body is JSON but not a message.
+    pub const INVALID_REQUEST: i64 = -32600;
+    /// Nobody knows the method.
+    pub const METHOD_NOT_FOUND: i64 = -32601;
+    /// The parameters, `_meta` among them, are not what the method wants.
+    pub const INVALID_PARAMS: i64 = -32602;
+    /// Something broke behind leash.
+    pub const INTERNAL: i64 = -32603;
+    /// What servers answer for everything else; of no era.
+    pub const SERVER: i64 = -32000;
+    /// Modern: a header is missing, or says another thing than the body.
+    pub const HEADER_MISMATCH: i64 = -32020;
+    /// Modern: the client lacks a capability that the method needs.
+    pub const MISSING_CAPABILITY: i64 = -32021;
+    /// Modern: the version is not spoken here.
+    pub const UNSUPPORTED_VERSION: i64 = -32022;
+}
+
+const VERSION_KEY: &str = "io.modelcontextprotocol/protocolVersion";
+const CAPABILITIES_KEY: &str = "io.modelcontextprotocol/clientCapabilities";
+const SUBSCRIPTION_KEY: &str = "io.modelcontextprotocol/subscriptionId";
+
+/// One body or one line: a message, or (in 2025-03-26 only) several.
+#[derive(Debug)]
+pub enum Message<'a> {
+    /// A single message.
+    One(Envelope<'a>),
+    /// An array of messages, never empty.
+    Batch(Vec<Envelope<'a>>),
+}
+
+impl<'a> Message<'a> {
+    /// Reads what is known of the message in `source`, whatever its depth.
+    pub fn read(source: &'a [u8]) -> Result<Message<'a>, Malformed> {
+        let text = std::str::from_utf8(source).map_err(|error| Malformed::Json(serde_json::Error::custom(error)))?;
+        // The whitespace of JSON, which is less than that of ASCII.
+        match text.trim_start_matches([' ', '\t', '\n', '\r']).as_bytes().first() {
+            Some(b'{') => Envelope::read(text).map(Message::One),
+            Some(b'[') => read_batch(text).map(Message::Batch),
+            _ => {
+                object::check(text).map_err(Malformed::Json)?;
+                Err(Malformed::NotAMessage("neither an object nor an array"))
+            }
+        }
+    }
+
+    /// The messages in their order.
+    pub fn envelopes(&self) -> &[Envelope<'a>] {
+        match self {
+            Message::One(envelope) => std::slice::from_ref(envelope),
+            Message::Batch(envelopes) => envelopes,
+        }
+    }
+}
+
+/// Why bytes are not a message.
+#[derive(Debug, Error)]
+pub enum Malformed {
+    /// Not JSON: [`codes::PARSE`].
+    #[error("not JSON")]
+    Json(#[source] serde_json::Error),
+    /// JSON, but not JSON-RPC: [`codes::INVALID_REQUEST`].
+    #[error("not a JSON-RPC message: {0}")]
+    NotAMessage(&'static str),
+    /// An empty array: [`codes::INVALID_REQUEST`].
+    #[error("an empty batch")]
+    EmptyBatch,
+}
+
+impl Malformed {
+    /// The code of the error that answers such bytes.
+    pub fn code(&self) -> i64 {
+        match self {
+            Malformed::Json(_) => codes::PARSE,
+            Malformed::NotAMessage(_) | Malformed::EmptyBatch => codes::INVALID_REQUEST,
+        }
+    }
+}
+
+/// What a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It has a method and an id, and wants an answer.
+    Request,
+    /// It has a method and no id.
+    Notification,
+    /// It has a result or an error and no method.
+    Response,
+}
+
+/// What is known of one message. Of a key that is there twice the last one counts, as in JavaScript and Python.
+#[derive(Clone, Debug)]
+pub struct Envelope<'a> {
+    /// What it is.
+    pub kind: Kind,
+    /// As written: a string or a number for requests, `None` for notifications, anything for responses (`null` in errors that
+    /// answer no request in particular).
+    pub id: Option<&'a RawValue>,
+    /// The method of requests and notifications.
+    pub method: Option<Cow<'a, str>>,
+    /// As written.
+    pub params: Option<&'a RawValue>,
+    /// As written; `null` is a result.
+    pub result: Option<&'a RawValue>,
+    /// As written.
+    pub error: Option<&'a RawValue>,
+}
+
+impl<'a> Envelope<'a> {
+    fn read(text: &'a str) -> Result<Self, Malformed> {
+        let [version, id, method, params, result, error] =
+            object::fields(text, &["jsonrpc", "id", "method", "params", "result", "error"]).map_err(Malformed::Json)?;
+        // Every SDK insists on it, and it is what tells a message from a log line that happens to be JSON.
+        if version.and_then(object::string).as_deref() != Some("2.0") {
+            return Err(Malformed::NotAMessage("`jsonrpc` is not \"2.0\""));
+        }
+        // Some servers write every field of their struct, `null` where it does not apply.
+        let method = method.filter(|method| method.get() != "null");
+        let Some(method) = method else {
+            if result.is_none() && error.is_none() {
+                return Err(Malformed::NotAMessage("no method, no result and no error"));
+            }
+            return Ok(Self { kind: Kind::Response, id, method: None, params, result, error });
+        };
+        let Some(method) = object::string(method) else {
+            return Err(Malformed::NotAMessage("`method` is not a string"));
+        };
+        // A request whose answer nobody could recognise: MCP forbids `null` here, where JSON-RPC only frowns.
+        if id.is_some_and(|id| !is_id(id)) {
+            return Err(Malformed::NotAMessage("`id` is neither a string nor a number"));
+        }
+        let kind = if id.is_some() { Kind::Request } else { Kind::Notification };
+        Ok(Self { kind, id, method: Some(method), params, result, error })
+    }
+
+    /// The id in canonical form; `None` when it is absent, `null` or no id at all.
+    pub fn key(&self) -> Option<IdKey> {
+        self.id.and_then(IdKey::of)
+    }
+
+    /// What `params._meta` says. Reads the parameters on every call.
+    pub fn meta(&self) -> Meta<'a> {
+        self.params.map(Meta::of).unwrap_or_default()
+    }
+
+    /// The progress token: of a request, the one it asks to be told by; of `notifications/progress`, the one it tells.
+    pub fn progress_token(&self) -> Option<&'a RawValue> {
+        match (self.kind, self.method.as_deref()) {
+            (Kind::Request, _) => self.meta().progress_token,
+            (Kind::Notification, Some("notifications/progress")) => object::field(self.params?, "progressToken"),
+            _ => None,
+        }
+    }
+
+    /// The id of the request that a `notifications/cancelled` takes back.
+    pub fn cancelled(&self) -> Option<&'a RawValue> {
+        match self.method.as_deref() {
+            Some("notifications/cancelled") => object::field(self.params?, "requestId"),
+            _ => None,
+        }
+    }
+
+    /// The subscription that this belongs to, by `_meta` of the parameters or of the result.
+    pub fn subscription(&self) -> Option<&'a RawValue> {
+        match self.kind {
+            Kind::Response => object::field(object::field(self.result?, "_meta")?, SUBSCRIPTION_KEY),
+            Kind::Request | Kind::Notification => self.meta().subscription,
+        }
+    }
+
+    /// The parameter that the header `Mcp-Name` repeats for this method; `None` for methods without one.
+    pub fn target_field(&self) -> Option<&'static str> {
+        match self.method.as_deref()? {
+            "tools/call" | "prompts/get" => Some("name"),
+            "resources/read" => Some("uri"),
+            "tasks/get" | "tasks/update" | "tasks/cancel" => Some("taskId"),
+            _ => None,
+        }
+    }
+
+    /// What the header `Mcp-Name` repeats: the tool, the prompt, the resource or the task.
+    pub fn target(&self) -> Option<Cow<'a, str>> {
+        self.string_param(self.target_field()?)
+    }
+
+    /// A parameter that is a string, as `protocolVersion` of `initialize`.
+    pub fn string_param(&self, name: &str) -> Option<Cow<'a, str>> {
+        object::string(object::field(self.params?, name)?)
+    }
+
+    /// The version in the answer to an `initialize`.
+    pub fn result_protocol_version(&self) -> Option<Cow<'a, str>> {
+        object::string(object::field(self.result?, "protocolVersion")?)
+    }
+
+    /// The code of an error.
+    pub fn error_code(&self) -> Option<i64> {
+        object::field(self.error?, "code")?.get().parse().ok()
+    }
+}
+
+/// What `params._meta` says, as far as leash asks.
+#[derive(Clone, Debug, Default)]
+pub struct Meta<'a> {
+    /// The version a modern request is written in.
+    pub protocol_version: Option<Cow<'a, str>>,
+    /// The token that progress is told by.
+    pub progress_token: Option<&'a RawValue>,
+    /// The subscription that a notification belongs to.
+    pub subscription: Option<&'a RawValue>,
+    /// The capabilities of the client are there, and an object.
+    pub client_capabilities: bool,
+    /// There is a version, though it may not be a string: the message claims to be modern.
+    pub claims_modern: bool,
+    /// `_meta` is there, and an object.
+    pub present: bool,
+}
+
+impl<'a> Meta<'a> {
+    fn of(params: &'a RawValue) -> Self {
+        let names = [VERSION_KEY, "progressToken", SUBSCRIPTION_KEY, CAPABILITIES_KEY];
+        let found = object::field(params, "_meta").and_then(|meta| object::fields(meta.get(), &names).ok());
+        let Some([version, progress_token, subscription, capabilities]) = found else {
+            return Self::default();
+        };
+        Self {
+            protocol_version: version.and_then(object::string),
+            progress_token,
+            subscription,
+            client_capabilities: capabilities.is_some_and(object::is_object),
+            claims_modern: version.is_some(),
+            present: true,
+        }
+    }
+}
+
+/// An id as a map key, and as JSON: `1` and `"1"` differ, `"a"` and `"\u0061"` are equal, `1` and `1.0` are kept apart, since
+/// numbers compare by their text.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct IdKey(Box<str>);
+
+impl IdKey {
+    /// The key of an id; `None` when it is neither a string nor a number.
+    pub fn of(raw: &RawValue) -> Option<IdKey> {
+        let text = raw.get();
+        if !is_id(raw) {
+            return None;
+        }
+        if !text.contains('\\') {
+            return Some(Self(text.into()));
+        }
+        // With half a surrogate pair it is no text in Rust: then it is compared as written, which can't be confused with any
+        // canonical form, for none has such an escape.
+        let canonical = serde_json::from_str::<String>(text).map(|string| serde_json::Value::from(string).to_string());
+        Some(Self(canonical.map_or_else(|_| text.into(), String::into_boxed_str)))
+    }
+
+    /// The key of a number, for ids that leash gives.
+    pub fn from_number(number: u64) -> IdKey {
+        Self(number.to_string().into_boxed_str())
+    }
+
+    /// The id as JSON.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A JSON-RPC error as leash itself answers it: `id` is raw JSON, or `null` for none.
+pub fn error_body(id: Option<&RawValue>, code: i64, message: &str, data: Option<serde_json::Value>) -> Vec<u8> {
+    let id = id.map_or("null", RawValue::get);
+    let message = serde_json::Value::from(message);
+    let data = data.map(|data| format!(r#","data":{data}"#)).unwrap_or_default();
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":{message}{data}}}}}"#).into_bytes()
+}
+
+fn is_id(value: &RawValue) -> bool {
+    matches!(value.get().as_bytes().first(), Some(b'"' | b'-' | b'0'..=b'9'))
+}
+
+fn read_batch(text: &str) -> Result<Vec<Envelope<'_>>, Malformed> {
+    let mut reader = serde_json::Deserializer::from_str(text);
+    let envelopes = reader.deserialize_seq(Batch).map_err(Malformed::Json)?;
+    reader.end().map_err(Malformed::Json)?;
+    let envelopes = envelopes?;
+    if envelopes.is_empty() { Err(Malformed::EmptyBatch) } else { Ok(envelopes) }
+}
+
+/// Reads the elements of a batch one by one: collected as JSON first, they would take a multiple of the memory of the body.
+struct Batch;
+
+impl<'de> Visitor<'de> for Batch {
+    type Value = Result<Vec<Envelope<'de>>, Malformed>;
+
+    fn expecting(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("an array")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Self::Value, A::Error> {
+        let mut envelopes = Ok(Vec::new());
+        // After an element that is no message the rest is still read: it may not even be JSON, which is the greater fault.
+        while let Some(element) = elements.next_element::<&'de RawValue>()? {
+            if let Ok(known) = &mut envelopes {
+                match Envelope::of_element(element) {
+                    Ok(envelope) => known.push(envelope),
+                    Err(fault) => envelopes = Err(fault),
+                }
+            }
+        }
+        Ok(envelopes)
+    }
+}
+
+impl<'a> Envelope<'a> {
+    fn of_element(element: &'a RawValue) -> Result<Self, Malformed> {
+        if object::is_object(element) {
+            Self::read(element.get())
+        } else {
+            Err(Malformed::NotAMessage("an element of the batch is not an object"))
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Lines out of a stream of bytes, bounded and as they were.
+
+use bytes::{Buf, Bytes, BytesMut};
+use memchr::memchr;
+
+/// How much room there is for the next read: what a pipe usually delivers at once.
+const READ: usize = 8 * 1024;
+
+/// A line up to this size is copied out. It then neither takes its room from the read buffer nor keeps the whole of that alive for
+/// as long as somebody holds the line.
+const COPIED: usize = 4 * 1024;
+
+/// A buffer that grew beyond this is given back when it is empty, so that one large message does not stay for the whole session.
+const KEPT: usize = 64 * 1024;
+
+/// Lines of a byte stream, as bytes come in.
+///
+/// Memory is bounded by the limit and what was pushed since [`Lines::next_line`] last answered `None`.
+#[derive(Debug)]
+pub struct Lines {
+    buffer: BytesMut,
+    /// No newline is before this place in the buffer.
+    scanned: usize,
+    /// The bytes of an over-long line that were already thrown away; `None` outside of one.
+    skipped: Option<usize>,
+    limit: usize,
+    /// The largest capacity that the buffer had, by which it is known to have grown.
+    grown: usize,
+}
+
+/// A line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Line {
+    /// Without its `\n` and a `\r` before that; may be empty.
+    Whole(Bytes),
+    /// It was over the limit, and was skipped without being kept.
+    TooLong {
+        /// Its bytes before the `\n`.
+        length: usize,
+    },
+}
+
+impl Lines {
+    /// Lines of up to `limit` bytes before the `\n`.
+    pub fn new(limit: usize) -> Lines {
+        Lines { buffer: BytesMut::new(), scanned: 0, skipped: None, limit, grown: 0 }
+    }
+
+    /// Adds what was received.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+        self.grown = self.grown.max(self.buffer.capacity());
+    }
+
+    /// The buffer, to read into without a copy, with room for a read: bytes appended there count as pushed. What is already in it
+    /// must stay.
+    pub fn buffer(&mut self) -> &mut BytesMut {
+        self.buffer.reserve(READ);
+        self.grown = self.grown.max(self.buffer.capacity());
+        &mut self.buffer
+    }
+
+    /// The next line that is complete.
+    pub fn next_line(&mut self) -> Option<Line> {
+        let Some(found) = memchr(b'\n', &self.buffer[self.scanned..]) else {
+            self.scanned = self.buffer.len();
+            self.skip_too_long();
+            self.give_back();
+            return None;
+        };
+        let end = self.scanned + found;
+        self.scanned = 0;
+        let skipped = self.skipped.take();
+        let length = skipped.unwrap_or(0) + end;
+        if skipped.is_some() || length > self.limit {
+            self.buffer.advance(end + 1);
+            return Some(Line::TooLong { length });
+        }
+        let mut line = take(&mut self.buffer, end + 1);
+        line.truncate(end);
+        Some(Line::Whole(without_return(line)))
+    }
+
+    /// Like [`Lines::next_line`], at the end of the stream: what follows the last newline is a line as well.
+    pub fn finish(&mut self) -> Option<Line> {
+        if let Some(line) = self.next_line() {
+            return Some(line);
+        }
+        self.scanned = 0;
+        if let Some(length) = self.skipped.take() {
+            return Some(Line::TooLong { length });
+        }
+        let rest = std::mem::take(&mut self.buffer).freeze();
+        (!rest.is_empty()).then(|| Line::Whole(without_return(rest)))
+    }
+
+    /// Whether nothing is left: no line to take, and none begun.
+    pub fn is_empty(&self) -> bool {
+        self.buffer.is_empty() && self.skipped.is_none()
+    }
+
+    /// Throws away the beginning of a line that is too long already.
+    fn skip_too_long(&mut self) {
+        if self.skipped.is_some() || self.buffer.len() > self.limit {
+            *self.skipped.get_or_insert(0) += self.buffer.len();
+            self.buffer.advance(self.buffer.len());
+            self.scanned = 0;
+        }
+    }
+
+    fn give_back(&mut self) {
+        if self.buffer.is_empty() && self.grown > KEPT {
+            self.buffer = BytesMut::new();
+            self.grown = 0;
+        }
+    }
+}
+
+/// Takes the first `length` bytes out of a buffer, copied when they are few.
+pub(super) fn take(buffer: &mut BytesMut, length: usize) -> Bytes {
+    if length > COPIED {
+        return buffer.split_to(length).freeze();
+    }
+    let taken = Bytes::copy_from_slice(&buffer[..length]);
+    buffer.advance(length);
+    taken
+}
+
+fn without_return(mut line: Bytes) -> Bytes {
+    if line.last() == Some(&b'\r') {
+        line.truncate(line.len() - 1);
+    }
+    line
+}

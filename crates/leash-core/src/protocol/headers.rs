@@ -1,0 +1,211 @@
+//! The HTTP headers of MCP: their names, and checks that need nothing but the headers and an envelope.
+
+use std::borrow::Cow;
+
+use hyper::HeaderMap;
+use hyper::header::{self, HeaderName};
+
+use super::envelope::{Envelope, Kind};
+
+/// The session, in the legacy era.
+pub const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
+/// The version that a request is written in.
+pub const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+/// Modern: the method of the body.
+pub const METHOD: HeaderName = HeaderName::from_static("mcp-method");
+/// Modern: the tool, prompt, resource or task of the body.
+pub const NAME: HeaderName = HeaderName::from_static("mcp-name");
+/// The last event that a client saw, when it resumes a stream.
+pub const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+/// Modern: what the names of headers that repeat arguments begin with. Unknown ones are forwarded.
+pub const PARAM_PREFIX: &str = "mcp-param-";
+
+/// The longest session id that is taken. The specification has no limit; ids in the field have 32 to 64 characters.
+const SESSION_ID_LENGTH: usize = 1024;
+
+/// What concerns this connection and not the one behind it. The list of RFC 9110 section 7.6.1, and the two that RFC 2616 had.
+const HOP_BY_HOP: [HeaderName; 9] = [
+    header::CONNECTION,
+    HeaderName::from_static("proxy-connection"),
+    HeaderName::from_static("keep-alive"),
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
+
+/// Whether every media type of `wanted` is acceptable. A request without the header accepts nothing: the SDKs answer 406 too.
+pub fn accepts(headers: &HeaderMap, wanted: &[&str]) -> bool {
+    let values = || headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    wanted.iter().all(|wanted| {
+        let ranges = values().flat_map(|value| value.split(','));
+        let best = ranges.filter_map(|range| Some((precision(range, wanted)?, is_refused(range)))).max();
+        best.is_some_and(|(_, refused)| !refused)
+    })
+}
+
+/// Whether the body is declared as JSON, with or without parameters.
+pub fn is_json(headers: &HeaderMap) -> bool {
+    let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    value.is_some_and(|value| essence(value).eq_ignore_ascii_case("application/json"))
+}
+
+/// The rules for the headers of a modern request: the version is the one of `_meta`, `Mcp-Method` is the method, and `Mcp-Name`
+/// is the [target](Envelope::target). The error is the message for [`HEADER_MISMATCH`](super::envelope::codes::HEADER_MISMATCH).
+///
+/// A body without a version is another fault (`INVALID_PARAMS`), and the caller's to find. Notifications need not have the
+/// headers, but those they have must agree; responses have none.
+pub fn check_modern(headers: &HeaderMap, envelope: &Envelope<'_>) -> Result<(), String> {
+    let Some(method) = envelope.method.as_deref() else {
+        return Ok(());
+    };
+    let required = envelope.kind == Kind::Request;
+    let version = envelope.meta().protocol_version;
+    match (single(headers, &PROTOCOL_VERSION)?, version) {
+        (None, _) if required => return Err(missing(&PROTOCOL_VERSION)),
+        (Some(header), Some(body)) if header != body => return Err(mismatch(&PROTOCOL_VERSION, header, &body)),
+        _ => {}
+    }
+    match single(headers, &METHOD)? {
+        None if required => return Err(missing(&METHOD)),
+        Some(header) if header != method => return Err(mismatch(&METHOD, header, method)),
+        _ => {}
+    }
+    if envelope.target_field().is_none() {
+        return Ok(());
+    }
+    let target = envelope.target();
+    let Some(header) = single(headers, &NAME)? else {
+        return if required && target.is_some() { Err(missing(&NAME)) } else { Ok(()) };
+    };
+    let named = decoded(header).ok_or_else(|| format!("`{NAME}` is not valid base64"))?;
+    match target {
+        Some(target) if named != target => Err(mismatch(&NAME, &named, &target)),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a header concerns one connection only, and is not forwarded.
+pub fn is_hop_by_hop(name: &HeaderName) -> bool {
+    HOP_BY_HOP.contains(name)
+}
+
+/// Removes what is not forwarded: the known headers, and those that `Connection` names.
+pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| HeaderName::from_bytes(name.trim().as_bytes()).ok())
+        .collect();
+    for name in named.iter().chain(&HOP_BY_HOP) {
+        headers.remove(name);
+    }
+}
+
+/// Whether a text may be a session id: visible ASCII, and not without bounds.
+pub fn valid_session_id(id: &str) -> bool {
+    (1..=SESSION_ID_LENGTH).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+/// How precisely a media range names a media type; `None` when it does not.
+fn precision(range: &str, wanted: &str) -> Option<u8> {
+    let range = essence(range);
+    let kind = |text: &str| text.split('/').next().unwrap_or_default().to_ascii_lowercase();
+    match range.split_once('/') {
+        _ if range.eq_ignore_ascii_case(wanted) => Some(2),
+        Some((of, "*")) if of != "*" && of.to_ascii_lowercase() == kind(wanted) => Some(1),
+        Some(("*", "*")) => Some(0),
+        _ => None,
+    }
+}
+
+/// Whether a media range says `q=0`.
+fn is_refused(range: &str) -> bool {
+    range.split(';').skip(1).any(|parameter| {
+        let (name, value) = parameter.split_once('=').unwrap_or_default();
+        name.trim().eq_ignore_ascii_case("q") && value.trim().parse::<f32>().is_ok_and(|quality| quality <= 0.0)
+    })
+}
+
+/// A media type without its parameters.
+fn essence(value: &str) -> &str {
+    value.split(';').next().unwrap_or_default().trim()
+}
+
+/// The value of a header that must not be there twice: what reads the other one would see another request.
+fn single<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h str>, String> {
+    let mut values = headers.get_all(name).iter();
+    let Some(value) = values.next() else {
+        return Ok(None);
+    };
+    if values.next().is_some() {
+        return Err(format!("more than one `{name}`"));
+    }
+    let value = value.to_str().map_err(|_| format!("`{name}` is not ASCII"))?;
+    Ok(Some(value.trim_matches([' ', '\t'])))
+}
+
+fn missing(name: &HeaderName) -> String {
+    format!("`{name}` is missing")
+}
+
+fn mismatch(name: &HeaderName, header: &str, body: &str) -> String {
+    format!("`{name}` is `{header}`, but the body says `{body}`")
+}
+
+/// The value of a header that is written as `=?base64?..?=` where ASCII does not do; `None` when that is malformed.
+fn decoded(value: &str) -> Option<Cow<'_, str>> {
+    let Some(encoded) = value.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?=")) else {
+        return Some(Cow::Borrowed(value));
+    };
+    String::from_utf8(from_base64(encoded)?).ok().map(Cow::Owned)
+}
+
+/// Base64 with the standard alphabet, its padding and no stray bits: there is one way to write a value, and no other is read.
+fn from_base64(text: &str) -> Option<Vec<u8>> {
+    let text = text.as_bytes();
+    if !text.len().is_multiple_of(4) {
+        return None;
+    }
+    let digits = match text {
+        [rest @ .., b'=', b'='] => rest,
+        [rest @ .., b'='] => rest,
+        all => all,
+    };
+    let mut out = Vec::with_capacity(digits.len() / 4 * 3 + 2);
+    for group in digits.chunks(4) {
+        let mut bits = 0_u32;
+        for digit in group {
+            bits = bits << 6 | sextet(*digit)?;
+        }
+        // A group of two digits is one byte and four bits that must be zero, one of three is two bytes and two bits.
+        let (length, stray) = match group.len() {
+            4 => (3, 0),
+            3 => (2, 2),
+            2 => (1, 4),
+            _ => return None,
+        };
+        if bits & ((1 << stray) - 1) != 0 {
+            return None;
+        }
+        let bytes = (bits >> stray).to_be_bytes();
+        out.extend_from_slice(&bytes[4 - length..]);
+    }
+    Some(out)
+}
+
+fn sextet(digit: u8) -> Option<u32> {
+    let value = match digit {
+        b'A'..=b'Z' => digit - b'A',
+        b'a'..=b'z' => digit - b'a' + 26,
+        b'0'..=b'9' => digit - b'0' + 52,
+        b'+' => 62,
+        b'/' => 63,
+        _ => return None,
+    };
+    Some(u32::from(value))
+}

@@ -1,0 +1,290 @@
+//! Event streams, split where events end, without changing a byte.
+//!
+//! The rules are those of the HTML standard, section "event streams": lines end with LF, CRLF or CR, a blank line ends an event, and
+//! a byte order mark counts at the very beginning only.
+
+use bytes::{Buf, Bytes, BytesMut};
+use memchr::memchr2;
+use thiserror::Error;
+
+use super::frame;
+
+/// A comment that keeps a connection from being taken for dead.
+pub const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
+
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// How a line ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    Lf,
+    Cr,
+    CrLf,
+}
+
+/// Complete events of a stream, as bytes come in. All [`Event::raw`] and the [rest](Splitter::rest) together are the input.
+///
+/// A blank line that ends in CR is complete, and yet an LF may follow that belongs to it. Whether to wait for the next byte is told
+/// by the line before: after CRLF the LF will come, after CR or LF it will not. (If it does come, it is the first byte of the next
+/// event, where it means nothing.) So no event waits for a byte that is never sent, and how the bytes were cut makes no difference.
+#[derive(Debug)]
+pub struct Splitter {
+    buffer: BytesMut,
+    /// Before this place the buffer has no end of an event.
+    scanned: usize,
+    /// The line at `scanned` has no bytes before that.
+    blank: bool,
+    /// How the last line of the stream ended.
+    ending: Option<Ending>,
+    /// The next byte may be the LF of a CR that already ended an event.
+    owed_lf: bool,
+    /// Nothing was scanned yet: a byte order mark may come.
+    opening: bool,
+    /// The event in the buffer is the first one.
+    first: bool,
+    /// An event that is too large is being thrown away.
+    skipping: bool,
+    limit: usize,
+}
+
+/// An event is larger than the limit. It is left out; the events after it are not.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[error("an event of more than {limit} bytes")]
+pub struct TooLarge {
+    /// The limit.
+    pub limit: usize,
+}
+
+impl Splitter {
+    /// Events of up to `limit` bytes, terminator included.
+    pub fn new(limit: usize) -> Splitter {
+        Splitter {
+            buffer: BytesMut::new(),
+            scanned: 0,
+            blank: true,
+            ending: None,
+            owed_lf: false,
+            opening: true,
+            first: true,
+            skipping: false,
+            limit,
+        }
+    }
+
+    /// Adds what was received.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// The next event that is complete.
+    pub fn next_event(&mut self) -> Option<Result<Event, TooLarge>> {
+        loop {
+            let Some(end) = self.find_end(false) else {
+                return self.unfinished().map(Err);
+            };
+            if let Some(event) = self.cut(end) {
+                return Some(event);
+            }
+        }
+    }
+
+    /// The event that waited for an LF, now that nothing follows. Call it at the end of the stream, when
+    /// [`next_event`](Splitter::next_event) has no more; what is in the rest then was cut off.
+    pub fn finish(&mut self) -> Option<Result<Event, TooLarge>> {
+        let end = self.find_end(true)?;
+        self.cut(end)
+    }
+
+    /// The bytes of an unfinished event, and of events that were not taken. Empty within an event that is too large.
+    pub fn rest(&self) -> &[u8] {
+        if self.skipping { &[] } else { &self.buffer }
+    }
+
+    /// Takes the rest. What is pushed afterwards is a new stream.
+    pub fn take_rest(&mut self) -> Bytes {
+        let old = std::mem::replace(self, Splitter::new(self.limit));
+        if old.skipping { Bytes::new() } else { old.buffer.freeze() }
+    }
+
+    /// Goes on to the end of an event and says where it is; `at_end` when no further byte can come.
+    fn find_end(&mut self, at_end: bool) -> Option<usize> {
+        self.skip_opening()?;
+        loop {
+            let from = self.scanned;
+            let Some(found) = memchr2(b'\n', b'\r', &self.buffer[from..]) else {
+                self.blank &= from == self.buffer.len();
+                self.scanned = self.buffer.len();
+                return None;
+            };
+            let at = from + found;
+            self.blank &= found == 0;
+            self.scanned = at;
+            let ending = self.ending_at(at, at_end)?;
+            let is_end = self.blank;
+            self.scanned = at + if ending == Ending::CrLf { 2 } else { 1 };
+            self.ending = Some(ending);
+            self.blank = true;
+            if is_end {
+                return Some(self.scanned);
+            }
+        }
+    }
+
+    /// What the line ending at `at` is; `None` when that depends on a byte that is not here yet.
+    fn ending_at(&mut self, at: usize, at_end: bool) -> Option<Ending> {
+        if self.buffer[at] == b'\n' {
+            return Some(Ending::Lf);
+        }
+        if self.blank && matches!(self.ending, Some(Ending::Cr | Ending::Lf)) {
+            self.owed_lf = true;
+            return Some(Ending::Cr);
+        }
+        match self.buffer.get(at + 1) {
+            Some(b'\n') => Some(Ending::CrLf),
+            Some(_) => Some(Ending::Cr),
+            None => at_end.then_some(Ending::Cr),
+        }
+    }
+
+    /// Passes what may come before the first line of an event: a byte order mark, or an LF that is late. `None`: wait.
+    fn skip_opening(&mut self) -> Option<()> {
+        if self.opening {
+            let seen = self.buffer.len().min(BYTE_ORDER_MARK.len());
+            if self.buffer[..seen] != BYTE_ORDER_MARK[..seen] {
+                self.opening = false;
+            } else if seen == BYTE_ORDER_MARK.len() {
+                self.opening = false;
+                self.scanned = seen;
+            } else {
+                return None;
+            }
+        }
+        if self.owed_lf {
+            let next = *self.buffer.get(self.scanned)?;
+            self.scanned += usize::from(next == b'\n');
+            self.owed_lf = false;
+        }
+        Some(())
+    }
+
+    /// Takes the event that ends at `end` out of the buffer; `None` for the rest of one that was too large.
+    fn cut(&mut self, end: usize) -> Option<Result<Event, TooLarge>> {
+        self.scanned = 0;
+        let opens_stream = std::mem::replace(&mut self.first, false);
+        if std::mem::replace(&mut self.skipping, false) {
+            self.buffer.advance(end);
+            return None;
+        }
+        if end > self.limit {
+            self.buffer.advance(end);
+            return Some(Err(TooLarge { limit: self.limit }));
+        }
+        Some(Ok(Event { raw: frame::take(&mut self.buffer, end), opens_stream }))
+    }
+
+    /// Keeps an event without an end within the limit.
+    fn unfinished(&mut self) -> Option<TooLarge> {
+        if self.skipping || self.buffer.len() > self.limit {
+            // What is not scanned is a CR at most.
+            self.buffer.advance(self.scanned);
+            self.scanned = 0;
+            return (!std::mem::replace(&mut self.skipping, true)).then_some(TooLarge { limit: self.limit });
+        }
+        if self.buffer.is_empty() {
+            self.buffer = BytesMut::new();
+        }
+        None
+    }
+}
+
+/// One event, or a blank line by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// With its terminating blank line; CR, LF, CRLF and byte order mark as received.
+    pub raw: Bytes,
+    /// It is the first of its stream, where a byte order mark is one.
+    opens_stream: bool,
+}
+
+impl Event {
+    /// The last `id`; an id with NUL is none.
+    pub fn id(&self) -> Option<String> {
+        self.last(b"id", |value| !value.contains(&0)).map(text)
+    }
+
+    /// The type; `None` is `message`.
+    pub fn name(&self) -> Option<String> {
+        self.last(b"event", |_| true).filter(|value| !value.is_empty()).map(text)
+    }
+
+    /// The milliseconds to wait before connecting again. A value that is not a number is none.
+    pub fn retry(&self) -> Option<u64> {
+        let value = self.last(b"retry", |value| !value.is_empty() && value.iter().all(u8::is_ascii_digit))?;
+        text(value).parse().ok()
+    }
+
+    /// The data lines joined by LF; `None` without any.
+    pub fn data(&self) -> Option<Vec<u8>> {
+        let mut lines = self.fields().filter(|(name, _)| *name == b"data").map(|(_, value)| value);
+        let mut joined = lines.next()?.to_vec();
+        for line in lines {
+            joined.push(b'\n');
+            joined.extend_from_slice(line);
+        }
+        Some(joined)
+    }
+
+    /// Whether it has no field at all, known or unknown: comments, or nothing.
+    pub fn is_comment_only(&self) -> bool {
+        self.fields().next().is_none()
+    }
+
+    /// The last field of a name whose value counts.
+    fn last(&self, name: &[u8], counts: impl Fn(&[u8]) -> bool) -> Option<&[u8]> {
+        self.fields().filter(|(found, value)| *found == name && counts(value)).map(|(_, value)| value).last()
+    }
+
+    fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let mark = if self.opens_stream { BYTE_ORDER_MARK } else { &[] };
+        let text = self.raw.strip_prefix(mark).unwrap_or(&self.raw);
+        // That CRLF counts as two endings here makes one more blank line, and those say nothing.
+        let lines = text.split(|byte| matches!(byte, b'\n' | b'\r')).filter(|line| !line.is_empty());
+        lines.filter(|line| line[0] != b':').map(|line| match memchr::memchr(b':', line) {
+            None => (line, &[][..]),
+            Some(colon) => {
+                let value = &line[colon + 1..];
+                (&line[..colon], value.strip_prefix(b" ").unwrap_or(value))
+            }
+        })
+    }
+}
+
+fn text(value: &[u8]) -> String {
+    String::from_utf8_lossy(value).into_owned()
+}
+
+/// Appends an event. Data with line breaks becomes several data lines, so a CR is read back as LF; JSON-RPC never has any. What an
+/// id or a name must not contain (line breaks, NUL) is left out.
+pub fn encode(out: &mut Vec<u8>, id: Option<&str>, name: Option<&str>, data: &[u8]) {
+    for (field, value) in [("id", id), ("event", name)] {
+        if let Some(value) = value {
+            out.extend_from_slice(field.as_bytes());
+            out.extend_from_slice(b": ");
+            out.extend(value.bytes().filter(|byte| !matches!(byte, b'\n' | b'\r' | 0)));
+            out.push(b'\n');
+        }
+    }
+    let mut rest = data;
+    loop {
+        let end = memchr2(b'\n', b'\r', rest).unwrap_or(rest.len());
+        out.extend_from_slice(b"data: ");
+        out.extend_from_slice(&rest[..end]);
+        out.push(b'\n');
+        let broken_by = if rest[end..].starts_with(b"\r\n") { 2 } else { 1 };
+        match rest.get(end + broken_by..) {
+            Some(further) => rest = further,
+            None => break,
+        }
+    }
+    out.push(b'\n');
+}
