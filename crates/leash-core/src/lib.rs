@@ -7,6 +7,8 @@
 //! A program that uses it must call [`enter`] first in `main`: the library executes that program again as the keeper of a tree.
 
 pub mod clock;
+#[cfg(feature = "http")]
+pub mod config;
 pub mod duration;
 pub mod event;
 pub mod id;

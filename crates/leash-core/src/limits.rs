@@ -77,3 +77,34 @@ pub const LEFT_NAMED: usize = 64;
 pub const LABELS: usize = 32;
 /// See [`LABELS`].
 pub const LABEL_LENGTH: usize = 256;
+
+/// How long a session without a known owner process may be silent. The Python SDK's default; long enough for a person's lunch
+/// break in front of an open client, short enough that a day of abandoned clients does not pile up.
+pub const IDLE: Duration = Duration::from_secs(30 * 60);
+
+/// How long a session outlives the last process that used it. Wrappers (npx, a shell) hand a session from one process to the
+/// next within milliseconds; a client that restarts itself takes seconds.
+pub const LINGER: Duration = Duration::from_secs(5);
+
+/// How long a server may take to answer `initialize`: the first `npx` or `uvx` of a server downloads it. rmcp waits as long.
+pub const INIT_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Pings in a row that a client may leave unanswered. One is a lost packet, two are a laptop that changes networks.
+pub const KEEP_ALIVE_FAILURES: u32 = 3;
+
+/// Most sessions of a gateway, as in the Python SDK. At some 8 KiB each that is 80 MiB; what asks for more is a leak.
+pub const MAX_SESSIONS: usize = 10_000;
+
+/// Largest body of a request, as in all SDKs.
+pub const MAX_BODY: usize = 4 * 1024 * 1024;
+
+/// What a session keeps of its streams for `Last-Event-ID`. Some minutes of notifications; with a replay for every one of
+/// [`MAX_SESSIONS`] full it would be 10 GiB, so it is bytes that were really sent and not a reservation.
+pub const REPLAY: usize = 1024 * 1024;
+
+/// How long a gateway that was told to stop waits for its sessions to end. Twice the ladder ([`GRACE`] and [`GRACE`] again)
+/// and less than the 30 s of Kubernetes and the 90 s of systemd, after which we would be killed.
+pub const DRAIN: Duration = Duration::from_secs(10);
+
+/// Longest duration in a configuration. The timer wheel holds 2^36 ms (2.2 years) and panics beyond.
+pub const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);

@@ -1,0 +1,80 @@
+//! What is wrong with a configuration: where, what, and what to do about it.
+
+use std::fmt;
+
+/// One mistake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistake {
+    /// The file, as the caller named it; or what stands for it, such as `--name`.
+    pub file: String,
+    /// The line, from 1; 0 when there are no lines.
+    pub line: usize,
+    /// The column in characters, from 1; 0 when there are no lines.
+    pub column: usize,
+    /// What is wrong: a lower-case fragment. It never contains the value of a variable.
+    pub what: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.line == 0 {
+            write!(f, "{}: {}", self.file, self.what)
+        } else {
+            write!(f, "{}:{}:{}: {}", self.file, self.line, self.column, self.what)
+        }
+    }
+}
+
+/// Every mistake of a configuration, in the order of the file. There is at least one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistakes(Vec<Mistake>);
+
+impl Mistakes {
+    /// `Ok` without mistakes, else all of them sorted by place.
+    pub(crate) fn none(mut found: Vec<Mistake>) -> Result<(), Mistakes> {
+        if found.is_empty() {
+            return Ok(());
+        }
+        found.sort_by_key(|mistake| (mistake.line, mistake.column));
+        Err(Mistakes(found))
+    }
+
+    /// All of them.
+    pub fn all(&self) -> &[Mistake] {
+        &self.0
+    }
+}
+
+impl From<Mistake> for Mistakes {
+    fn from(mistake: Mistake) -> Mistakes {
+        Mistakes(vec![mistake])
+    }
+}
+
+impl IntoIterator for Mistakes {
+    type Item = Mistake;
+    type IntoIter = std::vec::IntoIter<Mistake>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl fmt::Display for Mistakes {
+    /// A line for each mistake, followed by its hint on a line of its own.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, mistake) in self.0.iter().enumerate() {
+            if index > 0 {
+                writeln!(f)?;
+            }
+            write!(f, "{mistake}")?;
+            if let Some(hint) = &mistake.hint {
+                write!(f, "\n  hint: {hint}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Mistakes {}

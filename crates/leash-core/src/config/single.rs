@@ -1,0 +1,86 @@
+//! The form without a file: one server, given on the command line.
+
+use std::collections::BTreeMap;
+
+use super::mistake::{Mistake, Mistakes};
+use super::settings::{Policy, Server, Settings, Target};
+
+/// Names that are paths of the gateway itself.
+const TAKEN: [&str; 5] = ["healthz", "readyz", "metrics", "v1", "mcp"];
+
+/// Longest name of a server.
+const NAME_LENGTH: usize = 64;
+
+/// A gateway with one server and default settings.
+pub fn single(name: &str, target: Target, policy: Policy) -> Result<Settings, Mistakes> {
+    let mut found = Vec::new();
+    let mut say = |file: &str, what: String, hint: Option<String>| {
+        found.push(Mistake { file: file.to_owned(), line: 0, column: 0, what, hint });
+    };
+    if let Err((what, hint)) = check_name(name) {
+        say("--name", what, Some(hint));
+    }
+    if matches!(&target, Target::Command(line) if line.command.is_empty()) {
+        say("command", "the command is empty".to_owned(), Some("leash serve --name NAME -- COMMAND".to_owned()));
+    }
+    Mistakes::none(found)?;
+    let server = Server { name: name.to_owned(), policy, target };
+    Ok(Settings { servers: BTreeMap::from([(name.to_owned(), server)]), ..Settings::default() })
+}
+
+/// Whether a name can stand in a path; else what is wrong with it, and a hint.
+pub(super) fn check_name(name: &str) -> Result<(), (String, String)> {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    if name.is_empty() {
+        return Err(("the name of a server is empty".to_owned(), "it becomes its path, `/NAME/mcp`".to_owned()));
+    }
+    if TAKEN.contains(&name) {
+        let what = format!("a server cannot be called `{name}`");
+        return Err((what, "that is a path of the gateway itself; choose another name".to_owned()));
+    }
+    // A segment of dots alone is resolved away by clients before they send it.
+    if name.len() > NAME_LENGTH || !name.bytes().all(fits) || name.bytes().all(|byte| byte == b'.') {
+        let what = format!("`{}` cannot be the name of a server", name.escape_debug());
+        let hint = format!(
+            "it becomes its path, `/NAME/mcp`: at most {NAME_LENGTH} letters, digits, `.`, `_` and `-`, not only dots"
+        );
+        return Err((what, hint));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::settings::CommandLine;
+    use super::*;
+
+    fn command(command: &str) -> Target {
+        Target::Command(CommandLine { command: command.to_owned(), ..CommandLine::default() })
+    }
+
+    #[test]
+    fn one_server_on_default_terms() {
+        let settings = single("files", command("npx"), Policy::default()).expect("valid");
+        assert_eq!(settings.servers["files"].target, command("npx"));
+        assert_eq!(settings.listen.to_string(), "127.0.0.1:5327");
+        assert!(!settings.is_exposed());
+    }
+
+    #[test]
+    fn both_mistakes_are_told() {
+        let mistakes = single("a/b", command(""), Policy::default()).expect_err("two mistakes");
+        let told: Vec<_> = mistakes.all().iter().map(ToString::to_string).collect();
+        assert_eq!(told, ["--name: `a/b` cannot be the name of a server", "command: the command is empty"]);
+    }
+
+    #[test]
+    fn names() {
+        for fine in ["a", "A.b_c-9", &"x".repeat(64), "mcp2", "..a"] {
+            assert_eq!(check_name(fine), Ok(()), "{fine}");
+        }
+        for bad in ["", ".", "..", "a b", "a/b", "\u{e4}", "a%20", "mcp", "healthz", "readyz", "metrics", "v1"] {
+            assert!(check_name(bad).is_err(), "{bad}");
+        }
+        assert!(check_name(&"x".repeat(65)).is_err());
+    }
+}

@@ -1,0 +1,220 @@
+//! The address of a server elsewhere and the headers sent to it: the same checks for a file, for `--url` and for `connect`.
+
+use hyper::Uri;
+use hyper::header::{HeaderName, HeaderValue};
+use thiserror::Error;
+
+use super::settings::{Transport, Upstream};
+
+/// Headers that belong to the connection or to the protocol. A value from a configuration would contradict the message it
+/// is sent with: wrong framing, another session, or (`accept-encoding`) a stream nobody here can read.
+const OURS: [&str; 14] = [
+    "accept-encoding",
+    "connection",
+    "content-length",
+    "expect",
+    "host",
+    "keep-alive",
+    "last-event-id",
+    "mcp-protocol-version",
+    "mcp-session-id",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Headers that clients have their users write down although every request has its own. They are left out.
+const NEEDLESS: [&str; 2] = ["accept", "content-type"];
+
+/// Why an upstream is refused. No text contains the address or a value: both may be secret.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum UpstreamError {
+    /// It is no address at all.
+    #[error("the url is not valid: {0}")]
+    Url(String),
+    /// Neither http nor https.
+    #[error("the url does not start with `http://` or `https://`")]
+    Scheme,
+    /// A user name or password.
+    #[error("the url contains a user name or a password")]
+    UserInfo,
+    /// A fragment.
+    #[error("the url has a fragment (`#...`), which is never sent")]
+    Fragment,
+    /// A header name with characters that no header has.
+    #[error("`{0}` is not a header name")]
+    HeaderName(String),
+    /// A header value with characters that no header has.
+    #[error("the value of header `{0}` has a character that a header cannot carry")]
+    HeaderValue(String),
+    /// A header that leash or the client sets.
+    #[error("header `{0}` cannot be set here")]
+    Ours(String),
+    /// A header given twice.
+    #[error("header `{0}` is given twice")]
+    Twice(String),
+}
+
+impl UpstreamError {
+    /// What to do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            UpstreamError::Url(_) => {
+                "write it as in `https://example.com/mcp`; percent-encode what is not a plain character"
+            }
+            UpstreamError::Scheme => "write it as in `https://example.com/mcp`",
+            UpstreamError::UserInfo => {
+                "send them as a header: `\"headers\": {\"Authorization\": \"Basic ${CREDENTIALS}\"}`"
+            }
+            UpstreamError::Fragment => "remove the `#` and what follows; write `%23` if it is part of the path",
+            UpstreamError::HeaderName(_) => "a name has letters, digits and `-`, as in `X-Api-Key`",
+            UpstreamError::HeaderValue(_) => "use plain ASCII; a variable may hold a line break",
+            UpstreamError::Ours(_) => "remove it: it belongs to each message, and leash takes care of it",
+            UpstreamError::Twice(_) => "names are the same in upper and lower case; keep one of them",
+        }
+    }
+}
+
+/// Checks an upstream. Stops at the first mistake.
+pub fn upstream(url: &str, headers: &[(String, String)], transport: Transport) -> Result<Upstream, UpstreamError> {
+    let mut upstream = Upstream { transport, url: address(url)?, headers: Vec::new() };
+    for (name, value) in headers {
+        if let Some(header) = header(name, value)? {
+            if upstream.headers.iter().any(|(there, _)| *there == header.0) {
+                return Err(UpstreamError::Twice(name.clone()));
+            }
+            upstream.headers.push(header);
+        }
+    }
+    Ok(upstream)
+}
+
+/// Checks a url.
+pub(super) fn address(url: &str) -> Result<Uri, UpstreamError> {
+    // Before parsing: `Uri` forgets the fragment and does not tell what it dislikes about such hosts.
+    if !url.is_ascii() {
+        return Err(UpstreamError::Url("it has a character that is not ASCII".to_owned()));
+    }
+    let Some((scheme, rest)) = url.split_once("://") else { return Err(UpstreamError::Scheme) };
+    if !["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known)) {
+        return Err(UpstreamError::Scheme);
+    }
+    if rest.contains('#') {
+        return Err(UpstreamError::Fragment);
+    }
+    let host_and_port = rest.split(['/', '?']).next().unwrap_or_default();
+    if host_and_port.contains('@') {
+        return Err(UpstreamError::UserInfo);
+    }
+    let uri: Uri = url.parse().map_err(|error: hyper::http::uri::InvalidUri| UpstreamError::Url(error.to_string()))?;
+    if uri.host().is_none_or(str::is_empty) {
+        return Err(UpstreamError::Url("it has no host".to_owned()));
+    }
+    // `port()` is none both without a port and with one that is no number: what follows the host decides.
+    let has_port = host_and_port.rsplit(']').next().is_some_and(|tail| tail.contains(':'));
+    if has_port && uri.port_u16().is_none_or(|port| port == 0) {
+        return Err(UpstreamError::Url("its port is not a number from 1 to 65535".to_owned()));
+    }
+    Ok(uri)
+}
+
+/// Checks a header; `None` if it is one that is left out.
+pub(super) fn header(name: &str, value: &str) -> Result<Option<(HeaderName, HeaderValue)>, UpstreamError> {
+    let parsed = HeaderName::from_bytes(name.as_bytes()).map_err(|_| UpstreamError::HeaderName(name.to_owned()))?;
+    if NEEDLESS.contains(&parsed.as_str()) {
+        return Ok(None);
+    }
+    if OURS.contains(&parsed.as_str()) {
+        return Err(UpstreamError::Ours(name.to_owned()));
+    }
+    let value = Some(value.trim_matches([' ', '\t']))
+        .filter(|value| value.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte)))
+        .and_then(|value| HeaderValue::from_str(value).ok());
+    let mut value = value.ok_or_else(|| UpstreamError::HeaderValue(name.to_owned()))?;
+    value.set_sensitive(true);
+    Ok(Some((parsed, value)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(url: &str, headers: &[(&str, &str)], expected: &str) {
+        let headers: Vec<_> = headers.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+        let told = match upstream(url, &headers, Transport::Streamable) {
+            Ok(upstream) => {
+                let headers = upstream.headers.iter();
+                let headers = headers.map(|(name, value)| format!(" {name}={}", value.to_str().unwrap_or("?")));
+                format!("{}{}", upstream.url, headers.collect::<String>())
+            }
+            Err(error) => {
+                assert!(!error.hint().is_empty());
+                error.to_string()
+            }
+        };
+        assert_eq!(told, expected, "{url}");
+    }
+
+    #[test]
+    fn addresses_that_are_fine() {
+        for (url, as_read) in [
+            ("http://127.0.0.1:9000/mcp", "http://127.0.0.1:9000/mcp"),
+            ("https://h", "https://h/"),
+            ("https://h/mcp?key=a@b:c", "https://h/mcp?key=a@b:c"),
+            ("http://[::1]:80/x", "http://[::1]:80/x"),
+            ("http://[::1]/x", "http://[::1]/x"),
+            ("HTTP://Host/x", "http://Host/x"),
+        ] {
+            check(url, &[], as_read);
+        }
+    }
+
+    #[test]
+    fn addresses_that_are_refused() {
+        let scheme = "the url does not start with `http://` or `https://`";
+        for url in ["", "h/mcp", "/mcp", "ftp://h/", "stdio://x", "localhost:80"] {
+            check(url, &[], scheme);
+        }
+        for url in ["http://u:p@h/", "http://u@h/"] {
+            check(url, &[], "the url contains a user name or a password");
+        }
+        check("http://h/#x", &[], "the url has a fragment (`#...`), which is never sent");
+        check("http://h#x", &[], "the url has a fragment (`#...`), which is never sent");
+        check("http://h\u{f6}/", &[], "the url is not valid: it has a character that is not ASCII");
+        for url in ["http://h:x/", "http://h:99999/", "http://h:0/", "http://h:/"] {
+            let told = upstream(url, &[], Transport::Sse).map_err(|error| error.to_string());
+            assert!(told.as_ref().is_err_and(|text| text.starts_with("the url is not valid: ")), "{url}: {told:?}");
+        }
+        for url in ["http:///mcp", "http://", "http://?x", "http://h h/", "http://h/a b", "http://:80/"] {
+            let told = upstream(url, &[], Transport::Sse).map_err(|error| error.to_string());
+            assert!(told.as_ref().is_err_and(|text| text.starts_with("the url is not valid: ")), "{url}: {told:?}");
+        }
+    }
+
+    #[test]
+    fn headers() {
+        let url = "http://h/";
+        check(url, &[("X-Key", " a b "), ("Authorization", "Bearer t")], "http://h/ x-key=a b authorization=Bearer t");
+        check(url, &[("Content-Type", "application/json"), ("accept", "*/*")], "http://h/");
+        check(url, &[("X Key", "a")], "`X Key` is not a header name");
+        check(url, &[("", "a")], "`` is not a header name");
+        for bad in ["a\nb", "a\u{e4}", "a\0", "\u{7f}"] {
+            check(url, &[("x-key", bad)], "the value of header `x-key` has a character that a header cannot carry");
+        }
+        for name in ["Host", "content-length", "Connection", "transfer-encoding", "Mcp-Session-Id"] {
+            check(url, &[(name, "1")], &format!("header `{name}` cannot be set here"));
+        }
+        check(url, &[("a", "1"), ("A", "2")], "header `A` is given twice");
+    }
+
+    #[test]
+    fn nothing_secret_is_shown() {
+        let headers = [("authorization".to_owned(), "Bearer hush".to_owned())];
+        let upstream = upstream("https://h/mcp?key=hush", &headers, Transport::Sse).expect("valid");
+        let shown = format!("{upstream:?}");
+        assert!(!shown.contains("hush"), "{shown}");
+        assert!(shown.contains("https://h/mcp?***"), "{shown}");
+    }
+}
