@@ -11,6 +11,8 @@ pub mod clock;
 pub mod config;
 pub mod duration;
 pub mod event;
+#[cfg(feature = "http")]
+pub mod http;
 pub mod id;
 pub mod ledger;
 pub mod limits;

@@ -108,3 +108,29 @@ pub const DRAIN: Duration = Duration::from_secs(10);
 
 /// Longest duration in a configuration. The timer wheel holds 2^36 ms (2.2 years) and panics beyond.
 pub const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
+
+/// How long a client may take to send the head of a request, which includes the pause between two requests on one connection:
+/// longer than the pools of common clients keep an idle connection (reqwest: 90 s), so that they and not we close it.
+pub const HEADER_READ: Duration = Duration::from_secs(120);
+
+/// Most headers of a request; hyper's own default, named here because it bounds memory.
+pub const HEADERS: usize = 100;
+
+/// Most bytes of a request's head, and the most that is read ahead on one connection.
+pub const HEAD_BYTES: usize = 64 * 1024;
+
+/// Pause after accepting failed for want of descriptors or memory: somebody has to leave first.
+pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Connections that wait to be accepted: a burst of clients that start together.
+pub const BACKLOG: u32 = 1024;
+
+/// How long a connection may be silent before the kernel asks the peer, and between two questions; the third one that is not
+/// answered ends it.
+pub const TCP_PROBE: Duration = Duration::from_secs(15);
+
+/// How long data may stay unacknowledged before the kernel gives the peer up.
+pub const TCP_UNACKNOWLEDGED: Duration = Duration::from_secs(30);
+
+/// How long a changed configuration file must be quiet before it is read: editors write in several steps.
+pub const RELOAD_QUIET: Duration = Duration::from_millis(100);

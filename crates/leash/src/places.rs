@@ -48,6 +48,12 @@ fn state_dir() -> PathBuf {
     }
 }
 
+/// The directory for configuration, if there is a home.
+pub(crate) fn config_dir() -> Option<PathBuf> {
+    let base = path_variable("XDG_CONFIG_HOME").or_else(|| Some(path_variable("HOME")?.join(".config")))?;
+    Some(base.join("leash"))
+}
+
 /// A path from the environment; an empty or relative one counts as unset, as the XDG specification asks for.
 fn path_variable(name: &str) -> Option<PathBuf> {
     env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute())

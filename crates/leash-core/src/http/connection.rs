@@ -10,8 +10,8 @@ use crate::owner::peer::{self, Lookup, PeerSocket};
 
 /// One TCP connection of a client.
 pub(crate) struct Connection {
-    peer: SocketAddr,
-    local: SocketAddr,
+    pub(crate) peer: SocketAddr,
+    pub(crate) local: SocketAddr,
     socket: OnceCell<Option<PeerSocket>>,
 }
 
@@ -33,11 +33,11 @@ impl Connection {
     }
 
     /// The client's own socket, if the client is on this machine and is not known to speak for somebody else.
-    pub(crate) fn client_socket(&self, lookup: Option<&Lookup>, headers: &HeaderMap) -> Option<PeerSocket> {
+    pub(crate) fn client_socket(&self, lookup: &Lookup, headers: &HeaderMap) -> Option<PeerSocket> {
         if FORWARDED.iter().any(|name| headers.contains_key(name)) {
             return None;
         }
-        let look = || lookup?.socket(self.peer, self.local).ok().flatten();
+        let look = || lookup.socket(self.peer, self.local).ok().flatten();
         *self.socket.get_or_init(|| peer::is_local(&self.peer, &self.local).then(look).flatten())
     }
 }

@@ -15,7 +15,6 @@ use super::respond::{self, Answer};
 use super::server::Server;
 use super::{guard, stdio};
 use crate::config::{Secret, Settings, Target, Transport};
-use crate::owner::peer::PeerSocket;
 use crate::protocol::envelope::codes;
 use crate::protocol::headers;
 
@@ -30,8 +29,8 @@ pub(crate) struct Call {
     /// The whole body; empty unless it is a POST.
     pub(crate) body: Bytes,
     pub(crate) principal: Principal,
-    /// The client's own socket, if the client is on this machine.
-    pub(crate) socket: Option<PeerSocket>,
+    /// Where it came from, if that is the client itself, on this machine.
+    pub(crate) local: Option<Rc<Connection>>,
 }
 
 /// Answers a request.
@@ -41,7 +40,11 @@ pub(crate) async fn answer(gateway: Rc<Gateway>, connection: Rc<Connection>, req
     }
 }
 
-async fn serve(gateway: &Rc<Gateway>, connection: &Connection, request: Request<Incoming>) -> Result<Answer, Answer> {
+async fn serve(
+    gateway: &Rc<Gateway>,
+    connection: &Rc<Connection>,
+    request: Request<Incoming>,
+) -> Result<Answer, Answer> {
     let settings = gateway.settings();
     // Before anything else: a page in a browser must not even learn which servers there are.
     check_host(&settings, request.headers())?;
@@ -53,9 +56,10 @@ async fn serve(gateway: &Rc<Gateway>, connection: &Connection, request: Request<
     check_token(settings.token.as_ref(), &mut parts.headers)?;
     let (server, rest) = route(gateway, &parts.uri)?;
     let body = read_body(&settings, &parts.method, &parts.headers, body).await?;
-    let socket = connection.client_socket(gateway.lookup.as_ref(), &parts.headers);
+    let socket = connection.client_socket(&gateway.lookup, &parts.headers);
+    let local = socket.map(|_| Rc::clone(connection));
     let principal = gateway.principals.of(&parts.headers, socket.map(|socket| socket.uid));
-    let call = Call { method: parts.method, uri: parts.uri, headers: parts.headers, body, principal, socket };
+    let call = Call { method: parts.method, uri: parts.uri, headers: parts.headers, body, principal, local };
     gateway.metrics.received(&server.name, call.body.len());
     let timing = gateway.metrics.request(&server.name);
     let answer = dispatch(gateway, &server, &rest, call).await;

@@ -1,8 +1,9 @@
 //! What all connections share.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
+use std::time::Duration;
 
 use tokio_util::task::TaskTracker;
 
@@ -17,8 +18,12 @@ use super::timers::Timers;
 use crate::config::Settings;
 use crate::ledger::book::Book;
 use crate::ledger::receipt::Reason;
+use crate::ledger::store::Store;
 use crate::owner::peer::{Lookup, Resolver, Watchers};
 use crate::tree::Places;
+
+/// The label that says which gateway a tree belongs to.
+pub(crate) const GATEWAY_LABEL: &str = "gateway";
 
 /// The gateway's state. One thread: borrowed for the length of a function, never across an `.await`.
 pub(crate) struct Gateway {
@@ -29,8 +34,7 @@ pub(crate) struct Gateway {
     /// Whatever goes on behind a request; waited for before the gateway is over.
     pub(crate) tasks: TaskTracker,
     pub(crate) principals: Principals,
-    /// Where clients' sockets are looked up; `None` where the kernel does not tell.
-    pub(crate) lookup: Option<Lookup>,
+    pub(crate) lookup: Lookup,
     pub(crate) resolver: Resolver,
     pub(crate) watchers: Watchers,
     /// The upstream sessions that are open, on disk.
@@ -48,6 +52,11 @@ impl Gateway {
     /// Tells people something.
     pub(crate) fn tell(&self, notice: impl FnOnce() -> Notice) {
         (self.tell)(notice());
+    }
+
+    /// Tells people that something is not as it should be.
+    pub(crate) fn warn(&self, text: String) {
+        self.tell(|| Notice::Warning(text));
     }
 
     /// The settings now; a reload does not change them under a request's feet.
@@ -78,6 +87,24 @@ impl Gateway {
     pub(crate) fn left(&self, session: &Session, reason: &Reason) {
         self.count.set(self.count.get() - 1);
         self.metrics.session_ended(&session.server.name, reason);
+    }
+
+    /// Memory of the trees by server, as their keepers wrote it down last.
+    pub(crate) fn tree_memory(&self) -> BTreeMap<String, u64> {
+        let mut memory = BTreeMap::new();
+        let records = Store::look(&self.places.runtime_dir).ok().flatten().and_then(|store| store.list().ok());
+        for record in records.into_iter().flatten().filter_map(|found| found.record) {
+            if record.labels.get(GATEWAY_LABEL).is_some_and(|gateway| gateway == self.book.run()) {
+                *memory.entry(record.name).or_default() += record.memory_bytes;
+            }
+        }
+        memory
+    }
+
+    /// The longest that the end of a tree may take, if nothing is left of it then.
+    pub(crate) fn longest_ladder(&self) -> Duration {
+        let servers = self.servers.borrow();
+        servers.values().map(|server| server.settings().policy.grace * 2).max().unwrap_or_default()
     }
 
     /// Ends everything, all at once.

@@ -18,7 +18,9 @@ mod serve;
 mod server;
 mod session;
 mod stdio;
+mod sweep;
 mod timers;
+mod watch_file;
 
 pub use notice::Notice;
-pub use serve::{ServeError, Serving, serve};
+pub use serve::{ServeError, Serving, Source, serve};

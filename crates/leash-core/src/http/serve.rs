@@ -1,1 +1,275 @@
-//! placeholder until the gateway's loop is written
+//! The gateway's life: it begins, listens, is told things, and ends everything it began.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use thiserror::Error;
+use tokio::net::{TcpListener, TcpSocket};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::LocalSet;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::connection::Principals;
+use super::gateway::Gateway;
+use super::metrics::Metrics;
+use super::notice::Notice;
+use super::server::Server;
+use super::timers::Timers;
+use super::watch_file::FileWatch;
+use super::{guard, listen, sweep};
+use crate::config::Settings;
+use crate::ledger::book::{Book, BookError};
+use crate::ledger::receipt::Reason;
+use crate::limits;
+use crate::owner::peer::{Lookup, Resolver, Watchers};
+use crate::owner::{self, Watch};
+use crate::tree::Places;
+
+/// What a gateway needs from the program around it.
+pub struct Serving {
+    /// What to serve.
+    pub settings: Settings,
+    /// Where things are kept.
+    pub places: Places,
+    /// The file the settings came from, and how to read it again.
+    pub source: Option<Source>,
+    /// The terminal it was started from: when that is closed, the gateway ends. `None` under `nohup` and without one.
+    pub terminal: Option<Watch>,
+    /// Called for everything that people may want to know.
+    pub tell: Box<dyn Fn(Notice)>,
+}
+
+/// A configuration that can change.
+pub struct Source {
+    /// The file to watch.
+    pub file: PathBuf,
+    /// Reads it again; the error is a whole text for people.
+    pub read: Box<dyn Fn() -> Result<Settings, String>>,
+}
+
+/// Why a gateway could not begin. Nothing was started.
+#[derive(Debug, Error)]
+pub enum ServeError {
+    /// The address can't be had.
+    #[error("cannot listen on `{address}`")]
+    Listen {
+        /// Which.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// A bind that others can reach needs a token.
+    #[error("`{0}` can be reached by others, and no token is set")]
+    Exposed(SocketAddr),
+    /// The ledger can't be kept.
+    #[error(transparent)]
+    Ledger(#[from] BookError),
+    /// The runtime could not be made.
+    #[error("cannot start")]
+    Start(#[source] io::Error),
+}
+
+/// What the gateway is told from outside.
+enum Told {
+    /// To stop.
+    Stop,
+    /// SIGHUP: to read its configuration again, or its terminal is gone.
+    HangUp,
+    /// The configuration file was changed.
+    Changed,
+}
+
+/// Runs a gateway to its end: a signal, or its terminal is closed.
+pub fn serve(serving: Serving) -> Result<(), ServeError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ServeError::Start)?;
+    let over = LocalSet::new().block_on(&runtime, run(serving));
+    // A search of /proc may still be running on a blocking thread; nobody waits for its answer.
+    runtime.shutdown_background();
+    over
+}
+
+async fn run(serving: Serving) -> Result<(), ServeError> {
+    let Serving { settings, places, source, terminal, tell } = serving;
+    if settings.is_exposed() {
+        return Err(ServeError::Exposed(settings.listen));
+    }
+    // Before anything else exists: a signal must not find us without an answer.
+    let mut signals = Signals::new().map_err(ServeError::Start)?;
+    let listener = bind(settings.listen)?;
+    let address = listener.local_addr().map_err(ServeError::Start)?;
+    let book = Book::create(&places, "serve")?;
+    let gateway = Rc::new(gateway(settings, places, book, tell));
+    gateway.tell(|| Notice::Listening(address));
+    gateway.tasks.spawn_local(sweep::sweep(Rc::clone(&gateway)));
+    let stop = CancellationToken::new();
+    gateway.tasks.spawn_local(listen::accept(Rc::clone(&gateway), listener, stop.clone()));
+    let ticking = tokio::task::spawn_local(tick(Rc::clone(&gateway)));
+    let mut file = source.as_ref().map(|source| FileWatch::new(&source.file));
+    loop {
+        let told = tokio::select! {
+            told = signals.next() => told,
+            () = FileWatch::changed(file.as_mut()) => Told::Changed,
+        };
+        match told {
+            Told::Stop => break,
+            Told::HangUp if terminal.as_ref().and_then(owner::lost_by_now).is_some() => break,
+            Told::HangUp | Told::Changed => reload(&gateway, source.as_ref()),
+        }
+    }
+    stop.cancel();
+    drain(&gateway, &mut signals).await;
+    ticking.abort();
+    Ok(())
+}
+
+fn bind(address: SocketAddr) -> Result<TcpListener, ServeError> {
+    let bind = || {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        // The port of a gateway that was just stopped can be had again at once.
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        socket.listen(limits::BACKLOG)
+    };
+    bind().map_err(|source| ServeError::Listen { address, source })
+}
+
+fn gateway(settings: Settings, places: Places, book: Book, tell: Box<dyn Fn(Notice)>) -> Gateway {
+    let tasks = TaskTracker::new();
+    let servers = settings.servers.values().cloned().map(Server::new);
+    Gateway {
+        servers: RefCell::new(servers.map(|server| (Rc::clone(&server.name), server)).collect()),
+        settings: RefCell::new(Rc::new(settings)),
+        metrics: Metrics::default(),
+        timers: Timers::default(),
+        principals: Principals::default(),
+        lookup: Lookup::open(),
+        resolver: Resolver::start(&tasks),
+        watchers: Watchers::new(&tasks),
+        tasks,
+        book,
+        client: guard::Client::new(),
+        places,
+        draining: Cell::new(false),
+        count: Cell::new(0),
+        tell,
+    }
+}
+
+/// Asks sessions whose time has come.
+async fn tick(gateway: Rc<Gateway>) {
+    loop {
+        if let Some(session) = gateway.timers.next().await {
+            session.tick();
+        }
+    }
+}
+
+/// Reads the configuration again. Sessions of servers that stay as they are notice nothing; a mistake changes nothing.
+fn reload(gateway: &Rc<Gateway>, source: Option<&Source>) {
+    let Some(source) = source else { return };
+    let settings = match (source.read)() {
+        Ok(settings) => settings,
+        Err(text) => return gateway.warn(format!("the configuration was not reloaded: {text}")),
+    };
+    let before = gateway.settings();
+    if settings.listen != before.listen {
+        gateway.warn(format!("`listen` is still {}: a new address needs a restart", before.listen));
+    }
+    let (mut changed, mut removed) = (Vec::new(), Vec::new());
+    let names: Vec<Rc<str>> = gateway.servers.borrow().keys().cloned().collect();
+    for name in names.iter().filter(|name| !settings.servers.contains_key(&***name)) {
+        removed.push(name.to_string());
+        retire(gateway, name);
+    }
+    for (name, wanted) in &settings.servers {
+        let running = gateway.server(name);
+        match running.map(|server| (server.settings(), server)) {
+            Some((now, _)) if *now == *wanted => continue,
+            Some((now, server)) if now.target == wanted.target => {
+                server.adopt(wanted.clone());
+                // Deadlines may be nearer now.
+                server.all().iter().for_each(|session| session.tick());
+            }
+            Some(_) => {
+                retire(gateway, name);
+                begin(gateway, wanted.clone());
+            }
+            None => begin(gateway, wanted.clone()),
+        }
+        changed.push(name.clone());
+    }
+    let listen = before.listen;
+    *gateway.settings.borrow_mut() = Rc::new(Settings { listen, ..settings });
+    gateway.tell(|| Notice::Reloaded { changed, removed });
+}
+
+fn begin(gateway: &Gateway, settings: crate::config::Server) {
+    let server = Server::new(settings);
+    gateway.servers.borrow_mut().insert(Rc::clone(&server.name), server);
+}
+
+fn retire(gateway: &Gateway, name: &str) {
+    let server = gateway.servers.borrow_mut().remove(name);
+    if let Some(server) = server {
+        gateway.end_server(&server, &Reason::Reconfigured);
+    }
+}
+
+/// Ends everything at once and waits for it: bounded, and cut short by a further signal. What is not done then is finished by
+/// the keepers (trees) and by the next start (upstream sessions, from the ledger).
+async fn drain(gateway: &Rc<Gateway>, signals: &mut Signals) {
+    let sessions = gateway.end_all(&Reason::Shutdown);
+    gateway.tell(|| Notice::Draining(sessions));
+    gateway.watchers.clear();
+    gateway.resolver.stop();
+    gateway.tasks.close();
+    let bound = gateway.settings().drain + gateway.longest_ladder();
+    let cut = async {
+        loop {
+            if let Told::Stop = signals.next().await {
+                return;
+            }
+        }
+    };
+    let done = tokio::select! {
+        () = gateway.tasks.wait() => true,
+        () = cut => false,
+        () = tokio::time::sleep_until(tokio::time::Instant::now() + bound) => false,
+    };
+    if !done {
+        gateway.warn(format!("{} sessions had not ended; their keepers and the next start see to them", gateway.count.get()));
+    }
+    gateway.book.close();
+}
+
+/// The signals a gateway answers.
+struct Signals {
+    term: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+    quit: Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Signals> {
+        Ok(Signals {
+            term: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hang_up: signal(SignalKind::hangup())?,
+            quit: signal(SignalKind::quit())?,
+        })
+    }
+
+    async fn next(&mut self) -> Told {
+        tokio::select! {
+            _ = self.term.recv() => Told::Stop,
+            _ = self.interrupt.recv() => Told::Stop,
+            _ = self.quit.recv() => Told::Stop,
+            _ = self.hang_up.recv() => Told::HangUp,
+        }
+    }
+}

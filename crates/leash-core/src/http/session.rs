@@ -2,11 +2,12 @@
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::future::Future;
+use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 
 use tokio::sync::Notify;
 
-use super::connection::Principal;
+use super::connection::{Connection, Principal};
 use super::front::Call;
 use super::gateway::Gateway;
 use super::guard;
@@ -19,7 +20,7 @@ use crate::clock::{self, Moment};
 use crate::config::OwnerPolicy;
 use crate::id;
 use crate::ledger::receipt::{Reason, Receipt};
-use crate::owner::peer::{Holders, PeerSocket, WatchId};
+use crate::owner::peer::{Holders, WatchId};
 use crate::session::machine::{Effect, Event, Life, State};
 use crate::tree::identity::{Held, Identity};
 
@@ -46,8 +47,8 @@ pub(crate) struct Session {
     life: RefCell<Life>,
     holding: OnceCell<Holding>,
     owners: RefCell<Vec<(Identity, WatchId)>>,
-    /// The client socket that was looked at last.
-    socket: Cell<u64>,
+    /// The client's end of the connection that was looked at last.
+    peer: Cell<Option<SocketAddr>>,
     over: Notify,
     /// The receipt, where the session's own end wrote it.
     receipt: OnceCell<Box<Receipt>>,
@@ -69,7 +70,7 @@ impl Session {
             life: RefCell::new(Life::begin(Moment::now())),
             holding: OnceCell::new(),
             owners: RefCell::default(),
-            socket: Cell::new(0),
+            peer: Cell::new(None),
             over: Notify::new(),
             receipt: OnceCell::new(),
         });
@@ -225,31 +226,29 @@ impl Session {
         if self.server.settings().policy.owner == OwnerPolicy::Traffic {
             return self.apply(Event::OwnerUnknown);
         }
-        let Some(socket) = call.socket else { return self.apply(Event::OwnerUnknown) };
-        if self.socket.replace(socket.inode) != socket.inode {
-            self.find_owners(socket);
+        let Some(connection) = &call.local else { return self.apply(Event::OwnerUnknown) };
+        if self.peer.replace(Some(connection.peer)) != Some(connection.peer) {
+            self.find_owners(connection);
         }
     }
 
-    fn find_owners(self: &Rc<Self>, socket: PeerSocket) {
+    fn find_owners(self: &Rc<Self>, connection: &Connection) {
         let Some(gateway) = self.gateway.upgrade() else { return };
-        let (session, found) = (Rc::downgrade(self), gateway.resolver.owners(socket));
+        let (session, found) = (Rc::downgrade(self), gateway.resolver.owners(connection.peer, connection.local));
         gateway.tasks.spawn_local(async move {
             let found = found.await;
             let Some(session) = session.upgrade() else { return };
             match found {
-                Holders::Known(processes) if !processes.is_empty() => {
-                    processes.into_iter().for_each(|process| session.owned_by(process));
-                }
+                Holders::Known(processes) => processes.iter().for_each(|process| session.owned_by(process)),
                 // The connection was closed before its process was found: that says nothing of the process.
-                Holders::Known(_) => {}
+                Holders::Nobody => {}
                 Holders::Unknown(_) => session.apply(Event::OwnerUnknown),
             }
         });
     }
 
     /// A process that uses the session.
-    fn owned_by(self: &Rc<Self>, process: Held) {
+    fn owned_by(self: &Rc<Self>, process: &Held) {
         let Some(gateway) = self.gateway.upgrade().filter(|_| self.usable()) else { return };
         let identity = process.id;
         if self.owners.borrow().iter().any(|(known, _)| known.is(&identity)) {
@@ -259,6 +258,8 @@ impl Session {
         let gone = move || {
             if let Some(session) = session.upgrade() {
                 session.owners.borrow_mut().retain(|(known, _)| !known.is(&identity));
+                // A child may have inherited the connection: whoever speaks next is looked at again.
+                session.peer.set(None);
                 session.apply(Event::OwnerGone(identity.pid));
             }
         };

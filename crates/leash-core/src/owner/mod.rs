@@ -146,6 +146,14 @@ impl Watch {
     }
 }
 
+/// The loss of a watched owner, if it has happened by now.
+pub(crate) fn lost_by_now(watch: &Watch) -> Option<Reason> {
+    let mut fds = [watch.poll()];
+    let at_once = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+    rustix::event::poll(&mut fds, Some(&at_once)).ok()?;
+    watch.judge(fds[0].revents())
+}
+
 impl AsFd for Watch {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
@@ -196,7 +204,7 @@ pub fn find(
             Wish::Ancestor if default && signals.ignores(libc::SIGHUP) => {}
             Wish::Ancestor => watches.extend(proc.and_then(ancestor)),
             Wish::Stdin => watches.extend(stdin()?),
-            Wish::Terminal if default => watches.extend(proc.and_then(|proc| default_terminal(proc, signals))),
+            Wish::Terminal if default => watches.extend(proc.and_then(|proc| terminal_of(proc, signals))),
             Wish::Terminal => watches.push(terminal().ok_or(OwnerError::NoTerminal)?),
             Wish::Pid(pid) => watches.push(process(*pid, proc)?),
         }
@@ -248,7 +256,7 @@ fn stdin() -> Result<Option<Watch>, OwnerError> {
 }
 
 /// The terminal, when it is natural that we die with it: the parent lives in the same session, and nobody said `nohup`.
-fn default_terminal(proc: &Proc, signals: InheritedSignals) -> Option<Watch> {
+pub(crate) fn terminal_of(proc: &Proc, signals: InheritedSignals) -> Option<Watch> {
     // Asked of /proc and not of getsid: a session outside of our PID namespace is 0, which no pid type can hold.
     let session = |pid: Pid| proc.stat(pid.as_raw_pid()).map(|stat| stat.session);
     let same_session = session(getppid()?)? == session(getpid())?;

@@ -41,6 +41,11 @@ impl FirstLook {
     pub fn take() -> FirstLook {
         FirstLook { parent: Parent::take(), signals: InheritedSignals::look() }
     }
+
+    /// The terminal, when it is natural that we die with it.
+    pub fn terminal(&self) -> Option<crate::owner::Watch> {
+        crate::owner::terminal_of(&Proc::own().ok()?, self.signals)
+    }
 }
 
 /// Runs a server to its end, as this process: blocks, becomes a subreaper, and takes the process's signals. For programs that

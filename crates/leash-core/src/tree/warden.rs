@@ -19,7 +19,7 @@ use crate::ledger::receipt::{self, EndedBy, Fate, How, LeftOver, Reason, Receipt
 use crate::ledger::record::{Phase, Record};
 use crate::ledger::store::Entry;
 use crate::limits;
-use crate::owner::{Owner, Watch};
+use crate::owner::{self, Owner, Watch};
 
 /// `leash end` tells a supervisor or keeper by this signal and value, so that it is not mistaken for anybody's SIGUSR1.
 pub(crate) const END_SIGNAL: i32 = libc::SIGUSR1;
@@ -140,7 +140,7 @@ impl Warden {
 
     /// A server that leaves at the end of its stdin is often faster than we are: then the owner is the reason, not the server.
     fn find_reason(&mut self) -> Option<Vec<LeftOver>> {
-        let lost = self.watches.iter().find_map(lost_by_now).filter(|_| !self.state.ending())?;
+        let lost = self.watches.iter().find_map(owner::lost_by_now).filter(|_| !self.state.ending())?;
         let event = self.end(lost);
         self.apply(event)
     }
@@ -253,7 +253,7 @@ impl Warden {
     /// An end, with the knowledge whether the server can see the end of its stdin.
     pub(crate) fn end(&self, why: Reason) -> Event {
         let stdin_over = why == Reason::StdinClosed
-            || self.watches.iter().any(|watch| watch.owner == Owner::Stdin && lost_by_now(watch).is_some());
+            || self.watches.iter().any(|watch| watch.owner == Owner::Stdin && owner::lost_by_now(watch).is_some());
         Event::End { why, stdin_over }
     }
 
@@ -411,14 +411,6 @@ impl Warden {
         self.entry.remove();
         (receipt, self.warnings)
     }
-}
-
-/// The loss of a watched owner, if it has happened by now.
-fn lost_by_now(watch: &Watch) -> Option<Reason> {
-    let mut fds = [watch.poll()];
-    let now = Moment::now();
-    rustix::event::poll(&mut fds, Some(&timeout_until(now, now))).ok()?;
-    watch.judge(fds[0].revents())
 }
 
 /// Whether two lists name the same processes, in any order.

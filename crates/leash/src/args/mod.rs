@@ -7,7 +7,9 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use leash_core::tree::contain::Containment;
 
+mod serve;
 mod values;
+pub(crate) use serve::{LivesFor, Serve, Single, Speaks};
 pub(crate) use values::{Owner, Pair};
 
 /// Nothing outlives its owner: the lifecycle guarantee for MCP servers and sessions
@@ -22,6 +24,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(Box<Run>),
+    Serve(Box<Serve>),
     Ps(Ps),
     End(End),
     History(History),

@@ -5,9 +5,16 @@ use std::time::Duration;
 
 use leash_core::limits::LABEL_LENGTH;
 
+use super::serve::Limit;
+
 /// A duration; the error says how one is written.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     leash_core::duration::parse(text).map_err(|error| format!("{error}: write 500ms, 2s, 30m, 1h or 0"))
+}
+
+/// A duration, or `never`.
+pub(super) fn duration_or_never(text: &str) -> Result<Limit, String> {
+    if text == "never" { Ok(Limit(None)) } else { duration(text).map(|time| Limit(Some(time))) }
 }
 
 /// A session's id.

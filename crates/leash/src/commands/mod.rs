@@ -15,6 +15,7 @@ mod ledger;
 mod pages;
 mod ps;
 mod run;
+mod serve;
 
 /// Reads the command line and does what it says.
 pub(crate) fn dispatch(first: FirstLook) -> u8 {
@@ -31,6 +32,7 @@ pub(crate) fn dispatch(first: FirstLook) -> u8 {
     };
     match cli.command {
         Command::Run(args) => run::run(*args, first),
+        Command::Serve(args) => serve::serve(*args, &first),
         Command::Ps(args) => ps::ps(&args),
         Command::End(args) => end::end(&args),
         Command::History(args) => history::history(&args),

@@ -36,6 +36,11 @@ impl Printer {
         }
     }
 
+    /// A line that people wait for, verbose or not.
+    pub(crate) fn note(self, text: impl Display) {
+        self.line(&text.to_string());
+    }
+
     /// Something that is not as it should be, while leash goes on.
     pub(crate) fn warning(self, text: impl Display) {
         self.line(&format!("{}: {text}", self.paint("1;33", "warning")));

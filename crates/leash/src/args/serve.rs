@@ -1,0 +1,107 @@
+//! `leash serve`, as typed.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use super::values;
+
+/// Serve MCP servers over HTTP; no session outlives its client
+///
+/// Every server of the configuration is at http://ADDRESS/NAME/mcp (Streamable HTTP, 2025-03-26 to 2026-07-28). A stdio server gets a
+/// process tree per session, ended with the session; a session at an HTTP server is DELETEd on every end. A session ends
+/// when its client says so, when the client's process is gone, when it was idle, when it is too old, and with the gateway.
+///
+/// The configuration is read from --config, else ./.mcp.json, else $XDG_CONFIG_HOME/leash/leash.json; it is read again on
+/// SIGHUP and when the file changes. One server needs no file: --name NAME and either --url URL or -- COMMAND.
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    /// The configuration: {"mcpServers": {...}, "leash": {...}}
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["name", "url", "command"])]
+    pub(crate) config: Option<PathBuf>,
+    /// Where to listen [default: 127.0.0.1:5327]; an address that others can reach needs a token
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) listen: Option<SocketAddr>,
+    /// Ask clients for the bearer token in this variable
+    #[arg(long, value_name = "VARIABLE", value_parser = values::short)]
+    pub(crate) token_env: Option<String>,
+    /// Report every mistake of the configuration and leave
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// Say on stderr what happens
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+    #[command(flatten, next_help_heading = "One server, without a file")]
+    pub(crate) single: Single,
+}
+
+/// One server on the command line.
+#[derive(Debug, Args)]
+pub(crate) struct Single {
+    /// Its name, which is its path: /NAME/mcp
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// It is an HTTP server at this address
+    #[arg(long, value_name = "URL", requires = "name", conflicts_with = "command")]
+    pub(crate) url: Option<String>,
+    /// How the HTTP server speaks
+    #[arg(long, value_name = "TRANSPORT", default_value = "http", requires = "url")]
+    pub(crate) transport: Speaks,
+    /// Send this header to the HTTP server, as `Name: value`; may be repeated
+    #[arg(long = "header", value_name = "HEADER", requires = "url")]
+    pub(crate) headers: Vec<String>,
+    /// End a session that was idle for so long; `never` does not [default: 30m]
+    #[arg(long, value_name = "DURATION", requires = "name", value_parser = values::duration_or_never)]
+    pub(crate) idle: Option<Limit>,
+    /// End a session of this age
+    #[arg(long, value_name = "DURATION", requires = "name", value_parser = values::duration)]
+    pub(crate) max_age: Option<Duration>,
+    /// Most sessions at once
+    #[arg(long, value_name = "COUNT", requires = "name")]
+    pub(crate) max_sessions: Option<usize>,
+    /// Time between the steps of the ending ladder [default: 2s]
+    #[arg(long, value_name = "DURATION", requires = "name", value_parser = values::duration)]
+    pub(crate) grace: Option<Duration>,
+    /// How long a session outlives its client's process [default: 5s]
+    #[arg(long, value_name = "DURATION", requires = "name", value_parser = values::duration)]
+    pub(crate) linger: Option<Duration>,
+    /// How long the server may take to answer `initialize` [default: 60s]
+    #[arg(long, value_name = "DURATION", requires = "name", value_parser = values::duration)]
+    pub(crate) init_timeout: Option<Duration>,
+    /// Ping clients that listen this often; three unanswered pings end the session
+    #[arg(long, value_name = "DURATION", requires = "name", value_parser = values::duration)]
+    pub(crate) keep_alive: Option<Duration>,
+    /// Open a session anew on the client's behalf when the HTTP server has lost it
+    #[arg(long, requires = "url")]
+    pub(crate) revive: bool,
+    /// What a session lives for: the client's process where it can be known (auto), or its traffic alone
+    #[arg(long, value_name = "OWNER", default_value = "auto", requires = "name")]
+    pub(crate) owner: LivesFor,
+    /// The server and its arguments
+    #[arg(last = true, requires = "name", value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
+}
+
+/// A duration, or none.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limit(pub(crate) Option<Duration>);
+
+/// How an HTTP server speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Speaks {
+    /// Streamable HTTP.
+    Http,
+    /// HTTP+SSE of 2024-11-05.
+    Sse,
+}
+
+/// What a session over HTTP lives for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LivesFor {
+    /// The client's process where it can be known.
+    Auto,
+    /// Its traffic alone.
+    Traffic,
+}

@@ -1,0 +1,226 @@
+//! `leash serve`.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use leash_core::config::{
+    self, CommandLine, Mistake, Mistakes, OwnerPolicy, Policy, Secret, Settings, Target, Transport,
+};
+use leash_core::http::{self, Notice, ServeError, Serving, Source};
+use leash_core::tree::supervisor::FirstLook;
+
+use crate::args::{LivesFor, Serve, Single, Speaks};
+use crate::exit_code;
+use crate::output::message;
+use crate::output::printer::Printer;
+use crate::places;
+
+pub(crate) fn serve(args: Serve, first: &FirstLook) -> u8 {
+    let printer = Printer::new(args.verbose);
+    let (settings, file) = match settings(&args) {
+        Ok(read) => read,
+        Err(Refused::Mistakes(mistakes)) => return report(printer, &mistakes),
+        Err(Refused::Text(text, hint)) => {
+            printer.error_text(text, Some(&hint));
+            return exit_code::USAGE;
+        }
+    };
+    if args.check {
+        let servers = settings.servers.len();
+        printer.data(format!("{servers} server{} and no mistakes\n", if servers == 1 { "" } else { "s" }));
+        return exit_code::OK;
+    }
+    let source = file.map(|file| Source { file: file.clone(), read: Box::new(move || reread(&args, &file)) });
+    let serving = Serving {
+        settings,
+        places: places::places(),
+        source,
+        terminal: first.terminal(),
+        tell: Box::new(move |notice| tell(printer, &notice)),
+    };
+    match http::serve(serving) {
+        Ok(()) => exit_code::OK,
+        Err(error) => {
+            printer.error(&error, Some(advice(&error)));
+            exit_code::LEASH_FAILED
+        }
+    }
+}
+
+/// Why nothing is served.
+enum Refused {
+    Mistakes(Mistakes),
+    Text(String, String),
+}
+
+impl From<Mistakes> for Refused {
+    fn from(mistakes: Mistakes) -> Refused {
+        Refused::Mistakes(mistakes)
+    }
+}
+
+/// What is to be served, and the file it was read from.
+fn settings(args: &Serve) -> Result<(Settings, Option<PathBuf>), Refused> {
+    let (mut settings, file) = match &args.single.name {
+        Some(name) => (single(name, &args.single)?, None),
+        None => {
+            let file = find_file(args.config.as_deref())?;
+            (read(&file)?, Some(file))
+        }
+    };
+    override_by(args, &mut settings)?;
+    let missing = config::check_commands(&settings, env::var_os("PATH").as_deref());
+    Mistakes::none(missing)?;
+    Ok((settings, file))
+}
+
+/// What the command line says counts more than the file.
+fn override_by(args: &Serve, settings: &mut Settings) -> Result<(), Refused> {
+    if let Some(listen) = args.listen {
+        settings.listen = listen;
+    }
+    if let Some(variable) = &args.token_env {
+        let token = env::var(variable).ok().filter(|token| !token.is_empty());
+        let unset = || {
+            let text = format!("the variable `{variable}` of --token-env is not set");
+            Refused::Text(text, format!("export {variable}=$(openssl rand -hex 32)"))
+        };
+        settings.token = Some(Secret::new(token.ok_or_else(unset)?));
+    }
+    if settings.is_exposed() {
+        let text = format!("`{}` can be reached by others, and no token is set", settings.listen);
+        return Err(Refused::Text(text, "set leash.token or --token-env, or listen on 127.0.0.1".to_owned()));
+    }
+    Ok(())
+}
+
+fn find_file(given: Option<&Path>) -> Result<PathBuf, Refused> {
+    let absolute = |file: &Path| std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+    if let Some(file) = given {
+        return Ok(absolute(file));
+    }
+    let own = places::config_dir().map(|dir| dir.join("leash.json"));
+    let candidates = [Some(PathBuf::from(".mcp.json")), own];
+    let found = candidates.iter().flatten().find(|file| file.exists()).map(|file| absolute(file));
+    found.ok_or_else(|| {
+        let text = "there is no configuration: neither ./.mcp.json nor leash/leash.json in the config directory";
+        let hint = "name a file with --config, or one server with --name NAME -- COMMAND";
+        Refused::Text(text.to_owned(), hint.to_owned())
+    })
+}
+
+fn read(file: &Path) -> Result<Settings, Refused> {
+    let text = fs::read_to_string(file).map_err(|error| {
+        let text = format!("cannot read `{}`: {error}", file.display());
+        Refused::Text(text, "name another file with --config".to_owned())
+    })?;
+    Ok(config::read(&text, &file.display().to_string(), &|name| env::var(name).ok())?)
+}
+
+/// For a reload: all that is wrong as one text.
+fn reread(args: &Serve, file: &Path) -> Result<Settings, String> {
+    let again = || {
+        let mut settings = read(file)?;
+        override_by(args, &mut settings)?;
+        Mistakes::none(config::check_commands(&settings, env::var_os("PATH").as_deref()))?;
+        Ok(settings)
+    };
+    again().map_err(|refused| match refused {
+        Refused::Mistakes(mistakes) => mistakes.to_string(),
+        Refused::Text(text, hint) => format!("{text}\n  hint: {hint}"),
+    })
+}
+
+fn single(name: &str, args: &Single) -> Result<Settings, Refused> {
+    let target = match (&args.url, args.command.split_first()) {
+        (Some(url), _) => Target::Url(upstream(url, args)?),
+        (None, Some((command, rest))) => {
+            Target::Command(CommandLine { command: command.clone(), args: rest.to_vec(), ..CommandLine::default() })
+        }
+        (None, None) => {
+            let hint = "leash serve --name NAME -- COMMAND, or leash serve --name NAME --url URL";
+            return Err(Refused::Text("--name needs a server".to_owned(), hint.to_owned()));
+        }
+    };
+    let defaults = Policy::default();
+    let policy = Policy {
+        idle: args.idle.map_or(defaults.idle, |limit| limit.0),
+        max_age: args.max_age,
+        max_sessions: args.max_sessions,
+        grace: args.grace.unwrap_or(defaults.grace),
+        linger: args.linger.unwrap_or(defaults.linger),
+        init_timeout: args.init_timeout.unwrap_or(defaults.init_timeout),
+        keep_alive: args.keep_alive,
+        revive: args.revive,
+        owner: if args.owner == LivesFor::Traffic { OwnerPolicy::Traffic } else { OwnerPolicy::Auto },
+        ..defaults
+    };
+    let mut settings = config::single(name, target, policy)?;
+    settings.max_sessions = args.max_sessions.unwrap_or(settings.max_sessions);
+    Ok(settings)
+}
+
+fn upstream(url: &str, args: &Single) -> Result<config::Upstream, Refused> {
+    let mut headers = Vec::new();
+    for header in &args.headers {
+        let (name, value) = header.split_once(':').ok_or_else(|| {
+            Refused::Text(format!("`{header}` is not a header"), "write it as --header 'Name: value'".to_owned())
+        })?;
+        headers.push((name.trim().to_owned(), value.trim().to_owned()));
+    }
+    let transport = if args.transport == Speaks::Sse { Transport::Sse } else { Transport::Streamable };
+    config::upstream(url, &headers, transport).map_err(|error| {
+        let hint = error.hint().unwrap_or("leash serve --help").to_owned();
+        Refused::Text(error.to_string(), hint)
+    })
+}
+
+/// Every mistake with its place, and the hints.
+fn report(printer: Printer, mistakes: &Mistakes) -> u8 {
+    let count = mistakes.all().len();
+    let plural = if count == 1 { "mistake" } else { "mistakes" };
+    printer.error_text(format!("{count} {plural} in the configuration; nothing was started"), None);
+    for mistake @ Mistake { hint, .. } in mistakes.all() {
+        printer.note(mistake);
+        if let Some(hint) = hint {
+            printer.note(format!("  hint: {hint}"));
+        }
+    }
+    exit_code::USAGE
+}
+
+fn advice(error: &ServeError) -> &'static str {
+    match error {
+        ServeError::Listen { .. } => "another program may have the address: choose one with --listen 127.0.0.1:PORT",
+        ServeError::Exposed(_) => "set leash.token or --token-env, or listen on 127.0.0.1",
+        ServeError::Ledger(_) => {
+            "set LEASH_RUNTIME_DIR to a directory that can be written; the ledger must exist before a session does"
+        }
+        ServeError::Start(_) => "a limit of open files may be used up (ulimit -n); nothing was started",
+    }
+}
+
+fn tell(printer: Printer, notice: &Notice) {
+    match notice {
+        Notice::Listening(address) => printer.note(format!("listening on http://{address}")),
+        Notice::Swept(receipt) => printer.progress("Swept", message::receipt_line(receipt)),
+        Notice::Opened { session, server } => printer.progress("Opened", format!("{server} [{session}]")),
+        Notice::Ending { session, server, why } => {
+            printer.progress("Ending", format!("{server} [{session}]: {}", why.describe()));
+        }
+        Notice::Ended(receipt) => {
+            printer.progress("Ended", message::receipt_line(receipt));
+            message::left_lines(receipt).iter().for_each(|line| printer.warning(line));
+        }
+        Notice::Reloaded { changed, removed } => {
+            let list = |names: &[String]| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            printer.note(format!("reloaded; new or changed: {}; removed: {}", list(changed), list(removed)));
+        }
+        Notice::Draining(0) => printer.note("stopping"),
+        Notice::Draining(sessions) => {
+            printer.note(format!("stopping: ending {sessions} sessions (a second signal does not wait for them)"));
+        }
+        Notice::Warning(text) => printer.warning(text),
+    }
+}
