@@ -9,6 +9,7 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use tokio::io::unix::AsyncFd;
 
 use crate::limits;
+use crate::tree::linux;
 
 /// The watch. Where there can be none (no inotify left, the directory is gone), it never says anything: SIGHUP still works.
 pub(crate) struct FileWatch {
@@ -19,7 +20,7 @@ pub(crate) struct FileWatch {
 impl FileWatch {
     pub(crate) fn new(file: &Path) -> FileWatch {
         let name = file.file_name().unwrap_or_default().to_owned();
-        FileWatch { name, events: open(file).and_then(|fd| AsyncFd::register(fd).ok()) }
+        FileWatch { name, events: open(file).and_then(|fd| linux::readable(fd).ok()) }
     }
 
     /// Returns when the file was changed and is quiet again.

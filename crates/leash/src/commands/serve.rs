@@ -171,7 +171,7 @@ fn upstream(url: &str, args: &Single) -> Result<config::Upstream, Refused> {
     }
     let transport = if args.transport == Speaks::Sse { Transport::Sse } else { Transport::Streamable };
     config::upstream(url, &headers, transport).map_err(|error| {
-        let hint = error.hint().unwrap_or("leash serve --help").to_owned();
+        let hint = error.hint().to_owned();
         Refused::Text(error.to_string(), hint)
     })
 }
