@@ -108,3 +108,7 @@ pub const DRAIN: Duration = Duration::from_secs(10);
 
 /// Longest duration in a configuration. The timer wheel holds 2^36 ms (2.2 years) and panics beyond.
 pub const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
+
+/// Largest buffer in a configuration: `maxBody` and `replay` are per request and per session, and nothing that is a gigabyte
+/// long is a message.
+pub const LARGEST_BUFFER: usize = 1024 * 1024 * 1024;
