@@ -19,8 +19,10 @@ fn config(scene: &Scene, text: &str) -> String {
     file.to_str().expect("a plain path").to_owned()
 }
 
+/// A server as a configuration has it.
 fn echo(scene: &Scene) -> String {
-    format!(r#""command": "{}", "args": ["echo-server"]"#, scene.zoo_path().display())
+    let words: Vec<String> = scene.tree("setsid", ["--mcp"]).iter().map(|word| format!("{word:?}")).collect();
+    format!(r#""command": {}, "args": [{}]"#, words[0], words[1..].join(", "))
 }
 
 fn open(gateway: &Gateway, name: &str) -> String {
@@ -40,7 +42,10 @@ fn a_reload_touches_only_what_changed() {
     let mut gateway = Gateway::start(&scene, ["--config", &file]);
     let [a, b, c] = ["a", "b", "c"].map(|name| open(&gateway, name));
     // `a` stays, `b` is another program now, `c` is gone, `d` is new.
-    config(&scene, &format!(r#"{{"mcpServers": {{"a": {{{echo}}}, "b": {{{echo}, "env": {{"X": "1"}}}}, "d": {{{echo}}}}}}}"#));
+    config(
+        &scene,
+        &format!(r#"{{"mcpServers": {{"a": {{{echo}}}, "b": {{{echo}, "env": {{"X": "1"}}}}, "d": {{{echo}}}}}}}"#),
+    );
     wait::until("the reload", || gateway.said().contains("reloaded;").then_some(()));
     assert_eq!(gateway.post("a", Some(&a), LIST).status, 200);
     wait::until("the old b to end", || (gateway.post("b", Some(&b), LIST).status == 404).then_some(()));
@@ -61,8 +66,7 @@ fn a_reload_touches_only_what_changed() {
 #[test]
 fn a_stop_ends_everything_and_says_so() {
     let mut scene = or_skip!(Scene::set(Who::User));
-    let words = ["--name".into(), "x".into(), "--".into(), scene.zoo_path().into_os_string(), "echo-server".into()];
-    let mut gateway = Gateway::start(&scene, words);
+    let mut gateway = Gateway::single(&scene, &[], &scene.tree("setsid", ["--mcp"]));
     let sessions: Vec<String> = (0..3).map(|_| open(&gateway, "x")).collect();
     assert_eq!(gateway.metric("leash_sessions{server=\"x\",state=\"live\"}"), Some(3.0));
     gateway.signal(Signal::TERM);
@@ -82,8 +86,7 @@ fn a_stop_ends_everything_and_says_so() {
 fn a_second_signal_does_not_wait() {
     let mut scene = or_skip!(Scene::set(Who::User));
     let stubborn = scene.tree("stubborn", [] as [&str; 0]);
-    let words = ["--name", "x", "--grace", "30s", "--init-timeout", "1h", "--"].map(std::ffi::OsString::from);
-    let mut gateway = Gateway::start(&scene, words.into_iter().chain(stubborn));
+    let mut gateway = Gateway::single(&scene, &["--grace", "30s", "--init-timeout", "1h"], &stubborn);
     let mut opening = gateway.connect();
     let body = initialize("2025-06-18");
     opening.send("POST", "/x/mcp", &testkit::http::POST, body.as_bytes()).expect("it is written");
