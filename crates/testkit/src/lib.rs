@@ -7,9 +7,12 @@
 
 pub mod census;
 pub mod cgroup;
+pub mod fixture;
+pub mod get;
 pub mod ground;
 pub mod host;
 pub mod leash;
+pub mod lines;
 pub mod namespace;
 pub mod process;
 pub mod pty;
