@@ -7,6 +7,7 @@
 
 pub mod census;
 pub mod cgroup;
+pub mod deps;
 pub mod fixture;
 pub mod get;
 pub mod ground;
