@@ -7,7 +7,9 @@
 
 pub mod census;
 pub mod cgroup;
+pub mod conformance;
 pub mod deps;
+pub mod everything;
 pub mod fixture;
 pub mod get;
 pub mod ground;
@@ -17,6 +19,7 @@ pub mod lines;
 pub mod namespace;
 pub mod process;
 pub mod pty;
+pub mod relay;
 pub mod scene;
 pub mod sys;
 pub mod turn;
