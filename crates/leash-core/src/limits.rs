@@ -160,3 +160,16 @@ pub const TCP_UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 
 /// How long a changed configuration file must be quiet before it is read: editors write in several steps.
 pub const RELOAD_QUIET: Duration = Duration::from_millis(100);
+
+/// Most questions for a client's owner that one search answers. Each is a few bytes; the search itself costs the same for one.
+#[cfg(feature = "http")]
+pub const PEER_BATCH: usize = 4096;
+
+/// How many processes are remembered as likely owners of the next connection. A machine has a handful of MCP clients at a
+/// time; looking at one of them in vain takes some 50 us.
+#[cfg(feature = "http")]
+pub const PEER_HINTS: usize = 32;
+
+/// Largest buffer in a configuration: `maxBody` and `replay` are per request and per session, and nothing that is a gigabyte
+/// long is a message.
+pub const LARGEST_BUFFER: usize = 1024 * 1024 * 1024;

@@ -7,8 +7,10 @@
 
 pub mod census;
 pub mod cgroup;
+pub mod gateway;
 pub mod ground;
 pub mod host;
+pub mod http;
 pub mod leash;
 pub mod namespace;
 pub mod process;
