@@ -1,7 +1,5 @@
 //! The gateway's own life: it stops when told, reads its configuration again, and refuses what can't be.
 
-use std::fs;
-
 use rustix::process::Signal;
 use testkit::gateway::Gateway;
 use testkit::http::initialize;
@@ -10,33 +8,12 @@ use testkit::scene::Scene;
 use testkit::user::Who;
 use testkit::wait;
 
-fn config(scene: &Scene, text: &str) -> String {
-    let file = scene.dir().join("leash.json");
-    // As editors do it: a new file takes the place of the old one.
-    let young = scene.dir().join("leash.json.new");
-    fs::write(&young, text).expect("cannot write the configuration");
-    fs::rename(&young, &file).expect("cannot replace the configuration");
-    file.to_str().expect("a plain path").to_owned()
-}
-
-/// A server as a configuration has it.
-fn echo(scene: &Scene) -> String {
-    let words: Vec<String> = scene.tree("setsid", ["--mcp"]).iter().map(|word| format!("{word:?}")).collect();
-    format!(r#""command": {}, "args": [{}]"#, words[0], words[1..].join(", "))
-}
-
-fn open(gateway: &Gateway, name: &str) -> String {
-    let reply = gateway.post(name, None, &initialize("2025-06-18"));
-    assert_eq!(reply.status, 200, "{}", reply.text());
-    reply.header("mcp-session-id").expect("a session").to_owned()
-}
-
-const LIST: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
+use super::{LIST, config, open, stdio_server};
 
 #[test]
 fn a_reload_touches_only_what_changed() {
     let mut scene = or_skip!(Scene::set(Who::User));
-    let echo = echo(&scene);
+    let echo = stdio_server(&scene);
     let three = format!(r#"{{"mcpServers": {{"a": {{{echo}}}, "b": {{{echo}}}, "c": {{{echo}}}}}}}"#);
     let file = config(&scene, &three);
     let mut gateway = Gateway::start(&scene, ["--config", &file]);

@@ -4,6 +4,7 @@
 
 mod env;
 mod hosts;
+mod http_client;
 mod mcp;
 mod namespaces;
 mod roll_call;
@@ -21,6 +22,7 @@ const USAGE: &str = "\
 usage: zoo tree KIND [--size N] --census FIFO [--one-cpu] [--to CGROUP] [--mcp]
        zoo echo | cat | env | idle | exit CODE | signal-self N
        zoo host [--stdin pipe|socketpair|devnull] [--own-group] [--no-read] [--shrug N] -- CMD...
+       zoo http-client hold|exit URL...
        zoo ns [--user] [--pid] [--proc] [--init] [--pid-max N] [--tmpfs DIR] [--fill DIR] -- CMD...
 ";
 
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
         Some("exit") => number(words.pop_front()).map(|code| sys::exit_now(code)),
         Some("signal-self") => number(words.pop_front()).map(sys::raise),
         Some("host") => hosts::Order::parse(words).and_then(hosts::run),
+        Some("http-client") => http_client::run(words),
         Some("ns") => namespaces::Order::parse(words).and_then(namespaces::run),
         _ => Err(wrong("no such command")),
     };
