@@ -1,6 +1,6 @@
 //! A running `leash serve`.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::process::{Child, Stdio};
@@ -31,6 +31,15 @@ impl Gateway {
     /// When it does not.
     pub fn start<W: AsRef<OsStr>>(scene: &Scene, words: impl IntoIterator<Item = W>) -> Self {
         Self::start_at(scene, "127.0.0.1:0", words)
+    }
+
+    /// The same with one stdio server called `x`.
+    ///
+    /// # Panics
+    /// When it does not listen.
+    pub fn single(scene: &Scene, options: &[&str], server: &[OsString]) -> Self {
+        let options = ["--name", "x"].iter().chain(options).chain(&["--"]).map(OsString::from);
+        Self::start(scene, options.chain(server.iter().cloned()))
     }
 
     /// The same at an address.

@@ -246,7 +246,10 @@ async fn drain(gateway: &Rc<Gateway>, signals: &mut Signals) {
         () = tokio::time::sleep_until(tokio::time::Instant::now() + bound) => false,
     };
     if !done {
-        gateway.warn(format!("{} sessions had not ended; their keepers and the next start see to them", gateway.count.get()));
+        gateway.warn(format!(
+            "{} sessions had not ended; their keepers and the next start see to them",
+            gateway.count.get()
+        ));
     }
     gateway.book.close();
 }

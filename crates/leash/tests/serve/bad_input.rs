@@ -8,6 +8,8 @@ use testkit::or_skip;
 use testkit::scene::Scene;
 use testkit::user::Who;
 
+use super::LIST;
+
 /// A request that is wrong in one way, and what leash says.
 struct Case {
     name: &'static str,
@@ -19,14 +21,29 @@ struct Case {
     code: i64,
 }
 
-const LIST: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
 const JSON: (&str, &str) = POST[0];
 const BOTH: (&str, &str) = POST[1];
 
 const CASES: &[Case] = &[
     Case { name: "unknown path", method: "POST", path: "/", headers: &POST, body: LIST, status: 404, code: -32000 },
-    Case { name: "unknown server", method: "POST", path: "/y/mcp", headers: &POST, body: LIST, status: 404, code: -32000 },
-    Case { name: "unknown rest", method: "POST", path: "/x/mcp/z", headers: &POST, body: LIST, status: 404, code: -32000 },
+    Case {
+        name: "unknown server",
+        method: "POST",
+        path: "/y/mcp",
+        headers: &POST,
+        body: LIST,
+        status: 404,
+        code: -32000,
+    },
+    Case {
+        name: "unknown rest",
+        method: "POST",
+        path: "/x/mcp/z",
+        headers: &POST,
+        body: LIST,
+        status: 404,
+        code: -32000,
+    },
     Case {
         name: "unknown session",
         method: "POST",
@@ -201,9 +218,7 @@ fn a_token_guards_everything_but_health() {
 #[test]
 fn a_session_belongs_to_the_credential_that_opened_it() {
     let scene = or_skip!(Scene::set(Who::User));
-    let echo = scene.zoo_path();
-    let words = ["--name".into(), "x".into(), "--".into(), echo.into_os_string(), "echo-server".into()];
-    let gateway = Gateway::start(&scene, words);
+    let gateway = Gateway::single(&scene, &[], &scene.tree("polite", ["--mcp"]));
     let with = |credential: &'static str, session: Option<&str>, body: &str| {
         let mut headers = POST.to_vec();
         headers.push(("authorization", credential));

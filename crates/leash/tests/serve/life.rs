@@ -1,7 +1,5 @@
 //! The gateway's own life: it stops when told, reads its configuration again, and refuses what can't be.
 
-use std::fs;
-
 use rustix::process::Signal;
 use testkit::gateway::Gateway;
 use testkit::http::initialize;
@@ -10,37 +8,21 @@ use testkit::scene::Scene;
 use testkit::user::Who;
 use testkit::wait;
 
-fn config(scene: &Scene, text: &str) -> String {
-    let file = scene.dir().join("leash.json");
-    // As editors do it: a new file takes the place of the old one.
-    let young = scene.dir().join("leash.json.new");
-    fs::write(&young, text).expect("cannot write the configuration");
-    fs::rename(&young, &file).expect("cannot replace the configuration");
-    file.to_str().expect("a plain path").to_owned()
-}
-
-fn echo(scene: &Scene) -> String {
-    format!(r#""command": "{}", "args": ["echo-server"]"#, scene.zoo_path().display())
-}
-
-fn open(gateway: &Gateway, name: &str) -> String {
-    let reply = gateway.post(name, None, &initialize("2025-06-18"));
-    assert_eq!(reply.status, 200, "{}", reply.text());
-    reply.header("mcp-session-id").expect("a session").to_owned()
-}
-
-const LIST: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
+use super::{LIST, config, open, stdio_server};
 
 #[test]
 fn a_reload_touches_only_what_changed() {
     let mut scene = or_skip!(Scene::set(Who::User));
-    let echo = echo(&scene);
+    let echo = stdio_server(&scene);
     let three = format!(r#"{{"mcpServers": {{"a": {{{echo}}}, "b": {{{echo}}}, "c": {{{echo}}}}}}}"#);
     let file = config(&scene, &three);
     let mut gateway = Gateway::start(&scene, ["--config", &file]);
     let [a, b, c] = ["a", "b", "c"].map(|name| open(&gateway, name));
     // `a` stays, `b` is another program now, `c` is gone, `d` is new.
-    config(&scene, &format!(r#"{{"mcpServers": {{"a": {{{echo}}}, "b": {{{echo}, "env": {{"X": "1"}}}}, "d": {{{echo}}}}}}}"#));
+    config(
+        &scene,
+        &format!(r#"{{"mcpServers": {{"a": {{{echo}}}, "b": {{{echo}, "env": {{"X": "1"}}}}, "d": {{{echo}}}}}}}"#),
+    );
     wait::until("the reload", || gateway.said().contains("reloaded;").then_some(()));
     assert_eq!(gateway.post("a", Some(&a), LIST).status, 200);
     wait::until("the old b to end", || (gateway.post("b", Some(&b), LIST).status == 404).then_some(()));
@@ -61,8 +43,7 @@ fn a_reload_touches_only_what_changed() {
 #[test]
 fn a_stop_ends_everything_and_says_so() {
     let mut scene = or_skip!(Scene::set(Who::User));
-    let words = ["--name".into(), "x".into(), "--".into(), scene.zoo_path().into_os_string(), "echo-server".into()];
-    let mut gateway = Gateway::start(&scene, words);
+    let mut gateway = Gateway::single(&scene, &[], &scene.tree("setsid", ["--mcp"]));
     let sessions: Vec<String> = (0..3).map(|_| open(&gateway, "x")).collect();
     assert_eq!(gateway.metric("leash_sessions{server=\"x\",state=\"live\"}"), Some(3.0));
     gateway.signal(Signal::TERM);
@@ -82,8 +63,7 @@ fn a_stop_ends_everything_and_says_so() {
 fn a_second_signal_does_not_wait() {
     let mut scene = or_skip!(Scene::set(Who::User));
     let stubborn = scene.tree("stubborn", [] as [&str; 0]);
-    let words = ["--name", "x", "--grace", "30s", "--init-timeout", "1h", "--"].map(std::ffi::OsString::from);
-    let mut gateway = Gateway::start(&scene, words.into_iter().chain(stubborn));
+    let mut gateway = Gateway::single(&scene, &["--grace", "30s", "--init-timeout", "1h"], &stubborn);
     let mut opening = gateway.connect();
     let body = initialize("2025-06-18");
     opening.send("POST", "/x/mcp", &testkit::http::POST, body.as_bytes()).expect("it is written");
