@@ -101,6 +101,16 @@ pub const DELETE_BACK_OFF: Duration = Duration::from_millis(500);
 /// No further try of a DELETE begins after this: a server that lets every try run out would take a minute.
 pub const DELETE_GIVE_UP: Duration = Duration::from_secs(30);
 
+/// Upstream sessions that a sweep ends at once. More would be a load on a server that has just lost its clients.
+pub const SWEEP_AT_ONCE: usize = 64;
+
+/// From this size on a gateway's book is rewritten when most of its lines are of sessions that are over. Writing it takes
+/// less than a millisecond for every thousand open sessions.
+pub const BOOK_REWRITE: u64 = 256 * 1024;
+
+/// Largest book that is read: 10,000 sessions are 3 MiB, and half of the lines may be old.
+pub const BOOK_MAX: u64 = 256 * 1024 * 1024;
+
 /// What is read of the body of a 400, to see whether it speaks of the session. Such bodies have a hundred bytes.
 pub const DELETE_BODY: usize = 64 * 1024;
 

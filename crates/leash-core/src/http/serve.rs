@@ -21,6 +21,7 @@ use super::server::Server;
 use super::timers::Timers;
 use super::watch_file::FileWatch;
 use super::{guard, listen, sweep};
+use crate::clock::Moment;
 use crate::config::Settings;
 use crate::ledger::book::{Book, BookError};
 use crate::ledger::receipt::Reason;
@@ -225,6 +226,8 @@ fn retire(gateway: &Gateway, name: &str) {
 /// the keepers (trees) and by the next start (upstream sessions, from the ledger).
 async fn drain(gateway: &Rc<Gateway>, signals: &mut Signals) {
     let sessions = gateway.end_all(&Reason::Shutdown);
+    // What is not deleted by then is written down as left, and stays in the book.
+    gateway.client.hurry.by(Moment::now() + gateway.settings().drain);
     gateway.tell(|| Notice::Draining(sessions));
     gateway.watchers.clear();
     drop(gateway.resolver.take());
