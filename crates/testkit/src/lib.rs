@@ -7,6 +7,7 @@
 
 pub mod census;
 pub mod cgroup;
+pub mod client;
 pub mod ground;
 pub mod host;
 pub mod leash;
