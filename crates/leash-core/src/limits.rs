@@ -77,3 +77,12 @@ pub const LEFT_NAMED: usize = 64;
 pub const LABELS: usize = 32;
 /// See [`LABELS`].
 pub const LABEL_LENGTH: usize = 256;
+
+/// Most questions for a client's owner that one search answers. Each is a few bytes; the search itself costs the same for one.
+#[cfg(feature = "http")]
+pub const PEER_BATCH: usize = 4096;
+
+/// How many processes are remembered as likely owners of the next connection. A machine has a handful of MCP clients at a
+/// time; looking at one of them in vain takes some 0.1 ms.
+#[cfg(feature = "http")]
+pub const PEER_HINTS: usize = 32;
