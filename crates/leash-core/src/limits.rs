@@ -176,7 +176,7 @@ pub const RELOAD_QUIET: Duration = Duration::from_millis(100);
 pub const PEER_BATCH: usize = 4096;
 
 /// How many processes are remembered as likely owners of the next connection. A machine has a handful of MCP clients at a
-/// time; looking at one of them in vain takes some 50 us.
+/// time; looking at one of them in vain takes some 0.1 ms.
 #[cfg(feature = "http")]
 pub const PEER_HINTS: usize = 32;
 
