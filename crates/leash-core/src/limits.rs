@@ -78,6 +78,42 @@ pub const LABELS: usize = 32;
 /// See [`LABELS`].
 pub const LABEL_LENGTH: usize = 256;
 
+/// How long a connection to an upstream may take, name and TLS included. A far server takes half a second; what takes longer
+/// than this is not there.
+pub const CONNECT: Duration = Duration::from_secs(10);
+
+/// How long an idle connection to an upstream is kept for the next request. Node and uvicorn close theirs after 5 s: a
+/// request must not meet a connection that is being closed.
+pub const POOL_IDLE: Duration = Duration::from_secs(4);
+
+/// Most redirects that are followed in a row. Frameworks send `/mcp` to `/mcp/`; a second one is a mistake, a third a loop.
+pub const REDIRECTS: usize = 3;
+
+/// How long an upstream may take to answer DELETE. Go's client waits as long.
+pub const DELETE_TRY: Duration = Duration::from_secs(5);
+
+/// How often DELETE is sent, and the pause after the first try; every further one is twice as long. With all tries failing
+/// at once that is 15 s: a server that restarts is back by then.
+pub const DELETE_TRIES: u32 = 6;
+/// See [`DELETE_TRIES`].
+pub const DELETE_BACK_OFF: Duration = Duration::from_millis(500);
+
+/// No further try of a DELETE begins after this: a server that lets every try run out would take a minute.
+pub const DELETE_GIVE_UP: Duration = Duration::from_secs(30);
+
+/// Upstream sessions that a sweep ends at once. More would be a load on a server that has just lost its clients.
+pub const SWEEP_AT_ONCE: usize = 64;
+
+/// From this size on a gateway's book is rewritten when most of its lines are of sessions that are over. Writing it takes
+/// less than a millisecond for every thousand open sessions.
+pub const BOOK_REWRITE: u64 = 256 * 1024;
+
+/// Largest book that is read: 10,000 sessions are 3 MiB, and half of the lines may be old.
+pub const BOOK_MAX: u64 = 256 * 1024 * 1024;
+
+/// What is read of the body of a 400, to see whether it speaks of the session. Such bodies have a hundred bytes.
+pub const DELETE_BODY: usize = 64 * 1024;
+
 /// How long a session without a known owner process may be silent. The Python SDK's default; long enough for a person's lunch
 /// break in front of an open client, short enough that a day of abandoned clients does not pile up.
 pub const IDLE: Duration = Duration::from_secs(30 * 60);
@@ -140,7 +176,7 @@ pub const RELOAD_QUIET: Duration = Duration::from_millis(100);
 pub const PEER_BATCH: usize = 4096;
 
 /// How many processes are remembered as likely owners of the next connection. A machine has a handful of MCP clients at a
-/// time; looking at one of them in vain takes some 50 us.
+/// time; looking at one of them in vain takes some 0.1 ms.
 #[cfg(feature = "http")]
 pub const PEER_HINTS: usize = 32;
 

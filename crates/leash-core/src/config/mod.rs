@@ -3,6 +3,8 @@
 //! The shape is the one every MCP client has, `{"mcpServers": {NAME: {...}}}`, plus a `leash` object per server and at top level;
 //! docs/reference/config.md names every key. Nothing in [`read`] reads a file or the environment: the caller passes both in.
 
+use std::ffi::OsStr;
+
 mod commands;
 mod expand;
 mod gateway;
@@ -37,10 +39,29 @@ pub use upstream::{UpstreamError, upstream};
 /// assert_eq!(mistakes.all()[0].to_string(), "leash.json:1:2: there are no servers");
 /// ```
 pub fn read(text: &str, file: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<Settings, Mistakes> {
+    let (settings, found) = look(text, file, variable);
+    Mistakes::none(found)?;
+    Ok(settings)
+}
+
+/// The same, and looks for every program as [`check_commands`] does: all that is wrong is told at once.
+pub fn read_here(
+    text: &str,
+    file: &str,
+    variable: &dyn Fn(&str) -> Option<String>,
+    path: Option<&OsStr>,
+) -> Result<Settings, Mistakes> {
+    let (settings, mut found) = look(text, file, variable);
+    found.extend(check_commands(&settings, path));
+    Mistakes::none(found)?;
+    Ok(settings)
+}
+
+/// What could be understood, and what is wrong.
+fn look(text: &str, file: &str, variable: &dyn Fn(&str) -> Option<String>) -> (Settings, Vec<Mistake>) {
     // Editors of Windows put a byte order mark in front.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut reader = json::Reader { text, file, variable, found: Vec::new() };
     let settings = reader.file();
-    Mistakes::none(reader.found)?;
-    Ok(settings)
+    (settings, reader.found)
 }

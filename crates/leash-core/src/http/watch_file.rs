@@ -46,15 +46,11 @@ async fn next(events: &AsyncFd<OwnedFd>, name: &OsString) -> bool {
     let mut buffer = [MaybeUninit::uninit(); 4096];
     let mut reader = Reader::new(events.get_ref(), &mut buffer);
     let mut ours = false;
-    loop {
-        match reader.next() {
-            Ok(event) => {
-                let of_ours = event.file_name().is_some_and(|file| file.to_bytes() == name.as_encoded_bytes());
-                // An overflow may have swallowed ours.
-                ours |= of_ours || event.events().contains(ReadFlags::QUEUE_OVERFLOW);
-            }
-            Err(_) => break,
-        }
+    // Until nothing more is there to be read.
+    while let Ok(event) = reader.next() {
+        let of_ours = event.file_name().is_some_and(|file| file.to_bytes() == name.as_encoded_bytes());
+        // An overflow may have swallowed ours.
+        ours |= of_ours || event.events().contains(ReadFlags::QUEUE_OVERFLOW);
     }
     ready.clear_ready();
     ours

@@ -3,6 +3,7 @@
 mod mistakes_of_gateways;
 mod mistakes_of_servers;
 mod mistakes_of_texts;
+mod reference;
 mod settings;
 
 use super::{Settings, read};

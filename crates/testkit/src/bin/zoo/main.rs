@@ -2,8 +2,11 @@
 
 #![expect(clippy::disallowed_methods, reason = "it plays hosts and servers, which start processes without a leash")]
 
+mod clients;
 mod env;
 mod hosts;
+mod http_client;
+mod mcp;
 mod namespaces;
 mod roll_call;
 mod sys;
@@ -17,9 +20,11 @@ use std::process::ExitCode;
 use sys::Answer;
 
 const USAGE: &str = "\
-usage: zoo tree KIND [--size N] --census FIFO [--one-cpu] [--to CGROUP]
+usage: zoo tree KIND [--size N] --census FIFO [--one-cpu] [--to CGROUP] [--mcp]
        zoo echo | cat | env | idle | exit CODE | signal-self N
        zoo host [--stdin pipe|socketpair|devnull] [--own-group] [--no-read] [--shrug N] -- CMD...
+       zoo http-client hold|exit URL...
+       zoo client ADDR [--connections N] [--fork N] [--name NAME] [--device NAME]
        zoo ns [--user] [--pid] [--proc] [--init] [--pid-max N] [--tmpfs DIR] [--fill DIR] -- CMD...
 ";
 
@@ -40,6 +45,8 @@ fn main() -> ExitCode {
         Some("exit") => number(words.pop_front()).map(|code| sys::exit_now(code)),
         Some("signal-self") => number(words.pop_front()).map(sys::raise),
         Some("host") => hosts::Order::parse(words).and_then(hosts::run),
+        Some("http-client") => http_client::run(words),
+        Some("client") => clients::Order::parse(words).and_then(|order| clients::run(&order)),
         Some("ns") => namespaces::Order::parse(words).and_then(namespaces::run),
         _ => Err(wrong("no such command")),
     };
@@ -55,11 +62,12 @@ fn main() -> ExitCode {
 fn tree(mut words: VecDeque<OsString>) -> io::Result<()> {
     let kind =
         words.pop_front().and_then(|word| trees::Kind::parse(word.to_str()?)).ok_or_else(|| wrong("no such tree"))?;
-    let mut order = trees::Order { kind, size: None, census: Default::default(), one_cpu: false, to: None };
+    let mut order = trees::Order { kind, size: None, census: Default::default(), one_cpu: false, to: None, mcp: false };
     while let Some(word) = words.pop_front() {
         match word.to_str() {
             Some("--size") => order.size = Some(number(words.pop_front())?),
             Some("--census") => order.census = value(&mut words)?.into(),
+            Some("--mcp") => order.mcp = true,
             Some("--one-cpu") => order.one_cpu = true,
             Some("--to") => order.to = Some(value(&mut words)?.into()),
             _ => return Err(wrong("no such option of tree")),
