@@ -43,10 +43,12 @@ pub(crate) fn install(workspace: &Workspace) -> Outcome<Deps> {
 
     let recipes = workspace.root.join("xtask/deps");
     debian()?;
-    python(&dir.join("py"), &recipes)?;
+    python(&dir.join("py"), &recipes.join("requirements.txt"))?;
+    python(&dir.join("py-old"), &recipes.join("requirements-1.txt"))?;
     let path = path_with(&[dir.join("cargo/bin"), dir.join("node/bin")]);
     node(&dir.join("node"), &dir.join("py"), &path)?;
     npm(&dir.join("npm"), &recipes, &path)?;
+    npm(&dir.join("conformance"), &recipes.join("conformance"), &path)?;
     nextest(&dir.join("cargo"), &path)?;
     Ok(Deps { dir, path })
 }
@@ -89,11 +91,10 @@ fn debian() -> Outcome {
     Ok(())
 }
 
-/// The Python SDK, in an environment of its own.
-fn python(dir: &Path, recipes: &Path) -> Outcome {
-    let requirements = recipes.join("requirements.txt");
+/// A Python SDK, in an environment of its own.
+fn python(dir: &Path, requirements: &Path) -> Outcome {
     let interpreter = python_version().ok_or_else(|| Failure::new("there is no python3 with venv"))?;
-    let recipe = format!("{interpreter}\n{}", read(&requirements)?);
+    let recipe = format!("{interpreter}\n{}", read(requirements)?);
     once(dir, &recipe, || {
         Step::new("python3").args(["-m", "venv", "--clear"]).args([dir]).run()?;
         pip(dir).args(["--requirement".as_ref(), requirements.as_os_str()]).run()
@@ -124,7 +125,7 @@ fn node(dir: &Path, venv: &Path, path: &OsString) -> Outcome {
     })
 }
 
-/// The TypeScript SDKs and the server that everybody tests with.
+/// The TypeScript SDKs and the server that everybody tests with, or the conformance suite and the Node it wants.
 fn npm(dir: &Path, recipes: &Path, path: &OsString) -> Outcome {
     let files = ["package.json", "package-lock.json"];
     let recipe = files.iter().map(|file| read(&recipes.join(file))).collect::<Outcome<String>>()?;

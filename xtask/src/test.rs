@@ -9,6 +9,7 @@ use crate::step::{Outcome, Workspace};
 pub(crate) fn run(workspace: &Workspace, wanted: &[String]) -> Outcome {
     let deps = setup::install(workspace)?;
     workspace.cargo(["build", "--release", "--package", "mcp-leash", "--package", "testkit", "--bins"]).run()?;
+    workspace.fixture().run()?;
 
     // Before the others, so that the summary of nextest closes the output.
     if wanted.is_empty() {

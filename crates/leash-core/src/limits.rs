@@ -78,6 +78,32 @@ pub const LABELS: usize = 32;
 /// See [`LABELS`].
 pub const LABEL_LENGTH: usize = 256;
 
+/// How long a connection to an upstream may take, name and TLS included. A far server takes half a second; what takes longer
+/// than this is not there.
+pub const CONNECT: Duration = Duration::from_secs(10);
+
+/// How long an idle connection to an upstream is kept for the next request. Node and uvicorn close theirs after 5 s: a
+/// request must not meet a connection that is being closed.
+pub const POOL_IDLE: Duration = Duration::from_secs(4);
+
+/// Most redirects that are followed in a row. Frameworks send `/mcp` to `/mcp/`; a second one is a mistake, a third a loop.
+pub const REDIRECTS: usize = 3;
+
+/// How long an upstream may take to answer DELETE. Go's client waits as long.
+pub const DELETE_TRY: Duration = Duration::from_secs(5);
+
+/// How often DELETE is sent, and the pause after the first try; every further one is twice as long. With all tries failing
+/// at once that is 15 s: a server that restarts is back by then.
+pub const DELETE_TRIES: u32 = 6;
+/// See [`DELETE_TRIES`].
+pub const DELETE_BACK_OFF: Duration = Duration::from_millis(500);
+
+/// No further try of a DELETE begins after this: a server that lets every try run out would take a minute.
+pub const DELETE_GIVE_UP: Duration = Duration::from_secs(30);
+
+/// What is read of the body of a 400, to see whether it speaks of the session. Such bodies have a hundred bytes.
+pub const DELETE_BODY: usize = 64 * 1024;
+
 /// How long a session without a known owner process may be silent. The Python SDK's default; long enough for a person's lunch
 /// break in front of an open client, short enough that a day of abandoned clients does not pile up.
 pub const IDLE: Duration = Duration::from_secs(30 * 60);
@@ -134,3 +160,16 @@ pub const TCP_UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 
 /// How long a changed configuration file must be quiet before it is read: editors write in several steps.
 pub const RELOAD_QUIET: Duration = Duration::from_millis(100);
+
+/// Most questions for a client's owner that one search answers. Each is a few bytes; the search itself costs the same for one.
+#[cfg(feature = "http")]
+pub const PEER_BATCH: usize = 4096;
+
+/// How many processes are remembered as likely owners of the next connection. A machine has a handful of MCP clients at a
+/// time; looking at one of them in vain takes some 50 us.
+#[cfg(feature = "http")]
+pub const PEER_HINTS: usize = 32;
+
+/// Largest buffer in a configuration: `maxBody` and `replay` are per request and per session, and nothing that is a gigabyte
+/// long is a message.
+pub const LARGEST_BUFFER: usize = 1024 * 1024 * 1024;

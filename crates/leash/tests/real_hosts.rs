@@ -12,6 +12,7 @@ use std::time::Duration;
 use rustix::event::PollFlags;
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
+use testkit::deps::Deps;
 use testkit::process::{self, Handle, Process};
 use testkit::scene::Scene;
 use testkit::user::Who;
@@ -149,20 +150,13 @@ fn check_gone_after_leash(sdk: Sdk, server: Server) {
 /// A stage for one host, and where the packages are.
 struct Stage {
     scene: Scene,
-    deps: PathBuf,
+    deps: Deps,
 }
 
 impl Stage {
     /// `None`, with a note, when the packages were never installed.
     fn set() -> Option<Self> {
-        let deps = match std::env::var_os("LEASH_DEPS") {
-            Some(dir) => PathBuf::from(dir),
-            None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/deps"),
-        };
-        if std::env::var_os("LEASH_DEPS").is_none() && !deps.join("npm/.made-by").exists() {
-            testkit::note("skipped: the SDKs are not installed; `cargo xtask setup` does it");
-            return None;
-        }
+        let deps = Deps::find().inspect_err(|why| testkit::note(&format!("skipped: {why}"))).ok()?;
         let who = if rustix::process::geteuid().is_root() { Who::Root } else { Who::User };
         let mut scene = Scene::set(who).expect("everybody can be themselves");
         // Whatever npm cannot find in `deps` shall not be fetched by a test.
@@ -172,7 +166,7 @@ impl Stage {
     }
 
     fn python(&self) -> OsString {
-        self.deps.join("py/bin/python").into()
+        self.deps.python().into()
     }
 
     fn server(&self, server: Server) -> Vec<OsString> {
@@ -203,7 +197,7 @@ impl Stage {
             .arg(ending)
             .args(words)
             // Where npx and the hosts find their packages.
-            .current_dir(self.deps.join("npm"))
+            .current_dir(self.deps.npm())
             .stdout(Stdio::piped())
             .stderr(stderr)
             .spawn()

@@ -14,17 +14,23 @@ use crate::wait;
 /// The built `leash`.
 pub fn leash() -> &'static Path {
     static FOUND: OnceLock<PathBuf> = OnceLock::new();
-    FOUND.get_or_init(|| find("LEASH_BIN", "leash", "mcp-leash"))
+    FOUND.get_or_init(|| find("LEASH_BIN", "leash", &["--package", "mcp-leash"]))
 }
 
 /// The built `zoo`.
 pub fn zoo() -> &'static Path {
     static FOUND: OnceLock<PathBuf> = OnceLock::new();
-    FOUND.get_or_init(|| find("ZOO_BIN", "zoo", "testkit"))
+    FOUND.get_or_init(|| find("ZOO_BIN", "zoo", &["--package", "testkit"]))
+}
+
+/// The built `fixture`.
+pub fn fixture() -> &'static Path {
+    static FOUND: OnceLock<PathBuf> = OnceLock::new();
+    FOUND.get_or_init(|| find("FIXTURE_BIN", "fixture", &["--package", "testkit", "--features", "fixture"]))
 }
 
 /// `cargo xtask test` says where the programs are. Otherwise they are next to the test executable, and built if they are not there.
-fn find(variable: &str, name: &str, package: &str) -> PathBuf {
+fn find(variable: &str, name: &str, package: &[&str]) -> PathBuf {
     if let Some(path) = env::var_os(variable) {
         return path.into();
     }
@@ -32,15 +38,15 @@ fn find(variable: &str, name: &str, package: &str) -> PathBuf {
     let dir = deps.ancestors().nth(2).expect("a test sits in target/PROFILE/deps");
     let program = dir.join(name);
     if !program.exists() {
-        build(dir, package);
+        build(dir, name, package);
     }
     program
 }
 
-fn build(dir: &Path, package: &str) {
+fn build(dir: &Path, name: &str, package: &[&str]) {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.args(["build", "--quiet", "--bins", "--package", package]);
+    command.args(["build", "--quiet", "--bin", name]).args(package);
     if dir.ends_with("release") {
         command.arg("--release");
     }
@@ -48,7 +54,7 @@ fn build(dir: &Path, package: &str) {
         command.arg("--target-dir").arg(target);
     }
     let status = command.current_dir(env!("CARGO_MANIFEST_DIR")).status().expect("cannot start cargo");
-    assert!(status.success(), "cannot build `{package}`");
+    assert!(status.success(), "cannot build `{name}`");
 }
 
 /// What a command said and how it ended.

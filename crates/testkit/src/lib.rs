@@ -7,12 +7,21 @@
 
 pub mod census;
 pub mod cgroup;
+pub mod conformance;
+pub mod deps;
+pub mod everything;
+pub mod fixture;
+pub mod gateway;
+pub mod get;
 pub mod ground;
 pub mod host;
+pub mod http;
 pub mod leash;
+pub mod lines;
 pub mod namespace;
 pub mod process;
 pub mod pty;
+pub mod relay;
 pub mod scene;
 pub mod sys;
 pub mod turn;

@@ -169,6 +169,11 @@ impl Scene {
         self.user.executable(leash::zoo()).expect("cannot copy zoo")
     }
 
+    /// Where this user finds `fixture`.
+    pub fn fixture_path(&self) -> PathBuf {
+        self.user.executable(leash::fixture()).expect("cannot copy fixture")
+    }
+
     /// A `leash` command.
     pub fn leash<W: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = W>) -> Command {
         let mut command = self.command(self.leash_path());

@@ -33,7 +33,7 @@ pub struct Mistakes(Vec<Mistake>);
 
 impl Mistakes {
     /// `Ok` without mistakes, else all of them sorted by place.
-    pub(crate) fn none(mut found: Vec<Mistake>) -> Result<(), Mistakes> {
+    pub fn none(mut found: Vec<Mistake>) -> Result<(), Mistakes> {
         if found.is_empty() {
             return Ok(());
         }

@@ -1,16 +1,67 @@
 //! The configuration of a gateway: text in, [`Settings`] out, or every mistake at once with its place and a hint.
 //!
 //! The shape is the one every MCP client has, `{"mcpServers": {NAME: {...}}}`, plus a `leash` object per server and at top level;
-//! docs/reference/config.md names every key. Nothing here reads a file or the environment: the caller passes both in.
+//! docs/reference/config.md names every key. Nothing in [`read`] reads a file or the environment: the caller passes both in.
 
+use std::ffi::OsStr;
+
+mod commands;
+mod expand;
+mod gateway;
+mod json;
+mod keys;
 mod mistake;
+mod server;
 mod settings;
 mod single;
+mod terms;
+#[cfg(test)]
+mod tests;
 mod upstream;
+mod values;
 
+pub use commands::check_commands;
 pub use mistake::{Mistake, Mistakes};
 pub use settings::{
     CommandLine, Origin, OwnerPolicy, PORT, Policy, Secret, Server, Settings, Target, Transport, Upstream,
 };
 pub use single::single;
 pub use upstream::{UpstreamError, upstream};
+
+/// Reads a configuration. `file` is the name that mistakes are told with, `variable` looks up the environment.
+///
+/// ```
+/// let text = r#"{"mcpServers": {"files": {"command": "npx", "args": ["-y", "${PACKAGE}"], "leash": {"idle": "10m"}}}}"#;
+/// let settings = leash_core::config::read(text, "leash.json", &|name| (name == "PACKAGE").then(|| "server".to_owned()));
+/// assert!(settings.is_ok_and(|settings| settings.servers.contains_key("files")));
+///
+/// let mistakes = leash_core::config::read(r#"{"mcpServers": {}}"#, "leash.json", &|_| None).unwrap_err();
+/// assert_eq!(mistakes.all()[0].to_string(), "leash.json:1:2: there are no servers");
+/// ```
+pub fn read(text: &str, file: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<Settings, Mistakes> {
+    let (settings, found) = look(text, file, variable);
+    Mistakes::none(found)?;
+    Ok(settings)
+}
+
+/// The same, and looks for every program as [`check_commands`] does: all that is wrong is told at once.
+pub fn read_here(
+    text: &str,
+    file: &str,
+    variable: &dyn Fn(&str) -> Option<String>,
+    path: Option<&OsStr>,
+) -> Result<Settings, Mistakes> {
+    let (settings, mut found) = look(text, file, variable);
+    found.extend(check_commands(&settings, path));
+    Mistakes::none(found)?;
+    Ok(settings)
+}
+
+/// What could be understood, and what is wrong.
+fn look(text: &str, file: &str, variable: &dyn Fn(&str) -> Option<String>) -> (Settings, Vec<Mistake>) {
+    // Editors of Windows put a byte order mark in front.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut reader = json::Reader { text, file, variable, found: Vec::new() };
+    let settings = reader.file();
+    (settings, reader.found)
+}

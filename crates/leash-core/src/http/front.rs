@@ -129,8 +129,7 @@ fn is_ours(settings: &Settings, host: &str) -> bool {
 
 fn is_loopback(host: &str) -> bool {
     let name = name_of(host);
-    name.eq_ignore_ascii_case("localhost")
-        || name.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
+    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
 }
 
 /// A host without its port and brackets.

@@ -19,7 +19,9 @@ use crate::config::Settings;
 use crate::ledger::book::Book;
 use crate::ledger::receipt::Reason;
 use crate::ledger::store::Store;
-use crate::owner::peer::{Lookup, Resolver, Watchers};
+use crate::owner::peer::Lookup;
+use crate::owner::peer::resolver::Resolver;
+use crate::owner::peer::watch::Watchers;
 use crate::tree::Places;
 
 /// The label that says which gateway a tree belongs to.
@@ -35,7 +37,8 @@ pub(crate) struct Gateway {
     pub(crate) tasks: TaskTracker,
     pub(crate) principals: Principals,
     pub(crate) lookup: Lookup,
-    pub(crate) resolver: Resolver,
+    /// Finds clients' processes, until the gateway stops.
+    pub(crate) resolver: RefCell<Option<Resolver>>,
     pub(crate) watchers: Watchers,
     /// The upstream sessions that are open, on disk.
     pub(crate) book: Book,

@@ -6,8 +6,7 @@ use super::respond::Answer;
 use super::server::Server;
 use super::session::Session;
 use crate::ledger::receipt::{Reason, Receipt};
-pub(crate) struct Client;
-impl Client { pub(crate) fn new() -> Client { Client } }
+pub(crate) use super::upstream::Client;
 pub(crate) struct Upstream;
 impl Upstream { pub(crate) async fn end(&self, _g: &Rc<Gateway>, _s: &Session, _reason: Reason) -> Receipt { unimplemented!() } }
 pub(crate) async fn answer(_gateway: &Rc<Gateway>, _server: &Rc<Server>, _call: Call) -> Answer { super::respond::no_such_path() }

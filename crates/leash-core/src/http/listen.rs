@@ -79,5 +79,6 @@ fn notice_dead_peers(stream: &TcpStream) {
     let _ = rustix::net::sockopt::set_tcp_keepidle(stream, limits::TCP_PROBE);
     let _ = rustix::net::sockopt::set_tcp_keepintvl(stream, limits::TCP_PROBE);
     let _ = rustix::net::sockopt::set_tcp_keepcnt(stream, 3);
-    let _ = rustix::net::sockopt::set_tcp_user_timeout(stream, seconds(limits::TCP_UNACKNOWLEDGED).saturating_mul(1000));
+    let _ =
+        rustix::net::sockopt::set_tcp_user_timeout(stream, seconds(limits::TCP_UNACKNOWLEDGED).saturating_mul(1000));
 }

@@ -128,7 +128,9 @@ impl Metrics {
             page.line(&[("server", name), ("state", "ending")], counters.ending.get());
         }
         page.counters("leash_sessions_opened_total", "Sessions begun.", &servers, |counters| &counters.opened);
-        page.counters("leash_sessions_refused_total", "Sessions refused for want of room.", &servers, |counters| &counters.refused);
+        page.counters("leash_sessions_refused_total", "Sessions refused for want of room.", &servers, |counters| {
+            &counters.refused
+        });
         page.family("leash_sessions_ended_total", "counter", "Sessions ended, by reason.");
         for (name, counters) in servers.iter() {
             for (reason, count) in counters.ended.borrow().iter() {
@@ -143,12 +145,20 @@ impl Metrics {
         for (name, bytes) in gateway.tree_memory() {
             page.line(&[("server", &name)], bytes);
         }
-        page.counters("leash_trees_started_total", "Process trees started.", &servers, |counters| &counters.trees_started);
-        page.counters("leash_deletes_sent_total", "DELETEs sent upstream.", &servers, |counters| &counters.deletes_sent);
-        page.counters("leash_deletes_failed_total", "Upstream sessions left behind.", &servers, |counters| &counters.deletes_failed);
+        page.counters("leash_trees_started_total", "Process trees started.", &servers, |counters| {
+            &counters.trees_started
+        });
+        page.counters("leash_deletes_sent_total", "DELETEs sent upstream.", &servers, |counters| {
+            &counters.deletes_sent
+        });
+        page.counters("leash_deletes_failed_total", "Upstream sessions left behind.", &servers, |counters| {
+            &counters.deletes_failed
+        });
         page.family("leash_deletes_pending", "gauge", "Upstream sessions being deleted.");
         page.line(&[], self.deletes_pending.get());
-        page.counters("leash_garbage_lines_total", "Lines of servers that were no protocol.", &servers, |counters| &counters.garbage_lines);
+        page.counters("leash_garbage_lines_total", "Lines of servers that were no protocol.", &servers, |counters| {
+            &counters.garbage_lines
+        });
         page.counters("leash_received_bytes_total", "Bytes of requests.", &servers, |counters| &counters.bytes_in);
         page.counters("leash_sent_bytes_total", "Bytes of answers.", &servers, |counters| &counters.bytes_out);
         page.family("leash_connections", "gauge", "Open client connections.");

@@ -7,6 +7,7 @@
 
 mod body;
 mod connection;
+pub(crate) mod delete;
 mod front;
 mod gateway;
 mod guard;
@@ -14,12 +15,15 @@ mod listen;
 mod metrics;
 mod notice;
 mod respond;
+#[cfg(test)]
+pub(crate) mod scripted;
 mod serve;
 mod server;
 mod session;
 mod stdio;
 mod sweep;
 mod timers;
+pub(crate) mod upstream;
 mod watch_file;
 
 pub use notice::Notice;

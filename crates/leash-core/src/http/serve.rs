@@ -25,7 +25,9 @@ use crate::config::Settings;
 use crate::ledger::book::{Book, BookError};
 use crate::ledger::receipt::Reason;
 use crate::limits;
-use crate::owner::peer::{Lookup, Resolver, Watchers};
+use crate::owner::peer::Lookup;
+use crate::owner::peer::resolver::Resolver;
+use crate::owner::peer::watch::Watchers;
 use crate::owner::{self, Watch};
 use crate::tree::Places;
 
@@ -147,7 +149,7 @@ fn gateway(settings: Settings, places: Places, book: Book, tell: Box<dyn Fn(Noti
         timers: Timers::default(),
         principals: Principals::default(),
         lookup: Lookup::open(),
-        resolver: Resolver::start(&tasks),
+        resolver: RefCell::new(Some(Resolver::start(&tasks))),
         watchers: Watchers::new(&tasks),
         tasks,
         book,
@@ -225,7 +227,7 @@ async fn drain(gateway: &Rc<Gateway>, signals: &mut Signals) {
     let sessions = gateway.end_all(&Reason::Shutdown);
     gateway.tell(|| Notice::Draining(sessions));
     gateway.watchers.clear();
-    gateway.resolver.stop();
+    drop(gateway.resolver.take());
     gateway.tasks.close();
     let bound = gateway.settings().drain + gateway.longest_ladder();
     let cut = async {
@@ -241,7 +243,10 @@ async fn drain(gateway: &Rc<Gateway>, signals: &mut Signals) {
         () = tokio::time::sleep_until(tokio::time::Instant::now() + bound) => false,
     };
     if !done {
-        gateway.warn(format!("{} sessions had not ended; their keepers and the next start see to them", gateway.count.get()));
+        gateway.warn(format!(
+            "{} sessions had not ended; their keepers and the next start see to them",
+            gateway.count.get()
+        ));
     }
     gateway.book.close();
 }

@@ -44,12 +44,7 @@ impl Server {
     /// The times its sessions live by.
     pub(crate) fn terms(&self) -> Terms {
         let policy = &self.settings.borrow().policy;
-        Terms {
-            idle: policy.idle,
-            max_age: policy.max_age,
-            linger: policy.linger,
-            init_timeout: policy.init_timeout,
-        }
+        Terms { idle: policy.idle, max_age: policy.max_age, linger: policy.linger, init_timeout: policy.init_timeout }
     }
 
     /// The session that a client means.

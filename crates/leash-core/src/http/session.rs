@@ -20,7 +20,8 @@ use crate::clock::{self, Moment};
 use crate::config::OwnerPolicy;
 use crate::id;
 use crate::ledger::receipt::{Reason, Receipt};
-use crate::owner::peer::{Holders, WatchId};
+use crate::owner::peer::Holders;
+use crate::owner::peer::watch::WatchId;
 use crate::session::machine::{Effect, Event, Life, State};
 use crate::tree::identity::{Held, Identity};
 
@@ -234,7 +235,8 @@ impl Session {
 
     fn find_owners(self: &Rc<Self>, connection: &Connection) {
         let Some(gateway) = self.gateway.upgrade() else { return };
-        let (session, found) = (Rc::downgrade(self), gateway.resolver.owners(connection.peer, connection.local));
+        let found = gateway.resolver.borrow().as_ref().map(|all| all.owners(connection.peer, connection.local));
+        let (session, Some(found)) = (Rc::downgrade(self), found) else { return };
         gateway.tasks.spawn_local(async move {
             let found = found.await;
             let Some(session) = session.upgrade() else { return };

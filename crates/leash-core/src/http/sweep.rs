@@ -1,4 +1,4 @@
 //! stub
-use std::rc::Rc;
 use super::gateway::Gateway;
+use std::rc::Rc;
 pub(crate) async fn sweep(_gateway: Rc<Gateway>) {}

@@ -9,6 +9,7 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use tokio::io::unix::AsyncFd;
 
 use crate::limits;
+use crate::tree::linux;
 
 /// The watch. Where there can be none (no inotify left, the directory is gone), it never says anything: SIGHUP still works.
 pub(crate) struct FileWatch {
@@ -19,7 +20,7 @@ pub(crate) struct FileWatch {
 impl FileWatch {
     pub(crate) fn new(file: &Path) -> FileWatch {
         let name = file.file_name().unwrap_or_default().to_owned();
-        FileWatch { name, events: open(file).and_then(|fd| AsyncFd::register(fd).ok()) }
+        FileWatch { name, events: open(file).and_then(|fd| linux::readable(fd).ok()) }
     }
 
     /// Returns when the file was changed and is quiet again.
@@ -45,15 +46,11 @@ async fn next(events: &AsyncFd<OwnedFd>, name: &OsString) -> bool {
     let mut buffer = [MaybeUninit::uninit(); 4096];
     let mut reader = Reader::new(events.get_ref(), &mut buffer);
     let mut ours = false;
-    loop {
-        match reader.next() {
-            Ok(event) => {
-                let of_ours = event.file_name().is_some_and(|file| file.to_bytes() == name.as_encoded_bytes());
-                // An overflow may have swallowed ours.
-                ours |= of_ours || event.events().contains(ReadFlags::QUEUE_OVERFLOW);
-            }
-            Err(_) => break,
-        }
+    // Until nothing more is there to be read.
+    while let Ok(event) = reader.next() {
+        let of_ours = event.file_name().is_some_and(|file| file.to_bytes() == name.as_encoded_bytes());
+        // An overflow may have swallowed ours.
+        ours |= of_ours || event.events().contains(ReadFlags::QUEUE_OVERFLOW);
     }
     ready.clear_ready();
     ours

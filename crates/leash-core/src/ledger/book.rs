@@ -7,9 +7,13 @@ pub enum BookError {}
 pub struct Book;
 impl Book {
     /// stub
-    pub fn create(_places: &Places, _command: &str) -> Result<Book, BookError> { Ok(Book) }
+    pub fn create(_places: &Places, _command: &str) -> Result<Book, BookError> {
+        Ok(Book)
+    }
     /// stub
-    pub fn run(&self) -> &str { "" }
+    pub fn run(&self) -> &str {
+        ""
+    }
     /// stub
     pub fn close(&self) {}
 }

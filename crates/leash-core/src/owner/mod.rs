@@ -16,6 +16,7 @@ use crate::tree::identity::{self, Held};
 use crate::tree::linux::InheritedSignals;
 use crate::tree::proc::Proc;
 
+pub mod peer;
 pub mod wrapper;
 
 /// An owner as asked for.

@@ -62,7 +62,8 @@ impl Lines {
 
     /// The next line that is complete.
     pub fn next_line(&mut self) -> Option<Line> {
-        let Some(found) = memchr(b'\n', &self.buffer[self.scanned..]) else {
+        let unseen = self.buffer.get(self.scanned..).unwrap_or_default();
+        let Some(found) = memchr(b'\n', unseen) else {
             self.scanned = self.buffer.len();
             self.skip_too_long();
             self.give_back();

@@ -6,6 +6,8 @@
 pub mod envelope;
 pub mod era;
 pub mod frame;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod headers;
 mod object;
 mod splice;

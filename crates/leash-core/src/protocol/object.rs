@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 /// The fields of an object, in the order of the names that were asked for.
@@ -51,6 +51,13 @@ struct Wanted<'n, const N: usize> {
     names: &'n [&'n str; N],
 }
 
+impl<const N: usize> Wanted<'_, N> {
+    fn place(&self, key: &RawValue) -> Option<usize> {
+        let key = string(key)?;
+        self.names.iter().position(|name| *name == key)
+    }
+}
+
 impl<'de, const N: usize> Visitor<'de> for Wanted<'_, N> {
     type Value = Fields<'de, N>;
 
@@ -60,8 +67,9 @@ impl<'de, const N: usize> Visitor<'de> for Wanted<'_, N> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut found = [None; N];
-        while let Some(place) = map.next_key_seed(Place { names: self.names })? {
-            match place {
+        // Keys are read as they are written: as text, a key with half a surrogate pair would be an error.
+        while let Some(key) = map.next_key::<&'de RawValue>()? {
+            match self.place(key) {
                 Some(place) => found[place] = Some(map.next_value::<&'de RawValue>()?),
                 None => {
                     map.next_value::<IgnoredAny>()?;
@@ -69,31 +77,6 @@ impl<'de, const N: usize> Visitor<'de> for Wanted<'_, N> {
             }
         }
         Ok(found)
-    }
-}
-
-/// Finds the place of a key among the names. Keys are read as bytes: as text, a key with half a surrogate pair would be an error.
-struct Place<'n, const N: usize> {
-    names: &'n [&'n str; N],
-}
-
-impl<'de, const N: usize> DeserializeSeed<'de> for Place<'_, N> {
-    type Value = Option<usize>;
-
-    fn deserialize<D: Deserializer<'de>>(self, key: D) -> Result<Self::Value, D::Error> {
-        key.deserialize_bytes(self)
-    }
-}
-
-impl<const N: usize> Visitor<'_> for Place<'_, N> {
-    type Value = Option<usize>;
-
-    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("a key")
-    }
-
-    fn visit_bytes<E: Error>(self, key: &[u8]) -> Result<Self::Value, E> {
-        Ok(self.names.iter().position(|name| name.as_bytes() == key))
     }
 }
 

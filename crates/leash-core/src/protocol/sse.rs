@@ -219,8 +219,8 @@ impl Event {
 
     /// The milliseconds to wait before connecting again. A value that is not a number is none.
     pub fn retry(&self) -> Option<u64> {
-        let value = self.last(b"retry", |value| !value.is_empty() && value.iter().all(u8::is_ascii_digit))?;
-        text(value).parse().ok()
+        let number = |value: &[u8]| value.iter().all(u8::is_ascii_digit).then(|| text(value).parse().ok()).flatten();
+        self.last(b"retry", |value| number(value).is_some()).and_then(number)
     }
 
     /// The data lines joined by LF; `None` without any.

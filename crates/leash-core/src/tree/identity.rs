@@ -56,9 +56,7 @@ impl Held {
 
     /// Whether it has not ended, asked of the kernel through the pidfd.
     pub fn lives(&self) -> bool {
-        let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
-        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        matches!(rustix::event::poll(&mut fds, Some(&at_once)), Ok(0))
+        !has_ended(self.fd.as_fd())
     }
 
     /// Gives the pidfd away, for polling.
@@ -101,6 +99,13 @@ impl Identity {
 pub(crate) fn pidfd(pid: i32) -> Result<OwnedFd, Errno> {
     let pid = Pid::from_raw(pid).ok_or(Errno::SRCH)?;
     rustix::process::pidfd_open(pid, PidfdFlags::empty())
+}
+
+/// Whether the process of a pidfd has ended, asked of the kernel.
+pub(crate) fn has_ended(pidfd: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(pidfd, PollFlags::IN)];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    !matches!(rustix::event::poll(&mut fds, Some(&at_once)), Ok(0))
 }
 
 /// The pidfs inode of a pidfd; `None` on kernels where all pidfds share one anonymous inode.

@@ -362,3 +362,35 @@ pub(crate) fn before_exec(command: &mut std::process::Command, places: Vec<(Owne
         });
     }
 }
+
+/// A pidfd that a task can wait for.
+#[cfg(feature = "http")]
+#[derive(Debug)]
+pub(crate) struct AsyncPidfd(tokio::io::unix::AsyncFd<OwnedFd>);
+
+#[cfg(feature = "http")]
+impl AsyncPidfd {
+    /// Adds it to the current runtime's set of descriptors, once: a second one needs a copy of the descriptor.
+    pub(crate) fn new(pidfd: OwnedFd) -> Result<AsyncPidfd, io::Error> {
+        use tokio::io::{Interest, unix::AsyncFd};
+        // SAFETY: an owned descriptor keeps its number, and nobody can replace it: the field is private and never given out.
+        let pidfd = unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE) }?;
+        Ok(AsyncPidfd(pidfd))
+    }
+
+    /// Waits until the process has ended. An error means that the runtime is shutting down.
+    pub(crate) async fn ended(&self) -> Result<(), io::Error> {
+        while !super::identity::has_ended(std::os::fd::AsFd::as_fd(self.0.get_ref())) {
+            self.0.readable().await?.clear_ready();
+        }
+        Ok(())
+    }
+}
+
+/// A descriptor on the runtime's list of things that become readable.
+#[cfg(feature = "http")]
+pub(crate) fn readable(fd: OwnedFd) -> std::io::Result<tokio::io::unix::AsyncFd<OwnedFd>> {
+    // SAFETY: the descriptor is owned by what is returned, and closed only with it.
+    unsafe { tokio::io::unix::AsyncFd::register_with_interest(fd, tokio::io::Interest::READABLE) }
+        .map_err(std::io::Error::from)
+}

@@ -75,9 +75,14 @@ impl Proc {
         Stat::parse(&read_small(format!("/proc/{pid}/stat"))?)
     }
 
+    /// The number of every process that can be seen.
+    pub fn numbers(&self) -> Vec<i32> {
+        numbers_in("/proc")
+    }
+
     /// Every process that can be seen.
     pub fn all(&self) -> Vec<Stat> {
-        numbers_in("/proc").into_iter().filter_map(|pid| self.stat(pid)).collect()
+        self.numbers().into_iter().filter_map(|pid| self.stat(pid)).collect()
     }
 
     /// The direct children of a process, of all its threads.

@@ -70,8 +70,6 @@ fn settings(args: &Serve) -> Result<(Settings, Option<PathBuf>), Refused> {
         }
     };
     override_by(args, &mut settings)?;
-    let missing = config::check_commands(&settings, env::var_os("PATH").as_deref());
-    Mistakes::none(missing)?;
     Ok((settings, file))
 }
 
@@ -115,7 +113,8 @@ fn read(file: &Path) -> Result<Settings, Refused> {
         let text = format!("cannot read `{}`: {error}", file.display());
         Refused::Text(text, "name another file with --config".to_owned())
     })?;
-    Ok(config::read(&text, &file.display().to_string(), &|name| env::var(name).ok())?)
+    let path = env::var_os("PATH");
+    Ok(config::read_here(&text, &file.display().to_string(), &|name| env::var(name).ok(), path.as_deref())?)
 }
 
 /// For a reload: all that is wrong as one text.
@@ -123,7 +122,6 @@ fn reread(args: &Serve, file: &Path) -> Result<Settings, String> {
     let again = || {
         let mut settings = read(file)?;
         override_by(args, &mut settings)?;
-        Mistakes::none(config::check_commands(&settings, env::var_os("PATH").as_deref()))?;
         Ok(settings)
     };
     again().map_err(|refused| match refused {
@@ -157,6 +155,7 @@ fn single(name: &str, args: &Single) -> Result<Settings, Refused> {
         ..defaults
     };
     let mut settings = config::single(name, target, policy)?;
+    Mistakes::none(config::check_commands(&settings, env::var_os("PATH").as_deref()))?;
     settings.max_sessions = args.max_sessions.unwrap_or(settings.max_sessions);
     Ok(settings)
 }
@@ -171,7 +170,7 @@ fn upstream(url: &str, args: &Single) -> Result<config::Upstream, Refused> {
     }
     let transport = if args.transport == Speaks::Sse { Transport::Sse } else { Transport::Streamable };
     config::upstream(url, &headers, transport).map_err(|error| {
-        let hint = error.hint().unwrap_or("leash serve --help").to_owned();
+        let hint = error.hint().to_owned();
         Refused::Text(error.to_string(), hint)
     })
 }

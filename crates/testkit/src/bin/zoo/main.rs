@@ -4,6 +4,7 @@
 
 mod env;
 mod hosts;
+mod mcp;
 mod namespaces;
 mod roll_call;
 mod sys;
@@ -17,7 +18,7 @@ use std::process::ExitCode;
 use sys::Answer;
 
 const USAGE: &str = "\
-usage: zoo tree KIND [--size N] --census FIFO [--one-cpu] [--to CGROUP]
+usage: zoo tree KIND [--size N] --census FIFO [--one-cpu] [--to CGROUP] [--mcp]
        zoo echo | cat | env | idle | exit CODE | signal-self N
        zoo host [--stdin pipe|socketpair|devnull] [--own-group] [--no-read] [--shrug N] -- CMD...
        zoo ns [--user] [--pid] [--proc] [--init] [--pid-max N] [--tmpfs DIR] [--fill DIR] -- CMD...
@@ -55,11 +56,12 @@ fn main() -> ExitCode {
 fn tree(mut words: VecDeque<OsString>) -> io::Result<()> {
     let kind =
         words.pop_front().and_then(|word| trees::Kind::parse(word.to_str()?)).ok_or_else(|| wrong("no such tree"))?;
-    let mut order = trees::Order { kind, size: None, census: Default::default(), one_cpu: false, to: None };
+    let mut order = trees::Order { kind, size: None, census: Default::default(), one_cpu: false, to: None, mcp: false };
     while let Some(word) = words.pop_front() {
         match word.to_str() {
             Some("--size") => order.size = Some(number(words.pop_front())?),
             Some("--census") => order.census = value(&mut words)?.into(),
+            Some("--mcp") => order.mcp = true,
             Some("--one-cpu") => order.one_cpu = true,
             Some("--to") => order.to = Some(value(&mut words)?.into()),
             _ => return Err(wrong("no such option of tree")),

@@ -10,6 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, pause, poll};
 use rustix::process::{Pid, WaitOptions, setsid, waitpid};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+use crate::mcp;
 use crate::roll_call::{Census, Muster};
 use crate::sys::{Answer, Fork, answer, exit_now, fork};
 
@@ -88,6 +89,8 @@ pub(crate) struct Order {
     pub(crate) one_cpu: bool,
     /// Where a `leaver` goes: a cgroup directory.
     pub(crate) to: Option<PathBuf>,
+    /// The leader answers as an MCP server; otherwise it sends back what it gets.
+    pub(crate) mcp: bool,
 }
 
 /// Grows the tree and plays its leader.
@@ -112,7 +115,11 @@ pub(crate) fn run(order: &Order) -> io::Result<()> {
     if order.kind == Kind::FullStdout {
         return write_for_ever();
     }
-    echo_until_eof(&census)?;
+    if order.mcp {
+        mcp::serve()?
+    } else {
+        echo_until_eof(&census)?
+    }
     if manners != Manners::Polite {
         rest();
     }

@@ -1,0 +1,247 @@
+//! JSON that knows where it stands: objects as lists of entries in their order, and the line of everything.
+
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::mistake::Mistake;
+use super::settings::Origin;
+
+/// The text that is read, and every mistake found in it so far.
+pub(super) struct Reader<'a> {
+    pub(super) text: &'a str,
+    pub(super) file: &'a str,
+    /// The environment.
+    pub(super) variable: &'a dyn Fn(&str) -> Option<String>,
+    pub(super) found: Vec<Mistake>,
+}
+
+/// A value with a name, where that name is written, and the object it stands in: `idle` in server `files`.
+#[derive(Clone)]
+pub(super) struct Field<'a> {
+    pub(super) name: String,
+    /// The name, as it stands in the text.
+    pub(super) key: &'a str,
+    pub(super) place: String,
+    pub(super) value: &'a RawValue,
+}
+
+impl<'a> Field<'a> {
+    /// Another value under the same name: an element of an array.
+    pub(super) fn with(&self, value: &'a RawValue) -> Field<'a> {
+        Field { value, ..self.clone() }
+    }
+
+    pub(super) fn is_null(&self) -> bool {
+        kind(self.value) == Kind::Null
+    }
+}
+
+impl fmt::Display for Field<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` in {}", self.name, self.place)
+    }
+}
+
+/// An object: its entries as they were written.
+pub(super) struct Object<'a>(pub(super) Vec<Field<'a>>);
+
+impl<'a> Object<'a> {
+    /// The field of that name. `null` is what some programs write for "none".
+    pub(super) fn get(&self, name: &str) -> Option<&Field<'a>> {
+        self.0.iter().find(|field| field.name == name && !field.is_null())
+    }
+
+    pub(super) fn has(&self, names: &[&str]) -> bool {
+        names.iter().any(|name| self.get(name).is_some())
+    }
+}
+
+impl<'a> Reader<'a> {
+    /// Keeps a mistake. `at` is a part of the text.
+    pub(super) fn say(&mut self, at: &str, what: impl Into<String>, hint: impl Into<Option<String>>) {
+        let Origin { file, line, column } = self.origin(at);
+        self.found.push(Mistake { file, line, column, what: what.into(), hint: hint.into() });
+    }
+
+    /// Where a part of the text stands.
+    pub(super) fn origin(&self, part: &str) -> Origin {
+        // A value keeps no position, but it is a slice of the text: the distance of their addresses is its offset.
+        let offset = (part.as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize);
+        self.place(offset)
+    }
+
+    fn place(&self, offset: usize) -> Origin {
+        let before = self.text.get(..offset).unwrap_or(self.text);
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        Origin {
+            file: self.file.to_owned(),
+            line: before.bytes().filter(|byte| *byte == b'\n').count() + 1,
+            column: before[line_start..].chars().count() + 1,
+        }
+    }
+
+    /// The whole text as one value, or the mistake that makes it no JSON.
+    pub(super) fn root(&mut self) -> Option<&'a RawValue> {
+        match serde_json::from_str(self.text) {
+            Ok(root) => Some(root),
+            Err(error) => {
+                self.not_json(&error);
+                None
+            }
+        }
+    }
+
+    fn not_json(&mut self, error: &serde_json::Error) {
+        let line_start: usize =
+            self.text.split_inclusive('\n').take(error.line().saturating_sub(1)).map(str::len).sum();
+        let told_at = (line_start + error.column().saturating_sub(1)).min(self.text.len());
+        // Of a text that ends too early serde_json names the last character, not the end.
+        let mut offset = if error.is_eof() { self.text.len() } else { told_at };
+        while !self.text.is_char_boundary(offset) {
+            offset -= 1;
+        }
+        let (before, after) = self.text.split_at(offset);
+        let told = error.to_string();
+        let why = told.split(" at line ").next().unwrap_or_default();
+        let hint = if self.text.trim().is_empty() {
+            Some("the file is empty; it needs at least `{\"mcpServers\": {...}}`")
+        } else if after.starts_with('/') || after.starts_with('#') {
+            Some("JSON has no comments: remove them")
+        } else if after.starts_with(['}', ']']) && before.trim_end().ends_with(',') {
+            Some("JSON has no trailing commas: remove the comma before this")
+        } else if after.starts_with('\'') {
+            Some("JSON has double quotes only")
+        } else {
+            None
+        };
+        let Origin { file, line, column } = self.place(offset);
+        let what = format!("this is not JSON: {why}");
+        self.found.push(Mistake { file, line, column, what, hint: hint.map(str::to_owned) });
+    }
+
+    /// The entries of an object. `what` says what the value is, `place` how its fields are told.
+    pub(super) fn object(&mut self, value: &'a RawValue, what: &str, place: &str) -> Option<Object<'a>> {
+        let Ok(Entries(entries)) = serde_json::from_str::<Entries<'a>>(value.get()) else {
+            self.say(value.get(), format!("{what} must be an object, not {}", kind(value)), None);
+            return None;
+        };
+        let mut fields: Vec<Field<'a>> = Vec::with_capacity(entries.len());
+        for (key, value) in entries {
+            let Ok(name) = serde_json::from_str::<String>(key.get()) else {
+                self.say(key.get(), format!("a key in {place} is not a valid text"), None);
+                continue;
+            };
+            let twice = fields.iter().find(|field| field.name == name).map(|field| self.origin(field.key).line);
+            if let Some(first) = twice {
+                let hint = format!("the first one is on line {first}; remove one of them");
+                self.say(key.get(), format!("`{name}` is given twice in {place}"), hint);
+            }
+            fields.push(Field { name, key: key.get(), place: place.to_owned(), value });
+        }
+        Some(Object(fields))
+    }
+
+    /// The elements of an array.
+    pub(super) fn array(&mut self, field: &Field<'a>, of: &str) -> Option<Vec<Field<'a>>> {
+        match serde_json::from_str::<Vec<&'a RawValue>>(field.value.get()) {
+            Ok(values) => Some(values.into_iter().map(|value| field.with(value)).collect()),
+            Err(_) => {
+                self.wrong_type(field, &format!("an array of {of}"));
+                None
+            }
+        }
+    }
+
+    /// A text.
+    pub(super) fn string(&mut self, field: &Field<'a>) -> Option<String> {
+        if kind(field.value) != Kind::Text {
+            self.wrong_type(field, "a text in double quotes");
+            return None;
+        }
+        // Valid JSON that is no text: half of a surrogate pair.
+        let text = serde_json::from_str(field.value.get());
+        if text.is_err() {
+            self.say(field.value.get(), format!("{field} is not a valid text"), None);
+        }
+        text.ok()
+    }
+
+    /// `true` or `false`.
+    pub(super) fn boolean(&mut self, field: &Field<'a>) -> Option<bool> {
+        match field.value.get() {
+            "true" => Some(true),
+            "false" => Some(false),
+            _ => {
+                self.wrong_type(field, "`true` or `false`");
+                None
+            }
+        }
+    }
+
+    /// Says that a value is of another type than it must be.
+    pub(super) fn wrong_type(&mut self, field: &Field<'a>, must: &str) {
+        self.say(field.value.get(), format!("{field} must be {must}, not {}", kind(field.value)), None);
+    }
+}
+
+/// What a value is, by its first character.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Object,
+    Array,
+    Text,
+    Boolean,
+    Null,
+    Number,
+}
+
+pub(super) fn kind(value: &RawValue) -> Kind {
+    match value.get().bytes().next() {
+        Some(b'{') => Kind::Object,
+        Some(b'[') => Kind::Array,
+        Some(b'"') => Kind::Text,
+        Some(b't' | b'f') => Kind::Boolean,
+        Some(b'n') => Kind::Null,
+        _ => Kind::Number,
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Kind::Object => "an object",
+            Kind::Array => "an array",
+            Kind::Text => "a text",
+            Kind::Boolean => "a boolean",
+            Kind::Null => "null",
+            Kind::Number => "a number",
+        })
+    }
+}
+
+/// An object as it was written: in order, with keys that come twice.
+struct Entries<'a>(Vec<(&'a RawValue, &'a RawValue)>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Entries<'a>, D::Error> {
+        struct InOrder;
+        impl<'de> Visitor<'de> for InOrder {
+            type Value = Entries<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries<'de>, A::Error> {
+                let mut entries = Vec::new();
+                while let Some(entry) = map.next_entry()? {
+                    entries.push(entry);
+                }
+                Ok(Entries(entries))
+            }
+        }
+        deserializer.deserialize_map(InOrder)
+    }
+}

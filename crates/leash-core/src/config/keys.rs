@@ -1,0 +1,206 @@
+//! The keys of a configuration: ours, those of other programs, and the guess at what was meant by a key that is neither.
+
+/// At top level.
+pub(super) const TOP: [&str; 2] = ["mcpServers", "leash"];
+
+/// At top level, written for other programs and of no meaning here.
+pub(super) const TOP_OF_OTHERS: [&str; 9] = [
+    // Editors.
+    "$schema",
+    // VS Code asks its user for these; a `${input:...}` that is really used is told where it stands.
+    "inputs",
+    "sandbox",
+    // Claude Desktop.
+    "globalShortcut",
+    "preferences",
+    // Gemini CLI: which servers are allowed.
+    "mcp",
+    // Catalogues and generators.
+    "name",
+    "description",
+    "version",
+];
+
+/// Of a server.
+pub(super) const SERVER: [&str; 10] =
+    ["command", "args", "env", "cwd", "type", "url", "headers", "disabled", "enabled", "leash"];
+
+/// Of a server, written for clients and of no meaning for a gateway: which tools are allowed, how they look, how long the
+/// client waits, how it signs in. What would change what the server is (`envFile`) is not among them.
+pub(super) const SERVER_OF_OTHERS: [&str; 31] = [
+    // Cline, Roo Code, Kilo Code, Kiro.
+    "alwaysAllow",
+    "autoApprove",
+    "disabledTools",
+    "remoteConfigured",
+    "timeout",
+    "watchPaths",
+    // Claude Code. The client's own headers pass through the gateway, so what it makes of these still arrives.
+    "alwaysLoad",
+    "headersHelper",
+    "oauth",
+    // Gemini CLI.
+    "authProviderType",
+    "description",
+    "excludeTools",
+    "extension",
+    "includeTools",
+    "targetAudience",
+    "targetServiceAccount",
+    "trust",
+    // Cursor.
+    "auth",
+    // VS Code.
+    "dev",
+    "gallery",
+    "sandbox",
+    "sandboxEnabled",
+    "version",
+    // Copilot CLI, Crush, Windsurf.
+    "disabled_tools",
+    "enabled_tools",
+    "tools",
+    // FastMCP, catalogues.
+    "authentication",
+    "icon",
+    "metadata",
+    "name",
+    "tags",
+];
+
+/// Keys that other programs use for something that has another name here.
+const ELSEWHERE: [(&str, &str); 12] = [
+    ("servers", "call it `mcpServers`"),
+    ("mcp_servers", "call it `mcpServers`"),
+    ("context_servers", "call it `mcpServers`"),
+    ("httpUrl", "write `\"type\": \"http\"` and `\"url\"`"),
+    ("serverUrl", "call it `url`"),
+    ("endpoint", "call it `url`"),
+    ("transport", "call it `type`"),
+    ("transportType", "call it `type`"),
+    ("environment", "call it `env`"),
+    ("cmd", "call it `command`"),
+    ("workingDirectory", "call it `cwd`"),
+    ("envFile", "leash reads no such file: write the variables into `env`, or start leash with them"),
+];
+
+/// In `leash`, for every kind of server.
+pub(super) const POLICY: [&str; 11] = [
+    "idle",
+    "maxAge",
+    "maxSessions",
+    "grace",
+    "linger",
+    "initTimeout",
+    "keepAlive",
+    "keepAliveFailures",
+    "revive",
+    "owner",
+    "replay",
+];
+
+/// In `leash`, for commands only.
+pub(super) const TREE: [&str; 5] = ["contain", "require", "spare", "memory", "pids"];
+
+/// In the `leash` at top level only.
+pub(super) const GATEWAY: [&str; 6] = ["listen", "token", "allowedHosts", "allowedOrigins", "maxBody", "drain"];
+
+/// What to do about an unknown key at top level.
+pub(super) fn hint_at_top(key: &str) -> Option<String> {
+    elsewhere(key).or_else(|| settings_belong_into_leash(key)).or_else(|| did_you_mean(key, &TOP))
+}
+
+/// What to do about an unknown key of a server.
+pub(super) fn hint_in_server(key: &str) -> Option<String> {
+    let all = || format!("leash knows {}", SERVER.join(", "));
+    elsewhere(key)
+        .or_else(|| settings_belong_into_leash(key))
+        .or_else(|| did_you_mean(key, &SERVER))
+        .or_else(|| Some(all()))
+}
+
+/// What to do about an unknown key of a `leash` object.
+pub(super) fn hint_in_leash(key: &str, at_top: bool) -> Option<String> {
+    if !at_top && GATEWAY.contains(&key) {
+        return Some(format!("`{key}` is of the whole gateway: write it into the `leash` at top level"));
+    }
+    if SERVER.contains(&key) {
+        return Some(format!("`{key}` is of a server: write it next to `leash`, not into it"));
+    }
+    let mut known: Vec<&str> = POLICY.into_iter().chain(TREE).collect();
+    if at_top {
+        known.extend(GATEWAY);
+    }
+    did_you_mean(key, &known).or_else(|| Some(format!("leash knows {}", known.join(", "))))
+}
+
+fn elsewhere(key: &str) -> Option<String> {
+    ELSEWHERE.iter().find(|(theirs, _)| *theirs == key).map(|(_, hint)| (*hint).to_owned())
+}
+
+fn settings_belong_into_leash(key: &str) -> Option<String> {
+    let ours = POLICY.contains(&key) || TREE.contains(&key) || GATEWAY.contains(&key);
+    ours.then(|| format!("write it into `leash`: `\"leash\": {{\"{key}\": ...}}`"))
+}
+
+/// A guess, if one of the known words is near.
+pub(super) fn did_you_mean(word: &str, known: &[&str]) -> Option<String> {
+    let plain = |word: &str| word.chars().filter(|c| !"_- ".contains(*c)).collect::<String>().to_lowercase();
+    let typed = plain(word);
+    // Two slips, but not in a word so short that anything is two slips away.
+    let allowed = if typed.chars().count() <= 4 { 1 } else { 2 };
+    let near = known.iter().filter(|word| word.len().abs_diff(typed.len()) <= 2 * allowed);
+    let (slips, best) = near.map(|word| (distance(&typed, &plain(word)), *word)).min()?;
+    (slips <= allowed).then(|| format!("did you mean `{best}`?"))
+}
+
+/// Insertions, deletions, replacements and swaps of neighbours that make one word of the other.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
+    for i in 1..=a.len() {
+        let mut row = vec![i];
+        for j in 1..=b.len() {
+            let replaced = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            let mut steps = replaced.min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                steps = steps.min(rows[i - 2][j - 2] + 1);
+            }
+            row.push(steps);
+        }
+        rows.push(row);
+    }
+    rows[a.len()][b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guesses() {
+        let all: Vec<&str> = POLICY.into_iter().chain(TREE).chain(GATEWAY).collect();
+        for (typed, meant) in [
+            ("idel", "idle"),
+            ("max_age", "maxAge"),
+            ("MAXAGE", "maxAge"),
+            ("max-sesions", "maxSessions"),
+            ("keepalive", "keepAlive"),
+            ("pid", "pids"),
+            ("allowedhost", "allowedHosts"),
+        ] {
+            assert_eq!(did_you_mean(typed, &all), Some(format!("did you mean `{meant}`?")), "{typed}");
+        }
+        for far in ["", "x", "colour", "ttl", &"long".repeat(1000)] {
+            assert_eq!(did_you_mean(far, &all), None, "{far}");
+        }
+    }
+
+    #[test]
+    fn no_key_is_ours_and_of_others() {
+        assert!(SERVER.iter().all(|key| !SERVER_OF_OTHERS.contains(key)));
+        assert!(TOP.iter().all(|key| !TOP_OF_OTHERS.contains(key)));
+        let known = |key: &str| SERVER.contains(&key) || SERVER_OF_OTHERS.contains(&key) || TOP.contains(&key);
+        assert!(ELSEWHERE.iter().all(|(key, _)| !known(key)));
+    }
+}

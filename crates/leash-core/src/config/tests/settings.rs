@@ -1,0 +1,187 @@
+//! What a valid configuration means.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::good;
+use crate::config::{CommandLine, OwnerPolicy, Policy, Server, Target, Transport, Upstream};
+use crate::tree::contain::Containment;
+
+fn server(server: &str) -> Server {
+    good(&format!("{{\"mcpServers\": {{\"a\": {server}}}}}")).servers.remove("a").expect("there is one")
+}
+
+fn upstream(text: &str) -> Upstream {
+    match server(text).target {
+        Target::Url(upstream) => upstream,
+        Target::Command(line) => panic!("{line:?}"),
+    }
+}
+
+fn command(text: &str) -> CommandLine {
+    match server(text).target {
+        Target::Command(line) => line,
+        Target::Url(upstream) => panic!("{upstream:?}"),
+    }
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn nothing_said_is_the_default() {
+    let settings = good("{\"mcpServers\": {\"a\": {\"command\": \"c\"}}}");
+    assert_eq!(settings.listen.to_string(), "127.0.0.1:5327");
+    assert_eq!((settings.max_body, settings.max_sessions, settings.drain), (4 << 20, 10_000, 10 * SECOND));
+    assert!(settings.token.is_none() && settings.allowed_hosts.is_empty() && settings.allowed_origins.is_empty());
+    assert_eq!(settings.servers["a"].policy, Policy::default());
+    let expected = Policy {
+        idle: Some(1800 * SECOND),
+        max_age: None,
+        max_sessions: None,
+        grace: 2 * SECOND,
+        linger: 5 * SECOND,
+        init_timeout: 60 * SECOND,
+        keep_alive: None,
+        keep_alive_failures: 3,
+        revive: false,
+        owner: OwnerPolicy::Auto,
+        replay: 1 << 20,
+    };
+    assert_eq!(Policy::default(), expected);
+}
+
+#[test]
+fn a_command_with_everything() {
+    let line = command(
+        r#"{"type": "stdio", "command": "${HOME}/bin/x", "args": ["-y", "$HOME", "${NO:-d}"], "env": {"A": "${HOME}/x"}, "cwd": "${HOME}",
+        "leash": {"contain": "leaf", "require": "reaper", "spare": ["adb"], "memory": "512M", "pids": 64}}"#,
+    );
+    let expected = CommandLine {
+        command: "/home/me/bin/x".to_owned(),
+        args: ["-y", "$HOME", "d"].map(str::to_owned).to_vec(),
+        env: BTreeMap::from([("A".to_owned(), "/home/me/x".to_owned())]),
+        cwd: Some(PathBuf::from("/home/me")),
+        contain: Some(Containment::Leaf),
+        require: Some(Containment::Reaper),
+        spare: vec!["adb".to_owned()],
+        memory: Some(512 << 20),
+        pids: Some(64),
+    };
+    assert_eq!(line, expected);
+}
+
+#[test]
+fn a_url_with_headers() {
+    let told = upstream(r#"{"type": "http", "url": "https://h/mcp", "headers": {"Authorization": "Bearer ${TOKEN}"}}"#);
+    assert_eq!((told.transport, told.url.to_string().as_str()), (Transport::Streamable, "https://h/mcp"));
+    let [(name, value)] = told.headers.as_slice() else { panic!("{:?}", told.headers) };
+    assert_eq!((name.as_str(), value.to_str().ok()), ("authorization", Some("Bearer s3cret")));
+    assert!(value.is_sensitive());
+}
+
+#[test]
+fn transports() {
+    for (kind, transport) in [
+        ("\"type\": \"http\",", Transport::Streamable),
+        ("\"type\": \"streamable-http\",", Transport::Streamable),
+        ("\"type\": \"streamableHttp\",", Transport::Streamable),
+        ("", Transport::Streamable),
+        ("\"type\": \"sse\",", Transport::Sse),
+    ] {
+        assert_eq!(upstream(&format!("{{{kind} \"url\": \"http://h/\"}}")).transport, transport, "{kind}");
+    }
+}
+
+#[test]
+fn a_policy_with_everything() {
+    let policy = server(
+        r#"{"command": "c", "leash": {"idle": "never", "maxAge": "12h", "maxSessions": 5, "grace": "0", "linger": "1s", "initTimeout": "2m",
+        "keepAlive": "30s", "keepAliveFailures": 2, "revive": true, "owner": "traffic", "replay": "64KiB"}}"#,
+    )
+    .policy;
+    let expected = Policy {
+        idle: None,
+        max_age: Some(43_200 * SECOND),
+        max_sessions: Some(5),
+        grace: Duration::ZERO,
+        linger: SECOND,
+        init_timeout: 120 * SECOND,
+        keep_alive: Some(30 * SECOND),
+        keep_alive_failures: 2,
+        revive: true,
+        owner: OwnerPolicy::Traffic,
+        replay: 64 << 10,
+    };
+    assert_eq!(policy, expected);
+}
+
+#[test]
+fn the_top_level_is_a_default_for_all() {
+    let settings = good(
+        r#"{"leash": {"idle": "1m", "grace": "1s", "revive": true, "memory": "1G", "maxSessions": 7},
+        "mcpServers": {
+            "plain": {"command": "c"},
+            "own": {"command": "c", "leash": {"idle": "never", "memory": "2G", "maxSessions": 2, "revive": false}},
+            "web": {"url": "http://h"},
+            "old": {"type": "sse", "url": "http://h"}}}"#,
+    );
+    let policy = |name: &str| settings.servers[name].policy.clone();
+    let memory = |name: &str| match &settings.servers[name].target {
+        Target::Command(line) => line.memory,
+        Target::Url(_) => None,
+    };
+    assert_eq!(settings.max_sessions, 7);
+    assert_eq!(
+        (policy("plain").idle, policy("plain").max_sessions, memory("plain")),
+        (Some(60 * SECOND), None, Some(1 << 30))
+    );
+    assert_eq!((policy("own").idle, policy("own").max_sessions, memory("own")), (None, Some(2), Some(2 << 30)));
+    assert_eq!((policy("own").grace, policy("web").grace), (SECOND, SECOND));
+    let revived = ["plain", "own", "web", "old"].map(|name| policy(name).revive);
+    assert_eq!(revived, [true, false, true, false], "a stream of the old kind cannot be revived");
+}
+
+#[test]
+fn a_gateway_with_everything() {
+    let settings = good(
+        r#"{"mcpServers": {"a": {"command": "c"}}, "leash": {"listen": "[::]:8443", "token": "${TOKEN}", "allowedHosts": ["h.example"],
+        "allowedOrigins": ["https://h.example"], "maxBody": "1M", "maxSessions": 3, "drain": "1s"}}"#,
+    );
+    assert_eq!(settings.listen.to_string(), "[::]:8443");
+    assert_eq!(settings.token.as_ref().map(|token| token.expose()), Some("s3cret"));
+    assert!(!settings.is_exposed());
+    assert_eq!(
+        (settings.allowed_hosts, settings.allowed_origins),
+        (vec!["h.example".to_owned()], vec!["https://h.example".to_owned()])
+    );
+    assert_eq!((settings.max_body, settings.max_sessions, settings.drain), (1 << 20, 3, SECOND));
+}
+
+#[test]
+fn servers_that_are_off_are_not_there() {
+    let settings = good(
+        r#"{"mcpServers": {"a": {"command": "c"}, "b": {"command": "c", "disabled": true}, "c": {"url": "http://h", "enabled": false}}}"#,
+    );
+    assert_eq!(settings.servers.keys().collect::<Vec<_>>(), ["a"]);
+}
+
+#[test]
+fn a_server_that_only_moved_is_equal() {
+    let (one, other) =
+        (server("{\"command\": \"c\"}"), server("\n\n{\"env\": {},\n \"command\": \"c\", \"timeout\": 3}"));
+    assert_eq!(one, other);
+    assert_ne!(one, server("{\"command\": \"c\", \"leash\": {\"idle\": \"1m\"}}"));
+    assert_ne!(server("{\"command\": \"${HOME}\"}"), server("{\"command\": \"${NO:-x}\"}"));
+}
+
+#[test]
+fn nothing_secret_is_shown() {
+    let settings = good(
+        r#"{"mcpServers": {"a": {"command": "c", "args": ["${TOKEN}"], "env": {"KEY": "${TOKEN}"}},
+        "b": {"url": "http://h/?k=${TOKEN}", "headers": {"X": "${TOKEN}"}}}, "leash": {"token": "${TOKEN}"}}"#,
+    );
+    let shown = format!("{settings:?}");
+    assert!(!shown.contains("s3cret"), "{shown}");
+    assert!(shown.contains("KEY") && shown.contains("***"), "{shown}");
+}

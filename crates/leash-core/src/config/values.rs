@@ -1,0 +1,144 @@
+//! The kinds of values that fields have: durations, sizes, counts, and texts with variables.
+
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+
+use super::expand;
+use super::json::{Field, Kind, Reader, kind};
+use crate::tree::contain::Containment;
+use crate::tree::contain::caps::parse_bytes;
+use crate::{duration, limits};
+
+const DURATION_HINT: &str = "write a number and a unit, as in \"500ms\", \"30s\", \"30m\", \"12h\" or \"7d\"";
+const SIZE_HINT: &str = "write a number and a unit, as in \"64K\", \"4M\" or \"2G\"";
+
+impl<'a> Reader<'a> {
+    /// A duration that may be zero.
+    pub(super) fn span(&mut self, field: &Field<'a>) -> Option<Duration> {
+        if kind(field.value) != Kind::Text {
+            let what = format!("{field} must be a duration in double quotes, not {}", kind(field.value));
+            self.say(field.value.get(), what, DURATION_HINT.to_owned());
+            return None;
+        }
+        let text = self.string(field)?;
+        match duration::parse(&text) {
+            Ok(span) if span > limits::LONGEST => {
+                let hint = format!("at most {}", duration::exact(limits::LONGEST));
+                self.say(field.value.get(), format!("{field}: `{text}` is too long"), hint);
+                None
+            }
+            Ok(span) => Some(span),
+            Err(error) => {
+                self.say(field.value.get(), format!("{field}: {error}"), DURATION_HINT.to_owned());
+                None
+            }
+        }
+    }
+
+    /// A duration that may not be zero.
+    pub(super) fn some_span(&mut self, field: &Field<'a>, hint: &str) -> Option<Duration> {
+        let span = self.span(field)?;
+        if span.is_zero() {
+            self.say(field.value.get(), format!("{field} cannot be 0"), hint.to_owned());
+            return None;
+        }
+        Some(span)
+    }
+
+    /// A duration or `"never"`.
+    pub(super) fn span_or_never(&mut self, field: &Field<'a>) -> Option<Option<Duration>> {
+        if field.value.get() == "\"never\"" {
+            return Some(None);
+        }
+        self.some_span(field, "write \"never\" to switch it off").map(Some)
+    }
+
+    /// A size in bytes, at least 1.
+    pub(super) fn size(&mut self, field: &Field<'a>) -> Option<u64> {
+        let text = match kind(field.value) {
+            Kind::Number => field.value.get().to_owned(),
+            Kind::Text => self.string(field)?,
+            other => {
+                self.say(field.value.get(), format!("{field} must be a size, not {other}"), SIZE_HINT.to_owned());
+                return None;
+            }
+        };
+        match parse_bytes(&text) {
+            Ok(bytes) => Some(bytes),
+            Err(why) => {
+                self.say(field.value.get(), format!("{field}: {why}"), SIZE_HINT.to_owned());
+                None
+            }
+        }
+    }
+
+    /// A size of memory of ours.
+    pub(super) fn buffer(&mut self, field: &Field<'a>) -> Option<usize> {
+        let bytes = self.size(field)?;
+        let fits = usize::try_from(bytes).ok().filter(|bytes| *bytes <= limits::LARGEST_BUFFER);
+        if fits.is_none() {
+            let hint = format!("at most {}G", limits::LARGEST_BUFFER >> 30);
+            self.say(field.value.get(), format!("{field} is too large"), hint);
+        }
+        fits
+    }
+
+    /// A whole number, at least 1.
+    pub(super) fn count<N: TryFrom<u64>>(&mut self, field: &Field<'a>) -> Option<N> {
+        let count = field.value.get().parse::<u64>().ok().filter(|count| *count > 0);
+        let count = count.and_then(|count| N::try_from(count).ok());
+        if count.is_none() {
+            let shown = match kind(field.value) {
+                Kind::Number => field.value.get().to_owned(),
+                other => other.to_string(),
+            };
+            self.say(field.value.get(), format!("{field} must be a whole number, at least 1, not {shown}"), None);
+        }
+        count
+    }
+
+    /// The name of a containment.
+    pub(super) fn containment(&mut self, field: &Field<'a>) -> Option<Containment> {
+        let text = self.string(field)?;
+        match text.parse() {
+            Ok(containment) => Some(containment),
+            Err(why) => {
+                self.say(field.value.get(), format!("{field}: {why}"), None);
+                None
+            }
+        }
+    }
+
+    /// A list of texts, each of them not empty.
+    pub(super) fn strings(&mut self, field: &Field<'a>) -> Option<Vec<(&'a RawValue, String)>> {
+        let mut texts = Vec::new();
+        for element in self.array(field, "texts")? {
+            let Some(text) = self.string(&element) else { continue };
+            if text.is_empty() {
+                self.say(element.value.get(), format!("{field} has an empty text in it"), None);
+            } else {
+                texts.push((element.value, text));
+            }
+        }
+        Some(texts)
+    }
+
+    /// A text with its variables put in.
+    pub(super) fn expanded(&mut self, field: &Field<'a>) -> Option<String> {
+        let text = self.string(field)?;
+        match expand::expand(&text, self.variable) {
+            Ok(text) if text.contains('\0') => {
+                self.say(field.value.get(), format!("{field} has a NUL character in it"), None);
+                None
+            }
+            Ok(text) => Some(text),
+            Err(failed) => {
+                for why in failed {
+                    self.say(field.value.get(), format!("{field}: {}", why.what()), why.hint());
+                }
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! The HTTP client towards upstream servers: HTTP/1.1, pooled, TLS when the first `https` address is used.
+
+use std::error::Error as _;
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::header::LOCATION;
+use hyper::http::uri::Scheme;
+use hyper::{Request, Response, StatusCode, Uri};
+use hyper_rustls::{ConfigBuilderExt as _, HttpsConnector, MaybeHttpsStream};
+use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustls::ClientConfig;
+use thiserror::Error;
+use tokio::net::TcpStream;
+use tokio::sync::OnceCell;
+use tower_service::Service;
+
+use super::delete::Hurry;
+use crate::limits;
+
+/// Why an upstream did not answer. No text names the address: the caller knows it, and it may hold a secret.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub(crate) enum UpstreamError {
+    /// Nobody listens there.
+    #[error("the connection was refused")]
+    Refused,
+    /// The name has no address.
+    #[error("the name cannot be resolved: {0}")]
+    Dns(String),
+    /// TLS was not agreed upon, or there are no roots to check a certificate with.
+    #[error("no secure connection: {0}")]
+    Tls(String),
+    /// No connection in time.
+    #[error("no connection within {} s", limits::CONNECT.as_secs())]
+    Timeout,
+    /// Any other way in which there was no connection.
+    #[error("no connection: {0}")]
+    Unreachable(String),
+    /// There was a connection, and it broke before the answer.
+    #[error("the connection broke before the answer: {0}")]
+    Broken(String),
+}
+
+/// Sends requests. Cheap to clone; clones share the pool.
+#[derive(Clone)]
+pub(crate) struct Client {
+    http: legacy::Client<Connector, Full<Bytes>>,
+    /// When every DELETE gives up.
+    pub(crate) hurry: Hurry,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// A client. Nothing is read and nothing can fail before it is used.
+    pub(crate) fn new() -> Client {
+        Client::with_tls(OnceCell::new())
+    }
+
+    fn with_tls(tls: OnceCell<Arc<ClientConfig>>) -> Client {
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        // An upstream that vanished without a word would otherwise hold a stream for ever.
+        tcp.set_keepalive(Some(limits::TCP_PROBE));
+        tcp.set_keepalive_interval(Some(limits::TCP_PROBE));
+        let http = legacy::Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(limits::POOL_IDLE)
+            .http1_max_headers(limits::HEADERS)
+            .build(Connector { tcp, tls: Arc::new(tls) });
+        Client { http, hurry: Hurry::default() }
+    }
+
+    /// Sends a request and returns the head of the answer; the body follows as long as it likes. A redirect that keeps the
+    /// method and the origin is followed: a client that followed it by itself would go past leash.
+    pub(crate) async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, UpstreamError> {
+        let mut again = request.clone();
+        let mut answer = self.send_once(request).await?;
+        for _ in 0..limits::REDIRECTS {
+            let Some(uri) = redirect(again.uri(), &answer) else { break };
+            *again.uri_mut() = uri;
+            answer = self.send_once(again.clone()).await?;
+        }
+        Ok(answer)
+    }
+
+    async fn send_once(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, UpstreamError> {
+        self.http.request(request).await.map_err(|error| {
+            let own = error.source().and_then(|source| source.downcast_ref::<UpstreamError>());
+            own.cloned().unwrap_or_else(|| UpstreamError::Broken(root_cause(&error)))
+        })
+    }
+}
+
+/// Where a redirect leads, if it keeps the method (307, 308) and stays at the same origin.
+fn redirect<B>(from: &Uri, answer: &Response<B>) -> Option<Uri> {
+    if !matches!(answer.status(), StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT) {
+        return None;
+    }
+    resolve(from, answer.headers().get(LOCATION)?.to_str().ok()?)
+}
+
+/// What a reference means, seen from `base`: an absolute path or an absolute address of the same origin; `None` for all else.
+pub(crate) fn resolve(base: &Uri, reference: &str) -> Option<Uri> {
+    let target: Uri = reference.parse().ok()?;
+    let mut parts = target.into_parts();
+    match (&parts.scheme, &parts.authority) {
+        (None, None) if reference.starts_with('/') && !reference.starts_with("//") => {
+            parts.scheme = base.scheme().cloned();
+            parts.authority = base.authority().cloned();
+        }
+        (Some(_), Some(_)) => {}
+        _ => return None,
+    }
+    let target = Uri::from_parts(parts).ok()?;
+    same_origin(base, &target).then_some(target)
+}
+
+/// Whether two addresses are the same server's.
+pub(crate) fn same_origin(a: &Uri, b: &Uri) -> bool {
+    let port =
+        |uri: &Uri| uri.port_u16().or_else(|| (uri.scheme() == Some(&Scheme::HTTPS)).then_some(443)).unwrap_or(80);
+    let host = |uri: &Uri| uri.host().map(str::to_ascii_lowercase);
+    a.scheme() == b.scheme() && host(a) == host(b) && port(a) == port(b)
+}
+
+/// Makes connections. TLS is set up when the first `https` address is used: reading the roots takes 10 ms and megabytes.
+#[derive(Clone)]
+struct Connector {
+    tcp: HttpConnector,
+    tls: Arc<OnceCell<Arc<ClientConfig>>>,
+}
+
+type Connected = MaybeHttpsStream<TokioIo<TcpStream>>;
+
+impl Service<Uri> for Connector {
+    type Response = Connected;
+    type Error = UpstreamError;
+    type Future = Pin<Box<dyn Future<Output = Result<Connected, UpstreamError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), UpstreamError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let connecting = tokio::time::timeout(limits::CONNECT, self.clone().connect(uri));
+        Box::pin(async move { connecting.await.unwrap_or(Err(UpstreamError::Timeout)) })
+    }
+}
+
+impl Connector {
+    async fn connect(mut self, uri: Uri) -> Result<Connected, UpstreamError> {
+        if uri.scheme() != Some(&Scheme::HTTPS) {
+            let stream = self.tcp.call(uri).await.map_err(|error| why(&error))?;
+            return Ok(MaybeHttpsStream::Http(stream));
+        }
+        let config = Arc::clone(self.tls.get_or_try_init(read_roots).await?);
+        HttpsConnector::from((self.tcp, config)).call(uri).await.map_err(|error| why(&*error))
+    }
+}
+
+/// Reads the roots of the platform (or `SSL_CERT_FILE` and `SSL_CERT_DIR`) aside: the gateway's one thread has others to serve.
+async fn read_roots() -> Result<Arc<ClientConfig>, UpstreamError> {
+    let read = || {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let versions = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let builder = versions.map_err(|error| error.to_string())?;
+        let roots = builder.with_native_roots().map_err(|error| error.to_string())?;
+        let mut config = roots.with_no_client_auth();
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Arc::new(config))
+    };
+    let read = tokio::task::spawn_blocking(read).await;
+    read.unwrap_or_else(|error| Err(error.to_string())).map_err(UpstreamError::Tls)
+}
+
+/// Sorts out why there is no connection.
+fn why(error: &(dyn std::error::Error + 'static)) -> UpstreamError {
+    let (mut refused, mut timed_out) = (false, false);
+    for cause in causes(error) {
+        // The resolver's error has no type of its own, only this text.
+        if cause.to_string().starts_with("dns error") {
+            return UpstreamError::Dns(root_cause(cause));
+        }
+        if let Some(tls) = cause.downcast_ref::<rustls::Error>() {
+            return UpstreamError::Tls(tls.to_string());
+        }
+        if let Some(io) = cause.downcast_ref::<io::Error>() {
+            // An `io::Error` that wraps another skips it among its sources.
+            if let Some(tls) = io.get_ref().and_then(|inner| tls_inside(inner)) {
+                return UpstreamError::Tls(tls);
+            }
+            refused |= io.kind() == io::ErrorKind::ConnectionRefused;
+            timed_out |= io.kind() == io::ErrorKind::TimedOut;
+        }
+    }
+    match (refused, timed_out) {
+        (true, _) => UpstreamError::Refused,
+        (_, true) => UpstreamError::Timeout,
+        _ => UpstreamError::Unreachable(root_cause(error)),
+    }
+}
+
+/// The TLS error that hides in layers of `io::Error`.
+fn tls_inside(error: &(dyn std::error::Error + Send + Sync + 'static)) -> Option<String> {
+    match error.downcast_ref::<rustls::Error>() {
+        Some(tls) => Some(tls.to_string()),
+        None => error.downcast_ref::<io::Error>()?.get_ref().and_then(|inner| tls_inside(inner)),
+    }
+}
+
+/// The innermost of an error's causes: the layers above only say that there was one.
+fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
+    causes(error).last().map(ToString::to_string).unwrap_or_default()
+}
+
+fn causes<'e>(
+    error: &'e (dyn std::error::Error + 'static),
+) -> impl Iterator<Item = &'e (dyn std::error::Error + 'static)> {
+    std::iter::successors(Some(error), |error: &&'e (dyn std::error::Error + 'static)| (*error).source())
+}
+
+#[cfg(test)]
+mod tests;

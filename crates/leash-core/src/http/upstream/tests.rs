@@ -1,0 +1,151 @@
+//! Against servers on loopback: what works, and what is said when it does not.
+
+use std::sync::Arc;
+
+use http_body_util::BodyExt as _;
+use hyper::Method;
+use rustls::pki_types::PrivateKeyDer;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+use super::*;
+use crate::http::scripted::{self, Scripted, reply, status};
+
+fn request(url: &str) -> Request<Full<Bytes>> {
+    let mut request = Request::new(Full::from("body"));
+    *request.method_mut() = Method::POST;
+    *request.uri_mut() = url.parse().expect("an address");
+    request
+}
+
+async fn text(answer: Response<Incoming>) -> String {
+    let bytes = answer.into_body().collect().await.expect("a whole body").to_bytes();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[test]
+fn a_connection_is_used_again() {
+    scripted::run(async {
+        let upstream = Scripted::start(|_| reply(status(200, "fine"))).await;
+        let client = Client::new();
+        for _ in 0..3 {
+            let answer = client.send(request(&upstream.url().to_string())).await.expect("an answer");
+            assert_eq!(text(answer).await, "fine");
+        }
+        upstream.connections(1).await;
+        assert_eq!(upstream.seen().len(), 3);
+        assert_eq!(upstream.seen()[0].header("host"), format!("127.0.0.1:{}", upstream.port));
+    });
+}
+
+#[test]
+fn what_is_said_without_a_connection() {
+    scripted::run(async {
+        let client = Client::new();
+        // A port that was free a moment ago.
+        let port = TcpListener::bind("127.0.0.1:0").await.expect("a port").local_addr().expect("its address").port();
+        let refused = client.send(request(&format!("http://127.0.0.1:{port}/mcp"))).await;
+        assert_eq!(refused.err(), Some(UpstreamError::Refused));
+        let unknown = client.send(request("http://nobody.invalid/mcp")).await;
+        assert!(matches!(unknown, Err(UpstreamError::Dns(_))), "{unknown:?}");
+        let broken = Scripted::start(|_| Box::pin(std::future::ready(None))).await;
+        let broken = client.send(request(&broken.url().to_string())).await;
+        assert!(matches!(broken, Err(UpstreamError::Broken(_))), "{broken:?}");
+    });
+}
+
+#[test]
+fn a_redirect_of_the_same_origin_is_followed_with_its_body() {
+    scripted::run(async {
+        let upstream = Scripted::start(|seen| {
+            let mut answer = status(307, "");
+            let to = match seen.uri.path() {
+                "/mcp" => "/mcp/",
+                "/away" => "http://127.0.0.1:1/mcp",
+                "/loop" => "/loop",
+                _ => return reply(status(200, "here")),
+            };
+            answer.headers_mut().insert(LOCATION, to.parse().expect("a header"));
+            reply(answer)
+        })
+        .await;
+        let client = Client::new();
+        let at = |path: &str| format!("http://127.0.0.1:{}{path}", upstream.port);
+        let answer = client.send(request(&at("/mcp"))).await.expect("an answer");
+        assert_eq!(text(answer).await, "here");
+        assert_eq!(upstream.seen()[1].body, "body");
+        // Elsewhere, credentials would go along: that is the client's to decide.
+        assert_eq!(client.send(request(&at("/away"))).await.expect("an answer").status(), 307);
+        assert_eq!(client.send(request(&at("/loop"))).await.expect("an answer").status(), 307);
+    });
+}
+
+#[test]
+fn references_stay_at_their_origin() {
+    let base: Uri = "http://Host:80/sse?key=1".parse().expect("an address");
+    for (reference, meant) in [
+        ("/messages?sessionId=1", Some("http://host:80/messages?sessionId=1")),
+        ("http://host/m", Some("http://host/m")),
+        ("https://host:80/m", None),
+        ("http://host:81/m", None),
+        ("http://other/m", None),
+        ("//other/m", None),
+        ("messages", None),
+        ("", None),
+        ("javascript:alert(1)", None),
+    ] {
+        let found = resolve(&base, reference).map(|uri| uri.to_string().replace("Host", "host"));
+        assert_eq!(found.as_deref(), meant, "{reference}");
+    }
+}
+
+/// A server with a certificate of its own, for `localhost`.
+async fn secure() -> (u16, rustls::RootCertStore, JoinSet<()>) {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).expect("a key");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key)
+        .expect("a server");
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(made.cert.der().clone()).expect("a root");
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let port = listener.local_addr().expect("its address").port();
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    let mut tasks = JoinSet::new();
+    tasks.spawn_local(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            // A client that does not trust us leaves in the middle.
+            if let Ok(stream) = acceptor.accept(stream).await {
+                scripted::serve_stream(stream, "secret").await;
+            }
+        }
+    });
+    (port, roots, tasks)
+}
+
+#[test]
+fn tls_with_a_certificate_that_is_trusted_and_one_that_is_not() {
+    scripted::run(async {
+        let (port, roots, _tasks) = secure().await;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let trusting = Client::with_tls(OnceCell::new_with(Some(Arc::new(config))));
+        let url = format!("https://localhost:{port}/mcp");
+        let answer = trusting.send(request(&url)).await.expect("an answer");
+        assert_eq!(text(answer).await, "secret");
+        drop(trusting);
+        let refused = Client::new().send(request(&url)).await;
+        assert!(matches!(refused, Err(UpstreamError::Tls(_))), "{refused:?}");
+        // Plain HTTP where TLS is expected.
+        let plain = Client::new().send(request(&format!("http://localhost:{port}/mcp"))).await;
+        assert!(matches!(plain, Err(UpstreamError::Broken(_))), "{plain:?}");
+    });
+}

@@ -1,0 +1,324 @@
+//! Which processes hold a socket: all those in whose `/proc/PID/fd` it appears.
+//!
+//! A pass over /proc takes some time (see [`holders_of`]), so it runs on a blocking thread, and one pass answers for as many sockets
+//! as are asked for. Nothing here waits for another process: `fd` is a table of the kernel, and its links are names
+//! that the kernel makes up, even for a file on a dead network disk.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::CStr;
+use std::fmt;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::fs::{CWD, Mode, OFlags, RawDir};
+use rustix::io::Errno;
+
+use super::PeerSocket;
+use super::stand_in::StandIn;
+use crate::tree::identity::Held;
+use crate::tree::proc::{self, Proc};
+
+/// Who holds a client's socket.
+#[derive(Clone, Debug)]
+pub enum Holders {
+    /// These processes, never none. Shared, so that a hundred sockets of one process cost one descriptor.
+    Known(Vec<Arc<Held>>),
+    /// No process has it any more. The client has closed this connection, *or* it is gone: with its next request, a living
+    /// client will be seen again.
+    Nobody,
+    /// It can't be told.
+    Unknown(Why),
+}
+
+/// Why an owner is unknown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// The client is on another machine, or in another network namespace.
+    Remote,
+    /// The process that connected passes on what others say.
+    Forwarder,
+    /// The process that connected carries one request only.
+    Messenger,
+    /// It belongs to another user, and we are not root (or root without `CAP_SYS_PTRACE`).
+    NotPermitted,
+    /// The socket is held, but by no process that can be seen from here: another PID namespace, or we ourselves.
+    Hidden,
+    /// No descriptor was free to look, or to hold what was found.
+    OutOfDescriptors,
+    /// /proc is missing, belongs to another PID namespace, or can't be read.
+    NoProc,
+    /// The search was cut short: leash is on its way out.
+    Stopped,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Why::Remote => "not a client of this machine",
+            Why::Forwarder => "connected through a forwarder",
+            Why::Messenger => "connected by a one-shot program",
+            Why::NotPermitted => "a process of another user",
+            Why::Hidden => "held by a process that cannot be seen",
+            Why::OutOfDescriptors => "no descriptor was free to look",
+            Why::NoProc => "no /proc of our own",
+            Why::Stopped => "leash is ending",
+        })
+    }
+}
+
+/// Which processes hold this socket. `hints` are processes that held earlier sockets of the same clients.
+pub fn holders(proc: &Proc, socket: PeerSocket, hints: &[i32]) -> Holders {
+    holders_of(proc, &[socket], hints).pop().unwrap_or(Holders::Nobody)
+}
+
+/// The same for many sockets in one pass; the answers are in the order of the questions.
+///
+/// The processes in `hints`, their parents and what they started are looked at first. If that answers everything, as it does for a client that
+/// opens its next connection, nothing else is looked at. Otherwise all processes are, those of the sockets' users first: the
+/// sooner a client is held, the less likely it has ended before. Measured: MEASURED.
+///
+/// A process that exits meanwhile is no error, and its number can't be mistaken: it is held first and
+/// seen to hold the socket after that.
+pub fn holders_of(proc: &Proc, sockets: &[PeerSocket], hints: &[i32]) -> Vec<Holders> {
+    let mut search = Search::new(proc, sockets);
+    search.near(hints);
+    search.everywhere();
+    sockets.iter().map(|socket| search.answer(*socket)).collect()
+}
+
+struct Search<'a> {
+    proc: &'a Proc,
+    wanted: HashMap<u64, Wanted>,
+    /// Processes that need not be looked at (again).
+    seen: HashSet<i32>,
+    /// Processes that could not be looked into.
+    refused: Vec<i32>,
+    starved: bool,
+}
+
+struct Wanted {
+    uid: u32,
+    holders: Vec<Arc<Held>>,
+    /// One of them is no owner, so the others are not all there is.
+    stand_in: Option<StandIn>,
+}
+
+impl<'a> Search<'a> {
+    fn new(proc: &'a Proc, sockets: &[PeerSocket]) -> Search<'a> {
+        let wanted = |socket: &PeerSocket| {
+            let wanted = Wanted { uid: socket.uid, holders: Vec::new(), stand_in: None };
+            (socket.inode != 0).then_some((socket.inode, wanted))
+        };
+        // We hold our own ends only; with ten thousand connections, looking at them all would take longer than the rest.
+        let ourselves = HashSet::from([rustix::process::getpid().as_raw_pid()]);
+        Search {
+            proc,
+            wanted: sockets.iter().filter_map(wanted).collect(),
+            seen: ourselves,
+            refused: Vec::new(),
+            starved: false,
+        }
+    }
+
+    fn is_complete(&self) -> bool {
+        self.wanted.values().all(|wanted| !wanted.holders.is_empty())
+    }
+
+    /// Looks at the hints, and around those that hold something: a socket is inherited in a family.
+    fn near(&mut self, hints: &[i32]) {
+        for &hint in hints {
+            if self.is_complete() {
+                return;
+            }
+            if let Some(holder) = self.look(hint) {
+                let family = self.proc.descendants(hint).into_iter().chain([holder.stat.ppid]);
+                for relative in family {
+                    self.look(relative);
+                }
+            }
+        }
+    }
+
+    /// Looks at all processes, unless there is nothing left to find.
+    fn everywhere(&mut self) {
+        if self.is_complete() {
+            return;
+        }
+        let uids: HashSet<u32> = self.wanted.values().map(|wanted| wanted.uid).collect();
+        let is_likely =
+            |pid: &i32| rustix::fs::stat(format!("/proc/{pid}")).is_ok_and(|stat| uids.contains(&stat.st_uid));
+        let (likely, others): (Vec<i32>, Vec<i32>) = self.proc.numbers().into_iter().partition(is_likely);
+        for pid in likely.into_iter().chain(others) {
+            self.look(pid);
+        }
+    }
+
+    /// Looks at one process, once, and returns it when it holds something that is wanted.
+    fn look(&mut self, pid: i32) -> Option<Arc<Held>> {
+        if !self.seen.insert(pid) {
+            return None;
+        }
+        let fds = match open_fds(pid) {
+            Ok(fds) => fds,
+            Err(errno) => {
+                self.note_failure(pid, errno);
+                return None;
+            }
+        };
+        let mut holder = None;
+        let mut space = [MaybeUninit::uninit(); 8192];
+        let mut entries = RawDir::new(&fds, &mut space);
+        // An error means that it exited meanwhile.
+        while let Some(Ok(entry)) = entries.next() {
+            let Some(inode) = socket_inode(&fds, entry.file_name()) else { continue };
+            if !self.wanted.contains_key(&inode) {
+                continue;
+            }
+            if holder.is_none() {
+                holder = self.hold(pid, &fds, entry.file_name());
+            }
+            let Some((held, stand_in)) = &holder else { return None };
+            self.found(inode, held, *stand_in);
+        }
+        holder.map(|(held, _)| held)
+    }
+
+    /// Takes hold of the process with this number, and makes sure that it is the one that `fds` belongs to: an open
+    /// `/proc/PID/fd` stays with its process, and shows nothing once that is gone. What still shows the socket *after*
+    /// the pidfd was opened has kept its number all the while.
+    fn hold(&mut self, pid: i32, fds: &OwnedFd, entry: &CStr) -> Option<(Arc<Held>, Option<StandIn>)> {
+        let held = Held::open(self.proc, pid);
+        let exe = exe_name(pid);
+        let is_there = socket_inode(fds, entry).is_some();
+        match held {
+            Some(held) if is_there => {
+                let stand_in = StandIn::of(&held.stat.comm, exe.as_deref());
+                Some((Arc::new(held), stand_in))
+            }
+            // It is there and can't be held.
+            None if is_there => {
+                self.starved = true;
+                None
+            }
+            _ => None,
+        }
+    }
+
+    fn found(&mut self, inode: u64, held: &Arc<Held>, stand_in: Option<StandIn>) {
+        let Some(wanted) = self.wanted.get_mut(&inode) else { return };
+        // A socket may have several descriptors in one process.
+        if !wanted.holders.iter().any(|holder| Arc::ptr_eq(holder, held)) {
+            wanted.holders.push(Arc::clone(held));
+        }
+        wanted.stand_in = wanted.stand_in.or(stand_in);
+    }
+
+    fn note_failure(&mut self, pid: i32, errno: Errno) {
+        match errno {
+            // It exited, or it was only a hint.
+            Errno::NOENT | Errno::SRCH => {}
+            Errno::ACCESS | Errno::PERM => self.refused.push(pid),
+            // Out of descriptors or of memory.
+            _ => self.starved = true,
+        }
+    }
+
+    fn answer(&self, socket: PeerSocket) -> Holders {
+        let Some(wanted) = self.wanted.get(&socket.inode) else { return Holders::Nobody };
+        match (wanted.stand_in, wanted.holders.is_empty()) {
+            (Some(StandIn::Forwarder), _) => Holders::Unknown(Why::Forwarder),
+            (Some(StandIn::Messenger), _) => Holders::Unknown(Why::Messenger),
+            // Some are known perhaps, but not that they are all.
+            (None, _) if self.starved => Holders::Unknown(Why::OutOfDescriptors),
+            (None, false) => Holders::Known(wanted.holders.clone()),
+            (None, true) if self.may_be_refused(wanted.uid) => Holders::Unknown(Why::NotPermitted),
+            (None, true) => Holders::Nobody,
+        }
+    }
+
+    /// Whether a process of this user may have been kept from us, be it by its descriptors or (`hidepid`) altogether.
+    fn may_be_refused(&self, uid: u32) -> bool {
+        let me = rustix::process::geteuid();
+        let others = !me.is_root() && me.as_raw() != uid;
+        others || self.refused.iter().any(|&pid| has_uid(pid, uid))
+    }
+}
+
+fn open_fds(pid: i32) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::openat(CWD, format!("/proc/{pid}/fd"), flags, Mode::empty())
+}
+
+/// The inode, when the descriptor is a socket.
+fn socket_inode(fds: &OwnedFd, entry: &CStr) -> Option<u64> {
+    // Longer links are cut off, and no sockets.
+    let mut space = [MaybeUninit::uninit(); 40];
+    let (link, _) = rustix::fs::readlinkat_raw(fds, entry, &mut space).ok()?;
+    let number = link.strip_prefix(b"socket:[")?.strip_suffix(b"]")?;
+    std::str::from_utf8(number).ok()?.parse().ok()
+}
+
+fn exe_name(pid: i32) -> Option<String> {
+    let path = std::fs::read_link(format!("/proc/{pid}/exe")).ok()?;
+    let name = path.file_name()?.to_string_lossy();
+    // An update may have replaced the file while it runs.
+    Some(name.strip_suffix(" (deleted)").unwrap_or(&name).to_owned())
+}
+
+/// Whether a process runs as this user. A process that may not be looked into has a directory of root's, so that is not asked.
+fn has_uid(pid: i32, uid: u32) -> bool {
+    let status = proc::read_small(format!("/proc/{pid}/status")).unwrap_or_default();
+    let uids = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap_or_default();
+    uids.split_ascii_whitespace().any(|word| word.parse() == Ok(uid))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn the_inode_of_a_socket_is_read_and_nothing_else_is_one() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let fds = open_fds(rustix::process::getpid().as_raw_pid()).unwrap();
+        let inode = |fd: &dyn std::os::fd::AsRawFd| {
+            socket_inode(&fds, &std::ffi::CString::new(fd.as_raw_fd().to_string()).unwrap())
+        };
+        assert_eq!(inode(&client), Some(rustix::fs::fstat(&client).unwrap().st_ino));
+        assert_eq!(inode(&std::fs::File::open("/dev/null").unwrap()), None);
+        assert_eq!(inode(&fds), None);
+    }
+
+    #[test]
+    fn a_socket_that_nobody_has_is_not_looked_for() {
+        let proc = Proc::own().unwrap();
+        let search = Search::new(&proc, &[PeerSocket { inode: 0, uid: 0 }]);
+        assert!(search.is_complete());
+        assert!(matches!(holders(&proc, PeerSocket { inode: 0, uid: 0 }, &[1]), Holders::Nobody));
+    }
+
+    /// Our own descriptors are never an answer: the gateway does not own its clients.
+    #[test]
+    fn we_are_no_holder() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = PeerSocket {
+            inode: rustix::fs::fstat(&listener).unwrap().st_ino,
+            uid: rustix::process::geteuid().as_raw(),
+        };
+        let me = rustix::process::getpid().as_raw_pid();
+        let found = holders(&Proc::own().unwrap(), socket, &[me]);
+        assert!(!matches!(found, Holders::Known(_)), "{found:?}");
+    }
+
+    #[test]
+    fn the_user_of_a_process() {
+        let me = rustix::process::getpid().as_raw_pid();
+        let uid = rustix::process::geteuid().as_raw();
+        assert!(has_uid(me, uid));
+        assert!(!has_uid(me, uid ^ 0x5555));
+        assert!(!has_uid(i32::MAX, uid));
+    }
+}

@@ -1,0 +1,177 @@
+//! The owners of accepted connections, for a gateway on one thread: the socket is asked for at once, the processes are
+//! looked for on a blocking thread, by one search at a time for all who wait.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::task::TaskTracker;
+
+use super::holders::{Holders, Why, holders_of};
+use super::sock_diag::{Asked, Lookup};
+use super::{Ends, PeerSocket, is_local, table};
+use crate::limits;
+use crate::tree::proc::Proc;
+
+/// Finds owners. A cheap handle; the task behind it ends with the last of them.
+#[derive(Clone, Debug)]
+pub struct Resolver {
+    lookup: Rc<Lookup>,
+    /// Without a bound of its own: a connection has one question at a time, and connections are bounded.
+    requests: mpsc::UnboundedSender<Request>,
+}
+
+struct Request {
+    question: Question,
+    answer: oneshot::Sender<Holders>,
+}
+
+#[derive(Clone, Copy)]
+struct Question {
+    ends: Ends,
+    /// `None`: netlink has no answer, so the tables must be read.
+    socket: Option<PeerSocket>,
+}
+
+impl Resolver {
+    /// Starts the task that searches, as one of `tracker`'s.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime with local tasks.
+    pub fn start(tracker: &TaskTracker) -> Resolver {
+        let (requests, queue) = mpsc::unbounded_channel();
+        tracker.spawn_local(serve(queue, tracker.clone()));
+        Resolver { lookup: Rc::new(Lookup::open()), requests }
+    }
+
+    /// The processes that hold the client's end of an accepted connection. Call it right after accepting: the socket is asked
+    /// for before this returns, because a client may be gone soon. Ask again about a connection that is still open when
+    /// its owners are gone: it may have been inherited.
+    ///
+    /// A future that is dropped takes its question back.
+    pub fn owners(&self, peer: SocketAddr, local: SocketAddr) -> impl Future<Output = Holders> + use<> {
+        let asked = self.ask(peer, local);
+        async move {
+            match asked {
+                Ok(at_once) => at_once,
+                Err(later) => later.await.unwrap_or(Holders::Unknown(Why::Stopped)),
+            }
+        }
+    }
+
+    /// The answer if it needs no search, or where it will come from.
+    fn ask(&self, peer: SocketAddr, local: SocketAddr) -> Result<Holders, oneshot::Receiver<Holders>> {
+        if !is_local(&peer, &local) {
+            return Ok(Holders::Unknown(Why::Remote));
+        }
+        let ends = Ends::of_client(peer, local);
+        let socket = match self.lookup.ask(ends) {
+            Asked::Absent | Asked::Found(PeerSocket { inode: 0, .. }) => return Ok(Holders::Nobody),
+            Asked::Found(socket) => Some(socket),
+            Asked::NoAnswer => None,
+        };
+        let (answer, later) = oneshot::channel();
+        // A task that is gone has dropped the queue; then so is `answer`, and `later` says so.
+        let _ = self.requests.send(Request { question: Question { ends, socket }, answer });
+        Err(later)
+    }
+}
+
+/// Answers everything that has come in while the last search ran, with one search.
+async fn serve(mut queue: mpsc::UnboundedReceiver<Request>, tracker: TaskTracker) {
+    let mut searcher = Some(Searcher::new());
+    let mut batch = Vec::new();
+    while queue.recv_many(&mut batch, limits::PEER_BATCH).await > 0 {
+        // A connection that is closed by now has nobody waiting for the answer.
+        batch.retain(|request| !request.answer.is_closed());
+        if batch.is_empty() {
+            continue;
+        }
+        let questions: Vec<Question> = batch.iter().map(|request| request.question).collect();
+        let mut working = searcher.take().unwrap_or_else(Searcher::new);
+        let search = tracker.spawn_blocking(move || {
+            let answers = working.answer(&questions);
+            (working, answers)
+        });
+        // A search that panicked, or a runtime on its way out, drops its batch: those who wait hear that it was stopped.
+        let Ok((back, answers)) = search.await else {
+            batch.clear();
+            continue;
+        };
+        searcher = Some(back);
+        for (request, holders) in batch.drain(..).zip(answers) {
+            let _ = request.answer.send(holders);
+        }
+        // The burst of a start must not be kept for ever.
+        batch.shrink_to(limits::PEER_HINTS);
+    }
+}
+
+/// What a search needs, and remembers for the next one. Travels to the blocking thread and back.
+struct Searcher {
+    proc: Option<Proc>,
+    lookup: Lookup,
+    /// Processes that held sockets before, the latest first.
+    hints: Vec<i32>,
+}
+
+impl Searcher {
+    fn new() -> Searcher {
+        Searcher { proc: Proc::own().ok(), lookup: Lookup::open(), hints: Vec::new() }
+    }
+
+    fn answer(&mut self, questions: &[Question]) -> Vec<Holders> {
+        let Some(proc) = self.proc else { return vec![Holders::Unknown(Why::NoProc); questions.len()] };
+        let Some(sockets) = sockets(questions) else { return vec![Holders::Unknown(Why::NoProc); questions.len()] };
+        let mut answers = holders_of(&proc, &sockets, &self.hints);
+        self.look_twice(&proc, questions, &sockets, &mut answers);
+        self.remember(&answers);
+        answers
+    }
+
+    /// Nobody has it, says /proc. Unless the kernel agrees, it was handed on during the search, or it is held where we can't see.
+    fn look_twice(&self, proc: &Proc, questions: &[Question], sockets: &[PeerSocket], answers: &mut [Holders]) {
+        let is_held = |at: &usize| {
+            let Question { ends, .. } = questions[*at];
+            matches!(answers[*at], Holders::Nobody)
+                && sockets[*at].inode != 0
+                && matches!(self.lookup.socket(ends.from, ends.to), Ok(Some(now)) if now == sockets[*at])
+        };
+        let doubtful: Vec<usize> = (0..answers.len()).filter(is_held).collect();
+        if doubtful.is_empty() {
+            return;
+        }
+        let again: Vec<PeerSocket> = doubtful.iter().map(|&at| sockets[at]).collect();
+        for (at, holders) in doubtful.into_iter().zip(holders_of(proc, &again, &self.hints)) {
+            answers[at] = match holders {
+                Holders::Nobody => Holders::Unknown(Why::Hidden),
+                holders => holders,
+            };
+        }
+    }
+
+    fn remember(&mut self, answers: &[Holders]) {
+        let known = answers.iter().filter_map(|answer| match answer {
+            Holders::Known(holders) => Some(holders),
+            Holders::Nobody | Holders::Unknown(_) => None,
+        });
+        for pid in known.flatten().map(|held| held.id.pid) {
+            if self.hints.first() != Some(&pid) {
+                self.hints.retain(|&hint| hint != pid);
+                self.hints.insert(0, pid);
+            }
+        }
+        self.hints.truncate(limits::PEER_HINTS);
+    }
+}
+
+/// The sockets that are asked about, those that netlink could not tell from the tables. A socket that is not there has inode 0.
+/// `None` when the tables can't be read.
+fn sockets(questions: &[Question]) -> Option<Vec<PeerSocket>> {
+    const GONE: PeerSocket = PeerSocket { inode: 0, uid: 0 };
+    let open: Vec<Ends> = questions.iter().filter(|asked| asked.socket.is_none()).map(|asked| asked.ends).collect();
+    let found = if open.is_empty() { Vec::new() } else { table::find(&open).ok()? };
+    let mut found = found.into_iter();
+    let socket = |asked: &Question| asked.socket.or_else(|| found.next().flatten()).unwrap_or(GONE);
+    Some(questions.iter().map(socket).collect())
+}

@@ -1,0 +1,233 @@
+//! The client's socket by its exact addresses: one question to the kernel (`NETLINK_SOCK_DIAG`), one answer.
+//!
+//! The kernel answers within the call that asks, so nothing here ever waits. Where netlink is refused (seccomp, gVisor)
+//! or can't tell (the module `tcp_diag` is missing), the tables in /proc are read instead.
+
+use std::cell::Cell;
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::netlink::{SOCK_DIAG, SocketAddrNetlink};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+
+use super::{Ends, PeerSocket, table};
+
+/// From linux/netlink.h and linux/sock_diag.h.
+const NLMSG_ERROR: u16 = 2;
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const NLM_F_REQUEST: u16 = 1;
+const HEADER: usize = 16;
+
+const NOT_FOUND: i64 = libc::ENOENT as i64;
+
+/// `struct inet_diag_req_v2` and `struct inet_diag_msg` of linux/inet_diag.h.
+const REQUEST: usize = HEADER + 56;
+const ANSWER: usize = 72;
+
+/// Of linux/tcp_states.h. A listener answers for its port when there is no connection; it is not the client.
+const TCP_LISTEN: u8 = 10;
+
+/// `lo` has this number in every network namespace. A local connection comes in through it, and the kernel compares the
+/// number only with sockets that are bound to an interface.
+const LOOPBACK: u32 = 1;
+
+/// What netlink said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// This socket.
+    Found(PeerSocket),
+    /// There is none, and netlink would know.
+    Absent,
+    /// Nothing that can be relied on: the tables must be read.
+    NoAnswer,
+}
+
+/// Finds clients' sockets. Belongs to one thread: it has one conversation with the kernel.
+#[derive(Debug)]
+pub struct Lookup {
+    /// `None` where the kernel, or somebody in front of it, refuses netlink.
+    netlink: Option<OwnedFd>,
+    sequence: Cell<u32>,
+    /// Netlink has found a TCP socket before, so when it says that there is none it means that.
+    proved: Cell<bool>,
+}
+
+impl Lookup {
+    /// Opens the way to the kernel. It is no error when there is none: then the tables in /proc are read.
+    pub fn open() -> Lookup {
+        Lookup { netlink: connect().ok(), sequence: Cell::new(0), proved: Cell::new(false) }
+    }
+
+    /// The client's socket of an accepted connection. `None`: there is no such socket on this machine (any more).
+    ///
+    /// Some 5 us by netlink. Reading the tables takes 1 us a connection of the whole machine, and is the only way to fail.
+    pub fn socket(&self, peer: SocketAddr, local: SocketAddr) -> Result<Option<PeerSocket>, io::Error> {
+        let ends = Ends::of_client(peer, local);
+        match self.ask(ends) {
+            Asked::Found(socket) => Ok(Some(socket)),
+            Asked::Absent => Ok(None),
+            Asked::NoAnswer => table::find(&[ends]).map(|found| found[0]),
+        }
+    }
+
+    /// Asks by netlink alone.
+    pub(super) fn ask(&self, ends: Ends) -> Asked {
+        match self.exact(ends) {
+            Ok(Some(socket)) => {
+                self.proved.set(true);
+                Asked::Found(socket)
+            }
+            Ok(None) if self.proves_itself(ends) => Asked::Absent,
+            Ok(None) | Err(_) => Asked::NoAnswer,
+        }
+    }
+
+    /// "No such socket" is also what the kernel says when it lacks the module. Our own end of the same connection does exist.
+    fn proves_itself(&self, ends: Ends) -> bool {
+        if !self.proved.get() {
+            self.proved.set(matches!(self.exact(ends.reversed()), Ok(Some(_))));
+        }
+        self.proved.get()
+    }
+
+    fn exact(&self, ends: Ends) -> Result<Option<PeerSocket>, Errno> {
+        let netlink = self.netlink.as_ref().ok_or(Errno::PROTONOSUPPORT)?;
+        let Some(request) = request(ends, self.next_sequence()) else { return Ok(None) };
+        rustix::net::send(netlink, &request, SendFlags::empty())?;
+        let mut buffer = [0; 1024];
+        loop {
+            // The answer is already there; DONTWAIT is for a kernel that is not one.
+            let (got, _) = rustix::net::recv(netlink, &mut buffer, RecvFlags::DONTWAIT)?;
+            let message = Message::parse(&buffer[..got]).ok_or(Errno::BADMSG)?;
+            // An answer to an earlier question that had failed half-way is passed over.
+            if message.sequence == self.sequence.get() {
+                return message.socket(ends);
+            }
+        }
+    }
+
+    fn next_sequence(&self) -> u32 {
+        let next = self.sequence.get().wrapping_add(1);
+        self.sequence.set(next);
+        next
+    }
+}
+
+fn connect() -> Result<OwnedFd, Errno> {
+    let socket = rustix::net::socket_with(
+        AddressFamily::NETLINK,
+        SocketType::DGRAM,
+        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+        Some(SOCK_DIAG),
+    )?;
+    // Connected to the kernel, it takes messages from nobody else.
+    rustix::net::connect(&socket, &SocketAddrNetlink::new(0, 0))?;
+    Ok(socket)
+}
+
+/// The question, or `None` for two addresses of different families, which no connection has.
+fn request(ends: Ends, sequence: u32) -> Option<[u8; REQUEST]> {
+    let family = match (ends.from, ends.to) {
+        (SocketAddr::V4(_), SocketAddr::V4(_)) => AddressFamily::INET,
+        (SocketAddr::V6(_), SocketAddr::V6(_)) => AddressFamily::INET6,
+        _ => return None,
+    };
+    let mut bytes = Vec::with_capacity(REQUEST);
+    // struct nlmsghdr: length, type, flags, sequence, port.
+    bytes.extend((REQUEST as u32).to_ne_bytes());
+    bytes.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+    bytes.extend(NLM_F_REQUEST.to_ne_bytes());
+    bytes.extend(sequence.to_ne_bytes());
+    bytes.extend(0_u32.to_ne_bytes());
+    // Family, protocol, no extensions, padding, all states.
+    bytes.extend([family.as_raw() as u8, libc::IPPROTO_TCP as u8, 0, 0]);
+    bytes.extend(u32::MAX.to_ne_bytes());
+    // struct inet_diag_sockid: ports and addresses in network order, interface, no cookie.
+    bytes.extend(ends.from.port().to_be_bytes());
+    bytes.extend(ends.to.port().to_be_bytes());
+    bytes.extend(octets(ends.from.ip()));
+    bytes.extend(octets(ends.to.ip()));
+    let device = if ends.scope == 0 { LOOPBACK } else { ends.scope };
+    bytes.extend(device.to_ne_bytes());
+    bytes.extend([0xff; 8]);
+    bytes.try_into().ok()
+}
+
+fn octets(ip: IpAddr) -> [u8; 16] {
+    match ip {
+        IpAddr::V6(ip) => ip.octets(),
+        IpAddr::V4(ip) => {
+            let mut bytes = [0; 16];
+            bytes[..4].copy_from_slice(&ip.octets());
+            bytes
+        }
+    }
+}
+
+/// One message of netlink.
+struct Message<'a> {
+    kind: u16,
+    sequence: u32,
+    body: &'a [u8],
+}
+
+impl Message<'_> {
+    fn parse(bytes: &[u8]) -> Option<Message<'_>> {
+        let kind = u16::from_ne_bytes(field(bytes, 4)?);
+        let sequence = u32::from_ne_bytes(field(bytes, 8)?);
+        Some(Message { kind, sequence, body: bytes.get(HEADER..)? })
+    }
+
+    /// What it says about the socket with these ends.
+    fn socket(&self, ends: Ends) -> Result<Option<PeerSocket>, Errno> {
+        match self.kind {
+            SOCK_DIAG_BY_FAMILY => Ok(Found::parse(self.body).ok_or(Errno::BADMSG)?.matching(ends)),
+            NLMSG_ERROR => match -i64::from(field(self.body, 0).map_or(0, i32::from_ne_bytes)) {
+                NOT_FOUND => Ok(None),
+                errno @ 1..4096 => Err(Errno::from_raw_os_error(errno as i32)),
+                _ => Err(Errno::BADMSG),
+            },
+            _ => Err(Errno::BADMSG),
+        }
+    }
+}
+
+/// What netlink found, which is not always what was asked for.
+struct Found {
+    state: u8,
+    from: SocketAddr,
+    to: SocketAddr,
+    socket: PeerSocket,
+}
+
+impl Found {
+    fn parse(body: &[u8]) -> Option<Found> {
+        let body = body.get(..ANSWER)?;
+        let v4 = AddressFamily::from_raw(u16::from(body[0])) == AddressFamily::INET;
+        let addr = |ip: usize, port: usize| -> Option<SocketAddr> {
+            let ip = match v4 {
+                true => IpAddr::from(field::<4>(body, ip)?),
+                false => Ipv6Addr::from(field::<16>(body, ip)?).to_canonical(),
+            };
+            Some(SocketAddr::new(ip, u16::from_be_bytes(field(body, port)?)))
+        };
+        let number = |at: usize| field(body, at).map(u32::from_ne_bytes);
+        let socket = PeerSocket { inode: number(68)?.into(), uid: number(64)? };
+        Some(Found { state: body[1], from: addr(8, 4)?, to: addr(24, 6)?, socket })
+    }
+
+    fn matching(self, ends: Ends) -> Option<PeerSocket> {
+        let same = self.state != TCP_LISTEN && (self.from, self.to) == (ends.from, ends.to);
+        same.then_some(self.socket)
+    }
+}
+
+fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..at + N)?.try_into().ok()
+}
+
+#[cfg(test)]
+#[path = "sock_diag_tests.rs"]
+mod tests;

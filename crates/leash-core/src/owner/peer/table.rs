@@ -1,0 +1,150 @@
+//! The same answer from `/proc/net/tcp` and `tcp6`, where netlink is refused: every connection of the machine, one a line.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, ErrorKind};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use super::{Ends, PeerSocket};
+
+/// Of linux/tcp_states.h, as the tables write it.
+const LISTEN: &str = "0A";
+
+/// Finds the sockets with these ends, all in one pass.
+pub(super) fn find(ends: &[Ends]) -> Result<Vec<Option<PeerSocket>>, io::Error> {
+    let mut search = Search::new(ends);
+    for path in ["/proc/net/tcp", "/proc/net/tcp6"] {
+        match File::open(path) {
+            Ok(file) => search.read(BufReader::with_capacity(1 << 16, file))?,
+            // A kernel without IPv6 has no second table.
+            Err(error) if error.kind() == ErrorKind::NotFound && path.ends_with('6') => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(search.into_found(ends))
+}
+
+struct Search {
+    found: HashMap<(SocketAddr, SocketAddr), Option<PeerSocket>>,
+}
+
+impl Search {
+    fn new(ends: &[Ends]) -> Search {
+        Search { found: ends.iter().map(|ends| ((ends.from, ends.to), None)).collect() }
+    }
+
+    fn read(&mut self, mut table: impl BufRead) -> Result<(), io::Error> {
+        let mut line = String::with_capacity(256);
+        while table.read_line(&mut line)? > 0 {
+            if let Some((ends, socket)) = parse(&line)
+                && let Some(found) = self.found.get_mut(&ends)
+            {
+                *found = Some(socket);
+            }
+            line.clear();
+        }
+        Ok(())
+    }
+
+    fn into_found(self, ends: &[Ends]) -> Vec<Option<PeerSocket>> {
+        ends.iter().map(|ends| self.found.get(&(ends.from, ends.to)).copied().flatten()).collect()
+    }
+}
+
+/// `sl local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout inode ...`; `None` for the heading,
+/// for a listener and for what can't be read.
+fn parse(line: &str) -> Option<((SocketAddr, SocketAddr), PeerSocket)> {
+    let mut fields = line.split_ascii_whitespace().skip(1);
+    let (from, to) = (address(fields.next()?)?, address(fields.next()?)?);
+    if fields.next()? == LISTEN {
+        return None;
+    }
+    let uid = fields.nth(3)?.parse().ok()?;
+    let inode = fields.nth(1)?.parse().ok()?;
+    Some(((from, to), PeerSocket { inode, uid }))
+}
+
+/// `0100007F:14CF`: each four bytes of the address as one number of this machine, the port as a number.
+fn address(text: &str) -> Option<SocketAddr> {
+    let (ip, port) = text.split_once(':')?;
+    let word = |at: usize| -> Option<[u8; 4]> {
+        let digits = ip.get(at * 8..at * 8 + 8)?;
+        Some(u32::from_str_radix(digits, 16).ok()?.to_ne_bytes())
+    };
+    let ip = match ip.len() {
+        8 => IpAddr::from(word(0)?),
+        32 => {
+            let mut octets = [0; 16];
+            for at in 0..4 {
+                octets[at * 4..at * 4 + 4].copy_from_slice(&word(at)?);
+            }
+            Ipv6Addr::from(octets).to_canonical()
+        }
+        _ => return None,
+    };
+    Some(SocketAddr::new(ip, u16::from_str_radix(port, 16).ok()?))
+}
+
+// The text was taken on a machine that writes the lowest byte first.
+#[cfg(all(test, target_endian = "little"))]
+mod tests {
+    use super::*;
+
+    const TCP: &str = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0100007F:14CF 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 16384640 1 0000000000000000 100 0 0 10 0
+   1: 0100007F:EAB0 0100007F:14CF 01 00000000:00000000 00:00000000 00000000  1000        0 16384644 2 0000000000000000 20 4 30 10 -1
+   2: 0100007F:14CF 0100007F:EAB0 01 00000000:00000000 00:00000000 00000000     0        0 16384645 1 0000000000000000 20 4 0 10 -1
+   3: 0100007F:EAC2 0100007F:14CF 06 00000000:00000000 03:0000176F 00000000     0        0 0 3 0000000000000000
+   4: 0702000A:EAC4 0702000A:14CF 08 00000000:00000001 00:00000000 00000000   33        0 99 1 0000000000000000
+   5: nonsense 0100007F:14CF 01
+";
+    const TCP6: &str = "  sl  local_address                         remote_address                        st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 00000000000000000000000001000000:DC50 00000000000000000000000001000000:14CF 01 00000000:00000000 00:00000000 00000000  1000        0 16384652 1 0000000000000000 20 4 30 10 -1
+   1: 0000000000000000FFFF00000100007F:EAB8 0000000000000000FFFF00000100007F:14CF 01 00000000:00000000 00:00000000 00000000  1001        0 16384646 1 0000000000000000 20 4 30 10 -1
+";
+
+    fn check(peer: &str, local: &str, expected: Option<(u64, u32)>) {
+        let ends = [Ends::of_client(peer.parse().unwrap(), local.parse().unwrap())];
+        let mut search = Search::new(&ends);
+        search.read(TCP.as_bytes()).unwrap();
+        search.read(TCP6.as_bytes()).unwrap();
+        let found = search.into_found(&ends)[0].map(|socket| (socket.inode, socket.uid));
+        assert_eq!(found, expected, "{peer} -> {local}");
+    }
+
+    #[test]
+    fn the_client_is_found_and_not_our_own_end() {
+        check("127.0.0.1:60080", "127.0.0.1:5327", Some((16384644, 1000)));
+        check("[::1]:56400", "[::1]:5327", Some((16384652, 1000)));
+        check("10.0.2.7:60100", "10.0.2.7:5327", Some((99, 33)));
+    }
+
+    #[test]
+    fn a_mapped_address_is_found_in_both_tables() {
+        check("[::ffff:127.0.0.1]:60080", "[::ffff:127.0.0.1]:5327", Some((16384644, 1000)));
+        check("127.0.0.1:60088", "127.0.0.1:5327", Some((16384646, 1001)));
+        check("[::ffff:127.0.0.1]:60088", "[::ffff:127.0.0.1]:5327", Some((16384646, 1001)));
+    }
+
+    #[test]
+    fn a_finished_connection_has_no_inode() {
+        check("127.0.0.1:60098", "127.0.0.1:5327", Some((0, 0)));
+    }
+
+    #[test]
+    fn a_listener_and_a_stranger_are_not_found() {
+        check("127.0.0.1:5327", "0.0.0.0:0", None);
+        check("127.0.0.1:60080", "127.0.0.1:5328", None);
+    }
+
+    #[test]
+    fn all_in_one_pass() {
+        let ends = ["127.0.0.1:60080", "127.0.0.1:1", "127.0.0.1:60088"]
+            .map(|peer| Ends::of_client(peer.parse().unwrap(), "127.0.0.1:5327".parse().unwrap()));
+        let mut search = Search::new(&ends);
+        search.read(TCP.as_bytes()).unwrap();
+        search.read(TCP6.as_bytes()).unwrap();
+        let inodes: Vec<_> = search.into_found(&ends).iter().map(|found| found.map(|socket| socket.inode)).collect();
+        assert_eq!(inodes, [Some(16384644), None, Some(16384646)]);
+    }
+}

@@ -1,0 +1,126 @@
+//! The gateway's own life: it stops when told, reads its configuration again, and refuses what can't be.
+
+use std::fs;
+
+use rustix::process::Signal;
+use testkit::gateway::Gateway;
+use testkit::http::initialize;
+use testkit::or_skip;
+use testkit::scene::Scene;
+use testkit::user::Who;
+use testkit::wait;
+
+fn config(scene: &Scene, text: &str) -> String {
+    let file = scene.dir().join("leash.json");
+    // As editors do it: a new file takes the place of the old one.
+    let young = scene.dir().join("leash.json.new");
+    fs::write(&young, text).expect("cannot write the configuration");
+    fs::rename(&young, &file).expect("cannot replace the configuration");
+    file.to_str().expect("a plain path").to_owned()
+}
+
+/// A server as a configuration has it.
+fn echo(scene: &Scene) -> String {
+    let words: Vec<String> = scene.tree("setsid", ["--mcp"]).iter().map(|word| format!("{word:?}")).collect();
+    format!(r#""command": {}, "args": [{}]"#, words[0], words[1..].join(", "))
+}
+
+fn open(gateway: &Gateway, name: &str) -> String {
+    let reply = gateway.post(name, None, &initialize("2025-06-18"));
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    reply.header("mcp-session-id").expect("a session").to_owned()
+}
+
+const LIST: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
+
+#[test]
+fn a_reload_touches_only_what_changed() {
+    let mut scene = or_skip!(Scene::set(Who::User));
+    let echo = echo(&scene);
+    let three = format!(r#"{{"mcpServers": {{"a": {{{echo}}}, "b": {{{echo}}}, "c": {{{echo}}}}}}}"#);
+    let file = config(&scene, &three);
+    let mut gateway = Gateway::start(&scene, ["--config", &file]);
+    let [a, b, c] = ["a", "b", "c"].map(|name| open(&gateway, name));
+    // `a` stays, `b` is another program now, `c` is gone, `d` is new.
+    config(
+        &scene,
+        &format!(r#"{{"mcpServers": {{"a": {{{echo}}}, "b": {{{echo}, "env": {{"X": "1"}}}}, "d": {{{echo}}}}}}}"#),
+    );
+    wait::until("the reload", || gateway.said().contains("reloaded;").then_some(()));
+    assert_eq!(gateway.post("a", Some(&a), LIST).status, 200);
+    wait::until("the old b to end", || (gateway.post("b", Some(&b), LIST).status == 404).then_some(()));
+    assert_eq!(gateway.post("c", Some(&c), LIST).status, 404);
+    open(&gateway, "b");
+    open(&gateway, "d");
+    // A mistake changes nothing and is told.
+    config(&scene, r#"{"mcpServers": {"a": {"command": 1}}}"#);
+    wait::until("the mistake", || gateway.said().contains("was not reloaded").then_some(()));
+    assert_eq!(gateway.post("a", Some(&a), LIST).status, 200);
+    gateway.signal(Signal::TERM);
+    assert_eq!(gateway.wait(), Some(0));
+    scene.wait_gone(&[]).expect("nothing is left");
+    let said = gateway.said();
+    assert_eq!(said.matches("reconfigured").count(), 4, "b and c, ending and ended: {said}");
+}
+
+#[test]
+fn a_stop_ends_everything_and_says_so() {
+    let mut scene = or_skip!(Scene::set(Who::User));
+    let mut gateway = Gateway::single(&scene, &[], &scene.tree("setsid", ["--mcp"]));
+    let sessions: Vec<String> = (0..3).map(|_| open(&gateway, "x")).collect();
+    assert_eq!(gateway.metric("leash_sessions{server=\"x\",state=\"live\"}"), Some(3.0));
+    gateway.signal(Signal::TERM);
+    assert_eq!(gateway.wait(), Some(0));
+    scene.wait_gone(&[]).expect("nothing is left");
+    let history = scene.answer(["history", "--json"]).json();
+    let receipts = history["receipts"].as_array().expect("a list");
+    assert_eq!(receipts.len(), 3, "{history}");
+    for receipt in receipts {
+        assert_eq!(receipt["reason"]["kind"], "shutdown", "{receipt}");
+        assert_eq!(receipt["holdings"][0]["fate"], "gone", "{receipt}");
+        assert!(sessions.iter().any(|session| receipt["session"] == session.as_str()), "{receipt}");
+    }
+}
+
+#[test]
+fn a_second_signal_does_not_wait() {
+    let mut scene = or_skip!(Scene::set(Who::User));
+    let stubborn = scene.tree("stubborn", [] as [&str; 0]);
+    let mut gateway = Gateway::single(&scene, &["--grace", "30s", "--init-timeout", "1h"], &stubborn);
+    let mut opening = gateway.connect();
+    let body = initialize("2025-06-18");
+    opening.send("POST", "/x/mcp", &testkit::http::POST, body.as_bytes()).expect("it is written");
+    scene.census().wait_ready(wait::LIMIT).expect("the tree did not come up");
+    gateway.signal(Signal::TERM);
+    wait::until("the stop", || gateway.said().contains("stopping").then_some(()));
+    gateway.signal(Signal::TERM);
+    assert_eq!(gateway.wait(), Some(0));
+    // The keeper goes on with the ladder; a leash that is told so takes the next steps.
+    let ended = wait::until("the session in the ledger to end", || {
+        let listed = scene.answer(["ps", "--json"]).json();
+        let Some(session) = listed["sessions"][0]["session"].as_str().map(str::to_owned) else { return Some(()) };
+        scene.answer(["end", &session]);
+        None
+    });
+    ended
+}
+
+#[test]
+fn a_taken_address_is_told() {
+    let scene = or_skip!(Scene::set(Who::User));
+    let gateway = Gateway::start(&scene, ["--name", "x", "--", "cat"]);
+    let address = gateway.address().to_string();
+    let answer = scene.answer(["serve", "--listen", &address, "--name", "x", "--", "cat"]);
+    assert_eq!(answer.code, 125, "{answer:?}");
+    assert!(answer.stderr.contains("cannot listen") && answer.stderr.contains("hint:"), "{answer:?}");
+}
+
+#[test]
+fn an_open_door_without_a_token_is_refused() {
+    let scene = or_skip!(Scene::set(Who::User));
+    for listen in ["0.0.0.0:0", "[::]:0"] {
+        let answer = scene.answer(["serve", "--listen", listen, "--name", "x", "--", "cat"]);
+        assert_eq!(answer.code, 2, "{answer:?}");
+        assert!(answer.stderr.contains("no token is set") && answer.stderr.contains("hint:"), "{answer:?}");
+    }
+}

@@ -1,0 +1,299 @@
+//! The official conformance suite of MCP: runs it, and compares what it found with and without something in between.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::deps::Deps;
+
+/// A revision of the protocol; what it requires is a frozen list of scenarios.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Revision {
+    /// 2025-11-25, the last one with sessions.
+    Legacy,
+    /// 2026-07-28, the first one without.
+    Modern,
+}
+
+impl Revision {
+    /// As the protocol writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Legacy => "2025-11-25",
+            Self::Modern => "2026-07-28",
+        }
+    }
+}
+
+/// The verdict of one check, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Status {
+    /// As it should be.
+    Success,
+    /// Nothing was checked, something was noted.
+    Info,
+    /// Does not apply.
+    Skipped,
+    /// Not as it had better be.
+    Warning,
+    /// Not as it must be.
+    Failure,
+}
+
+impl Status {
+    fn parse(word: &str) -> Option<Self> {
+        Some(match word {
+            "SUCCESS" => Self::Success,
+            "INFO" => Self::Info,
+            "SKIPPED" => Self::Skipped,
+            "WARNING" => Self::Warning,
+            "FAILURE" => Self::Failure,
+            _ => return None,
+        })
+    }
+}
+
+/// What the suite found: the verdict and the explanation of each check, by scenario and check. Of checks that were made
+/// more than once the worst counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Results(BTreeMap<(String, String), (Status, String)>);
+
+impl Results {
+    /// Nothing but the complaints, for a message.
+    pub fn explain(&self) -> String {
+        let bad = self.0.iter().filter(|(_, (status, _))| *status >= Status::Warning);
+        bad.map(|((scenario, check), (status, why))| format!("{scenario}: {check}: {status:?}: {why}\n")).collect()
+    }
+
+    /// The scenarios that were run to their end.
+    pub fn scenarios(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self.0.keys().map(|(scenario, _)| scenario.as_str()).collect();
+        names.dedup();
+        names
+    }
+
+    /// The verdict of one check.
+    pub fn status(&self, scenario: &str, check: &str) -> Option<Status> {
+        self.0.get(&(scenario.to_owned(), check.to_owned())).map(|(status, _)| *status)
+    }
+
+    /// How many checks ended like that.
+    pub fn count(&self, status: Status) -> usize {
+        self.0.values().filter(|(found, _)| *found == status).count()
+    }
+
+    /// The checks that did not end well, as `scenario: check`.
+    pub fn complaints(&self) -> Vec<String> {
+        let bad = self.0.iter().filter(|(_, (status, _))| *status >= Status::Warning);
+        bad.map(|((scenario, check), _)| format!("{scenario}: {check}")).collect()
+    }
+
+    /// Only what was found in the scenarios that `is_wanted`.
+    pub fn only(mut self, is_wanted: impl Fn(&str) -> bool) -> Self {
+        self.0.retain(|(scenario, _), _| is_wanted(scenario));
+        self
+    }
+
+    fn read(dir: &Path) -> Self {
+        let mut results = Self::default();
+        for file in files(dir) {
+            let Some(scenario) = scenario(dir, &file) else { continue };
+            let text = fs::read_to_string(&file).expect("the suite wrote this file");
+            let checks: Value = serde_json::from_str(&text).expect("the suite writes JSON");
+            for check in checks.as_array().into_iter().flatten() {
+                results.add(&scenario, check);
+            }
+        }
+        results
+    }
+
+    fn add(&mut self, scenario: &str, check: &Value) {
+        let word = |name: &str| check[name].as_str().unwrap_or_default();
+        let status = Status::parse(word("status")).unwrap_or_else(|| panic!("no such status: {check}"));
+        let found = (status, word("errorMessage").to_owned());
+        let entry = self.0.entry((scenario.to_owned(), word("id").to_owned())).or_insert_with(|| found.clone());
+        if found.0 > entry.0 {
+            *entry = found;
+        }
+    }
+}
+
+/// A check that came out worse than it does without something in between.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// The scenario.
+    pub scenario: String,
+    /// The check.
+    pub check: String,
+    /// How it ended directly; `None` for a check that was not made then.
+    pub direct: Option<Status>,
+    /// How it ended through something; `None` when it was not made any more.
+    pub through: Option<Status>,
+    /// What the suite said about it.
+    pub why: String,
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { scenario, check, direct, through, why } = self;
+        write!(f, "{scenario}: {check}: {direct:?} -> {through:?} {why}")
+    }
+}
+
+/// Every check of `direct` that is worse in `through`, and every complaint that is new in it.
+pub fn lost(direct: &Results, through: &Results) -> Vec<Loss> {
+    let loss = |key: &(String, String), before: Option<Status>, after: Option<&(Status, String)>| Loss {
+        scenario: key.0.clone(),
+        check: key.1.clone(),
+        direct: before,
+        through: after.map(|(status, _)| *status),
+        why: after.map(|(_, why)| why.clone()).unwrap_or_default(),
+    };
+    let worse = direct.0.iter().filter_map(|(key, (before, _))| {
+        let after = through.0.get(key);
+        let is_worse = match after {
+            Some((after, _)) => after > before,
+            // A note that is not made any more is no loss.
+            None => matches!(before, Status::Success | Status::Warning),
+        };
+        is_worse.then(|| loss(key, Some(*before), after))
+    });
+    let is_new = |key| !direct.0.contains_key(key);
+    let new = through.0.iter().filter(|(key, (after, _))| *after >= Status::Warning && is_new(*key));
+    worse.chain(new.map(|(key, after)| loss(key, None, Some(after)))).collect()
+}
+
+/// Runs everything that a revision has for servers against the one at `url`: what it requires and what it only reports.
+pub fn server(deps: &Deps, url: &str, revision: Revision) -> Results {
+    run(deps, &["server", "--url", url, "--requirements", revision.name()])
+}
+
+/// Runs one scenario for clients. `command` is started by a shell, with the URL of the suite's server as its last word
+/// and with `MCP_CONFORMANCE_SCENARIO` in its environment.
+pub fn client(deps: &Deps, command: &str, scenario: &str, revision: Revision) -> Results {
+    run(deps, &["client", "--command", command, "--scenario", scenario, "--spec-version", revision.name()])
+}
+
+fn run(deps: &Deps, words: &[&str]) -> Results {
+    let dir = Directory::create();
+    let output = Command::new(deps.node_22())
+        .arg(deps.conformance())
+        .args(words)
+        .arg("--output-dir")
+        .arg(&dir.0)
+        .stdin(Stdio::null())
+        .output()
+        .expect("cannot start the conformance suite");
+    let results = Results::read(&dir.0);
+    // It exits with 1 for a failed check, too: what counts is whether it found anything.
+    if results.0.is_empty() {
+        let (said, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        panic!("the conformance suite did not run: {said}{complained}");
+    }
+    results
+}
+
+/// Every `checks.json` below `dir`.
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).expect("the suite was given this directory");
+    let entries = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    entries
+        .flat_map(|path| match path.is_dir() {
+            true => files(&path),
+            false => vec![path],
+        })
+        .filter(|path| path.ends_with("checks.json"))
+        .collect()
+}
+
+/// The scenario of `DIR/[server-]SCENARIO-TIME/checks.json`; one with a slash in its name has a directory more.
+fn scenario(dir: &Path, file: &Path) -> Option<String> {
+    const TIME: usize = "-2026-11-16T00-06-47-228Z".len();
+    let name = file.parent()?.strip_prefix(dir).ok()?.to_str()?;
+    let name = name.get(..name.len().checked_sub(TIME)?)?;
+    Some(name.strip_prefix("server-").unwrap_or(name).to_owned())
+}
+
+/// Where the suite writes to.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn create() -> Self {
+        let dir = std::env::temp_dir().join(crate::unique("leash-conformance"));
+        fs::create_dir(&dir).expect("cannot make a directory");
+        Self(dir)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn results(checks: &[(&str, &str)]) -> Results {
+        let mut results = Results::default();
+        for (id, status) in checks {
+            results.add("scenario", &json!({"id": id, "status": status, "errorMessage": "because"}));
+        }
+        results
+    }
+
+    fn check_lost(direct: &[(&str, &str)], through: &[(&str, &str)], expected: &[&str]) {
+        let lost = lost(&results(direct), &results(through));
+        let lost: Vec<&str> = lost.iter().map(|loss| loss.check.as_str()).collect();
+        assert_eq!(lost, expected, "{direct:?} {through:?}");
+    }
+
+    #[test]
+    fn a_check_that_gets_worse_is_lost() {
+        check_lost(&[("a", "SUCCESS")], &[("a", "SUCCESS")], &[]);
+        check_lost(&[("a", "SUCCESS")], &[("a", "FAILURE")], &["a"]);
+        check_lost(&[("a", "SUCCESS")], &[("a", "INFO")], &["a"]);
+        check_lost(&[("a", "WARNING")], &[("a", "FAILURE")], &["a"]);
+    }
+
+    #[test]
+    fn a_check_that_gets_better_is_not() {
+        check_lost(&[("a", "FAILURE"), ("b", "WARNING")], &[("a", "SUCCESS"), ("b", "INFO")], &[]);
+        check_lost(&[("a", "FAILURE")], &[], &[]);
+    }
+
+    #[test]
+    fn a_check_that_is_not_made_any_more_is_lost_and_a_note_is_not() {
+        check_lost(&[("a", "SUCCESS"), ("b", "INFO"), ("c", "SKIPPED")], &[], &["a"]);
+    }
+
+    #[test]
+    fn a_new_complaint_is_a_loss() {
+        check_lost(&[], &[("a", "FAILURE"), ("b", "WARNING"), ("c", "SUCCESS")], &["a", "b"]);
+    }
+
+    #[test]
+    fn of_repeated_checks_the_worst_counts() {
+        let results = results(&[("a", "SUCCESS"), ("a", "FAILURE"), ("a", "INFO")]);
+        assert_eq!(results.status("scenario", "a"), Some(Status::Failure));
+        assert_eq!(results.complaints(), ["scenario: a"]);
+    }
+
+    #[test]
+    fn scenarios_by_the_names_of_their_directories() {
+        for (path, expected) in [
+            ("/o/server-tools-list-2026-11-16T00-06-47-228Z/checks.json", "tools-list"),
+            ("/o/server-server-stateless-2026-11-16T00-06-47-228Z/checks.json", "server-stateless"),
+            ("/o/auth/metadata-default-2026-11-16T00-06-47-228Z/checks.json", "auth/metadata-default"),
+        ] {
+            assert_eq!(scenario(Path::new("/o"), Path::new(path)).as_deref(), Some(expected));
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! What `cargo xtask setup` installed for the tests: SDKs, the conformance suite, and what they run on.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+/// The installed packages.
+#[derive(Clone, Debug)]
+pub struct Deps(PathBuf);
+
+impl Deps {
+    /// Finds them, or says what to do. With `LEASH_DEPS` set, a test fails for what is missing.
+    pub fn find() -> Result<Self, &'static str> {
+        if let Some(dir) = env::var_os("LEASH_DEPS") {
+            return Ok(Self(dir.into()));
+        }
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/deps");
+        // The last one that is made.
+        match dir.join("conformance/.made-by").exists() {
+            true => Ok(Self(dir)),
+            false => Err("the SDKs are not installed; `cargo xtask setup` does it"),
+        }
+    }
+
+    /// Where the TypeScript SDKs and `server-everything` are; programs that need them are started here.
+    pub fn npm(&self) -> PathBuf {
+        self.0.join("npm")
+    }
+
+    /// The Python with the current SDK.
+    pub fn python(&self) -> PathBuf {
+        self.0.join("py/bin/python")
+    }
+
+    /// The Python with the SDK of the 1.x line.
+    pub fn old_python(&self) -> PathBuf {
+        self.0.join("py-old/bin/python")
+    }
+
+    /// A Node 22, which the conformance suite needs.
+    pub fn node_22(&self) -> PathBuf {
+        self.0.join("conformance/node_modules/.bin/node")
+    }
+
+    /// The program of the conformance suite, for that Node.
+    pub fn conformance(&self) -> PathBuf {
+        self.0.join("conformance/node_modules/@modelcontextprotocol/conformance/dist/index.js")
+    }
+
+    /// The script of `server-everything`, for any Node.
+    pub fn everything(&self) -> PathBuf {
+        self.0.join("npm/node_modules/@modelcontextprotocol/server-everything/dist/index.js")
+    }
+}

@@ -1,0 +1,128 @@
+//! A running `fixture http`: the server that leash stands in front of, and what it saw.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use rustix::process::Pid;
+use serde_json::Value;
+
+use crate::get;
+use crate::leash;
+use crate::lines::Lines;
+use crate::wait::{self, LIMIT};
+
+/// The server. It is killed when dropped, and ends when the test does.
+#[derive(Debug)]
+pub struct Fixture {
+    child: Child,
+    url: String,
+    address: SocketAddr,
+    _says: Lines<ChildStdout>,
+}
+
+impl Fixture {
+    /// Starts one with these options on a free port of 127.0.0.1.
+    pub fn http(options: &[&str]) -> Self {
+        Self::start(Command::new(leash::fixture()), options)
+    }
+
+    /// The same as `command`, which is the program with whatever a test needs around it.
+    ///
+    /// # Panics
+    /// When it does not say where it listens.
+    pub fn start(mut command: Command, options: &[&str]) -> Self {
+        command.args(["http", "--until-eof"]).args(options).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("cannot start the fixture");
+        let mut says = Lines::new(child.stdout.take().expect("stdout is a pipe"));
+        let url = says.wait(LIMIT, |line| line.strip_prefix("listening on ").map(str::to_owned));
+        let url = url.unwrap_or_else(|| panic!("the fixture does not listen: {}", says.rest()));
+        let address = url.strip_prefix("http://").and_then(|rest| rest.strip_suffix("/mcp")?.parse().ok());
+        let address = address.unwrap_or_else(|| panic!("not an address: {url}"));
+        Self { child, url, address, _says: says }
+    }
+
+    /// Where clients find it.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The same without the path.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its number; not reused while this value exists.
+    pub fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.id() as i32).expect("a child has a number")
+    }
+
+    /// Ends it as a crash would.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// What it saw so far.
+    pub fn report(&self) -> Report {
+        let page = get::get(self.address, "/census");
+        Report(serde_json::from_str(&page.body).unwrap_or_else(|error| panic!("not a census ({error}): {page:?}")))
+    }
+
+    /// Waits until it saw what `wanted` finds in a report.
+    ///
+    /// # Panics
+    /// After [`LIMIT`], naming `what` was awaited and showing the last report.
+    pub fn wait<T>(&self, what: &str, wanted: impl Fn(&Report) -> Option<T>) -> T {
+        let found = wait::within(LIMIT, || wanted(&self.report()));
+        found.unwrap_or_else(|| panic!("waited {LIMIT:?} in vain for {what}: {:#}", self.report().0))
+    }
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// What a fixture saw on the wire.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report(pub Value);
+
+impl Report {
+    /// The sessions that are open now.
+    pub fn open(&self) -> Vec<String> {
+        self.list("open").iter().filter_map(|id| id.as_str().map(str::to_owned)).collect()
+    }
+
+    /// How many sessions were ever opened.
+    pub fn opened(&self) -> u64 {
+        self.0["opened"].as_u64().unwrap_or_default()
+    }
+
+    /// How often each session was to be deleted.
+    pub fn deleted(&self) -> BTreeMap<String, u64> {
+        let deleted = self.0["deleted"].as_object().into_iter().flatten();
+        deleted.map(|(id, times)| (id.clone(), times.as_u64().unwrap_or_default())).collect()
+    }
+
+    /// How many calls of `sleep` were ended before their time.
+    pub fn cancelled(&self) -> u64 {
+        self.0["cancelled"].as_u64().unwrap_or_default()
+    }
+
+    /// The requests in the order of their arrival: `http`, `rpc`, `session`, `version`, `lastEventId`, `authorized`, `status`.
+    pub fn requests(&self) -> &[Value] {
+        self.list("requests")
+    }
+
+    /// How many requests came by this method of HTTP and, where it is given, of JSON-RPC.
+    pub fn count(&self, http: &str, rpc: Option<&str>) -> usize {
+        let is_one = |seen: &&Value| seen["http"] == http && rpc.is_none_or(|rpc| seen["rpc"] == rpc);
+        self.requests().iter().filter(is_one).count()
+    }
+
+    fn list(&self, name: &str) -> &[Value] {
+        self.0[name].as_array().map(Vec::as_slice).unwrap_or_default()
+    }
+}

@@ -1,0 +1,144 @@
+//! A running `leash serve`.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::process::{Child, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use rustix::process::{Pid, Signal};
+
+use crate::http::{self, Connection, Reply};
+use crate::process::Handle;
+use crate::scene::Scene;
+use crate::wait;
+
+/// A gateway; dropping it kills it.
+#[derive(Debug)]
+pub struct Gateway {
+    child: Child,
+    process: Handle,
+    address: SocketAddr,
+    said: Arc<Mutex<String>>,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl Gateway {
+    /// Starts `leash serve -v --listen 127.0.0.1:0` with further words and waits until it listens.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn start<W: AsRef<OsStr>>(scene: &Scene, words: impl IntoIterator<Item = W>) -> Self {
+        Self::start_at(scene, "127.0.0.1:0", words)
+    }
+
+    /// The same with one stdio server called `x`.
+    ///
+    /// # Panics
+    /// When it does not listen.
+    pub fn single(scene: &Scene, options: &[&str], server: &[OsString]) -> Self {
+        let options = ["--name", "x"].iter().chain(options).chain(&["--"]).map(OsString::from);
+        Self::start(scene, options.chain(server.iter().cloned()))
+    }
+
+    /// The same at an address.
+    ///
+    /// # Panics
+    /// When it does not listen.
+    pub fn start_at<W: AsRef<OsStr>>(scene: &Scene, listen: &str, words: impl IntoIterator<Item = W>) -> Self {
+        let mut command = scene.leash(["serve", "-v", "--listen", listen]);
+        command.args(words).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("cannot start leash serve");
+        let said = Arc::new(Mutex::new(String::new()));
+        let stderr = child.stderr.take().expect("stderr is piped");
+        let reader = std::thread::spawn({
+            let said = Arc::clone(&said);
+            move || {
+                for line in BufReader::new(stderr).split(b'\n').map_while(Result::ok) {
+                    let mut said = said.lock().expect("nobody panics with it");
+                    said.push_str(&String::from_utf8_lossy(&line));
+                    said.push('\n');
+                }
+            }
+        });
+        let address = wait::until("the gateway to listen", || {
+            assert!(matches!(child.try_wait(), Ok(None)), "leash serve left: {}", said.lock().expect("held briefly"));
+            let said = said.lock().expect("nobody panics with it");
+            said.lines().find_map(|line| line.strip_prefix("listening on http://")?.parse().ok())
+        });
+        let pid = Pid::from_child(&child);
+        let process = Handle::open(pid, |_| true).expect("it has just listened");
+        Self { child, process, address, said, reader: Some(reader) }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its pid.
+    pub fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    /// The URL of a server.
+    pub fn url(&self, name: &str) -> String {
+        format!("http://{}/{name}/mcp", self.address)
+    }
+
+    /// What it said so far.
+    pub fn said(&self) -> String {
+        self.said.lock().expect("nobody panics with it").clone()
+    }
+
+    /// A new connection.
+    pub fn connect(&self) -> Connection {
+        Connection::open(self.address)
+    }
+
+    /// A request on a connection of its own.
+    pub fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Reply {
+        self.connect().ask(method, path, headers, body)
+    }
+
+    /// A POST of a JSON-RPC message, perhaps in a session, on a connection of its own.
+    pub fn post(&self, name: &str, session: Option<&str>, body: &str) -> Reply {
+        post(&mut self.connect(), name, session, body)
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        self.process.signal(signal).expect("the gateway is gone");
+    }
+
+    /// Waits for its end; its exit code.
+    pub fn wait(&mut self) -> Option<i32> {
+        let status = wait::until("the end of leash serve", || self.child.try_wait().expect("it is our child"));
+        if let Some(reader) = self.reader.take() {
+            // Servers have inherited stderr: it may stay open as long as one of them lives.
+            drop(reader);
+        }
+        status.code()
+    }
+
+    /// The value of a metric's line, by its beginning.
+    pub fn metric(&self, line: &str) -> Option<f64> {
+        let page = self.ask("GET", "/metrics", &[], b"").text();
+        page.lines().find_map(|known| known.strip_prefix(line)?.trim().parse().ok())
+    }
+}
+
+/// A POST of a JSON-RPC message, perhaps in a session.
+pub fn post(connection: &mut Connection, name: &str, session: Option<&str>, body: &str) -> Reply {
+    let mut headers = http::POST.to_vec();
+    headers.extend(session.map(|session| ("mcp-session-id", session)));
+    connection.ask("POST", &format!("/{name}/mcp"), &headers, body.as_bytes())
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

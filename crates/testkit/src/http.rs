@@ -1,0 +1,154 @@
+//! A plain HTTP/1.1 client over a blocking socket: tests see every byte, and no library repairs what leash got wrong.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use serde_json::Value;
+
+use crate::wait::LIMIT;
+
+/// An answer, read to its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// The status.
+    pub status: u16,
+    /// Names in lower case, and values.
+    pub headers: Vec<(String, String)>,
+    /// The body without its transfer coding.
+    pub body: Vec<u8>,
+}
+
+impl Reply {
+    /// A header's value.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The body as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// The body as JSON: itself, or the last message of an event stream.
+    ///
+    /// # Panics
+    /// When it is something else.
+    pub fn json(&self) -> Value {
+        let text = self.text();
+        let last = text.lines().rev().find_map(|line| line.strip_prefix("data: ").filter(|data| !data.is_empty()));
+        match serde_json::from_str(last.unwrap_or(&text)) {
+            Ok(value) => value,
+            Err(error) => panic!("not JSON ({error}): {self:?}"),
+        }
+    }
+}
+
+/// One connection; it may be used for several requests.
+#[derive(Debug)]
+pub struct Connection {
+    stream: BufReader<TcpStream>,
+    address: SocketAddr,
+}
+
+impl Connection {
+    /// Connects.
+    ///
+    /// # Panics
+    /// When nobody listens.
+    pub fn open(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).expect("nobody listens");
+        stream.set_read_timeout(Some(LIMIT)).expect("a socket has a timeout");
+        stream.set_nodelay(true).expect("a TCP socket has this option");
+        Self { stream: BufReader::new(stream), address }
+    }
+
+    /// The socket.
+    pub fn socket(&self) -> &TcpStream {
+        self.stream.get_ref()
+    }
+
+    /// Sends a request; `Host` and `Content-Length` are added unless given.
+    pub fn send(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> std::io::Result<()> {
+        let given = |name: &str| headers.iter().any(|(known, _)| known.eq_ignore_ascii_case(name));
+        let mut head = format!("{method} {path} HTTP/1.1\r\n");
+        if !given("host") {
+            head.push_str(&format!("Host: {}\r\n", self.address));
+        }
+        if !given("content-length") && !given("transfer-encoding") && (method == "POST" || !body.is_empty()) {
+            head.push_str(&format!("Content-Length: {}\r\n", body.len()));
+        }
+        for (name, value) in headers {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        head.push_str("\r\n");
+        let mut whole = head.into_bytes();
+        whole.extend_from_slice(body);
+        self.stream.get_mut().write_all(&whole)
+    }
+
+    /// Reads the head of an answer.
+    pub fn head(&mut self) -> std::io::Result<Reply> {
+        let status = self.line()?;
+        let code = status.split(' ').nth(1).and_then(|code| code.parse().ok());
+        let status = code.ok_or_else(|| std::io::Error::other(format!("not a status line: `{status}`")))?;
+        let mut headers = Vec::new();
+        loop {
+            let line = self.line()?;
+            let Some((name, value)) = line.split_once(':') else { break };
+            headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
+        }
+        Ok(Reply { status, headers, body: Vec::new() })
+    }
+
+    /// Reads a whole answer.
+    pub fn reply(&mut self) -> std::io::Result<Reply> {
+        let mut reply = self.head()?;
+        if let Some(length) = reply.header("content-length").and_then(|length| length.parse::<usize>().ok()) {
+            reply.body.resize(length, 0);
+            self.stream.read_exact(&mut reply.body)?;
+        } else if reply.header("transfer-encoding") == Some("chunked") {
+            while let Some(chunk) = self.chunk()? {
+                reply.body.extend(chunk);
+            }
+        }
+        Ok(reply)
+    }
+
+    /// The next chunk of a streamed answer; `None` at its end.
+    pub fn chunk(&mut self) -> std::io::Result<Option<Vec<u8>>> {
+        let size = self.line()?;
+        let size = usize::from_str_radix(size.trim(), 16).map_err(std::io::Error::other)?;
+        let mut chunk = vec![0; size];
+        self.stream.read_exact(&mut chunk)?;
+        self.line()?;
+        Ok((size > 0).then_some(chunk))
+    }
+
+    /// A request and its answer.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn ask(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Reply {
+        self.send(method, path, headers, body).expect("the request was not taken");
+        self.reply().expect("there is no answer")
+    }
+
+    fn line(&mut self) -> std::io::Result<String> {
+        let mut line = String::new();
+        if self.stream.read_line(&mut line)? == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(line.trim_end_matches(['\r', '\n']).to_owned())
+    }
+}
+
+/// What every client of Streamable HTTP sends with a POST.
+pub const POST: [(&str, &str); 2] =
+    [("content-type", "application/json"), ("accept", "application/json, text/event-stream")];
+
+/// `initialize` of a client that speaks `version`.
+pub fn initialize(version: &str) -> String {
+    format!(
+        r#"{{"jsonrpc":"2.0","id":0,"method":"initialize","params":{{"protocolVersion":"{version}","capabilities":{{}},"clientInfo":{{"name":"testkit","version":"1"}}}}}}"#
+    )
+}

@@ -1,0 +1,192 @@
+//! A network that fails on command: a TCP relay in front of a server, whose connections can be cut or go silent.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::{self, JoinHandle};
+
+/// The relay. With it, everything that passes through it ends.
+#[derive(Debug)]
+pub struct Relay {
+    address: SocketAddr,
+    network: Arc<Network>,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Network {
+    target: SocketAddr,
+    is_over: AtomicBool,
+    is_silent: AtomicBool,
+    connections: Mutex<Vec<Connection>>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    ends: [TcpStream; 2],
+    pumps: [JoinHandle<()>; 2],
+}
+
+impl Relay {
+    /// Listens on a free port of 127.0.0.1 for what goes to `target`.
+    pub fn to(target: SocketAddr) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is a free port");
+        let address = listener.local_addr().expect("a listener has an address");
+        let network = Arc::new(Network {
+            target,
+            is_over: AtomicBool::new(false),
+            is_silent: AtomicBool::new(false),
+            connections: Mutex::default(),
+        });
+        let acceptor = thread::spawn({
+            let network = Arc::clone(&network);
+            move || network.accept(&listener)
+        });
+        Self { address, network, acceptor: Some(acceptor) }
+    }
+
+    /// Where to connect to.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// `url` with this relay in front of its server.
+    pub fn url(&self, url: &str) -> String {
+        url.replace(&self.network.target.to_string(), &self.address.to_string())
+    }
+
+    /// Closes every connection there is, and returns how many. New ones are relayed as before.
+    pub fn cut(&self) -> usize {
+        self.network.cut()
+    }
+
+    /// From now on nothing passes, not even the end of a connection: as if the other machine had lost its power.
+    pub fn silence(&self) {
+        self.network.is_silent.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.network.is_over.store(true, Ordering::Relaxed);
+        // The listener has to be woken up to see it.
+        drop(TcpStream::connect(self.address));
+        if let Some(acceptor) = self.acceptor.take() {
+            let _ = acceptor.join();
+        }
+        self.network.cut();
+    }
+}
+
+impl Network {
+    fn accept(self: Arc<Self>, listener: &TcpListener) {
+        for client in listener.incoming() {
+            if self.is_over.load(Ordering::Relaxed) {
+                return;
+            }
+            // A client that is gone again and a server that is not there look the same: no connection.
+            let pair = client.and_then(|client| Ok([client, TcpStream::connect(self.target)?]));
+            if let Ok(connection) = pair.and_then(|ends| self.connect(ends)) {
+                self.connections().push(connection);
+            }
+        }
+    }
+
+    fn connect(self: &Arc<Self>, ends: [TcpStream; 2]) -> std::io::Result<Connection> {
+        let [client, server] = &ends;
+        client.set_nodelay(true)?;
+        server.set_nodelay(true)?;
+        let pump = |from: &TcpStream, to: &TcpStream| -> std::io::Result<JoinHandle<()>> {
+            let (network, from, to) = (Arc::clone(self), from.try_clone()?, to.try_clone()?);
+            Ok(thread::spawn(move || network.pump(from, to)))
+        };
+        Ok(Connection { pumps: [pump(client, server)?, pump(server, client)?], ends })
+    }
+
+    fn pump(&self, mut from: TcpStream, mut to: TcpStream) {
+        let mut buffer = [0; 16 << 10];
+        while let Ok(got @ 1..) = from.read(&mut buffer) {
+            let is_lost = self.is_silent.load(Ordering::Relaxed);
+            if !is_lost && to.write_all(&buffer[..got]).is_err() {
+                break;
+            }
+        }
+        if !self.is_silent.load(Ordering::Relaxed) {
+            let _ = to.shutdown(Shutdown::Write);
+        }
+    }
+
+    fn cut(&self) -> usize {
+        let connections = std::mem::take(&mut *self.connections());
+        let open = connections.iter().filter(|connection| connection.is_open()).count();
+        for Connection { ends, pumps } in connections {
+            for end in ends {
+                // One that is closed already cannot be closed more.
+                let _ = end.shutdown(Shutdown::Both);
+            }
+            for pump in pumps {
+                let _ = pump.join();
+            }
+        }
+        open
+    }
+
+    fn connections(&self) -> MutexGuard<'_, Vec<Connection>> {
+        self.connections.lock().expect("nobody panics with the lock")
+    }
+}
+
+impl Connection {
+    fn is_open(&self) -> bool {
+        self.pumps.iter().any(|pump| !pump.is_finished())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server that says everything again, to one client.
+    fn echo() -> (SocketAddr, JoinHandle<()>) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is a free port");
+        let address = listener.local_addr().expect("a listener has an address");
+        let server = thread::spawn(move || {
+            let (mut from, _) = listener.accept().expect("somebody connects");
+            let mut to = from.try_clone().expect("a socket can be cloned");
+            let _ = std::io::copy(&mut from, &mut to);
+        });
+        (address, server)
+    }
+
+    fn say(client: &mut TcpStream, word: &[u8]) -> std::io::Result<Vec<u8>> {
+        client.write_all(word)?;
+        let mut heard = vec![0; word.len()];
+        client.read_exact(&mut heard)?;
+        Ok(heard)
+    }
+
+    #[test]
+    fn what_is_cut_is_closed_on_both_sides() {
+        let (address, server) = echo();
+        let relay = Relay::to(address);
+        let mut client = TcpStream::connect(relay.address()).expect("the relay listens");
+        assert_eq!(say(&mut client, b"hello").expect("it passes"), b"hello");
+        assert_eq!(relay.cut(), 1);
+        assert!(say(&mut client, b"hello").is_err());
+        server.join().expect("the server saw the end");
+    }
+
+    #[test]
+    fn silence_hides_even_the_end() {
+        let (address, server) = echo();
+        let relay = Relay::to(address);
+        let mut client = TcpStream::connect(relay.address()).expect("the relay listens");
+        assert_eq!(say(&mut client, b"hello").expect("it passes"), b"hello");
+        relay.silence();
+        drop(client);
+        assert!(!server.is_finished());
+        drop(relay);
+        server.join().expect("the server saw the end of the relay");
+    }
+}
