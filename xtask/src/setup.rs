@@ -92,7 +92,7 @@ fn debian() -> Outcome {
 }
 
 /// A Python SDK, in an environment of its own.
-fn python(dir: &Path, requirements: &Path) -> Outcome {
+pub(crate) fn python(dir: &Path, requirements: &Path) -> Outcome {
     let interpreter = python_version().ok_or_else(|| Failure::new("there is no python3 with venv"))?;
     let recipe = format!("{interpreter}\n{}", read(requirements)?);
     once(dir, &recipe, || {
@@ -126,7 +126,7 @@ fn node(dir: &Path, venv: &Path, path: &OsString) -> Outcome {
 }
 
 /// The TypeScript SDKs and the server that everybody tests with, or the conformance suite and the Node it wants.
-fn npm(dir: &Path, recipes: &Path, path: &OsString) -> Outcome {
+pub(crate) fn npm(dir: &Path, recipes: &Path, path: &OsString) -> Outcome {
     let files = ["package.json", "package-lock.json"];
     let recipe = files.iter().map(|file| read(&recipes.join(file))).collect::<Outcome<String>>()?;
     once(dir, &recipe, || {
@@ -151,7 +151,7 @@ fn nextest(dir: &Path, path: &OsString) -> Outcome {
 }
 
 /// Makes `dir` by `make`, unless that was done before with the same recipe.
-fn once(dir: &Path, recipe: &str, make: impl FnOnce() -> Outcome) -> Outcome {
+pub(crate) fn once(dir: &Path, recipe: &str, make: impl FnOnce() -> Outcome) -> Outcome {
     let stamp = dir.join(".made-by");
     if fs::read_to_string(&stamp).is_ok_and(|made_by| made_by == recipe) {
         return Ok(());

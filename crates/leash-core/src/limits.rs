@@ -101,6 +101,16 @@ pub const DELETE_BACK_OFF: Duration = Duration::from_millis(500);
 /// No further try of a DELETE begins after this: a server that lets every try run out would take a minute.
 pub const DELETE_GIVE_UP: Duration = Duration::from_secs(30);
 
+/// Upstream sessions that a sweep ends at once. More would be a load on a server that has just lost its clients.
+pub const SWEEP_AT_ONCE: usize = 64;
+
+/// From this size on a gateway's book is rewritten when most of its lines are of sessions that are over. Writing it takes
+/// less than a millisecond for every thousand open sessions.
+pub const BOOK_REWRITE: u64 = 256 * 1024;
+
+/// Largest book that is read: 10,000 sessions are 3 MiB, and half of the lines may be old.
+pub const BOOK_MAX: u64 = 256 * 1024 * 1024;
+
 /// What is read of the body of a 400, to see whether it speaks of the session. Such bodies have a hundred bytes.
 pub const DELETE_BODY: usize = 64 * 1024;
 
@@ -166,10 +176,47 @@ pub const RELOAD_QUIET: Duration = Duration::from_millis(100);
 pub const PEER_BATCH: usize = 4096;
 
 /// How many processes are remembered as likely owners of the next connection. A machine has a handful of MCP clients at a
-/// time; looking at one of them in vain takes some 50 us.
+/// time; looking at one of them in vain takes some 0.1 ms.
 #[cfg(feature = "http")]
 pub const PEER_HINTS: usize = 32;
 
 /// Largest buffer in a configuration: `maxBody` and `replay` are per request and per session, and nothing that is a gigabyte
 /// long is a message.
 pub const LARGEST_BUFFER: usize = 1024 * 1024 * 1024;
+
+/// Longest line of a server's stdout, as in rmcp: the largest message of a server behind HTTP. A longer one is thrown away.
+pub const LINE: usize = 16 * 1024 * 1024;
+
+/// How long a POST waits for its answer before it becomes an event stream that can be resumed. An answer within it costs one
+/// JSON body; a slower one is worth a stream, whose connection may be lost and found again.
+pub const FIRST_MESSAGE: Duration = Duration::from_millis(100);
+
+/// Pause between two comments on a silent event stream, as in the TypeScript and Python SDKs: below the idle time of any common
+/// proxy, and how a dead connection is noticed.
+pub const SSE_KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// What a client waits before it resumes a stream (`retry`). The buffer is in this very process: there is nothing to recover,
+/// and a second keeps a client that is cut again and again from spinning.
+pub const SSE_RETRY: Duration = Duration::from_secs(1);
+
+/// Bytes of a server's messages that may wait for slow clients of a session before the server's stdout is no longer read. Four
+/// pipes' worth: enough for a burst, little enough for ten thousand sessions.
+pub const UNREAD_STREAMS: usize = 256 * 1024;
+
+/// How long a client may leave such messages where they are before its connection is cut, so that one slow reader does not stop
+/// its session for ever. What it missed waits for it to resume.
+pub const STALLED: Duration = Duration::from_secs(30);
+
+/// Bytes that may wait for a server to read its stdin before further requests wait with their bodies in their own connections.
+pub const UNWRITTEN: usize = 1024 * 1024;
+
+/// After so long without a line that is no protocol, the next one is worth a word again.
+pub const GARBAGE_QUIET: Duration = Duration::from_secs(10);
+
+/// How long a server may take to answer a request that was cancelled. Servers answer such a request with an error or not at
+/// all; after this it is answered in their place, so that nothing waits for ever.
+pub const CANCELLED: Duration = Duration::from_secs(5);
+
+/// How long the last words of a server are waited for when its tree is already gone: they are in the pipe, unless something
+/// that could not be ended holds its other end.
+pub const LAST_WORDS: Duration = Duration::from_secs(1);

@@ -67,6 +67,11 @@ impl Connection {
         self.stream.get_ref()
     }
 
+    /// The socket alone; what was read ahead is lost.
+    pub fn into_socket(self) -> TcpStream {
+        self.stream.into_inner()
+    }
+
     /// Sends a request; `Host` and `Content-Length` are added unless given.
     pub fn send(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> std::io::Result<()> {
         let given = |name: &str| headers.iter().any(|(known, _)| known.eq_ignore_ascii_case(name));

@@ -1,4 +1,4 @@
-//! The only unsafe code of the kit: steps between fork and exec.
+//! The only unsafe code of the kit: steps between fork and exec, and a connection that breaks without a word.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -77,4 +77,36 @@ fn block(signal: Signal) {
         libc::sigaddset(&mut set, signal.as_raw());
         libc::sigprocmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
     }
+}
+
+/// Whether [`close_silently`] works here; else why not.
+pub fn may_close_silently() -> Result<(), String> {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").map_err(|error| error.to_string())?;
+    let address = listener.local_addr().map_err(|error| error.to_string())?;
+    let stream = std::net::TcpStream::connect(address).map_err(|error| error.to_string())?;
+    repair(&stream).map_err(|error| format!("a socket cannot be closed silently: {error}"))
+}
+
+/// Closes a connection without a word to its other end, as a machine does that loses power.
+///
+/// # Panics
+/// Where [`may_close_silently`] says no.
+pub fn close_silently(stream: std::net::TcpStream) {
+    repair(&stream).expect("may_close_silently was asked");
+}
+
+/// In repair mode a socket is closed by the kernel without FIN and RST.
+fn repair(stream: &std::net::TcpStream) -> io::Result<()> {
+    let on: libc::c_int = 1;
+    // SAFETY: the option takes an int, which lives until the call returns.
+    let done = unsafe {
+        libc::setsockopt(
+            stream.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_REPAIR,
+            (&raw const on).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -1,6 +1,9 @@
 //! `cargo xtask bench`: what leash costs and how fast it is, measured on the release binary against the same thing
 //! without leash, in one run. Absolute numbers are of the machine; ratios and differences are of leash.
 
+mod http;
+mod proc;
+mod processor;
 mod report;
 mod run;
 mod stats;
@@ -10,6 +13,7 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::step::{Failure, Outcome, Step, Workspace, say};
+pub(crate) use http::play;
 use report::Report;
 
 /// Says to this program, built for release and given the programs to measure, that it shall measure.
@@ -18,7 +22,16 @@ const MEASURE: &str = "--measure";
 /// One question and how it is answered.
 struct Bench {
     name: &'static str,
-    measure: fn(Effort) -> Outcome<Report>,
+    /// Whether other gateways are measured as well, which have to be installed.
+    peers: bool,
+    measure: fn(Effort, &Workspace) -> Outcome<Report>,
+}
+
+/// All there are.
+fn benches() -> impl Iterator<Item = &'static Bench> {
+    const RUN: &[Bench] = &run::BENCHES;
+    const HTTP: &[Bench] = &http::BENCHES;
+    RUN.iter().chain(HTTP)
 }
 
 /// How much work is put into a number.
@@ -47,13 +60,16 @@ pub(crate) fn run(workspace: &Workspace, words: &[String]) -> Outcome {
     }
     let benches = choose(&names)?;
     if !flags.contains(&MEASURE) {
+        if benches.iter().any(|bench| bench.peers) {
+            http::peers::install(workspace);
+        }
         return build_and_measure(workspace, words);
     }
     warn_if_busy();
     let effort = if flags.contains(&"--quick") { Effort::Quick } else { Effort::Full };
     for bench in benches {
         say("Measuring", bench.name);
-        let report = (bench.measure)(effort)?;
+        let report = (bench.measure)(effort, workspace)?;
         println!("{}", report.markdown());
         let file = report.save(&workspace.target.join("bench"), bench.name)?;
         say("Wrote", file.display());
@@ -63,10 +79,10 @@ pub(crate) fn run(workspace: &Workspace, words: &[String]) -> Outcome {
 
 /// The benches with these names, or all.
 fn choose(names: &[&str]) -> Outcome<Vec<&'static Bench>> {
-    let known: Vec<&str> = run::BENCHES.iter().map(|bench| bench.name).collect();
+    let known: Vec<&str> = benches().map(|bench| bench.name).collect();
     match names.iter().find(|name| !known.contains(name)) {
         Some(name) => Err(Failure::new(format!("there is no bench `{name}`; there are: {}", known.join(", ")))),
-        None => Ok(run::BENCHES.iter().filter(|bench| names.is_empty() || names.contains(&bench.name)).collect()),
+        None => Ok(benches().filter(|bench| names.is_empty() || names.contains(&bench.name)).collect()),
     }
 }
 

@@ -27,6 +27,15 @@ impl Report {
         self.rows.push(cells.into());
     }
 
+    /// Adds a line about what could not be measured.
+    pub(crate) fn missing(&mut self, name: &str, why: &str) {
+        let mut cells = vec![String::new(); self.head.len()];
+        cells[0] = name.to_owned();
+        // A line break or a bar would end the cell.
+        cells[1] = format!("not measured: {}", why.replace(['\n', '|'], " "));
+        self.rows.push(cells);
+    }
+
     /// Keeps the samples of one arm for the file.
     pub(crate) fn keep(&mut self, arm: &str, unit: &str, rounds: &Rounds, index: usize) {
         let Estimate { value, low, high } = rounds.median(index);
@@ -86,7 +95,9 @@ mod tests {
     fn a_table_and_its_file() {
         let mut report = Report::new("Echo", ["arm", "µs"]);
         report.row(["bare".into(), "1.5".into()]);
-        assert_eq!(report.markdown(), "\n### Echo\n\n| arm | µs |\n| --- | --- |\n| bare | 1.5 |\n");
+        report.missing("a peer", "no\nnetwork");
+        let rows = "| bare | 1.5 |\n| a peer | not measured: no network |\n";
+        assert_eq!(report.markdown(), format!("\n### Echo\n\n| arm | µs |\n| --- | --- |\n{rows}"));
 
         let rounds = Rounds::take(3, 1, |_| Ok::<_, ()>(1.5)).expect("no sample failed");
         report.keep("bare", "µs", &rounds, 0);

@@ -14,10 +14,10 @@ use super::Bench;
 use crate::step::{Failure, Outcome};
 
 pub(super) const BENCHES: [Bench; 4] = [
-    Bench { name: "echo", measure: echo::measure },
-    Bench { name: "start", measure: start::measure },
-    Bench { name: "death", measure: death::measure },
-    Bench { name: "memory", measure: memory::measure },
+    Bench { name: "echo", peers: false, measure: |effort, _| echo::measure(effort) },
+    Bench { name: "start", peers: false, measure: |effort, _| start::measure(effort) },
+    Bench { name: "death", peers: false, measure: |effort, _| death::measure(effort) },
+    Bench { name: "memory", peers: false, measure: |effort, _| memory::measure(effort) },
 ];
 
 /// The stage for one sample, for whoever runs the bench.

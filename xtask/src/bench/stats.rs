@@ -108,6 +108,12 @@ pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     }
 }
 
+/// The smallest of `sorted` values that is not below the `share` of them: of 100 values, the 99th is p99. NaN of nothing.
+pub(crate) fn quantile(sorted: &[f64], share: f64) -> f64 {
+    let rank = (share * sorted.len() as f64).ceil().max(1.0) as usize;
+    sorted.get(rank.min(sorted.len()).wrapping_sub(1)).copied().unwrap_or(f64::NAN)
+}
+
 /// SplitMix64: the same draws in every run, so that the same samples give the same interval.
 struct Random(u64);
 
@@ -137,6 +143,17 @@ mod tests {
         assert_eq!(median([3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median([4.0, 1.0, 2.0, 3.0]), 2.5);
         assert!(median([]).is_nan());
+    }
+
+    #[test]
+    fn quantiles_are_values_that_were_seen() {
+        let hundred: Vec<f64> = (1..=100).map(f64::from).collect();
+        for (share, expected) in [(0.0, 1.0), (0.005, 1.0), (0.5, 50.0), (0.99, 99.0), (0.991, 100.0), (1.0, 100.0)] {
+            assert_eq!(quantile(&hundred, share), expected, "{share}");
+        }
+        assert_eq!(quantile(&[7.0], 0.99), 7.0);
+        assert_eq!(quantile(&[1.0, 2.0, 3.0], 0.5), 2.0);
+        assert!(quantile(&[], 0.5).is_nan());
     }
 
     #[test]

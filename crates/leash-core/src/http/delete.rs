@@ -113,12 +113,14 @@ pub(crate) struct Deleted {
     pub(crate) tries: u32,
     /// Why it is left.
     pub(crate) why: Option<String>,
+    /// leash had no more time: it is not settled, and the next start must see to it.
+    pub(crate) cut_short: bool,
 }
 
 impl Deleted {
     /// A session that the upstream itself has said to be gone: nothing was sent.
     pub(crate) fn forgotten(status: StatusCode) -> Deleted {
-        Deleted { how: DeleteHow::Forgotten, status: Some(status), tries: 0, why: None }
+        Deleted { how: DeleteHow::Forgotten, status: Some(status), tries: 0, why: None, cut_short: false }
     }
 
     /// What a receipt says of it.
@@ -160,9 +162,11 @@ pub(crate) async fn delete(client: &Client, ticket: &Ticket) -> Deleted {
             Verdict::Settled(how) => return settled(how, tried, number),
             Verdict::Again(wait) => jittered(wait),
         };
-        let late = Moment::now() + wait >= give_up;
-        if late || client.hurry.within(wait).await {
+        if Moment::now() + wait >= give_up {
             return settled(DeleteHow::Unreachable, tried, number);
+        }
+        if client.hurry.within(wait).await {
+            return Deleted { cut_short: true, ..settled(DeleteHow::Unreachable, tried, number) };
         }
     }
 }
@@ -199,13 +203,13 @@ fn settled(how: DeleteHow, tried: Tried, tries: u32) -> Deleted {
         DeleteHow::Denied => Some(format!("{trouble}: the credentials are not accepted, or not known any more")),
         DeleteHow::Unsupported | DeleteHow::Unreachable => Some(trouble),
     };
-    Deleted { how, status, tries, why }
+    Deleted { how, status, tries, why, cut_short: false }
 }
 
 /// The gateway had no more time.
 fn cut_short(tries: u32) -> Deleted {
     let why = "leash stopped before the server answered".to_owned();
-    Deleted { how: DeleteHow::Unreachable, status: None, tries, why: Some(why) }
+    Deleted { how: DeleteHow::Unreachable, status: None, tries, why: Some(why), cut_short: true }
 }
 
 /// Up to a quarter longer or shorter: a thousand sessions of a server that restarts do not come back in one instant.

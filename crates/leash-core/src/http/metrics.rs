@@ -67,6 +67,13 @@ impl Timing {
     }
 }
 
+impl Counters {
+    /// Bytes of an answer.
+    pub(crate) fn sent(&self, bytes: usize) {
+        add(&self.bytes_out, bytes as u64);
+    }
+}
+
 impl Histogram {
     fn observe(&self, seconds: f64) {
         if let Some(bucket) = BUCKETS.iter().position(|bound| seconds <= *bound) {

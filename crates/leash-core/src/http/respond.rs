@@ -6,7 +6,8 @@ use hyper::{Response, StatusCode};
 use serde_json::value::RawValue;
 
 use super::body::Body;
-use crate::protocol::envelope::{codes, error_body};
+use crate::protocol::envelope::{Malformed, codes, error_body};
+use crate::protocol::era;
 
 /// An answer.
 pub(crate) type Answer = Response<Body>;
@@ -73,4 +74,54 @@ pub(crate) fn unauthorized() -> Answer {
     let mut answer = error(StatusCode::UNAUTHORIZED, None, codes::SERVER, "Unauthorized: a bearer token is required");
     answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     answer
+}
+
+/// 406: the client does not accept what it would be sent.
+pub(crate) fn not_acceptable(needed: &str) -> Answer {
+    let text = format!("Not Acceptable: Client must accept {needed}");
+    error(StatusCode::NOT_ACCEPTABLE, None, codes::SERVER, &text)
+}
+
+/// 400: the body is no message.
+pub(crate) fn malformed(fault: &Malformed) -> Answer {
+    let what = if fault.code() == codes::PARSE { "Parse error" } else { "Invalid Request" };
+    error(StatusCode::BAD_REQUEST, None, fault.code(), &format!("{what}: {fault}"))
+}
+
+/// 400: `initialize` in a session that has had it.
+pub(crate) fn already_initialized(id: Option<&RawValue>) -> Answer {
+    error(StatusCode::BAD_REQUEST, id, codes::INVALID_REQUEST, "Invalid Request: Server already initialized")
+}
+
+/// 400: the id of a request that is still in flight.
+pub(crate) fn duplicate_id(id: &str) -> Answer {
+    let text = format!("Invalid Request: a request with the id {id} is in flight");
+    error(StatusCode::BAD_REQUEST, None, codes::INVALID_REQUEST, &text)
+}
+
+/// 400: a version that nobody speaks.
+pub(crate) fn unsupported_version() -> Answer {
+    let text =
+        format!("Bad Request: Unsupported protocol version (supported versions: {})", era::LEGACY_VERSIONS.join(", "));
+    error(StatusCode::BAD_REQUEST, None, codes::SERVER, &text)
+}
+
+/// 400: a modern request for a server that knows only the handshake. Of no era, so that clients fall back to `initialize`.
+pub(crate) fn not_initialized(id: Option<&RawValue>) -> Answer {
+    error(StatusCode::BAD_REQUEST, id, codes::SERVER, "Bad Request: Server not initialized")
+}
+
+/// 400: an event that was never sent, or whose stream is no longer kept.
+pub(crate) fn unknown_event() -> Answer {
+    error(StatusCode::BAD_REQUEST, None, codes::SERVER, "Bad Request: unknown Last-Event-ID")
+}
+
+/// 409: somebody listens already.
+pub(crate) fn second_listener() -> Answer {
+    error(StatusCode::CONFLICT, None, codes::SERVER, "Conflict: Only one SSE stream is allowed per session")
+}
+
+/// 502: the server can't be started, or was gone before it answered.
+pub(crate) fn start_failed(id: Option<&RawValue>, why: &str) -> Answer {
+    error(StatusCode::BAD_GATEWAY, id, codes::SERVER, &format!("Bad Gateway: {why}"))
 }

@@ -21,15 +21,19 @@ use super::server::Server;
 use super::timers::Timers;
 use super::watch_file::FileWatch;
 use super::{guard, listen, sweep};
+use crate::clock::Moment;
 use crate::config::Settings;
+use crate::ledger;
 use crate::ledger::book::{Book, BookError};
 use crate::ledger::receipt::Reason;
+use crate::ledger::store::Store;
 use crate::limits;
 use crate::owner::peer::Lookup;
 use crate::owner::peer::resolver::Resolver;
 use crate::owner::peer::watch::Watchers;
 use crate::owner::{self, Watch};
 use crate::tree::Places;
+use crate::tree::proc::Proc;
 
 /// What a gateway needs from the program around it.
 pub struct Serving {
@@ -107,6 +111,7 @@ async fn run(serving: Serving) -> Result<(), ServeError> {
     let gateway = Rc::new(gateway(settings, places, book, tell));
     gateway.tell(|| Notice::Listening(address));
     gateway.tasks.spawn_local(sweep::sweep(Rc::clone(&gateway)));
+    gateway.tasks.spawn_local(sweep_trees(Rc::clone(&gateway)));
     let stop = CancellationToken::new();
     gateway.tasks.spawn_local(listen::accept(Rc::clone(&gateway), listener, stop.clone()));
     let ticking = tokio::task::spawn_local(tick(Rc::clone(&gateway)));
@@ -159,6 +164,15 @@ fn gateway(settings: Settings, places: Places, book: Book, tell: Box<dyn Fn(Noti
         count: Cell::new(0),
         tell,
     }
+}
+
+/// Ends the trees of runs that nobody looks after any more.
+async fn sweep_trees(gateway: Rc<Gateway>) {
+    let dir = gateway.places.runtime_dir.clone();
+    let sweep = move || Some(ledger::sweep::sweep(&Store::open(&dir).ok()?, Proc::own().ok().as_ref()));
+    let Ok(Some(swept)) = tokio::task::spawn_blocking(sweep).await else { return };
+    swept.warnings.into_iter().for_each(|warning| gateway.warn(warning));
+    swept.receipts.into_iter().for_each(|receipt| gateway.tell(|| Notice::Swept(Box::new(receipt))));
 }
 
 /// Asks sessions whose time has come.
@@ -225,6 +239,8 @@ fn retire(gateway: &Gateway, name: &str) {
 /// the keepers (trees) and by the next start (upstream sessions, from the ledger).
 async fn drain(gateway: &Rc<Gateway>, signals: &mut Signals) {
     let sessions = gateway.end_all(&Reason::Shutdown);
+    // What is not deleted by then is written down as left, and stays in the book.
+    gateway.client.hurry.by(Moment::now() + gateway.settings().drain);
     gateway.tell(|| Notice::Draining(sessions));
     gateway.watchers.clear();
     drop(gateway.resolver.take());

@@ -7,7 +7,7 @@ use std::rc::{Rc, Weak};
 
 use tokio::sync::Notify;
 
-use super::connection::{Connection, Principal};
+use super::connection::Principal;
 use super::front::Call;
 use super::gateway::Gateway;
 use super::guard;
@@ -48,8 +48,8 @@ pub(crate) struct Session {
     life: RefCell<Life>,
     holding: OnceCell<Holding>,
     owners: RefCell<Vec<(Identity, WatchId)>>,
-    /// The client's end of the connection that was looked at last.
-    peer: Cell<Option<SocketAddr>>,
+    /// Both ends of the client's connection that was looked at last.
+    ends: Cell<Option<(SocketAddr, SocketAddr)>>,
     over: Notify,
     /// The receipt, where the session's own end wrote it.
     receipt: OnceCell<Box<Receipt>>,
@@ -71,7 +71,7 @@ impl Session {
             life: RefCell::new(Life::begin(Moment::now())),
             holding: OnceCell::new(),
             owners: RefCell::default(),
-            peer: Cell::new(None),
+            ends: Cell::new(None),
             over: Notify::new(),
             receipt: OnceCell::new(),
         });
@@ -228,14 +228,16 @@ impl Session {
             return self.apply(Event::OwnerUnknown);
         }
         let Some(connection) = &call.local else { return self.apply(Event::OwnerUnknown) };
-        if self.peer.replace(Some(connection.peer)) != Some(connection.peer) {
-            self.find_owners(connection);
+        let ends = Some((connection.peer, connection.local));
+        if self.ends.replace(ends) != ends {
+            self.find_owners();
         }
     }
 
-    fn find_owners(self: &Rc<Self>, connection: &Connection) {
-        let Some(gateway) = self.gateway.upgrade() else { return };
-        let found = gateway.resolver.borrow().as_ref().map(|all| all.owners(connection.peer, connection.local));
+    /// Looks for the processes at the other end of the connection that was used last.
+    fn find_owners(self: &Rc<Self>) {
+        let (Some(gateway), Some((peer, local))) = (self.gateway.upgrade(), self.ends.get()) else { return };
+        let found = gateway.resolver.borrow().as_ref().map(|all| all.owners(peer, local));
         let (session, Some(found)) = (Rc::downgrade(self), found) else { return };
         gateway.tasks.spawn_local(async move {
             let found = found.await;
@@ -260,9 +262,11 @@ impl Session {
         let gone = move || {
             if let Some(session) = session.upgrade() {
                 session.owners.borrow_mut().retain(|(known, _)| !known.is(&identity));
-                // A child may have inherited the connection: whoever speaks next is looked at again.
-                session.peer.set(None);
                 session.apply(Event::OwnerGone(identity.pid));
+                // A child may have inherited the connection.
+                if session.owners.borrow().is_empty() {
+                    session.find_owners();
+                }
             }
         };
         match gateway.watchers.watch(process, gone) {

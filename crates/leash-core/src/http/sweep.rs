@@ -1,4 +1,117 @@
-//! stub
-use super::gateway::Gateway;
+//! What dead gateways have left open at upstream servers is ended by the next one, in the background.
+
+use std::collections::VecDeque;
 use std::rc::Rc;
-pub(crate) async fn sweep(_gateway: Rc<Gateway>) {}
+use std::time::Duration;
+
+use hyper::{HeaderMap, Uri};
+use tokio::task::JoinSet;
+
+use super::delete::{self, Deleted, Ticket};
+use super::gateway::Gateway;
+use super::notice::Notice;
+use super::upstream::Client;
+use crate::clock::Moment;
+use crate::config::{Settings, Target};
+use crate::ledger::book::{Abandoned, Book, Entry};
+use crate::ledger::receipt::{self, EndedBy, Reason};
+use crate::limits;
+use crate::protocol::headers;
+use crate::tree::Places;
+
+/// What this process knows of a server in a dead gateway's book: the whole address, and headers that were not written down.
+pub(crate) struct Known {
+    pub(crate) url: Uri,
+    pub(crate) headers: HeaderMap,
+}
+
+/// A DELETE that is over.
+struct Done {
+    book: usize,
+    entry: Entry,
+    url: Uri,
+    deleted: Deleted,
+    took: Duration,
+}
+
+/// Ends what dead gateways had open.
+pub(crate) async fn sweep(gateway: Rc<Gateway>) {
+    let known = |entry: &Entry| known(&gateway.settings(), entry);
+    books(&gateway.client, &gateway.places, &known, &|notice| gateway.tell(|| notice)).await;
+}
+
+/// The server of the same name at the same address.
+fn known(settings: &Settings, entry: &Entry) -> Option<Known> {
+    match &settings.servers.get(&entry.server)?.target {
+        Target::Url(upstream) if delete::shown(&upstream.url) == entry.url => {
+            Some(Known { url: upstream.url.clone(), headers: upstream.headers.iter().cloned().collect() })
+        }
+        _ => None,
+    }
+}
+
+/// Ends what is open in every book whose process is gone, and writes the receipts where that process would have.
+pub(crate) async fn books(
+    client: &Client,
+    places: &Places,
+    known: &dyn Fn(&Entry) -> Option<Known>,
+    tell: &dyn Fn(Notice),
+) {
+    let mut books = match Book::abandoned(&places.runtime_dir) {
+        Ok(books) => books,
+        Err(error) => return tell(Notice::Warning(format!("cannot read the ledger: {error}"))),
+    };
+    let all = books.iter().enumerate().flat_map(|(at, book)| book.open.iter().map(move |entry| (at, entry.clone())));
+    let mut waiting: VecDeque<(usize, Entry)> = all.collect();
+    let mut under_way = JoinSet::new();
+    loop {
+        while under_way.len() < limits::SWEEP_AT_ONCE
+            && let Some((book, entry)) = waiting.pop_front()
+        {
+            let known = known(&entry);
+            under_way.spawn_local(end(client.clone(), book, entry, known));
+        }
+        match under_way.join_next().await {
+            Some(Ok(Some(done))) => note(&mut books[done.book], &done, places, tell),
+            // An entry that nobody could have written.
+            Some(Ok(None) | Err(_)) => {}
+            None => break,
+        }
+    }
+    // What was cut short stays for the next start.
+    let cut = |book: &Abandoned| book.open.iter().any(is_sound);
+    books.into_iter().filter(|book| !cut(book)).for_each(Abandoned::remove);
+}
+
+fn is_sound(entry: &Entry) -> bool {
+    headers::valid_session_id(&entry.id) && entry.url.parse::<Uri>().is_ok()
+}
+
+async fn end(client: Client, book: usize, entry: Entry, known: Option<Known>) -> Option<Done> {
+    let began = Moment::now();
+    let plain = || Some(Known { url: entry.url.parse().ok()?, headers: HeaderMap::new() });
+    let Known { url, headers } = known.or_else(plain).filter(|_| is_sound(&entry))?;
+    let ticket = Ticket { url, session_id: entry.id.clone(), version: entry.version.clone(), headers };
+    let deleted = delete::delete(&client, &ticket).await;
+    Some(Done { book, entry, url: ticket.url, deleted, took: Moment::now() - began })
+}
+
+/// Writes the receipt, and then that the session is over.
+fn note(book: &mut Abandoned, done: &Done, places: &Places, tell: &dyn Fn(Notice)) {
+    if done.deleted.cut_short {
+        return;
+    }
+    let end = done.deleted.receipt(&done.url, &done.entry.id);
+    let receipt = done.entry.receipt(Reason::Swept, EndedBy::Sweep, done.took, end);
+    let path = book.cover.as_ref().map_or(&places.receipts, |cover| &cover.receipts);
+    if let Err(error) = receipt::append(path, &receipt) {
+        tell(Notice::Warning(format!("cannot write {}: {error}", path.display())));
+    }
+    if let Err(error) = book.over(&done.entry.session) {
+        tell(Notice::Warning(format!("cannot write the ledger: {error}")));
+    }
+    tell(Notice::Swept(Box::new(receipt)));
+}
+
+#[cfg(test)]
+mod tests;

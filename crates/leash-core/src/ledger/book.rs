@@ -1,19 +1,393 @@
-//! stub
+//! A gateway's book: the sessions that it has open at upstream servers, so that the next start can end them if the gateway
+//! is killed.
+//!
+//! `RUN.lock` is locked by the living process, as for trees ([`super::store`]). `RUN.jsonl` is a journal: one write per line, and
+//! no fsync, because what a killed process has written is not lost. A session is written down before its client learns of it.
+//! Credentials never are, nor the query of an address.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, File};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::receipt::{EndedBy, Holding, Reason, Receipt, UpstreamEnd, VERSION};
+use super::store::{self, StoreError};
 use crate::tree::Places;
-#[derive(Debug, thiserror::Error)]
-/// stub
-pub enum BookError {}
-/// stub
-pub struct Book;
-impl Book {
-    /// stub
-    pub fn create(_places: &Places, _command: &str) -> Result<Book, BookError> {
-        Ok(Book)
-    }
-    /// stub
-    pub fn run(&self) -> &str {
-        ""
-    }
-    /// stub
-    pub fn close(&self) {}
+use crate::tree::identity::{Identity, boot_id};
+use crate::tree::proc::Proc;
+use crate::{clock, id, limits};
+
+/// Why a book can't be kept.
+pub use super::store::StoreError as BookError;
+
+/// Version of the book's shape.
+pub const BOOK_VERSION: u32 = 1;
+
+/// Where books are, below the runtime directory.
+const DIR: &str = "gateways";
+
+/// Whose book it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cover {
+    /// [`BOOK_VERSION`].
+    pub version: u32,
+    /// The boot in which the process below was alive.
+    pub boot: String,
+    /// This book.
+    pub run: String,
+    /// The process that keeps it, where it knows itself.
+    pub process: Option<Identity>,
+    /// `serve` or `connect`.
+    pub command: String,
+    /// Where its receipts go.
+    pub receipts: PathBuf,
+    /// When it began, milliseconds since 1970.
+    pub started_ms: u64,
 }
+
+/// A session that is open at an upstream server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// leash's own id of it.
+    pub session: String,
+    /// The server's name.
+    pub server: String,
+    /// The server's address, without the query: that may hold a secret.
+    pub url: String,
+    /// The session's id there.
+    pub id: String,
+    /// The protocol version, as far as it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// When it began, milliseconds since 1970.
+    pub started_ms: u64,
+}
+
+impl Entry {
+    /// The receipt of its end.
+    pub fn receipt(&self, reason: Reason, ended_by: EndedBy, took: Duration, end: UpstreamEnd) -> Receipt {
+        Receipt {
+            version: VERSION,
+            session: self.session.clone(),
+            // A session at a server is a run by itself.
+            run: self.session.clone(),
+            name: self.server.clone(),
+            labels: BTreeMap::new(),
+            reason,
+            containment: None,
+            refused: Vec::new(),
+            holdings: vec![Holding::Upstream(end)],
+            ended_by,
+            started_ms: self.started_ms,
+            ended_ms: clock::unix_ms(),
+            took_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+}
+
+/// A line of the journal, as it is written.
+#[derive(Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Line<'a> {
+    /// The first one.
+    Book(&'a Cover),
+    /// A session is open, or something about it is different now.
+    Open(&'a Entry),
+    /// A session is over.
+    Over(&'a str),
+}
+
+/// A line of the journal, as it is read.
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum ReadLine {
+    Book(Cover),
+    Open(Entry),
+    Over(String),
+}
+
+/// What a journal says.
+#[derive(Debug, Default)]
+struct Pages {
+    cover: Option<Cover>,
+    /// In the order they were opened.
+    open: Vec<Entry>,
+}
+
+/// A book that is being kept. The kernel drops its lock when the process is gone, however it went.
+#[derive(Debug)]
+pub struct Book {
+    cover: Cover,
+    dir: PathBuf,
+    lock: OwnedFd,
+    journal: RefCell<Journal>,
+}
+
+/// The open journal, and what is known of it without reading it.
+#[derive(Debug)]
+struct Journal {
+    file: File,
+    bytes: u64,
+    lines: usize,
+    open: usize,
+    /// The last write broke off: the next line begins a new one.
+    torn: bool,
+    /// From this size on it is rewritten.
+    rewrite_at: u64,
+}
+
+/// A book whose gateway is gone. It is ours alone while we have it.
+#[derive(Debug)]
+pub struct Abandoned {
+    /// Whose it was; `None` when that can't be read any more.
+    pub cover: Option<Cover>,
+    /// What it had open.
+    pub open: Vec<Entry>,
+    run: String,
+    dir: PathBuf,
+    _lock: OwnedFd,
+}
+
+/// A book, as one who only looks sees it.
+#[derive(Debug)]
+pub struct Listed {
+    /// Whose it is.
+    pub cover: Cover,
+    /// What it has open.
+    pub open: Vec<Entry>,
+    /// Whether its process is alive; otherwise the next start of a gateway ends what is open.
+    pub attended: bool,
+}
+
+impl Book {
+    /// Begins a book for this process.
+    pub fn create(places: &Places, command: &str) -> Result<Book, BookError> {
+        let dir = store::prepare(&places.runtime_dir, DIR)?;
+        let cover = Cover {
+            version: BOOK_VERSION,
+            boot: boot_id(),
+            run: id::random(),
+            process: Proc::own().ok().and_then(|proc| Identity::current(&proc)),
+            command: command.to_owned(),
+            receipts: places.receipts.clone(),
+            started_ms: clock::unix_ms(),
+        };
+        let path = path(&dir, &cover.run, "lock");
+        let lock = store::new_lock(&path).map_err(|source| StoreError::Write { path, source })?;
+        let path = self::path(&dir, &cover.run, "jsonl");
+        match Journal::create(&path, &cover, &[]) {
+            Ok(journal) => Ok(Book { cover, dir, lock, journal: RefCell::new(journal) }),
+            Err(source) => {
+                remove(&dir, &cover.run);
+                Err(StoreError::Write { path, source })
+            }
+        }
+    }
+
+    /// Its id.
+    pub fn run(&self) -> &str {
+        &self.cover.run
+    }
+
+    /// The lock, to be inherited by whoever finishes what this process leaves.
+    pub fn lock(&self) -> BorrowedFd<'_> {
+        self.lock.as_fd()
+    }
+
+    /// A session is open. Call it before anybody else learns of the session.
+    pub fn open(&self, entry: &Entry) -> io::Result<()> {
+        self.journal.borrow_mut().open += 1;
+        self.write(&Line::Open(entry))
+    }
+
+    /// A session that is open has another id or version now.
+    pub fn change(&self, entry: &Entry) -> io::Result<()> {
+        self.write(&Line::Open(entry))
+    }
+
+    /// A session is over.
+    pub fn over(&self, session: &str) -> io::Result<()> {
+        let open = self.journal.borrow().open;
+        self.journal.borrow_mut().open = open.saturating_sub(1);
+        self.write(&Line::Over(session))
+    }
+
+    /// The process ends in order. A book with sessions that are still open stays, for the next start.
+    pub fn close(&self) {
+        if self.journal.borrow().open == 0 {
+            remove(&self.dir, &self.cover.run);
+        }
+    }
+
+    /// Takes every book whose process is gone. Books of a later leash are left to it.
+    pub fn abandoned(runtime_dir: &Path) -> io::Result<Vec<Abandoned>> {
+        let dir = runtime_dir.join(DIR);
+        let mut found = Vec::new();
+        for run in runs(&dir)? {
+            let Some(lock) = store::seize_lock(&path(&dir, &run, "lock")) else { continue };
+            let pages = read(&path(&dir, &run, "jsonl")).unwrap_or_default();
+            match pages.cover {
+                Some(cover) if cover.version > BOOK_VERSION => {}
+                cover => found.push(Abandoned { cover, open: pages.open, run, dir: dir.clone(), _lock: lock }),
+            }
+        }
+        Ok(found)
+    }
+
+    /// Every book there is.
+    pub fn list(runtime_dir: &Path) -> io::Result<Vec<Listed>> {
+        let dir = runtime_dir.join(DIR);
+        let mut found = Vec::new();
+        for run in runs(&dir)? {
+            let Ok(Pages { cover: Some(cover), open }) = read(&path(&dir, &run, "jsonl")) else { continue };
+            found.push(Listed { attended: store::is_locked(&path(&dir, &run, "lock")), cover, open });
+        }
+        found.sort_by_key(|book| book.cover.started_ms);
+        Ok(found)
+    }
+
+    fn write(&self, line: &Line<'_>) -> io::Result<()> {
+        let mut journal = self.journal.borrow_mut();
+        journal.write(line)?;
+        if journal.wants_rewriting() {
+            // What can't be rewritten now still serves; it is tried again when it has grown as much again.
+            journal.rewrite_at = journal.bytes.saturating_mul(2);
+            let open = read(&path(&self.dir, &self.cover.run, "jsonl"))?.open;
+            *journal = self.rewrite(&open)?;
+        }
+        Ok(())
+    }
+
+    /// The same book without what is over, in the place of the old one.
+    fn rewrite(&self, open: &[Entry]) -> io::Result<Journal> {
+        let young = path(&self.dir, &self.cover.run, "new");
+        let written = Journal::create(&young, &self.cover, open).and_then(|journal| {
+            fs::rename(&young, path(&self.dir, &self.cover.run, "jsonl"))?;
+            Ok(journal)
+        });
+        written.inspect_err(|_| drop(fs::remove_file(&young)))
+    }
+}
+
+impl Journal {
+    fn create(path: &Path, cover: &Cover, open: &[Entry]) -> io::Result<Journal> {
+        // A left-over of the same name is another attempt of ours at the same.
+        let _ = fs::remove_file(path);
+        let file = File::options().create_new(true).append(true).mode(0o600).open(path)?;
+        let mut text = text_of(&Line::Book(cover))?;
+        for entry in open {
+            text.extend_from_slice(&text_of(&Line::Open(entry))?);
+        }
+        (&file).write_all(&text)?;
+        let bytes = text.len() as u64;
+        let rewrite_at = limits::BOOK_REWRITE;
+        Ok(Journal { file, bytes, lines: open.len() + 1, open: open.len(), torn: false, rewrite_at })
+    }
+
+    /// One write, so that a process that dies in the middle of its work has written the line or has not.
+    fn write(&mut self, line: &Line<'_>) -> io::Result<()> {
+        let mut text = text_of(line)?;
+        if self.torn {
+            text.insert(0, b'\n');
+        }
+        // A full disk may take a part of it.
+        self.torn = true;
+        self.file.write_all(&text)?;
+        self.torn = false;
+        self.bytes += text.len() as u64;
+        self.lines += 1;
+        Ok(())
+    }
+
+    fn wants_rewriting(&self) -> bool {
+        self.bytes >= self.rewrite_at && self.lines > 2 * self.open + 1
+    }
+}
+
+impl Abandoned {
+    /// A session of it is over. Written down, so that a sweep that is killed does not begin from the start.
+    pub fn over(&mut self, session: &str) -> io::Result<()> {
+        self.open.retain(|entry| entry.session != session);
+        let mut text = text_of(&Line::Over(session))?;
+        // The last write of the dead process may have broken off.
+        text.insert(0, b'\n');
+        File::options().append(true).open(path(&self.dir, &self.run, "jsonl"))?.write_all(&text)
+    }
+
+    /// Nothing is left to be done for it.
+    pub fn remove(self) {
+        remove(&self.dir, &self.run);
+    }
+}
+
+fn text_of(line: &Line<'_>) -> io::Result<Vec<u8>> {
+    let mut text = serde_json::to_vec(line)?;
+    text.push(b'\n');
+    Ok(text)
+}
+
+/// Reads a journal. Lines that can't be read (torn writes, empty ones) are passed over.
+fn read(path: &Path) -> io::Result<Pages> {
+    let mut pages = Pages::default();
+    let mut places = HashMap::new();
+    let mut open: Vec<Option<Entry>> = Vec::new();
+    for line in BufReader::new(File::open(path)?.take(limits::BOOK_MAX)).split(b'\n') {
+        match serde_json::from_slice(&line?) {
+            Ok(ReadLine::Book(cover)) => pages.cover = Some(cover),
+            Ok(ReadLine::Open(entry)) => match places.get(&entry.session) {
+                Some(place) => open[*place] = Some(entry),
+                None => {
+                    places.insert(entry.session.clone(), open.len());
+                    open.push(Some(entry));
+                }
+            },
+            Ok(ReadLine::Over(session)) => {
+                if let Some(place) = places.remove(&session) {
+                    open[place] = None;
+                }
+            }
+            Err(_) => {}
+        }
+    }
+    pages.open = open.into_iter().flatten().collect();
+    Ok(pages)
+}
+
+/// The ids of all books; none where there is no directory.
+fn runs(dir: &Path) -> io::Result<Vec<String>> {
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    store::check_ours(dir).map_err(io::Error::other)?;
+    let mut runs = Vec::new();
+    for entry in entries {
+        let name = entry?.file_name();
+        if let Some(run) = name.to_str().and_then(|name| name.strip_suffix(".lock")) {
+            runs.push(run.to_owned());
+        }
+    }
+    runs.sort();
+    Ok(runs)
+}
+
+fn path(dir: &Path, run: &str, kind: &str) -> PathBuf {
+    dir.join(format!("{run}.{kind}"))
+}
+
+/// Removes a book's files, the lock last.
+fn remove(dir: &Path, run: &str) {
+    for kind in ["jsonl", "new", "lock"] {
+        // Already gone is as good; a directory that became read-only is met again by the next sweep.
+        let _ = fs::remove_file(path(dir, run, kind));
+    }
+}
+
+#[cfg(test)]
+mod tests;

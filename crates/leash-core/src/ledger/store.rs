@@ -87,21 +87,7 @@ pub struct Found {
 impl Store {
     /// Opens the runtime directory, making it if needed.
     pub fn open(dir: &Path) -> Result<Store, StoreError> {
-        let unusable = |source| StoreError::Unusable { dir: dir.to_owned(), source };
-        DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
-                StoreError::NotADirectory { dir: dir.to_owned() }
-            }
-            _ => unusable(error),
-        })?;
-        check_ours(dir)?;
-        let sessions = dir.join("sessions");
-        match DirBuilder::new().mode(0o700).create(&sessions) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(unusable(error)),
-            _ => {}
-        }
-        check_ours(&sessions)?;
-        Ok(Store { sessions })
+        Ok(Store { sessions: prepare(dir, "sessions")? })
     }
 
     /// Opens it only if it is there: for commands that only look.
@@ -116,7 +102,7 @@ impl Store {
     /// Takes a run's lock and writes its first record, before anything it names exists.
     pub fn create(&self, record: &Record) -> Result<Entry, StoreError> {
         let path = self.path(&record.run, "lock");
-        let lock = self.new_lock(&path).map_err(|source| StoreError::Write { path: path.clone(), source })?;
+        let lock = new_lock(&path).map_err(|source| StoreError::Write { path: path.clone(), source })?;
         let entry = Entry { store: self.clone(), run: record.run.clone(), lock };
         if let Err(error) = entry.write(record) {
             entry.remove();
@@ -125,29 +111,15 @@ impl Store {
         Ok(entry)
     }
 
-    fn new_lock(&self, path: &Path) -> io::Result<OwnedFd> {
-        loop {
-            let file = open_lock(path)?;
-            rustix::fs::flock(&file, FlockOperation::LockExclusive)?;
-            // A sweep may have taken the young, unlocked file for a dead one and removed it.
-            if still_at(&file, path) {
-                return Ok(file.into());
-            }
-        }
-    }
-
     /// Takes over a run that nobody looks after. `None` while somebody does.
     pub fn seize(&self, run: &str) -> Option<Entry> {
-        let path = self.path(run, "lock");
-        let file = open_lock(&path).ok()?;
-        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
-        still_at(&file, &path).then(|| Entry { store: self.clone(), run: run.to_owned(), lock: file.into() })
+        let lock = seize_lock(&self.path(run, "lock"))?;
+        Some(Entry { store: self.clone(), run: run.to_owned(), lock })
     }
 
     /// Whether somebody looks after a run.
     pub fn locked(&self, run: &str) -> bool {
-        let Ok(file) = File::open(self.path(run, "lock")) else { return false };
-        rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_err()
+        is_locked(&self.path(run, "lock"))
     }
 
     /// Every run in the directory, also one of which only a lock is there.
@@ -217,6 +189,50 @@ impl Entry {
     }
 }
 
+/// Makes the runtime directory and a directory in it, as far as they are not there, and checks that both are ours.
+pub(crate) fn prepare(dir: &Path, inner: &str) -> Result<PathBuf, StoreError> {
+    let unusable = |source| StoreError::Unusable { dir: dir.to_owned(), source };
+    DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
+            StoreError::NotADirectory { dir: dir.to_owned() }
+        }
+        _ => unusable(error),
+    })?;
+    check_ours(dir)?;
+    let inner = dir.join(inner);
+    match DirBuilder::new().mode(0o700).create(&inner) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(unusable(error)),
+        _ => {}
+    }
+    check_ours(&inner)?;
+    Ok(inner)
+}
+
+/// Takes the lock of something new.
+pub(crate) fn new_lock(path: &Path) -> io::Result<OwnedFd> {
+    loop {
+        let file = open_lock(path)?;
+        rustix::fs::flock(&file, FlockOperation::LockExclusive)?;
+        // A sweep may have taken the young, unlocked file for a dead one and removed it.
+        if still_at(&file, path) {
+            return Ok(file.into());
+        }
+    }
+}
+
+/// Takes a lock that nobody holds. `None` while somebody does.
+pub(crate) fn seize_lock(path: &Path) -> Option<OwnedFd> {
+    let file = open_lock(path).ok()?;
+    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
+    still_at(&file, path).then(|| file.into())
+}
+
+/// Whether somebody holds a lock.
+pub(crate) fn is_locked(path: &Path) -> bool {
+    let Ok(file) = File::open(path) else { return false };
+    rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_err()
+}
+
 fn open_lock(path: &Path) -> io::Result<File> {
     File::options().create(true).truncate(false).write(true).mode(0o600).open(path)
 }
@@ -226,7 +242,7 @@ fn still_at(file: &File, path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|now| file.metadata().is_ok_and(|ours| ours.ino() == now.ino()))
 }
 
-fn check_ours(dir: &Path) -> Result<(), StoreError> {
+pub(crate) fn check_ours(dir: &Path) -> Result<(), StoreError> {
     let meta = fs::symlink_metadata(dir).map_err(|source| StoreError::Unusable { dir: dir.to_owned(), source })?;
     let me = rustix::process::geteuid().as_raw();
     if !meta.is_dir() {

@@ -215,6 +215,14 @@ impl Tree {
         Ok(*receipt)
     }
 
+    /// Waits until the supervisor of a tree that is over has left, so that it leaves no zombie. It is on its way then; of a tree
+    /// that is not over, this waits for the end.
+    pub fn reap(mut self) {
+        if let Some(mut child) = self.supervisor.take() {
+            let _ = child.wait();
+        }
+    }
+
     /// The next report. Meanwhile stdout is drained if nobody took it: a server blocked on a full pipe can't see its end.
     fn report(&mut self) -> Result<Report, TreeError> {
         loop {

@@ -101,11 +101,17 @@ pub(crate) fn pidfd(pid: i32) -> Result<OwnedFd, Errno> {
     rustix::process::pidfd_open(pid, PidfdFlags::empty())
 }
 
-/// Whether the process of a pidfd has ended, asked of the kernel.
+/// Whether the process of a pidfd has ended, asked of the kernel. Without an answer it has not: a signal may interrupt even
+/// a poll that does not wait, and a living owner must never be taken for a dead one.
 pub(crate) fn has_ended(pidfd: BorrowedFd<'_>) -> bool {
-    let mut fds = [PollFd::from_borrowed_fd(pidfd, PollFlags::IN)];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-    !matches!(rustix::event::poll(&mut fds, Some(&at_once)), Ok(0))
+    loop {
+        let mut fds = [PollFd::from_borrowed_fd(pidfd, PollFlags::IN)];
+        match rustix::event::poll(&mut fds, Some(&at_once)) {
+            Err(Errno::INTR) => {}
+            answer => return matches!(answer, Ok(1..)),
+        }
+    }
 }
 
 /// The pidfs inode of a pidfd; `None` on kernels where all pidfds share one anonymous inode.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use leash_core::clock;
+use leash_core::ledger::book::{Book, Entry, Listed};
 use leash_core::ledger::record::{Phase, Record};
 use leash_core::session::{self, Live, Member};
 use leash_core::tree::proc::Proc;
@@ -14,6 +15,7 @@ use crate::args::Ps;
 use crate::exit_code;
 use crate::output::printer::{Printer, bytes, span};
 use crate::output::table::table;
+use crate::places;
 
 pub(crate) fn ps(args: &Ps) -> u8 {
     let printer = Printer::new(false);
@@ -31,17 +33,65 @@ pub(crate) fn ps(args: &Ps) -> u8 {
     if let Err(why) = &proc {
         printer.warning(format!("processes can't be looked at: {why}"));
     }
+    let books = Book::list(&places::runtime_dir()).unwrap_or_else(|error| {
+        printer.warning(format!("upstream sessions can't be listed: {error}"));
+        Vec::new()
+    });
     printer.data(match args {
-        Ps { json: true, .. } => as_json(&runs),
-        Ps { tree: true, .. } => runs.iter().map(|run| details(run, args.verbose, true)).collect(),
-        Ps { verbose: true, .. } => runs.iter().map(|run| details(run, true, false)).collect(),
-        _ => listing(&runs),
+        Ps { json: true, .. } => as_json(&runs, &books),
+        Ps { tree: false, verbose: false, .. } => listing(&runs, &books),
+        _ => {
+            let mut text: String = runs.iter().map(|run| details(run, args.verbose, args.tree)).collect();
+            text.extend(upstreams(&books).map(|(book, entry)| upstream_details(book, entry)));
+            text
+        }
     });
     exit_code::OK
 }
 
-fn listing(runs: &[Live]) -> String {
-    let rows: Vec<Vec<String>> = runs
+/// Every session that is open at an HTTP server, and whose book it is in.
+fn upstreams(books: &[Listed]) -> impl Iterator<Item = (&Listed, &Entry)> {
+    books.iter().flat_map(|book| book.open.iter().map(move |entry| (book, entry)))
+}
+
+fn upstream_state(book: &Listed) -> &'static str {
+    if book.attended { "running" } else { "abandoned: the next `leash serve` or `connect` ends it" }
+}
+
+fn upstream_details(book: &Listed, entry: &Entry) -> String {
+    let age = span(clock::unix_ms().saturating_sub(entry.started_ms));
+    format!(
+        "{}  {}  upstream, {age}, {}\n  session {} at {}, for leash {}\n",
+        entry.session,
+        entry.server,
+        upstream_state(book),
+        short_id(&entry.id),
+        entry.url,
+        book.cover.command,
+    )
+}
+
+/// The beginning of an id: enough to find it in a server's log, too little to use it.
+fn short_id(id: &str) -> String {
+    id.chars().take(8).collect()
+}
+
+fn upstream_row(book: &Listed, entry: &Entry) -> Vec<String> {
+    let process = book.cover.process.map_or_else(|| "?".to_owned(), |process| process.pid.to_string());
+    vec![
+        entry.session.clone(),
+        entry.server.clone(),
+        format!("{}({process})", book.cover.command),
+        "upstream".to_owned(),
+        "-".to_owned(),
+        "-".to_owned(),
+        span(clock::unix_ms().saturating_sub(entry.started_ms)),
+        upstream_state(book).to_owned(),
+    ]
+}
+
+fn listing(runs: &[Live], books: &[Listed]) -> String {
+    let mut rows: Vec<Vec<String>> = runs
         .iter()
         .map(|run| {
             let record = &run.record;
@@ -57,6 +107,7 @@ fn listing(runs: &[Live]) -> String {
             ]
         })
         .collect();
+    rows.extend(upstreams(books).map(|(book, entry)| upstream_row(book, entry)));
     table(&["SESSION", "SERVER", "OWNER", "CONTAINMENT", "PROCS", "MEMORY", "AGE", "STATE"], &rows)
 }
 
@@ -134,7 +185,7 @@ fn draw(members: &[Member], text: &mut String) {
     }
 }
 
-fn as_json(runs: &[Live]) -> String {
+fn as_json(runs: &[Live], books: &[Listed]) -> String {
     let now = clock::unix_ms();
     let sessions: Vec<_> = runs
         .iter()
@@ -158,5 +209,14 @@ fn as_json(runs: &[Live]) -> String {
             })
         })
         .collect();
-    format!("{:#}\n", json!({ "version": 1, "sessions": sessions }))
+    let upstream: Vec<_> = upstreams(books)
+        .map(|(book, entry)| {
+            json!({
+                "session": entry.session, "name": entry.server, "url": entry.url, "id": short_id(&entry.id),
+                "protocol_version": entry.version, "command": book.cover.command, "process": book.cover.process,
+                "attended": book.attended, "age_ms": now.saturating_sub(entry.started_ms), "started_ms": entry.started_ms,
+            })
+        })
+        .collect();
+    format!("{:#}\n", json!({ "version": 1, "sessions": sessions, "upstream": upstream }))
 }

@@ -8,6 +8,8 @@ use testkit::or_skip;
 use testkit::scene::Scene;
 use testkit::user::Who;
 
+use super::LIST;
+
 /// A request that is wrong in one way, and what leash says.
 struct Case {
     name: &'static str,
@@ -19,7 +21,6 @@ struct Case {
     code: i64,
 }
 
-const LIST: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
 const JSON: (&str, &str) = POST[0];
 const BOTH: (&str, &str) = POST[1];
 

@@ -1,7 +1,5 @@
 //! The gateway's own life: it stops when told, reads its configuration again, and refuses what can't be.
 
-use std::fs;
-
 use rustix::process::Signal;
 use testkit::gateway::Gateway;
 use testkit::http::initialize;
@@ -10,33 +8,12 @@ use testkit::scene::Scene;
 use testkit::user::Who;
 use testkit::wait;
 
-fn config(scene: &Scene, text: &str) -> String {
-    let file = scene.dir().join("leash.json");
-    // As editors do it: a new file takes the place of the old one.
-    let young = scene.dir().join("leash.json.new");
-    fs::write(&young, text).expect("cannot write the configuration");
-    fs::rename(&young, &file).expect("cannot replace the configuration");
-    file.to_str().expect("a plain path").to_owned()
-}
-
-/// A server as a configuration has it.
-fn echo(scene: &Scene) -> String {
-    let words: Vec<String> = scene.tree("setsid", ["--mcp"]).iter().map(|word| format!("{word:?}")).collect();
-    format!(r#""command": {}, "args": [{}]"#, words[0], words[1..].join(", "))
-}
-
-fn open(gateway: &Gateway, name: &str) -> String {
-    let reply = gateway.post(name, None, &initialize("2025-06-18"));
-    assert_eq!(reply.status, 200, "{}", reply.text());
-    reply.header("mcp-session-id").expect("a session").to_owned()
-}
-
-const LIST: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
+use super::{LIST, config, open, stdio_server};
 
 #[test]
 fn a_reload_touches_only_what_changed() {
-    let mut scene = or_skip!(Scene::set(Who::User));
-    let echo = echo(&scene);
+    let scene = or_skip!(Scene::set(Who::User));
+    let echo = stdio_server(&scene);
     let three = format!(r#"{{"mcpServers": {{"a": {{{echo}}}, "b": {{{echo}}}, "c": {{{echo}}}}}}}"#);
     let file = config(&scene, &three);
     let mut gateway = Gateway::start(&scene, ["--config", &file]);
@@ -65,7 +42,7 @@ fn a_reload_touches_only_what_changed() {
 
 #[test]
 fn a_stop_ends_everything_and_says_so() {
-    let mut scene = or_skip!(Scene::set(Who::User));
+    let scene = or_skip!(Scene::set(Who::User));
     let mut gateway = Gateway::single(&scene, &[], &scene.tree("setsid", ["--mcp"]));
     let sessions: Vec<String> = (0..3).map(|_| open(&gateway, "x")).collect();
     assert_eq!(gateway.metric("leash_sessions{server=\"x\",state=\"live\"}"), Some(3.0));
@@ -86,7 +63,7 @@ fn a_stop_ends_everything_and_says_so() {
 fn a_second_signal_does_not_wait() {
     let mut scene = or_skip!(Scene::set(Who::User));
     let stubborn = scene.tree("stubborn", [] as [&str; 0]);
-    let mut gateway = Gateway::single(&scene, &["--grace", "30s", "--init-timeout", "1h"], &stubborn);
+    let mut gateway = Gateway::single(&scene, &["--grace", "1s", "--init-timeout", "1h"], &stubborn);
     let mut opening = gateway.connect();
     let body = initialize("2025-06-18");
     opening.send("POST", "/x/mcp", &testkit::http::POST, body.as_bytes()).expect("it is written");
@@ -95,14 +72,9 @@ fn a_second_signal_does_not_wait() {
     wait::until("the stop", || gateway.said().contains("stopping").then_some(()));
     gateway.signal(Signal::TERM);
     assert_eq!(gateway.wait(), Some(0));
-    // The keeper goes on with the ladder; a leash that is told so takes the next steps.
-    let ended = wait::until("the session in the ledger to end", || {
-        let listed = scene.answer(["ps", "--json"]).json();
-        let Some(session) = listed["sessions"][0]["session"].as_str().map(str::to_owned) else { return Some(()) };
-        scene.answer(["end", &session]);
-        None
-    });
-    ended
+    // The keeper goes on with the ladder.
+    assert_eq!(scene.answer(["ps", "--json"]).json()["sessions"].as_array().map(Vec::len), Some(1));
+    scene.wait_gone(&[]).expect("the keeper finishes it");
 }
 
 #[test]

@@ -1,13 +1,12 @@
 //! A line to the server and back, through `leash run` and without it. The server has the host's own pipes, so the two
-//! should not differ; this bench would see it if anything came to stand in between. All run on one processor: on two, a
-//! round trip takes 6 or 60 µs depending on which of them the kernel chose, and whatever leash did would not be in the way.
+//! should not differ; this bench would see it if anything came to stand in between. All run on one processor.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use testkit::sys::Step;
 
+use super::super::processor::on_one_processor;
 use super::super::report::Report;
 use super::super::stats::{Rounds, median};
 use super::super::{Effort, now};
@@ -36,7 +35,7 @@ const ARMS: [(&str, Start); 3] = [
 ];
 
 pub(super) fn measure(effort: Effort) -> Outcome<Report> {
-    on_one_processor(|| samples(effort)).map(|samples| report(&Rounds::of(samples)))
+    on_one_processor(&[], || samples(effort)).map(|samples| report(&Rounds::of(samples)))
 }
 
 /// Microseconds per round trip, of each arm in each round.
@@ -54,18 +53,6 @@ fn samples(effort: Effort) -> Outcome<Vec<Vec<f64>>> {
         servers.into_iter().try_for_each(Server::finish)?;
     }
     Ok(samples)
-}
-
-/// Has this thread, and all that it starts meanwhile, stay where it is.
-fn on_one_processor<T>(work: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
-    let failed = |error| Failure::new(format!("cannot choose a processor: {error}"));
-    let before = sched_getaffinity(None).map_err(failed)?;
-    let mut one = CpuSet::new();
-    one.set(sched_getcpu());
-    sched_setaffinity(None, &one).map_err(failed)?;
-    let done = work();
-    sched_setaffinity(None, &before).map_err(failed)?;
-    done
 }
 
 fn report(rounds: &Rounds) -> Report {

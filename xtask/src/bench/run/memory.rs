@@ -1,12 +1,11 @@
 //! What leash itself takes while a server runs: supervisor and keeper, with many of them alive, as on a real desk.
 
-use std::fs;
-
 use rustix::process::Pid;
 use testkit::host::{Host, Manner};
 use testkit::scene::Scene;
 
 use super::super::Effort;
+use super::super::proc::kilobytes;
 use super::super::report::Report;
 use super::super::stats::Rounds;
 use crate::step::{Failure, Outcome};
@@ -85,12 +84,4 @@ impl Leash {
             Who::Both => Ok(kilobytes(self.supervisor, field)? + kilobytes(self.keeper, field)?),
         }
     }
-}
-
-fn kilobytes(pid: Pid, field: &str) -> Outcome<f64> {
-    let path = format!("/proc/{}/smaps_rollup", pid.as_raw_nonzero());
-    let text = fs::read_to_string(&path).map_err(|error| Failure::new(format!("`{path}`: {error}")))?;
-    text.lines()
-        .find_map(|line| line.strip_prefix(field)?.trim().strip_suffix(" kB")?.parse().ok())
-        .ok_or_else(|| Failure::new(format!("`{path}` has no {field}")))
 }

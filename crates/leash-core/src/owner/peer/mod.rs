@@ -1,9 +1,9 @@
-//! Exact owners of local HTTP clients: from the two addresses of an accepted connection to the client's socket, from the
-//! socket to the processes that hold it, from each process to its pidfd.
+//! Exact owners of local HTTP clients: from the two addresses of an accepted connection to the client's socket, from
+//! the socket to the processes that hold it, from each process to its pidfd.
 //!
 //! ```text
-//! accept ── (peer, local) ──> sock_diag ── inode, uid ──> holders ── pidfds ──> watch ── gone!
-//!           on the gateway's thread, some 5 us            on a blocking thread  one descriptor a process
+//! accept ─ peer, local ─> sock_diag ─ inode, uid ─> holders ─ pidfds ─> watch ─ gone!
+//!                         at once, 3 us             blocking thread     one descriptor a process
 //! ```
 //! What can't be found out exactly is [`Holders::Unknown`], with the reason: such a session has the idle timer instead.
 
@@ -32,16 +32,17 @@ pub struct PeerSocket {
 
 /// Whether the client of an accepted connection is on this machine, so that its process can be looked for.
 ///
-/// A loopback address is. So is a client whose address is the one it connected to: for a connection to one of the machine's
-/// own addresses the kernel takes that same address as the source, and no packet from outside may claim it. A client that
-/// binds itself to *another* address of this machine is taken for a remote one; that is the safe side, it has the idle timer.
+/// A loopback address is. So is a client whose address is the one it connected to: for a connection to one of the
+/// machine's own addresses the kernel takes that same address as the source, and no packet from outside may claim it. A
+/// client that binds itself to *another* address of this machine is taken for a remote one; that is the safe side, it
+/// has the idle timer.
 pub fn is_local(peer: &SocketAddr, local: &SocketAddr) -> bool {
     let (peer, local) = (peer.ip().to_canonical(), local.ip().to_canonical());
     peer.is_loopback() || peer == local
 }
 
-/// The two ends of a connection as the side sees them whose socket is asked for. An IPv4-mapped IPv6 address is the IPv4
-/// address: a listener on `[::]` sees `::ffff:127.0.0.1`, while the client's own socket may be of either family.
+/// The two ends of a connection as the side sees them whose socket is asked for. An IPv4-mapped IPv6 address is the
+/// IPv4 address: a listener on `[::]` sees `::ffff:127.0.0.1`, while the client's own socket may be of either family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ends {
     from: SocketAddr,

@@ -1,9 +1,11 @@
 //! The owners of accepted connections, for a gateway on one thread: the socket is asked for at once, the processes are
 //! looked for on a blocking thread, by one search at a time for all who wait.
 
+use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
+use rustix::io::Errno;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::TaskTracker;
 
@@ -44,9 +46,9 @@ impl Resolver {
         Resolver { lookup: Rc::new(Lookup::open()), requests }
     }
 
-    /// The processes that hold the client's end of an accepted connection. Call it right after accepting: the socket is asked
-    /// for before this returns, because a client may be gone soon. Ask again about a connection that is still open when
-    /// its owners are gone: it may have been inherited.
+    /// The processes that hold the client's end of an accepted connection. Call it right after accepting: the socket is
+    /// asked for before this returns, because a client may be gone soon. Ask again about a connection that is still
+    /// open when its owners are gone: it may have been inherited.
     ///
     /// A future that is dropped takes its question back.
     pub fn owners(&self, peer: SocketAddr, local: SocketAddr) -> impl Future<Output = Holders> + use<> {
@@ -93,7 +95,8 @@ async fn serve(mut queue: mpsc::UnboundedReceiver<Request>, tracker: TaskTracker
             let answers = working.answer(&questions);
             (working, answers)
         });
-        // A search that panicked, or a runtime on its way out, drops its batch: those who wait hear that it was stopped.
+        // A search that panicked, or a runtime on its way out, drops its batch: those who wait hear that it was
+        // stopped.
         let Ok((back, answers)) = search.await else {
             batch.clear();
             continue;
@@ -121,15 +124,19 @@ impl Searcher {
     }
 
     fn answer(&mut self, questions: &[Question]) -> Vec<Holders> {
-        let Some(proc) = self.proc else { return vec![Holders::Unknown(Why::NoProc); questions.len()] };
-        let Some(sockets) = sockets(questions) else { return vec![Holders::Unknown(Why::NoProc); questions.len()] };
+        let known = self.proc.ok_or(Why::NoProc).and_then(|proc| Ok((proc, sockets(questions)?)));
+        let (proc, sockets) = match known {
+            Ok(known) => known,
+            Err(why) => return vec![Holders::Unknown(why); questions.len()],
+        };
         let mut answers = holders_of(&proc, &sockets, &self.hints);
         self.look_twice(&proc, questions, &sockets, &mut answers);
         self.remember(&answers);
         answers
     }
 
-    /// Nobody has it, says /proc. Unless the kernel agrees, it was handed on during the search, or it is held where we can't see.
+    /// Nobody has it, says /proc. Unless the kernel agrees, it was handed on during the search, or it is held where we
+    /// can't see.
     fn look_twice(&self, proc: &Proc, questions: &[Question], sockets: &[PeerSocket], answers: &mut [Holders]) {
         let is_held = |at: &usize| {
             let Question { ends, .. } = questions[*at];
@@ -165,13 +172,60 @@ impl Searcher {
     }
 }
 
-/// The sockets that are asked about, those that netlink could not tell from the tables. A socket that is not there has inode 0.
-/// `None` when the tables can't be read.
-fn sockets(questions: &[Question]) -> Option<Vec<PeerSocket>> {
+/// The sockets that are asked about; those that netlink could not tell come from the tables. One that is not there has
+/// inode 0.
+fn sockets(questions: &[Question]) -> Result<Vec<PeerSocket>, Why> {
     const GONE: PeerSocket = PeerSocket { inode: 0, uid: 0 };
     let open: Vec<Ends> = questions.iter().filter(|asked| asked.socket.is_none()).map(|asked| asked.ends).collect();
-    let found = if open.is_empty() { Vec::new() } else { table::find(&open).ok()? };
+    let found = if open.is_empty() { Vec::new() } else { table::find(&open).map_err(|error| unreadable(&error))? };
     let mut found = found.into_iter();
     let socket = |asked: &Question| asked.socket.or_else(|| found.next().flatten()).unwrap_or(GONE);
-    Some(questions.iter().map(socket).collect())
+    Ok(questions.iter().map(socket).collect())
+}
+
+fn unreadable(error: &io::Error) -> Why {
+    match Errno::from_io_error(error) {
+        Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => Why::OutOfDescriptors,
+        _ => Why::NoProc,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    fn question(peer: SocketAddr, local: SocketAddr) -> Question {
+        Question { ends: Ends::of_client(peer, local), socket: None }
+    }
+
+    /// Without netlink the tables say which socket it is. It is our own, so it is held and no other process has it.
+    #[test]
+    fn what_netlink_cannot_tell_is_in_the_tables() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, peer) = listener.accept().unwrap();
+        let local = server.local_addr().unwrap();
+        let inode = rustix::fs::fstat(&client).unwrap().st_ino;
+        let questions = [question(peer, "127.0.0.1:1".parse().unwrap()), question(peer, local)];
+        let found: Vec<u64> = sockets(&questions).unwrap().iter().map(|socket| socket.inode).collect();
+        assert_eq!(found, [0, inode]);
+        let answers = Searcher::new().answer(&questions);
+        assert!(matches!(answers[..], [Holders::Nobody, Holders::Unknown(Why::Hidden)]), "{answers:?}");
+    }
+
+    #[test]
+    fn the_latest_owners_are_remembered_first() {
+        let proc = Proc::own().unwrap();
+        let mut searcher = Searcher::new();
+        searcher.hints = (1000..1000 + limits::PEER_HINTS as i32).collect();
+        let me = rustix::process::getpid().as_raw_pid();
+        let held = std::sync::Arc::new(crate::tree::identity::Held::open(&proc, me).unwrap());
+        for _ in 0..3 {
+            searcher.remember(&[Holders::Nobody, Holders::Known(vec![held.clone()])]);
+            assert_eq!(searcher.hints[..2], [me, 1000]);
+            assert_eq!(searcher.hints.len(), limits::PEER_HINTS);
+        }
+    }
 }

@@ -62,7 +62,7 @@ impl Lookup {
 
     /// The client's socket of an accepted connection. `None`: there is no such socket on this machine (any more).
     ///
-    /// Some 5 us by netlink. Reading the tables takes 1 us a connection of the whole machine, and is the only way to fail.
+    /// 3 us by netlink. Reading the tables takes 3 us for each connection of the machine, and is the only way to fail.
     pub fn socket(&self, peer: SocketAddr, local: SocketAddr) -> Result<Option<PeerSocket>, io::Error> {
         let ends = Ends::of_client(peer, local);
         match self.ask(ends) {
@@ -84,7 +84,8 @@ impl Lookup {
         }
     }
 
-    /// "No such socket" is also what the kernel says when it lacks the module. Our own end of the same connection does exist.
+    /// "No such socket" is also what the kernel says when it lacks the module. Our own end of the same connection does
+    /// exist.
     fn proves_itself(&self, ends: Ends) -> bool {
         if !self.proved.get() {
             self.proved.set(matches!(self.exact(ends.reversed()), Ok(Some(_))));

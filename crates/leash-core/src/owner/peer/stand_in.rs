@@ -59,8 +59,8 @@ const PROXIES: &[&str] = &[
 /// Plain plumbing.
 const PLUMBING: &[&str] = &["socat", "rinetd", "redir", "xinetd", "systemd-socket-proxyd"];
 
-/// Forwarders: clients somewhere else speak through them, many through one, and it lives on when one of them is gone. The
-/// lists need not be complete: behind a forwarder that is missing here, sessions last as long as it does.
+/// Forwarders: clients somewhere else speak through them, many through one, and it lives on when one of them is gone.
+/// The lists need not be complete: behind a forwarder that is missing here, sessions last as long as it does.
 const FORWARDERS: [&[&str]; 4] = [TUNNELS, PUBLISHERS, PROXIES, PLUMBING];
 
 /// Messengers: one process for one request, started again for the next by whoever the client is. A person who tries a
@@ -80,8 +80,8 @@ pub enum StandIn {
 }
 
 impl StandIn {
-    /// By the short name (`comm`) and the base name of the executable, where it is known. The arguments are not looked at:
-    /// reading them may wait for a process that hangs in its memory.
+    /// By the short name (`comm`) and the base name of the executable, where it is known. The arguments are not looked
+    /// at: reading them may wait for a process that hangs in its memory.
     pub fn of(comm: &str, exe: Option<&str>) -> Option<StandIn> {
         let is = |list: &[&str]| list.iter().any(|name| exe == Some(*name) || is_comm(comm, name));
         if FORWARDERS.into_iter().any(is) {

@@ -1,4 +1,5 @@
-//! The same answer from `/proc/net/tcp` and `tcp6`, where netlink is refused: every connection of the machine, one a line.
+//! The same answer from `/proc/net/tcp` and `tcp6`, where netlink is refused: every connection of the machine, one a
+//! line.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -51,8 +52,8 @@ impl Search {
     }
 }
 
-/// `sl local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout inode ...`; `None` for the heading,
-/// for a listener and for what can't be read.
+/// `sl local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout inode ...`; `None` for the
+/// heading, for a listener and for what can't be read.
 fn parse(line: &str) -> Option<((SocketAddr, SocketAddr), PeerSocket)> {
     let mut fields = line.split_ascii_whitespace().skip(1);
     let (from, to) = (address(fields.next()?)?, address(fields.next()?)?);

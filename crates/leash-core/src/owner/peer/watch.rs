@@ -17,7 +17,8 @@ use crate::tree::linux::AsyncPidfd;
 /// What is called when a process is gone.
 type OnGone = Box<dyn FnOnce()>;
 
-/// The processes that are watched. A cheap handle: clones watch the same ones, and when the last is dropped nothing is watched any more.
+/// The processes that are watched. A cheap handle: clones watch the same ones, and when the last is dropped nothing is
+/// watched any more.
 #[derive(Clone, Debug)]
 pub struct Watchers {
     tracker: TaskTracker,
@@ -51,7 +52,8 @@ impl std::fmt::Debug for Watched {
 }
 
 impl Drop for Watched {
-    /// A process that nobody asks about any more is not watched. The last call may come from the task itself, which is at its end then.
+    /// A process that nobody asks about any more is not watched. The last call may come from the task itself, which is
+    /// at its end then.
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -63,8 +65,8 @@ impl Watchers {
         Watchers { tracker: tracker.clone(), table: Rc::default() }
     }
 
-    /// Has `on_gone` called once, from a task, when the process is gone; soon if it already is. The process is watched through a
-    /// descriptor of its own, so `held` may be dropped.
+    /// Has `on_gone` called once, from a task, when the process is gone; soon if it already is. The process is watched
+    /// through a descriptor of its own, so `held` may be dropped.
     ///
     /// An error (out of descriptors or of memory) means that the process is not watched: its life is then unknown.
     ///
@@ -111,7 +113,7 @@ impl Watchers {
     }
 
     fn begin(&self, held: &Held) -> Result<Watched, io::Error> {
-        // A copy, because a descriptor can be in an epoll set once only, and an aborted task takes a moment to leave it.
+        // A copy: a descriptor can be in an epoll set once only, and an aborted task takes a moment to leave it.
         let pidfd = held.as_fd().try_clone_to_owned()?;
         let pidfd = AsyncPidfd::new(pidfd)?;
         let task = self.tracker.spawn_local(watch_over(pidfd, held.id, Rc::downgrade(&self.table)));

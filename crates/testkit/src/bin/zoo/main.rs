@@ -2,8 +2,10 @@
 
 #![expect(clippy::disallowed_methods, reason = "it plays hosts and servers, which start processes without a leash")]
 
+mod clients;
 mod env;
 mod hosts;
+mod http_client;
 mod mcp;
 mod namespaces;
 mod roll_call;
@@ -21,6 +23,8 @@ const USAGE: &str = "\
 usage: zoo tree KIND [--size N] --census FIFO [--one-cpu] [--to CGROUP] [--mcp]
        zoo echo | cat | env | idle | exit CODE | signal-self N
        zoo host [--stdin pipe|socketpair|devnull] [--own-group] [--no-read] [--shrug N] -- CMD...
+       zoo http-client hold|exit URL...
+       zoo client ADDR [--connections N] [--fork N] [--name NAME] [--device NAME]
        zoo ns [--user] [--pid] [--proc] [--init] [--pid-max N] [--tmpfs DIR] [--fill DIR] -- CMD...
 ";
 
@@ -41,6 +45,8 @@ fn main() -> ExitCode {
         Some("exit") => number(words.pop_front()).map(|code| sys::exit_now(code)),
         Some("signal-self") => number(words.pop_front()).map(sys::raise),
         Some("host") => hosts::Order::parse(words).and_then(hosts::run),
+        Some("http-client") => http_client::run(words),
+        Some("client") => clients::Order::parse(words).and_then(|order| clients::run(&order)),
         Some("ns") => namespaces::Order::parse(words).and_then(namespaces::run),
         _ => Err(wrong("no such command")),
     };

@@ -1,7 +1,7 @@
 //! The only unsafe code of the zoo: what `rustix` does not wrap, or wraps as unsafe.
 
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use rustix::process::Pid;
@@ -36,6 +36,16 @@ pub(crate) fn unshare(flags: UnshareFlags) -> io::Result<()> {
 pub(crate) fn exit_now(code: i32) -> ! {
     // SAFETY: `_exit` has no precondition.
     unsafe { libc::_exit(code) }
+}
+
+/// Has `socket` use one network interface only, as `curl --interface` does.
+pub(crate) fn bind_to_device(socket: &impl AsRawFd, name: &str) -> io::Result<()> {
+    let (level, option) = (libc::SOL_SOCKET, libc::SO_BINDTODEVICE);
+    // SAFETY: the name lives across the call, which copies as many bytes of it as it is told.
+    let done = unsafe {
+        libc::setsockopt(socket.as_raw_fd(), level, option, name.as_ptr().cast(), name.len() as libc::socklen_t)
+    };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// What a process does about a signal.

@@ -1,0 +1,344 @@
+//! A session's server: its process, and the switch between its one pipe and the session's streams.
+
+use std::cell::{OnceCell, RefCell};
+use std::future::{Future, poll_fn};
+use std::rc::{Rc, Weak};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::net::unix::pipe::{Receiver, Sender};
+use tokio::sync::Notify;
+use tokio_util::task::TaskTracker;
+
+use super::super::gateway::Gateway;
+use super::super::metrics::Counters;
+use super::super::session::Session;
+use super::child::{Child, Started};
+use super::log::{GET, Next, StreamId};
+use super::output::{self, Garbage, Sink};
+use super::switch::{First, Request, Switch};
+use crate::ledger::receipt::{Reason, Receipt};
+use crate::limits;
+use crate::protocol::envelope::{Envelope, IdKey, Kind, Message, codes};
+use crate::protocol::era;
+
+/// A server with the session that it is for.
+pub(crate) struct Bridge {
+    session: Weak<Session>,
+    gateway: Weak<Gateway>,
+    server: Rc<str>,
+    counters: Rc<Counters>,
+    pub(super) child: Child,
+    switch: RefCell<Switch>,
+    /// The id of `initialize` until it is answered.
+    opening: RefCell<Option<IdKey>>,
+    /// The version that was agreed on.
+    version: OnceCell<Box<str>>,
+    /// A connection took something, or left.
+    drained: Notify,
+    /// Why nothing is delivered any more; every request was answered then.
+    closed: OnceCell<Reason>,
+    garbage: Garbage,
+}
+
+/// What a bridge is made of.
+pub(super) struct Parts {
+    pub(super) session: Weak<Session>,
+    pub(super) gateway: Weak<Gateway>,
+    pub(super) server: Rc<str>,
+    pub(super) counters: Rc<Counters>,
+    pub(super) input: Sender,
+    pub(super) tasks: TaskTracker,
+    /// Bytes of its streams that are kept.
+    pub(super) replay: usize,
+    /// The id of the `initialize` that comes first.
+    pub(super) opening: Option<IdKey>,
+}
+
+impl Bridge {
+    /// A bridge to a server that was started for a session.
+    pub(super) fn start(gateway: &Rc<Gateway>, session: &Rc<Session>, started: Started, opening: IdKey) -> Rc<Bridge> {
+        let Started { tree, input, output } = started;
+        let bridge = Bridge::new(Parts {
+            session: Rc::downgrade(session),
+            gateway: Rc::downgrade(gateway),
+            server: Rc::clone(&session.server.name),
+            counters: gateway.metrics.of(&session.server.name),
+            input,
+            tasks: gateway.tasks.clone(),
+            replay: session.server.settings().policy.replay,
+            opening: Some(opening),
+        });
+        bridge.read(output, &gateway.tasks);
+        let attended = Rc::clone(&bridge);
+        gateway.tasks.spawn_local(async move {
+            let receipt = attended.child.attend(tree, &attended.counters).await;
+            attended.server_gone();
+            attended.child.is_over(receipt);
+        });
+        bridge
+    }
+
+    pub(super) fn new(parts: Parts) -> Rc<Bridge> {
+        Rc::new(Bridge {
+            session: parts.session,
+            gateway: parts.gateway,
+            server: parts.server,
+            counters: parts.counters,
+            child: Child::new(parts.input, parts.tasks),
+            switch: RefCell::new(Switch::new(parts.replay)),
+            opening: RefCell::new(parts.opening),
+            version: OnceCell::new(),
+            drained: Notify::new(),
+            closed: OnceCell::new(),
+            garbage: Garbage::default(),
+        })
+    }
+
+    /// Begins to read the server's output.
+    pub(super) fn read(self: &Rc<Self>, output: Receiver, tasks: &TaskTracker) {
+        let bridge = Rc::clone(self);
+        let reader = tasks.spawn_local(async move {
+            output::read(output, &*bridge).await;
+            bridge.child.fell_silent();
+            bridge.server_gone();
+        });
+        let _ = self.child.reader.set(reader.abort_handle());
+    }
+
+    /// The server's end, whoever wants it: everything in flight is answered, and what runs is ended.
+    pub(crate) async fn end(&self, reason: &Reason) -> Option<Receipt> {
+        self.close(reason);
+        self.child.ask_to_end(reason);
+        self.child.over().await
+    }
+
+    /// The server has left by itself.
+    fn server_gone(&self) {
+        self.close(&Reason::ServerExited);
+        if let Some(session) = self.session.upgrade() {
+            session.end(Reason::ServerExited);
+        }
+    }
+
+    /// Answers what is in flight and ends all streams.
+    fn close(&self, reason: &Reason) {
+        if self.closed.set(reason.clone()).is_err() {
+            return;
+        }
+        let message = match reason {
+            Reason::ServerExited => "the server exited before it answered".to_owned(),
+            Reason::NotInitialized => "the server did not answer `initialize` in time".to_owned(),
+            other => format!("the session ended before the server answered: {}", other.describe()),
+        };
+        self.switch.borrow_mut().close(&message);
+        self.drained.notify_waiters();
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed.get().is_some()
+    }
+
+    /// Why `initialize` was answered by leash, if it was not answered by the server.
+    pub(super) fn never_opened(&self) -> Option<&Reason> {
+        self.closed.get().filter(|_| self.opening.borrow().is_some())
+    }
+
+    /// The version that was agreed on, or what is spoken where none was.
+    pub(super) fn version(&self) -> &str {
+        self.version.get().map_or(era::DEFAULT_LEGACY, |version| version)
+    }
+
+    /// Whether its clients understand an event without a message, by which they can resume before anything was said.
+    pub(super) fn primes(&self) -> bool {
+        self.version() >= era::LATEST_LEGACY
+    }
+
+    /// Sends a message with requests to the server. The reader is for the answers.
+    pub(super) fn ask(self: &Rc<Self>, requests: &[Request], line: Bytes) -> Result<Reader, Refused> {
+        if self.is_closed() {
+            return Err(Refused::Closed);
+        }
+        let stream = self.switch.borrow_mut().begin(requests).map_err(Refused::Duplicate)?;
+        let reader = Reader { bridge: Rc::clone(self), stream, number: 0 };
+        if self.child.input.give(line).is_err() {
+            self.switch.borrow_mut().take_back(stream);
+            self.server_gone();
+            return Err(Refused::Closed);
+        }
+        Ok(reader)
+    }
+
+    /// Sends a message without requests to the server; returns when it is in the pipe.
+    pub(super) async fn tell(&self, line: Bytes) -> Result<(), Refused> {
+        let input = &self.child.input;
+        let told = async {
+            input.room().await?;
+            let ticket = input.give(line)?;
+            input.written(ticket).await
+        };
+        told.await.map_err(|_| Refused::Closed)
+    }
+
+    /// The client takes a request back. If the server says nothing to that, leash does, after a while.
+    pub(super) fn cancelled(self: &Rc<Self>, key: IdKey, tasks: &TaskTracker) {
+        if !self.switch.borrow_mut().cancel(&key) {
+            return;
+        }
+        let bridge = Rc::clone(self);
+        tasks.spawn_local(async move {
+            let deadline = tokio::time::Instant::now() + limits::CANCELLED;
+            tokio::select! {
+                () = tokio::time::sleep_until(deadline) => {}
+                _ = bridge.child.over() => {}
+            }
+            bridge.switch.borrow_mut().fail(&key, codes::SERVER, "the request was cancelled");
+        });
+    }
+
+    fn opening_answered(&self, envelope: &Envelope<'_>) {
+        let session = self.session.upgrade();
+        if envelope.error.is_some() {
+            if let Some(session) = session {
+                session.end(Reason::NotInitialized);
+            }
+            return;
+        }
+        if let Some(version) = envelope.result_protocol_version() {
+            let _ = self.version.set(version.into());
+        }
+        if let Some(session) = session {
+            session.opened();
+        }
+    }
+
+    /// Whether this answers the `initialize` that opened the session.
+    fn is_opening(&self, message: &Message<'_>) -> bool {
+        let Message::One(envelope) = message else { return false };
+        let mut opening = self.opening.borrow_mut();
+        let answers = opening.is_some() && envelope.kind == Kind::Response && envelope.key() == *opening;
+        if answers {
+            *opening = None;
+        }
+        answers
+    }
+
+    /// What leash sent to the client.
+    pub(super) fn sent(&self, bytes: usize) {
+        self.counters.sent(bytes);
+    }
+}
+
+impl Sink for Bridge {
+    fn message(&self, line: Bytes, message: &Message<'_>) {
+        if self.is_closed() {
+            return;
+        }
+        let opening = self.is_opening(message);
+        self.switch.borrow_mut().deliver(line, message);
+        if opening && let Message::One(envelope) = message {
+            self.opening_answered(envelope);
+        }
+    }
+
+    fn garbage(&self, what: &str) {
+        if let Some(gateway) = self.gateway.upgrade() {
+            self.garbage.note(&gateway, &self.server, &self.counters, what);
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        !self.is_closed() && self.switch.borrow().log.unread() > limits::UNREAD_STREAMS
+    }
+
+    /// A connection that takes nothing for a while is cut: it may resume, and the others must go on.
+    async fn drained(&self) {
+        self.switch.borrow_mut().log.look();
+        let wait = || async {
+            loop {
+                let drained = self.drained.notified();
+                if !self.is_full() {
+                    return;
+                }
+                drained.await;
+            }
+        };
+        while tokio::time::timeout(limits::STALLED, wait()).await.is_err() {
+            let mut switch = self.switch.borrow_mut();
+            switch.log.cut_stalled();
+            switch.log.look();
+        }
+    }
+}
+
+/// Why a request does not reach the server.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// Its id is in flight already.
+    Duplicate(IdKey),
+    /// The server is gone.
+    Closed,
+}
+
+/// A connection that reads a stream; dropping it leaves the stream to whoever resumes it.
+pub(super) struct Reader {
+    pub(super) bridge: Rc<Bridge>,
+    pub(super) stream: StreamId,
+    number: u32,
+}
+
+impl Reader {
+    /// A reader of the GET stream; `None` while somebody else is.
+    pub(super) fn listen(bridge: &Rc<Bridge>) -> Option<Reader> {
+        let mut switch = bridge.switch.borrow_mut();
+        let free = !switch.log.is_read(GET);
+        free.then(|| Reader { bridge: Rc::clone(bridge), stream: GET, number: switch.log.listen() })
+    }
+
+    /// A reader of a stream from the event after `seen`; whoever read it before is cut.
+    pub(super) fn resume(bridge: &Rc<Bridge>, stream: StreamId, seen: u64) -> Option<Reader> {
+        let number = bridge.switch.borrow_mut().log.resume(stream, seen)?;
+        Some(Reader { bridge: Rc::clone(bridge), stream, number })
+    }
+
+    /// How its POST is answered; `None` if that is not known by the deadline.
+    pub(super) async fn first(&self, batch: bool, window: Option<Duration>) -> Option<First> {
+        let first = poll_fn(|cx| match self.bridge.switch.borrow_mut().first(self.stream, batch, cx.waker()) {
+            First::Wait => Poll::Pending,
+            first => Poll::Ready(first),
+        });
+        within(window, first).await
+    }
+
+    /// The next message.
+    pub(super) fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Next> {
+        let next = self.bridge.switch.borrow_mut().next(self.stream, self.number, cx.waker());
+        match next {
+            Next::Wait => Poll::Pending,
+            next => {
+                self.bridge.drained.notify_waiters();
+                Poll::Ready(next)
+            }
+        }
+    }
+
+    /// The client is given an id by which it can resume.
+    pub(super) fn named(&self) {
+        self.bridge.switch.borrow_mut().log.named(self.stream);
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.bridge.switch.borrow_mut().log.leave(self.stream, self.number);
+        self.bridge.drained.notify_waiters();
+    }
+}
+
+async fn within<T>(window: Option<Duration>, what: impl Future<Output = T>) -> Option<T> {
+    match window {
+        Some(window) => tokio::time::timeout(window, what).await.ok(),
+        None => Some(what.await),
+    }
+}

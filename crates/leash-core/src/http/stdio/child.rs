@@ -1,0 +1,205 @@
+//! A server's process tree behind the gateway, and the two pipes to it.
+
+use std::cell::{Cell, OnceCell};
+use std::io;
+use std::os::fd::{AsFd as _, AsRawFd, OwnedFd, RawFd};
+use std::rc::Rc;
+
+use thiserror::Error;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::net::unix::pipe::{Receiver, Sender};
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use tokio_util::task::TaskTracker;
+
+use super::super::gateway::{GATEWAY_LABEL, Gateway};
+use super::super::metrics::{Counters, add};
+use super::super::server::Server;
+use super::input::Input;
+use crate::config::{CommandLine, Target};
+use crate::ledger::receipt::{Reason, Receipt};
+use crate::limits;
+use crate::tree::contain::{Wish, caps::Caps};
+use crate::tree::{Spec, Tree, TreeError};
+
+/// Why a server could not be started.
+#[derive(Debug, Error)]
+pub(super) enum StartError {
+    /// The tree.
+    #[error(transparent)]
+    Tree(#[from] TreeError),
+    /// A pipe or the handle could not be registered.
+    #[error("cannot watch the server")]
+    Watch(#[source] io::Error),
+    /// The server is no program, or the gateway is leaving.
+    #[error("the server is gone")]
+    Gone,
+}
+
+/// A tree that runs, with its pipes.
+pub(super) struct Started {
+    pub(super) tree: Watched,
+    pub(super) input: Sender,
+    pub(super) output: Receiver,
+}
+
+/// A tree whose reports wake a task.
+pub(super) type Watched = AsyncFd<Handle>;
+
+/// A tree by its descriptor.
+pub(super) struct Handle(Tree);
+
+impl AsRawFd for Handle {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_fd().as_raw_fd()
+    }
+}
+
+/// Starts a server's program for a session.
+pub(super) async fn start(gateway: &Rc<Gateway>, server: &Rc<Server>, session: &str) -> Result<Started, StartError> {
+    let settings = server.settings();
+    let Target::Command(command) = &settings.target else { return Err(StartError::Gone) };
+    let spec = spec(command)
+        .grace(settings.policy.grace)
+        .named(settings.name.clone())
+        .session(session)
+        .label(GATEWAY_LABEL, gateway.book.run());
+    let places = gateway.places.clone();
+    // Some 5 ms of waiting for the keeper, in which the gateway would answer nobody.
+    let started = gateway.tasks.spawn_blocking(move || Tree::start(spec, &places)).await;
+    let mut tree = started.map_err(|_| StartError::Gone)??;
+    let (stdin, stdout) = tree.take_stdin().zip(tree.take_stdout()).ok_or(StartError::Gone)?;
+    // These are our ends of two pipes, open file descriptions that the server does not share: O_NONBLOCK is ours alone.
+    Ok(Started {
+        input: Sender::from_owned_fd(OwnedFd::from(stdin)).map_err(StartError::Watch)?,
+        output: Receiver::from_owned_fd(OwnedFd::from(stdout)).map_err(StartError::Watch)?,
+        tree: AsyncFd::with_interest(Handle(tree), Interest::READABLE).map_err(StartError::Watch)?,
+    })
+}
+
+fn spec(command: &CommandLine) -> Spec {
+    let mut spec = Spec::new(std::iter::once(&command.command).chain(&command.args));
+    for (name, value) in &command.env {
+        spec = spec.env(name, Some(value.into()));
+    }
+    for name in &command.spare {
+        spec = spec.spare(name);
+    }
+    if let Some(cwd) = &command.cwd {
+        spec = spec.cwd(cwd);
+    }
+    let wish = Wish { exactly: command.contain, at_least: command.require };
+    spec.contain(wish).caps(Caps { memory: command.memory, pids: command.pids })
+}
+
+/// A server's process as the rest of the gateway sees it: its input, and its end.
+pub(super) struct Child {
+    pub(super) input: Rc<Input>,
+    /// Why its end was asked for; set once.
+    asked: OnceCell<Reason>,
+    /// What became of it, once it is over; `None` inside if nobody could tell.
+    over: OnceCell<Option<Receipt>>,
+    changed: Notify,
+    /// All that it will ever say was read.
+    silent: Cell<bool>,
+    /// The task that reads its output.
+    pub(super) reader: OnceCell<AbortHandle>,
+    tasks: TaskTracker,
+}
+
+impl Child {
+    pub(super) fn new(input: Sender, tasks: TaskTracker) -> Child {
+        Child {
+            input: Input::new(input, tasks.clone()),
+            tasks,
+            asked: OnceCell::new(),
+            over: OnceCell::new(),
+            changed: Notify::new(),
+            silent: Cell::new(false),
+            reader: OnceCell::new(),
+        }
+    }
+
+    /// Begins its end.
+    pub(super) fn ask_to_end(&self, reason: &Reason) {
+        if self.asked.set(reason.clone()).is_ok() {
+            self.changed.notify_waiters();
+        }
+    }
+
+    /// Whether its end has begun.
+    pub(super) fn is_ending(&self) -> bool {
+        self.asked.get().is_some()
+    }
+
+    /// Returns when it is over, with what became of it.
+    pub(super) async fn over(&self) -> Option<Receipt> {
+        self.wait_until(|| self.over.get().is_some()).await;
+        self.over.get().cloned().flatten()
+    }
+
+    /// Its output has ended.
+    pub(super) fn fell_silent(&self) {
+        self.silent.set(true);
+        self.changed.notify_waiters();
+    }
+
+    /// Looks after a tree until it is over, and until all of its output was read.
+    pub(super) async fn attend(&self, mut tree: Watched, counters: &Counters) -> Option<Receipt> {
+        add(&counters.trees, 1);
+        add(&counters.trees_started, 1);
+        let receipt = self.follow(&mut tree).await;
+        // What it said last is still in the pipe, whose end comes with the death of its last process.
+        if tokio::time::timeout(limits::LAST_WORDS, self.wait_until(|| self.silent.get())).await.is_err()
+            && let Some(reader) = self.reader.get()
+        {
+            reader.abort();
+        }
+        counters.trees.set(counters.trees.get() - 1);
+        let tree = tree.into_inner().0;
+        // The supervisor has reported and leaves, within a millisecond or so; nobody has to wait for that.
+        self.tasks.spawn_blocking(move || tree.reap());
+        receipt
+    }
+
+    /// From here on nothing is left of it.
+    pub(super) fn is_over(&self, receipt: Option<Receipt>) {
+        self.input.close();
+        let _ = self.over.set(receipt);
+        self.changed.notify_waiters();
+    }
+
+    async fn follow(&self, tree: &mut Watched) -> Option<Receipt> {
+        let mut told = false;
+        loop {
+            tokio::select! {
+                () = self.wait_until(|| self.is_ending()), if !told => {
+                    told = true;
+                    // The reason first: the end of its input is an end as well, with another one.
+                    if let Some(reason) = self.asked.get() {
+                        tree.get_mut().0.end_because(reason);
+                    }
+                    self.input.close();
+                }
+                ready = tree.readable_mut() => {
+                    let Ok(mut ready) = ready else { return None };
+                    match ready.get_inner_mut().0.poll_over() {
+                        Some(over) => return over.ok(),
+                        None => ready.clear_ready(),
+                    }
+                }
+            }
+        }
+    }
+
+    async fn wait_until(&self, fine: impl Fn() -> bool) {
+        loop {
+            let changed = self.changed.notified();
+            if fine() {
+                return;
+            }
+            changed.await;
+        }
+    }
+}

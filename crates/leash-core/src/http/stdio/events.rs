@@ -1,0 +1,118 @@
+//! A stream of a session as the body of an HTTP answer.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use hyper::body::{Body as HttpBody, Frame};
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
+use hyper::{Response, StatusCode};
+use memchr::memchr;
+use tokio::time::{Instant, Interval, interval_at};
+
+use super::super::body::{Body, BodyError};
+use super::super::respond::Answer;
+use super::super::session::InFlight;
+use super::bridge::Reader;
+use super::log::{Next, StreamId};
+use crate::limits;
+use crate::protocol::sse;
+
+/// A message up to this size is one piece with its id; a larger one is not copied.
+const COPIED: usize = 16 * 1024;
+
+/// Pieces of a large message: small enough that a slow client is seen to make progress.
+const PIECE: usize = 64 * 1024;
+
+/// A stream whose connection is cut while it goes on.
+#[derive(Debug, thiserror::Error)]
+#[error("the stream is read by another connection, or was not read")]
+struct Cut;
+
+/// The body.
+pub(super) struct Events {
+    reader: Reader,
+    /// What is to be sent before anything else is asked for.
+    ready: VecDeque<Bytes>,
+    keep_alive: Interval,
+    /// Whatever lives as long as the connection.
+    _held: InFlight,
+}
+
+impl Events {
+    /// The answer that is this stream. `prime`: the client is given an id before there is any message.
+    pub(super) fn answer(reader: Reader, held: InFlight, prime: bool) -> Answer {
+        let mut ready = VecDeque::new();
+        if prime {
+            reader.named();
+            ready.push_back(priming(reader.stream));
+        }
+        let keep_alive = interval_at(Instant::now() + limits::SSE_KEEP_ALIVE, limits::SSE_KEEP_ALIVE);
+        event_stream(Body::stream(Events { reader, ready, keep_alive, _held: held }))
+    }
+
+    fn send(&self, bytes: Bytes) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        self.reader.bridge.sent(bytes.len());
+        Poll::Ready(Some(Ok(Frame::data(bytes))))
+    }
+}
+
+impl HttpBody for Events {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let events = self.get_mut();
+        if let Some(bytes) = events.ready.pop_front() {
+            return events.send(bytes);
+        }
+        match events.reader.poll_next(cx) {
+            Poll::Ready(Next::Message(number, message)) => {
+                encode(&mut events.ready, &format!("{}-{number}", events.reader.stream), message);
+                let first = events.ready.pop_front().unwrap_or_default();
+                events.send(first)
+            }
+            Poll::Ready(Next::Cut) => Poll::Ready(Some(Err(Box::new(Cut)))),
+            Poll::Ready(Next::End | Next::Wait) => Poll::Ready(None),
+            Poll::Pending => {
+                ready!(events.keep_alive.poll_tick(cx));
+                events.send(Bytes::from_static(sse::KEEP_ALIVE))
+            }
+        }
+    }
+}
+
+/// An event stream as an answer.
+pub(super) fn event_stream(body: Body) -> Answer {
+    let mut answer = Response::new(body);
+    *answer.status_mut() = StatusCode::OK;
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
+    // nginx and its kin would wait for a full buffer.
+    headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
+    answer
+}
+
+/// The event that comes before any message: an id to resume from, and how long to wait before that.
+fn priming(stream: StreamId) -> Bytes {
+    format!("id: {stream}-0\nretry: {}\ndata: \n\n", limits::SSE_RETRY.as_millis()).into()
+}
+
+/// A message as an event, in pieces.
+fn encode(out: &mut VecDeque<Bytes>, id: &str, message: Bytes) {
+    if message.len() <= COPIED || memchr(b'\r', &message).is_some() {
+        let mut event = Vec::with_capacity(message.len() + id.len() + 32);
+        sse::encode(&mut event, Some(id), Some("message"), &message);
+        out.push_back(event.into());
+        return;
+    }
+    out.push_back(format!("id: {id}\nevent: message\ndata: ").into());
+    let mut rest = message;
+    while rest.len() > PIECE {
+        out.push_back(rest.split_to(PIECE));
+    }
+    out.push_back(rest);
+    out.push_back(Bytes::from_static(b"\n\n"));
+}

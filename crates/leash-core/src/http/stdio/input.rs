@@ -1,0 +1,171 @@
+//! A server's stdin: whole lines, in the order in which they were given.
+//!
+//! A line goes straight into the pipe while there is room. What does not fit waits here, and a task writes it, because a
+//! connection that is dropped in the middle of a line must not leave half of it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::rc::Rc;
+
+use bytes::{Buf as _, Bytes};
+use memchr::memchr2;
+use tokio::net::unix::pipe::Sender;
+use tokio::sync::Notify;
+use tokio_util::task::TaskTracker;
+
+use crate::limits;
+
+/// Pieces written by one call: bodies and their newlines.
+const PIECES: usize = 16;
+
+/// The server has closed its stdin, or it was closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Closed;
+
+/// The writing end of a server's stdin.
+pub(super) struct Input {
+    pipe: RefCell<Option<Rc<Sender>>>,
+    waiting: RefCell<VecDeque<Bytes>>,
+    bytes: Cell<usize>,
+    /// Lines that were given, and lines that are in the pipe.
+    given: Cell<u64>,
+    written: Cell<u64>,
+    changed: Notify,
+    tasks: TaskTracker,
+}
+
+impl Input {
+    pub(super) fn new(pipe: Sender, tasks: TaskTracker) -> Rc<Input> {
+        Rc::new(Input {
+            pipe: RefCell::new(Some(Rc::new(pipe))),
+            waiting: RefCell::default(),
+            bytes: Cell::default(),
+            given: Cell::default(),
+            written: Cell::default(),
+            changed: Notify::new(),
+            tasks,
+        })
+    }
+
+    /// Waits while too much waits already.
+    pub(super) async fn room(&self) -> Result<(), Closed> {
+        self.wait_until(|| self.bytes.get() < limits::UNWRITTEN).await
+    }
+
+    /// Gives a line; it is in the pipe, or waits for its turn. The ticket is for [`Input::written`].
+    pub(super) fn give(self: &Rc<Self>, line: Bytes) -> Result<u64, Closed> {
+        let pipe = self.pipe.borrow().clone().ok_or(Closed)?;
+        let (line, ticket) = (one_line(line), self.given.get() + 1);
+        self.given.set(ticket);
+        let begins = self.waiting.borrow().is_empty();
+        let written = if begins { try_write(&pipe, &[IoSlice::new(&line), IoSlice::new(b"\n")]) } else { Ok(0) };
+        let written = written.inspect_err(|Closed| self.close())?;
+        if written == line.len() + 1 {
+            self.written.set(ticket);
+            return Ok(ticket);
+        }
+        let mut waiting = self.waiting.borrow_mut();
+        self.bytes.set(self.bytes.get() + line.len() + 1 - written);
+        waiting.push_back(line.slice(written.min(line.len())..));
+        waiting.push_back(Bytes::from_static(b"\n"));
+        if begins {
+            let input = Rc::clone(self);
+            self.tasks.spawn_local(async move { input.write_waiting(&pipe).await });
+        }
+        Ok(ticket)
+    }
+
+    /// Returns when the line with this ticket is in the pipe.
+    pub(super) async fn written(&self, ticket: u64) -> Result<(), Closed> {
+        self.wait_until(|| self.written.get() >= ticket).await
+    }
+
+    /// The end of the server's input. What waits is thrown away.
+    pub(super) fn close(&self) {
+        self.pipe.take();
+        self.waiting.take();
+        self.bytes.set(0);
+        self.changed.notify_waiters();
+    }
+
+    /// Writes what waits until nothing does. Beside `give` the only place that writes, and never at the same time.
+    async fn write_waiting(&self, pipe: &Sender) {
+        loop {
+            let ready = tokio::select! {
+                ready = pipe.writable() => ready.is_ok(),
+                () = self.closed() => return,
+            };
+            let written = if ready { self.write_some(pipe) } else { Err(Closed) };
+            match written {
+                Ok(()) if self.waiting.borrow().is_empty() => return,
+                Ok(()) => {}
+                Err(Closed) => return self.close(),
+            }
+        }
+    }
+
+    fn write_some(&self, pipe: &Sender) -> Result<(), Closed> {
+        let mut waiting = self.waiting.borrow_mut();
+        let pieces: Vec<_> = waiting.iter().take(PIECES).map(|piece| IoSlice::new(piece)).collect();
+        let mut written = try_write(pipe, &pieces)?;
+        self.bytes.set(self.bytes.get() - written);
+        while let Some(piece) = waiting.front_mut() {
+            if written < piece.len() {
+                piece.advance(written);
+                break;
+            }
+            written -= piece.len();
+            // Pieces come in pairs, a line (or the rest of one) and its end.
+            let ends = waiting.len() % 2 == 1;
+            waiting.pop_front();
+            if ends {
+                self.written.set(self.written.get() + 1);
+            }
+        }
+        if waiting.is_empty() {
+            *waiting = VecDeque::new();
+        }
+        self.changed.notify_waiters();
+        Ok(())
+    }
+
+    async fn closed(&self) {
+        let _ = self.wait_until(|| false).await;
+    }
+
+    async fn wait_until(&self, fine: impl Fn() -> bool) -> Result<(), Closed> {
+        loop {
+            let changed = self.changed.notified();
+            if fine() {
+                return Ok(());
+            }
+            if self.pipe.borrow().is_none() {
+                return Err(Closed);
+            }
+            changed.await;
+        }
+    }
+}
+
+/// Bytes that went in, 0 when there is no room.
+fn try_write(pipe: &Sender, pieces: &[IoSlice<'_>]) -> Result<usize, Closed> {
+    loop {
+        match pipe.try_write_vectored(pieces) {
+            Ok(written) => return Ok(written),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(0),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return Err(Closed),
+        }
+    }
+}
+
+/// A message as one line. A newline can't be inside of a JSON string, so what is replaced is space between values: the message
+/// means the same, and is as long as before.
+pub(super) fn one_line(message: Bytes) -> Bytes {
+    if memchr2(b'\n', b'\r', &message).is_none() {
+        return message;
+    }
+    let space = |byte: &u8| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte };
+    message.iter().map(space).collect()
+}

@@ -1,0 +1,116 @@
+//! Servers that speak over their stdin and stdout, behind HTTP.
+//!
+//! In the order in which a request meets them: this file (which rules apply to it), then for the legacy era `open` (a session
+//! begins), `post` and `get`. `bridge` stands between a session's streams and its server: `switch` decides which stream a
+//! message goes to, `log` keeps streams for those who resume them, `events` writes them out. `child` is the server's tree, with
+//! `input` and `output` at its pipes.
+//!
+//! Messages are forwarded as they were received. The one exception: a body that is written over several lines becomes one line,
+//! with spaces in the place of the line breaks.
+
+mod bridge;
+mod child;
+mod events;
+mod get;
+mod input;
+mod log;
+mod open;
+mod output;
+mod post;
+mod switch;
+
+use std::rc::Rc;
+
+use hyper::{HeaderMap, Method, StatusCode};
+
+use super::front::Call;
+use super::gateway::Gateway;
+use super::respond::{self, Answer};
+use super::server::Server;
+use super::session::{self, Session};
+use crate::ledger::receipt::Reason;
+use crate::protocol::envelope::{Kind, Message};
+use crate::protocol::era::{self, Era};
+use crate::protocol::headers;
+
+pub(crate) use bridge::Bridge;
+
+/// The trees of requests that have no session.
+#[derive(Default)]
+pub(crate) struct ModernTrees;
+
+impl ModernTrees {
+    pub(crate) fn end_all(&self, _reason: &Reason) -> usize {
+        0
+    }
+}
+
+/// Answers a request for a server that is a program.
+pub(crate) async fn answer(gateway: &Rc<Gateway>, server: &Rc<Server>, call: Call) -> Answer {
+    let answered = match call.method {
+        Method::POST => post(gateway, server, &call).await,
+        Method::GET => get(server, &call),
+        Method::DELETE => delete(server, &call).await,
+        _ => Err(respond::method_not_allowed("GET, POST, DELETE")),
+    };
+    match answered {
+        Ok(answer) | Err(answer) => answer,
+    }
+}
+
+async fn post(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call) -> Result<Answer, Answer> {
+    if !headers::accepts(&call.headers, &["application/json", "text/event-stream"]) {
+        return Err(respond::not_acceptable("application/json and text/event-stream"));
+    }
+    let message = Message::read(&call.body).map_err(|fault| respond::malformed(&fault))?;
+    let token = text(&call.headers, &headers::SESSION_ID);
+    // A session that is known outranks what a version header claims.
+    if let Some(session) = token.and_then(|token| session::find(server, token, call).ok()) {
+        return post::answer(gateway, &session, call, &message).await;
+    }
+    if era::classify(&call.method, text(&call.headers, &headers::PROTOCOL_VERSION), Some(&message)) == Era::Modern {
+        return Err(respond::not_initialized(None));
+    }
+    match &message {
+        Message::One(envelope)
+            if envelope.method.as_deref() == Some("initialize") && envelope.kind == Kind::Request =>
+        {
+            open::answer(gateway, server, call, envelope).await
+        }
+        _ if token.is_some() => Err(respond::no_session()),
+        _ => Err(respond::session_missing()),
+    }
+}
+
+fn get(server: &Rc<Server>, call: &Call) -> Result<Answer, Answer> {
+    let session = named_session(server, call)?;
+    if !headers::accepts(&call.headers, &["text/event-stream"]) {
+        return Err(respond::not_acceptable("text/event-stream"));
+    }
+    get::answer(&session, call)
+}
+
+async fn delete(server: &Rc<Server>, call: &Call) -> Result<Answer, Answer> {
+    let session = named_session(server, call)?;
+    session.end(Reason::ClientDeleted);
+    session.over().await;
+    Ok(respond::empty(StatusCode::OK))
+}
+
+/// The session that a GET or DELETE is for. Without one, a modern version says that the client means no session at all.
+fn named_session(server: &Rc<Server>, call: &Call) -> Result<Rc<Session>, Answer> {
+    let found = text(&call.headers, &headers::SESSION_ID).map(|token| session::find(server, token, call));
+    match found {
+        Some(Ok(session)) => Ok(session),
+        _ if text(&call.headers, &headers::PROTOCOL_VERSION).is_some_and(era::is_modern_version) => {
+            Err(respond::method_not_allowed("POST"))
+        }
+        Some(Err(unknown)) => Err(unknown),
+        None => Err(respond::session_missing()),
+    }
+}
+
+/// A header that is text.
+fn text<'h>(headers: &'h HeaderMap, name: &hyper::header::HeaderName) -> Option<&'h str> {
+    headers.get(name)?.to_str().ok()
+}

@@ -1,0 +1,101 @@
+//! POST of `initialize`: a session begins, with a tree of its own.
+
+use std::cell::Cell;
+use std::error::Error as _;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use hyper::StatusCode;
+use hyper::header::HeaderValue;
+use tokio::sync::oneshot;
+
+use super::super::front::Call;
+use super::super::gateway::Gateway;
+use super::super::respond::{self, Answer};
+use super::super::server::Server;
+use super::super::session::{Holding, Session};
+use super::bridge::Bridge;
+use super::child::{self, StartError};
+use super::events::Events;
+use super::post;
+use super::switch::{First, Request};
+use crate::ledger::receipt::Reason;
+use crate::protocol::envelope::{Envelope, IdKey};
+use crate::protocol::headers;
+
+/// A session that its client does not know of yet. If it never will, the session ends.
+struct Opening {
+    session: Rc<Session>,
+    known: Cell<bool>,
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        if !self.known.get() {
+            self.session.end(Reason::ClientLeft);
+        }
+    }
+}
+
+/// Answers an `initialize`.
+pub(super) async fn answer(
+    gateway: &Rc<Gateway>,
+    server: &Rc<Server>,
+    call: &Call,
+    envelope: &Envelope<'_>,
+) -> Result<Answer, Answer> {
+    let Some(request) = Request::of(envelope) else { return Err(respond::session_missing()) };
+    let session = Session::open(gateway, server, call)?;
+    let opening = Opening { session: Rc::clone(&session), known: Cell::new(false) };
+    let in_flight = session.began();
+    let bridge = match start(gateway, &session, request.key.clone()).await {
+        Ok(bridge) => bridge,
+        Err(error) => {
+            session.end(Reason::NotInitialized);
+            let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
+            return Err(respond::start_failed(envelope.id, &format!("{error}{cause}")));
+        }
+    };
+    let Ok(reader) = bridge.ask(&[request], call.body.clone()) else {
+        return Err(respond::start_failed(envelope.id, "the server exited"));
+    };
+    // No deadline here: the session has one, and its end answers.
+    let mut answer = match reader.first(false, None).await {
+        Some(First::Whole(body)) if session.is_live() => post::whole(&bridge, body),
+        // The server refused, or leash answers in its place; there is no session to speak of.
+        Some(First::Whole(body)) => return Ok(failed(&bridge, body)),
+        _ => Events::answer(reader, in_flight, false),
+    };
+    opening.known.set(true);
+    let token = HeaderValue::from_str(&session.token()).map_err(|_| respond::no_session())?;
+    answer.headers_mut().insert(headers::SESSION_ID, token);
+    Ok(answer)
+}
+
+/// Starts the server. That goes on when the client leaves meanwhile: what was started must be ended.
+async fn start(gateway: &Rc<Gateway>, session: &Rc<Session>, opening: IdKey) -> Result<Rc<Bridge>, StartError> {
+    let (done, started) = oneshot::channel();
+    let (gateway, starting) = (Rc::clone(gateway), Rc::clone(session));
+    session.spawn(async move {
+        let begun = match child::start(&gateway, &starting.server, &starting.id).await {
+            Ok(tree) => {
+                let bridge = Bridge::start(&gateway, &starting, tree, opening);
+                if starting.hold(Holding::Tree(Rc::clone(&bridge))) { Ok(bridge) } else { Err(StartError::Gone) }
+            }
+            Err(error) => Err(error),
+        };
+        // Nobody listens any more: then the session has ended, and with it the tree.
+        let _ = done.send(begun);
+    });
+    started.await.unwrap_or(Err(StartError::Gone))
+}
+
+/// An `initialize` that was answered, but not well.
+fn failed(bridge: &Bridge, body: Bytes) -> Answer {
+    let status = match bridge.never_opened() {
+        None => StatusCode::OK,
+        Some(Reason::NotInitialized) => StatusCode::GATEWAY_TIMEOUT,
+        Some(_) => StatusCode::BAD_GATEWAY,
+    };
+    respond::json(status, body)
+}

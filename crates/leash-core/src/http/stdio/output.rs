@@ -1,0 +1,82 @@
+//! A server's stdout: lines in, one by one, as fast as somebody takes them.
+
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
+
+use bytes::Bytes;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::unix::pipe::Receiver;
+
+use super::super::gateway::Gateway;
+use super::super::metrics::{Counters, add};
+use crate::clock::Moment;
+use crate::limits;
+use crate::protocol::envelope::Message;
+use crate::protocol::frame::{Line, Lines};
+
+/// Who takes a server's messages.
+pub(super) trait Sink {
+    /// A message, and the line that it is.
+    fn message(&self, line: Bytes, message: &Message<'_>);
+    /// A line that is no message.
+    fn garbage(&self, what: &str);
+    /// Whether the next message must wait.
+    fn is_full(&self) -> bool;
+    /// Returns when it must not.
+    fn drained(&self) -> impl Future<Output = ()>;
+}
+
+/// Reads a server's output to its end.
+pub(super) async fn read<S: Sink>(mut output: Receiver, sink: &S) {
+    let mut lines = Lines::new(limits::LINE);
+    loop {
+        // While there is nothing to read there is no buffer either: most sessions are silent most of the time.
+        if poll_fn(|cx| output.poll_read_ready(cx)).await.is_err() {
+            break;
+        }
+        match output.read_buf(lines.buffer()).await {
+            Ok(1..) => {}
+            Ok(0) | Err(_) => break,
+        }
+        while let Some(line) = lines.next_line() {
+            take(line, sink);
+        }
+        if lines.is_empty() {
+            lines = Lines::new(limits::LINE);
+        }
+        if sink.is_full() {
+            sink.drained().await;
+        }
+    }
+    while let Some(line) = lines.finish() {
+        take(line, sink);
+    }
+}
+
+fn take<S: Sink>(line: Line, sink: &S) {
+    match line {
+        // An empty line says nothing, and harms nobody.
+        Line::Whole(line) if line.trim_ascii().is_empty() => {}
+        Line::Whole(line) => match Message::read(&line) {
+            Ok(message) => sink.message(line.clone(), &message),
+            Err(fault) => sink.garbage(&fault.to_string()),
+        },
+        Line::TooLong { length } => sink.garbage(&format!("a line of {length} bytes")),
+    }
+}
+
+/// Counts lines that are no messages, and says so once a burst.
+#[derive(Default)]
+pub(super) struct Garbage {
+    last: Cell<Option<Moment>>,
+}
+
+impl Garbage {
+    pub(super) fn note(&self, gateway: &Gateway, server: &str, counters: &Counters, what: &str) {
+        add(&counters.garbage_lines, 1);
+        let now = Moment::now();
+        if self.last.replace(Some(now)).is_none_or(|last| now.since(last) > limits::GARBAGE_QUIET) {
+            gateway.warn(format!("`{server}` writes to its stdout what is no protocol ({what}); it is dropped"));
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! POST in a legacy session: one message, or several, of the client.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use hyper::{HeaderMap, StatusCode};
+
+use super::super::front::Call;
+use super::super::gateway::Gateway;
+use super::super::respond::{self, Answer};
+use super::super::session::{Holding, Session};
+use super::bridge::{Bridge, Refused};
+use super::events::Events;
+use super::switch::{First, Request};
+use crate::limits;
+use crate::protocol::envelope::{Envelope, IdKey, Message, codes, error_body};
+use crate::protocol::{era, headers};
+
+/// The server of a session that is open.
+pub(super) fn bridge(session: &Session) -> Result<Rc<Bridge>, Answer> {
+    match session.holding() {
+        Some(Holding::Tree(bridge)) => Ok(Rc::clone(bridge)),
+        // Still opening: its id can't be known to anybody yet.
+        _ => Err(respond::no_session()),
+    }
+}
+
+/// A version that is named must be one that there is, or the one that this session agreed on, whatever it is.
+pub(super) fn check_version(headers: &HeaderMap, bridge: &Bridge) -> Result<(), Answer> {
+    let Some(version) = headers.get(headers::PROTOCOL_VERSION) else { return Ok(()) };
+    let known = |version: &str| era::is_legacy_version(version) || version == bridge.version();
+    if version.to_str().is_ok_and(known) { Ok(()) } else { Err(respond::unsupported_version()) }
+}
+
+/// Answers a POST.
+pub(super) async fn answer(
+    gateway: &Rc<Gateway>,
+    session: &Rc<Session>,
+    call: &Call,
+    message: &Message<'_>,
+) -> Result<Answer, Answer> {
+    let bridge = bridge(session)?;
+    check_version(&call.headers, &bridge)?;
+    for envelope in message.envelopes() {
+        if envelope.method.as_deref() == Some("initialize") {
+            return Err(respond::already_initialized(envelope.id));
+        }
+        if let Some(key) = envelope.cancelled().and_then(IdKey::of) {
+            bridge.cancelled(key, &gateway.tasks);
+        }
+    }
+    let (one, many);
+    let (requests, batch) = match message {
+        Message::One(envelope) => {
+            one = Request::of(envelope);
+            (one.as_slice(), false)
+        }
+        Message::Batch(envelopes) => {
+            many = envelopes.iter().filter_map(Request::of).collect::<Vec<_>>();
+            (&*many, true)
+        }
+    };
+    if requests.is_empty() {
+        return tell(&bridge, call.body.clone()).await;
+    }
+    let in_flight = session.began();
+    if bridge.child.input.room().await.is_err() {
+        return Ok(server_gone(message));
+    }
+    let reader = match bridge.ask(requests, call.body.clone()) {
+        Ok(reader) => reader,
+        Err(Refused::Duplicate(key)) => return Err(respond::duplicate_id(key.as_str())),
+        Err(Refused::Closed) => return Ok(server_gone(message)),
+    };
+    // A client that can't be given an id without a message gains nothing from a stream, except that it is kept alive.
+    let primes = bridge.primes();
+    let window = if primes { limits::FIRST_MESSAGE } else { limits::SSE_KEEP_ALIVE };
+    Ok(match reader.first(batch, Some(window)).await {
+        Some(First::Whole(body)) => whole(&bridge, body),
+        _ => Events::answer(reader, in_flight, primes),
+    })
+}
+
+async fn tell(bridge: &Rc<Bridge>, line: Bytes) -> Result<Answer, Answer> {
+    match bridge.tell(line).await {
+        Ok(()) => Ok(respond::empty(StatusCode::ACCEPTED)),
+        Err(_) => Err(respond::no_session()),
+    }
+}
+
+/// The answer in one piece.
+pub(super) fn whole(bridge: &Bridge, body: Bytes) -> Answer {
+    bridge.sent(body.len());
+    respond::json(StatusCode::OK, body)
+}
+
+/// The server was gone before it could be asked: the same as if it had gone just after.
+fn server_gone(message: &Message<'_>) -> Answer {
+    let error =
+        |envelope: &Envelope<'_>| error_body(envelope.id, codes::SERVER, "the server exited before it answered", None);
+    let bodies: Vec<_> =
+        message.envelopes().iter().filter(|envelope| Request::of(envelope).is_some()).map(error).collect();
+    match (message, bodies.first()) {
+        (Message::One(_), Some(only)) => respond::json(StatusCode::OK, only.clone()),
+        _ => respond::json(StatusCode::OK, [b"[".as_slice(), &bodies.join(&b","[..]), b"]"].concat()),
+    }
+}

@@ -1,0 +1,282 @@
+//! Which stream a server's message goes to; pure.
+//!
+//! A response goes to the POST that asked; progress to the POST whose token it names. Everything else has no address on the
+//! pipe, and exactly one stream gets it, the first of these that there is:
+//!
+//! 1. the only POST in flight, so that the message keeps its place before the result;
+//! 2. the GET stream, if somebody reads it;
+//! 3. the POST in flight that began last, one that is read before one that may be resumed;
+//! 4. the GET stream, where it waits for somebody to come.
+
+use std::collections::HashMap;
+use std::task::Waker;
+
+use bytes::Bytes;
+use serde_json::value::RawValue;
+
+use super::log::{GET, Log, Next, StreamId};
+use crate::protocol::envelope::{Envelope, IdKey, Kind, Message, codes, error_body};
+
+/// What is in flight in a session, and the streams that it is answered on.
+#[derive(Debug)]
+pub(super) struct Switch {
+    pub(super) log: Log,
+    /// Requests that were not answered yet.
+    requests: HashMap<IdKey, Asked>,
+    /// The streams of progress tokens.
+    tokens: HashMap<IdKey, StreamId>,
+    /// Streams of POSTs that are owed answers, in the order in which they began.
+    posts: Vec<Post>,
+    last: StreamId,
+}
+
+/// A request in flight.
+#[derive(Debug)]
+struct Asked {
+    stream: StreamId,
+    token: Option<IdKey>,
+    cancelled: bool,
+}
+
+/// A POST in flight.
+#[derive(Debug)]
+struct Post {
+    stream: StreamId,
+    /// Answers that it is owed.
+    owed: usize,
+    /// Something else than an answer went to it.
+    mixed: bool,
+}
+
+/// A request that begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Request {
+    pub(super) key: IdKey,
+    pub(super) token: Option<IdKey>,
+}
+
+impl Request {
+    /// The request in an envelope; `None` if it is something else.
+    pub(super) fn of(envelope: &Envelope<'_>) -> Option<Request> {
+        if envelope.kind != Kind::Request {
+            return None;
+        }
+        let token = envelope.progress_token().and_then(IdKey::of);
+        Some(Request { key: envelope.key()?, token })
+    }
+}
+
+/// What became of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Routed {
+    /// It went to this stream.
+    To(StreamId),
+    /// It answers nothing that was asked, or something that nobody waits for any more.
+    Nowhere,
+}
+
+/// How a POST is answered.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum First {
+    /// It is not known yet.
+    Wait,
+    /// By one body.
+    Whole(Bytes),
+    /// By a stream: there is more than answers.
+    Stream,
+}
+
+impl Switch {
+    pub(super) fn new(room: usize) -> Switch {
+        let (requests, tokens, posts) = (HashMap::new(), HashMap::new(), Vec::new());
+        Switch { log: Log::new(room), requests, tokens, posts, last: GET }
+    }
+
+    /// A POST with these requests begins; its connection reads from the start. An id that is in flight already is the error.
+    pub(super) fn begin(&mut self, requests: &[Request]) -> Result<StreamId, IdKey> {
+        for (at, request) in requests.iter().enumerate() {
+            let twice = requests[..at].iter().any(|earlier| earlier.key == request.key);
+            if twice || self.requests.contains_key(&request.key) {
+                return Err(request.key.clone());
+            }
+        }
+        self.last += 1;
+        let stream = self.last;
+        for Request { key, token } in requests {
+            if let Some(token) = token {
+                self.tokens.insert(token.clone(), stream);
+            }
+            self.requests.insert(key.clone(), Asked { stream, token: token.clone(), cancelled: false });
+        }
+        self.posts.push(Post { stream, owed: requests.len(), mixed: false });
+        self.log.open(stream);
+        Ok(stream)
+    }
+
+    /// Takes back a POST that never reached the server.
+    pub(super) fn take_back(&mut self, stream: StreamId) {
+        let keys: Vec<_> =
+            self.requests.iter().filter(|(_, asked)| asked.stream == stream).map(|(key, _)| key.clone()).collect();
+        keys.iter().for_each(|key| drop(self.answered(key)));
+        self.log.take(stream);
+    }
+
+    /// Delivers a line of the server.
+    pub(super) fn deliver(&mut self, line: Bytes, message: &Message<'_>) -> Routed {
+        match message {
+            Message::One(envelope) => self.deliver_one(line, envelope),
+            Message::Batch(envelopes) => self.deliver_batch(line, envelopes),
+        }
+    }
+
+    fn deliver_one(&mut self, line: Bytes, envelope: &Envelope<'_>) -> Routed {
+        if envelope.kind == Kind::Response
+            && let Some(key) = envelope.key()
+        {
+            return self.answer(&key, line);
+        }
+        let stream = self.stream_of(envelope);
+        self.push_other(stream, line)
+    }
+
+    /// A batch for one stream goes there as it is; one for several is taken apart.
+    fn deliver_batch(&mut self, line: Bytes, envelopes: &[Envelope<'_>]) -> Routed {
+        let keys: Vec<_> =
+            envelopes.iter().filter(|envelope| envelope.kind == Kind::Response).filter_map(Envelope::key).collect();
+        let streams: Vec<_> = keys.iter().filter_map(|key| self.requests.get(key)).map(|asked| asked.stream).collect();
+        match streams.first() {
+            Some(first) if streams.len() == envelopes.len() && streams.iter().all(|stream| stream == first) => {
+                let first = *first;
+                let pushed = self.log.push(first, line);
+                keys.iter().for_each(|key| drop(self.answered(key)));
+                if pushed { Routed::To(first) } else { Routed::Nowhere }
+            }
+            _ => self.deliver_apart(&line),
+        }
+    }
+
+    fn deliver_apart(&mut self, line: &Bytes) -> Routed {
+        let mut routed = Routed::Nowhere;
+        let elements: Vec<&RawValue> = serde_json::from_slice(line).unwrap_or_default();
+        for element in elements {
+            let part = line.slice_ref(element.get().as_bytes());
+            if let Ok(Message::One(envelope)) = Message::read(&part) {
+                routed = self.deliver_one(part.clone(), &envelope);
+            }
+        }
+        routed
+    }
+
+    /// Delivers the answer to a request.
+    fn answer(&mut self, key: &IdKey, line: Bytes) -> Routed {
+        let Some(stream) = self.requests.get(key).map(|asked| asked.stream) else { return Routed::Nowhere };
+        let pushed = self.log.push(stream, line);
+        self.answered(key);
+        if pushed { Routed::To(stream) } else { Routed::Nowhere }
+    }
+
+    /// A request is over; with the last one, its stream is.
+    fn answered(&mut self, key: &IdKey) -> Option<Asked> {
+        let asked = self.requests.remove(key)?;
+        if let Some(token) = &asked.token
+            && self.tokens.get(token) == Some(&asked.stream)
+        {
+            self.tokens.remove(token);
+        }
+        if let Ok(at) = self.posts.binary_search_by_key(&asked.stream, |post| post.stream) {
+            self.posts[at].owed -= 1;
+            if self.posts[at].owed == 0 {
+                self.posts.remove(at);
+                self.log.finish(asked.stream);
+            }
+        }
+        Some(asked)
+    }
+
+    /// The stream for what is not an answer.
+    fn stream_of(&self, envelope: &Envelope<'_>) -> StreamId {
+        if envelope.kind == Kind::Notification
+            && let Some(stream) =
+                envelope.progress_token().and_then(IdKey::of).and_then(|token| self.tokens.get(&token))
+        {
+            return *stream;
+        }
+        let reachable = |post: &&Post| self.log.is_reachable(post.stream);
+        let mut waiting = self.posts.iter().rev().filter(reachable);
+        match (waiting.next(), waiting.next()) {
+            (None, _) => GET,
+            (Some(only), None) => only.stream,
+            _ if self.log.is_read(GET) => GET,
+            (Some(last), Some(_)) => {
+                let read = self.posts.iter().rev().find(|post| self.log.is_read(post.stream));
+                read.unwrap_or(last).stream
+            }
+        }
+    }
+
+    fn push_other(&mut self, stream: StreamId, line: Bytes) -> Routed {
+        if let Ok(at) = self.posts.binary_search_by_key(&stream, |post| post.stream) {
+            self.posts[at].mixed = true;
+        }
+        if self.log.push(stream, line) { Routed::To(stream) } else { Routed::Nowhere }
+    }
+
+    /// How a POST is answered, as far as that is known; its connection is woken when more is.
+    pub(super) fn first(&mut self, stream: StreamId, batch: bool, waker: &Waker) -> First {
+        let post = self.posts.binary_search_by_key(&stream, |post| post.stream).ok().map(|at| &self.posts[at]);
+        match post {
+            Some(post) if post.mixed => First::Stream,
+            Some(_) => {
+                self.log.wake_on_change(stream, waker);
+                First::Wait
+            }
+            None => self.whole(stream, batch),
+        }
+    }
+
+    /// A POST that is over: its answers, unless something came before them.
+    fn whole(&mut self, stream: StreamId, batch: bool) -> First {
+        match self.log.kept(stream) {
+            Some(1) if !batch => {}
+            Some(_) if batch => {}
+            _ => return First::Stream,
+        }
+        let Some(mut messages) = self.log.take(stream) else { return First::Stream };
+        match messages.pop_front() {
+            // The server answered as it was asked.
+            Some(only) if messages.is_empty() && (!batch || only.starts_with(b"[")) => First::Whole(only),
+            first => {
+                let parts: Vec<_> = first.into_iter().chain(messages).collect();
+                First::Whole([b"[".as_slice(), &parts.join(&b","[..]), b"]"].concat().into())
+            }
+        }
+    }
+
+    /// The next message for a connection.
+    pub(super) fn next(&mut self, stream: StreamId, reader: u32, waker: &Waker) -> Next {
+        self.log.next(stream, reader, waker)
+    }
+
+    /// Whether a request is in flight; notes that it was cancelled. `true` once.
+    pub(super) fn cancel(&mut self, key: &IdKey) -> bool {
+        self.requests.get_mut(key).is_some_and(|asked| !std::mem::replace(&mut asked.cancelled, true))
+    }
+
+    /// Answers a request in the server's place, if it is still in flight.
+    pub(super) fn fail(&mut self, key: &IdKey, code: i64, message: &str) {
+        let id = RawValue::from_string(key.as_str().to_owned()).ok();
+        self.answer(key, error_body(id.as_deref(), code, message, None).into());
+    }
+
+    /// Answers everything in the server's place, and ends all streams.
+    pub(super) fn close(&mut self, message: &str) {
+        let keys: Vec<_> = self.requests.keys().cloned().collect();
+        keys.iter().for_each(|key| self.fail(key, codes::SERVER, message));
+        self.log.finish_all();
+    }
+
+    /// Whether a request with this id is in flight.
+    pub(super) fn is_waiting(&self, key: &IdKey) -> bool {
+        self.requests.contains_key(key)
+    }
+}

@@ -1,0 +1,125 @@
+//! A dead gateway's book, and what the next one makes of it.
+
+use std::cell::RefCell;
+use std::path::PathBuf;
+
+use hyper::Method;
+
+use super::*;
+use crate::http::scripted::{self, Scripted, reply, silence, status};
+use crate::id;
+use crate::ledger::receipt::DeleteHow;
+
+struct Ground(PathBuf);
+
+impl Ground {
+    fn new() -> Ground {
+        Ground(std::env::temp_dir().join(format!("leash-sweep-{}", id::random())))
+    }
+
+    /// A gateway that was killed with these sessions open.
+    fn dead(&self, url: &Uri, ids: impl Iterator<Item = String>) {
+        let book = Book::create(&self.places(), "serve").expect("a book");
+        for id in ids {
+            let version = Some("2025-11-25".to_owned());
+            let (session, server) = (format!("s-{id}"), "files".to_owned());
+            let url = delete::shown(url);
+            book.open(&Entry { session, server, url, id, version, started_ms: 5 }).expect("written");
+        }
+    }
+
+    fn places(&self) -> Places {
+        Places::below(&self.0)
+    }
+
+    fn books(&self) -> usize {
+        std::fs::read_dir(self.places().runtime_dir.join("gateways")).map_or(0, Iterator::count)
+    }
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn everything_of_all_dead_gateways_is_deleted() {
+    scripted::run(async {
+        let upstream = Scripted::start(|seen| {
+            let gone = seen.header("mcp-session-id").ends_with('7');
+            reply(status(if gone { 404 } else { 200 }, ""))
+        })
+        .await;
+        let ground = Ground::new();
+        ground.dead(&upstream.url(), (0..150).map(|id| id.to_string()));
+        ground.dead(&upstream.url(), (150..200).map(|id| id.to_string()));
+        let living = Book::create(&ground.places(), "serve").expect("a book");
+        let told = RefCell::new(0);
+        books(&Client::new(), &ground.places(), &|_| None, &|_| *told.borrow_mut() += 1).await;
+        let mut ids: Vec<String> =
+            upstream.of(&Method::DELETE).iter().map(|seen| seen.header("mcp-session-id").to_owned()).collect();
+        ids.sort_by_key(|id| id.parse::<u32>().expect("a number"));
+        assert_eq!(ids, (0..200).map(|id| id.to_string()).collect::<Vec<_>>());
+        assert!(upstream.seen().iter().all(|seen| seen.header("mcp-protocol-version") == "2025-11-25"));
+        let (receipts, broken) = receipt::read(&ground.places().receipts).expect("read");
+        assert_eq!((receipts.len(), broken, *told.borrow()), (200, 0, 200));
+        assert!(receipts.iter().all(|receipt| receipt.all_gone() && receipt.reason == Reason::Swept));
+        let forgotten =
+            receipts.iter().flat_map(|receipt| receipt.upstreams()).filter(|end| end.how == DeleteHow::Forgotten);
+        assert_eq!(forgotten.count(), 20);
+        // Only the book of the living is left.
+        assert_eq!(ground.books(), 2);
+        living.close();
+        assert_eq!(ground.books(), 0);
+    });
+}
+
+#[test]
+fn headers_come_from_the_settings_and_what_is_denied_is_said_to_be_left() {
+    scripted::run(async {
+        let upstream = Scripted::start(|seen| {
+            reply(status(if seen.header("authorization") == "Bearer configured" { 204 } else { 401 }, ""))
+        })
+        .await;
+        let ground = Ground::new();
+        let with_key: Uri = format!("{}?key=1", upstream.url()).parse().expect("an address");
+        ground.dead(&with_key, ["a".to_owned()].into_iter());
+        let headers = [("authorization".to_owned(), "Bearer configured".to_owned())];
+        let found = crate::config::upstream(&with_key.to_string(), &headers, Default::default()).expect("fine");
+        let server =
+            crate::config::Server { name: "files".to_owned(), policy: Default::default(), target: Target::Url(found) };
+        let mut settings = Settings::default();
+        settings.servers.insert("files".to_owned(), server);
+        books(&Client::new(), &ground.places(), &|entry| known(&settings, entry), &|_| {}).await;
+        assert_eq!(upstream.seen()[0].uri, "/mcp?key=1");
+        ground.dead(&with_key, ["b".to_owned()].into_iter());
+        books(&Client::new(), &ground.places(), &|_| None, &|_| {}).await;
+        let (receipts, _) = receipt::read(&ground.places().receipts).expect("read");
+        let ends: Vec<_> = receipts.iter().flat_map(|receipt| receipt.upstreams()).map(|end| end.how).collect();
+        assert_eq!(ends, [DeleteHow::Deleted, DeleteHow::Denied]);
+        assert!(!receipts[1].all_gone());
+        assert_eq!(ground.books(), 0);
+    });
+}
+
+#[test]
+fn a_sweep_that_is_cut_short_leaves_the_rest_to_the_next() {
+    scripted::run(async {
+        let upstream = Scripted::start(|seen| match seen.header("mcp-session-id") {
+            "quick" => reply(status(200, "")),
+            _ => silence(),
+        })
+        .await;
+        let ground = Ground::new();
+        ground.dead(&upstream.url(), ["quick".to_owned(), "slow".to_owned()].into_iter());
+        let client = Client::new();
+        let places = ground.places();
+        let (tell, known) = (|_| client.hurry.by(Moment::now()), |_: &Entry| None);
+        books(&client, &places, &known, &tell).await;
+        let left = Book::abandoned(&ground.places().runtime_dir).expect("read");
+        assert_eq!(left[0].open.iter().map(|entry| entry.id.as_str()).collect::<Vec<_>>(), ["slow"]);
+        let (receipts, _) = receipt::read(&ground.places().receipts).expect("read");
+        assert_eq!(receipts.len(), 1);
+    });
+}

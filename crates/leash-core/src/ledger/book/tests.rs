@@ -1,0 +1,183 @@
+//! Books of processes that live, died, or died in the middle of a line.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// A directory that is gone after the test.
+struct Ground(PathBuf);
+
+impl Ground {
+    fn new() -> Ground {
+        Ground(std::env::temp_dir().join(format!("leash-book-{}", id::random())))
+    }
+
+    fn places(&self) -> Places {
+        Places::below(&self.0)
+    }
+
+    fn runtime(&self) -> PathBuf {
+        self.places().runtime_dir
+    }
+
+    fn files(&self) -> usize {
+        fs::read_dir(self.runtime().join(DIR)).map_or(0, Iterator::count)
+    }
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn entry(session: &str) -> Entry {
+    Entry {
+        session: session.to_owned(),
+        server: "files".to_owned(),
+        url: "http://127.0.0.1:1/mcp".to_owned(),
+        id: format!("upstream-{session}"),
+        version: None,
+        started_ms: 1,
+    }
+}
+
+fn sessions(open: &[Entry]) -> Vec<&str> {
+    open.iter().map(|entry| entry.session.as_str()).collect()
+}
+
+#[test]
+fn a_living_process_keeps_its_book_and_a_dead_one_leaves_it() {
+    let ground = Ground::new();
+    let book = Book::create(&ground.places(), "serve").expect("a book");
+    for session in ["a", "b", "c"] {
+        book.open(&entry(session)).expect("written");
+    }
+    book.over("b").expect("written");
+    let newer = Entry { version: Some("2025-06-18".to_owned()), ..entry("a") };
+    book.change(&newer).expect("written");
+    assert!(Book::abandoned(&ground.runtime()).expect("read").is_empty());
+    let [listed] = &Book::list(&ground.runtime()).expect("read")[..] else { panic!("one book") };
+    assert_eq!((listed.attended, listed.cover.command.as_str()), (true, "serve"));
+    // Its process dies: the kernel closes its descriptors.
+    drop(book);
+    assert!(!Book::list(&ground.runtime()).expect("read")[0].attended);
+    let mut found = Book::abandoned(&ground.runtime()).expect("read");
+    assert_eq!(found[0].open, [newer, entry("c")]);
+    assert_eq!(found[0].cover.as_ref().map(|cover| &cover.receipts), Some(&ground.places().receipts));
+    // Ours while we have it; a sweep that is killed goes on where it was.
+    assert!(Book::abandoned(&ground.runtime()).expect("read").is_empty());
+    found[0].over("a").expect("written");
+    drop(found);
+    let found = Book::abandoned(&ground.runtime()).expect("read");
+    assert_eq!(sessions(&found[0].open), ["c"]);
+    found.into_iter().for_each(Abandoned::remove);
+    assert_eq!(ground.files(), 0);
+}
+
+#[test]
+fn an_end_in_order_leaves_nothing_unless_something_is_open() {
+    let ground = Ground::new();
+    let book = Book::create(&ground.places(), "connect").expect("a book");
+    book.open(&entry("a")).expect("written");
+    book.close();
+    assert_eq!(ground.files(), 2);
+    book.over("a").expect("written");
+    book.close();
+    assert_eq!(ground.files(), 0);
+}
+
+#[test]
+fn a_torn_line_costs_one_session_at_most() {
+    let ground = Ground::new();
+    let book = Book::create(&ground.places(), "serve").expect("a book");
+    book.open(&entry("a")).expect("written");
+    // As after a write that a full disk took half of.
+    let journal = path(&book.dir, book.run(), "jsonl");
+    File::options()
+        .append(true)
+        .open(&journal)
+        .and_then(|mut file| file.write_all(b"{\"open\":{\"sess"))
+        .expect("written");
+    book.journal.borrow_mut().torn = true;
+    book.open(&entry("b")).expect("written");
+    assert_eq!(sessions(&read(&journal).expect("read").open), ["a", "b"]);
+}
+
+#[test]
+fn a_long_book_is_rewritten_without_what_is_over() {
+    let ground = Ground::new();
+    let book = Book::create(&ground.places(), "serve").expect("a book");
+    book.open(&entry("first")).expect("written");
+    for number in 0..10_000 {
+        book.open(&entry(&number.to_string())).expect("written");
+        book.over(&number.to_string()).expect("written");
+    }
+    book.open(&entry("last")).expect("written");
+    let journal = path(&book.dir, book.run(), "jsonl");
+    assert!(fs::metadata(&journal).expect("there").len() < 2 * limits::BOOK_REWRITE);
+    let pages = read(&journal).expect("read");
+    assert_eq!(sessions(&pages.open), ["first", "last"]);
+    assert_eq!(pages.cover.as_ref(), Some(&book.cover));
+    assert_eq!(fs::metadata(&journal).expect("there").permissions().mode() & 0o777, 0o600);
+    // The one that is written to is the one that is there.
+    book.over("first").expect("written");
+    assert_eq!(sessions(&read(&journal).expect("read").open), ["last"]);
+}
+
+#[test]
+fn a_book_of_a_later_leash_is_left_alone() {
+    let ground = Ground::new();
+    let mut book = Book::create(&ground.places(), "serve").expect("a book");
+    book.cover.version = BOOK_VERSION + 1;
+    *book.journal.borrow_mut() = book.rewrite(&[]).expect("rewritten");
+    drop(book);
+    assert!(Book::abandoned(&ground.runtime()).expect("read").is_empty());
+    assert_eq!(ground.files(), 2);
+}
+
+#[test]
+fn a_directory_of_others_is_refused() {
+    let ground = Ground::new();
+    let dir = ground.runtime().join(DIR);
+    fs::create_dir_all(&dir).expect("made");
+    fs::set_permissions(ground.runtime(), fs::Permissions::from_mode(0o700)).expect("set");
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o777)).expect("set");
+    assert!(matches!(Book::create(&ground.places(), "serve"), Err(StoreError::Open { .. })));
+    assert!(Book::abandoned(&ground.runtime()).is_err());
+    // None at all is no mistake: nothing was ever open.
+    assert!(Book::abandoned(&ground.0.join("elsewhere")).expect("read").is_empty());
+}
+
+proptest! {
+    /// Whatever is done in whatever order, and whenever it is rewritten: what was opened and is not over is in the book.
+    #[test]
+    fn what_is_open_is_in_the_book(steps in prop::collection::vec((0..6u8, 0..3u8), 0..60)) {
+        let ground = Ground::new();
+        let book = Book::create(&ground.places(), "serve").expect("a book");
+        book.journal.borrow_mut().rewrite_at = 0;
+        let mut model: Vec<String> = Vec::new();
+        for (session, step) in steps {
+            let session = session.to_string();
+            let known = model.contains(&session);
+            match step {
+                0 if !known => {
+                    book.open(&entry(&session)).expect("written");
+                    model.push(session);
+                }
+                1 if known => {
+                    book.over(&session).expect("written");
+                    model.retain(|known| *known != session);
+                }
+                _ if known => book.change(&entry(&session)).expect("written"),
+                _ => {}
+            }
+            book.journal.borrow_mut().rewrite_at = 0;
+        }
+        drop(book);
+        let found = Book::abandoned(&ground.runtime()).expect("read");
+        prop_assert_eq!(sessions(&found[0].open), model);
+    }
+}

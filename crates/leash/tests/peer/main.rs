@@ -1,0 +1,130 @@
+//! The owners of local HTTP clients, with real clients: from an accepted connection to the processes that hold its
+//! other end, and to the news that they are gone.
+
+mod owners;
+mod permission;
+mod watching;
+
+use std::net::SocketAddr;
+use std::process::Command;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use leash_core::owner::peer::Holders;
+use leash_core::owner::peer::resolver::Resolver;
+use leash_core::owner::peer::watch::Watchers;
+use leash_core::tree::identity::Held;
+use testkit::client::Client;
+use testkit::scene::Scene;
+use testkit::user::Who;
+use testkit::wait::LIMIT;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+use tokio::task::LocalSet;
+use tokio::time::timeout;
+use tokio_util::task::TaskTracker;
+
+/// Whoever runs the tests.
+fn me() -> Who {
+    if rustix::process::geteuid().is_root() { Who::Root } else { Who::User }
+}
+
+/// A gateway as far as owners are concerned.
+struct Gateway {
+    listener: TcpListener,
+    resolver: Resolver,
+    watchers: Watchers,
+}
+
+/// An accepted connection, held open.
+struct Accepted {
+    peer: SocketAddr,
+    local: SocketAddr,
+    _stream: TcpStream,
+}
+
+impl Gateway {
+    async fn accept(&self) -> Accepted {
+        let (stream, peer) = soon("a connection", self.listener.accept()).await.expect("cannot accept");
+        Accepted { peer, local: stream.local_addr().expect("it has an address"), _stream: stream }
+    }
+
+    async fn owners(&self, accepted: &Accepted) -> Holders {
+        soon("the owners", self.resolver.owners(accepted.peer, accepted.local)).await
+    }
+
+    /// The owners of the next connection.
+    async fn next_owners(&self) -> Holders {
+        self.owners(&self.accept().await).await
+    }
+
+    /// A client of `scene`'s user, connected to `host` at this gateway's port.
+    fn client(&self, scene: &Scene, host: &str, options: &[&str]) -> Client {
+        Client::start(self.client_command(scene, host, options))
+    }
+
+    fn client_command(&self, scene: &Scene, host: &str, options: &[&str]) -> Command {
+        let port = self.listener.local_addr().expect("it has an address").port();
+        let mut command = scene.zoo(["client", &format!("{host}:{port}")]);
+        command.args(options);
+        command
+    }
+
+    /// What is notified when the process is gone.
+    fn news_of(&self, held: &Held) -> Rc<Notify> {
+        let news = Rc::new(Notify::new());
+        let told = Rc::clone(&news);
+        self.watchers.watch(held, move || told.notify_one()).expect("cannot watch");
+        news
+    }
+}
+
+/// Runs `case` with a gateway that listens on `listen`, and makes sure that no task is left behind. False where the
+/// machine has no such address.
+fn with_gateway(listen: &str, case: impl AsyncFnOnce(&Gateway)) -> bool {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("cannot start a runtime");
+    LocalSet::new().block_on(&runtime, async {
+        let Ok(listener) = TcpListener::bind((listen, 0)).await else {
+            testkit::note(&format!("skipped: cannot listen on {listen}"));
+            return false;
+        };
+        let tracker = TaskTracker::new();
+        let gateway = Gateway { listener, resolver: Resolver::start(&tracker), watchers: Watchers::new(&tracker) };
+        case(&gateway).await;
+        drop(gateway);
+        tracker.close();
+        soon("the end of all tasks", tracker.wait()).await;
+        true
+    })
+}
+
+async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    match timeout(LIMIT, future).await {
+        Ok(value) => value,
+        Err(_) => panic!("waited {LIMIT:?} in vain for {what}"),
+    }
+}
+
+/// Lets other tasks and the reactor have many turns: what can happen at once has happened.
+async fn settle() {
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// The processes that must be known, in the order of their numbers.
+fn known(holders: &Holders) -> Vec<&Arc<Held>> {
+    let Holders::Known(holders) = holders else { panic!("the owners should be known: {holders:?}") };
+    let mut holders: Vec<_> = holders.iter().collect();
+    holders.sort_by_key(|held| held.id.pid);
+    holders
+}
+
+fn pids(holders: &Holders) -> Vec<i32> {
+    known(holders).into_iter().map(|held| held.id.pid).collect()
+}
+
+fn sorted(mut pids: Vec<i32>) -> Vec<i32> {
+    pids.sort_unstable();
+    pids
+}

@@ -1,0 +1,193 @@
+//! Who holds a connection.
+
+use std::sync::Arc;
+
+use leash_core::owner::peer::{Holders, Why};
+use testkit::client::Client;
+use testkit::or_skip;
+use testkit::scene::Scene;
+use testkit::user::Who;
+
+use super::{Gateway, known, me, pids, soon, sorted, with_gateway};
+
+/// The only holder is the client.
+fn check_found(listen: &str, connect: &str, options: &[&str]) {
+    let scene = or_skip!(Scene::set(me()));
+    with_gateway(listen, async |gateway: &Gateway| {
+        let client = gateway.client(&scene, connect, options);
+        let owners = gateway.next_owners().await;
+        assert_eq!(pids(&owners), client.pids(), "{connect} at {listen}");
+    });
+}
+
+#[test]
+fn ipv4() {
+    check_found("127.0.0.1", "127.0.0.1", &[]);
+}
+
+#[test]
+fn ipv6() {
+    check_found("::1", "[::1]", &[]);
+}
+
+#[test]
+fn ipv4_at_an_ipv6_listener() {
+    check_found("::", "127.0.0.1", &[]);
+}
+
+#[test]
+fn mapped_at_an_ipv6_listener() {
+    check_found("::", "[::ffff:127.0.0.1]", &[]);
+}
+
+#[test]
+fn mapped_at_an_ipv4_listener() {
+    check_found("127.0.0.1", "[::ffff:127.0.0.1]", &[]);
+}
+
+#[test]
+fn another_loopback_address() {
+    check_found("127.0.0.7", "127.0.0.7", &[]);
+}
+
+/// As `curl --interface lo` does.
+#[test]
+fn bound_to_an_interface() {
+    check_found("127.0.0.1", "127.0.0.1", &["--device", "lo"]);
+}
+
+#[test]
+fn every_process_that_inherited_the_connection() {
+    let scene = or_skip!(Scene::set(me()));
+    with_gateway("127.0.0.1", async |gateway: &Gateway| {
+        let client = gateway.client(&scene, "127.0.0.1", &["--fork", "2"]);
+        let owners = gateway.next_owners().await;
+        assert_eq!(pids(&owners), sorted(client.pids()));
+    });
+}
+
+/// The first search makes the leader a hint, and its children are still found by it.
+#[test]
+fn a_family_is_found_by_one_of_it() {
+    let scene = or_skip!(Scene::set(me()));
+    with_gateway("127.0.0.1", async |gateway: &Gateway| {
+        let client = gateway.client(&scene, "127.0.0.1", &["--connections", "2", "--fork", "1"]);
+        for _ in 0..2 {
+            assert_eq!(pids(&gateway.next_owners().await), sorted(client.pids()));
+        }
+    });
+}
+
+#[test]
+fn a_connection_asked_about_again_has_passed_to_the_child() {
+    let scene = or_skip!(Scene::set(me()));
+    with_gateway("127.0.0.1", async |gateway: &Gateway| {
+        let mut client = gateway.client(&scene, "127.0.0.1", &["--fork", "1"]);
+        let accepted = gateway.accept().await;
+        assert_eq!(pids(&gateway.owners(&accepted).await), sorted(client.pids()));
+        client.kill();
+        assert_eq!(pids(&gateway.owners(&accepted).await), client.pids()[1..]);
+    });
+}
+
+#[test]
+fn root_finds_the_client_of_another_user() {
+    or_skip!(Scene::set(Who::Root));
+    let scene = or_skip!(Scene::set(Who::User));
+    assert!(!scene.user().is_root());
+    with_gateway("127.0.0.1", async |gateway: &Gateway| {
+        let client = gateway.client(&scene, "127.0.0.1", &[]);
+        assert_eq!(pids(&gateway.next_owners().await), client.pids());
+    });
+}
+
+/// The socket was found, then the client died: its number, free again, is nobody's.
+#[test]
+fn a_client_that_is_gone_before_the_search() {
+    let scene = or_skip!(Scene::set(me()));
+    with_gateway("127.0.0.1", async |gateway: &Gateway| {
+        let mut client = gateway.client(&scene, "127.0.0.1", &[]);
+        let accepted = gateway.accept().await;
+        let owners = gateway.resolver.owners(accepted.peer, accepted.local);
+        client.kill();
+        let owners = soon("the owners", owners).await;
+        assert!(matches!(owners, Holders::Nobody), "{owners:?}");
+    });
+}
+
+#[test]
+fn a_connection_that_a_living_client_has_closed() {
+    let scene = or_skip!(Scene::set(me()));
+    with_gateway("127.0.0.1", async |gateway: &Gateway| {
+        let mut client = gateway.client(&scene, "127.0.0.1", &[]);
+        let accepted = gateway.accept().await;
+        client.close();
+        let owners = gateway.owners(&accepted).await;
+        assert!(matches!(owners, Holders::Nobody), "{owners:?}");
+    });
+}
+
+/// 200 connections at once are a search or two, and those of one search share what it holds.
+#[test]
+fn a_burst_of_one_client_is_held_once() {
+    let scene = or_skip!(Scene::set(me()));
+    with_gateway("127.0.0.1", async |gateway: &Gateway| {
+        // More than a backlog: the client waits for us to accept.
+        let command = gateway.client_command(&scene, "127.0.0.1", &["--connections", "200"]);
+        let starting = tokio::task::spawn_blocking(move || Client::start(command));
+        let mut accepted = Vec::new();
+        for _ in 0..200 {
+            accepted.push(gateway.accept().await);
+        }
+        let client = soon("the client", starting).await.expect("the client starts");
+        // All of them are asked about before the search has a turn.
+        let waiting: Vec<_> =
+            accepted.iter().map(|accepted| gateway.resolver.owners(accepted.peer, accepted.local)).collect();
+        let mut all = Vec::new();
+        for owners in waiting {
+            all.push(soon("the owners", owners).await);
+        }
+        assert!(all.iter().all(|owners| pids(owners) == client.pids()), "{all:?}");
+        assert!(all.iter().all(|owners| Arc::ptr_eq(known(owners)[0], known(&all[0])[0])), "held more than once");
+    });
+}
+
+/// Nobody's life depends on a program that only passes on what others say.
+fn check_stand_in(name: &str, why: Why) {
+    let scene = or_skip!(Scene::set(me()));
+    with_gateway("127.0.0.1", async |gateway: &Gateway| {
+        let _client = gateway.client(&scene, "127.0.0.1", &["--name", name]);
+        let owners = gateway.next_owners().await;
+        assert!(matches!(owners, Holders::Unknown(because) if because == why), "{name}: {owners:?}");
+    });
+}
+
+#[test]
+fn a_forwarder_is_no_owner() {
+    check_stand_in("sshd", Why::Forwarder);
+    check_stand_in("systemd-socket-proxyd", Why::Forwarder);
+}
+
+#[test]
+fn a_messenger_is_no_owner() {
+    check_stand_in("curl", Why::Messenger);
+}
+
+/// The kernel says that it is held, and no other process has it: a gateway that talks to itself.
+#[test]
+fn our_own_connection_has_no_known_owner() {
+    with_gateway("127.0.0.1", async |gateway: &Gateway| {
+        let _client = std::net::TcpStream::connect(gateway.listener.local_addr().unwrap()).unwrap();
+        let owners = gateway.next_owners().await;
+        assert!(matches!(owners, Holders::Unknown(Why::Hidden)), "{owners:?}");
+    });
+}
+
+#[test]
+fn a_client_elsewhere_is_remote() {
+    with_gateway("127.0.0.1", async |gateway: &Gateway| {
+        let (peer, local) = ("192.0.2.1:40000".parse().unwrap(), "192.0.2.2:5327".parse().unwrap());
+        let owners = gateway.resolver.owners(peer, local).await;
+        assert!(matches!(owners, Holders::Unknown(Why::Remote)), "{owners:?}");
+    });
+}

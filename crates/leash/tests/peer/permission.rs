@@ -1,0 +1,86 @@
+//! A client that may not be looked at.
+
+use leash_core::owner::peer::{Holders, Lookup, Why, holders};
+use leash_core::tree::proc::Proc;
+use rustix::process::{Gid, Uid};
+use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use testkit::or_skip;
+use testkit::scene::Scene;
+use testkit::user::{User, Who};
+
+use super::{Gateway, with_gateway};
+
+/// Runs `case` on a thread of its own that belongs to `user`: to the kernel, credentials are a thread's.
+fn as_user<T: Send>(user: &User, case: impl FnOnce() -> T + Send) -> T {
+    let (uid, gid) = (Uid::from_raw(user.uid()), Gid::from_raw(user.uid()));
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(move || {
+            set_thread_groups(&[]).expect("cannot drop groups");
+            set_thread_res_gid(gid, gid, gid).expect("cannot change the group");
+            set_thread_res_uid(uid, uid, uid).expect("cannot change the user");
+            case()
+        });
+        thread.join().expect("the case fails")
+    })
+}
+
+/// What a gateway of `who` sees of a client of `client`.
+fn check(client: Who, who: Who, is_right: fn(&Holders, &[i32]) -> bool) {
+    or_skip!(Scene::set(Who::Root));
+    let scene = or_skip!(Scene::set(client));
+    // The same number for both when both are the user.
+    let user = if who == client { *scene.user() } else { or_skip!(User::find(who)) };
+    with_gateway("127.0.0.1", async |gateway: &Gateway| {
+        let client = gateway.client(&scene, "127.0.0.1", &[]);
+        let accepted = gateway.accept().await;
+        let uid = scene.user().uid();
+        let found = as_user(&user, || {
+            let socket = Lookup::open().socket(accepted.peer, accepted.local).unwrap().expect("it is connected");
+            assert_eq!(socket.uid, uid);
+            holders(&Proc::own().unwrap(), socket, &client.pids())
+        });
+        assert!(is_right(&found, &client.pids()), "{found:?} of {:?}", client.pids());
+    });
+}
+
+#[test]
+fn a_user_may_not_look_at_root() {
+    check(Who::Root, Who::User, |found, _| matches!(found, Holders::Unknown(Why::NotPermitted)));
+}
+
+#[test]
+fn a_user_may_look_at_itself() {
+    check(Who::User, Who::User, |found, pids| super::pids(found) == pids);
+}
+
+#[test]
+fn a_user_may_not_look_at_another() {
+    or_skip!(User::find(Who::Root));
+    let scene = or_skip!(Scene::set(Who::User));
+    let other = or_skip!(User::find(Who::User));
+    with_gateway("127.0.0.1", async |gateway: &Gateway| {
+        let mut client = gateway.client(&scene, "127.0.0.1", &[]);
+        let accepted = gateway.accept().await;
+        let socket = Lookup::open().socket(accepted.peer, accepted.local).unwrap().expect("it is connected");
+        let look = || as_user(&other, || holders(&Proc::own().unwrap(), socket, &[]));
+        assert!(matches!(look(), Holders::Unknown(Why::NotPermitted)), "{:?}", look());
+        // That it is gone can't be told either.
+        client.kill();
+        assert!(matches!(look(), Holders::Unknown(Why::NotPermitted)), "{:?}", look());
+    });
+}
+
+/// A user can tell that nobody has a socket of its own any more, though the processes of others can't be looked at.
+#[test]
+fn a_user_knows_when_its_own_client_is_gone() {
+    or_skip!(User::find(Who::Root));
+    let scene = or_skip!(Scene::set(Who::User));
+    with_gateway("127.0.0.1", async |gateway: &Gateway| {
+        let mut client = gateway.client(&scene, "127.0.0.1", &[]);
+        let accepted = gateway.accept().await;
+        let socket = Lookup::open().socket(accepted.peer, accepted.local).unwrap().expect("it is connected");
+        client.kill();
+        let found = as_user(scene.user(), || holders(&Proc::own().unwrap(), socket, &[]));
+        assert!(matches!(found, Holders::Nobody), "{found:?}");
+    });
+}

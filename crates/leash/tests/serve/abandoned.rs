@@ -1,0 +1,125 @@
+//! Clients that vanish: nothing of theirs stays, neither a process nor a session upstream. go-sdk#499, claude-code#56456.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, Stdio};
+
+use testkit::fixture::Fixture;
+use testkit::gateway::Gateway;
+use testkit::http::{Connection, POST, initialize};
+use testkit::or_skip;
+use testkit::scene::Scene;
+use testkit::sys;
+use testkit::user::Who;
+use testkit::wait;
+
+use super::{both, nothing_is_left, receipts};
+
+/// How many clients vanish. Each has a session upstream, and every fifth one a process tree as well.
+const CLIENTS: usize = 200;
+const WITH_TREE: usize = 5;
+
+fn urls(gateway: &Gateway, client: usize) -> Vec<String> {
+    let stdio = (client.is_multiple_of(WITH_TREE)).then(|| gateway.url("stdio"));
+    [gateway.url("http")].into_iter().chain(stdio).collect()
+}
+
+/// Client processes, each with its sessions open.
+fn clients(scene: &Scene, gateway: &Gateway, then: &str) -> Vec<Child> {
+    let start = |client| {
+        let mut command = scene.zoo(["http-client", then]);
+        command.args(urls(gateway, client)).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.spawn().expect("cannot start a client")
+    };
+    let mut clients: Vec<Child> = (0..CLIENTS).map(start).collect();
+    for client in &mut clients {
+        let mut line = String::new();
+        let stdout = client.stdout.as_mut().expect("stdout is piped");
+        BufReader::new(stdout).read_line(&mut line).expect("a client says something");
+        assert_eq!(line, "ready\n", "{}", gateway.said());
+    }
+    clients
+}
+
+fn vanish(then: &str, leave: impl Fn(&mut Child)) {
+    let mut scene = or_skip!(Scene::set(Who::User));
+    let fixture = Fixture::http(&[]);
+    let gateway = both(&scene, &fixture, r#""linger": "300ms", "grace": "500ms""#);
+    let mut clients = clients(&scene, &gateway, then);
+    assert_eq!(fixture.report().opened(), CLIENTS as u64);
+    clients.iter_mut().for_each(leave);
+    clients.iter_mut().for_each(|client| drop(client.wait()));
+    nothing_is_left(&mut scene, &gateway, &fixture);
+    let receipts = receipts(&scene);
+    assert_eq!(receipts.len(), CLIENTS + CLIENTS / WITH_TREE);
+    for receipt in receipts {
+        let reason = &receipt["reason"];
+        assert_eq!((&reason["kind"], &reason["role"]), (&"owner_gone".into(), &"client".into()), "{receipt}");
+        assert_eq!(receipt["holdings"][0]["fate"], "gone", "{receipt}");
+    }
+}
+
+#[test]
+fn killed_clients_leave_nothing() {
+    vanish("hold", |client| client.kill().expect("it is our child"));
+}
+
+#[test]
+fn clients_that_exit_leave_nothing() {
+    vanish("exit", |client| client.stdin.take().expect("stdin is piped").write_all(b"go\n").expect("it reads"));
+}
+
+/// Sessions whose clients are only known by their traffic.
+fn traffic(policy: &str, vanish: impl Fn(Connection)) {
+    let mut scene = or_skip!(Scene::set(Who::User));
+    let fixture = Fixture::http(&[]);
+    let gateway = both(&scene, &fixture, &format!(r#""owner": "traffic", "grace": "500ms", {policy}"#));
+    let mut open = Vec::new();
+    for client in 0..CLIENTS {
+        for url in urls(&gateway, client) {
+            let path = url.strip_prefix(&format!("http://{}", gateway.address())).expect("our own").to_owned();
+            let mut connection = gateway.connect();
+            let reply = connection.ask("POST", &path, &POST, initialize("2025-06-18").as_bytes());
+            let session = reply.header("mcp-session-id").expect("a session").to_owned();
+            let headers = [("accept", "text/event-stream"), ("mcp-session-id", &session)];
+            connection.send("GET", &path, &headers, b"").expect("it is sent");
+            assert_eq!(connection.head().expect("an answer").status, 200);
+            open.push(connection);
+        }
+    }
+    open.into_iter().for_each(vanish);
+    nothing_is_left(&mut scene, &gateway, &fixture);
+    assert_eq!(receipts(&scene).len(), CLIENTS + CLIENTS / WITH_TREE);
+}
+
+#[test]
+fn closed_sockets_leave_nothing() {
+    traffic(r#""idle": "500ms""#, drop);
+}
+
+#[test]
+fn half_open_connections_leave_nothing() {
+    // Not one word to the gateway: it can only notice by writing.
+    if let Err(why) = sys::may_close_silently() {
+        return testkit::note(&format!("skipped: {why}"));
+    }
+    traffic(r#""idle": "500ms", "keepAlive": "500ms""#, |connection| {
+        sys::close_silently(connection.into_socket());
+    });
+}
+
+#[test]
+fn a_client_that_dies_in_the_middle_of_initialize_leaves_nothing() {
+    let mut scene = or_skip!(Scene::set(Who::User));
+    let fixture = Fixture::http(&["--init-delay", "300"]);
+    let gateway = both(&scene, &fixture, r#""owner": "traffic", "idle": "500ms", "grace": "500ms""#);
+    for name in ["http", "stdio"] {
+        for _ in 0..20 {
+            let mut connection = gateway.connect();
+            let body = initialize("2025-06-18");
+            connection.send("POST", &format!("/{name}/mcp"), &POST, body.as_bytes()).expect("it is sent");
+        }
+    }
+    fixture.wait("the late sessions", |report| (report.opened() == 20).then_some(()));
+    wait::until("the sessions to begin", || (gateway.said().matches("Opened").count() == 40).then_some(()));
+    nothing_is_left(&mut scene, &gateway, &fixture);
+}

@@ -1,0 +1,22 @@
+//! The benches of `leash serve`: speed, memory and churn of sessions over HTTP, next to a bare bridge and to its peers.
+
+mod churn;
+mod client;
+mod gateway;
+mod load;
+mod memory;
+pub(crate) mod peers;
+mod pipe;
+mod reply;
+mod roles;
+mod speed;
+
+use super::Bench;
+
+pub(crate) use roles::play;
+
+pub(super) const BENCHES: [Bench; 3] = [
+    Bench { name: "http", peers: true, measure: speed::measure },
+    Bench { name: "memory-http", peers: true, measure: memory::measure },
+    Bench { name: "churn", peers: false, measure: churn::measure },
+];

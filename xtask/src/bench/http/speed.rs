@@ -1,0 +1,220 @@
+//! Calls through a gateway: how long one takes, and how many there are in a second with 16 on the way. Every arm has one
+//! session, and so one server; each round visits all arms. Calls one by one are made on one processor, calls at once on
+//! all: there the client takes its share too, and the processor time of the gateway is what says what a call costs.
+
+use std::time::Duration;
+
+use rustix::process::Pid;
+
+use super::super::Effort;
+use super::super::proc::processor_time;
+use super::super::processor::on_one_processor;
+use super::super::report::Report;
+use super::super::stats::Rounds;
+use super::gateway::{Behind, Front, Gateway, Stage, Way};
+use super::load::{AT_ONCE, Lane, RoundTrip};
+use super::peers::Peer;
+use super::pipe::Pipe;
+use crate::step::{Failure, Outcome, Workspace, say};
+
+pub(super) fn measure(effort: Effort, workspace: &Workspace) -> Outcome<Report> {
+    let stage = Stage::set(workspace)?;
+    let mut arms = ways().into_iter().map(|way| Arm::new(way, &stage)).collect::<Outcome<Vec<_>>>()?;
+    // Interpreters that compile as they run need longer to become what they are.
+    let warm_up = effort.pick(Duration::from_millis(500), Duration::from_secs(3));
+    arms.iter_mut().try_for_each(|arm| arm.sample(&stage, warm_up).map(drop))?;
+
+    let time = effort.pick(Duration::from_millis(250), Duration::from_millis(500));
+    let rounds = effort.pick(4, 25);
+    for round in 0..rounds {
+        for turn in 0..arms.len() {
+            let index = (round + turn) % arms.len();
+            let sample = arms[index].sample(&stage, time)?;
+            arms[index].samples.extend(sample);
+        }
+    }
+    let report = Tables::of(&arms).report();
+    arms.into_iter().try_for_each(|arm| arm.finish(&stage))?;
+    Ok(report)
+}
+
+/// Everything that is compared.
+fn ways() -> Vec<Way> {
+    let mut ways = Vec::new();
+    for behind in [Behind::Stdio, Behind::Http] {
+        let peers = Peer::ALL.into_iter().filter(|peer| peer.can(behind)).map(Front::Peer);
+        let fronts = [Front::Nothing, Front::Floor, Front::Leash].into_iter().chain(peers);
+        ways.extend(fronts.map(|front| Way { front, behind }));
+    }
+    ways
+}
+
+/// What was measured in one round.
+#[derive(Clone, Copy)]
+struct Sample {
+    trip: RoundTrip,
+    calls_per_second: f64,
+    /// Of the gateway alone, in microseconds.
+    processor_per_call: f64,
+}
+
+/// One way, and what is known about it.
+struct Arm {
+    way: Way,
+    path: Outcome<Path>,
+    samples: Vec<Sample>,
+}
+
+enum Path {
+    Pipe(Pipe),
+    Http { lane: Lane, gateway: Box<Gateway> },
+}
+
+impl Arm {
+    /// An arm that cannot be started is a row that says so; without the floor there is no bench.
+    fn new(way: Way, stage: &Stage) -> Outcome<Self> {
+        say("Starting", way.name());
+        let mut arm = Self { way, path: Path::start(way, stage), samples: Vec::new() };
+        arm.forgive().map(|()| arm)
+    }
+
+    fn forgive(&mut self) -> Outcome {
+        match &self.path {
+            Err(why) if self.way.is_needed() => Err(Failure::new(format!("{}: {why}", self.way.name()))),
+            Err(why) => {
+                say("Missing", format!("{}: {why}", self.way.name()));
+                Ok(())
+            }
+            Ok(_) => Ok(()),
+        }
+    }
+
+    /// `None` when it is missing, or is from now on.
+    fn sample(&mut self, stage: &Stage, time: Duration) -> Outcome<Option<Sample>> {
+        let Ok(path) = &mut self.path else {
+            return Ok(None);
+        };
+        match path.sample(stage, time) {
+            Ok(sample) => Ok(Some(sample)),
+            Err(why) => {
+                self.path = Err(why);
+                self.forgive().map(|()| None)
+            }
+        }
+    }
+
+    fn finish(self, stage: &Stage) -> Outcome {
+        match self.path {
+            Ok(Path::Pipe(pipe)) => pipe.finish(),
+            // Not every peer can; and it is killed in any case.
+            Ok(Path::Http { lane, .. }) => stage.driver.run(Duration::ZERO, lane.close()).or(Ok(())),
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+impl Path {
+    fn start(way: Way, stage: &Stage) -> Outcome<Self> {
+        if way == (Way { front: Front::Nothing, behind: Behind::Stdio }) {
+            return stage.pipe().map(Self::Pipe);
+        }
+        let gateway = Box::new(stage.start(way)?);
+        let lane = stage.driver.run(Duration::ZERO, Lane::open(&gateway.endpoint))?;
+        Ok(Self::Http { lane, gateway })
+    }
+
+    fn sample(&mut self, stage: &Stage, time: Duration) -> Outcome<Sample> {
+        let pid = self.pid();
+        // One after the other, nobody has anything to do while another works: one processor is enough for all of them.
+        let trip = on_one_processor(&self.processes(), || match self {
+            Self::Pipe(pipe) => pipe.one_by_one(time),
+            Self::Http { lane, .. } => stage.driver.run(time, lane.one_by_one(time)),
+        })?;
+        let before = processor_time(pid)?;
+        let (calls, took) = match self {
+            Self::Pipe(pipe) => pipe.at_once(time)?,
+            Self::Http { lane, .. } => stage.driver.run(time, lane.at_once(time))?,
+        };
+        let processor = processor_time(pid)?.saturating_sub(before);
+        Ok(Sample {
+            trip,
+            calls_per_second: calls as f64 / took.as_secs_f64(),
+            processor_per_call: processor.as_secs_f64() * 1e6 / calls as f64,
+        })
+    }
+
+    fn processes(&self) -> Vec<Pid> {
+        match self {
+            Self::Pipe(pipe) => vec![pipe.pid()],
+            Self::Http { gateway, .. } => gateway.processes(),
+        }
+    }
+
+    fn pid(&self) -> Pid {
+        match self {
+            Self::Pipe(pipe) => pipe.pid(),
+            Self::Http { gateway, .. } => gateway.pid(),
+        }
+    }
+}
+
+/// The samples, a table per quantity. Only of arms that were there in every round.
+struct Tables<'a> {
+    arms: &'a [Arm],
+    p50: Rounds,
+    p99: Rounds,
+    calls: Rounds,
+    processor: Rounds,
+}
+
+impl<'a> Tables<'a> {
+    fn of(arms: &'a [Arm]) -> Self {
+        let table = |value: fn(&Sample) -> f64| {
+            let whole = arms.iter().filter(|arm| arm.path.is_ok());
+            Rounds::of(whole.map(|arm| arm.samples.iter().map(value).collect()).collect())
+        };
+        Self {
+            arms,
+            p50: table(|sample| sample.trip.p50),
+            p99: table(|sample| sample.trip.p99),
+            calls: table(|sample| sample.calls_per_second),
+            processor: table(|sample| sample.processor_per_call),
+        }
+    }
+
+    fn report(&self) -> Report {
+        let title = format!(
+            "Calls through a gateway, one by one and {AT_ONCE} at once (targets for leash: p50 at most 1.3 of its floor, calls per second at least 0.8)"
+        );
+        let mut report = Report::new(
+            title,
+            ["path", "p50 µs [95 %]", "to floor [95 %]", "p99 µs", "calls/s [95 %]", "to floor [95 %]", "CPU µs/call"],
+        );
+        let present: Vec<&Arm> = self.arms.iter().filter(|arm| arm.path.is_ok()).collect();
+        for arm in self.arms {
+            let name = arm.way.name();
+            let position = |way: Way| present.iter().position(|arm| arm.way == way);
+            let floor = position(Way { front: Front::Floor, behind: arm.way.behind });
+            match (&arm.path, position(arm.way), floor) {
+                (Ok(_), Some(index), Some(floor)) => {
+                    report.row([
+                        name.clone(),
+                        format!("{:.1}", self.p50.median(index)),
+                        format!("{:.2}", self.p50.ratio(index, floor)),
+                        format!("{:.0}", self.p99.median(index).value),
+                        format!("{:.0}", self.calls.median(index)),
+                        format!("{:.2}", self.calls.ratio(index, floor)),
+                        format!("{:.1}", self.processor.median(index).value),
+                    ]);
+                    report.keep(&format!("{name} p50"), "µs", &self.p50, index);
+                    report.keep(&format!("{name} p99"), "µs", &self.p99, index);
+                    report.keep(&format!("{name} calls"), "1/s", &self.calls, index);
+                    report.keep(&format!("{name} processor"), "µs/call", &self.processor, index);
+                }
+                (Err(why), ..) => report.missing(&name, &why.to_string()),
+                (Ok(_), None, _) | (Ok(_), _, None) => report.missing(&name, "there is nothing to compare it to"),
+            }
+        }
+        report
+    }
+}
