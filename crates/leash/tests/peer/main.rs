@@ -14,7 +14,7 @@ use leash_core::owner::peer::Holders;
 use leash_core::owner::peer::resolver::Resolver;
 use leash_core::owner::peer::watch::Watchers;
 use leash_core::tree::identity::Held;
-use testkit::client::Client;
+use testkit::tcp_client::Client;
 use testkit::scene::Scene;
 use testkit::user::Who;
 use testkit::wait::LIMIT;

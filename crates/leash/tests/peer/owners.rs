@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use leash_core::owner::peer::{Holders, Why};
-use testkit::client::Client;
+use testkit::tcp_client::Client;
 use testkit::or_skip;
 use testkit::scene::Scene;
 use testkit::user::Who;

@@ -12,7 +12,7 @@ const EACH: usize = 50;
 
 #[test]
 fn a_killed_gateway_leaves_nothing_behind_the_next_one() {
-    let mut scene = or_skip!(Scene::set(Who::User));
+    let scene = or_skip!(Scene::set(Who::User));
     let fixture = Fixture::http(&[]);
     let policy = r#""owner": "traffic", "grace": "500ms""#;
     let mut gateway = both(&scene, &fixture, policy);

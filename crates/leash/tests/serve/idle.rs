@@ -28,7 +28,8 @@ fn a_call_longer_than_the_idle_time_is_not_cut() {
         let reply = gateway.post(name, Some(&session), &long_call("sleep"));
         assert_eq!((reply.status, &reply.json()["id"]), (200, &7.into()), "{name}: {}", reply.text());
         assert!(reply.json()["result"].is_object(), "{name}: {}", reply.text());
-        wait::until("idleness", || (gateway.post(name, Some(&session), LIST).status == 404).then_some(()));
+        wait::until("idleness", || (live(&gateway, name) == 0.0).then_some(()));
+        assert_eq!(gateway.post(name, Some(&session), LIST).status, 404);
     }
 }
 
