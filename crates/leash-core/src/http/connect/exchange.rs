@@ -359,7 +359,7 @@ async fn follow(link: &Rc<Link>, exchange: &Rc<Exchange>, feed: Feed) -> End {
                     back_off.worked();
                 }
             }
-            Err(listen::Closed::Wire(_)) => {}
+            Err(listen::Closed::Unreachable) => {}
             Err(listen::Closed::Refused(refusal)) => match listen::next(link, &refusal) {
                 Next::Again => {}
                 Next::Never => return End::Failed(Trouble::Cut),

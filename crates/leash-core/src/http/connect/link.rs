@@ -180,7 +180,9 @@ impl Link {
     /// Runs something until the connection ends.
     pub(super) fn spawn(self: &Rc<Self>, task: impl Future<Output = ()> + 'static) {
         let stop = self.stop.clone();
-        self.tasks.spawn_local(async move { drop(stop.run_until_cancelled(task).await) });
+        self.tasks.spawn_local(async move {
+            stop.run_until_cancelled(task).await;
+        });
     }
 
     /// A line of the host. What it is answered by leash itself, if it is.

@@ -7,7 +7,6 @@ use hyper::Method;
 use tokio_util::sync::CancellationToken;
 
 use super::super::notice::Notice;
-use super::super::upstream::UpstreamError;
 use super::backoff::BackOff;
 use super::exchange;
 use super::feed::{self, Fed, Feed, Place};
@@ -19,7 +18,7 @@ use super::wire::Outgoing;
 /// Why there is no stream.
 pub(super) enum Closed {
     /// It can't be asked for now.
-    Wire(UpstreamError),
+    Unreachable,
     /// It is not given.
     Refused(Refusal),
 }
@@ -29,7 +28,7 @@ pub(super) async fn get(link: &Rc<Link>, last_id: Option<&str>) -> Result<Feed, 
     let url = link.state.borrow().endpoint.clone();
     let headers = link.get_headers(last_id);
     let outgoing = Outgoing { method: Method::GET, url, headers, body: bytes::Bytes::new(), handed: None };
-    let answer = link.wire.send(outgoing).await.map_err(Closed::Wire)?;
+    let answer = link.wire.send(outgoing).await.map_err(|_| Closed::Unreachable)?;
     link.works();
     match answer.response.status().is_success() && is_stream(answer.response.headers()) {
         true => Ok(Feed::new(answer.response.into_body())),
@@ -89,7 +88,7 @@ async fn listen(link: &Rc<Link>) {
                     back_off.worked();
                 }
             }
-            Err(Closed::Wire(_)) => {}
+            Err(Closed::Unreachable) => {}
             Err(Closed::Refused(refusal)) => match next(link, &refusal) {
                 Next::Again => {}
                 Next::Never => return,

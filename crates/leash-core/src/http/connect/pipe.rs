@@ -16,12 +16,12 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::time::Timespec;
-use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::limits;
 use crate::protocol::frame::{Line, Lines};
+use crate::tree::linux;
 
 /// What a read takes at once: what a pipe holds at most, by default.
 const READ: usize = 64 * 1024;
@@ -31,6 +31,15 @@ const SAFE_WRITE: usize = 4096;
 
 /// What is collected for one write.
 const WRITE: usize = 64 * 1024;
+
+/// Where lines go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// From the host.
+    In,
+    /// To the host.
+    Out,
+}
 
 /// How reading or writing is kept from blocking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,26 +62,30 @@ enum End {
 }
 
 impl End {
-    fn open(fd: BorrowedFd<'_>, interest: Interest) -> io::Result<End> {
+    fn open(fd: BorrowedFd<'_>, way: Way) -> io::Result<End> {
         let copy = rustix::io::fcntl_dupfd_cloexec(fd, 3)?;
         let kind = FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode);
         let (end, manner) = match kind {
             FileType::Socket => (copy, Manner::Socket),
-            FileType::Fifo => own(&copy, interest).map_or((copy, Manner::Shared), |own| (own, Manner::Own)),
+            FileType::Fifo => own(&copy, way).map_or((copy, Manner::Shared), |own| (own, Manner::Own)),
             FileType::CharacterDevice if rustix::termios::isatty(fd) => {
-                own(&copy, interest).map_or((copy, Manner::Shared), |own| (own, Manner::Own))
+                own(&copy, way).map_or((copy, Manner::Shared), |own| (own, Manner::Own))
             }
             _ => return Ok(End::Ready(copy)),
         };
-        Ok(End::Waits(AsyncFd::with_interest(end, interest)?, manner))
+        let end = match way {
+            Way::In => linux::readable(end)?,
+            Way::Out => linux::writable(end)?,
+        };
+        Ok(End::Waits(end, manner))
     }
 }
 
 /// Opens a description of our own of the same pipe or terminal.
-fn own(fd: &OwnedFd, interest: Interest) -> Option<OwnedFd> {
+fn own(fd: &OwnedFd, way: Way) -> Option<OwnedFd> {
     use std::os::fd::AsRawFd as _;
     let mut options = File::options();
-    options.read(interest.is_readable()).write(interest.is_writable());
+    options.read(way == Way::In).write(way == Way::Out);
     options.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
     options.open(format!("/proc/self/fd/{}", fd.as_raw_fd())).ok().map(OwnedFd::from)
 }
@@ -100,7 +113,7 @@ impl Input {
     /// Takes stdin.
     pub(crate) fn open() -> io::Result<Input> {
         Ok(Input {
-            end: End::open(rustix::stdio::stdin(), Interest::READABLE)?,
+            end: End::open(rustix::stdio::stdin(), Way::In)?,
             lines: Lines::new(limits::LINE),
             scratch: vec![0; READ].into_boxed_slice(),
             over: false,
@@ -222,7 +235,7 @@ const ROOM: u32 = (limits::VOICE / UNIT) as u32;
 impl Voice {
     /// A voice that ends at stdout, and the task that writes.
     pub(crate) fn open() -> io::Result<(Voice, Speaker)> {
-        let output = Output { end: End::open(rustix::stdio::stdout(), Interest::WRITABLE)? };
+        let output = Output { end: End::open(rustix::stdio::stdout(), Way::Out)? };
         let (queue, said) = mpsc::unbounded_channel();
         let room = Arc::new(Semaphore::new(ROOM as usize));
         Ok((Voice { queue, room }, Speaker { output, said }))

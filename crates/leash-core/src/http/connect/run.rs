@@ -15,6 +15,7 @@ use super::keeper;
 use super::lease::{Claim, Lease, closed};
 use super::link::{Link, Mode, Parts};
 use super::pipe::{HostDeaf, Input, Voice};
+use super::reply::Trouble;
 use super::terms::Terms;
 use super::watchtower::{Seen, Watchtower};
 use super::{ConnectError, Connecting, Ended, Speaks};
@@ -203,6 +204,13 @@ impl Driver {
         let (session, server) = link.lease.borrow().names();
         link.tell(Notice::Ending { session, server, why: reason.clone() });
         link.lease.borrow().ending();
+        if reason == Reason::UpstreamForgot {
+            // The host is there, and waits for what was not even sent.
+            for ask in link.state.borrow_mut().outbox.clear().iter().flat_map(|parcel| &parcel.asks) {
+                let (voice, line) = (link.voice.clone(), Trouble::Lost.answer(ask));
+                link.tasks.spawn_local(async move { drop(voice.say(line).await) });
+            }
+        }
         // From here on nothing goes upstream but DELETE, and nothing new comes back: whoever asks is gone.
         link.stop.cancel();
         self.sweeper.hurry.by(began);

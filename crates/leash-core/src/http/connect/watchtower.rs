@@ -7,7 +7,6 @@ use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use crate::ledger::receipt::Reason;
@@ -48,7 +47,7 @@ impl Watchtower {
             let flags = EventFlags::from_bits_retain(u32::from(watch.events().bits()));
             epoll::add(&epoll, watch.as_fd(), EventData::new_u64(0), flags)?;
         }
-        Ok(Watchtower { epoll: AsyncFd::with_interest(epoll, Interest::READABLE)?, signals, watches })
+        Ok(Watchtower { epoll: linux::readable(epoll)?, signals, watches })
     }
 
     /// Waits for the next thing. Nothing is lost when the wait is given up.
