@@ -60,8 +60,7 @@ async fn serve(
     let local = socket.map(|_| Rc::clone(connection));
     let principal = gateway.principals.of(&parts.headers, socket.map(|socket| socket.uid));
     let call = Call { method: parts.method, uri: parts.uri, headers: parts.headers, body, principal, local };
-    gateway.metrics.received(&server.name, call.body.len());
-    let timing = gateway.metrics.request(&server.name);
+    let timing = gateway.metrics.request(&server.name, call.body.len());
     let answer = dispatch(gateway, &server, &rest, call).await;
     timing.done(answer.status());
     Ok(answer)
