@@ -30,6 +30,54 @@ pub const KEEPER_ANSWER: Duration = Duration::from_secs(1);
 /// keeper that has reported the end may take to leave. It takes a millisecond; the rest is for a machine that swaps.
 pub const KEEPER_SLACK: Duration = Duration::from_secs(5);
 
+/// What an event of a stream may have besides its message: its id, its type, and the names of the fields.
+pub const EVENT_WORDS: usize = 64 * 1024;
+
+/// Requests of one host that may be unanswered at the same time. Each needs a connection of its own; a host that asks for more
+/// has its lines read when some are answered.
+pub const IN_FLIGHT: usize = 64;
+
+/// Subscriptions of one host that may be open at the same time, besides [`IN_FLIGHT`].
+pub const LISTENS: usize = 64;
+
+/// What may wait to be sent upstream before the host is not read any more: one line of the greatest length, and so many lines.
+pub const OUTBOX_BYTES: usize = LINE;
+/// See [`OUTBOX_BYTES`].
+pub const OUTBOX_LINES: usize = 1024;
+
+/// What may wait to be written to the host before the upstream is not read any more; a longer line goes alone.
+pub const VOICE: usize = 1024 * 1024;
+
+/// How long the last lines may take to be written when a connection ends. The host has usually stopped reading.
+pub const FLUSH: Duration = Duration::from_millis(500);
+
+/// How long an upstream may take to accept a notification before the next line is sent all the same.
+pub const ACCEPT: Duration = Duration::from_secs(10);
+
+/// How long a stream is still read after its request was answered, or taken back. Servers should close it, and some never do.
+pub const AFTER_ANSWER: Duration = Duration::from_secs(5);
+
+/// How long the old transport may take to name its endpoint: it is the first thing on its stream.
+pub const ENDPOINT: Duration = Duration::from_secs(10);
+
+/// What is read of an answer that is no success: the error in it is passed on, a page for people is not.
+pub const REFUSAL: usize = 1024 * 1024;
+
+/// The first pause before a stream is asked for again, when the server does not say another, and the longest after failures.
+pub const RECONNECT: Duration = Duration::from_secs(1);
+/// See [`RECONNECT`].
+pub const RECONNECT_LONGEST: Duration = Duration::from_secs(30);
+/// The longest pause that a server may ask for: beyond that it means never.
+pub const RETRY_LONGEST: Duration = Duration::from_secs(3600);
+
+/// Most tools whose arguments are repeated as headers, and how deep such arguments may lie. Far more than any server has.
+pub const MIRRORED_TOOLS: usize = 1024;
+/// See [`MIRRORED_TOOLS`].
+pub const MIRROR_DEPTH: usize = 16;
+
+/// Most upstream sessions that one receipt names: a connection that lives for months may see many restarts.
+pub const ENDS_NAMED: usize = 16;
+
 /// How long the start of a tree may take before it is abandoned: containment is chosen and the server is executed.
 /// Dominated by the user bus on a machine that swaps.
 pub const START: Duration = Duration::from_secs(20);

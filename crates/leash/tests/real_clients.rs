@@ -2,6 +2,8 @@
 //!
 //! How they do without leash is what they are measured by: the same clients through leash shall not see a difference.
 
+use std::ffi::OsString;
+
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use testkit::client::{Client, Mode, Order, Sdk, Target};
@@ -207,6 +209,23 @@ fn a_cut_connection_cancels_a_modern_call() {
         assert!(relay.cut() > 0);
         // What becomes of the client is the business of its SDK: one of them waits until its own time is over.
         fixture.wait("the cancellation", |report| (report.cancelled() == 1).then_some(()));
+    }
+}
+
+/// Clients that ask find out that a server is from before their time, and go back to what it understands.
+#[test]
+fn who_asks_falls_back() {
+    let deps = or_skip!(Deps::find());
+    for sdk in [Sdk::TypeScript2, Sdk::Python2, Sdk::Rust] {
+        let fixture = Fixture::http(&["--era", "legacy"]);
+        let pipe = ["stdio", "--era", "legacy"].map(OsString::from);
+        let pipe: Vec<OsString> = [leash::fixture().into()].into_iter().chain(pipe).collect();
+        for target in [Target::Http(fixture.url().to_owned()), Target::Stdio(pipe)] {
+            let mut client = Client::start(&deps, &Order { sdk, mode: Mode::Auto, acts: &["call", "close"], target });
+            assert_eq!(client.outcome("connect")["version"], "2025-11-25");
+            assert_eq!(client.outcome("call")["text"], "hello, wörld ✓");
+        }
+        assert_eq!(fixture.report().count("POST", Some("server/discover")), 1);
     }
 }
 

@@ -1,6 +1,11 @@
 //! The fixture is a witness in other tests, so it has to be right about what it saw and to misbehave as it is told to.
 
+use std::fs;
+use std::io::Write;
+use std::net::TcpStream;
+
 use serde_json::{Value, json};
+use testkit::census::Census;
 use testkit::fixture::Fixture;
 use testkit::get::{self, Page};
 
@@ -80,6 +85,36 @@ fn a_server_may_end_a_session_by_itself() {
     fixture.wait("the end of the session", |report| report.open().is_empty().then_some(()));
     assert_eq!(call(&fixture, &session, "counter").status, 404);
     assert_eq!(fixture.report().deleted().len(), 0);
+}
+
+#[test]
+fn the_process_it_starts_stays_behind() {
+    let dir = std::env::temp_dir().join(testkit::unique("leash-test-fixture"));
+    let census = Census::create(dir);
+    let mut fixture = Fixture::http(&["--census", census.path().to_str().expect("a plain path")]);
+    let session = open(&fixture);
+    let page = call(&fixture, &session, "spawn_helper");
+    let names = || census.holders().iter().map(|process| process.to_string()).collect::<Vec<_>>();
+    assert_eq!(names().len(), 2, "{page:?}");
+    fixture.kill();
+    let left = names();
+    assert!(left.len() == 1 && left[0].contains("fixture stay"), "{left:?}");
+    census.kill();
+    fs::remove_file(census.path()).expect("the FIFO was made");
+}
+
+#[test]
+fn a_slow_server_has_not_answered_yet() {
+    let fixture = Fixture::http(&["--init-delay", "3600000"]);
+    let mut client = TcpStream::connect(fixture.address()).expect("it listens");
+    let body = initialize().to_string();
+    let head = "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
+    let accept = "Accept: application/json, text/event-stream";
+    let request = format!("{head}{accept}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    client.write_all(request.as_bytes()).expect("it reads");
+    let status = fixture.wait("the request", |report| Some(report.requests().first()?["status"].clone()));
+    assert_eq!(status, Value::Null);
+    assert_eq!(fixture.report().opened(), 0);
 }
 
 /// Opens a session and returns its id.

@@ -6,6 +6,7 @@
 //! longer than a request.
 
 mod body;
+pub mod connect;
 mod connection;
 pub(crate) mod delete;
 mod front;

@@ -71,17 +71,11 @@ impl Client {
     }
 
     fn with_tls(tls: OnceCell<Arc<ClientConfig>>) -> Client {
-        let mut tcp = HttpConnector::new();
-        tcp.enforce_http(false);
-        tcp.set_nodelay(true);
-        // An upstream that vanished without a word would otherwise hold a stream for ever.
-        tcp.set_keepalive(Some(limits::TCP_PROBE));
-        tcp.set_keepalive_interval(Some(limits::TCP_PROBE));
         let http = legacy::Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(limits::POOL_IDLE)
             .http1_max_headers(limits::HEADERS)
-            .build(Connector { tcp, tls: Arc::new(tls) });
+            .build(Connector::with_tls(tls));
         Client { http, hurry: Hurry::default() }
     }
 
@@ -112,15 +106,18 @@ impl Client {
     }
 
     async fn send_once(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, UpstreamError> {
-        self.http.request(request).await.map_err(|error| {
-            let own = error.source().and_then(|source| source.downcast_ref::<UpstreamError>());
-            own.cloned().unwrap_or_else(|| UpstreamError::Broken(root_cause(&error)))
-        })
+        self.http.request(request).await.map_err(|error| failure(&error))
     }
 }
 
+/// Why a request of the client failed.
+pub(crate) fn failure(error: &legacy::Error) -> UpstreamError {
+    let own = error.source().and_then(|source| source.downcast_ref::<UpstreamError>());
+    own.cloned().unwrap_or_else(|| UpstreamError::Broken(root_cause(error)))
+}
+
 /// Where a redirect leads, if it keeps the method (307, 308) and stays at the same origin.
-fn redirect<B>(from: &Uri, answer: &Response<B>) -> Option<Uri> {
+pub(crate) fn redirect<B>(from: &Uri, answer: &Response<B>) -> Option<Uri> {
     if !matches!(answer.status(), StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT) {
         return None;
     }
@@ -154,12 +151,13 @@ pub(crate) fn same_origin(a: &Uri, b: &Uri) -> bool {
 
 /// Makes connections. TLS is set up when the first `https` address is used: reading the roots takes 10 ms and megabytes.
 #[derive(Clone)]
-struct Connector {
+pub(crate) struct Connector {
     tcp: HttpConnector,
     tls: Arc<OnceCell<Arc<ClientConfig>>>,
 }
 
-type Connected = MaybeHttpsStream<TokioIo<TcpStream>>;
+/// A connection.
+pub(crate) type Connected = MaybeHttpsStream<TokioIo<TcpStream>>;
 
 impl Service<Uri> for Connector {
     type Response = Connected;
@@ -177,6 +175,21 @@ impl Service<Uri> for Connector {
 }
 
 impl Connector {
+    /// Makes connections with the roots of the platform.
+    pub(crate) fn new() -> Connector {
+        Connector::with_tls(OnceCell::new())
+    }
+
+    fn with_tls(tls: OnceCell<Arc<ClientConfig>>) -> Connector {
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        // An upstream that vanished without a word would otherwise hold a stream for ever.
+        tcp.set_keepalive(Some(limits::TCP_PROBE));
+        tcp.set_keepalive_interval(Some(limits::TCP_PROBE));
+        Connector { tcp, tls: Arc::new(tls) }
+    }
+
     async fn connect(mut self, uri: Uri) -> Result<Connected, UpstreamError> {
         if uri.scheme() != Some(&Scheme::HTTPS) {
             let stream = self.tcp.call(uri).await.map_err(|error| why(&error))?;

@@ -311,6 +311,13 @@ impl Journal {
 }
 
 impl Abandoned {
+    /// The book of a process that is gone, whose lock was inherited from it.
+    pub(crate) fn inherited(runtime_dir: &Path, run: &str, lock: OwnedFd) -> Abandoned {
+        let dir = runtime_dir.join(DIR);
+        let pages = read(&path(&dir, run, "jsonl")).unwrap_or_default();
+        Abandoned { cover: pages.cover, open: pages.open, run: run.to_owned(), dir, _lock: lock }
+    }
+
     /// A session of it is over. Written down, so that a sweep that is killed does not begin from the start.
     pub fn over(&mut self, session: &str) -> io::Result<()> {
         self.open.retain(|entry| entry.session != session);

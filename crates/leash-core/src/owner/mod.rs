@@ -126,14 +126,18 @@ impl Watch {
     /// For poll. The descriptor of stdin is the host's own: it is looked at, never read, and its flags are never changed,
     /// because the open file description is shared with the host and the server.
     pub(crate) fn poll(&self) -> PollFd<'_> {
-        let events = match self.owner {
+        PollFd::from_borrowed_fd(self.fd.as_fd(), self.events())
+    }
+
+    /// What has to be asked for, to be told of its loss.
+    pub(crate) fn events(&self) -> PollFlags {
+        match self.owner {
             Owner::Process { .. } => PollFlags::IN,
             // A pipe's end is POLLHUP, which needs no asking. A socketpair, as Node uses, says POLLRDHUP when the host has
             // shut its side down.
             Owner::Stdin | Owner::Handle => PollFlags::RDHUP,
             Owner::Terminal => PollFlags::empty(),
-        };
-        PollFd::from_borrowed_fd(self.fd.as_fd(), events)
+        }
     }
 
     /// What an answer of poll means.

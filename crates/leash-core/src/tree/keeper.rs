@@ -24,6 +24,8 @@ use super::proc::Proc;
 use super::spawn::{self, Program, SpawnError, Stage, c_string};
 use super::warden::{END_SIGNAL, Most, Peer, Snapshots, Warden};
 use crate::clock::Moment;
+#[cfg(feature = "http")]
+use crate::http::connect::undertaker;
 use crate::ledger::receipt::EndedBy;
 use crate::ledger::record::Phase;
 use crate::ledger::store::{Entry, Store};
@@ -33,7 +35,7 @@ use crate::owner::Watch;
 pub(crate) const KEEPER: &str = "mcp-keeper";
 
 /// Signals that a keeper takes notice of, or lets pass by. None of them may end it.
-const SIGNALS: [i32; 11] = [
+pub(crate) const SIGNALS: [i32; 11] = [
     libc::SIGCHLD,
     libc::SIGTERM,
     libc::SIGINT,
@@ -297,6 +299,8 @@ pub(crate) fn enter() -> bool {
     match first.as_bytes() {
         name if name == KEEPER.as_bytes() => run(),
         name if name == SUPERVISOR.as_bytes() => handle::supervise(),
+        #[cfg(feature = "http")]
+        name if name == undertaker::ROLE.as_bytes() => undertaker::run(),
         name if name == unit::GUARD.as_bytes() => unit::guard(&arguments.collect::<Vec<_>>()),
         _ => return false,
     }

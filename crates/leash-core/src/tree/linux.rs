@@ -387,6 +387,14 @@ impl AsyncPidfd {
     }
 }
 
+/// A descriptor on the runtime's list of things that become writable.
+#[cfg(feature = "http")]
+pub(crate) fn writable(fd: OwnedFd) -> std::io::Result<tokio::io::unix::AsyncFd<OwnedFd>> {
+    // SAFETY: the descriptor is owned by what is returned, and closed only with it.
+    unsafe { tokio::io::unix::AsyncFd::register_with_interest(fd, tokio::io::Interest::WRITABLE) }
+        .map_err(std::io::Error::from)
+}
+
 /// A descriptor on the runtime's list of things that become readable.
 #[cfg(feature = "http")]
 pub(crate) fn readable(fd: OwnedFd) -> std::io::Result<tokio::io::unix::AsyncFd<OwnedFd>> {

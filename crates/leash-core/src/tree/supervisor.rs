@@ -42,6 +42,12 @@ impl FirstLook {
         FirstLook { parent: Parent::take(), signals: InheritedSignals::look() }
     }
 
+    /// What was taken and seen.
+    #[cfg(feature = "http")]
+    pub(crate) fn into_parts(self) -> (Parent, InheritedSignals) {
+        (self.parent, self.signals)
+    }
+
     /// The terminal, when it is natural that we die with it.
     pub fn terminal(&self) -> Option<crate::owner::Watch> {
         crate::owner::terminal_of(&Proc::own().ok()?, self.signals)
@@ -417,7 +423,7 @@ fn never_ran() -> StartError {
 
 /// The signals a supervisor takes. What was ignored at the start stays ignored: `nohup` means it, and so does a shell that
 /// starts a background job with SIGINT ignored. SIGTERM always counts.
-fn listened(inherited: InheritedSignals) -> Vec<i32> {
+pub(crate) fn listened(inherited: InheritedSignals) -> Vec<i32> {
     let optional = [libc::SIGINT, libc::SIGHUP, libc::SIGQUIT].into_iter().filter(|signal| !inherited.ignores(*signal));
     [libc::SIGTERM, libc::SIGCHLD, END_SIGNAL].into_iter().chain(optional).collect()
 }

@@ -7,8 +7,10 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use leash_core::tree::contain::Containment;
 
+mod connect;
 mod serve;
 mod values;
+pub(crate) use connect::{Connect, Transport};
 pub(crate) use serve::{LivesFor, Serve, Single, Speaks};
 pub(crate) use values::{Owner, Pair};
 
@@ -24,6 +26,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(Box<Run>),
+    Connect(Box<Connect>),
     Serve(Box<Serve>),
     Ps(Ps),
     End(End),

@@ -7,6 +7,7 @@ use crate::args::{Cli, Command};
 use crate::exit_code;
 use crate::output::printer::Printer;
 
+mod connect;
 mod demo;
 mod doctor;
 mod end;
@@ -32,6 +33,7 @@ pub(crate) fn dispatch(first: FirstLook) -> u8 {
     };
     match cli.command {
         Command::Run(args) => run::run(*args, first),
+        Command::Connect(args) => connect::connect(*args, first),
         Command::Serve(args) => serve::serve(*args, &first),
         Command::Ps(args) => ps::ps(&args),
         Command::End(args) => end::end(&args),

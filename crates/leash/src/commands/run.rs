@@ -40,7 +40,7 @@ pub(crate) fn run(args: Run, first: FirstLook) -> u8 {
 }
 
 /// What the owners typed mean.
-fn owners(typed: &[Owner]) -> Result<Vec<OwnerWish>, &'static str> {
+pub(super) fn owners(typed: &[Owner]) -> Result<Vec<OwnerWish>, &'static str> {
     if typed.is_empty() {
         return Ok(OwnerWish::DEFAULT.to_vec());
     }

@@ -200,7 +200,7 @@ fn advice(error: &ServeError) -> &'static str {
     }
 }
 
-fn tell(printer: Printer, notice: &Notice) {
+pub(super) fn tell(printer: Printer, notice: &Notice) {
     match notice {
         Notice::Listening(address) => printer.note(format!("listening on http://{address}")),
         Notice::Swept(receipt) => printer.progress("Swept", message::receipt_line(receipt)),

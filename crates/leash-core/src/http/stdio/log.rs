@@ -154,11 +154,11 @@ impl Log {
         }
     }
 
-    /// The client was given an id by which it can resume this stream.
-    pub(super) fn named(&mut self, id: StreamId) {
-        if let Some(stream) = self.streams.get_mut(&id) {
-            stream.named = true;
-        }
+    /// The number of the message that was handed out last, 0 before the first. The client is given it, and can resume by it.
+    pub(super) fn name(&mut self, id: StreamId) -> u64 {
+        let Some(stream) = self.streams.get_mut(&id) else { return 0 };
+        stream.named = true;
+        stream.next - 1
     }
 
     /// Whether a connection reads this stream.

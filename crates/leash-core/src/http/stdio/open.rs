@@ -18,6 +18,7 @@ use super::bridge::Bridge;
 use super::child::{self, StartError};
 use super::events::Events;
 use super::post;
+use super::reader::Reading;
 use super::switch::{First, Request};
 use crate::ledger::receipt::Reason;
 use crate::protocol::envelope::{Envelope, IdKey};
@@ -64,7 +65,7 @@ pub(super) async fn answer(
         Some(First::Whole(body)) if session.is_live() => post::whole(&bridge, body),
         // The server refused, or leash answers in its place; there is no session to speak of.
         Some(First::Whole(body)) => return Ok(failed(&bridge, body)),
-        _ => Events::answer(reader, in_flight, false),
+        _ => Events::answer(Reading::new(reader, in_flight), None),
     };
     opening.known.set(true);
     let token = HeaderValue::from_str(&session.token()).map_err(|_| respond::no_session())?;

@@ -14,7 +14,7 @@ use std::task::Waker;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use super::log::{GET, Log, Next, StreamId};
+use super::log::{GET, Log, StreamId};
 use crate::protocol::envelope::{Envelope, IdKey, Kind, Message, codes, error_body};
 
 /// What is in flight in a session, and the streams that it is answered on.
@@ -252,11 +252,6 @@ impl Switch {
         }
     }
 
-    /// The next message for a connection.
-    pub(super) fn next(&mut self, stream: StreamId, reader: u32, waker: &Waker) -> Next {
-        self.log.next(stream, reader, waker)
-    }
-
     /// Whether a request is in flight; notes that it was cancelled. `true` once.
     pub(super) fn cancel(&mut self, key: &IdKey) -> bool {
         self.requests.get_mut(key).is_some_and(|asked| !std::mem::replace(&mut asked.cancelled, true))
@@ -273,10 +268,5 @@ impl Switch {
         let keys: Vec<_> = self.requests.keys().cloned().collect();
         keys.iter().for_each(|key| self.fail(key, codes::SERVER, message));
         self.log.finish_all();
-    }
-
-    /// Whether a request with this id is in flight.
-    pub(super) fn is_waiting(&self, key: &IdKey) -> bool {
-        self.requests.contains_key(key)
     }
 }

@@ -1,0 +1,105 @@
+//! `leash connect`: a stdio server towards the host, an HTTP client towards the upstream. Whatever ends the connection, the
+//! upstream session is DELETEd; if this process is killed, by its keeper.
+//!
+//! The files, in the order a line meets them: `pipe` (the host's pipes), `parcel` (what it is), `outbox` (when it may go), `exchange`
+//! (going, and what comes back), `wire` (HTTP). `open`, `listen` and `old` begin sessions and streams; `lease`, `keeper` and
+//! `undertaker` see to their end; `run` holds all of it together.
+
+mod backoff;
+mod exchange;
+mod feed;
+mod keeper;
+mod lease;
+mod link;
+mod listen;
+mod mirror;
+mod old;
+mod open;
+mod outbox;
+mod parcel;
+mod pipe;
+mod reply;
+mod run;
+mod terms;
+pub(crate) mod undertaker;
+mod watchtower;
+mod wire;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::Duration;
+
+use thiserror::Error;
+
+use super::Notice;
+use crate::config::Upstream;
+use crate::ledger::book::BookError;
+use crate::ledger::receipt::{Reason, Receipt};
+use crate::owner::{OwnerError, Wish};
+use crate::tree::Places;
+
+pub use run::connect;
+
+/// What a connection needs from the program around it.
+pub struct Connecting {
+    /// Where to.
+    pub upstream: Upstream,
+    /// How the upstream speaks.
+    pub speaks: Speaks,
+    /// Whether a session that the upstream has lost is opened again on the host's behalf.
+    pub revive: bool,
+    /// What it lives for.
+    pub owners: Vec<Wish>,
+    /// The session it belongs to; else it is a session of its own.
+    pub session: Option<String>,
+    /// A name for listings; else the host of the URL.
+    pub name: Option<String>,
+    /// Labels for listings.
+    pub labels: BTreeMap<String, String>,
+    /// How long requests may be answered after the host closed stdin.
+    pub grace: Duration,
+    /// The longest it may live.
+    pub max_age: Option<Duration>,
+    /// Where things are kept.
+    pub places: Places,
+    /// Called for everything that people may want to know.
+    pub tell: Box<dyn Fn(Notice)>,
+}
+
+/// How an upstream speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Speaks {
+    /// To be found out, as the specification describes: Streamable HTTP, and if that is refused, HTTP+SSE.
+    #[default]
+    Auto,
+    /// Streamable HTTP.
+    Streamable,
+    /// HTTP+SSE of 2024-11-05.
+    Sse,
+}
+
+/// Why a connection could not begin. Nothing was sent.
+#[derive(Debug, Error)]
+pub enum ConnectError {
+    /// Nobody to live for.
+    #[error(transparent)]
+    Owner(OwnerError),
+    /// The ledger can't be kept.
+    #[error(transparent)]
+    Ledger(BookError),
+    /// Signals can't be listened to.
+    #[error("cannot listen to signals")]
+    Signals(#[source] rustix::io::Errno),
+    /// The runtime could not be made, or stdin and stdout can't be used.
+    #[error("cannot start")]
+    Start(#[source] io::Error),
+}
+
+/// How a connection ended.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    /// Why.
+    pub reason: Reason,
+    /// What became of the upstream session; `None` when the upstream was never reached, or when the keeper goes on with it.
+    pub receipt: Option<Receipt>,
+}

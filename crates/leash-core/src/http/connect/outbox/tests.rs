@@ -1,0 +1,214 @@
+use bytes::Bytes;
+use proptest::prelude::*;
+
+use super::*;
+
+fn parcel(number: u64, text: &str) -> Parcel {
+    Parcel::read(number, Bytes::copy_from_slice(text.as_bytes())).expect("JSON")
+}
+
+fn request(number: u64) -> Parcel {
+    parcel(number, &format!(r#"{{"jsonrpc":"2.0","id":{number},"method":"tools/call"}}"#))
+}
+
+fn notice(number: u64) -> Parcel {
+    parcel(number, r#"{"jsonrpc":"2.0","method":"notifications/x"}"#)
+}
+
+fn response(number: u64) -> Parcel {
+    parcel(number, r#"{"jsonrpc":"2.0","id":1,"result":{}}"#)
+}
+
+fn taken(outbox: &mut Outbox) -> Option<u64> {
+    outbox.take().map(|parcel| parcel.number)
+}
+
+#[test]
+fn one_after_the_other() {
+    let mut outbox = Outbox::default();
+    outbox.push(request(0));
+    outbox.push(notice(1));
+    outbox.push(request(2));
+    assert_eq!(taken(&mut outbox), Some(0));
+    assert_eq!(taken(&mut outbox), None);
+    outbox.through(0);
+    assert_eq!(taken(&mut outbox), Some(1));
+    outbox.done(0, &What::Request);
+    // What is behind the door is not opened by somebody else.
+    assert_eq!(taken(&mut outbox), None);
+    outbox.done(1, &What::Notice);
+    assert_eq!(taken(&mut outbox), Some(2));
+    assert_eq!(outbox.in_flight(), 1);
+}
+
+/// An outbox with as many requests in flight as there may be.
+fn full() -> Outbox {
+    let mut outbox = Outbox::default();
+    for number in 0..limits::IN_FLIGHT as u64 {
+        outbox.push(request(number));
+        assert_eq!(taken(&mut outbox), Some(number));
+        outbox.through(number);
+    }
+    outbox
+}
+
+#[test]
+fn responses_and_cancellations_pass_requests_that_wait() {
+    let mut outbox = full();
+    outbox.push(request(100));
+    outbox.push(notice(101));
+    outbox.push(response(102));
+    outbox.push(parcel(
+        103,
+        r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":3}}"#,
+    ));
+    assert_eq!(taken(&mut outbox), Some(102));
+    outbox.through(102);
+    assert_eq!(taken(&mut outbox), Some(103));
+    outbox.through(103);
+    // A notification keeps its place.
+    assert_eq!(taken(&mut outbox), None);
+    outbox.done(5, &What::Request);
+    assert_eq!(taken(&mut outbox), Some(100));
+    outbox.through(100);
+    assert_eq!(taken(&mut outbox), Some(101));
+}
+
+#[test]
+fn subscriptions_take_no_room_from_requests() {
+    let mut outbox = Outbox::default();
+    let listen = r#"{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#;
+    for number in 0..limits::LISTENS as u64 {
+        assert!(!outbox.is_deaf());
+        outbox.push(parcel(number, listen));
+        assert_eq!(taken(&mut outbox), Some(number));
+        outbox.through(number);
+    }
+    assert!(outbox.is_deaf());
+    assert_eq!(outbox.in_flight(), 0);
+    outbox.done(0, &What::Listen);
+    assert!(!outbox.is_deaf());
+}
+
+#[test]
+fn what_was_sent_in_vain_goes_first_again() {
+    let mut outbox = Outbox::default();
+    (0..4).for_each(|number| outbox.push(request(number)));
+    let first = outbox.take().expect("it may go");
+    outbox.through(0);
+    let second = outbox.take().expect("it may go");
+    outbox.suspend();
+    outbox.done(1, &second.what);
+    outbox.give_back(second);
+    outbox.done(0, &first.what);
+    outbox.give_back(first);
+    assert_eq!(taken(&mut outbox), None);
+    outbox.resume();
+    for number in 0..4 {
+        let parcel = outbox.take().expect("it may go");
+        assert_eq!((parcel.number, parcel.repeated), (number, number < 2));
+        outbox.through(number);
+    }
+}
+
+#[test]
+fn a_request_that_was_not_sent_can_be_withdrawn() {
+    let mut outbox = full();
+    outbox.push(request(100));
+    assert!(outbox.withdraw(&IdKey::from_number(100)));
+    assert!(!outbox.withdraw(&IdKey::from_number(100)));
+    assert!(!outbox.withdraw(&IdKey::from_number(3)), "it was sent");
+    assert!(outbox.is_empty());
+}
+
+#[test]
+fn room_is_bounded_by_bytes_and_by_lines() {
+    let mut outbox = full();
+    for number in 0..limits::OUTBOX_LINES as u64 {
+        assert!(outbox.has_room());
+        outbox.push(request(100 + number));
+    }
+    assert!(!outbox.has_room());
+    outbox.clear();
+    assert!(outbox.has_room());
+    let large = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"x","params":"{}"}}"#, "x".repeat(limits::OUTBOX_BYTES));
+    outbox.push(parcel(1, &large));
+    assert!(!outbox.has_room());
+}
+
+/// What can happen to an outbox.
+#[derive(Clone, Debug)]
+enum Step {
+    Request,
+    Notice,
+    Response,
+    Send,
+    Through(usize),
+    Done(usize),
+    Back(usize),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        3 => Just(Step::Request),
+        1 => Just(Step::Notice),
+        1 => Just(Step::Response),
+        6 => Just(Step::Send),
+        4 => any::<usize>().prop_map(Step::Through),
+        2 => any::<usize>().prop_map(Step::Done),
+        1 => any::<usize>().prop_map(Step::Back),
+    ];
+    proptest::collection::vec(step, 0..400)
+}
+
+proptest! {
+    /// Whatever happens: nothing is lost, nothing is sent twice without having been given back, never too much is in flight,
+    /// and of two lines that nobody gave back the older one goes first unless the younger one may pass.
+    #[test]
+    fn nothing_is_lost_and_requests_keep_their_order(steps in steps()) {
+        let mut outbox = Outbox::default();
+        let (mut next, mut sent, mut out): (u64, Vec<u64>, Vec<Parcel>) = (0, Vec::new(), Vec::new());
+        let mut pushed = Vec::new();
+        for step in steps {
+            match step {
+                Step::Request | Step::Notice | Step::Response => {
+                    let parcel = match step {
+                        Step::Request => request(next),
+                        Step::Notice => notice(next),
+                        _ => response(next),
+                    };
+                    pushed.push((next, parcel.what.clone()));
+                    outbox.push(parcel);
+                    next += 1;
+                }
+                Step::Send => if let Some(parcel) = outbox.take() {
+                    if !parcel.repeated {
+                        prop_assert!(!sent.contains(&parcel.number));
+                        sent.push(parcel.number);
+                    }
+                    out.push(parcel);
+                },
+                Step::Through(which) if !out.is_empty() => outbox.through(out[which % out.len()].number),
+                Step::Done(which) if !out.is_empty() => {
+                    let parcel = out.swap_remove(which % out.len());
+                    outbox.done(parcel.number, &parcel.what);
+                }
+                Step::Back(which) if !out.is_empty() => {
+                    let parcel = out.swap_remove(which % out.len());
+                    outbox.done(parcel.number, &parcel.what);
+                    outbox.give_back(parcel);
+                }
+                Step::Through(_) | Step::Done(_) | Step::Back(_) => {}
+            }
+            prop_assert!(outbox.in_flight() <= limits::IN_FLIGHT);
+            prop_assert_eq!(outbox.in_flight(), out.iter().filter(|parcel| parcel.what.is_request()).count());
+        }
+        let in_order: Vec<u64> = sent.iter().copied().filter(|number| !pushed[*number as usize].1.is_urgent()).collect();
+        prop_assert!(in_order.is_sorted());
+        let waiting = outbox.clear();
+        for (number, _) in &pushed {
+            let known = sent.contains(number) || waiting.iter().any(|parcel| parcel.number == *number);
+            prop_assert!(known, "{} is lost", number);
+        }
+    }
+}

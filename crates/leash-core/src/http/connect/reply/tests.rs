@@ -1,0 +1,113 @@
+use super::super::parcel::Parcel;
+use super::*;
+
+fn ask() -> Ask {
+    let line = r#"{"jsonrpc":"2.0","id":"q\u0031","method":"server/discover"}"#;
+    Parcel::read(0, Bytes::from_static(line.as_bytes())).expect("JSON").asks.remove(0)
+}
+
+fn refusal(status: u16, body: &str) -> Refusal {
+    Refusal { status: StatusCode::from_u16(status).expect("a status"), body: Bytes::copy_from_slice(body.as_bytes()) }
+}
+
+fn check(status: u16, body: &str, line: &str) {
+    assert_eq!(String::from_utf8_lossy(&refusal(status, body).answer(&ask())), line, "{status} {body}");
+}
+
+#[test]
+fn the_upstreams_own_error_is_passed_unchanged_when_it_is_for_the_request() {
+    let body = r#"{"error" :{"code":-32022,"message":"no","data":{"supported":[1e2]}},"id":"q1","jsonrpc":"2.0","x":1}"#;
+    check(400, body, body);
+    check(401, body, body);
+    let pretty = "{\n  \"jsonrpc\": \"2.0\",\r\n\"id\":\"q1\",\"error\":{\"code\":1}}\n";
+    check(500, pretty, "{   \"jsonrpc\": \"2.0\",  \"id\":\"q1\",\"error\":{\"code\":1}}");
+}
+
+#[test]
+fn an_error_for_nobody_is_for_the_request() {
+    let error = r#"{"code":-32000,"message":"Bad Request: Server not initialized"}"#;
+    let line = format!(r#"{{"jsonrpc":"2.0","id":"q\u0031","error":{error}}}"#);
+    check(400, &format!(r#"{{"jsonrpc":"2.0","error":{error},"id":null}}"#), &line);
+    check(404, &format!(r#"{{"jsonrpc":"2.0","error":{error}}}"#), &line);
+}
+
+#[test]
+fn everything_else_is_explained() {
+    let explained = |text: &str| format!(r#"{{"jsonrpc":"2.0","id":"q\u0031","error":{{"code":-32000,"message":"{text}"}}}}"#);
+    let denied = explained("upstream answered 401 Unauthorized: pass credentials with `--bearer-env` or `--header`");
+    check(401, "", &denied);
+    check(401, r#"{"jsonrpc":"2.0","error":{"code":-32001,"message":"x"},"id":null}"#, &denied);
+    check(404, "<html>", &explained("upstream answered 404 Not Found: check the path of the URL"));
+    check(
+        400,
+        r#"{"jsonrpc":"2.0","id":"somebody else","error":{"code":1}}"#,
+        &explained("upstream answered 400 Bad Request: the server does not accept the message"),
+    );
+    check(
+        503,
+        r#"{"jsonrpc":"2.0","id":"q1","result":{}}"#,
+        &explained("upstream answered 503 Service Unavailable: the server has a problem; try again later"),
+    );
+}
+
+#[test]
+fn who_may_be_old() {
+    let error = |code: i64| format!(r#"{{"jsonrpc":"2.0","id":null,"error":{{"code":{code},"message":"x"}}}}"#);
+    for (status, body, old) in [
+        (404, String::new(), true),
+        (405, "Method Not Allowed".to_owned(), true),
+        (400, error(-32000), true),
+        (400, error(-32022), false),
+        (404, error(-32601), false),
+        (400, error(-32601), true),
+        (401, String::new(), false),
+        (500, String::new(), false),
+    ] {
+        assert_eq!(refusal(status, &body).may_be_old(), old, "{status} {body}");
+    }
+}
+
+#[test]
+fn who_forgot_the_session() {
+    for (status, body, forgot) in [
+        (404, "", true),
+        (400, r#"{"error":{"message":"Bad Request: No valid session ID provided"}}"#, true),
+        (400, r#"{"error":{"message":"invalid arguments"}}"#, false),
+        (401, "", false),
+        (500, "session not found", false),
+    ] {
+        assert_eq!(refusal(status, body).forgets_session(), forgot, "{status} {body}");
+    }
+}
+
+#[test]
+fn heads() {
+    for (status, kind, reply) in [
+        (200, "application/json", Reply::Whole),
+        (200, "text/event-stream", Reply::Stream),
+        (200, "Text/Event-Stream; charset=utf-8", Reply::Stream),
+        (202, "", Reply::Whole),
+        (200, "text/html", Reply::Whole),
+        (400, "text/event-stream", Reply::Refused),
+        (307, "", Reply::Refused),
+    ] {
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, kind.parse().expect("a value"));
+        assert_eq!(Reply::of(StatusCode::from_u16(status).expect("a status"), &headers), reply, "{status} {kind}");
+    }
+}
+
+#[test]
+fn lines() {
+    for (message, line) in [
+        ("{}", "{}"),
+        ("{}\n", "{}"),
+        ("\r\n{\n  \"a\":\r\n1}\r\n", "{   \"a\":  1}"),
+        (" {\t} ", " {\t} "),
+        ("{\"a\":\"\u{2028}\u{85}\\n\"}", "{\"a\":\"\u{2028}\u{85}\\n\"}"),
+        ("\n\n", ""),
+        ("", ""),
+    ] {
+        assert_eq!(String::from_utf8_lossy(&one_line(message.as_bytes())), line);
+    }
+}

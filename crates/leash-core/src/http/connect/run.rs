@@ -1,0 +1,300 @@
+//! The life of a connection: it begins, passes lines until something ends it, and lets go of everything it holds.
+
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::task::{JoinHandle, LocalSet};
+
+use super::super::delete::{self, Deleted};
+use super::super::notice::Notice;
+use super::super::sweep::{self, Known};
+use super::super::upstream::Client;
+use super::keeper;
+use super::lease::{Claim, Lease, closed};
+use super::link::{Link, Mode, Parts};
+use super::pipe::{HostDeaf, Input, Voice};
+use super::reply::Trouble;
+use super::terms::Terms;
+use super::watchtower::{Seen, Watchtower};
+use super::{ConnectError, Connecting, Ended, Speaks};
+use crate::clock::{self, Moment};
+use crate::ledger::book::{Book, Entry};
+use crate::ledger::receipt::{self, Reason};
+use crate::tree::proc::Proc;
+use crate::tree::supervisor::{self, FirstLook};
+use crate::tree::{Places, linux};
+use crate::{id, limits, owner};
+
+/// Runs a connection to its end, as this process: blocks, takes the process's signals, and stdin and stdout.
+pub fn connect(connecting: Connecting, first: FirstLook) -> Result<Ended, ConnectError> {
+    let (parent, inherited) = first.into_parts();
+    let signals = linux::listen(&supervisor::listened(inherited)).map_err(ConnectError::Signals)?;
+    linux::survive_file_size_limit();
+    let proc = Proc::own().ok();
+    let watches = owner::find(&connecting.owners, parent, proc.as_ref(), inherited).map_err(ConnectError::Owner)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ConnectError::Start)?;
+    let over = LocalSet::new().block_on(&runtime, async {
+        let tower = |watches| Watchtower::build(watches, signals).map_err(ConnectError::Start);
+        let driver = Driver::begin(connecting, watches, tower)?;
+        Ok(driver.live().await)
+    });
+    // A name may still be looked up on another thread; nobody waits for it.
+    runtime.shutdown_background();
+    over
+}
+
+/// What the host is still owed after it closed its stdin.
+#[derive(Clone, Copy, Debug)]
+struct Closing {
+    since: Moment,
+    /// When the last line was sent.
+    sent: Option<Moment>,
+}
+
+impl Closing {
+    /// When it is over, whatever is unanswered: what was written is sent, if that can be done in reasonable time, and
+    /// what was sent may be answered for a moment.
+    fn deadline(self, grace: Duration) -> Moment {
+        self.sent.map_or(self.since + limits::UNREAD, |sent| sent + grace)
+    }
+}
+
+struct Driver {
+    link: Rc<Link>,
+    input: Input,
+    /// Everything was read.
+    input_over: bool,
+    tower: Watchtower,
+    speaker: JoinHandle<Result<(), HostDeaf>>,
+    /// Something that leash itself answers.
+    saying: Option<Pin<Box<dyn Future<Output = ()>>>>,
+    grace: Duration,
+    expires: Option<Moment>,
+    closing: Option<Closing>,
+    sweeper: Client,
+    places: Places,
+}
+
+impl Driver {
+    fn begin(
+        connecting: Connecting,
+        watches: Vec<owner::Watch>,
+        tower: impl FnOnce(Vec<owner::Watch>) -> Result<Watchtower, ConnectError>,
+    ) -> Result<Driver, ConnectError> {
+        let Connecting { upstream, speaks, revive, session, name, labels, grace, max_age, places, tell, .. } = connecting;
+        let book = Book::create(&places, "connect").map_err(ConnectError::Ledger)?;
+        let run = id::random();
+        let terms = Terms {
+            session: session.unwrap_or_else(|| run.clone()),
+            run,
+            name: name.unwrap_or_else(|| upstream.url.host().unwrap_or_default().to_owned()),
+            labels,
+            started_ms: clock::unix_ms(),
+            receipts: places.receipts.clone(),
+        };
+        let copy = |watch: &owner::Watch| {
+            rustix::io::fcntl_dupfd_cloexec(watch, 3).map(|copy| (watch.owner.clone(), copy)).map_err(io::Error::from)
+        };
+        let owners = keeper::watched(&watches).map(copy).collect::<io::Result<Vec<_>>>().map_err(ConnectError::Start)?;
+        let tower = tower(watches)?;
+        let input = Input::open().map_err(ConnectError::Start)?;
+        let (voice, speaker) = Voice::open().map_err(ConnectError::Start)?;
+        let mode = match speaks {
+            Speaks::Auto => Mode::Unknown,
+            Speaks::Streamable => Mode::Streamable,
+            Speaks::Sse => Mode::Old(None),
+        };
+        let lease = Lease::new(terms, places.clone(), book, owners);
+        let link = Link::new(Parts { upstream, mode, revives: revive, voice, lease, tell });
+        Ok(Driver {
+            link,
+            input,
+            input_over: false,
+            tower,
+            speaker: tokio::task::spawn_local(speaker.run()),
+            saying: None,
+            grace,
+            expires: max_age.map(|age| Moment::now() + age),
+            closing: None,
+            sweeper: Client::new(),
+            places,
+        })
+    }
+
+    async fn live(mut self) -> Ended {
+        self.link.tasks.spawn_local(sweep(Rc::clone(&self.link), self.sweeper.clone(), self.places.clone()));
+        let reason = loop {
+            if let Some(reason) = self.step().await {
+                break reason;
+            }
+        };
+        self.end(reason).await
+    }
+
+    /// Sends what can be sent, waits for one thing to happen, and deals with it. The reason, when it is over.
+    async fn step(&mut self) -> Option<Reason> {
+        self.link.send_waiting();
+        if self.link.over.get() {
+            return Some(Reason::UpstreamForgot);
+        }
+        if self.input_over && self.saying.is_none() {
+            let sent = self.link.state.borrow().outbox.is_empty();
+            let closing = self.closing.get_or_insert_with(|| Closing { since: Moment::now(), sent: None });
+            if sent && closing.sent.is_none() {
+                closing.sent = Some(Moment::now());
+            }
+            if !self.link.is_busy() {
+                return Some(Reason::StdinClosed);
+            }
+        }
+        let reads = !self.input_over && self.saying.is_none() && self.link.state.borrow().outbox.has_room();
+        let deadline = self.deadline();
+        tokio::select! {
+            seen = self.tower.next() => self.saw(seen),
+            () = self.link.wake.notified() => None,
+            _ = &mut self.speaker => Some(Reason::ClientLeft),
+            () = said(&mut self.saying) => None,
+            line = self.input.next(), if reads => {
+                match line {
+                    Some(line) => {
+                        let voice = self.link.voice.clone();
+                        let answer = self.link.hear(line);
+                        self.saying = answer.map(|answer| Box::pin(async move { drop(voice.say(answer).await) }) as Pin<Box<_>>);
+                    }
+                    None => self.input_over = true,
+                }
+                None
+            }
+            reason = expiry(deadline) => Some(reason),
+        }
+    }
+
+    /// The next moment at which it is over, and why.
+    fn deadline(&self) -> Option<(Moment, Reason)> {
+        let closing = self.closing.map(|closing| (closing.deadline(self.grace), Reason::StdinClosed));
+        let expires = self.expires.map(|expires| (expires, Reason::MaxAge));
+        closing.into_iter().chain(expires).min_by_key(|(moment, _)| *moment)
+    }
+
+    fn saw(&mut self, seen: Seen) -> Option<Reason> {
+        match seen {
+            Seen::Lost(reason) => Some(reason),
+            Seen::Signal(signal) => Some(Reason::Signal { signal }),
+            Seen::Requested => Some(Reason::Requested),
+            Seen::InputOver => {
+                self.closing.get_or_insert(Closing { since: Moment::now(), sent: None });
+                None
+            }
+            Seen::Child => {
+                let looked = self.link.lease.borrow_mut().look_after_keeper();
+                if let Err(error) = looked {
+                    self.link.tell(Notice::Warning(format!("cannot start another keeper: {error}")));
+                }
+                None
+            }
+        }
+    }
+
+    /// Ends what is held. A signal meanwhile leaves the rest to the keeper.
+    async fn end(mut self, reason: Reason) -> Ended {
+        let began = Moment::now();
+        let link = Rc::clone(&self.link);
+        let (session, server) = link.lease.borrow().names();
+        link.tell(Notice::Ending { session, server, why: reason.clone() });
+        link.lease.borrow().ending();
+        if reason == Reason::UpstreamForgot {
+            // The host is there, and waits for what was not even sent.
+            for ask in link.state.borrow_mut().outbox.clear().iter().flat_map(|parcel| &parcel.asks) {
+                let (voice, line) = (link.voice.clone(), Trouble::Lost.answer(ask));
+                link.tasks.spawn_local(async move { drop(voice.say(line).await) });
+            }
+        }
+        // From here on nothing goes upstream but DELETE, and nothing new comes back: whoever asks is gone.
+        link.stop.cancel();
+        self.sweeper.hurry.by(began);
+        link.tasks.close();
+        let letting_go = async {
+            let claim = link.lease.borrow().claim().cloned();
+            let deleted = match &claim {
+                Some(Claim::Session(ticket)) => Some(delete::delete(&link.client, ticket).await),
+                Some(Claim::Stream(_)) => Some(closed()),
+                None => None,
+            };
+            // Sessions that were replaced are let go of as well.
+            link.tasks.wait().await;
+            deleted
+        };
+        let flushed = link.voice.flush(limits::FLUSH);
+        let hurried = async {
+            loop {
+                match self.tower.next().await {
+                    Seen::Signal(_) | Seen::Requested => link.client.hurry.by(Moment::now()),
+                    Seen::Lost(_) | Seen::InputOver | Seen::Child => {}
+                }
+            }
+        };
+        let deleted = tokio::select! {
+            (deleted, ()) = async { tokio::join!(letting_go, flushed) } => deleted,
+            () = hurried => None,
+        };
+        self.finish(reason, deleted, Moment::now() - began)
+    }
+
+    fn finish(&self, reason: Reason, deleted: Option<Deleted>, took: Duration) -> Ended {
+        let link = &self.link;
+        let mut lease = link.lease.borrow_mut();
+        if deleted.as_ref().is_some_and(|deleted| deleted.cut_short) {
+            // Told nothing, the keeper takes over when we are gone.
+            link.tell(Notice::Warning("the upstream session is left to the keeper, which goes on".to_owned()));
+            return Ended { reason, receipt: None };
+        }
+        if let Some(deleted) = deleted {
+            let written = lease.lost(&deleted);
+            link.check_written(written);
+        }
+        let (receipt, written) = lease.finish(reason.clone(), took);
+        link.check_written(written);
+        if link.state.borrow().mode == Mode::Unknown {
+            // Nobody was ever reached: there is nothing to tell of.
+            return Ended { reason, receipt: None };
+        }
+        let path = &self.places.receipts;
+        if let Err(error) = receipt::append_once(path, &receipt) {
+            link.tell(Notice::Warning(format!("cannot write {}: {error}", path.display())));
+        }
+        link.tell(Notice::Ended(Box::new(receipt.clone())));
+        Ended { reason, receipt: Some(receipt) }
+    }
+}
+
+/// Waits until what leash itself answers is said; for ever while there is nothing to say.
+async fn said(saying: &mut Option<Pin<Box<dyn Future<Output = ()>>>>) {
+    match saying {
+        Some(line) => {
+            line.await;
+            *saying = None;
+        }
+        None => std::future::pending().await,
+    }
+}
+
+async fn expiry(deadline: Option<(Moment, Reason)>) -> Reason {
+    match deadline {
+        Some((moment, reason)) => {
+            tokio::time::sleep_until(tokio::time::Instant::now() + moment.since(Moment::now())).await;
+            reason
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// Ends what dead connections and gateways have left open; not at the cost of this one.
+async fn sweep(link: Rc<Link>, sweeper: Client, places: Places) {
+    let known = |entry: &Entry| {
+        (delete::shown(&link.upstream.url) == entry.url)
+            .then(|| Known { url: link.upstream.url.clone(), headers: link.base_headers() })
+    };
+    sweep::books(&sweeper, &places, &known, &|notice| link.tell(notice)).await;
+}

@@ -1,0 +1,42 @@
+//! What is known of a connection from its beginning, for its receipt.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock;
+use crate::ledger::receipt::{EndedBy, Holding, Reason, Receipt, UpstreamEnd, VERSION};
+
+/// Who connects, under which name. Keeper and connection write the same receipt, whoever has to.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Terms {
+    pub(crate) session: String,
+    pub(crate) run: String,
+    pub(crate) name: String,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) started_ms: u64,
+    /// Where the receipt goes.
+    pub(crate) receipts: PathBuf,
+}
+
+impl Terms {
+    pub(crate) fn receipt(&self, reason: Reason, ended_by: EndedBy, took: Duration, ends: Vec<UpstreamEnd>) -> Receipt {
+        Receipt {
+            version: VERSION,
+            session: self.session.clone(),
+            run: self.run.clone(),
+            name: self.name.clone(),
+            labels: self.labels.clone(),
+            reason,
+            containment: None,
+            refused: Vec::new(),
+            holdings: ends.into_iter().map(Holding::Upstream).collect(),
+            ended_by,
+            started_ms: self.started_ms,
+            ended_ms: clock::unix_ms(),
+            took_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+}

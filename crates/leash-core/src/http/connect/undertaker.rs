@@ -1,0 +1,156 @@
+//! The keeper of a connection as a process: it waits, in one blocking call and without a runtime, for the connection to say that
+//! all is done. When it dies without having said so, or is stopped while its host is gone, the keeper ends what is held upstream.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags};
+
+use super::super::delete::{self, Deleted};
+use super::super::upstream::Client;
+use super::keeper::{Lien, Orders, Word, fds};
+use crate::clock::{Moment, timeout_until};
+use crate::ledger::book::Abandoned;
+use crate::ledger::receipt::{self, DeleteHow, EndedBy, Reason};
+use crate::limits;
+use crate::owner::Watch;
+use crate::tree::control::{self, Heard};
+use crate::tree::{keeper, linux, spawn};
+
+/// Its first argument. The tool's name is not in it, so that `pkill -9 -f leash` does not take both.
+pub(crate) const ROLE: &str = "mcp-undertaker";
+
+/// Runs as the keeper of a connection. Returns when nothing is left to do.
+pub(crate) fn run() {
+    if let Some(mut undertaker) = Undertaker::prepare()
+        && let Some(reason) = undertaker.wait()
+    {
+        undertaker.end(reason);
+    }
+}
+
+struct Undertaker {
+    control: OwnedFd,
+    orders: Orders,
+    /// Shared with the connection: the book is nobody's only when both are gone.
+    lock: OwnedFd,
+    watches: Vec<Watch>,
+    /// What is held now.
+    lien: Option<Lien>,
+    /// The connection has begun to end by itself.
+    ending: bool,
+}
+
+/// An owner that is gone, and how long the connection may take to notice.
+struct Loss {
+    reason: Reason,
+    give_up: Moment,
+}
+
+impl Undertaker {
+    /// Takes what was inherited.
+    fn prepare() -> Option<Undertaker> {
+        linux::survive_file_size_limit();
+        let _ = rustix::thread::set_name(c"keeper");
+        let control = linux::inherited_fd(fds::CONTROL).ok()?;
+        let orders: Orders = control::read_memfd(linux::inherited_fd(fds::ORDERS).ok()?)?;
+        let lock = linux::inherited_fd(fds::LOCK).ok()?;
+        let mut watches = Vec::new();
+        for (owner, number) in orders.owners.iter().zip(fds::OWNERS..) {
+            watches.push(Watch::new(owner.clone(), linux::inherited_fd(number).ok()?));
+        }
+        linux::close_from(fds::OWNERS + watches.len() as i32);
+        // Blocked and never looked at: no signal but SIGKILL ends a keeper.
+        drop(linux::listen(&keeper::SIGNALS).ok()?);
+        let _ = rustix::process::setsid();
+        spawn::let_go_of_stdio();
+        Some(Undertaker { control, orders, lock, watches, lien: None, ending: false })
+    }
+
+    /// Waits for something to do; `None` when there is nothing.
+    fn wait(&mut self) -> Option<Reason> {
+        let mut loss: Option<Loss> = None;
+        loop {
+            let answers = self.poll(loss.as_ref());
+            match self.hear() {
+                Hearing::Done => return None,
+                // Whatever else was noticed: this is why the keeper has to do it.
+                Hearing::Gone => return Some(Reason::SupervisorKilled),
+                Hearing::Nothing => {}
+            }
+            for index in (0..self.watches.len()).rev() {
+                let answer = answers.get(index + 1).copied().unwrap_or(PollFlags::empty());
+                if let Some(reason) = self.watches[index].judge(answer) {
+                    self.watches.remove(index);
+                    let give_up = Moment::now() + limits::KEEPER_ANSWER;
+                    loss.get_or_insert(Loss { reason, give_up });
+                }
+            }
+            if self.ending {
+                // It is awake and at work; only its death matters now.
+                (loss, self.watches) = (None, Vec::new());
+            }
+            if loss.as_ref().is_some_and(|loss| Moment::now() >= loss.give_up) {
+                return loss.map(|loss| loss.reason);
+            }
+        }
+    }
+
+    fn poll(&self, loss: Option<&Loss>) -> Vec<PollFlags> {
+        let mut polled = vec![PollFd::new(&self.control, PollFlags::IN)];
+        polled.extend(self.watches.iter().map(Watch::poll));
+        let timeout = loss.map(|loss| timeout_until(loss.give_up, Moment::now()));
+        let _ = rustix::event::poll(&mut polled, timeout.as_ref());
+        polled.iter().map(PollFd::revents).collect()
+    }
+
+    /// Hears everything that was said.
+    fn hear(&mut self) -> Hearing {
+        loop {
+            match control::receive(self.control.as_fd()) {
+                Heard::Message(Word::Hold(lien)) => self.lien = lien,
+                Heard::Message(Word::Ending) => self.ending = true,
+                Heard::Message(Word::Done) => return Hearing::Done,
+                Heard::Nothing => return Hearing::Nothing,
+                Heard::Closed => return Hearing::Gone,
+            }
+        }
+    }
+
+    /// Ends what is held, writes the receipt, and closes the book.
+    fn end(self, reason: Reason) {
+        let began = Moment::now();
+        let Orders { terms, runtime_dir, book, .. } = self.orders;
+        if let Some(lien) = self.lien {
+            // Out of memory or descriptors: the book stays, and the next start finds it.
+            let Some(end) = let_go(&lien) else { return };
+            let receipt = terms.receipt(reason, EndedBy::Keeper, Moment::now() - began, vec![end]);
+            // A full disk never stops an end, and nobody is left to be told.
+            let _ = receipt::append_once(&terms.receipts, &receipt);
+        }
+        Abandoned::inherited(&runtime_dir, &book, self.lock).remove();
+    }
+}
+
+/// What was heard.
+enum Hearing {
+    Nothing,
+    Done,
+    /// The connection is gone.
+    Gone,
+}
+
+/// Ends what is held; `None` when it can't even be tried.
+fn let_go(lien: &Lien) -> Option<receipt::UpstreamEnd> {
+    let url = lien.url()?;
+    let Some(ticket) = lien.ticket() else {
+        // The connection died with leash, and the session with it.
+        let closed = Deleted { how: DeleteHow::Closed, status: None, tries: 0, why: None, cut_short: false };
+        return Some(closed.receipt(&url, ""));
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
+    let deleted = runtime.block_on(delete::delete(&Client::new(), &ticket));
+    // A name that is still being looked up on another thread is nobody's any more.
+    runtime.shutdown_timeout(Duration::ZERO);
+    Some(deleted.receipt(&url, &ticket.session_id))
+}

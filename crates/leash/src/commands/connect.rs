@@ -1,0 +1,131 @@
+//! `leash connect`.
+
+use std::env;
+
+use leash_core::config::{self, UpstreamError};
+use leash_core::http::connect::{self, ConnectError, Connecting, Ended, Speaks};
+use leash_core::ledger::receipt::{Reason, Receipt};
+use leash_core::limits;
+use leash_core::owner::OwnerError;
+use leash_core::tree::supervisor::FirstLook;
+
+use super::{run, serve};
+use crate::args::{Connect, Transport};
+use crate::exit_code;
+use crate::output::printer::Printer;
+use crate::places;
+
+pub(crate) fn connect(args: Connect, first: FirstLook) -> u8 {
+    let printer = Printer::new(args.verbose);
+    let connecting = match connecting(args, printer) {
+        Ok(connecting) => connecting,
+        Err(Refused { text, hint }) => {
+            printer.error_text(text, Some(&hint));
+            return exit_code::USAGE;
+        }
+    };
+    match connect::connect(connecting, first) {
+        Ok(ended) => code(&ended),
+        Err(error) => {
+            printer.error(&error, Some(advice(&error)));
+            exit_code::LEASH_FAILED
+        }
+    }
+}
+
+/// What is wrong with the command line, and what to do about it.
+struct Refused {
+    text: String,
+    hint: String,
+}
+
+fn refuse(text: impl Into<String>, hint: impl Into<String>) -> Refused {
+    Refused { text: text.into(), hint: hint.into() }
+}
+
+/// What the command line means.
+fn connecting(args: Connect, printer: Printer) -> Result<Connecting, Refused> {
+    if args.labels.len() > limits::LABELS {
+        let text = format!("{} labels are too many, {} are allowed", args.labels.len(), limits::LABELS);
+        return Err(refuse(text, "labels are for people; put data elsewhere"));
+    }
+    let owners = run::owners(&args.owners)
+        .map_err(|text| refuse(text, "leave --owner out to be owned by the parent process"))?;
+    let headers = headers(&args)?;
+    let (speaks, transport) = match args.transport {
+        Transport::Auto => (Speaks::Auto, config::Transport::Streamable),
+        Transport::Http => (Speaks::Streamable, config::Transport::Streamable),
+        Transport::Sse => (Speaks::Sse, config::Transport::Sse),
+    };
+    let upstream = config::upstream(&args.url, &headers, transport).map_err(|error| {
+        let hint = hint(&error);
+        refuse(error.to_string(), hint)
+    })?;
+    Ok(Connecting {
+        upstream,
+        speaks,
+        revive: !args.no_revive,
+        owners,
+        session: args.session,
+        name: args.name,
+        labels: args.labels.into_iter().map(|label| (label.key, label.value)).collect(),
+        grace: args.grace,
+        max_age: args.max_age,
+        places: places::places(),
+        tell: Box::new(move |notice| serve::tell(printer, &notice)),
+    })
+}
+
+fn headers(args: &Connect) -> Result<Vec<(String, String)>, Refused> {
+    let mut headers = Vec::new();
+    for header in &args.headers {
+        // The text is not repeated: it may hold a secret.
+        let (name, value) = header
+            .split_once(':')
+            .ok_or_else(|| refuse("a --header has no `:`", "write it as --header 'Name: value'"))?;
+        headers.push((name.trim().to_owned(), value.trim().to_owned()));
+    }
+    if let Some(variable) = &args.bearer_env {
+        let token = env::var(variable).ok().map(|token| token.trim().to_owned()).filter(|token| !token.is_empty());
+        let unset = || {
+            let text = format!("the variable `{variable}` of --bearer-env is not set");
+            refuse(text, format!("set {variable} in the environment in which the host starts leash"))
+        };
+        headers.push(("Authorization".to_owned(), format!("Bearer {}", token.ok_or_else(unset)?)));
+    }
+    Ok(headers)
+}
+
+fn hint(error: &UpstreamError) -> String {
+    match error {
+        UpstreamError::UserInfo => "send them as a header: --header 'Authorization: Basic ...'".to_owned(),
+        error => error.hint().to_owned(),
+    }
+}
+
+/// The exit code of an end.
+fn code(ended: &Ended) -> u8 {
+    match ended.reason {
+        Reason::Signal { signal } => u8::try_from(128 + signal).unwrap_or(exit_code::LEASH_FAILED),
+        Reason::UpstreamForgot => exit_code::NOT_ALL,
+        _ if ended.receipt.as_ref().is_none_or(Receipt::all_gone) => exit_code::OK,
+        _ => exit_code::NOT_ALL,
+    }
+}
+
+fn advice(error: &ConnectError) -> &'static str {
+    match error {
+        ConnectError::Owner(OwnerError::NoSuchProcess(_)) => {
+            "--owner pid:N names a process that must be alive when leash starts"
+        }
+        ConnectError::Owner(OwnerError::NoTerminal) => {
+            "--owner tty needs a terminal; leave it out to be owned by the parent"
+        }
+        ConnectError::Owner(_) => "nothing was sent",
+        ConnectError::Ledger(_) => {
+            "set LEASH_RUNTIME_DIR to a directory that can be written; the ledger must exist before a session does"
+        }
+        ConnectError::Signals(_) => "leash needs Linux 5.3 or later",
+        ConnectError::Start(_) => "a limit of open files may be used up (ulimit -n); nothing was sent",
+    }
+}
