@@ -36,6 +36,10 @@ pub(super) async fn answer(gateway: &Rc<Gateway>, session: &Rc<Session>, call: &
     // A session that is still opening has no name that a client could know.
     let Some(upstream) = holding::of(session) else { return respond::no_session() };
     let flight = if call.method == Method::GET { session.listens() } else { session.began() };
+    // Its time may have been over at this very moment.
+    if !session.usable() {
+        return respond::no_session();
+    }
     upstream.pings.answered();
     if asked.answers_ping {
         return respond::empty(StatusCode::ACCEPTED);
