@@ -73,7 +73,8 @@ impl Mirrors {
             return;
         }
         let Some(mirrors) = self.tools.get(&*target) else { return };
-        let params: Value = message.params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or_default();
+        let params: Value =
+            message.params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or_default();
         for mirror in mirrors {
             let value = mirror.path.iter().fold(&params["arguments"], |value, name| &value[name.as_str()]);
             if let Some(text) = as_text(value) {
@@ -137,7 +138,11 @@ fn encoded(value: &str) -> String {
     let plain = value.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte));
     let trimmed = value.trim_matches([' ', '\t']) == value;
     let looks_encoded = value.starts_with("=?base64?") && value.ends_with("?=");
-    if plain && trimmed && !looks_encoded { value.to_owned() } else { format!("=?base64?{}?=", base64(value.as_bytes())) }
+    if plain && trimmed && !looks_encoded {
+        value.to_owned()
+    } else {
+        format!("=?base64?{}?=", base64(value.as_bytes()))
+    }
 }
 
 /// Base64 with the standard alphabet and padding.
@@ -217,10 +222,11 @@ mod tests {
             &["mcp-name: sql", "mcp-param-region: eu", "mcp-param-rows: 42", "mcp-param-dry: false"],
         );
         check("tools/call", r#""name":"sql","arguments":{"region":null,"limits":3},"#, &["mcp-name: sql"]);
-        check("tools/call", r#""name":"sql","arguments":{"region":"世界"},"#, &[
-            "mcp-name: sql",
-            "mcp-param-region: =?base64?5LiW55WM?=",
-        ]);
+        check(
+            "tools/call",
+            r#""name":"sql","arguments":{"region":"世界"},"#,
+            &["mcp-name: sql", "mcp-param-region: =?base64?5LiW55WM?="],
+        );
         check("tools/call", r#""name":"sql","#, &["mcp-name: sql"]);
     }
 
