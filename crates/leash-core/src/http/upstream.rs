@@ -228,7 +228,7 @@ fn why(error: &(dyn std::error::Error + 'static)) -> UpstreamError {
         }
         if let Some(io) = cause.downcast_ref::<io::Error>() {
             // An `io::Error` that wraps another skips it among its sources.
-            if let Some(tls) = io.get_ref().and_then(|inner| tls_inside(inner)) {
+            if let Some(tls) = io.get_ref().and_then(tls_inside) {
                 return UpstreamError::Tls(tls);
             }
             refused |= io.kind() == io::ErrorKind::ConnectionRefused;
@@ -246,7 +246,7 @@ fn why(error: &(dyn std::error::Error + 'static)) -> UpstreamError {
 fn tls_inside(error: &(dyn std::error::Error + Send + Sync + 'static)) -> Option<String> {
     match error.downcast_ref::<rustls::Error>() {
         Some(tls) => Some(tls.to_string()),
-        None => error.downcast_ref::<io::Error>()?.get_ref().and_then(|inner| tls_inside(inner)),
+        None => error.downcast_ref::<io::Error>()?.get_ref().and_then(tls_inside),
     }
 }
 

@@ -299,3 +299,6 @@ pub(super) fn is_modern(answer: &[u8]) -> bool {
         None => envelope.error.is_none() && envelope.result.is_some(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -78,7 +78,8 @@ impl ModernTree {
         let _ = tree.child.reader.set(reader.abort_handle());
         let attended = Rc::clone(&tree);
         gateway.tasks.spawn_local(async move {
-            let receipt = attended.child.attend(watched, &attended.counters).await;
+            let gone = || attended.end(&Reason::ServerExited);
+            let receipt = attended.child.attend(watched, &attended.counters, gone).await;
             attended.end(&Reason::ServerExited);
             if let (Some(gateway), Some(receipt)) = (attended.gateway.upgrade(), &receipt) {
                 gateway.tell(|| Notice::Ended(Box::new(receipt.clone())));
