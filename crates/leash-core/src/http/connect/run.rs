@@ -227,11 +227,13 @@ impl Driver {
             deleted
         };
         let flushed = link.voice.flush(limits::FLUSH);
+        // Signals come in pairs: a terminal hangs up while it closes, a host interrupts and terminates. So that such a pair does
+        // not cut short what has just begun, there is a second for it in any case.
+        let least = began + limits::KEEPER_ANSWER;
         let hurried = async {
             loop {
-                match self.tower.next().await {
-                    Seen::Signal(_) | Seen::Requested => link.client.hurry.by(Moment::now()),
-                    Seen::Lost(_) | Seen::InputOver | Seen::Child => {}
+                if let Seen::Signal(_) | Seen::Requested = self.tower.next().await {
+                    link.client.hurry.by(least.max(Moment::now()));
                 }
             }
         };
