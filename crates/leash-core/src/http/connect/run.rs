@@ -252,22 +252,20 @@ impl Driver {
             link.tell(Notice::Warning("the upstream session is left to the keeper, which goes on".to_owned()));
             return Ended { reason, receipt: None };
         }
-        if let Some(deleted) = deleted {
-            let written = lease.lost(&deleted);
-            link.check_written(written);
+        // If nobody was ever reached, there is nothing to tell of.
+        let reached = link.state.borrow().mode != Mode::Unknown;
+        let receipt = reached.then(|| lease.receipt(reason.clone(), took, deleted.as_ref()));
+        if let Some(receipt) = &receipt {
+            let path = &self.places.receipts;
+            if let Err(error) = receipt::append_once(path, receipt) {
+                link.tell(Notice::Warning(format!("cannot write {}: {error}", path.display())));
+            }
         }
-        let (receipt, written) = lease.finish(reason.clone(), took);
-        link.check_written(written);
-        if link.state.borrow().mode == Mode::Unknown {
-            // Nobody was ever reached: there is nothing to tell of.
-            return Ended { reason, receipt: None };
+        link.check_written(lease.close());
+        if let Some(receipt) = &receipt {
+            link.tell(Notice::Ended(Box::new(receipt.clone())));
         }
-        let path = &self.places.receipts;
-        if let Err(error) = receipt::append_once(path, &receipt) {
-            link.tell(Notice::Warning(format!("cannot write {}: {error}", path.display())));
-        }
-        link.tell(Notice::Ended(Box::new(receipt.clone())));
-        Ended { reason, receipt: Some(receipt) }
+        Ended { reason, receipt }
     }
 }
 
