@@ -12,11 +12,11 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::super::mirror::Mirrors;
 use super::super::notice::Notice;
 use super::super::upstream::Client;
 use super::exchange::{self, Exchange};
 use super::lease::Lease;
-use super::mirror::Mirrors;
 use super::open;
 use super::outbox::Outbox;
 use super::parcel::{Parcel, What};

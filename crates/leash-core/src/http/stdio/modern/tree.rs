@@ -6,6 +6,7 @@ use std::rc::{Rc, Weak};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use hyper::HeaderMap;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -133,6 +134,11 @@ impl ModernTree {
     /// Whether it was ended, and did not leave by itself.
     pub(super) fn was_ended(&self) -> bool {
         self.closed.get().is_some_and(|reason| *reason != Reason::ServerExited)
+    }
+
+    /// Whether the headers of a call say what its arguments do. The server can't tell: it sees no headers.
+    pub(super) fn check(&self, headers: &HeaderMap, envelope: &Envelope<'_>) -> Result<(), String> {
+        self.exchanges.borrow().check(envelope, headers)
     }
 
     /// Sends a request to the server.
