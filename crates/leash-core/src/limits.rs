@@ -149,6 +149,25 @@ pub const DELETE_BACK_OFF: Duration = Duration::from_millis(500);
 /// No further try of a DELETE begins after this: a server that lets every try run out would take a minute.
 pub const DELETE_GIVE_UP: Duration = Duration::from_secs(30);
 
+/// How long the answer to `initialize` is waited for after the client was told that it takes too long. What it opens must be
+/// closed; a server that takes longer than this will not answer at all.
+pub const LATE_ANSWER: Duration = Duration::from_secs(5 * 60);
+
+/// Most bytes of the answer to `initialize` that are kept to find the protocol version in it. Servers with long instructions
+/// need some 100 KiB.
+pub const INITIALIZE_ANSWER: usize = 4 * 1024 * 1024;
+
+/// How long a listener's stream may be silent before a comment is written: proxies cut after 30 to 60 s, and only a write
+/// shows that the other side is gone. The TypeScript SDK's servers do it as often.
+pub const STREAM_QUIET: Duration = Duration::from_secs(15);
+
+/// How long a client's own DELETE waits for the upstream's answer; after that it is told that it will be done.
+pub const CLIENT_DELETE: Duration = Duration::from_secs(6);
+
+/// What an HTTP+SSE server may send before the address for messages, and how long that event may be. It is the first event of
+/// all SDKs.
+pub const SSE_ENDPOINT: usize = 64 * 1024;
+
 /// Upstream sessions that a sweep ends at once. More would be a load on a server that has just lost its clients.
 pub const SWEEP_AT_ONCE: usize = 64;
 
@@ -268,3 +287,7 @@ pub const CANCELLED: Duration = Duration::from_secs(5);
 /// How long the last words of a server are waited for when its tree is already gone: they are in the pipe, unless something
 /// that could not be ended holds its other end.
 pub const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// An answer of an upstream that is not longer is awaited before its head goes to the client: head and body are one write then,
+/// and one packet for most.
+pub const SHORT_ANSWER: u64 = 16 * 1024;

@@ -1,80 +1,173 @@
-//! Drives a `zoo client`, which holds TCP connections.
+//! Real clients, written with the official SDKs: the scripts in `crates/leash/tests/clients` and `fixture client`. They all
+//! take the same words and say the same.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 
 use rustix::process::{Pid, Signal};
+use serde_json::Value;
 
+use crate::deps::Deps;
+use crate::leash;
+use crate::lines::Lines;
 use crate::process::Handle;
 use crate::wait::LIMIT;
 
-/// A process with connections, and its children that inherited them. All are gone when it is dropped.
+/// What a client is written with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sdk {
+    /// npm `@modelcontextprotocol/sdk` 1.32.2.
+    TypeScript1,
+    /// npm `@modelcontextprotocol/client` 2.4.0.
+    TypeScript2,
+    /// PyPI `mcp` 1.30.0.
+    Python1,
+    /// PyPI `mcp` 2.3.0.
+    Python2,
+    /// crates.io `rmcp` 3.8.0.
+    Rust,
+}
+
+impl Sdk {
+    /// Whether closing a client ends its session, too. The TypeScript SDKs have another method for that.
+    pub fn deletes_on_close(self) -> bool {
+        match self {
+            Self::TypeScript1 | Self::TypeScript2 => false,
+            Self::Python1 | Self::Python2 | Self::Rust => true,
+        }
+    }
+}
+
+/// Which era a client asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// `initialize`.
+    Legacy,
+    /// `server/discover`, and `initialize` when that is not understood.
+    Auto,
+    /// 2026-07-28 or nothing.
+    Modern,
+}
+
+impl Mode {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Legacy => "legacy",
+            Self::Auto => "auto",
+            Self::Modern => "modern",
+        }
+    }
+}
+
+/// Whom a client speaks to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// A URL.
+    Http(String),
+    /// What the client starts.
+    Stdio(Vec<OsString>),
+}
+
+/// A client and what it shall do.
+#[derive(Clone, Debug)]
+pub struct Order<'a> {
+    /// What it is written with.
+    pub sdk: Sdk,
+    /// The era.
+    pub mode: Mode,
+    /// What it does, in this order: list, call, count, progress, cancel, sampling, elicitation, resume, and at the end close,
+    /// terminate, hang or vanish.
+    pub acts: &'a [&'a str],
+    /// Whom it speaks to.
+    pub target: Target,
+}
+
+impl Order<'_> {
+    /// The words to start it with. It must be started in [`Deps::npm`].
+    pub fn words(&self, deps: &Deps) -> Vec<OsString> {
+        let mut words: Vec<OsString> = match self.sdk {
+            Sdk::TypeScript1 => vec!["node".into(), script("sdk1.mjs").into()],
+            Sdk::TypeScript2 => vec!["node".into(), script("client2.mjs").into()],
+            Sdk::Python1 => vec![deps.old_python().into(), script("mcp1.py").into()],
+            Sdk::Python2 => vec![deps.python().into(), script("mcp2.py").into()],
+            Sdk::Rust => vec![leash::fixture().into(), "client".into()],
+        };
+        words.extend([self.mode.name().into(), self.acts.join(",").into()]);
+        match &self.target {
+            Target::Http(url) => words.extend(["http".into(), url.into()]),
+            Target::Stdio(command) => {
+                words.push("stdio".into());
+                words.extend_from_slice(command);
+            }
+        }
+        words
+    }
+}
+
+fn script(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../leash/tests/clients").join(name)
+}
+
+/// A running client. It is killed when dropped.
 #[derive(Debug)]
 pub struct Client {
     child: Child,
-    /// Apart from `child`, whose `wait` would close it, and all of them would leave.
-    orders: Option<ChildStdin>,
-    answers: BufReader<ChildStdout>,
-    /// The leader first.
-    processes: Vec<Handle>,
+    handle: Handle,
+    says: Lines<ChildStdout>,
 }
 
 impl Client {
-    /// Starts `zoo client`, and waits until it is connected. What it connects to needs a backlog for all of its
-    /// connections.
+    /// Starts one, with the environment of the test.
+    pub fn start(deps: &Deps, order: &Order<'_>) -> Self {
+        let words = order.words(deps);
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).stdin(Stdio::null());
+        Self::run(command, deps)
+    }
+
+    /// Starts `command`, which is made of the words of an [`Order`] and of whatever a test needs around it.
+    pub fn run(mut command: Command, deps: &Deps) -> Self {
+        command.current_dir(deps.npm()).stdout(Stdio::piped());
+        // The scripts lie among the sources, which are not for Python to write to.
+        command.env("PYTHONDONTWRITEBYTECODE", "1");
+        let mut child = command.spawn().expect("cannot start the client");
+        let pid = Pid::from_raw(child.id() as i32).expect("a child has a number");
+        let handle = Handle::open(pid, |_| true).expect("a child that was not waited for has its number");
+        Self { says: Lines::new(child.stdout.take().expect("stdout is a pipe")), child, handle }
+    }
+
+    /// Waits for what the client says next, and checks that it is about `act`.
     ///
     /// # Panics
-    /// When it can't connect.
-    pub fn start(mut command: Command) -> Self {
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("cannot start the client");
-        let orders = child.stdin.take();
-        let mut answers = BufReader::new(child.stdout.take().expect("it is a pipe"));
-        let line = read_line(&mut answers);
-        let pids = line.strip_prefix("pids ").unwrap_or_else(|| panic!("the client said {line:?}"));
-        let handle = |word: &str| {
-            let pid = word.parse().ok().and_then(Pid::from_raw).expect("a number");
-            // The leader is our child and its children are its own, unreaped: the numbers are theirs.
-            Handle::open(pid, |_| true).expect("it lives")
-        };
-        let processes = pids.split_whitespace().map(handle).collect();
-        Self { child, orders, answers, processes }
+    /// When it says something else, or nothing.
+    pub fn outcome(&mut self, act: &str) -> Value {
+        let line = self.says.next(LIMIT).unwrap_or_else(|| panic!("the client said nothing about `{act}`"));
+        let outcome: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("not JSON ({error}): {line}"));
+        assert_eq!(outcome["act"], act, "{outcome}");
+        outcome
     }
 
-    /// The numbers of all its processes, the leader first.
-    pub fn pids(&self) -> Vec<i32> {
-        self.processes.iter().map(|process| process.pid().as_raw_nonzero().get()).collect()
+    /// Its number; not reused while this value exists.
+    pub fn pid(&self) -> Pid {
+        self.handle.pid()
     }
 
-    /// Kills the leader, and waits until it is gone and reaped: its number is free.
-    pub fn kill(&mut self) {
-        self.processes[0].signal(Signal::KILL).expect("cannot kill the client");
-        self.child.wait().expect("cannot wait for the client");
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        self.handle.signal(signal).expect("cannot signal the client");
     }
 
-    /// Has the leader close its connections and live on.
-    pub fn close(&mut self) {
-        let orders = self.orders.as_mut().expect("it is a pipe");
-        orders.write_all(b"close\n").expect("the client is gone");
-        assert_eq!(read_line(&mut self.answers), "closed");
+    /// Waits until it ended.
+    pub fn wait(&mut self) -> ExitStatus {
+        assert!(self.handle.wait_gone(LIMIT), "the client does not end");
+        self.child.wait().expect("cannot wait for the client")
     }
-}
-
-fn read_line(answers: &mut BufReader<ChildStdout>) -> String {
-    let mut line = String::new();
-    answers.read_line(&mut line).expect("cannot hear the client");
-    line.trim_end().to_owned()
 }
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // The end of their input is the end of them all.
-        drop(self.orders.take());
+        let _ = self.child.kill();
         let _ = self.child.wait();
-        for process in &self.processes {
-            if !process.wait_gone(LIMIT) {
-                crate::note("a client does not leave");
-                let _ = process.signal(Signal::KILL);
-            }
-        }
     }
 }

@@ -5,10 +5,15 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread;
 
 use serde_json::Value;
 
 use crate::deps::Deps;
+use crate::turn::Turn;
+
+/// As many scenarios for clients are run at the same time: they mostly wait for two programs to start.
+const AT_ONCE: usize = 2;
 
 /// A revision of the protocol; what it requires is a frozen list of scenarios.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,19 +177,32 @@ pub fn server(deps: &Deps, url: &str, revision: Revision) -> Results {
     run(deps, &["server", "--url", url, "--requirements", revision.name()])
 }
 
-/// Runs one scenario for clients. `command` is started by a shell, with the URL of the suite's server as its last word
-/// and with `MCP_CONFORMANCE_SCENARIO` in its environment.
-pub fn client(deps: &Deps, command: &str, scenario: &str, revision: Revision) -> Results {
-    run(deps, &["client", "--command", command, "--scenario", scenario, "--spec-version", revision.name()])
+/// Runs scenarios for clients. `command` is split at blanks and started by a shell in [`Deps::npm`], with the URL of the
+/// suite's server as its last word.
+pub fn client(deps: &Deps, command: &str, scenarios: &[&str], revision: Revision) -> Results {
+    let one = |scenario: &str| {
+        run(deps, &["client", "--command", command, "--scenario", scenario, "--spec-version", revision.name()])
+    };
+    let mut all = Results::default();
+    for some in scenarios.chunks(AT_ONCE) {
+        thread::scope(|scope| {
+            let running: Vec<_> = some.iter().map(|scenario| scope.spawn(|| one(scenario))).collect();
+            all.0.extend(running.into_iter().flat_map(|run| run.join().expect("the scenario ran").0));
+        });
+    }
+    all
 }
 
 fn run(deps: &Deps, words: &[&str]) -> Results {
+    // Some checks give an answer half a second, which is much, but not next to a fork bomb.
+    let _quiet = Turn::quiet().ok();
     let dir = Directory::create();
     let output = Command::new(deps.node_22())
         .arg(deps.conformance())
         .args(words)
         .arg("--output-dir")
         .arg(&dir.0)
+        .current_dir(deps.npm())
         .stdin(Stdio::null())
         .output()
         .expect("cannot start the conformance suite");

@@ -1,4 +1,4 @@
-//! The smallest HTTP client that can ask a server of ours how it is.
+//! The smallest HTTP client that can ask a server of ours something, one connection a request.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,10 +10,17 @@ use crate::wait::LIMIT;
 pub struct Page {
     /// The status code.
     pub status: u16,
-    /// The headers, one a line.
-    pub head: String,
-    /// The body. Only bodies with a known length are understood.
+    /// The headers, by their names in lower case.
+    pub headers: Vec<(String, String)>,
+    /// The body, of one that ends.
     pub body: String,
+}
+
+impl Page {
+    /// A header, by its name in lower case.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str())
+    }
 }
 
 /// Gets `path`.
@@ -21,19 +28,64 @@ pub struct Page {
 /// # Panics
 /// When nobody answers in HTTP.
 pub fn get(address: SocketAddr, path: &str) -> Page {
+    send(address, &format!("GET {path}"), &[], "")
+}
+
+/// Sends a request; `line` is its method and its path.
+///
+/// # Panics
+/// When nobody answers in HTTP, or the answer does not end.
+pub fn send(address: SocketAddr, line: &str, headers: &[(&str, &str)], body: &str) -> Page {
     let mut stream = TcpStream::connect_timeout(&address, LIMIT).expect("cannot connect");
     stream.set_read_timeout(Some(LIMIT)).expect("a limit is a timeout");
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let length = body.len();
+    let request = format!(
+        "{line} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n{body}"
+    );
     stream.write_all(request.as_bytes()).expect("cannot ask");
     let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).expect("cannot read the answer");
-    let answer = String::from_utf8_lossy(&answer);
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("not HTTP: {answer}"));
-    assert!(!head.to_ascii_lowercase().contains("\r\ntransfer-encoding:"), "not a short answer: {head}");
-    let status = head.split(' ').nth(1).and_then(|word| word.parse().ok());
-    Page {
-        status: status.unwrap_or_else(|| panic!("no status: {head}")),
-        head: head.replace("\r\n", "\n"),
-        body: body.to_owned(),
+    stream.read_to_end(&mut answer).expect("the answer does not end");
+    parse(&String::from_utf8_lossy(&answer)).unwrap_or_else(|| panic!("not HTTP: {}", String::from_utf8_lossy(&answer)))
+}
+
+fn parse(answer: &str) -> Option<Page> {
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    let (first, rest) = head.split_once("\r\n").unwrap_or((head, ""));
+    let status = first.split(' ').nth(1)?.parse().ok()?;
+    let headers = rest.split("\r\n").filter_map(|line| line.split_once(':'));
+    let headers = headers.map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned())).collect();
+    let mut page = Page { status, headers, body: body.to_owned() };
+    if page.header("transfer-encoding") == Some("chunked") {
+        page.body = join(body)?;
+    }
+    Some(page)
+}
+
+/// A body that came in chunks.
+fn join(mut chunks: &str) -> Option<String> {
+    let mut body = String::new();
+    loop {
+        let (length, rest) = chunks.split_once("\r\n")?;
+        let length = usize::from_str_radix(length.trim(), 16).ok()?;
+        if length == 0 {
+            return Some(body);
+        }
+        body.push_str(rest.get(..length)?);
+        chunks = rest.get(length..)?.strip_prefix("\r\n")?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_in_one_piece_and_in_chunks() {
+        let whole = parse("HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\nX-Y:  z \r\n\r\nno").expect("it is HTTP");
+        assert_eq!((whole.status, whole.body.as_str(), whole.header("x-y")), (404, "no", Some("z")));
+        let chunks = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\na\r\n0123456789\r\n0\r\n\r\n";
+        assert_eq!(parse(chunks).expect("it is HTTP").body, "abc0123456789");
+        assert_eq!(parse("SSH-2.0"), None);
     }
 }

@@ -25,6 +25,7 @@ pub mod pty;
 pub mod relay;
 pub mod scene;
 pub mod sys;
+pub mod tcp_client;
 pub mod turn;
 pub mod user;
 pub mod user_bus;

@@ -123,6 +123,11 @@ impl Deleted {
         Deleted { how: DeleteHow::Forgotten, status: Some(status), tries: 0, why: None, cut_short: false }
     }
 
+    /// A session that was over with its connection.
+    pub(crate) fn closed() -> Deleted {
+        Deleted { how: DeleteHow::Closed, status: None, tries: 0, why: None, cut_short: false }
+    }
+
     /// What a receipt says of it.
     pub(crate) fn receipt(&self, url: &Uri, id: &str) -> UpstreamEnd {
         let gone = matches!(self.how, DeleteHow::Deleted | DeleteHow::Forgotten | DeleteHow::Closed);
@@ -245,8 +250,14 @@ impl Hurry {
     }
 
     /// Waits so long, or until time is up; whether it is.
-    async fn within(&self, wait: Duration) -> bool {
+    pub(crate) async fn within(&self, wait: Duration) -> bool {
         tokio::time::timeout(wait, self.up()).await.is_ok()
+    }
+
+    /// Waits until there is a moment at all: leash is going to stop.
+    pub(crate) async fn announced(&self) {
+        // The sender is ours: it is not gone while we wait.
+        let _ = self.0.subscribe().wait_for(Option::is_some).await;
     }
 
     async fn up(&self) {

@@ -78,7 +78,9 @@ impl Gateway {
             return Err(respond::unavailable("Service Unavailable: the gateway is shutting down"));
         }
         let most = server.settings().policy.max_sessions.unwrap_or(usize::MAX);
-        if self.count.get() >= self.settings.borrow().max_sessions || server.sessions.borrow().len() >= most {
+        if self.count.get() >= self.settings.borrow().max_sessions
+            || server.sessions.borrow().len() + server.modern.len() >= most
+        {
             self.metrics.session_refused(&server.name);
             return Err(respond::unavailable("Service Unavailable: too many sessions"));
         }

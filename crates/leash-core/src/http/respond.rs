@@ -125,3 +125,19 @@ pub(crate) fn second_listener() -> Answer {
 pub(crate) fn start_failed(id: Option<&RawValue>, why: &str) -> Answer {
     error(StatusCode::BAD_GATEWAY, id, codes::SERVER, &format!("Bad Gateway: {why}"))
 }
+
+/// 400: JSON-RPC, but nothing that may be said here.
+pub(crate) fn invalid_request(id: Option<&RawValue>, what: &str) -> Answer {
+    error(StatusCode::BAD_REQUEST, id, codes::INVALID_REQUEST, &format!("Invalid Request: {what}"))
+}
+
+/// 400: a modern request without what every one must have.
+pub(crate) fn malformed_meta(id: Option<&RawValue>) -> Answer {
+    let text = "Invalid params: `_meta` must have a protocolVersion and clientCapabilities";
+    error(StatusCode::BAD_REQUEST, id, codes::INVALID_PARAMS, text)
+}
+
+/// 400: a header of a modern request is missing, or says another thing than the body.
+pub(crate) fn header_mismatch(id: Option<&RawValue>, why: &str) -> Answer {
+    error(StatusCode::BAD_REQUEST, id, codes::HEADER_MISMATCH, &format!("Header mismatch: {why}"))
+}

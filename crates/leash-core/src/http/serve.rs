@@ -133,7 +133,7 @@ async fn run(serving: Serving) -> Result<(), ServeError> {
     Ok(())
 }
 
-fn bind(address: SocketAddr) -> Result<TcpListener, ServeError> {
+pub(super) fn bind(address: SocketAddr) -> Result<TcpListener, ServeError> {
     let bind = || {
         let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
         // The port of a gateway that was just stopped can be had again at once.
@@ -144,7 +144,7 @@ fn bind(address: SocketAddr) -> Result<TcpListener, ServeError> {
     bind().map_err(|source| ServeError::Listen { address, source })
 }
 
-fn gateway(settings: Settings, places: Places, book: Book, tell: Box<dyn Fn(Notice)>) -> Gateway {
+pub(super) fn gateway(settings: Settings, places: Places, book: Book, tell: Box<dyn Fn(Notice)>) -> Gateway {
     let tasks = TaskTracker::new();
     let servers = settings.servers.values().cloned().map(Server::new);
     Gateway {
@@ -176,7 +176,7 @@ async fn sweep_trees(gateway: Rc<Gateway>) {
 }
 
 /// Asks sessions whose time has come.
-async fn tick(gateway: Rc<Gateway>) {
+pub(super) async fn tick(gateway: Rc<Gateway>) {
     loop {
         if let Some(session) = gateway.timers.next().await {
             session.tick();

@@ -50,6 +50,8 @@ pub(crate) struct Session {
     owners: RefCell<Vec<(Identity, WatchId)>>,
     /// Both ends of the client's connection that was looked at last.
     ends: Cell<Option<(SocketAddr, SocketAddr)>>,
+    /// People know of it.
+    announced: Cell<bool>,
     over: Notify,
     /// The receipt, where the session's own end wrote it.
     receipt: OnceCell<Box<Receipt>>,
@@ -58,6 +60,14 @@ pub(crate) struct Session {
 impl Session {
     /// Begins a session for a client's `initialize`, if there is room for one.
     pub(crate) fn open(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call) -> Result<Rc<Session>, Answer> {
+        let session = Session::begin(gateway, server, call)?;
+        session.announce(gateway);
+        Ok(session)
+    }
+
+    /// The same, where it is for the server to say whether there will be a session at all. Nobody is told before it ends or
+    /// is [announced](Session::announce); it may also be [discarded](Session::discard).
+    pub(crate) fn begin(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call) -> Result<Rc<Session>, Answer> {
         gateway.admit(server)?;
         let id: Rc<str> = id::random().into();
         let session = Rc::new(Session {
@@ -72,15 +82,35 @@ impl Session {
             holding: OnceCell::new(),
             owners: RefCell::default(),
             ends: Cell::new(None),
+            announced: Cell::new(false),
             over: Notify::new(),
             receipt: OnceCell::new(),
         });
         server.sessions.borrow_mut().insert(id, Rc::clone(&session));
-        gateway.metrics.session_opened(&server.name);
-        gateway.tell(|| Notice::Opened { session: session.id.to_string(), server: server.name.to_string() });
         session.used_by(call);
         session.apply(Event::Tick);
         Ok(session)
+    }
+
+    /// There is a session: it is counted and told.
+    pub(crate) fn announce(&self, gateway: &Gateway) {
+        if !self.announced.replace(true) {
+            gateway.metrics.session_opened(&self.server.name);
+            gateway.tell(|| Notice::Opened { session: self.id.to_string(), server: self.server.name.to_string() });
+        }
+    }
+
+    /// There is no session after all, and there never was one. It must hold nothing.
+    pub(crate) fn discard(self: &Rc<Self>) {
+        let Some(gateway) = self.gateway.upgrade().filter(|_| self.usable()) else { return };
+        let (now, terms) = (Moment::now(), self.server.terms());
+        // The machine's own way to an end, without what usually follows from it.
+        for event in [Event::End(Reason::NotInitialized), Event::Released] {
+            self.life.borrow_mut().apply(event, now, &terms);
+        }
+        self.forget(&gateway);
+        gateway.count.set(gateway.count.get() - 1);
+        self.over.notify_waiters();
     }
 
     /// What the client presents.
@@ -190,11 +220,8 @@ impl Session {
 
     /// From here on its token answers 404.
     fn begin_end(self: &Rc<Self>, gateway: &Rc<Gateway>, reason: Reason) {
-        gateway.timers.disarm(self);
-        self.server.sessions.borrow_mut().remove(&*self.token());
-        for (_, watch) in self.owners.take() {
-            gateway.watchers.unwatch(watch);
-        }
+        self.announce(gateway);
+        self.forget(gateway);
         gateway.metrics.session_ending(&self.server.name);
         let (session, server) = (self.id.to_string(), self.server.name.to_string());
         gateway.tell(|| Notice::Ending { session, server, why: reason.clone() });
@@ -205,6 +232,15 @@ impl Session {
             gateway.left(&session, &reason);
             session.over.notify_waiters();
         });
+    }
+
+    /// Takes it out of everything that would find it.
+    fn forget(&self, gateway: &Gateway) {
+        gateway.timers.disarm(self);
+        self.server.sessions.borrow_mut().remove(&*self.token());
+        for (_, watch) in self.owners.take() {
+            gateway.watchers.unwatch(watch);
+        }
     }
 
     /// Lets go of what it holds; returns when that is done, or when it is clear that it can't be.
@@ -228,8 +264,8 @@ impl Session {
             return self.apply(Event::OwnerUnknown);
         }
         let Some(connection) = &call.local else { return self.apply(Event::OwnerUnknown) };
-        let ends = Some((connection.peer, connection.local));
-        if self.ends.replace(ends) != ends {
+        if !connection.is_known_to(self) {
+            self.ends.set(Some((connection.peer, connection.local)));
             self.find_owners();
         }
     }

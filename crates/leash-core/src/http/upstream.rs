@@ -82,12 +82,25 @@ impl Client {
     /// Sends a request and returns the head of the answer; the body follows as long as it likes. A redirect that keeps the
     /// method and the origin is followed: a client that followed it by itself would go past leash.
     pub(crate) async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, UpstreamError> {
-        let mut again = request.clone();
-        let mut answer = self.send_once(request).await?;
+        let to = |uri: Uri| {
+            let mut request = request.clone();
+            *request.uri_mut() = uri;
+            request
+        };
+        self.send_to(request.uri().clone(), to).await
+    }
+
+    /// The same, where the request is made for each address it is sent to: most are sent once, and need no copy.
+    pub(crate) async fn send_to(
+        &self,
+        mut uri: Uri,
+        request: impl Fn(Uri) -> Request<Full<Bytes>>,
+    ) -> Result<Response<Incoming>, UpstreamError> {
+        let mut answer = self.send_once(request(uri.clone())).await?;
         for _ in 0..limits::REDIRECTS {
-            let Some(uri) = redirect(again.uri(), &answer) else { break };
-            *again.uri_mut() = uri;
-            answer = self.send_once(again.clone()).await?;
+            let Some(next) = redirect(&uri, &answer) else { break };
+            answer = self.send_once(request(next.clone())).await?;
+            uri = next;
         }
         Ok(answer)
     }
@@ -111,19 +124,20 @@ pub(crate) fn redirect<B>(from: &Uri, answer: &Response<B>) -> Option<Uri> {
     resolve(from, answer.headers().get(LOCATION)?.to_str().ok()?)
 }
 
-/// What a reference means, seen from `base`: an absolute path or an absolute address of the same origin; `None` for all else.
+/// What a reference means, seen from `base`; `None` if it leads to another origin, or is none.
 pub(crate) fn resolve(base: &Uri, reference: &str) -> Option<Uri> {
-    let target: Uri = reference.parse().ok()?;
-    let mut parts = target.into_parts();
-    match (&parts.scheme, &parts.authority) {
-        (None, None) if reference.starts_with('/') && !reference.starts_with("//") => {
-            parts.scheme = base.scheme().cloned();
-            parts.authority = base.authority().cloned();
-        }
-        (Some(_), Some(_)) => {}
-        _ => return None,
-    }
-    let target = Uri::from_parts(parts).ok()?;
+    let origin = || Some(format!("{}://{}", base.scheme()?, base.authority()?));
+    let directory = || base.path().rsplit_once('/').map_or("", |(directory, _)| directory);
+    let first = reference.split(['/', '?', '#']).next().unwrap_or_default();
+    let absolute = match reference {
+        // Another host, perhaps; nobody writes it.
+        _ if reference.is_empty() || reference.starts_with("//") || reference.contains("/../") => return None,
+        _ if first.contains(':') => reference.to_owned(),
+        _ if reference.starts_with('/') => origin()? + reference,
+        _ if reference.starts_with('?') => origin()? + base.path() + reference,
+        _ => format!("{}{}/{}", origin()?, directory(), reference.strip_prefix("./").unwrap_or(reference)),
+    };
+    let target: Uri = absolute.parse().ok()?;
     same_origin(base, &target).then_some(target)
 }
 
@@ -214,7 +228,7 @@ fn why(error: &(dyn std::error::Error + 'static)) -> UpstreamError {
         }
         if let Some(io) = cause.downcast_ref::<io::Error>() {
             // An `io::Error` that wraps another skips it among its sources.
-            if let Some(tls) = io.get_ref().and_then(|inner| tls_inside(inner)) {
+            if let Some(tls) = io.get_ref().and_then(tls_inside) {
                 return UpstreamError::Tls(tls);
             }
             refused |= io.kind() == io::ErrorKind::ConnectionRefused;
@@ -232,7 +246,7 @@ fn why(error: &(dyn std::error::Error + 'static)) -> UpstreamError {
 fn tls_inside(error: &(dyn std::error::Error + Send + Sync + 'static)) -> Option<String> {
     match error.downcast_ref::<rustls::Error>() {
         Some(tls) => Some(tls.to_string()),
-        None => error.downcast_ref::<io::Error>()?.get_ref().and_then(|inner| tls_inside(inner)),
+        None => error.downcast_ref::<io::Error>()?.get_ref().and_then(tls_inside),
     }
 }
 

@@ -77,9 +77,9 @@ impl Lines {
             self.buffer.advance(end + 1);
             return Some(Line::TooLong { length });
         }
-        let mut line = take(&mut self.buffer, end + 1);
-        line.truncate(end);
-        Some(Line::Whole(without_return(line)))
+        let line = self.whole(end);
+        self.buffer.advance(1);
+        Some(line)
     }
 
     /// Like [`Lines::next_line`], at the end of the stream: what follows the last newline is a line as well.
@@ -91,13 +91,20 @@ impl Lines {
         if let Some(length) = self.skipped.take() {
             return Some(Line::TooLong { length });
         }
-        let rest = std::mem::take(&mut self.buffer).freeze();
-        (!rest.is_empty()).then(|| Line::Whole(without_return(rest)))
+        (!self.buffer.is_empty()).then(|| self.whole(self.buffer.len()))
     }
 
     /// Whether nothing is left: no line to take, and none begun.
     pub fn is_empty(&self) -> bool {
         self.buffer.is_empty() && self.skipped.is_none()
+    }
+
+    /// Takes a line of `length` bytes out of the buffer, with its `\r` if it has one.
+    fn whole(&mut self, length: usize) -> Line {
+        let returned = self.buffer[..length].ends_with(b"\r");
+        let line = take(&mut self.buffer, length - usize::from(returned));
+        self.buffer.advance(usize::from(returned));
+        Line::Whole(line)
     }
 
     /// Throws away the beginning of a line that is too long already.
@@ -127,9 +134,58 @@ pub(super) fn take(buffer: &mut BytesMut, length: usize) -> Bytes {
     taken
 }
 
-fn without_return(mut line: Bytes) -> Bytes {
-    if line.last() == Some(&b'\r') {
-        line.truncate(line.len() - 1);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A line of many pieces takes linear time only if no byte is looked at twice.
+    #[test]
+    fn what_was_scanned_is_not_scanned_again() {
+        let mut lines = Lines::new(1 << 20);
+        for pushed in 1..=64 {
+            lines.push(&[b'x'; 4096]);
+            assert_eq!(lines.next_line(), None);
+            assert_eq!(lines.scanned, pushed * 4096);
+        }
+        lines.push(b"\nnext");
+        let line = Line::Whole(vec![b'x'; 64 * 4096].into());
+        assert_eq!((lines.next_line(), lines.scanned), (Some(line), 0));
+        assert_eq!((lines.next_line(), lines.scanned), (None, 4));
     }
-    line
+
+    #[test]
+    fn a_line_that_is_too_long_takes_no_memory() {
+        let mut lines = Lines::new(100_000);
+        for _ in 0..1_000 {
+            lines.push(&[b'x'; 4096]);
+            assert_eq!(lines.next_line(), None);
+            assert!(lines.buffer.len() <= 100_000 && lines.buffer.capacity() < 300_000);
+        }
+        lines.push(b"\nshort\n");
+        assert_eq!(lines.next_line(), Some(Line::TooLong { length: 1_000 * 4096 }));
+        assert_eq!(lines.next_line(), Some(Line::Whole("short".into())));
+    }
+
+    #[test]
+    fn a_buffer_that_grew_is_given_back() {
+        let mut lines = Lines::new(usize::MAX);
+        lines.push(&[b'x'; 1_000_000]);
+        lines.push(b"\n");
+        let line = lines.next_line();
+        assert!(matches!(&line, Some(Line::Whole(line)) if line.len() == 1_000_000));
+        assert_eq!(lines.next_line(), None);
+        drop(line);
+        assert!(lines.buffer().capacity() <= KEPT, "with the line, its memory is gone");
+    }
+
+    #[test]
+    fn a_short_line_does_not_hold_what_was_read_with_it() {
+        let mut lines = Lines::new(usize::MAX);
+        lines.buffer().extend_from_slice(b"short\n");
+        let before = lines.buffer.as_ptr();
+        let line = lines.next_line();
+        lines.buffer().extend_from_slice(b"x");
+        assert_eq!(lines.buffer.as_ptr(), before, "the room of the first line is used again");
+        assert_eq!(line, Some(Line::Whole("short".into())));
+    }
 }

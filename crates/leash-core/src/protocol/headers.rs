@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use hyper::HeaderMap;
-use hyper::header::{self, HeaderName};
+use hyper::header::{self, HeaderName, HeaderValue};
 
 use super::envelope::{Envelope, Kind};
 
@@ -19,6 +19,11 @@ pub const NAME: HeaderName = HeaderName::from_static("mcp-name");
 pub const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// Modern: what the names of headers that repeat arguments begin with. Unknown ones are forwarded.
 pub const PARAM_PREFIX: &str = "mcp-param-";
+
+/// Around a value that is not written as it is.
+const PREFIX: &str = "=?base64?";
+const SUFFIX: &str = "?=";
+const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 /// The longest session id that is taken. The specification has no limit; ids in the field have 32 to 64 characters.
 const SESSION_ID_LENGTH: usize = 1024;
@@ -77,14 +82,27 @@ pub fn check_modern(headers: &HeaderMap, envelope: &Envelope<'_>) -> Result<(), 
         return Ok(());
     }
     let target = envelope.target();
-    let Some(header) = single(headers, &NAME)? else {
+    let Some(named) = mirror_of(headers, &NAME)? else {
         return if required && target.is_some() { Err(missing(&NAME)) } else { Ok(()) };
     };
-    let named = decoded(header).ok_or_else(|| format!("`{NAME}` is not valid base64"))?;
     match target {
         Some(target) if named != target => Err(mismatch(&NAME, &named, &target)),
         _ => Ok(()),
     }
+}
+
+/// How `Mcp-Name` and `Mcp-Param-*` carry a text: as it is where that can be read back, else as `=?base64?..?=`.
+pub fn mirrored(text: &str) -> HeaderValue {
+    let is_plain = text.bytes().all(|byte| matches!(byte, b' '..=b'~')) && text.trim() == text && !is_encoded(text);
+    let encoded = if is_plain { Cow::Borrowed(text) } else { Cow::Owned(format!("{PREFIX}{}{SUFFIX}", base64(text))) };
+    // Both forms are visible ASCII and blanks, which every header may have.
+    HeaderValue::from_str(&encoded).unwrap_or_else(|_| HeaderValue::from_static(""))
+}
+
+/// The text that a header [carries](mirrored), if there is such a header. The error is a message like that of [`check_modern`].
+pub fn mirror_of<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<Cow<'h, str>>, String> {
+    let Some(header) = single(headers, name)? else { return Ok(None) };
+    decoded(header).map(Some).ok_or_else(|| format!("`{name}` is not valid base64"))
 }
 
 /// Whether a header concerns one connection only, and is not forwarded.
@@ -149,20 +167,38 @@ fn single<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h st
     Ok(Some(value.trim_matches([' ', '\t'])))
 }
 
-fn missing(name: &HeaderName) -> String {
+/// What to say of a header that is not there.
+pub(crate) fn missing(name: &HeaderName) -> String {
     format!("`{name}` is missing")
 }
 
-fn mismatch(name: &HeaderName, header: &str, body: &str) -> String {
+/// What to say of a header that is not as the body.
+pub(crate) fn mismatch(name: &HeaderName, header: &str, body: &str) -> String {
     format!("`{name}` is `{header}`, but the body says `{body}`")
 }
 
 /// The value of a header that is written as `=?base64?..?=` where ASCII does not do; `None` when that is malformed.
 fn decoded(value: &str) -> Option<Cow<'_, str>> {
-    let Some(encoded) = value.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?=")) else {
+    let Some(encoded) = value.strip_prefix(PREFIX).and_then(|rest| rest.strip_suffix(SUFFIX)) else {
         return Some(Cow::Borrowed(value));
     };
     String::from_utf8(from_base64(encoded)?).ok().map(Cow::Owned)
+}
+
+fn is_encoded(value: &str) -> bool {
+    value.strip_prefix(PREFIX).is_some_and(|rest| rest.ends_with(SUFFIX))
+}
+
+fn base64(text: &str) -> String {
+    let mut out = String::with_capacity(text.len().div_ceil(3) * 4);
+    for group in text.as_bytes().chunks(3) {
+        let bits = group.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - group.len()));
+        for digit in 0..4 {
+            let value = (bits >> (18 - 6 * digit) & 63) as usize;
+            out.push(if digit <= group.len() { char::from(ALPHABET[value]) } else { '=' });
+        }
+    }
+    out
 }
 
 /// Base64 with the standard alphabet, its padding and no stray bits: there is one way to write a value, and no other is read.
@@ -199,13 +235,5 @@ fn from_base64(text: &str) -> Option<Vec<u8>> {
 }
 
 fn sextet(digit: u8) -> Option<u32> {
-    let value = match digit {
-        b'A'..=b'Z' => digit - b'A',
-        b'a'..=b'z' => digit - b'a' + 26,
-        b'0'..=b'9' => digit - b'0' + 52,
-        b'+' => 62,
-        b'/' => 63,
-        _ => return None,
-    };
-    Some(u32::from(value))
+    ALPHABET.iter().position(|known| *known == digit).and_then(|value| value.try_into().ok())
 }

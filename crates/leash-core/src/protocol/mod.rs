@@ -12,3 +12,5 @@ pub mod headers;
 mod object;
 mod splice;
 pub mod sse;
+#[cfg(test)]
+mod tests;

@@ -288,3 +288,40 @@ pub fn encode(out: &mut Vec<u8>, id: Option<&str>, name: Option<&str>, data: &[u
     }
     out.push(b'\n');
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An event of many pieces takes linear time only if no byte is looked at twice.
+    #[test]
+    fn what_was_scanned_is_not_scanned_again() {
+        let mut splitter = Splitter::new(1 << 20);
+        for pushed in 1..=64 {
+            splitter.push(&[b'x'; 4095]);
+            splitter.push(b"\n");
+            assert_eq!(splitter.next_event(), None);
+            assert_eq!(splitter.scanned, pushed * 4096);
+        }
+        splitter.push(b"\nnext");
+        let event = splitter.next_event().map(|event| event.map(|event| event.raw.len()));
+        assert_eq!((event, splitter.scanned), (Some(Ok(64 * 4096 + 1)), 0));
+        assert_eq!((splitter.next_event(), splitter.scanned), (None, 4));
+    }
+
+    #[test]
+    fn an_event_that_is_too_large_takes_no_memory() {
+        let mut splitter = Splitter::new(100_000);
+        let mut failures = 0;
+        for _ in 0..1_000 {
+            splitter.push(&[b'x'; 4095]);
+            splitter.push(b"\n");
+            failures += splitter.next_event().map_or(0, |event| usize::from(event.is_err()));
+            assert!(splitter.buffer.len() <= 100_000 && splitter.buffer.capacity() < 300_000);
+        }
+        assert_eq!(failures, 1, "it is told once");
+        splitter.push(b"\ndata: next\n\n");
+        let next = splitter.next_event().and_then(Result::ok).and_then(|event| event.data());
+        assert_eq!(next.as_deref(), Some(&b"next"[..]));
+    }
+}

@@ -62,7 +62,9 @@ impl Open {
     /// The one receipt there is.
     fn receipt(&self) -> Value {
         let listed = self.scene.answer(["history", "--json"]).json();
-        let [receipt] = &listed["receipts"].as_array().expect("a list")[..] else { panic!("not one receipt: {listed:#}") };
+        let [receipt] = &listed["receipts"].as_array().expect("a list")[..] else {
+            panic!("not one receipt: {listed:#}")
+        };
         receipt.clone()
     }
 
@@ -74,7 +76,10 @@ impl Open {
         assert_eq!(receipt["name"], "test");
         assert_eq!(receipt["labels"]["a"], "b");
         let [upstream] = &receipt["holdings"].as_array().expect("a list")[..] else { panic!("{receipt:#}") };
-        assert_eq!((&upstream["kind"], &upstream["fate"], &upstream["how"]), (&"upstream".into(), &"gone".into(), &"deleted".into()));
+        assert_eq!(
+            (&upstream["kind"], &upstream["fate"], &upstream["how"]),
+            (&"upstream".into(), &"gone".into(), &"deleted".into())
+        );
         assert_eq!(upstream["id"], "session-");
         assert_eq!(upstream["tries"], 1);
     }

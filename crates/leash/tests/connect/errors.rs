@@ -141,7 +141,11 @@ fn garbage_does_not_reach_the_host() {
 fn what_the_host_gets_wrong() {
     let sessions = Sessions::default();
     let upstream = Upstream::start(move |seen, talk| match seen.text().as_str() {
-        "42" => talk.answer(400, &[("Content-Type", "application/json")], r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"no"}}"#),
+        "42" => talk.answer(
+            400,
+            &[("Content-Type", "application/json")],
+            r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"no"}}"#,
+        ),
         _ => sessions.serve(seen, talk),
     });
     let scene = scene();

@@ -93,7 +93,9 @@ fn odd_messages_pass_unchanged_in_streams() {
 fn a_message_of_several_lines_becomes_one() {
     let sessions = Sessions::default();
     let upstream = Upstream::start(move |seen, talk| match seen.rpc().as_str() {
-        "pretty" => talk.json("\n{\n  \"jsonrpc\": \"2.0\",\r\n\t\"id\": 1,\n  \"result\": {\n    \"a\": \"b\\n\"\n  }\n}\n"),
+        "pretty" => {
+            talk.json("\n{\n  \"jsonrpc\": \"2.0\",\r\n\t\"id\": 1,\n  \"result\": {\n    \"a\": \"b\\n\"\n  }\n}\n")
+        }
         "stream" => {
             talk.begin_stream();
             talk.event("data: {\ndata:   \"jsonrpc\": \"2.0\",\ndata: \"id\": 2, \"result\": {}\ndata: }\n\n");
@@ -116,7 +118,8 @@ fn lines_may_end_in_every_way() {
     let upstream = Upstream::start(move |seen, talk| sessions.serve(seen, talk));
     let scene = scene();
     let mut connect = Connect::open(&scene, &[&upstream.url()]);
-    connect.write(b"\n\r\n   \n{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"a\"}\r\n{\"jsonrpc\":\"2.0\",\"id\":2,\"meth");
+    connect
+        .write(b"\n\r\n   \n{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"a\"}\r\n{\"jsonrpc\":\"2.0\",\"id\":2,\"meth");
     connect.wait(r#""id":1"#);
     connect.write(b"od\":\"b\"}");
     connect.close();
@@ -139,7 +142,8 @@ fn large_lines() {
     });
     let scene = scene();
     let mut connect = Connect::open(&scene, &[&upstream.url()]);
-    *answer.lock().expect("no thread panics") = format!(r#"{{"jsonrpc":"2.0","id":1,"result":"{}"}}"#, "y".repeat(LARGE));
+    *answer.lock().expect("no thread panics") =
+        format!(r#"{{"jsonrpc":"2.0","id":1,"result":"{}"}}"#, "y".repeat(LARGE));
     let large = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"x","params":["{}"]}}"#, "x".repeat(LARGE));
     connect.send(&large);
     assert!(connect.next() == *answer.lock().expect("no thread panics"), "the answer is another one");

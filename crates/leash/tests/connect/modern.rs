@@ -15,11 +15,13 @@ fn answer(id: u32) -> String {
 
 #[test]
 fn headers_repeat_the_message() {
-    let upstream = Upstream::start(|seen, talk| match seen.rpc().as_str() {
+    let upstream = Upstream::start(|seen, talk| {
+        match seen.rpc().as_str() {
         "tools/list" => talk.json(
             r#"{"jsonrpc":"2.0","id":2,"result":{"tools":[{"name":"sql","inputSchema":{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"}}}}]}}"#,
         ),
         _ => talk.json(answer(seen.field("id").as_u64().unwrap_or_default() as u32)),
+    }
     });
     let scene = scene();
     let mut connect = Connect::start(&scene, &[&upstream.url()]);
@@ -53,7 +55,9 @@ fn a_cancellation_closes_the_connection() {
     let upstream = Upstream::start(|seen, talk| match seen.rpc().as_str() {
         "tools/call" => {
             talk.begin_stream();
-            talk.event("data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progress\":1}}\n\n");
+            talk.event(
+                "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progress\":1}}\n\n",
+            );
             // Fails the test's wait below if the client stays.
             talk.wait_gone();
         }
@@ -152,7 +156,8 @@ fn a_probe_of_a_legacy_server_is_answered_so_that_the_host_falls_back() {
 /// The upstream's own error, for the very request, is passed unchanged.
 #[test]
 fn a_modern_refusal_is_passed_unchanged() {
-    let error = r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32022,"message":"no","data":{"supported":["2027-01-01"]}} }"#;
+    let error =
+        r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32022,"message":"no","data":{"supported":["2027-01-01"]}} }"#;
     let upstream = Upstream::start(move |_, talk| talk.answer(400, &[("Content-Type", "application/json")], error));
     let scene = scene();
     let mut connect = Connect::start(&scene, &[&upstream.url()]);

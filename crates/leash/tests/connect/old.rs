@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
+use rustix::process::Signal;
 use serde_json::Value;
 use testkit::leash::keeper;
-use rustix::process::Signal;
 use testkit::wait::LIMIT;
 
 use crate::host::{Connect, INITIALIZE, INITIALIZED, call, scene};
@@ -90,16 +90,24 @@ fn it_is_found_out_and_spoken() {
     assert_eq!(connect.next(), r#"{"jsonrpc":"2.0","method":"notifications/x"}"#);
     connect.close();
     assert_eq!(connect.code(), Some(0));
-    let asked: Vec<String> = upstream.seen().iter().map(|seen| format!("{} {} {}", seen.method, seen.path, seen.rpc())).collect();
-    assert_eq!(asked, [
-        "POST /mcp initialize",
-        "GET /mcp ",
-        "POST /post?session=old-1 initialize",
-        "POST /post?session=old-1 notifications/initialized",
-        "POST /post?session=old-1 tools/call",
-    ]);
+    let asked: Vec<String> =
+        upstream.seen().iter().map(|seen| format!("{} {} {}", seen.method, seen.path, seen.rpc())).collect();
+    assert_eq!(
+        asked,
+        [
+            "POST /mcp initialize",
+            "GET /mcp ",
+            "POST /post?session=old-1 initialize",
+            "POST /post?session=old-1 notifications/initialized",
+            "POST /post?session=old-1 tools/call",
+        ]
+    );
     let receipt = &scene.answer(["history", "--json"]).json()["receipts"][0];
-    assert_eq!((&receipt["holdings"][0]["how"], &receipt["holdings"][0]["fate"]), (&"closed".into(), &"gone".into()), "{receipt:#}");
+    assert_eq!(
+        (&receipt["holdings"][0]["how"], &receipt["holdings"][0]["fate"]),
+        (&"closed".into(), &"gone".into()),
+        "{receipt:#}"
+    );
 }
 
 #[test]
@@ -187,5 +195,9 @@ fn a_killed_leash_has_a_receipt() {
     connect.signal(Signal::KILL);
     assert!(keeper.wait_gone(LIMIT));
     let receipt = &scene.answer(["history", "--json"]).json()["receipts"][0];
-    assert_eq!((&receipt["holdings"][0]["how"], &receipt["ended_by"]), (&"closed".into(), &"keeper".into()), "{receipt:#}");
+    assert_eq!(
+        (&receipt["holdings"][0]["how"], &receipt["ended_by"]),
+        (&"closed".into(), &"keeper".into()),
+        "{receipt:#}"
+    );
 }

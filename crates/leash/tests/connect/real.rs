@@ -1,16 +1,17 @@
 //! Real servers behind `leash connect`.
 
+use rustix::process::Signal;
 use testkit::deps::Deps;
 use testkit::everything::{Everything, Transport};
 use testkit::fixture::Fixture;
 use testkit::leash::keeper;
 use testkit::or_skip;
-use rustix::process::Signal;
 use testkit::wait::LIMIT;
 
 use crate::host::{Connect, INITIALIZE, INITIALIZED, scene};
 
-const ECHO: &str = r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","arguments":{"message":"hello"}}}"#;
+const ECHO: &str =
+    r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","arguments":{"message":"hello"}}}"#;
 const LONG: &str = r#"{"jsonrpc":"2.0","id":8,"method":"tools/call","params":{"name":"trigger-long-running-operation","arguments":{"duration":1,"steps":3},"_meta":{"progressToken":"p"}}}"#;
 
 fn check_everything(transport: Transport) {

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use testkit::leash::keeper;
 use rustix::process::Signal;
+use testkit::leash::keeper;
 use testkit::wait::LIMIT;
 
 use crate::host::{Connect, INITIALIZE, INITIALIZED, call, scene};
@@ -35,21 +35,26 @@ fn a_lost_session_is_opened_again() {
     connect.send(&call(3));
     assert_eq!(connect.next(), result(&3.into(), "session-2"));
     let sent = |text: &str, session: &str| (text.to_owned(), session.to_owned());
-    assert_eq!(posted(&upstream)[3..], [
-        sent(&call(2), "session-1"),
-        sent(INITIALIZE, ""),
-        sent(INITIALIZED, "session-2"),
-        sent(&call(2), "session-2"),
-        sent(&call(3), "session-2"),
-    ]);
+    assert_eq!(
+        posted(&upstream)[3..],
+        [
+            sent(&call(2), "session-1"),
+            sent(INITIALIZE, ""),
+            sent(INITIALIZED, "session-2"),
+            sent(&call(2), "session-2"),
+            sent(&call(3), "session-2"),
+        ]
+    );
     connect.close();
     assert_eq!(connect.code(), Some(0));
     assert!(connect.is_silent());
     // The upstream forgot the first one by itself; the second one is ended.
-    let deleted: Vec<String> = upstream.of("DELETE").iter().map(|seen| seen.header("mcp-session-id").to_owned()).collect();
+    let deleted: Vec<String> =
+        upstream.of("DELETE").iter().map(|seen| seen.header("mcp-session-id").to_owned()).collect();
     assert_eq!(deleted, ["session-2"]);
     let receipt = &scene.answer(["history", "--json"]).json()["receipts"][0];
-    let how: Vec<&str> = receipt["holdings"].as_array().into_iter().flatten().filter_map(|end| end["how"].as_str()).collect();
+    let how: Vec<&str> =
+        receipt["holdings"].as_array().into_iter().flatten().filter_map(|end| end["how"].as_str()).collect();
     assert_eq!(how, ["forgotten", "deleted"], "{receipt:#}");
 }
 
@@ -86,8 +91,11 @@ fn requests_that_wait_for_the_new_session_keep_their_order() {
         connect.wait(&result(&id.into(), "session-2"));
     }
     assert_eq!(posted(&upstream).iter().filter(|(text, _)| text == INITIALIZE).count(), 2);
-    let again: Vec<String> =
-        posted(&upstream).into_iter().filter(|(text, session)| session == "session-2" && text != INITIALIZED).map(|(text, _)| text).collect();
+    let again: Vec<String> = posted(&upstream)
+        .into_iter()
+        .filter(|(text, session)| session == "session-2" && text != INITIALIZED)
+        .map(|(text, _)| text)
+        .collect();
     assert_eq!(again.len(), 38);
 }
 
@@ -111,7 +119,8 @@ fn a_400_that_speaks_of_the_session_is_a_loss() {
     assert_eq!(connect.next(), result(&1.into(), "session-2"));
     connect.close();
     assert_eq!(connect.code(), Some(0));
-    let mut deleted: Vec<String> = upstream.of("DELETE").iter().map(|seen| seen.header("mcp-session-id").to_owned()).collect();
+    let mut deleted: Vec<String> =
+        upstream.of("DELETE").iter().map(|seen| seen.header("mcp-session-id").to_owned()).collect();
     deleted.sort();
     assert_eq!(deleted, ["session-1", "session-2"]);
 }
@@ -168,7 +177,10 @@ fn without_revive_the_host_is_told_and_left() {
     sessions.forget();
     connect.send(&call(1));
     let told = connect.next();
-    assert_eq!(told, r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"upstream has lost the session; start the server again (--no-revive)"}}"#);
+    assert_eq!(
+        told,
+        r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"upstream has lost the session; start the server again (--no-revive)"}}"#
+    );
     assert_eq!(connect.code(), Some(1));
     assert_eq!(upstream.of("DELETE").len(), 0);
     let receipt = &scene.answer(["history", "--json"]).json()["receipts"][0];
@@ -189,6 +201,7 @@ fn a_second_initialize_ends_the_first_session() {
     assert_eq!(connect.next(), result(&1.into(), "session-2"));
     connect.close();
     assert_eq!(connect.code(), Some(0));
-    let deleted: Vec<String> = upstream.of("DELETE").iter().map(|seen| seen.header("mcp-session-id").to_owned()).collect();
+    let deleted: Vec<String> =
+        upstream.of("DELETE").iter().map(|seen| seen.header("mcp-session-id").to_owned()).collect();
     assert_eq!(deleted, ["session-1", "session-2"]);
 }

@@ -17,7 +17,10 @@ fn event(id: &str, data: &str) -> String {
 }
 
 /// A server that also answers GET.
-fn start(get: impl Fn(&Seen, &mut Talk, usize) + Send + Sync + 'static, post: impl Fn(&Seen, &mut Talk) -> bool + Send + Sync + 'static) -> Upstream {
+fn start(
+    get: impl Fn(&Seen, &mut Talk, usize) + Send + Sync + 'static,
+    post: impl Fn(&Seen, &mut Talk) -> bool + Send + Sync + 'static,
+) -> Upstream {
     let (sessions, gets) = (Sessions::default(), AtomicUsize::new(0));
     Upstream::start(move |seen, talk| match seen.method.as_str() {
         "GET" => get(seen, talk, gets.fetch_add(1, Ordering::SeqCst)),
@@ -188,7 +191,11 @@ fn a_stream_without_ids_that_is_cut_is_an_error() {
     let mut connect = Connect::open(&scene, &[&upstream.url()]);
     connect.send(&call(1));
     assert_eq!(connect.next(), notice(1));
-    assert!(connect.next().starts_with(r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"the connection to upstream broke"#));
+    assert!(
+        connect.next().starts_with(
+            r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"the connection to upstream broke"#
+        )
+    );
     assert_eq!(upstream.of("GET").len(), 1);
 }
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use leash_core::owner::peer::{Holders, Why};
-use testkit::client::Client;
 use testkit::or_skip;
 use testkit::scene::Scene;
+use testkit::tcp_client::Client;
 use testkit::user::Who;
 
 use super::{Gateway, known, me, pids, soon, sorted, with_gateway};

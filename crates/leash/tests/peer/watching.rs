@@ -9,10 +9,10 @@ use leash_core::owner::peer::{Holders, Why};
 use leash_core::tree::identity::Held;
 use leash_core::tree::proc::Proc;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use testkit::client::Client;
 use testkit::namespace::inside;
 use testkit::or_skip;
 use testkit::scene::Scene;
+use testkit::tcp_client::Client;
 use testkit::user::{User, Who};
 use tokio_util::task::TaskTracker;
 

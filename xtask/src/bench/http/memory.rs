@@ -225,7 +225,7 @@ fn report(cases: &[Case]) -> Report {
             at(1),
             at(2),
             at(3),
-            format!("{:.1}", slopes.median(0)),
+            format!("{:.1}", slopes.median(0).value),
             format!("{:.1}", slopes.median(1).value),
         ]);
         report.keep(&format!("{name}, {}", case.held.name()), "KiB/session", &slopes, 0);

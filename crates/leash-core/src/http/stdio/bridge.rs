@@ -1,10 +1,7 @@
 //! A session's server: its process, and the switch between its one pipe and the session's streams.
 
 use std::cell::{OnceCell, RefCell};
-use std::future::{Future, poll_fn};
 use std::rc::{Rc, Weak};
-use std::task::{Context, Poll};
-use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::net::unix::pipe::{Receiver, Sender};
@@ -15,9 +12,11 @@ use super::super::gateway::Gateway;
 use super::super::metrics::Counters;
 use super::super::session::Session;
 use super::child::{Child, Started};
-use super::log::{GET, Next, StreamId};
-use super::output::{self, Garbage, Sink};
-use super::switch::{First, Request, Switch};
+use super::log::GET;
+use super::output::{self, Burst, Sink};
+use super::ping::Pings;
+use super::reader::Reader;
+use super::switch::{Request, Switch};
 use crate::ledger::receipt::{Reason, Receipt};
 use crate::limits;
 use crate::protocol::envelope::{Envelope, IdKey, Kind, Message, codes};
@@ -30,16 +29,18 @@ pub(crate) struct Bridge {
     server: Rc<str>,
     counters: Rc<Counters>,
     pub(super) child: Child,
-    switch: RefCell<Switch>,
+    pub(super) switch: RefCell<Switch>,
     /// The id of `initialize` until it is answered.
     opening: RefCell<Option<IdKey>>,
     /// The version that was agreed on.
     version: OnceCell<Box<str>>,
     /// A connection took something, or left.
-    drained: Notify,
+    taken: Notify,
     /// Why nothing is delivered any more; every request was answered then.
     closed: OnceCell<Reason>,
-    garbage: Garbage,
+    garbage: Burst,
+    losses: Burst,
+    pub(super) pings: Pings,
 }
 
 /// What a bridge is made of.
@@ -73,7 +74,7 @@ impl Bridge {
         bridge.read(output, &gateway.tasks);
         let attended = Rc::clone(&bridge);
         gateway.tasks.spawn_local(async move {
-            let receipt = attended.child.attend(tree, &attended.counters).await;
+            let receipt = attended.child.attend(tree, &attended.counters, || attended.server_gone()).await;
             attended.server_gone();
             attended.child.is_over(receipt);
         });
@@ -90,9 +91,11 @@ impl Bridge {
             switch: RefCell::new(Switch::new(parts.replay)),
             opening: RefCell::new(parts.opening),
             version: OnceCell::new(),
-            drained: Notify::new(),
+            taken: Notify::new(),
             closed: OnceCell::new(),
-            garbage: Garbage::default(),
+            garbage: Burst::default(),
+            losses: Burst::default(),
+            pings: Pings::default(),
         })
     }
 
@@ -133,7 +136,7 @@ impl Bridge {
             other => format!("the session ended before the server answered: {}", other.describe()),
         };
         self.switch.borrow_mut().close(&message);
-        self.drained.notify_waiters();
+        self.drained();
     }
 
     fn is_closed(&self) -> bool {
@@ -161,7 +164,7 @@ impl Bridge {
             return Err(Refused::Closed);
         }
         let stream = self.switch.borrow_mut().begin(requests).map_err(Refused::Duplicate)?;
-        let reader = Reader { bridge: Rc::clone(self), stream, number: 0 };
+        let reader = Reader::first_of(self, stream);
         if self.child.input.give(line).is_err() {
             self.switch.borrow_mut().take_back(stream);
             self.server_gone();
@@ -224,6 +227,22 @@ impl Bridge {
         answers
     }
 
+    /// A connection took something or left: the server may go on.
+    pub(super) fn drained(&self) {
+        self.taken.notify_waiters();
+    }
+
+    /// Asks the client that listens whether it is there. One that did not answer for too long is gone.
+    pub(super) fn ping(&self) {
+        let Some(session) = self.session.upgrade() else { return };
+        match self.pings.next(&session.id, session.server.settings().policy.keep_alive_failures) {
+            Some(ping) => {
+                self.switch.borrow_mut().log.push(GET, ping);
+            }
+            None => session.end(Reason::ClientSilent),
+        }
+    }
+
     /// What leash sent to the client.
     pub(super) fn sent(&self, bytes: usize) {
         self.counters.sent(bytes);
@@ -236,7 +255,18 @@ impl Sink for Bridge {
             return;
         }
         let opening = self.is_opening(message);
-        self.switch.borrow_mut().deliver(line, message);
+        let lost = {
+            let mut switch = self.switch.borrow_mut();
+            switch.deliver(line, message);
+            switch.log.take_lost()
+        };
+        if lost > 0
+            && self.losses.begins()
+            && let Some(gateway) = self.gateway.upgrade()
+        {
+            gateway
+                .warn(format!("`{}` says more than its client reads; the oldest messages are given up", self.server));
+        }
         if opening && let Message::One(envelope) = message {
             self.opening_answered(envelope);
         }
@@ -244,7 +274,7 @@ impl Sink for Bridge {
 
     fn garbage(&self, what: &str) {
         if let Some(gateway) = self.gateway.upgrade() {
-            self.garbage.note(&gateway, &self.server, &self.counters, what);
+            output::garbage(&gateway, &self.server, (&self.counters, &self.garbage), what);
         }
     }
 
@@ -253,20 +283,20 @@ impl Sink for Bridge {
     }
 
     /// A connection that takes nothing for a while is cut: it may resume, and the others must go on.
-    async fn drained(&self) {
+    async fn room(&self) {
         self.switch.borrow_mut().log.look();
         let wait = || async {
             loop {
-                let drained = self.drained.notified();
+                let taken = self.taken.notified();
                 if !self.is_full() {
                     return;
                 }
-                drained.await;
+                taken.await;
             }
         };
         while tokio::time::timeout(limits::STALLED, wait()).await.is_err() {
             let mut switch = self.switch.borrow_mut();
-            switch.log.cut_stalled();
+            switch.cut_stalled();
             switch.log.look();
         }
     }
@@ -281,64 +311,5 @@ pub(super) enum Refused {
     Closed,
 }
 
-/// A connection that reads a stream; dropping it leaves the stream to whoever resumes it.
-pub(super) struct Reader {
-    pub(super) bridge: Rc<Bridge>,
-    pub(super) stream: StreamId,
-    number: u32,
-}
-
-impl Reader {
-    /// A reader of the GET stream; `None` while somebody else is.
-    pub(super) fn listen(bridge: &Rc<Bridge>) -> Option<Reader> {
-        let mut switch = bridge.switch.borrow_mut();
-        let free = !switch.log.is_read(GET);
-        free.then(|| Reader { bridge: Rc::clone(bridge), stream: GET, number: switch.log.listen() })
-    }
-
-    /// A reader of a stream from the event after `seen`; whoever read it before is cut.
-    pub(super) fn resume(bridge: &Rc<Bridge>, stream: StreamId, seen: u64) -> Option<Reader> {
-        let number = bridge.switch.borrow_mut().log.resume(stream, seen)?;
-        Some(Reader { bridge: Rc::clone(bridge), stream, number })
-    }
-
-    /// How its POST is answered; `None` if that is not known by the deadline.
-    pub(super) async fn first(&self, batch: bool, window: Option<Duration>) -> Option<First> {
-        let first = poll_fn(|cx| match self.bridge.switch.borrow_mut().first(self.stream, batch, cx.waker()) {
-            First::Wait => Poll::Pending,
-            first => Poll::Ready(first),
-        });
-        within(window, first).await
-    }
-
-    /// The next message.
-    pub(super) fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Next> {
-        let next = self.bridge.switch.borrow_mut().next(self.stream, self.number, cx.waker());
-        match next {
-            Next::Wait => Poll::Pending,
-            next => {
-                self.bridge.drained.notify_waiters();
-                Poll::Ready(next)
-            }
-        }
-    }
-
-    /// The client is given an id by which it can resume.
-    pub(super) fn named(&self) {
-        self.bridge.switch.borrow_mut().log.named(self.stream);
-    }
-}
-
-impl Drop for Reader {
-    fn drop(&mut self) {
-        self.bridge.switch.borrow_mut().log.leave(self.stream, self.number);
-        self.bridge.drained.notify_waiters();
-    }
-}
-
-async fn within<T>(window: Option<Duration>, what: impl Future<Output = T>) -> Option<T> {
-    match window {
-        Some(window) => tokio::time::timeout(window, what).await.ok(),
-        None => Some(what.await),
-    }
-}
+#[cfg(test)]
+mod tests;

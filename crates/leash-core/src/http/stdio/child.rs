@@ -2,11 +2,10 @@
 
 use std::cell::{Cell, OnceCell};
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use thiserror::Error;
-use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::Notify;
@@ -21,7 +20,7 @@ use crate::config::{CommandLine, Target};
 use crate::ledger::receipt::{Reason, Receipt};
 use crate::limits;
 use crate::tree::contain::{Wish, caps::Caps};
-use crate::tree::{Spec, Tree, TreeError};
+use crate::tree::{Spec, Tree, TreeError, linux};
 
 /// Why a server could not be started.
 #[derive(Debug, Error)]
@@ -45,14 +44,16 @@ pub(super) struct Started {
 }
 
 /// A tree whose reports wake a task.
-pub(super) type Watched = AsyncFd<Handle>;
+pub(super) struct Watched {
+    tree: Tree,
+    /// A copy of the tree's own descriptor.
+    reports: AsyncFd<OwnedFd>,
+}
 
-/// A tree by its descriptor.
-pub(super) struct Handle(Tree);
-
-impl AsRawFd for Handle {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0.as_fd().as_raw_fd()
+impl Watched {
+    fn new(tree: Tree) -> io::Result<Watched> {
+        let copy = rustix::io::fcntl_dupfd_cloexec(&tree, 3)?;
+        Ok(Watched { tree, reports: linux::readable(copy)? })
     }
 }
 
@@ -74,7 +75,7 @@ pub(super) async fn start(gateway: &Rc<Gateway>, server: &Rc<Server>, session: &
     Ok(Started {
         input: Sender::from_owned_fd(OwnedFd::from(stdin)).map_err(StartError::Watch)?,
         output: Receiver::from_owned_fd(OwnedFd::from(stdout)).map_err(StartError::Watch)?,
-        tree: AsyncFd::with_interest(Handle(tree), Interest::READABLE).map_err(StartError::Watch)?,
+        tree: Watched::new(tree).map_err(StartError::Watch)?,
     })
 }
 
@@ -145,11 +146,12 @@ impl Child {
         self.changed.notify_waiters();
     }
 
-    /// Looks after a tree until it is over, and until all of its output was read.
-    pub(super) async fn attend(&self, mut tree: Watched, counters: &Counters) -> Option<Receipt> {
+    /// Looks after a tree until it is over, and until all of its output was read. `deaf`: what to do when the server has closed
+    /// its input, and so hears nothing any more.
+    pub(super) async fn attend(&self, mut tree: Watched, counters: &Counters, deaf: impl Fn()) -> Option<Receipt> {
         add(&counters.trees, 1);
         add(&counters.trees_started, 1);
-        let receipt = self.follow(&mut tree).await;
+        let receipt = self.follow(&mut tree, deaf).await;
         // What it said last is still in the pipe, whose end comes with the death of its last process.
         if tokio::time::timeout(limits::LAST_WORDS, self.wait_until(|| self.silent.get())).await.is_err()
             && let Some(reader) = self.reader.get()
@@ -157,7 +159,7 @@ impl Child {
             reader.abort();
         }
         counters.trees.set(counters.trees.get() - 1);
-        let tree = tree.into_inner().0;
+        let tree = tree.tree;
         // The supervisor has reported and leaves, within a millisecond or so; nobody has to wait for that.
         self.tasks.spawn_blocking(move || tree.reap());
         receipt
@@ -170,21 +172,25 @@ impl Child {
         self.changed.notify_waiters();
     }
 
-    async fn follow(&self, tree: &mut Watched) -> Option<Receipt> {
-        let mut told = false;
+    async fn follow(&self, watched: &mut Watched, deaf: impl Fn()) -> Option<Receipt> {
+        let (mut told, mut heard) = (false, true);
         loop {
             tokio::select! {
                 () = self.wait_until(|| self.is_ending()), if !told => {
                     told = true;
                     // The reason first: the end of its input is an end as well, with another one.
                     if let Some(reason) = self.asked.get() {
-                        tree.get_mut().0.end_because(reason);
+                        watched.tree.end_because(reason);
                     }
                     self.input.close();
                 }
-                ready = tree.readable_mut() => {
+                () = self.input.closed(), if heard && !told => {
+                    heard = false;
+                    deaf();
+                }
+                ready = watched.reports.readable() => {
                     let Ok(mut ready) = ready else { return None };
-                    match ready.get_inner_mut().0.poll_over() {
+                    match watched.tree.poll_over() {
                         Some(over) => return over.ok(),
                         None => ready.clear_ready(),
                     }

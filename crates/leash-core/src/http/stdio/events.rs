@@ -13,9 +13,7 @@ use tokio::time::{Instant, Interval, interval_at};
 
 use super::super::body::{Body, BodyError};
 use super::super::respond::Answer;
-use super::super::session::InFlight;
-use super::bridge::Reader;
-use super::log::{Next, StreamId};
+use super::log::Next;
 use crate::limits;
 use crate::protocol::sse;
 
@@ -30,35 +28,38 @@ const PIECE: usize = 64 * 1024;
 #[error("the stream is read by another connection, or was not read")]
 struct Cut;
 
+/// Where the messages of a stream come from.
+pub(super) trait Feed: Unpin + 'static {
+    /// The next message.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Next>;
+    /// The id of an event with this number, if it has one.
+    fn event_id(&self, number: u64) -> Option<String>;
+    /// Bytes that went out.
+    fn sent(&self, bytes: usize);
+}
+
 /// The body.
-pub(super) struct Events {
-    reader: Reader,
+pub(super) struct Events<F> {
+    feed: F,
     /// What is to be sent before anything else is asked for.
     ready: VecDeque<Bytes>,
     keep_alive: Interval,
-    /// Whatever lives as long as the connection.
-    _held: InFlight,
 }
 
-impl Events {
-    /// The answer that is this stream. `prime`: the client is given an id before there is any message.
-    pub(super) fn answer(reader: Reader, held: InFlight, prime: bool) -> Answer {
-        let mut ready = VecDeque::new();
-        if prime {
-            reader.named();
-            ready.push_back(priming(reader.stream));
-        }
+impl<F: Feed> Events<F> {
+    /// The answer that is this stream, beginning with `first`.
+    pub(super) fn answer(feed: F, first: Option<Bytes>) -> Answer {
         let keep_alive = interval_at(Instant::now() + limits::SSE_KEEP_ALIVE, limits::SSE_KEEP_ALIVE);
-        event_stream(Body::stream(Events { reader, ready, keep_alive, _held: held }))
+        event_stream(Body::stream(Events { feed, ready: first.into_iter().collect(), keep_alive }))
     }
 
     fn send(&self, bytes: Bytes) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        self.reader.bridge.sent(bytes.len());
+        self.feed.sent(bytes.len());
         Poll::Ready(Some(Ok(Frame::data(bytes))))
     }
 }
 
-impl HttpBody for Events {
+impl<F: Feed> HttpBody for Events<F> {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -67,9 +68,9 @@ impl HttpBody for Events {
         if let Some(bytes) = events.ready.pop_front() {
             return events.send(bytes);
         }
-        match events.reader.poll_next(cx) {
+        match events.feed.poll_next(cx) {
             Poll::Ready(Next::Message(number, message)) => {
-                encode(&mut events.ready, &format!("{}-{number}", events.reader.stream), message);
+                encode(&mut events.ready, events.feed.event_id(number).as_deref(), message);
                 let first = events.ready.pop_front().unwrap_or_default();
                 events.send(first)
             }
@@ -84,7 +85,7 @@ impl HttpBody for Events {
 }
 
 /// An event stream as an answer.
-pub(super) fn event_stream(body: Body) -> Answer {
+fn event_stream(body: Body) -> Answer {
     let mut answer = Response::new(body);
     *answer.status_mut() = StatusCode::OK;
     let headers = answer.headers_mut();
@@ -95,20 +96,16 @@ pub(super) fn event_stream(body: Body) -> Answer {
     answer
 }
 
-/// The event that comes before any message: an id to resume from, and how long to wait before that.
-fn priming(stream: StreamId) -> Bytes {
-    format!("id: {stream}-0\nretry: {}\ndata: \n\n", limits::SSE_RETRY.as_millis()).into()
-}
-
 /// A message as an event, in pieces.
-fn encode(out: &mut VecDeque<Bytes>, id: &str, message: Bytes) {
+fn encode(out: &mut VecDeque<Bytes>, id: Option<&str>, message: Bytes) {
     if message.len() <= COPIED || memchr(b'\r', &message).is_some() {
-        let mut event = Vec::with_capacity(message.len() + id.len() + 32);
-        sse::encode(&mut event, Some(id), Some("message"), &message);
+        let mut event = Vec::with_capacity(message.len() + 64);
+        sse::encode(&mut event, id, Some("message"), &message);
         out.push_back(event.into());
         return;
     }
-    out.push_back(format!("id: {id}\nevent: message\ndata: ").into());
+    let id = id.map(|id| format!("id: {id}\n")).unwrap_or_default();
+    out.push_back(format!("{id}event: message\ndata: ").into());
     let mut rest = message;
     while rest.len() > PIECE {
         out.push_back(rest.split_to(PIECE));

@@ -2,13 +2,15 @@
 
 use std::rc::Rc;
 
+use bytes::Bytes;
+
 use super::super::front::Call;
 use super::super::respond::{self, Answer};
 use super::super::session::Session;
-use super::bridge::Reader;
 use super::events::Events;
-use super::log::StreamId;
+use super::log::{GET, StreamId};
 use super::post;
+use super::reader::{Reader, Reading};
 use crate::protocol::headers;
 
 /// Answers a GET.
@@ -17,13 +19,22 @@ pub(super) fn answer(session: &Rc<Session>, call: &Call) -> Result<Answer, Answe
     post::check_version(&call.headers, &bridge)?;
     let Some(seen) = call.headers.get(headers::LAST_EVENT_ID) else {
         let reader = Reader::listen(&bridge).ok_or_else(respond::second_listener)?;
-        return Ok(Events::answer(reader, session.listens(), bridge.primes()));
+        let first = reader.priming();
+        return Ok(listen(session, reader, first));
     };
+    let (stream, seen) = seen.to_str().ok().and_then(event_id).ok_or_else(respond::unknown_event)?;
     // A client that names an event has lost the connection on which it came, whatever we have noticed of that.
-    let resumed =
-        seen.to_str().ok().and_then(event_id).and_then(|(stream, seen)| Reader::resume(&bridge, stream, seen));
-    let reader = resumed.ok_or_else(respond::unknown_event)?;
-    Ok(Events::answer(reader, session.listens(), false))
+    let reader = Reader::resume(&bridge, stream, seen).ok_or_else(respond::unknown_event)?;
+    if stream == GET {
+        return Ok(listen(session, reader, None));
+    }
+    Ok(Events::answer(Reading::new(reader, session.listens()), None))
+}
+
+/// The server's own messages.
+fn listen(session: &Rc<Session>, reader: Reader, first: Option<Bytes>) -> Answer {
+    let every = session.server.settings().policy.keep_alive;
+    Events::answer(Reading::new(reader, session.listens()).pinging(every), first)
 }
 
 /// The stream and the number that an event's id is made of.

@@ -14,9 +14,12 @@ mod events;
 mod get;
 mod input;
 mod log;
+mod modern;
 mod open;
 mod output;
+mod ping;
 mod post;
+mod reader;
 mod switch;
 
 use std::rc::Rc;
@@ -34,16 +37,7 @@ use crate::protocol::era::{self, Era};
 use crate::protocol::headers;
 
 pub(crate) use bridge::Bridge;
-
-/// The trees of requests that have no session.
-#[derive(Default)]
-pub(crate) struct ModernTrees;
-
-impl ModernTrees {
-    pub(crate) fn end_all(&self, _reason: &Reason) -> usize {
-        0
-    }
-}
+pub(crate) use modern::ModernTrees;
 
 /// Answers a request for a server that is a program.
 pub(crate) async fn answer(gateway: &Rc<Gateway>, server: &Rc<Server>, call: Call) -> Answer {
@@ -69,7 +63,7 @@ async fn post(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call) -> Result
         return post::answer(gateway, &session, call, &message).await;
     }
     if era::classify(&call.method, text(&call.headers, &headers::PROTOCOL_VERSION), Some(&message)) == Era::Modern {
-        return Err(respond::not_initialized(None));
+        return modern::answer(gateway, server, call, &message).await;
     }
     match &message {
         Message::One(envelope)

@@ -23,7 +23,7 @@ pub(super) trait Sink {
     /// Whether the next message must wait.
     fn is_full(&self) -> bool;
     /// Returns when it must not.
-    fn drained(&self) -> impl Future<Output = ()>;
+    fn room(&self) -> impl Future<Output = ()>;
 }
 
 /// Reads a server's output to its end.
@@ -45,7 +45,7 @@ pub(super) async fn read<S: Sink>(mut output: Receiver, sink: &S) {
             lines = Lines::new(limits::LINE);
         }
         if sink.is_full() {
-            sink.drained().await;
+            sink.room().await;
         }
     }
     while let Some(line) = lines.finish() {
@@ -65,18 +65,24 @@ fn take<S: Sink>(line: Line, sink: &S) {
     }
 }
 
-/// Counts lines that are no messages, and says so once a burst.
+/// Something that is worth a word when it begins, and not every time.
 #[derive(Default)]
-pub(super) struct Garbage {
+pub(super) struct Burst {
     last: Cell<Option<Moment>>,
 }
 
-impl Garbage {
-    pub(super) fn note(&self, gateway: &Gateway, server: &str, counters: &Counters, what: &str) {
-        add(&counters.garbage_lines, 1);
+impl Burst {
+    /// It happens; whether it has not for a while.
+    pub(super) fn begins(&self) -> bool {
         let now = Moment::now();
-        if self.last.replace(Some(now)).is_none_or(|last| now.since(last) > limits::GARBAGE_QUIET) {
-            gateway.warn(format!("`{server}` writes to its stdout what is no protocol ({what}); it is dropped"));
-        }
+        self.last.replace(Some(now)).is_none_or(|last| now.since(last) > limits::GARBAGE_QUIET)
+    }
+}
+
+/// Counts a line that is no message, and says so once a burst.
+pub(super) fn garbage(gateway: &Gateway, server: &str, (counters, burst): (&Counters, &Burst), what: &str) {
+    add(&counters.garbage_lines, 1);
+    if burst.begins() {
+        gateway.warn(format!("`{server}` writes to its stdout what is no protocol ({what}); it is dropped"));
     }
 }

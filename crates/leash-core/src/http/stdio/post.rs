@@ -11,6 +11,8 @@ use super::super::respond::{self, Answer};
 use super::super::session::{Holding, Session};
 use super::bridge::{Bridge, Refused};
 use super::events::Events;
+use super::ping;
+use super::reader::Reading;
 use super::switch::{First, Request};
 use crate::limits;
 use crate::protocol::envelope::{Envelope, IdKey, Message, codes, error_body};
@@ -60,25 +62,41 @@ pub(super) async fn answer(
             (&*many, true)
         }
     };
+    let Some(line) = without_pings(&bridge, &call.body, message) else {
+        return Ok(respond::empty(StatusCode::ACCEPTED));
+    };
     if requests.is_empty() {
-        return tell(&bridge, call.body.clone()).await;
+        return tell(&bridge, line).await;
     }
     let in_flight = session.began();
     if bridge.child.input.room().await.is_err() {
         return Ok(server_gone(message));
     }
-    let reader = match bridge.ask(requests, call.body.clone()) {
+    let reader = match bridge.ask(requests, line) {
         Ok(reader) => reader,
         Err(Refused::Duplicate(key)) => return Err(respond::duplicate_id(key.as_str())),
         Err(Refused::Closed) => return Ok(server_gone(message)),
     };
     // A client that can't be given an id without a message gains nothing from a stream, except that it is kept alive.
-    let primes = bridge.primes();
-    let window = if primes { limits::FIRST_MESSAGE } else { limits::SSE_KEEP_ALIVE };
+    let window = if bridge.primes() { limits::FIRST_MESSAGE } else { limits::SSE_KEEP_ALIVE };
     Ok(match reader.first(batch, Some(window)).await {
         Some(First::Whole(body)) => whole(&bridge, body),
-        _ => Events::answer(reader, in_flight, primes),
+        _ => {
+            let first = reader.priming();
+            Events::answer(Reading::new(reader, in_flight), first)
+        }
     })
+}
+
+/// What the server is to see of a body: answers to pings are leash's own.
+fn without_pings(bridge: &Bridge, body: &Bytes, message: &Message<'_>) -> Option<Bytes> {
+    match message {
+        Message::One(envelope) if bridge.pings.is_answer(envelope) => None,
+        Message::Batch(envelopes) if envelopes.iter().any(|envelope| bridge.pings.is_answer(envelope)) => {
+            ping::without_answers(body, |at| bridge.pings.is_answer(&envelopes[at]))
+        }
+        _ => Some(body.clone()),
+    }
 }
 
 async fn tell(bridge: &Rc<Bridge>, line: Bytes) -> Result<Answer, Answer> {

@@ -14,7 +14,7 @@ use std::task::Waker;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use super::log::{GET, Log, Next, StreamId};
+use super::log::{GET, Log, StreamId};
 use crate::protocol::envelope::{Envelope, IdKey, Kind, Message, codes, error_body};
 
 /// What is in flight in a session, and the streams that it is answered on.
@@ -252,9 +252,29 @@ impl Switch {
         }
     }
 
-    /// The next message for a connection.
-    pub(super) fn next(&mut self, stream: StreamId, reader: u32, waker: &Waker) -> Next {
-        self.log.next(stream, reader, waker)
+    /// A connection is gone.
+    pub(super) fn leave(&mut self, stream: StreamId, reader: u32) {
+        let orphans = self.log.leave(stream, reader);
+        self.adopt(orphans);
+    }
+
+    /// Connections that do not read are cut.
+    pub(super) fn cut_stalled(&mut self) {
+        let orphans = self.log.cut_stalled();
+        self.adopt(orphans);
+    }
+
+    /// What was meant for anybody finds somebody else, though it may now come after what was said later.
+    fn adopt(&mut self, orphans: impl IntoIterator<Item = Bytes>) {
+        for line in orphans {
+            match Message::read(&line) {
+                Ok(Message::One(envelope)) if envelope.kind != Kind::Response => {
+                    self.deliver_one(line.clone(), &envelope);
+                }
+                // An answer is for one client alone.
+                _ => {}
+            }
+        }
     }
 
     /// Whether a request is in flight; notes that it was cancelled. `true` once.
@@ -274,9 +294,7 @@ impl Switch {
         keys.iter().for_each(|key| self.fail(key, codes::SERVER, message));
         self.log.finish_all();
     }
-
-    /// Whether a request with this id is in flight.
-    pub(super) fn is_waiting(&self, key: &IdKey) -> bool {
-        self.requests.contains_key(key)
-    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -82,7 +82,7 @@ fn a_redirect_of_the_same_origin_is_followed_with_its_body() {
 
 #[test]
 fn references_stay_at_their_origin() {
-    let base: Uri = "http://Host:80/sse?key=1".parse().expect("an address");
+    let base: Uri = "http://Host:80/a/sse?key=1".parse().expect("an address");
     for (reference, meant) in [
         ("/messages?sessionId=1", Some("http://host:80/messages?sessionId=1")),
         ("http://host/m", Some("http://host/m")),
@@ -90,7 +90,10 @@ fn references_stay_at_their_origin() {
         ("http://host:81/m", None),
         ("http://other/m", None),
         ("//other/m", None),
-        ("messages", None),
+        ("messages?id=1", Some("http://host:80/a/messages?id=1")),
+        ("./messages", Some("http://host:80/a/messages")),
+        ("?id=1", Some("http://host:80/a/sse?id=1")),
+        ("/a/../b", None),
         ("", None),
         ("javascript:alert(1)", None),
     ] {

@@ -1,0 +1,306 @@
+//! What leash keeps of a session at an upstream server, from the first sight of its id to the answer to its DELETE.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::rc::Rc;
+
+use hyper::header::{self, HeaderName, HeaderValue};
+use hyper::{HeaderMap, StatusCode, Uri};
+use tokio_util::sync::CancellationToken;
+
+use super::forward;
+use super::listen::Pings;
+use super::revive::Revival;
+use crate::clock::{self, Moment};
+use crate::http::delete::{self, Deleted, Ticket};
+use crate::http::front::Call;
+use crate::http::gateway::Gateway;
+use crate::http::metrics::add;
+use crate::http::server::Server;
+use crate::http::session::{Holding, Session};
+use crate::id;
+use crate::ledger::book::Entry;
+use crate::ledger::receipt::{self, EndedBy, Fate, Reason, Receipt};
+use crate::protocol::headers;
+
+/// A session at an upstream server.
+pub(crate) struct Upstream {
+    url: Uri,
+    kind: Kind,
+    version: RefCell<Option<Box<str>>>,
+    credentials: RefCell<Credentials>,
+    pub(super) pings: Pings,
+    /// Cancelled when it is over: what still streams then is cut. Made when the first stream begins.
+    gone: OnceCell<CancellationToken>,
+}
+
+/// How it is ended.
+enum Kind {
+    /// By DELETE of this id; a revival changes it.
+    Streamable {
+        id: RefCell<Rc<str>>,
+        /// The upstream said that it does not know it any more.
+        forgotten: Cell<Option<StatusCode>>,
+        revival: Option<Box<Revival>>,
+    },
+    /// With its connection; until then messages go to this address.
+    Sse { endpoint: Uri },
+}
+
+/// What an upstream session is made of.
+pub(super) struct Found<'a> {
+    pub(super) id: &'a str,
+    pub(super) version: Option<&'a str>,
+    pub(super) revival: Option<Revival>,
+}
+
+/// The upstream session that a session holds.
+pub(super) fn of(session: &Session) -> Option<&Upstream> {
+    match session.holding()? {
+        Holding::Upstream(upstream) => Some(upstream),
+        Holding::Tree(_) => None,
+    }
+}
+
+impl Upstream {
+    pub(super) fn streamable(server: &Server, call: &Call, found: Found<'_>) -> Upstream {
+        let kind = Kind::Streamable {
+            id: RefCell::new(found.id.into()),
+            forgotten: Cell::new(None),
+            revival: found.revival.map(Box::new),
+        };
+        Upstream::new(server, call, kind, found.version)
+    }
+
+    pub(super) fn sse(server: &Server, call: &Call, endpoint: Uri) -> Upstream {
+        Upstream::new(server, call, Kind::Sse { endpoint }, None)
+    }
+
+    /// Where messages go, if they do not go where everything goes.
+    pub(super) fn endpoint(&self) -> Option<&Uri> {
+        match &self.kind {
+            Kind::Sse { endpoint } => Some(endpoint),
+            Kind::Streamable { .. } => None,
+        }
+    }
+
+    fn new(server: &Server, call: &Call, kind: Kind, version: Option<&str>) -> Upstream {
+        Upstream {
+            url: forward::target(&server.settings()).url.clone(),
+            kind,
+            version: RefCell::new(version.map(Into::into)),
+            credentials: RefCell::new(Credentials::of(&call.headers)),
+            pings: Pings::default(),
+            gone: OnceCell::new(),
+        }
+    }
+
+    /// Another session at the same server, for the same client.
+    pub(super) fn sibling(&self, id: &str) -> Upstream {
+        Upstream {
+            url: self.url.clone(),
+            kind: Kind::Streamable { id: RefCell::new(id.into()), forgotten: Cell::new(None), revival: None },
+            version: self.version.clone(),
+            credentials: self.credentials.clone(),
+            pings: Pings::default(),
+            gone: OnceCell::new(),
+        }
+    }
+
+    /// Its id at the server now; empty where it has none.
+    pub(super) fn id(&self) -> Rc<str> {
+        match &self.kind {
+            Kind::Streamable { id, .. } => Rc::clone(&id.borrow()),
+            Kind::Sse { .. } => "".into(),
+        }
+    }
+
+    /// What is needed to open it anew, if that is wanted.
+    pub(super) fn revival(&self) -> Option<&Revival> {
+        match &self.kind {
+            Kind::Streamable { revival, .. } => revival.as_deref(),
+            Kind::Sse { .. } => None,
+        }
+    }
+
+    /// The version that was agreed upon.
+    pub(super) fn version(&self) -> Option<Box<str>> {
+        self.version.borrow().clone()
+    }
+
+    /// The credentials of a request, for the DELETE: the client's own may be newer than those it began with.
+    pub(super) fn remember(&self, call: &Call) {
+        let mut credentials = self.credentials.borrow_mut();
+        if !credentials.are_of(&call.headers) {
+            *credentials = Credentials::of(&call.headers);
+        }
+    }
+
+    /// The headers that speak for the client, with the configured ones.
+    pub(super) fn headers(&self, server: &Server) -> HeaderMap {
+        let mut headers: HeaderMap = self.credentials.borrow().0.iter().cloned().collect();
+        forward::configure(&mut headers, &server.settings());
+        headers
+    }
+
+    /// The server agreed on a version.
+    pub(super) fn agreed(&self, gateway: &Gateway, session: &Session, version: &str) {
+        if self.version.borrow().as_deref() != Some(version) {
+            *self.version.borrow_mut() = Some(version.into());
+            note(gateway, gateway.book.change(&self.entry(session)));
+        }
+    }
+
+    /// The server knows it by another id now.
+    pub(super) fn renamed(&self, gateway: &Gateway, session: &Session, new: &str) {
+        if let Kind::Streamable { id, .. } = &self.kind {
+            *id.borrow_mut() = new.into();
+            note(gateway, gateway.book.change(&self.entry(session)));
+        }
+    }
+
+    /// The server said that it does not know it any more: there is nothing to be ended there.
+    pub(super) fn forgotten(&self, status: StatusCode) {
+        if let Kind::Streamable { forgotten, .. } = &self.kind {
+            forgotten.set(Some(status));
+        }
+    }
+
+    /// Returns when it is over.
+    pub(super) fn gone(&self) -> CancellationToken {
+        self.gone.get_or_init(CancellationToken::new).clone()
+    }
+
+    /// What the book says of it.
+    pub(super) fn entry(&self, session: &Session) -> Entry {
+        self.entry_as(&session.id, &session.server, session.started_ms)
+    }
+
+    fn entry_as(&self, session: &str, server: &Server, started_ms: u64) -> Entry {
+        Entry {
+            session: session.to_owned(),
+            server: server.name.to_string(),
+            url: delete::shown(&self.url),
+            id: self.id().to_string(),
+            version: self.version().map(Into::into),
+            started_ms,
+        }
+    }
+
+    /// Ends it; returns when that is settled, one way or the other.
+    pub(crate) async fn end(&self, gateway: &Rc<Gateway>, session: &Session, reason: Reason) -> Receipt {
+        let receipt = self.close(gateway, &session.server, self.entry(session), reason).await;
+        if let Some(gone) = self.gone.get() {
+            gone.cancel();
+        }
+        receipt
+    }
+
+    /// There is no room for it: it is ended before anybody has used it.
+    pub(super) fn refuse(self, gateway: &Rc<Gateway>, server: &Rc<Server>) {
+        let entry = self.entry_as(&id::random(), server, clock::unix_ms());
+        note(gateway, gateway.book.open(&entry));
+        let (gateway, server) = (Rc::clone(gateway), Rc::clone(server));
+        gateway.clone().tasks.spawn_local(async move {
+            self.close(&gateway, &server, entry, Reason::NotInitialized).await;
+        });
+    }
+
+    async fn close(&self, gateway: &Gateway, server: &Server, entry: Entry, reason: Reason) -> Receipt {
+        let began = Moment::now();
+        let deleted = match &self.kind {
+            Kind::Sse { .. } => Deleted::closed(),
+            Kind::Streamable { forgotten, .. } => match forgotten.get() {
+                Some(status) => Deleted::forgotten(status),
+                None => {
+                    let (version, headers) = (entry.version.clone(), self.headers(server));
+                    let ticket = Ticket { url: self.url.clone(), session_id: entry.id.clone(), version, headers };
+                    send_delete(gateway, server, &ticket).await
+                }
+            },
+        };
+        // What is not settled stays in the book, for the next start.
+        if matches!(self.kind, Kind::Streamable { .. }) && !deleted.cut_short {
+            note(gateway, gateway.book.over(&entry.session));
+        }
+        let end = deleted.receipt(&self.url, &entry.id);
+        let receipt = entry.receipt(reason, EndedBy::Gateway, Moment::now() - began, end);
+        write(gateway, &receipt);
+        receipt
+    }
+}
+
+/// Sends a DELETE and counts it.
+pub(super) async fn send_delete(gateway: &Gateway, server: &Server, ticket: &Ticket) -> Deleted {
+    let (metrics, counters) = (&gateway.metrics, gateway.metrics.of(&server.name));
+    add(&metrics.deletes_pending, 1);
+    add(&counters.deletes_sent, 1);
+    let deleted = delete::delete(&gateway.client, ticket).await;
+    metrics.deletes_pending.set(metrics.deletes_pending.get() - 1);
+    if deleted.receipt(&ticket.url, &ticket.session_id).fate == Fate::Left {
+        add(&counters.deletes_failed, 1);
+    }
+    deleted
+}
+
+/// Writes a receipt. A full disk is told, and nothing more.
+pub(super) fn write(gateway: &Gateway, receipt: &Receipt) {
+    let path = &gateway.places.receipts;
+    if let Err(error) = receipt::append(path, receipt) {
+        gateway.warn(format!("cannot write {}: {error}", path.display()));
+    }
+}
+
+/// A book that can't be written is told, and nothing more: sessions go on.
+pub(super) fn note(gateway: &Gateway, written: std::io::Result<()>) {
+    if let Err(error) = written {
+        gateway.warn(format!("cannot write the ledger, upstream sessions would be left if leash were killed: {error}"));
+    }
+}
+
+/// Headers that speak for the client: all but those that speak of one message or of the client's program. In memory only.
+#[derive(Clone, Default)]
+struct Credentials(Box<[(HeaderName, HeaderValue)]>);
+
+/// What every request has and no DELETE needs. Whatever is not known to be of this kind may be a key.
+const PLAIN: [HeaderName; 19] = [
+    header::ACCEPT,
+    header::ACCEPT_CHARSET,
+    header::ACCEPT_ENCODING,
+    header::ACCEPT_LANGUAGE,
+    header::CACHE_CONTROL,
+    header::CONTENT_LENGTH,
+    header::CONTENT_TYPE,
+    header::DNT,
+    header::EXPECT,
+    header::HOST,
+    header::ORIGIN,
+    header::PRAGMA,
+    header::REFERER,
+    header::USER_AGENT,
+    headers::LAST_EVENT_ID,
+    HeaderName::from_static("baggage"),
+    HeaderName::from_static("priority"),
+    HeaderName::from_static("traceparent"),
+    HeaderName::from_static("tracestate"),
+];
+
+impl Credentials {
+    fn of(headers: &HeaderMap) -> Credentials {
+        Credentials(Credentials::among(headers).map(|(name, value)| (name.clone(), value.clone())).collect())
+    }
+
+    fn are_of(&self, headers: &HeaderMap) -> bool {
+        Credentials::among(headers).eq(self.0.iter().map(|(name, value)| (name, value)))
+    }
+
+    fn among(headers: &HeaderMap) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
+        headers.iter().filter(|(name, _)| speaks_for_the_client(name))
+    }
+}
+
+fn speaks_for_the_client(name: &HeaderName) -> bool {
+    let prefixes = ["mcp-", "sec-", "leash-", "x-forwarded-"];
+    !PLAIN.contains(name)
+        && !headers::is_hop_by_hop(name)
+        && !prefixes.iter().any(|prefix| name.as_str().starts_with(prefix))
+}

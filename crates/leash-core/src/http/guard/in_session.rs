@@ -1,0 +1,165 @@
+//! Requests of a session that is open upstream.
+
+use std::rc::Rc;
+
+use hyper::body::Incoming;
+use hyper::header::HeaderValue;
+use hyper::{Method, Response, StatusCode};
+
+use super::holding::{self, Upstream};
+use super::listen::Listening;
+use super::stream::Until;
+use super::{Asked, forward, revive};
+use crate::http::body::Body;
+use crate::http::delete;
+use crate::http::front::Call;
+use crate::http::gateway::Gateway;
+use crate::http::respond::{self, Answer};
+use crate::http::session::{InFlight, Session};
+use crate::http::upstream::UpstreamError;
+use crate::ledger::receipt::Reason;
+use crate::protocol::envelope::{Message, codes};
+use crate::protocol::headers;
+
+/// What an upstream answered.
+enum Heard {
+    /// Something that is the client's.
+    Fine(Response<Incoming>),
+    /// The same, read to its end.
+    Short(Response<bytes::Bytes>),
+    /// It does not know the session any more.
+    Lost(Response<bytes::Bytes>),
+}
+
+/// Answers a request of a session.
+pub(super) async fn answer(gateway: &Rc<Gateway>, session: &Rc<Session>, call: &Call, asked: Asked) -> Answer {
+    // A session that is still opening has no name that a client could know.
+    let Some(upstream) = holding::of(session) else { return respond::no_session() };
+    let flight = if call.method == Method::GET { session.listens() } else { session.began() };
+    // Its time may have been over at this very moment.
+    if !session.usable() {
+        return respond::no_session();
+    }
+    upstream.pings.answered();
+    if asked.answers_ping {
+        return respond::empty(StatusCode::ACCEPTED);
+    }
+    upstream.remember(call);
+    if let Some(revival) = upstream.revival().filter(|_| asked.initialized) {
+        revival.initialized(call.body.clone());
+    }
+    let mut once_more = upstream.revival().is_some();
+    loop {
+        revive::settled(upstream).await;
+        let id = upstream.id();
+        let heard = tokio::select! {
+            heard = ask(gateway, session, call, &id) => heard,
+            // The session ended while the server was thinking: it will not answer any more.
+            () = upstream.gone().cancelled_owned() => return ended(gateway, &asked),
+        };
+        let answer = match heard {
+            Ok(Heard::Lost(answer)) => answer,
+            Ok(Heard::Fine(answer)) => {
+                let passed = tokio::select! {
+                    passed = pass(gateway, call, answer, flight) => passed,
+                    () = upstream.gone().cancelled_owned() => return ended(gateway, &asked),
+                };
+                return passed.unwrap_or_else(|error| forward::failed(&error, asked.id.as_deref()));
+            }
+            Ok(Heard::Short(answer)) => return short(session, upstream, answer),
+            Err(error) => return forward::failed(&error, asked.id.as_deref()),
+        };
+        if !std::mem::take(&mut once_more) || !revive::revive(gateway, session, &id).await {
+            upstream.forgotten(answer.status());
+            session.end(Reason::UpstreamForgot);
+            return short(session, upstream, answer);
+        }
+    }
+}
+
+/// Asks the upstream once.
+async fn ask(gateway: &Gateway, session: &Session, call: &Call, id: &str) -> Result<Heard, UpstreamError> {
+    let answer = forward::send(gateway, &session.server, call, Some(id)).await?;
+    let revives = holding::of(session).is_some_and(|upstream| upstream.revival().is_some());
+    let status = answer.status();
+    if status != StatusCode::NOT_FOUND && !(revives && status == StatusCode::BAD_REQUEST) {
+        return Ok(Heard::Fine(answer));
+    }
+    let Some(answer) = forward::read(answer).await else {
+        // As good as the status alone.
+        return Ok(if status == StatusCode::NOT_FOUND {
+            Heard::Lost(bare(status))
+        } else {
+            Heard::Short(bare(status))
+        });
+    };
+    let lost = match status {
+        // Modern servers say 404 of a method they do not know.
+        StatusCode::NOT_FOUND => !says_no_such_method(answer.body()),
+        _ => delete::says_unknown(answer.body()),
+    };
+    Ok(if lost { Heard::Lost(answer) } else { Heard::Short(answer) })
+}
+
+fn bare(status: StatusCode) -> Response<bytes::Bytes> {
+    let mut answer = Response::default();
+    *answer.status_mut() = status;
+    answer
+}
+
+fn says_no_such_method(body: &[u8]) -> bool {
+    let message = Message::read(body);
+    let envelopes = message.as_ref().map(Message::envelopes).unwrap_or_default();
+    envelopes.iter().any(|envelope| envelope.error_code() == Some(codes::METHOD_NOT_FOUND))
+}
+
+/// The session is over before the answer came.
+fn ended(gateway: &Gateway, asked: &Asked) -> Answer {
+    let id = asked.id.as_deref();
+    if gateway.draining.get() {
+        let text = "Service Unavailable: the gateway is shutting down";
+        return respond::error(StatusCode::SERVICE_UNAVAILABLE, id, codes::SERVER, text);
+    }
+    respond::error(StatusCode::NOT_FOUND, id, -32001, "Session not found: it ended before the server answered")
+}
+
+/// Passes an answer on, for as long as the session lasts.
+async fn pass(
+    gateway: &Rc<Gateway>,
+    call: &Call,
+    answer: Response<Incoming>,
+    flight: InFlight,
+) -> Result<Answer, UpstreamError> {
+    let session = Rc::clone(&flight.session);
+    let Some(upstream) = holding::of(&session) else { return Ok(respond::no_session()) };
+    let named = forward::session_id(&answer);
+    if let Some(other) = named.filter(|named| *named != *upstream.id() && *named != *session.token()) {
+        // Nobody asked for it, but it is there. Whether there was room for it is not this request's business.
+        let _ = forward::adopt(gateway, &session.server, call, &other);
+    }
+    let listens = call.method == Method::GET && forward::is_event_stream(answer.headers());
+    let mut answer = if listens {
+        let (head, body) = answer.into_parts();
+        let counters = gateway.metrics.of(&session.server.name);
+        let listening = Listening::new(body, counters, Until::Session(flight));
+        Response::from_parts(forward::cleaned(head), Body::stream(listening))
+    } else {
+        forward::pass_whole(gateway, &session.server, answer, Until::Session(flight)).await?
+    };
+    rename(&mut answer, &session, upstream);
+    Ok(answer)
+}
+
+fn short(session: &Session, upstream: &Upstream, answer: Response<bytes::Bytes>) -> Answer {
+    let mut answer = answer.map(Body::Whole);
+    rename(&mut answer, session, upstream);
+    answer
+}
+
+/// The client knows a session that can be revived by leash's own name for it.
+pub(super) fn rename(answer: &mut Answer, session: &Session, upstream: &Upstream) {
+    let theirs = answer.headers().get(headers::SESSION_ID).is_some_and(|id| id.as_bytes() == upstream.id().as_bytes());
+    if theirs && let Ok(token) = HeaderValue::from_str(&session.token()) {
+        answer.headers_mut().insert(headers::SESSION_ID, token);
+    }
+}

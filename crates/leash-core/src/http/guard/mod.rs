@@ -1,0 +1,149 @@
+//! The session guard: HTTP servers behind the gateway. Requests and answers pass as they are; what a server opens for a client
+//! is written down before the client learns of it, and is closed when the client is gone.
+//!
+//! In the order in which a request meets them: this file (what kind of request it is), then `initialize` (a session may
+//! begin), `in_session` (it is used; `revive` if the server has lost it) or `forward` (there is no session). `holding` is
+//! what leash keeps of a session; `stream` are the bodies of answers; `sse` is the transport of 2024-11-05.
+
+mod forward;
+mod holding;
+mod in_session;
+mod initialize;
+mod listen;
+mod opening;
+mod revive;
+mod sse;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+use std::rc::Rc;
+
+use hyper::{Method, StatusCode};
+use serde_json::value::RawValue;
+
+use super::front::Call;
+use super::gateway::Gateway;
+use super::respond::{self, Answer};
+use super::server::Server;
+use super::session;
+pub(crate) use super::upstream::Client;
+use crate::ledger::receipt::Reason;
+use crate::limits;
+use crate::protocol::envelope::{Kind, Malformed, Message};
+use crate::protocol::era::{self, Era};
+use crate::protocol::headers;
+
+pub(crate) use holding::Upstream;
+pub(crate) use sse::answer_sse;
+
+/// Answers a request for a server that speaks Streamable HTTP.
+pub(crate) async fn answer(gateway: &Rc<Gateway>, server: &Rc<Server>, call: Call) -> Answer {
+    match call.method {
+        Method::POST => post(gateway, server, call).await,
+        Method::GET => match token(&call) {
+            None => forward::without_session(gateway, server, &call, Asked::default()).await,
+            Some(token) => match session::find(server, token, &call) {
+                Ok(session) => in_session::answer(gateway, &session, &call, Asked::default()).await,
+                Err(unknown) => unknown,
+            },
+        },
+        Method::DELETE => delete(gateway, server, &call).await,
+        _ => respond::method_not_allowed("GET, POST, DELETE"),
+    }
+}
+
+/// What the body of a request says, as far as it matters here.
+#[derive(Default)]
+struct Asked {
+    /// The id of the one request in it, for errors that leash answers by itself.
+    id: Option<Box<RawValue>>,
+    /// It is `initialize`, of this protocol version.
+    initialize: Option<Option<String>>,
+    /// It is `notifications/initialized`.
+    initialized: bool,
+    /// It listens for as long as it is let.
+    listens: bool,
+    /// It answers pings of leash's own, and nothing else.
+    answers_ping: bool,
+    modern: bool,
+}
+
+impl Asked {
+    fn read(call: &Call) -> Result<Asked, Answer> {
+        let version = call.headers.get(headers::PROTOCOL_VERSION).and_then(|value| value.to_str().ok());
+        let message = match Message::read(&call.body) {
+            Ok(message) => Some(message),
+            Err(error @ Malformed::Json(_)) => {
+                let text = format!("Parse error: {error}");
+                return Err(respond::error(StatusCode::BAD_REQUEST, None, error.code(), &text));
+            }
+            // JSON that is no message as we know them is the server's to judge.
+            Err(_) => None,
+        };
+        let modern = era::classify(&call.method, version, message.as_ref()) == Era::Modern;
+        let envelopes = message.as_ref().map(Message::envelopes).unwrap_or_default();
+        let mut asked = Asked { modern, ..Asked::default() };
+        asked.answers_ping = !envelopes.is_empty() && envelopes.iter().all(listen::is_answer_to_ping);
+        for envelope in envelopes {
+            match (envelope.kind, envelope.method.as_deref()) {
+                (Kind::Request, Some("initialize")) => {
+                    asked.initialize =
+                        Some(envelope.string_param("protocolVersion").map(|version| version.into_owned()));
+                }
+                (Kind::Request, Some("subscriptions/listen")) => asked.listens = true,
+                (Kind::Notification, Some("notifications/initialized")) => asked.initialized = true,
+                _ => {}
+            }
+        }
+        if let [envelope] = envelopes {
+            asked.id = envelope.id.filter(|_| envelope.kind == Kind::Request).map(ToOwned::to_owned);
+        }
+        Ok(asked)
+    }
+}
+
+/// The session that a request names.
+fn token(call: &Call) -> Option<&str> {
+    // What is no text is no session that anybody knows.
+    call.headers.get(headers::SESSION_ID).map(|value| value.to_str().unwrap_or_default())
+}
+
+async fn post(gateway: &Rc<Gateway>, server: &Rc<Server>, call: Call) -> Answer {
+    let asked = match Asked::read(&call) {
+        Ok(asked) => asked,
+        Err(answer) => return answer,
+    };
+    match token(&call) {
+        // A session that is known outranks what the request says of its era.
+        Some(token) => match session::find(server, token, &call) {
+            Ok(session) => in_session::answer(gateway, &session, &call, asked).await,
+            // Modern servers ignore a stray session.
+            Err(_) if asked.modern => forward::without_session(gateway, server, &call, asked).await,
+            Err(unknown) => unknown,
+        },
+        None if asked.initialize.is_some() => initialize::answer(gateway, server, call, asked).await,
+        None => forward::without_session(gateway, server, &call, asked).await,
+    }
+}
+
+/// The client ends its session: it is ended as by any other reason, so the server is told once.
+async fn delete(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call) -> Answer {
+    let Some(token) = token(call) else {
+        return forward::without_session(gateway, server, call, Asked::default()).await;
+    };
+    let session = match session::find(server, token, call) {
+        Ok(session) => session,
+        Err(unknown) => return unknown,
+    };
+    if let Some(upstream) = holding::of(&session) {
+        upstream.remember(call);
+    }
+    session.end(Reason::ClientDeleted);
+    // A server that does not answer does not keep the client: the session is over for it.
+    let told = tokio::time::timeout(limits::CLIENT_DELETE, session.over()).await;
+    let receipt = told.ok().and_then(|()| session.receipt());
+    let status = receipt.and_then(|receipt| receipt.upstreams().next()).and_then(|end| end.status);
+    let status = status.and_then(|status| StatusCode::from_u16(status).ok()).filter(|status| status.as_u16() < 500);
+    respond::empty(status.unwrap_or(StatusCode::ACCEPTED))
+}

@@ -1,0 +1,228 @@
+//! The answer to `initialize`, read while it passes: whether the server agreed, and on which version.
+
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytes::{Bytes, BytesMut};
+use hyper::HeaderMap;
+use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
+
+use super::forward;
+use super::holding;
+use super::stream::passed;
+use crate::http::body::BodyError;
+use crate::http::gateway::Gateway;
+use crate::http::metrics::Counters;
+use crate::http::session::{InFlight, Session};
+use crate::ledger::receipt::Reason;
+use crate::limits;
+use crate::protocol::envelope::{Kind, Message};
+use crate::protocol::headers;
+use crate::protocol::sse::Splitter;
+
+/// What the server said to `initialize`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Word {
+    /// It agreed, on this version if that can be told.
+    Agreed(Option<String>),
+    /// It answered with an error.
+    Refused,
+    /// Its answer will come on another connection: this one ended before it, and can be resumed.
+    Later,
+    /// It did not answer.
+    None,
+}
+
+/// Reads a copy of the answer, as it comes in.
+pub(super) struct Reader {
+    form: Form,
+    /// An event had an id: a client may resume the stream.
+    resumable: bool,
+}
+
+enum Form {
+    Json(BytesMut),
+    Events(Box<Splitter>),
+    /// Nothing that could be read.
+    Other,
+}
+
+impl Reader {
+    pub(super) fn new(headers: &HeaderMap) -> Reader {
+        let form = match () {
+            () if forward::is_event_stream(headers) => Form::Events(Box::new(Splitter::new(limits::INITIALIZE_ANSWER))),
+            () if headers::is_json(headers) => Form::Json(BytesMut::new()),
+            () => Form::Other,
+        };
+        Reader { form, resumable: false }
+    }
+
+    /// More of the body.
+    pub(super) fn push(&mut self, bytes: &[u8]) -> Option<Word> {
+        match &mut self.form {
+            Form::Other => Some(Word::Agreed(None)),
+            Form::Json(text) if text.len() + bytes.len() > limits::INITIALIZE_ANSWER => Some(Word::Agreed(None)),
+            Form::Json(text) => {
+                text.extend_from_slice(bytes);
+                None
+            }
+            Form::Events(splitter) => {
+                splitter.push(bytes);
+                while let Some(event) = splitter.next_event() {
+                    let Ok(event) = event else { return Some(Word::Agreed(None)) };
+                    self.resumable |= event.id().is_some_and(|id| !id.is_empty());
+                    if let Some(word) = event.data().and_then(|data| word(&data)) {
+                        return Some(word);
+                    }
+                }
+                None
+            }
+        }
+    }
+
+    /// The body is over.
+    pub(super) fn finish(&mut self) -> Word {
+        match &mut self.form {
+            Form::Other => Word::Agreed(None),
+            Form::Json(text) => word(text).unwrap_or(Word::None),
+            Form::Events(splitter) => {
+                let last = splitter.finish().and_then(Result::ok).and_then(|event| event.data());
+                let without = if self.resumable { Word::Later } else { Word::None };
+                last.and_then(|data| word(&data)).unwrap_or(without)
+            }
+        }
+    }
+}
+
+/// The response in a message, if there is one.
+fn word(message: &[u8]) -> Option<Word> {
+    let message = Message::read(message).ok()?;
+    let response = message.envelopes().iter().find(|envelope| envelope.kind == Kind::Response)?;
+    match response.result {
+        Some(_) => Some(Word::Agreed(response.result_protocol_version().map(|version| version.into_owned()))),
+        None => Some(Word::Refused),
+    }
+}
+
+/// The body of the answer to `initialize`, on its way to the client.
+pub(super) struct Opening {
+    body: Incoming,
+    /// Until the word is known.
+    reader: Option<Reader>,
+    gateway: Rc<Gateway>,
+    counters: Rc<Counters>,
+    flight: InFlight,
+}
+
+impl Opening {
+    pub(super) fn new(body: Incoming, headers: &HeaderMap, gateway: &Rc<Gateway>, session: &Rc<Session>) -> Opening {
+        let (counters, reader) = (gateway.metrics.of(&session.server.name), Some(Reader::new(headers)));
+        Opening { body, reader, gateway: Rc::clone(gateway), counters, flight: session.began() }
+    }
+
+    fn read(&mut self, frame: Option<&Result<Frame<Bytes>, BodyError>>) {
+        let Some(reader) = &mut self.reader else { return };
+        let word = match frame {
+            Some(Ok(frame)) => match frame.data_ref().and_then(|bytes| reader.push(bytes)) {
+                None if self.body.is_end_stream() => reader.finish(),
+                None => return,
+                Some(word) => word,
+            },
+            Some(Err(_)) | None => reader.finish(),
+        };
+        self.reader = None;
+        hear(&self.gateway, &self.flight.session, word);
+    }
+}
+
+/// Acts on the server's word.
+fn hear(gateway: &Gateway, session: &Rc<Session>, word: Word) {
+    match word {
+        Word::Agreed(version) => {
+            if let (Some(upstream), Some(version)) = (holding::of(session), version) {
+                upstream.agreed(gateway, session, &version);
+            }
+            session.opened();
+        }
+        Word::Later => session.opened(),
+        Word::Refused | Word::None => session.end(Reason::NotInitialized),
+    }
+}
+
+impl Drop for Opening {
+    /// The client left before it had the answer: it does not know that there is a session.
+    fn drop(&mut self) {
+        if self.reader.is_some() {
+            self.flight.session.end(Reason::ClientLeft);
+        }
+    }
+}
+
+impl HttpBody for Opening {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = self.get_mut();
+        Pin::new(&mut this.body).poll_frame(cx).map(|frame| {
+            let frame = frame.map(|frame| passed(frame, &this.counters));
+            this.read(frame.as_ref());
+            frame
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hyper::header::{CONTENT_TYPE, HeaderValue};
+
+    const RESULT: &str = r#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-06-18"}}"#;
+    const ERROR: &str = r#"{"jsonrpc":"2.0","id":0,"error":{"code":-32602,"message":"no"}}"#;
+
+    /// The word, with the body whole and byte by byte.
+    fn check(kind: &'static str, body: &str, expected: Word) {
+        for size in [body.len().max(1), 1] {
+            let mut headers = HeaderMap::new();
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+            let mut reader = Reader::new(&headers);
+            let word = body.as_bytes().chunks(size).find_map(|bytes| reader.push(bytes));
+            assert_eq!(word.unwrap_or_else(|| reader.finish()), expected, "{kind} {body}");
+        }
+    }
+
+    #[test]
+    fn json() {
+        let version = || Some("2025-06-18".to_owned());
+        check("application/json", RESULT, Word::Agreed(version()));
+        check("application/json; charset=utf-8", &format!("[{RESULT}]"), Word::Agreed(version()));
+        check("application/json", ERROR, Word::Refused);
+        check("application/json", r#"{"jsonrpc":"2.0","id":0,"result":{}}"#, Word::Agreed(None));
+        check("application/json", "", Word::None);
+        check("application/json", "{", Word::None);
+        check("text/plain", "fine", Word::Agreed(None));
+    }
+
+    #[test]
+    fn events() {
+        let version = || Some("2025-06-18".to_owned());
+        check("text/event-stream", &format!("data: {RESULT}\n\n"), Word::Agreed(version()));
+        let log = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{}}"#;
+        let ping = r#"{"jsonrpc":"2.0","id":0,"method":"ping"}"#;
+        let before = format!(": hello\n\nid: 1\ndata:\n\ndata: {log}\n\ndata: {ping}\n\n");
+        check("text/event-stream", &format!("{before}event: message\ndata: {RESULT}\n\n"), Word::Agreed(version()));
+        check("text/event-stream", &format!("{before}data: {ERROR}\n\n"), Word::Refused);
+        // It ended early: with an id it can be resumed.
+        check("text/event-stream", &before, Word::Later);
+        check("text/event-stream", &format!("data: {log}\n\n"), Word::None);
+    }
+}

@@ -1,0 +1,188 @@
+//! The transport of 2024-11-05 (HTTP+SSE): the session is a GET that stays open, and messages are POSTed to an address that the
+//! server tells in its first event. Both halves are tied together, and the address that the client learns is leash's own.
+
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt as _;
+use hyper::body::{Body as HttpBody, Frame, Incoming};
+use hyper::{Method, Response, StatusCode, Uri};
+
+use super::holding::{self, Upstream};
+use super::listen::Listening;
+use super::stream::Until;
+use super::{Asked, forward};
+use crate::http::body::{Body, BodyError};
+use crate::http::front::Call;
+use crate::http::gateway::Gateway;
+use crate::http::respond::{self, Answer};
+use crate::http::server::Server;
+use crate::http::session::{self, Holding, Session};
+use crate::http::upstream;
+use crate::ledger::receipt::Reason;
+use crate::limits;
+use crate::protocol::envelope::codes;
+use crate::protocol::sse::{self, Splitter};
+
+/// Answers a request for a server that speaks HTTP+SSE: `sse` (also `mcp`) is the stream, `messages/TOKEN` its other half.
+pub(crate) async fn answer_sse(gateway: &Rc<Gateway>, server: &Rc<Server>, rest: &str, call: Call) -> Answer {
+    match (&call.method, rest, rest.strip_prefix("messages/")) {
+        (&Method::GET, "sse" | "mcp", _) => open(gateway, server, &call).await,
+        // Clients that try Streamable HTTP first fall back to this transport when they are told so.
+        (_, "sse" | "mcp", _) => respond::method_not_allowed("GET"),
+        (&Method::POST, _, Some(token)) => match session::find(server, token, &call) {
+            Ok(session) => post(gateway, &session, &call).await,
+            Err(unknown) => unknown,
+        },
+        (_, _, Some(_)) => respond::method_not_allowed("POST"),
+        _ => respond::no_such_path(),
+    }
+}
+
+/// A message of the client's.
+async fn post(gateway: &Rc<Gateway>, session: &Rc<Session>, call: &Call) -> Answer {
+    let asked = match Asked::read(call) {
+        Ok(asked) => asked,
+        Err(answer) => return answer,
+    };
+    let Some(upstream) = holding::of(session) else { return respond::no_session() };
+    let Some(endpoint) = upstream.endpoint() else { return respond::no_session() };
+    let flight = session.began();
+    upstream.pings.answered();
+    if asked.answers_ping {
+        return respond::empty(StatusCode::ACCEPTED);
+    }
+    let settings = session.server.settings();
+    let sent = gateway.client.send_to(endpoint.clone(), |uri| forward::request(uri, &settings, call, None));
+    match sent.await {
+        Ok(answer) => forward::pass(gateway, &session.server, answer, Until::Session(flight)),
+        Err(error) => forward::failed(&error, asked.id.as_deref()),
+    }
+}
+
+/// A session that nobody has been told of: it ends with the client that waits for it.
+struct Waiting(Option<Rc<Session>>);
+
+impl Waiting {
+    fn done(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let Some(session) = self.0.take() {
+            session.discard();
+        }
+    }
+}
+
+/// The stream, and with it the session.
+async fn open(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call) -> Answer {
+    let session = match Session::begin(gateway, server, call) {
+        Ok(session) => session,
+        Err(refused) => return refused,
+    };
+    let waiting = Waiting(Some(Rc::clone(&session)));
+    let opened = tokio::select! {
+        opened = first(gateway, server, call) => opened,
+        () = session.over() => {
+            let text = "Gateway Timeout: the server did not tell where to send messages in time";
+            return respond::error(StatusCode::GATEWAY_TIMEOUT, None, codes::SERVER, text);
+        }
+    };
+    let First { head, before, endpoint, after, body } = match opened {
+        Ok(first) => first,
+        Err(answer) => return answer,
+    };
+    waiting.done();
+    session.announce(gateway);
+    if !session.hold(Holding::Upstream(Upstream::sse(server, call, endpoint))) {
+        return respond::unavailable("Service Unavailable: the gateway is shutting down");
+    }
+    session.opened();
+    let mut start = before.to_vec();
+    let ours = format!("/{}/messages/{}", server.name, session.token());
+    sse::encode(&mut start, None, Some("endpoint"), ours.as_bytes());
+    start.extend_from_slice(&after);
+    let counters = gateway.metrics.of(&server.name);
+    counters.sent(start.len());
+    let stream = Listening::new(body, counters, Until::Session(session.listens())).after(&start);
+    let tied = Tied { start: Some(start.into()), stream, session };
+    Response::from_parts(forward::cleaned(head), Body::stream(tied))
+}
+
+/// The beginning of a stream, up to the address for messages.
+struct First {
+    head: hyper::http::response::Parts,
+    /// What came before the address.
+    before: Bytes,
+    endpoint: Uri,
+    /// What was read beyond it.
+    after: Bytes,
+    body: Incoming,
+}
+
+async fn first(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call) -> Result<First, Answer> {
+    let answer = forward::send(gateway, server, call, None).await.map_err(|error| forward::failed(&error, None))?;
+    if !answer.status().is_success() || !forward::is_event_stream(answer.headers()) {
+        return Err(forward::pass(gateway, server, answer, Until::End));
+    }
+    let base = forward::target(&server.settings()).url.clone();
+    let (head, mut body) = answer.into_parts();
+    let (mut splitter, mut before) = (Splitter::new(limits::SSE_ENDPOINT), BytesMut::new());
+    while before.len() <= limits::SSE_ENDPOINT
+        && let Some(Ok(frame)) = body.frame().await
+    {
+        splitter.push(frame.data_ref().map(AsRef::as_ref).unwrap_or_default());
+        while let Some(Ok(event)) = splitter.next_event() {
+            if event.name().as_deref() != Some("endpoint") {
+                before.extend_from_slice(&event.raw);
+                continue;
+            }
+            let told = event.data().and_then(|data| String::from_utf8(data).ok());
+            let endpoint = told.and_then(|told| upstream::resolve(&base, told.trim()));
+            let endpoint = endpoint.ok_or_else(|| bad("its address for messages is not at the same server"))?;
+            return Ok(First { head, before: before.freeze(), endpoint, after: splitter.take_rest(), body });
+        }
+    }
+    Err(bad("its stream does not begin with an address for messages"))
+}
+
+fn bad(why: &str) -> Answer {
+    let text = format!("Bad Gateway: the server does not speak HTTP+SSE: {why}");
+    respond::error(StatusCode::BAD_GATEWAY, None, codes::SERVER, &text)
+}
+
+/// Both halves of a session: when one side's stream is over, so is the session.
+struct Tied {
+    start: Option<Bytes>,
+    stream: Listening,
+    session: Rc<Session>,
+}
+
+impl HttpBody for Tied {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = self.get_mut();
+        if let Some(start) = this.start.take() {
+            return Poll::Ready(Some(Ok(Frame::data(start))));
+        }
+        let polled = Pin::new(&mut this.stream).poll_frame(cx);
+        if let Poll::Ready(None | Some(Err(_))) = &polled {
+            // The server's own doing, unless the session was ended before.
+            this.session.end(Reason::UpstreamForgot);
+        }
+        polled
+    }
+}
+
+impl Drop for Tied {
+    fn drop(&mut self) {
+        self.session.end(Reason::ClientLeft);
+    }
+}

@@ -1,0 +1,193 @@
+//! The bodies of answers on their way to the client. Every byte passes as it came.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
+
+use super::holding;
+use crate::http::body::BodyError;
+use crate::http::delete::Hurry;
+use crate::http::metrics::Counters;
+use crate::http::session::InFlight;
+
+/// How long an answer may go on.
+pub(super) enum Until {
+    /// As long as it likes.
+    End,
+    /// Until its session is over; it is in flight meanwhile.
+    Session(InFlight),
+    /// Until the gateway is told to stop.
+    Stopping(Hurry),
+}
+
+impl Until {
+    /// Returns when it must end.
+    fn over(&self) -> Pin<Box<dyn Future<Output = ()>>> {
+        match self {
+            Until::End => Box::pin(std::future::pending()),
+            Until::Session(flight) => match holding::of(&flight.session) {
+                Some(upstream) => Box::pin(upstream.gone().cancelled_owned()),
+                None => Box::pin(std::future::pending()),
+            },
+            Until::Stopping(hurry) => {
+                let hurry = hurry.clone();
+                Box::pin(async move { hurry.announced().await })
+            }
+        }
+    }
+}
+
+/// Tells when an answer must end. What it waits for is made when there is a reason to wait: most answers are whole at once.
+pub(super) struct Cut {
+    until: Until,
+    over: Option<Pin<Box<dyn Future<Output = ()>>>>,
+}
+
+impl Cut {
+    pub(super) fn new(until: Until) -> Cut {
+        Cut { until, over: None }
+    }
+
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if matches!(self.until, Until::End) {
+            return Poll::Pending;
+        }
+        self.over.get_or_insert_with(|| self.until.over()).as_mut().poll(cx)
+    }
+}
+
+/// An upstream's body, passed on.
+pub(super) struct Passing {
+    body: Incoming,
+    counters: Rc<Counters>,
+    cut: Cut,
+}
+
+impl Passing {
+    pub(super) fn new(body: Incoming, counters: Rc<Counters>, until: Until) -> Passing {
+        Passing { body, counters, cut: Cut::new(until) }
+    }
+}
+
+impl HttpBody for Passing {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = self.get_mut();
+        if let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) {
+            return Poll::Ready(frame.map(|frame| passed(frame, &this.counters)));
+        }
+        ready!(this.cut.poll(cx));
+        // An answer of a known length that ends early is broken off; a stream just ends.
+        Poll::Ready(None)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Counts a frame.
+pub(super) fn passed<E: Into<BodyError>>(
+    frame: Result<Frame<Bytes>, E>,
+    counters: &Counters,
+) -> Result<Frame<Bytes>, BodyError> {
+    let frame = frame.map_err(Into::into)?;
+    if let Some(bytes) = frame.data_ref() {
+        counters.sent(bytes.len());
+    }
+    Ok(frame)
+}
+
+/// Where in an event stream something may be inserted: between two events.
+#[derive(Debug)]
+pub(super) struct Boundary {
+    /// The line has no byte yet.
+    blank: bool,
+    /// The last byte was a CR; an LF that follows belongs to it.
+    after_cr: bool,
+    /// The last line was blank, or there was none: an event is not under way.
+    reached: bool,
+}
+
+impl Default for Boundary {
+    fn default() -> Boundary {
+        Boundary { blank: true, after_cr: false, reached: true }
+    }
+}
+
+impl Boundary {
+    /// Whether the last event is complete.
+    pub(super) fn reached(&self) -> bool {
+        self.reached
+    }
+
+    /// These bytes were sent. Only the line endings at their end matter.
+    pub(super) fn pass(&mut self, bytes: &[u8]) {
+        let text = bytes.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r'));
+        if text.is_some() {
+            *self = Boundary { blank: false, after_cr: false, reached: false };
+        }
+        for byte in &bytes[text.map_or(0, |at| at + 1)..] {
+            let rest_of_crlf = *byte == b'\n' && self.after_cr;
+            self.after_cr = *byte == b'\r';
+            if !rest_of_crlf {
+                self.reached |= self.blank;
+                self.blank = true;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::sse::Splitter;
+    use proptest::prelude::*;
+
+    fn reached(parts: &[&str]) -> bool {
+        let mut boundary = Boundary::default();
+        parts.iter().for_each(|part| boundary.pass(part.as_bytes()));
+        boundary.reached()
+    }
+
+    #[test]
+    fn events_end_with_a_blank_line() {
+        for whole in ["", "data: x\n\n", "data: x\r\n\r\n", "data: x\r\r", ": c\n\n", "\n", "data: x\n\r\n", "\n\n"] {
+            assert!(reached(&[whole]), "{whole:?}");
+            let bytes: Vec<String> = whole.chars().map(String::from).collect();
+            assert!(reached(&bytes.iter().map(String::as_str).collect::<Vec<_>>()), "{whole:?} byte by byte");
+        }
+        for half in
+            ["d", "data: x", "data: x\n", "data: x\r\n", "data: x\r", "data: x\n\ndata: y", "data: x\n\ndata: y\n"]
+        {
+            assert!(!reached(&[half]), "{half:?}");
+        }
+    }
+
+    proptest! {
+        /// At a boundary the splitter has nothing unfinished, however the bytes were cut.
+        #[test]
+        fn it_agrees_with_the_splitter(parts in prop::collection::vec("[ax:\r\n]{0,5}", 0..12)) {
+            let (mut boundary, mut splitter) = (Boundary::default(), Splitter::new(1 << 20));
+            for part in &parts {
+                boundary.pass(part.as_bytes());
+                splitter.push(part.as_bytes());
+            }
+            while splitter.next_event().is_some() {}
+            while splitter.finish().is_some() {}
+            // The LF of a CR that already ended an event is the first byte of the next, where it means nothing.
+            let nothing = splitter.rest().is_empty() || splitter.rest() == b"\n";
+            prop_assert_eq!(boundary.reached(), nothing, "{:?}", parts);
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! What the upstream gets, and what the client gets.
+
+use super::*;
+use crate::http::scripted::{run, silence, stream};
+
+#[test]
+fn headers_and_bytes_pass_and_what_is_ours_does_not() {
+    run(async {
+        let upstream = Scripted::start(|seen| {
+            let mut answer = json(418, "");
+            for (name, value) in [("x-own", "1"), ("www-authenticate", "Bearer x"), ("keep-alive", "timeout=5")] {
+                answer.headers_mut().insert(name, HeaderValue::from_static(value));
+            }
+            *answer.body_mut() = Body::Whole(seen.body);
+            reply(answer)
+        })
+        .await;
+        let headers = vec![("x-configured".to_owned(), "ours".to_owned())];
+        let rig = Rig::with(&upstream.url(), Terms { query: "?a=b", headers, ..Terms::default() }).await;
+        let mut request = rig.request(Method::POST, "/s/mcp?c=d", None, CALL);
+        for (name, value) in [
+            ("x-mine", "1"),
+            ("mcp-param-x", "y"),
+            ("x-configured", "mine"),
+            ("origin", "http://localhost:1"),
+            ("leash-anything", "1"),
+            ("connection", "x-hop"),
+            ("x-hop", "1"),
+            ("accept-encoding", "gzip"),
+        ] {
+            request.headers_mut().insert(name, HeaderValue::from_static(value));
+        }
+        let told = told(rig.send(request).await).await;
+        let seen = &upstream.seen()[0];
+        assert_eq!((seen.uri.to_string().as_str(), &seen.body[..]), ("/mcp?a=b", CALL.as_bytes()));
+        let names = ["x-mine", "mcp-param-x", "x-configured", "origin", "leash-anything", "x-hop", "accept-encoding"];
+        assert_eq!(names.map(|name| seen.header(name).to_owned()), ["1", "y", "ours", "", "", "", "identity"]);
+        assert_eq!(seen.header("host"), format!("127.0.0.1:{}", upstream.port));
+        assert_eq!((told.status, told.body.as_str()), (418, CALL));
+        assert_eq!(told.headers.get("x-own").map(HeaderValue::as_bytes), Some(&b"1"[..]));
+        assert_eq!(told.headers.get("www-authenticate").map(HeaderValue::as_bytes), Some(&b"Bearer x"[..]));
+        assert!(!told.headers.contains_key("keep-alive"));
+    });
+}
+
+#[test]
+fn sessions_that_nobody_knows() {
+    run(async {
+        let upstream = Scripted::start(|_| reply(json(200, "{}"))).await;
+        let rig = Rig::start(&upstream.url()).await;
+        assert_eq!(rig.post(Some("unknown"), CALL).await.status, 404);
+        assert_eq!(rig.get(Some("unknown")).await.status(), 404);
+        assert_eq!(rig.delete(Some("unknown")).await.status, 404);
+        assert!(upstream.seen().is_empty());
+        // The modern era has none, and ignores those of others.
+        assert_eq!(rig.post(Some("stray"), MODERN).await.status, 200);
+        assert_eq!(upstream.seen()[0].header("mcp-session-id"), "stray");
+        assert_eq!(rig.sessions(), 0);
+    });
+}
+
+#[test]
+fn what_is_no_json_is_not_sent_on() {
+    run(async {
+        let upstream = Scripted::start(|_| reply(json(200, "{}"))).await;
+        let rig = Rig::start(&upstream.url()).await;
+        let told = rig.post(None, "{").await;
+        assert_eq!(told.status, 400);
+        assert!(told.body.contains("-32700"), "{}", told.body);
+        assert!(upstream.seen().is_empty());
+        // JSON that is no message as we know them is the server's to judge.
+        assert_eq!(rig.post(None, "[]").await.status, 200);
+        let put = rig.request(Method::PUT, "/s/mcp", None, "");
+        assert_eq!(rig.send(put).await.status(), 405);
+    });
+}
+
+#[test]
+fn a_modern_client_that_leaves_takes_its_request_along() {
+    run(async {
+        let upstream = Scripted::start(|_| silence()).await;
+        let rig = Rig::start(&upstream.url()).await;
+        let request = rig.request(Method::POST, "/s/mcp", None, MODERN);
+        rig.abandon(request, upstream.until(|seen| seen.len() == 1)).await;
+        upstream.connections(0).await;
+        // In the middle of a stream as well.
+        let (sender, body) = stream();
+        let body = RefCell::new(Some(body));
+        let upstream = Scripted::start(move |_| reply(events(body.borrow_mut().take().expect("one request")))).await;
+        let rig = Rig::start(&upstream.url()).await;
+        let request = rig.request(Method::POST, "/s/mcp", None, MODERN);
+        let mut answer = Client::new().send(request).await.expect("a head").into_body();
+        sender.send("data: 1\n\n".into()).expect("sent");
+        assert_eq!(next(&mut answer).await.as_deref(), Some("data: 1\n\n"));
+        drop(answer);
+        upstream.connections(0).await;
+    });
+}
+
+#[test]
+fn a_legacy_client_that_leaves_a_call_keeps_its_session() {
+    run(async {
+        let (fake, quick) = Fake::start().await;
+        let upstream =
+            Scripted::start(move |seen| if seen.says("tools/call") { silence() } else { fake.reply(seen) }).await;
+        drop(quick);
+        let rig = Rig::start(&upstream.url()).await;
+        let session = rig.open().await;
+        let request = rig.request(Method::POST, "/s/mcp", Some(&session), CALL);
+        rig.abandon(request, upstream.until(|seen| seen.iter().any(|seen| seen.says("tools/call")))).await;
+        let list = CALL.replace("tools/call", "tools/list");
+        assert_eq!(rig.post(Some(&session), &list).await.body, list);
+        assert_eq!(rig.sessions(), 1);
+        // A call that hangs does not keep the session from its end.
+        let hanging = rig.post(Some(&session), CALL);
+        let ending = async {
+            upstream.until(|seen| seen.iter().filter(|seen| seen.says("tools/call")).count() == 2).await;
+            assert_eq!(rig.delete(Some(&session)).await.status, 200);
+        };
+        let (told, ()) = tokio::join!(hanging, ending);
+        assert_eq!(told.status, 404);
+        assert!(told.body.contains(r#""id":7"#), "{}", told.body);
+    });
+}
+
+#[test]
+fn a_server_that_is_gone_is_told_with_the_id_of_the_request() {
+    run(async {
+        let (_fake, upstream) = Fake::start().await;
+        let rig = Rig::start(&upstream.url()).await;
+        let session = rig.open().await;
+        drop(upstream);
+        let told = rig.post(Some(&session), CALL).await;
+        assert_eq!(told.status, 502);
+        assert!(told.body.contains(r#""id":7"#), "{}", told.body);
+        // It may come back: that is no end.
+        assert_eq!(rig.sessions(), 1);
+    });
+}
+
+#[test]
+fn a_broken_answer_is_broken_for_the_client_too() {
+    run(async {
+        let (sender, body) = stream();
+        let body = RefCell::new(Some(body));
+        let upstream = Scripted::start(move |_| {
+            let mut answer = Response::new(body.borrow_mut().take().expect("one request"));
+            answer.headers_mut().insert("content-length", HeaderValue::from_static("1000"));
+            reply(answer)
+        })
+        .await;
+        let rig = Rig::start(&upstream.url()).await;
+        sender.send("only a part".into()).expect("sent");
+        let mut answer = rig.send(rig.request(Method::POST, "/s/mcp", None, CALL)).await.into_body();
+        assert_eq!(next(&mut answer).await.as_deref(), Some("only a part"));
+        drop(sender);
+        assert!(answer.collect().await.is_err());
+    });
+}

@@ -1,0 +1,358 @@
+//! The guard between real sockets: a client, the gateway, and an upstream that does as it is told.
+
+mod abandoned;
+mod forwarding;
+mod listening;
+mod property;
+mod reviving;
+mod sessions;
+mod sse;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::clock::Moment;
+use crate::config::{self, OwnerPolicy, Policy, Settings, Target, Transport};
+use crate::http::body::Body;
+use crate::http::gateway::Gateway;
+use crate::http::notice::Notice;
+use crate::http::scripted::{Reply, Scripted, Seen, reply, status};
+use crate::http::upstream::Client;
+use crate::http::{listen, serve};
+use crate::id;
+use crate::ledger::book::Book;
+use crate::ledger::receipt::{self, DeleteHow, Reason, Receipt};
+use crate::protocol::headers::SESSION_ID;
+use crate::tree::Places;
+
+pub(super) const INITIALIZE: &str =
+    r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{}}}"#;
+pub(super) const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+/// Spaces, an unknown field and a number that no double holds: what is not passed on byte by byte is seen.
+pub(super) const CALL: &str =
+    r#"{"jsonrpc":"2.0", "id":7,"method":"tools/call","x":123456789012345678901234567890,"params":{}}"#;
+pub(super) const MODERN: &str = r#"{"jsonrpc":"2.0","id":7,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#;
+
+/// A gateway in front of one server, `s`.
+pub(super) struct Rig {
+    pub(super) gateway: Rc<Gateway>,
+    pub(super) client: Client,
+    address: SocketAddr,
+    dir: PathBuf,
+    notices: Rc<RefCell<Vec<String>>>,
+    stop: CancellationToken,
+    _tasks: JoinSet<()>,
+}
+
+/// What the gateway is told of its server.
+pub(super) struct Terms {
+    pub(super) policy: Policy,
+    pub(super) transport: Transport,
+    pub(super) headers: Vec<(String, String)>,
+    pub(super) query: &'static str,
+    pub(super) max_sessions: usize,
+}
+
+impl Default for Terms {
+    fn default() -> Terms {
+        // The client of these tests is this very process, which lives on: what ends sessions is their traffic.
+        let policy = Policy { owner: OwnerPolicy::Traffic, ..Policy::default() };
+        Terms { policy, transport: Transport::Streamable, headers: Vec::new(), query: "", max_sessions: 1000 }
+    }
+}
+
+impl Rig {
+    pub(super) async fn start(upstream: &Uri) -> Rig {
+        Rig::with(upstream, Terms::default()).await
+    }
+
+    pub(super) async fn with(upstream: &Uri, terms: Terms) -> Rig {
+        let url = format!("{upstream}{}", terms.query);
+        let target = Target::Url(config::upstream(&url, &terms.headers, terms.transport).expect("a fine address"));
+        let mut settings = Settings { max_sessions: terms.max_sessions, ..Settings::default() };
+        settings.listen.set_port(0);
+        let server = config::Server { name: "s".to_owned(), policy: terms.policy, target };
+        settings.servers.insert("s".to_owned(), server);
+        let dir = std::env::temp_dir().join(format!("leash-guard-{}", id::random()));
+        let places = Places::below(&dir);
+        let book = Book::create(&places, "serve").expect("a book");
+        let notices = Rc::new(RefCell::new(Vec::new()));
+        let told = Rc::clone(&notices);
+        let tell = move |notice: Notice| told.borrow_mut().push(format!("{notice:?}"));
+        let listener = serve::bind(settings.listen).expect("a port");
+        let address = listener.local_addr().expect("its address");
+        let gateway = Rc::new(serve::gateway(settings, places, book, Box::new(tell)));
+        let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
+        tasks.spawn_local(listen::accept(Rc::clone(&gateway), listener, stop.clone()));
+        tasks.spawn_local(serve::tick(Rc::clone(&gateway)));
+        Rig { gateway, client: Client::new(), address, dir, notices, stop, _tasks: tasks }
+    }
+
+    pub(super) fn request(
+        &self,
+        method: Method,
+        path: &str,
+        session: Option<&str>,
+        body: &str,
+    ) -> Request<Full<Bytes>> {
+        let mut request = Request::new(Full::from(body.to_owned()));
+        *request.uri_mut() = format!("http://{}{path}", self.address).parse().expect("an address");
+        let headers = request.headers_mut();
+        headers.insert("accept", HeaderValue::from_static("application/json, text/event-stream"));
+        if method == Method::POST {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
+        if let Some(session) = session {
+            headers.insert(SESSION_ID, HeaderValue::from_str(session).expect("an id"));
+        }
+        *request.method_mut() = method;
+        request
+    }
+
+    pub(super) async fn send(&self, request: Request<Full<Bytes>>) -> Response<Incoming> {
+        self.client.send(request).await.expect("the gateway answers")
+    }
+
+    pub(super) async fn post(&self, session: Option<&str>, body: &str) -> Told {
+        told(self.send(self.request(Method::POST, "/s/mcp", session, body)).await).await
+    }
+
+    pub(super) async fn get(&self, session: Option<&str>) -> Response<Incoming> {
+        self.send(self.request(Method::GET, "/s/mcp", session, "")).await
+    }
+
+    pub(super) async fn delete(&self, session: Option<&str>) -> Told {
+        told(self.send(self.request(Method::DELETE, "/s/mcp", session, "")).await).await
+    }
+
+    /// Opens a session, and returns what the client would present.
+    pub(super) async fn open(&self) -> String {
+        let told = self.post(None, INITIALIZE).await;
+        assert_eq!(told.status, 200, "{}", told.body);
+        let session = told.session().expect("a session");
+        assert_eq!(self.post(Some(&session), INITIALIZED).await.status, 202);
+        session
+    }
+
+    /// Sends a request and leaves as soon as `seen` returns, without waiting for the answer.
+    pub(super) async fn abandon(&self, request: Request<Full<Bytes>>, seen: impl Future<Output = ()>) {
+        let client = Client::new();
+        tokio::select! {
+            answer = client.send(request) => panic!("an answer: {answer:?}"),
+            () = seen => {}
+        }
+    }
+
+    /// Sessions that leash knows, also those whose end is under way.
+    pub(super) fn sessions(&self) -> usize {
+        self.gateway.count.get()
+    }
+
+    /// Waits until all sessions are over.
+    pub(super) async fn quiet(&self) {
+        self.until(|rig| rig.sessions() == 0).await;
+    }
+
+    /// Lets the idle time pass: opens a session and waits for its end.
+    pub(super) async fn idle_time(&self) {
+        let ended = self.receipts().len();
+        self.open().await;
+        self.until(|rig| rig.receipts().len() > ended).await;
+    }
+
+    /// Waits until something is as wanted; what changes it makes the tasks of this thread run.
+    pub(super) async fn until(&self, wanted: impl Fn(&Rig) -> bool) {
+        while !wanted(self) {
+            tokio::task::yield_now().await;
+            let soon = tokio::time::Instant::now() + Duration::from_millis(1);
+            tokio::time::sleep_until(soon).await;
+        }
+    }
+
+    /// Shuts down as a signal would make it, and waits for the end.
+    pub(super) async fn drain(&self) {
+        self.drain_within(Duration::from_secs(20)).await;
+    }
+
+    pub(super) async fn drain_within(&self, time: Duration) {
+        self.stop.cancel();
+        self.gateway.end_all(&Reason::Shutdown);
+        self.gateway.client.hurry.by(Moment::now() + time);
+        self.quiet().await;
+    }
+
+    pub(super) fn receipts(&self) -> Vec<Receipt> {
+        receipt::read(&self.gateway.places.receipts).expect("receipts").0
+    }
+
+    /// Why and how each session ended.
+    pub(super) fn ends(&self) -> Vec<(Reason, DeleteHow)> {
+        let ends = self.receipts().into_iter();
+        ends.map(|receipt| (receipt.reason.clone(), receipt.upstreams().next().expect("an upstream").how)).collect()
+    }
+
+    /// The ids that are open in the book.
+    pub(super) fn booked(&self) -> Vec<String> {
+        let books = Book::list(&self.gateway.places.runtime_dir).expect("the ledger");
+        books.into_iter().flat_map(|book| book.open).map(|entry| entry.id).collect()
+    }
+
+    pub(super) fn notices(&self, word: &str) -> usize {
+        self.notices.borrow().iter().filter(|notice| notice.contains(word)).count()
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// An answer, read to its end.
+#[derive(Debug)]
+pub(super) struct Told {
+    pub(super) status: u16,
+    pub(super) headers: HeaderMap,
+    pub(super) body: String,
+}
+
+impl Told {
+    pub(super) fn session(&self) -> Option<String> {
+        Some(self.headers.get(SESSION_ID)?.to_str().ok()?.to_owned())
+    }
+}
+
+pub(super) async fn told(answer: Response<Incoming>) -> Told {
+    let (head, body) = answer.into_parts();
+    let body = body.collect().await.expect("a whole body").to_bytes();
+    let body = String::from_utf8_lossy(&body).into_owned();
+    Told { status: head.status.as_u16(), headers: head.headers, body }
+}
+
+/// The next bytes of a stream; `None` at its end.
+pub(super) async fn next(body: &mut Incoming) -> Option<String> {
+    loop {
+        match body.frame().await?.ok()?.into_data() {
+            Ok(bytes) => return Some(String::from_utf8_lossy(&bytes).into_owned()),
+            Err(_) => continue,
+        }
+    }
+}
+
+/// A server with sessions, and how it behaves today.
+#[derive(Default)]
+pub(super) struct Fake {
+    pub(super) minted: Cell<u32>,
+    pub(super) live: RefCell<BTreeSet<String>>,
+    /// Every id that was ever given out and neither deleted nor said to be unknown.
+    pub(super) leaked: RefCell<BTreeSet<String>>,
+    /// The status of DELETE, if it is not the usual one.
+    pub(super) delete: Cell<Option<u16>>,
+    /// What an unknown session is answered with.
+    pub(super) unknown: Cell<Option<u16>>,
+    /// `initialize` is answered when this is cancelled.
+    pub(super) hold: RefCell<Option<CancellationToken>>,
+    /// What GET is answered with.
+    pub(super) stream: RefCell<Option<Body>>,
+}
+
+pub(super) const RESULT: &str = r#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-06-18","capabilities":{},"serverInfo":{"name":"f","version":"0"}}}"#;
+pub(super) const NOT_FOUND: &str =
+    r#"{"jsonrpc":"2.0","error":{"code":-32001,"message":"Session not found"},"id":null}"#;
+
+impl Fake {
+    pub(super) async fn start() -> (Rc<Fake>, Scripted) {
+        let fake = Rc::new(Fake::default());
+        let script = Rc::clone(&fake);
+        (fake, Scripted::start(move |seen| script.reply(seen)).await)
+    }
+
+    /// It restarts and remembers nothing.
+    pub(super) fn forget(&self) {
+        self.live.borrow_mut().clear();
+    }
+
+    fn reply(self: &Rc<Self>, seen: Seen) -> Reply {
+        let session = seen.header("mcp-session-id").to_owned();
+        if seen.method == Method::POST && session.is_empty() && seen.says(r#""initialize""#) {
+            return self.mint();
+        }
+        let known = self.live.borrow().contains(&session);
+        if !known {
+            if !session.is_empty() {
+                self.leaked.borrow_mut().remove(&session);
+            }
+            return reply(json(self.unknown.get().unwrap_or(404), NOT_FOUND));
+        }
+        match seen.method {
+            Method::POST if !seen.says(r#""id""#) => reply(status(202, "")),
+            Method::POST => {
+                let mut answer = json(200, "");
+                *answer.body_mut() = Body::Whole(seen.body);
+                reply(answer)
+            }
+            Method::GET => match self.stream.borrow_mut().take() {
+                Some(body) => reply(events(body)),
+                None => reply(status(405, "")),
+            },
+            _ => {
+                let code = self.delete.get().unwrap_or(200);
+                if code < 300 {
+                    self.live.borrow_mut().remove(&session);
+                    self.leaked.borrow_mut().remove(&session);
+                }
+                reply(status(code, ""))
+            }
+        }
+    }
+
+    fn mint(self: &Rc<Self>) -> Reply {
+        let (fake, hold) = (Rc::clone(self), self.hold.borrow().clone());
+        Box::pin(async move {
+            if let Some(hold) = hold {
+                hold.cancelled().await;
+            }
+            fake.minted.set(fake.minted.get() + 1);
+            let id = format!("up-{}", fake.minted.get());
+            fake.live.borrow_mut().insert(id.clone());
+            fake.leaked.borrow_mut().insert(id.clone());
+            let mut answer = json(200, RESULT);
+            answer.headers_mut().insert(SESSION_ID, HeaderValue::from_str(&id).expect("an id"));
+            Some(answer)
+        })
+    }
+}
+
+pub(super) fn json(code: u16, body: &'static str) -> Response<Body> {
+    let mut answer = status(code, body);
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    answer
+}
+
+pub(super) fn events(body: Body) -> Response<Body> {
+    let mut answer = Response::new(body);
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    answer
+}
+
+/// Which sessions were deleted, in the order of the DELETEs.
+pub(super) fn deleted(upstream: &Scripted) -> Vec<String> {
+    upstream.of(&Method::DELETE).iter().map(|seen| seen.header("mcp-session-id").to_owned()).collect()
+}
+
+/// So that `status` of answers compares with numbers.
+pub(super) fn code(answer: &Response<Incoming>) -> u16 {
+    StatusCode::as_u16(&answer.status())
+}

@@ -1,0 +1,108 @@
+//! The world's view: whatever happens, every session that the upstream ever opened is closed, or was said to be unknown.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::http::scripted::run;
+
+/// Something that happens.
+#[derive(Clone, Debug)]
+enum Step {
+    /// A client opens a session.
+    Open,
+    /// A client opens one and leaves before the answer.
+    Abandon,
+    /// A client opens one and leaves with the head of the answer.
+    AbandonHead,
+    /// A client uses the nth session.
+    Use(usize),
+    /// A client listens in it, and leaves.
+    Listen(usize),
+    /// A client ends it.
+    Delete(usize),
+    /// The server restarts.
+    Forget,
+    /// A probe without a session.
+    Probe,
+    /// Nobody does anything until all sessions are over.
+    Idle,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        3 => Just(Step::Open),
+        2 => Just(Step::Abandon),
+        1 => Just(Step::AbandonHead),
+        3 => (0..4usize).prop_map(Step::Use),
+        1 => (0..4usize).prop_map(Step::Listen),
+        1 => (0..4usize).prop_map(Step::Delete),
+        1 => Just(Step::Forget),
+        1 => Just(Step::Probe),
+        1 => Just(Step::Idle),
+    ]
+}
+
+async fn perform(rig: &Rig, upstream: &Scripted, fake: &Fake, sessions: &mut Vec<String>, step: Step) {
+    let initialize = || rig.request(Method::POST, "/s/mcp", None, INITIALIZE);
+    match step {
+        Step::Open => sessions.extend(rig.post(None, INITIALIZE).await.session()),
+        Step::Abandon => {
+            let hold = CancellationToken::new();
+            *fake.hold.borrow_mut() = Some(hold.clone());
+            let before = upstream.seen().len();
+            rig.abandon(initialize(), upstream.until(|seen| seen.len() > before)).await;
+            *fake.hold.borrow_mut() = None;
+            hold.cancel();
+        }
+        Step::AbandonHead => drop(Client::new().send(initialize()).await),
+        Step::Use(nth) => {
+            if let Some(session) = sessions.get(nth) {
+                rig.post(Some(session), CALL).await;
+            }
+        }
+        Step::Listen(nth) => {
+            if let Some(session) = sessions.get(nth) {
+                drop(Client::new().send(rig.request(Method::GET, "/s/mcp", Some(session), "")).await);
+            }
+        }
+        Step::Delete(nth) if nth < sessions.len() => {
+            rig.delete(Some(&sessions.remove(nth))).await;
+        }
+        Step::Delete(_) => {}
+        Step::Forget => fake.forget(),
+        Step::Probe => drop(rig.post(None, CALL).await),
+        Step::Idle => rig.quiet().await,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn every_session_that_was_opened_is_closed(
+        steps in prop::collection::vec(step(), 0..14),
+        revive: bool,
+        idle: bool,
+    ) {
+        run(async {
+            let (fake, upstream) = Fake::start().await;
+            let mut terms = Terms::default();
+            terms.policy.revive = revive;
+            terms.policy.idle = idle.then_some(Duration::from_millis(10));
+            let rig = Rig::with(&upstream.url(), terms).await;
+            let mut sessions = Vec::new();
+            for step in steps.into_iter().filter(|step| idle || !matches!(step, Step::Idle)) {
+                perform(&rig, &upstream, &fake, &mut sessions, step).await;
+            }
+            // Whoever is still opening is followed to its answer, beyond the gateway's own end.
+            rig.stop.cancel();
+            rig.gateway.end_all(&Reason::Shutdown);
+            rig.gateway.tasks.close();
+            rig.gateway.resolver.replace(None);
+            rig.gateway.watchers.clear();
+            rig.until(|_| fake.leaked.borrow().is_empty()).await;
+            rig.until(|rig| rig.booked().is_empty() && rig.sessions() == 0).await;
+            let ids: BTreeSet<String> = deleted(&upstream).into_iter().collect();
+            assert_eq!(deleted(&upstream).len(), ids.len(), "deleted twice");
+        });
+    }
+}

@@ -1,0 +1,136 @@
+//! The transport of 2024-11-05: two halves, tied together.
+
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::*;
+use crate::http::scripted::{run, stream};
+
+fn terms() -> Terms {
+    Terms { transport: Transport::Sse, ..Terms::default() }
+}
+
+/// A server whose stream begins with `first`.
+async fn server(first: &'static str) -> (Scripted, Rc<RefCell<Vec<UnboundedSender<Bytes>>>>) {
+    let streams = Rc::new(RefCell::new(Vec::new()));
+    let opened = Rc::clone(&streams);
+    let upstream = Scripted::start(move |seen| {
+        if seen.method == Method::POST {
+            return reply(status(202, "Accepted"));
+        }
+        let (sender, body) = stream();
+        sender.send(first.into()).expect("sent");
+        opened.borrow_mut().push(sender);
+        reply(events(body))
+    })
+    .await;
+    (upstream, streams)
+}
+
+async fn open(rig: &Rig, client: &Client) -> (Incoming, String) {
+    let answer = client.send(rig.request(Method::GET, "/s/sse", None, "")).await.expect("a stream");
+    assert_eq!(answer.status(), 200);
+    let mut body = answer.into_body();
+    let first = next(&mut body).await.expect("an event");
+    (body, first)
+}
+
+#[test]
+fn the_address_for_messages_is_our_own_and_leads_to_theirs() {
+    run(async {
+        for (told, path) in
+            [("/messages?sessionId=1", "/messages?sessionId=1"), ("messages/?session_id=1", "/messages/?session_id=1")]
+        {
+            let text: &'static str = format!(": hi\n\nevent: endpoint\ndata: {told}\n\ndata: more\n\n").leak();
+            let (upstream, streams) = server(text).await;
+            let rig = Rig::with(&upstream.url(), terms()).await;
+            let (mut body, first) = open(&rig, &rig.client).await;
+            let ours = first.strip_prefix(": hi\n\nevent: endpoint\ndata: ").expect("as it was");
+            let ours = ours.strip_suffix("\n\ndata: more\n\n").expect("and what followed");
+            assert!(ours.starts_with("/s/messages/") && ours.len() == 12 + 26, "{ours}");
+            let answer = rig.send(rig.request(Method::POST, ours, None, CALL)).await;
+            assert_eq!(super::told(answer).await.status, 202);
+            let posted = &upstream.of(&Method::POST)[0];
+            assert_eq!((posted.uri.to_string().as_str(), &posted.body[..]), (path, CALL.as_bytes()));
+            streams.borrow()[0].send("event: message\ndata: {}\n\n".into()).expect("sent");
+            assert_eq!(next(&mut body).await.as_deref(), Some("event: message\ndata: {}\n\n"));
+            assert_eq!((rig.sessions(), rig.notices("Opened")), (1, 1));
+        }
+    });
+}
+
+#[test]
+fn one_half_ends_with_the_other() {
+    run(async {
+        let (upstream, streams) = server("event: endpoint\ndata: /m\n\n").await;
+        let rig = Rig::with(&upstream.url(), terms()).await;
+        // The client leaves.
+        let client = Client::new();
+        let (body, first) = open(&rig, &client).await;
+        let ours = first.trim_start_matches("event: endpoint\ndata: ").trim().to_owned();
+        drop((body, client));
+        let sender = streams.borrow()[0].clone();
+        sender.closed().await;
+        rig.quiet().await;
+        assert_eq!(rig.ends(), [(Reason::ClientLeft, DeleteHow::Closed)]);
+        assert_eq!(rig.send(rig.request(Method::POST, &ours, None, CALL)).await.status(), 404);
+        // The server leaves.
+        let (mut body, _) = open(&rig, &rig.client).await;
+        streams.borrow_mut().clear();
+        drop(sender);
+        assert_eq!(next(&mut body).await, None);
+        rig.quiet().await;
+        // Leash itself ends it.
+        let (mut body, _) = open(&rig, &rig.client).await;
+        rig.gateway.end_all(&Reason::Shutdown);
+        assert_eq!(next(&mut body).await, None);
+        rig.quiet().await;
+        let reasons: Vec<Reason> = rig.receipts().into_iter().map(|receipt| receipt.reason).collect();
+        assert_eq!(reasons, [Reason::ClientLeft, Reason::UpstreamForgot, Reason::Shutdown]);
+        assert!(rig.receipts().iter().all(Receipt::all_gone));
+        assert!(rig.booked().is_empty() && deleted(&upstream).is_empty());
+    });
+}
+
+#[test]
+fn servers_that_can_not_be_trusted_or_speak_something_else() {
+    run(async {
+        for first in ["event: endpoint\ndata: http://elsewhere/m\n\n", "event: endpoint\n\n"] {
+            let (upstream, streams) = server(first).await;
+            let rig = Rig::with(&upstream.url(), terms()).await;
+            let answer = rig.send(rig.request(Method::GET, "/s/sse", None, "")).await;
+            assert_eq!(answer.status(), 502, "{first}");
+            assert_eq!((rig.sessions(), rig.receipts().len()), (0, 0));
+            let sender = streams.borrow()[0].clone();
+            sender.closed().await;
+        }
+        let upstream = Scripted::start(|_| reply(json(401, "who are you"))).await;
+        let rig = Rig::with(&upstream.url(), terms()).await;
+        let answer = told(rig.send(rig.request(Method::GET, "/s/mcp", None, "")).await).await;
+        assert_eq!((answer.status, answer.body.as_str()), (401, "who are you"));
+        // Clients that try the newer transport first fall back.
+        assert_eq!(rig.post(None, INITIALIZE).await.status, 405);
+        assert_eq!(rig.send(rig.request(Method::GET, "/s/other", None, "")).await.status(), 404);
+        assert_eq!(rig.send(rig.request(Method::POST, "/s/messages/unknown", None, CALL)).await.status(), 404);
+        assert_eq!(rig.sessions(), 0);
+    });
+}
+
+#[test]
+fn a_server_that_tells_no_address_is_not_waited_for() {
+    run(async {
+        let (upstream, _streams) = server(": nothing\n\n").await;
+        let mut terms = terms();
+        terms.policy.init_timeout = Duration::from_millis(50);
+        let rig = Rig::with(&upstream.url(), terms).await;
+        let answer = rig.send(rig.request(Method::GET, "/s/sse", None, "")).await;
+        assert_eq!(answer.status(), 504);
+        upstream.connections(0).await;
+        // Nor is one whose client leaves before.
+        let rig = Rig::with(&upstream.url(), super::Terms { transport: Transport::Sse, ..Terms::default() }).await;
+        let request = rig.request(Method::GET, "/s/sse", None, "");
+        rig.abandon(request, upstream.until(|seen| seen.len() == 2)).await;
+        upstream.connections(0).await;
+        rig.quiet().await;
+        assert!(rig.receipts().is_empty());
+    });
+}

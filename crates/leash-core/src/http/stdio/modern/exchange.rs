@@ -1,0 +1,304 @@
+//! Requests of several clients on one pipe; pure.
+//!
+//! Every request gets a number of its own, which is its id and its progress token towards the server. On the way back the
+//! client's own are put in again, byte for byte: in responses, in progress, in the messages of a subscription (which is named
+//! after the request that opened it), and where the server itself ends a subscription.
+//!
+//! What the server says without naming a request goes to the request in flight that began last: there is no other address, and
+//! all clients of one pipe are the same principal.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::task::Waker;
+
+use bytes::Bytes;
+use hyper::{HeaderMap, StatusCode};
+use serde_json::value::RawValue;
+
+use super::super::super::mirror::Mirrors;
+use super::super::log::Next;
+use crate::protocol::envelope::{Envelope, IdKey, Kind, Message, Splice, codes, error_body};
+
+/// A request's number on the pipe.
+pub(super) type Number = u64;
+
+/// What is in flight on one pipe.
+#[derive(Debug, Default)]
+pub(super) struct Exchanges {
+    open: BTreeMap<Number, Exchange>,
+    last: Number,
+    /// Bytes that wait for connections.
+    unread: usize,
+    /// What the server's tools want to be repeated as headers.
+    mirrors: Mirrors,
+}
+
+/// A request and what came for it.
+#[derive(Debug)]
+struct Exchange {
+    /// The client's id and progress token, as it wrote them.
+    id: Box<RawValue>,
+    token: Option<Box<RawValue>>,
+    /// It asks for the server's tools.
+    lists_tools: bool,
+    messages: VecDeque<Bytes>,
+    /// The status that its answer deserves, once there is one.
+    answered: Option<StatusCode>,
+    /// Something came before the answer.
+    mixed: bool,
+    /// The server was told that nobody waits any more.
+    cancelled: bool,
+    /// Its connection was too slow.
+    cut: bool,
+    /// Something was taken since [`Exchanges::look`].
+    moved: bool,
+    waker: Option<Waker>,
+}
+
+/// How a request is answered.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum First {
+    /// It is not known yet.
+    Wait,
+    /// By one body.
+    Whole(StatusCode, Bytes),
+    /// By a stream: something comes before the answer.
+    Stream,
+}
+
+impl Exchanges {
+    /// A request begins: its number, and its line with the number in it.
+    pub(super) fn begin(&mut self, source: &[u8], envelope: &Envelope<'_>) -> Option<(Number, Bytes)> {
+        let id = envelope.id?;
+        let number = self.last + 1;
+        let mut line = Splice::new(source);
+        line.replace(id, number.to_string());
+        let token = envelope.progress_token();
+        if let Some(token) = token {
+            line.replace(token, number.to_string());
+        }
+        self.last = number;
+        let exchange = Exchange {
+            id: id.to_owned(),
+            token: token.map(ToOwned::to_owned),
+            lists_tools: envelope.method.as_deref() == Some("tools/list"),
+            messages: VecDeque::new(),
+            answered: None,
+            mixed: false,
+            cancelled: false,
+            cut: false,
+            moved: false,
+            waker: None,
+        };
+        self.open.insert(number, exchange);
+        Some((number, line.finish().into()))
+    }
+
+    /// Whether the headers of a call say what its arguments do, as far as the server's tools are known.
+    pub(super) fn check(&self, envelope: &Envelope<'_>, headers: &HeaderMap) -> Result<(), String> {
+        self.mirrors.check(envelope, headers)
+    }
+
+    /// Delivers a line of the server; `false` if there is nobody for it.
+    pub(super) fn deliver(&mut self, line: &[u8], envelope: &Envelope<'_>) -> bool {
+        let named = |raw: Option<&RawValue>| raw.and_then(|raw| raw.get().parse::<Number>().ok());
+        match envelope.kind {
+            Kind::Response => named(envelope.id).is_some_and(|number| self.answer(number, line, envelope)),
+            // A server has nothing to ask in this era, and a client no way to answer.
+            Kind::Request => false,
+            Kind::Notification => {
+                let (progress, ended, subscription) =
+                    (envelope.progress_token(), envelope.cancelled(), envelope.subscription());
+                let number = named(progress).or(named(ended)).or(named(subscription));
+                let number = match number {
+                    Some(number) => number,
+                    None => match self.open.iter().rev().find(|(_, exchange)| exchange.answered.is_none()) {
+                        Some((number, _)) => *number,
+                        None => return false,
+                    },
+                };
+                let Some(exchange) = self.open.get(&number) else { return false };
+                let mut restored = Splice::new(line);
+                if let (Some(theirs), Some(ours)) = (progress, &exchange.token) {
+                    restored.replace(theirs, ours.get());
+                }
+                for theirs in [ended, subscription].into_iter().flatten() {
+                    restored.replace(theirs, exchange.id.get());
+                }
+                let message = restored.finish().into();
+                self.push(number, message, true)
+            }
+        }
+    }
+
+    fn answer(&mut self, number: Number, line: &[u8], envelope: &Envelope<'_>) -> bool {
+        let Some(exchange) = self.open.get_mut(&number).filter(|exchange| exchange.answered.is_none()) else {
+            return false;
+        };
+        exchange.answered = Some(envelope.error_code().map_or(StatusCode::OK, status_of));
+        if exchange.lists_tools {
+            // What is wrong with a schema is between the server and its clients, which see it as it is.
+            self.mirrors.learn(envelope);
+        }
+        let mut restored = Splice::new(line);
+        for theirs in [envelope.id, envelope.subscription()].into_iter().flatten() {
+            restored.replace(theirs, exchange.id.get());
+        }
+        let message = restored.finish().into();
+        self.push(number, message, false)
+    }
+
+    fn push(&mut self, number: Number, message: Bytes, mixed: bool) -> bool {
+        let Some(exchange) = self.open.get_mut(&number).filter(|exchange| !exchange.cut) else { return false };
+        exchange.mixed |= mixed;
+        self.unread += message.len();
+        exchange.messages.push_back(message);
+        exchange.wake();
+        true
+    }
+
+    /// How a request is answered, as far as that is known; its connection is woken when more is.
+    pub(super) fn first(&mut self, number: Number, waker: &Waker) -> First {
+        let Some(exchange) = self.open.get_mut(&number) else { return First::Stream };
+        match exchange.answered {
+            _ if exchange.mixed || exchange.cut => First::Stream,
+            Some(status) => {
+                let body = exchange.messages.pop_front().unwrap_or_default();
+                self.unread -= body.len();
+                First::Whole(status, body)
+            }
+            None => {
+                exchange.wait(waker);
+                First::Wait
+            }
+        }
+    }
+
+    /// The next message for a connection.
+    pub(super) fn next(&mut self, number: Number, waker: &Waker) -> Next {
+        let Some(exchange) = self.open.get_mut(&number).filter(|exchange| !exchange.cut) else { return Next::Cut };
+        match exchange.messages.pop_front() {
+            Some(message) => {
+                exchange.moved = true;
+                self.unread -= message.len();
+                // Streams of this era can't be resumed, so their events have no names.
+                Next::Message(0, message)
+            }
+            None if exchange.answered.is_some() => Next::End,
+            None => {
+                exchange.wait(waker);
+                Next::Wait
+            }
+        }
+    }
+
+    /// A connection is done with its request. If that was not answered, the line that tells the server so.
+    pub(super) fn leave(&mut self, number: Number) -> Option<Bytes> {
+        let exchange = self.open.remove(&number)?;
+        self.unread -= exchange.unread();
+        if exchange.answered.is_some() || exchange.cancelled {
+            return None;
+        }
+        let params = format!(r#"{{"requestId":{number},"reason":"the client closed its connection"}}"#);
+        Some(format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{params}}}"#).into())
+    }
+
+    /// The line of a client's own cancellation with the number in it, if it is clear which request it means.
+    pub(super) fn cancel(&mut self, source: &[u8], envelope: &Envelope<'_>) -> Option<Bytes> {
+        let theirs = envelope.cancelled()?;
+        let key = IdKey::of(theirs)?;
+        let mut meant = self.open.iter_mut().filter(|(_, exchange)| IdKey::of(&exchange.id).as_ref() == Some(&key));
+        // Two clients may both have a request of this id: whose it is nobody can tell, and each can close its connection.
+        let ((number, exchange), None) = (meant.next()?, meant.next()) else { return None };
+        if exchange.answered.is_some() || std::mem::replace(&mut exchange.cancelled, true) {
+            return None;
+        }
+        Some(Splice::new(source).replace(theirs, number.to_string()).finish().into())
+    }
+
+    /// Answers everything in the server's place.
+    pub(super) fn close(&mut self, message: &str) {
+        let waiting = self.open.iter().filter(|(_, exchange)| exchange.answered.is_none());
+        let waiting: Vec<_> = waiting.map(|(number, exchange)| (*number, exchange.id.clone())).collect();
+        for (number, id) in waiting {
+            if let Some(exchange) = self.open.get_mut(&number) {
+                exchange.answered = Some(StatusCode::OK);
+            }
+            self.push(number, error_body(Some(&id), codes::SERVER, message, None).into(), false);
+        }
+    }
+
+    /// Whether nothing is in flight.
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    /// Bytes that wait for connections.
+    pub(super) fn unread(&self) -> usize {
+        self.unread
+    }
+
+    /// Begins to watch whether connections take what there is for them.
+    pub(super) fn look(&mut self) {
+        self.open.values_mut().for_each(|exchange| exchange.moved = false);
+    }
+
+    /// Cuts the connections that had something to take and did not since [`Exchanges::look`].
+    pub(super) fn cut_stalled(&mut self) {
+        for exchange in self.open.values_mut().filter(|exchange| !exchange.moved && !exchange.messages.is_empty()) {
+            self.unread -= exchange.unread();
+            exchange.messages.clear();
+            exchange.cut = true;
+            exchange.wake();
+        }
+    }
+}
+
+impl Exchange {
+    fn unread(&self) -> usize {
+        self.messages.iter().map(Bytes::len).sum()
+    }
+
+    fn wait(&mut self, waker: &Waker) {
+        match &mut self.waker {
+            Some(known) => known.clone_from(waker),
+            none => *none = Some(waker.clone()),
+        }
+    }
+
+    fn wake(&mut self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+/// The HTTP status of an answer that is an error.
+fn status_of(code: i64) -> StatusCode {
+    match code {
+        codes::METHOD_NOT_FOUND => StatusCode::NOT_FOUND,
+        codes::HEADER_MISMATCH | codes::MISSING_CAPABILITY | codes::UNSUPPORTED_VERSION => StatusCode::BAD_REQUEST,
+        _ => StatusCode::OK,
+    }
+}
+
+/// The HTTP status of an answer.
+pub(in super::super) fn status(answer: &[u8]) -> StatusCode {
+    match Message::read(answer) {
+        Ok(Message::One(envelope)) => envelope.error_code().map_or(StatusCode::OK, status_of),
+        _ => StatusCode::OK,
+    }
+}
+
+/// What an answer to `server/discover` says of a server's era.
+pub(super) fn is_modern(answer: &[u8]) -> bool {
+    let Ok(Message::One(envelope)) = Message::read(answer) else { return false };
+    // Any other error may be that of a server which has never heard of the method.
+    let modern = [codes::HEADER_MISMATCH, codes::MISSING_CAPABILITY, codes::UNSUPPORTED_VERSION];
+    match envelope.error_code() {
+        Some(code) => modern.contains(&code),
+        None => envelope.error.is_none() && envelope.result.is_some(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,214 @@
+//! The modern era: no session, every request stands by itself. One tree per server and principal, ended when idle.
+//!
+//! Whether a server is of this era is asked once, of a tree of leash's own, before the first request reaches it. A server that
+//! is not gets none: its clients are answered so that they fall back to `initialize`.
+
+mod exchange;
+mod probe;
+mod tree;
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::error::Error as _;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use hyper::StatusCode;
+use tokio::sync::Notify;
+
+use super::super::connection::Principal;
+use super::super::front::Call;
+use super::super::gateway::Gateway;
+use super::super::respond::{self, Answer};
+use super::super::server::Server;
+use super::child::StartError;
+use super::events::{Events, Feed as _};
+use crate::ledger::receipt::Reason;
+use crate::limits;
+use crate::protocol::envelope::{Envelope, Kind, Message};
+use crate::protocol::headers;
+use exchange::First;
+pub(super) use exchange::status;
+use tree::ModernTree;
+
+/// The trees of requests that have no session.
+#[derive(Default)]
+pub(crate) struct ModernTrees {
+    trees: RefCell<HashMap<Principal, Place>>,
+    era: Cell<Known>,
+    /// A tree was started, or could not be.
+    changed: Notify,
+}
+
+/// A principal's tree.
+enum Place {
+    /// It is being started, or asked for its era.
+    Starting(Option<Rc<ModernTree>>),
+    Running(Rc<ModernTree>),
+}
+
+/// What is known of a server's era.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Known {
+    #[default]
+    Nothing,
+    Modern,
+    /// Until it is another server.
+    LegacyOnly,
+}
+
+impl ModernTrees {
+    /// Begins the end of all of them.
+    pub(crate) fn end_all(&self, reason: &Reason) -> usize {
+        let trees: Vec<_> = self.trees.borrow().values().filter_map(Place::tree).collect();
+        trees.iter().for_each(|tree| tree.end(reason));
+        trees.len()
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.trees.borrow().len()
+    }
+
+    /// A tree ends; the principal's next request starts another one.
+    fn forget(&self, principal: Principal, tree: &ModernTree) {
+        let mut trees = self.trees.borrow_mut();
+        if trees.get(&principal).and_then(Place::tree).is_some_and(|known| std::ptr::eq(&*known, tree)) {
+            trees.remove(&principal);
+        }
+    }
+}
+
+impl Place {
+    fn tree(&self) -> Option<Rc<ModernTree>> {
+        match self {
+            Place::Starting(tree) => tree.clone(),
+            Place::Running(tree) => Some(Rc::clone(tree)),
+        }
+    }
+
+    fn running(&self) -> Option<Rc<ModernTree>> {
+        match self {
+            Place::Starting(_) => None,
+            Place::Running(tree) => Some(Rc::clone(tree)),
+        }
+    }
+}
+
+/// Answers a POST of the modern era.
+pub(super) async fn answer(
+    gateway: &Rc<Gateway>,
+    server: &Rc<Server>,
+    call: &Call,
+    message: &Message<'_>,
+) -> Result<Answer, Answer> {
+    let Message::One(envelope) = message else { return Err(respond::invalid_request(None, "a batch")) };
+    match envelope.kind {
+        Kind::Request => request(gateway, server, call, envelope).await,
+        // Fire and forget, whatever becomes of it.
+        Kind::Notification => {
+            let tree = server.modern.trees.borrow().get(&call.principal).and_then(Place::running);
+            if let Some(tree) = tree {
+                tree.cancelled(&call.body, envelope);
+            }
+            Ok(respond::empty(StatusCode::ACCEPTED))
+        }
+        Kind::Response => Err(respond::invalid_request(None, "a response, which no server waits for")),
+    }
+}
+
+async fn request(
+    gateway: &Rc<Gateway>,
+    server: &Rc<Server>,
+    call: &Call,
+    envelope: &Envelope<'_>,
+) -> Result<Answer, Answer> {
+    check(call, envelope)?;
+    let tree = match find(gateway, server, call, envelope).await {
+        Ok(Found::Tree(tree)) => tree,
+        Ok(Found::Answer(answer)) => return Ok(respond::json(status(&answer), answer)),
+        Err(failure) => return Err(failure.answer(envelope)),
+    };
+    tree.check(&call.headers, envelope).map_err(|why| respond::header_mismatch(envelope.id, &why))?;
+    let Ok(exchange) = tree.ask(&call.body, envelope).await else {
+        return Err(respond::start_failed(envelope.id, "the server exited"));
+    };
+    // The status of an error is worth waiting for, and a stream could not be resumed anyway.
+    Ok(match exchange.first(limits::SSE_KEEP_ALIVE).await {
+        Some(First::Whole(status, body)) => {
+            exchange.sent(body.len());
+            respond::json(status, body)
+        }
+        _ => Events::answer(exchange, None),
+    })
+}
+
+/// The rules for every request, in the order in which the SDKs check them.
+fn check(call: &Call, envelope: &Envelope<'_>) -> Result<(), Answer> {
+    let meta = envelope.meta();
+    if !meta.claims_modern || !meta.client_capabilities {
+        return Err(respond::malformed_meta(envelope.id));
+    }
+    headers::check_modern(&call.headers, envelope).map_err(|why| respond::header_mismatch(envelope.id, &why))?;
+    if meta.protocol_version.is_none() {
+        return Err(respond::malformed_meta(envelope.id));
+    }
+    Ok(())
+}
+
+/// What serves a request.
+enum Found {
+    Tree(Rc<ModernTree>),
+    /// The server was asked this very question to find out its era, and has answered.
+    Answer(Bytes),
+}
+
+/// Why nothing serves a request.
+enum Failure {
+    LegacyOnly,
+    Start(StartError),
+    Refused(Answer),
+}
+
+impl Failure {
+    fn answer(self, envelope: &Envelope<'_>) -> Answer {
+        match self {
+            Failure::LegacyOnly => respond::not_initialized(envelope.id),
+            Failure::Start(error) => {
+                let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
+                respond::start_failed(envelope.id, &format!("{error}{cause}"))
+            }
+            Failure::Refused(answer) => answer,
+        }
+    }
+}
+
+/// The principal's tree, started and known to be modern.
+async fn find(
+    gateway: &Rc<Gateway>,
+    server: &Rc<Server>,
+    call: &Call,
+    envelope: &Envelope<'_>,
+) -> Result<Found, Failure> {
+    let modern = &server.modern;
+    loop {
+        let changed = modern.changed.notified();
+        if modern.era.get() == Known::LegacyOnly {
+            return Err(Failure::LegacyOnly);
+        }
+        match modern.trees.borrow().get(&call.principal) {
+            Some(Place::Running(tree)) => return Ok(Found::Tree(Rc::clone(tree))),
+            Some(Place::Starting(_)) => {}
+            None => break,
+        }
+        changed.await;
+    }
+    gateway.admit(server).map_err(Failure::Refused)?;
+    modern.trees.borrow_mut().insert(call.principal, Place::Starting(None));
+    let probed = probe::start(gateway, server, call.principal, envelope).await?;
+    // If it was asked what this client asks, the answer is there.
+    match probed.answer.and_then(|answer| probe::answer_to(envelope, &answer)) {
+        Some(answer) => Ok(Found::Answer(answer)),
+        None => Ok(Found::Tree(probed.tree)),
+    }
+}

@@ -1,0 +1,129 @@
+//! The start of a modern tree, with the question of which era its server is.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use serde_json::value::RawValue;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::super::super::connection::Principal;
+use super::super::super::gateway::Gateway;
+use super::super::super::server::Server;
+use super::super::child::StartError;
+use super::exchange;
+use super::tree::ModernTree;
+use super::{Failure, Known, Place};
+use crate::ledger::receipt::Reason;
+use crate::protocol::envelope::{Envelope, Message, Splice};
+
+const DISCOVER: &str = "server/discover";
+
+/// What belongs to the protocol in `_meta`. The rest, a progress token above all, is about the client's own request.
+const RESERVED: &str = "io.modelcontextprotocol/";
+
+/// A tree that runs, and the answer to the question if it was asked.
+pub(super) struct Probed {
+    pub(super) tree: Rc<ModernTree>,
+    pub(super) answer: Option<Bytes>,
+}
+
+/// Starts a principal's tree; its place is taken already. That goes on when the client leaves meanwhile, since others may wait.
+pub(super) async fn start(
+    gateway: &Rc<Gateway>,
+    server: &Rc<Server>,
+    principal: Principal,
+    envelope: &Envelope<'_>,
+) -> Result<Probed, Failure> {
+    let (done, started) = oneshot::channel();
+    let question = question(envelope);
+    let (keeping, server) = (Rc::clone(gateway), Rc::clone(server));
+    gateway.tasks.spawn_local(async move {
+        let probed = begin(&keeping, &server, principal, &question).await;
+        let mut trees = server.modern.trees.borrow_mut();
+        match &probed {
+            Ok(probed) if probed.tree.usable() => {
+                drop(trees.insert(principal, Place::Running(Rc::clone(&probed.tree))))
+            }
+            // Unless its end has made room for another one already.
+            _ if matches!(trees.get(&principal), Some(Place::Starting(None))) => drop(trees.remove(&principal)),
+            _ => {}
+        }
+        drop(trees);
+        server.modern.changed.notify_waiters();
+        let _ = done.send(probed);
+    });
+    started.await.unwrap_or(Err(Failure::Start(StartError::Gone)))
+}
+
+async fn begin(
+    gateway: &Rc<Gateway>,
+    server: &Rc<Server>,
+    principal: Principal,
+    question: &[u8],
+) -> Result<Probed, Failure> {
+    let tree = match ModernTree::start(gateway, server, principal).await {
+        Ok(tree) => tree,
+        Err(error) => {
+            gateway.count.set(gateway.count.get() - 1);
+            return Err(Failure::Start(error));
+        }
+    };
+    let (living, counting) = (Rc::clone(&tree), Rc::clone(gateway));
+    gateway.tasks.spawn_local(async move {
+        living.live().await;
+        counting.count.set(counting.count.get() - 1);
+    });
+    server.modern.trees.borrow_mut().insert(principal, Place::Starting(Some(Rc::clone(&tree))));
+    if gateway.draining.get() || server.retired.get() {
+        tree.end(&Reason::Shutdown);
+        return Err(Failure::Start(StartError::Gone));
+    }
+    if server.modern.era.get() == Known::Modern {
+        return Ok(Probed { tree, answer: None });
+    }
+    let wait = server.settings().policy.init_timeout;
+    let answer = timeout(wait, ask(&tree, question)).await.ok().flatten();
+    if answer.as_deref().is_some_and(exchange::is_modern) {
+        server.modern.era.set(Known::Modern);
+        return Ok(Probed { tree, answer });
+    }
+    // An end that leash itself began says nothing of the server. Another principal's tree may have told more than this one.
+    let told = !tree.was_ended() && server.modern.era.get() == Known::Nothing;
+    tree.end(&Reason::NotInitialized);
+    if !told {
+        return Err(Failure::Start(StartError::Gone));
+    }
+    server.modern.era.set(Known::LegacyOnly);
+    Err(Failure::LegacyOnly)
+}
+
+async fn ask(tree: &Rc<ModernTree>, question: &[u8]) -> Option<Bytes> {
+    let Ok(Message::One(envelope)) = Message::read(question) else { return None };
+    tree.ask(question, &envelope).await.ok()?.answer().await
+}
+
+/// `server/discover` as this client would ask it.
+fn question(envelope: &Envelope<'_>) -> Vec<u8> {
+    let fields = |object: &'_ RawValue| {
+        serde_json::from_str::<BTreeMap<Cow<'_, str>, Box<RawValue>>>(object.get()).unwrap_or_default()
+    };
+    let meta =
+        envelope.params.and_then(|params| fields(params).remove("_meta")).map(|meta| fields(&meta)).unwrap_or_default();
+    let reserved = meta.iter().filter(|(name, _)| name.starts_with(RESERVED));
+    let meta: Vec<String> =
+        reserved.map(|(name, value)| format!("{}:{value}", serde_json::Value::from(&**name))).collect();
+    let params = format!(r#"{{"_meta":{{{}}}}}"#, meta.join(","));
+    format!(r#"{{"jsonrpc":"2.0","id":"leash-probe","method":"{DISCOVER}","params":{params}}}"#).into_bytes()
+}
+
+/// The answer to the question as the answer to a client's own.
+pub(super) fn answer_to(envelope: &Envelope<'_>, answer: &[u8]) -> Option<Bytes> {
+    let (Ok(Message::One(theirs)), Some(id)) = (Message::read(answer), envelope.id) else { return None };
+    if envelope.method.as_deref() != Some(DISCOVER) {
+        return None;
+    }
+    Some(Splice::new(answer).replace(theirs.id?, id.get()).finish().into())
+}

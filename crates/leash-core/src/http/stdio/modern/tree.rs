@@ -1,0 +1,269 @@
+//! A server's tree that one principal's requests share.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::future::poll_fn;
+use std::rc::{Rc, Weak};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use hyper::HeaderMap;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::super::super::connection::Principal;
+use super::super::super::gateway::Gateway;
+use super::super::super::metrics::Counters;
+use super::super::super::notice::Notice;
+use super::super::super::server::Server;
+use super::super::child::{self, Child, StartError, Started};
+use super::super::events::Feed;
+use super::super::input::Closed;
+use super::super::log::Next;
+use super::super::output::{self, Burst, Sink};
+use super::exchange::{Exchanges, First, Number};
+use crate::clock::Moment;
+use crate::id;
+use crate::ledger::receipt::Reason;
+use crate::limits;
+use crate::protocol::envelope::{Envelope, Message};
+
+/// The longest pause between two looks at the idle time: a reload may have made it shorter.
+const LOOK: std::time::Duration = std::time::Duration::from_secs(60);
+
+/// A running server of the modern era, or of none that is known yet.
+pub(super) struct ModernTree {
+    gateway: Weak<Gateway>,
+    server: Weak<Server>,
+    name: Rc<str>,
+    principal: Principal,
+    counters: Rc<Counters>,
+    child: Child,
+    exchanges: RefCell<Exchanges>,
+    /// Since when nothing has been in flight.
+    quiet_since: Cell<Moment>,
+    changed: Notify,
+    closed: OnceCell<Reason>,
+    garbage: Burst,
+}
+
+impl ModernTree {
+    /// Starts a server for a principal.
+    pub(super) async fn start(
+        gateway: &Rc<Gateway>,
+        server: &Rc<Server>,
+        principal: Principal,
+    ) -> Result<Rc<ModernTree>, StartError> {
+        let session = id::random();
+        let Started { tree: watched, input, output } = child::start(gateway, server, &session).await?;
+        let tree = Rc::new(ModernTree {
+            gateway: Rc::downgrade(gateway),
+            server: Rc::downgrade(server),
+            name: Rc::clone(&server.name),
+            principal,
+            counters: gateway.metrics.of(&server.name),
+            child: Child::new(input, gateway.tasks.clone()),
+            exchanges: RefCell::default(),
+            quiet_since: Cell::new(Moment::now()),
+            changed: Notify::new(),
+            closed: OnceCell::new(),
+            garbage: Burst::default(),
+        });
+        gateway.tell(|| Notice::Opened { session, server: server.name.to_string() });
+        let reading = Rc::clone(&tree);
+        let reader = gateway.tasks.spawn_local(async move {
+            output::read(output, &*reading).await;
+            reading.child.fell_silent();
+            reading.end(&Reason::ServerExited);
+        });
+        let _ = tree.child.reader.set(reader.abort_handle());
+        let attended = Rc::clone(&tree);
+        gateway.tasks.spawn_local(async move {
+            let gone = || attended.end(&Reason::ServerExited);
+            let receipt = attended.child.attend(watched, &attended.counters, gone).await;
+            attended.end(&Reason::ServerExited);
+            if let (Some(gateway), Some(receipt)) = (attended.gateway.upgrade(), &receipt) {
+                gateway.tell(|| Notice::Ended(Box::new(receipt.clone())));
+            }
+            attended.child.is_over(receipt);
+        });
+        Ok(tree)
+    }
+
+    /// Ends it when nothing was in flight for the idle time. Returns when it is over, whatever ended it.
+    pub(super) async fn live(self: Rc<Self>) {
+        loop {
+            let idle = self.server.upgrade().and_then(|server| server.settings().policy.idle);
+            let quiet = Moment::now().since(self.quiet_since.get());
+            let left = idle.map(|idle| idle.saturating_sub(quiet));
+            let busy = !self.exchanges.borrow().is_empty();
+            if left.is_some_and(|left| left.is_zero()) && !busy {
+                self.end(&Reason::Idle);
+            }
+            let changed = self.changed.notified();
+            let look = if busy { LOOK } else { left.map_or(LOOK, |left| left.min(LOOK)) };
+            tokio::select! {
+                _ = self.child.over() => return,
+                () = changed, if busy => {}
+                () = sleep_until(Instant::now() + look), if self.closed.get().is_none() => {}
+            }
+        }
+    }
+
+    /// Begins its end: no request reaches it any more, and those in flight are answered.
+    pub(super) fn end(&self, reason: &Reason) {
+        if self.closed.set(reason.clone()).is_err() {
+            return;
+        }
+        if let Some(server) = self.server.upgrade() {
+            server.modern.forget(self.principal, self);
+        }
+        let message = match reason {
+            Reason::ServerExited => "the server exited before it answered".to_owned(),
+            other => format!("the server was ended before it answered: {}", other.describe()),
+        };
+        self.exchanges.borrow_mut().close(&message);
+        self.child.ask_to_end(reason);
+        self.changed.notify_waiters();
+    }
+
+    /// Whether requests may use it.
+    pub(super) fn usable(&self) -> bool {
+        self.closed.get().is_none()
+    }
+
+    /// Whether it was ended, and did not leave by itself.
+    pub(super) fn was_ended(&self) -> bool {
+        self.closed.get().is_some_and(|reason| *reason != Reason::ServerExited)
+    }
+
+    /// Whether the headers of a call say what its arguments do. The server can't tell: it sees no headers.
+    pub(super) fn check(&self, headers: &HeaderMap, envelope: &Envelope<'_>) -> Result<(), String> {
+        self.exchanges.borrow().check(envelope, headers)
+    }
+
+    /// Sends a request to the server.
+    pub(super) async fn ask(self: &Rc<Self>, source: &[u8], envelope: &Envelope<'_>) -> Result<Exchange, Closed> {
+        self.child.input.room().await?;
+        if !self.usable() {
+            return Err(Closed);
+        }
+        let (number, line) = self.exchanges.borrow_mut().begin(source, envelope).ok_or(Closed)?;
+        let exchange = Exchange { tree: Rc::clone(self), number };
+        if self.child.input.give(line).is_err() {
+            self.end(&Reason::ServerExited);
+        }
+        Ok(exchange)
+    }
+
+    /// Passes on that a client takes a request back.
+    pub(super) fn cancelled(&self, source: &[u8], envelope: &Envelope<'_>) {
+        let line = self.exchanges.borrow_mut().cancel(source, envelope);
+        if let Some(line) = line {
+            // If the server can't be told any more, there is nothing left to take back.
+            let _ = self.child.input.give(line);
+        }
+    }
+
+    fn taken(&self) {
+        self.changed.notify_waiters();
+    }
+}
+
+impl Sink for ModernTree {
+    fn message(&self, line: Bytes, message: &Message<'_>) {
+        if let Message::One(envelope) = message {
+            self.exchanges.borrow_mut().deliver(&line, envelope);
+        }
+    }
+
+    fn garbage(&self, what: &str) {
+        if let Some(gateway) = self.gateway.upgrade() {
+            output::garbage(&gateway, &self.name, (&self.counters, &self.garbage), what);
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.usable() && self.exchanges.borrow().unread() > limits::UNREAD_STREAMS
+    }
+
+    async fn room(&self) {
+        self.exchanges.borrow_mut().look();
+        let wait = || async {
+            loop {
+                let changed = self.changed.notified();
+                if !self.is_full() {
+                    return;
+                }
+                changed.await;
+            }
+        };
+        while timeout(limits::STALLED, wait()).await.is_err() {
+            let mut exchanges = self.exchanges.borrow_mut();
+            exchanges.cut_stalled();
+            exchanges.look();
+        }
+    }
+}
+
+/// A request in flight; dropping it before it is answered takes it back.
+pub(super) struct Exchange {
+    tree: Rc<ModernTree>,
+    number: Number,
+}
+
+impl Exchange {
+    /// How it is answered; `None` if that is not known by the deadline.
+    pub(super) async fn first(&self, window: std::time::Duration) -> Option<First> {
+        let first = poll_fn(|cx| match self.tree.exchanges.borrow_mut().first(self.number, cx.waker()) {
+            First::Wait => Poll::Pending,
+            first => Poll::Ready(first),
+        });
+        timeout(window, first).await.ok()
+    }
+
+    /// The answer alone, whatever comes before it.
+    pub(super) async fn answer(mut self) -> Option<Bytes> {
+        let mut last = None;
+        loop {
+            match poll_fn(|cx| self.poll_next(cx)).await {
+                Next::Message(_, message) => last = Some(message),
+                Next::End => return last,
+                Next::Wait | Next::Cut => return None,
+            }
+        }
+    }
+}
+
+impl Feed for Exchange {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Next> {
+        let next = self.tree.exchanges.borrow_mut().next(self.number, cx.waker());
+        match next {
+            Next::Wait => Poll::Pending,
+            next => {
+                self.tree.taken();
+                Poll::Ready(next)
+            }
+        }
+    }
+
+    fn event_id(&self, _number: u64) -> Option<String> {
+        None
+    }
+
+    fn sent(&self, bytes: usize) {
+        self.tree.counters.sent(bytes);
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        let cancel = self.tree.exchanges.borrow_mut().leave(self.number);
+        if let Some(line) = cancel {
+            let _ = self.tree.child.input.give(line);
+        }
+        if self.tree.exchanges.borrow().is_empty() {
+            self.tree.quiet_since.set(Moment::now());
+        }
+        self.tree.taken();
+    }
+}

@@ -1,0 +1,123 @@
+//! A connection that reads a stream of a session.
+
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::{Instant, Interval, interval_at, timeout};
+
+use super::super::session::InFlight;
+use super::bridge::Bridge;
+use super::events::Feed;
+use super::log::{GET, Next, StreamId};
+use super::switch::First;
+use crate::limits;
+
+/// A connection that reads a stream; dropping it leaves the stream to whoever resumes it.
+pub(super) struct Reader {
+    bridge: Rc<Bridge>,
+    stream: StreamId,
+    number: u32,
+}
+
+impl Reader {
+    /// The first reader of a stream that has just begun.
+    pub(super) fn first_of(bridge: &Rc<Bridge>, stream: StreamId) -> Reader {
+        Reader { bridge: Rc::clone(bridge), stream, number: 0 }
+    }
+
+    /// A reader of the GET stream; `None` while somebody else is.
+    pub(super) fn listen(bridge: &Rc<Bridge>) -> Option<Reader> {
+        let mut switch = bridge.switch.borrow_mut();
+        let free = !switch.log.is_read(GET);
+        free.then(|| Reader { bridge: Rc::clone(bridge), stream: GET, number: switch.log.listen() })
+    }
+
+    /// A reader of a stream from the event after `seen`; whoever read it before is cut.
+    pub(super) fn resume(bridge: &Rc<Bridge>, stream: StreamId, seen: u64) -> Option<Reader> {
+        let number = bridge.switch.borrow_mut().log.resume(stream, seen)?;
+        Some(Reader { bridge: Rc::clone(bridge), stream, number })
+    }
+
+    /// How its POST is answered; `None` if that is not known by the deadline.
+    pub(super) async fn first(&self, batch: bool, window: Option<Duration>) -> Option<First> {
+        let first = poll_fn(|cx| match self.bridge.switch.borrow_mut().first(self.stream, batch, cx.waker()) {
+            First::Wait => Poll::Pending,
+            first => Poll::Ready(first),
+        });
+        match window {
+            Some(window) => timeout(window, first).await.ok(),
+            None => Some(first.await),
+        }
+    }
+
+    /// The next message.
+    pub(super) fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Next> {
+        let next = self.bridge.switch.borrow_mut().log.next(self.stream, self.number, cx.waker());
+        match next {
+            Next::Wait => Poll::Pending,
+            next => {
+                self.bridge.drained();
+                Poll::Ready(next)
+            }
+        }
+    }
+
+    /// The event that comes before any message, where clients understand it: an id to resume from, and how long to wait before
+    /// that.
+    pub(super) fn priming(&self) -> Option<Bytes> {
+        if !self.bridge.primes() {
+            return None;
+        }
+        let (stream, number) = (self.stream, self.bridge.switch.borrow_mut().log.name(self.stream));
+        Some(format!("id: {stream}-{number}\nretry: {}\ndata: \n\n", limits::SSE_RETRY.as_millis()).into())
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.bridge.switch.borrow_mut().leave(self.stream, self.number);
+        self.bridge.drained();
+    }
+}
+
+/// A reader as the body of an answer, with what lives as long as the connection.
+pub(super) struct Reading {
+    reader: Reader,
+    /// When the client is asked whether it is there.
+    ping: Option<Interval>,
+    _held: InFlight,
+}
+
+impl Reading {
+    pub(super) fn new(reader: Reader, held: InFlight) -> Reading {
+        Reading { reader, ping: None, _held: held }
+    }
+
+    /// Asks the client every so often whether it is there, by the protocol's own means.
+    pub(super) fn pinging(mut self, every: Option<Duration>) -> Reading {
+        self.reader.bridge.pings.begin();
+        self.ping = every.map(|every| interval_at(Instant::now() + every, every));
+        self
+    }
+}
+
+impl Feed for Reading {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Next> {
+        // A ping is a message of the stream like any other, so it is there when the stream is asked next.
+        while self.ping.as_mut().is_some_and(|ping| ping.poll_tick(cx).is_ready()) {
+            self.reader.bridge.ping();
+        }
+        self.reader.poll_next(cx)
+    }
+
+    fn event_id(&self, number: u64) -> Option<String> {
+        Some(format!("{}-{number}", self.reader.stream))
+    }
+
+    fn sent(&self, bytes: usize) {
+        self.reader.bridge.sent(bytes);
+    }
+}
