@@ -45,7 +45,12 @@ impl Connect {
         let mut command = scene.leash(["connect"]);
         command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr);
         let mut child = command.spawn().expect("cannot start leash");
-        Connect { stdin: child.stdin.take(), stderr: path, says: Lines::new(child.stdout.take().expect("a pipe")), child }
+        Connect {
+            stdin: child.stdin.take(),
+            stderr: path,
+            says: Lines::new(child.stdout.take().expect("a pipe")),
+            child,
+        }
     }
 
     /// Starts it and opens a session.
