@@ -287,3 +287,7 @@ pub const CANCELLED: Duration = Duration::from_secs(5);
 /// How long the last words of a server are waited for when its tree is already gone: they are in the pipe, unless something
 /// that could not be ended holds its other end.
 pub const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// An answer of an upstream that is not longer is awaited before its head goes to the client: head and body are one write then,
+/// and one packet for most.
+pub const SHORT_ANSWER: u64 = 16 * 1024;

@@ -1,6 +1,5 @@
 //! What leash answers with: nothing, a whole text, or a stream that somebody goes on writing.
 
-use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -60,9 +59,4 @@ impl HttpBody for Body {
             Body::Stream(stream) => stream.size_hint(),
         }
     }
-}
-
-/// An error that cannot happen, for bodies that never break off.
-pub(crate) fn never(error: Infallible) -> BodyError {
-    match error {}
 }

@@ -1,11 +1,13 @@
 //! A client's connection, and who is at its other end.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::net::SocketAddr;
+use std::rc::{Rc, Weak};
 
 use hyper::HeaderMap;
 use hyper::header::{AUTHORIZATION, HeaderName};
 
+use super::session::Session;
 use crate::owner::peer::{self, Lookup, PeerSocket};
 
 /// One TCP connection of a client.
@@ -13,6 +15,8 @@ pub(crate) struct Connection {
     pub(crate) peer: SocketAddr,
     pub(crate) local: SocketAddr,
     socket: OnceCell<Option<PeerSocket>>,
+    /// The session it was used for last, which knows its owner.
+    session: RefCell<Weak<Session>>,
 }
 
 /// Who asks, as far as a session is bound to it.
@@ -29,7 +33,17 @@ const FORWARDED: [HeaderName; 2] = [HeaderName::from_static("x-forwarded-for"), 
 
 impl Connection {
     pub(crate) fn new(peer: SocketAddr, local: SocketAddr) -> Connection {
-        Connection { peer, local, socket: OnceCell::new() }
+        Connection { peer, local, socket: OnceCell::new(), session: RefCell::default() }
+    }
+
+    /// Whether a session that uses it knows that already.
+    pub(crate) fn is_known_to(&self, session: &Rc<Session>) -> bool {
+        let known = self.session.borrow().as_ptr() == Rc::as_ptr(session);
+        if !known {
+            // A dead session's place in memory is not given away while this is held.
+            *self.session.borrow_mut() = Rc::downgrade(session);
+        }
+        known
     }
 
     /// The client's own socket, if the client is on this machine and is not known to speak for somebody else.

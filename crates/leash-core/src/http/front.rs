@@ -24,7 +24,6 @@ const LEASH_AUTHORIZATION: HeaderName = HeaderName::from_static("leash-authoriza
 /// A request that may be served.
 pub(crate) struct Call {
     pub(crate) method: Method,
-    pub(crate) uri: Uri,
     pub(crate) headers: HeaderMap,
     /// The whole body; empty unless it is a POST.
     pub(crate) body: Bytes,
@@ -59,9 +58,8 @@ async fn serve(
     let socket = connection.client_socket(&gateway.lookup, &parts.headers);
     let local = socket.map(|_| Rc::clone(connection));
     let principal = gateway.principals.of(&parts.headers, socket.map(|socket| socket.uid));
-    let call = Call { method: parts.method, uri: parts.uri, headers: parts.headers, body, principal, local };
-    gateway.metrics.received(&server.name, call.body.len());
-    let timing = gateway.metrics.request(&server.name);
+    let call = Call { method: parts.method, headers: parts.headers, body, principal, local };
+    let timing = gateway.metrics.request(&server.name, call.body.len());
     let answer = dispatch(gateway, &server, &rest, call).await;
     timing.done(answer.status());
     Ok(answer)

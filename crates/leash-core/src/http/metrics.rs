@@ -112,16 +112,11 @@ impl Metrics {
         *counters.ended.borrow_mut().entry(reason.label()).or_default() += 1;
     }
 
-    pub(crate) fn received(&self, server: &Rc<str>, bytes: usize) {
-        add(&self.of(server).bytes_in, bytes as u64);
-    }
-
-    pub(crate) fn sent(&self, server: &Rc<str>, bytes: usize) {
-        add(&self.of(server).bytes_out, bytes as u64);
-    }
-
-    pub(crate) fn request(&self, server: &Rc<str>) -> Timing {
-        Timing { counters: self.of(server), began: Moment::now() }
+    /// A request has come in, with a body of so many bytes.
+    pub(crate) fn request(&self, server: &Rc<str>, bytes: usize) -> Timing {
+        let counters = self.of(server);
+        add(&counters.bytes_in, bytes as u64);
+        Timing { counters, began: Moment::now() }
     }
 
     /// Everything in Prometheus' text format.

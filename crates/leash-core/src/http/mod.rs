@@ -14,6 +14,7 @@ mod gateway;
 mod guard;
 mod listen;
 mod metrics;
+mod mirror;
 mod notice;
 mod respond;
 #[cfg(test)]

@@ -268,8 +268,8 @@ impl Session {
             return self.apply(Event::OwnerUnknown);
         }
         let Some(connection) = &call.local else { return self.apply(Event::OwnerUnknown) };
-        let ends = Some((connection.peer, connection.local));
-        if self.ends.replace(ends) != ends {
+        if !connection.is_known_to(self) {
+            self.ends.set(Some((connection.peer, connection.local)));
             self.find_owners();
         }
     }

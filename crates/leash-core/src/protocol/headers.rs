@@ -82,10 +82,9 @@ pub fn check_modern(headers: &HeaderMap, envelope: &Envelope<'_>) -> Result<(), 
         return Ok(());
     }
     let target = envelope.target();
-    let Some(header) = single(headers, &NAME)? else {
+    let Some(named) = mirror_of(headers, &NAME)? else {
         return if required && target.is_some() { Err(missing(&NAME)) } else { Ok(()) };
     };
-    let named = decoded(header).ok_or_else(|| format!("`{NAME}` is not valid base64"))?;
     match target {
         Some(target) if named != target => Err(mismatch(&NAME, &named, &target)),
         _ => Ok(()),
@@ -98,6 +97,12 @@ pub fn mirrored(text: &str) -> HeaderValue {
     let encoded = if is_plain { Cow::Borrowed(text) } else { Cow::Owned(format!("{PREFIX}{}{SUFFIX}", base64(text))) };
     // Both forms are visible ASCII and blanks, which every header may have.
     HeaderValue::from_str(&encoded).unwrap_or_else(|_| HeaderValue::from_static(""))
+}
+
+/// The text that a header [carries](mirrored), if there is such a header. The error is a message like that of [`check_modern`].
+pub fn mirror_of<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<Cow<'h, str>>, String> {
+    let Some(header) = single(headers, name)? else { return Ok(None) };
+    decoded(header).map(Some).ok_or_else(|| format!("`{name}` is not valid base64"))
 }
 
 /// Whether a header concerns one connection only, and is not forwarded.
@@ -162,11 +167,13 @@ fn single<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h st
     Ok(Some(value.trim_matches([' ', '\t'])))
 }
 
-fn missing(name: &HeaderName) -> String {
+/// What to say of a header that is not there.
+pub(crate) fn missing(name: &HeaderName) -> String {
     format!("`{name}` is missing")
 }
 
-fn mismatch(name: &HeaderName, header: &str, body: &str) -> String {
+/// What to say of a header that is not as the body.
+pub(crate) fn mismatch(name: &HeaderName, header: &str, body: &str) -> String {
     format!("`{name}` is `{header}`, but the body says `{body}`")
 }
 

@@ -238,13 +238,11 @@ pub(super) async fn accept(link: &Rc<Link>, exchange: &Rc<Exchange>) -> End {
 async fn post(link: &Rc<Link>, exchange: &Rc<Exchange>) -> Result<Answer, End> {
     let headers = link.post_headers(&exchange.what, exchange.era, &exchange.parcel.line);
     let url = link.state.borrow().endpoint.clone();
-    let answer = deliver(link, exchange, Outgoing {
-        method: Method::POST,
-        url,
-        headers,
-        body: exchange.parcel.line.clone(),
-        handed: None,
-    });
+    let answer = deliver(
+        link,
+        exchange,
+        Outgoing { method: Method::POST, url, headers, body: exchange.parcel.line.clone(), handed: None },
+    );
     let answer = answer.await.map_err(End::Failed)?;
     link.works();
     let (status, head) = (answer.response.status(), answer.response.headers());
@@ -253,7 +251,8 @@ async fn post(link: &Rc<Link>, exchange: &Rc<Exchange>) -> Result<Answer, End> {
         return Ok(answer);
     }
     let refusal = refused(answer.response).await;
-    let in_session = exchange.era == Era::Legacy && link.state.borrow().session.as_ref().is_some_and(|session| session.id.is_some());
+    let in_session =
+        exchange.era == Era::Legacy && link.state.borrow().session.as_ref().is_some_and(|session| session.id.is_some());
     let trouble = Trouble::Refused(refusal.clone());
     Err(if in_session && refusal.forgets_session() { End::Lost(trouble) } else { End::Failed(trouble) })
 }
@@ -393,7 +392,9 @@ async fn drain(link: &Rc<Link>, exchange: &Rc<Exchange>, mut feed: Feed, place: 
                     pass(link, Some(exchange), &message).await;
                 }
             }
-            Fed::TooLarge => link.tell(Notice::Warning("upstream sent an event that is too large; it is left out".to_owned())),
+            Fed::TooLarge => {
+                link.tell(Notice::Warning("upstream sent an event that is too large; it is left out".to_owned()))
+            }
             Fed::Over => return,
         }
     }

@@ -6,17 +6,17 @@ use std::collections::HashSet;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
 use hyper::Uri;
+use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::super::mirror::Mirrors;
 use super::super::notice::Notice;
 use super::super::upstream::Client;
 use super::exchange::{self, Exchange};
 use super::lease::Lease;
-use super::mirror::Mirrors;
 use super::open;
 use super::outbox::Outbox;
 use super::parcel::{Parcel, What};
@@ -203,7 +203,9 @@ impl Link {
             Ok(parcel) => parcel,
             Err(fault) => {
                 drop(state);
-                self.complain(Complaint::NotJson, || "the host writes lines that are not JSON; they are not sent".to_owned());
+                self.complain(Complaint::NotJson, || {
+                    "the host writes lines that are not JSON; they are not sent".to_owned()
+                });
                 return Some(error_body(None, fault.code(), &format!("Parse error: {fault}"), None));
             }
         };
@@ -345,7 +347,8 @@ impl Link {
             if ask.lists_tools {
                 let useless = self.state.borrow_mut().mirrors.learn(envelope);
                 if useless > 0 {
-                    let text = format!("upstream lists {useless} tool arguments with an `x-mcp-header` that is not valid");
+                    let text =
+                        format!("upstream lists {useless} tool arguments with an `x-mcp-header` that is not valid");
                     self.complain(Complaint::Mirrors, || text);
                 }
             }

@@ -114,7 +114,9 @@ async fn hear_out(link: &Rc<Link>, mut feed: Feed, place: &mut Place) -> bool {
                     exchange::pass(link, None, &message).await;
                 }
             }
-            Fed::TooLarge => link.tell(Notice::Warning("upstream sent an event that is too large; it is left out".to_owned())),
+            Fed::TooLarge => {
+                link.tell(Notice::Warning("upstream sent an event that is too large; it is left out".to_owned()))
+            }
             Fed::Over => return came,
         }
     }
@@ -140,7 +142,10 @@ mod tests {
             (429, "", false, Next::Again),
             (200, "text", true, Next::Never),
         ] {
-            let refusal = Refusal { status: StatusCode::from_u16(status).expect("a status"), body: Bytes::from_static(body.as_bytes()) };
+            let refusal = Refusal {
+                status: StatusCode::from_u16(status).expect("a status"),
+                body: Bytes::from_static(body.as_bytes()),
+            };
             assert_eq!(judge(&refusal, has_id), expected, "{status} {body}");
         }
     }

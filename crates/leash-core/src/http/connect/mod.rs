@@ -12,7 +12,6 @@ mod keeper;
 mod lease;
 mod link;
 mod listen;
-mod mirror;
 mod old;
 mod open;
 mod outbox;

@@ -85,7 +85,9 @@ async fn hear_out(link: &Rc<Link>, mut feed: Feed) {
                     exchange::pass(link, None, &message).await;
                 }
             }
-            Fed::TooLarge => link.tell(Notice::Warning("upstream sent an event that is too large; it is left out".to_owned())),
+            Fed::TooLarge => {
+                link.tell(Notice::Warning("upstream sent an event that is too large; it is left out".to_owned()))
+            }
             Fed::Over => return,
         }
     }

@@ -68,7 +68,12 @@ fn opened(link: &Rc<Link>, answer: &Answer) {
         }
     }
     let claim = id.map(|session_id| {
-        Claim::Session(delete::Ticket { url: answer.from.clone(), session_id, version: None, headers: link.base_headers() })
+        Claim::Session(delete::Ticket {
+            url: answer.from.clone(),
+            session_id,
+            version: None,
+            headers: link.base_headers(),
+        })
     });
     hold(link, claim);
 }
@@ -117,7 +122,9 @@ pub(super) fn agreed(link: &Rc<Link>, exchange: &Exchange, answer: &Envelope<'_>
 /// The upstream has lost the session.
 pub(super) fn lost(link: &Rc<Link>, trouble: Trouble) {
     let known_gone = match &trouble {
-        Trouble::Refused(refusal) if refusal.status == StatusCode::NOT_FOUND => Some(Deleted::forgotten(refusal.status)),
+        Trouble::Refused(refusal) if refusal.status == StatusCode::NOT_FOUND => {
+            Some(Deleted::forgotten(refusal.status))
+        }
         Trouble::Closed => Some(closed()),
         // It said so in other words: DELETE will show.
         _ => None,
@@ -157,7 +164,9 @@ async fn revive(link: &Rc<Link>) {
         }
         link.wake.notify_one();
         match again {
-            Ok(()) => return link.tell(Notice::Warning("upstream had lost the session; a new one was opened".to_owned())),
+            Ok(()) => {
+                return link.tell(Notice::Warning("upstream had lost the session; a new one was opened".to_owned()));
+            }
             Err(trouble) => {
                 link.complain(Complaint::Unreachable, || format!("the lost session cannot be opened again: {trouble}"));
             }
@@ -183,7 +192,8 @@ pub(super) async fn reopen(link: &Rc<Link>) -> Result<(), Trouble> {
     };
     // Without a handshake there was no session to lose.
     let initialize = initialize.ok_or(Trouble::Nothing)?;
-    silently(link, initialize, |link, exchange| Box::pin(async move { self::initialize(link, exchange).await })).await?;
+    silently(link, initialize, |link, exchange| Box::pin(async move { self::initialize(link, exchange).await }))
+        .await?;
     if link.state.borrow().session.is_none() {
         return Err(Trouble::Nothing);
     }

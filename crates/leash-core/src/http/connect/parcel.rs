@@ -128,7 +128,12 @@ mod tests {
         check(r#"{"jsonrpc":"2.0","method":"notifications/progress"}"#, What::Notice, Legacy, &[]);
         check(r#"{"jsonrpc":"2.0","id":7,"result":{}}"#, What::Response, Legacy, &[]);
         check(r#"{"jsonrpc":"2.0","id":null,"error":{}}"#, What::Response, Legacy, &[]);
-        check(r#"[{"jsonrpc":"2.0","id":7,"method":"ping"},{"jsonrpc":"2.0","id":8,"method":"ping"}]"#, What::Request, Legacy, &["7", "8"]);
+        check(
+            r#"[{"jsonrpc":"2.0","id":7,"method":"ping"},{"jsonrpc":"2.0","id":8,"method":"ping"}]"#,
+            What::Request,
+            Legacy,
+            &["7", "8"],
+        );
         check(r#"[{"jsonrpc":"2.0","method":"x"}]"#, What::Notice, Legacy, &[]);
         let key = IdKey::from_number(7);
         check(

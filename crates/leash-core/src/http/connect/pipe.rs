@@ -148,9 +148,8 @@ impl Input {
             let mut guard = fd.readable().await?;
             let read = guard.try_io(|fd| match manner {
                 Manner::Own => Ok(uninterrupted(|| rustix::io::read(fd, &mut *buffer))?),
-                Manner::Socket => {
-                    Ok(uninterrupted(|| rustix::net::recv(fd, &mut *buffer, RecvFlags::DONTWAIT)).map(|(_, count)| count)?)
-                }
+                Manner::Socket => Ok(uninterrupted(|| rustix::net::recv(fd, &mut *buffer, RecvFlags::DONTWAIT))
+                    .map(|(_, count)| count)?),
                 Manner::Shared => {
                     ready(fd, PollFlags::IN)?;
                     Ok(uninterrupted(|| rustix::io::read(fd, &mut *buffer))?)

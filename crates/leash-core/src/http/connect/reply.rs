@@ -74,7 +74,8 @@ impl Refusal {
                 // It answers no request in particular; over HTTP there is only one that it can mean. What leash can say
                 // about these statuses helps more.
                 (None, Some(error)) if !self.is_ours_to_explain() => {
-                    let (id, error) = (ask.id.get(), String::from_utf8_lossy(&one_line(error.get().as_bytes())).into_owned());
+                    let (id, error) =
+                        (ask.id.get(), String::from_utf8_lossy(&one_line(error.get().as_bytes())).into_owned());
                     return format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#).into_bytes();
                 }
                 _ => {}
@@ -147,10 +148,14 @@ pub(crate) enum Trouble {
 impl std::fmt::Display for Trouble {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Trouble::Wire(error @ UpstreamError::Broken(_)) => write!(f, "{error}; the request may have been carried out"),
+            Trouble::Wire(error @ UpstreamError::Broken(_)) => {
+                write!(f, "{error}; the request may have been carried out")
+            }
             Trouble::Wire(error) => write!(f, "cannot reach upstream: {error}; is the server running?"),
             Trouble::Refused(refusal) => refusal.fmt(f),
-            Trouble::Cut => f.write_str("the connection to upstream broke before the response; it may have been carried out"),
+            Trouble::Cut => {
+                f.write_str("the connection to upstream broke before the response; it may have been carried out")
+            }
             Trouble::Late => f.write_str("upstream did not answer `initialize` in time"),
             Trouble::Nothing => f.write_str("upstream accepted the request, but did not answer it"),
             Trouble::Garbage => f.write_str("upstream answered with something that is not MCP; check the URL"),

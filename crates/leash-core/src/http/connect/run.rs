@@ -83,7 +83,8 @@ impl Driver {
         watches: Vec<owner::Watch>,
         tower: impl FnOnce(Vec<owner::Watch>) -> Result<Watchtower, ConnectError>,
     ) -> Result<Driver, ConnectError> {
-        let Connecting { upstream, speaks, revive, session, name, labels, grace, max_age, places, tell, .. } = connecting;
+        let Connecting { upstream, speaks, revive, session, name, labels, grace, max_age, places, tell, .. } =
+            connecting;
         let book = Book::create(&places, "connect").map_err(ConnectError::Ledger)?;
         let run = id::random();
         let terms = Terms {
@@ -97,7 +98,8 @@ impl Driver {
         let copy = |watch: &owner::Watch| {
             rustix::io::fcntl_dupfd_cloexec(watch, 3).map(|copy| (watch.owner.clone(), copy)).map_err(io::Error::from)
         };
-        let owners = keeper::watched(&watches).map(copy).collect::<io::Result<Vec<_>>>().map_err(ConnectError::Start)?;
+        let owners =
+            keeper::watched(&watches).map(copy).collect::<io::Result<Vec<_>>>().map_err(ConnectError::Start)?;
         let tower = tower(watches)?;
         let input = Input::open().map_err(ConnectError::Start)?;
         let (voice, speaker) = Voice::open().map_err(ConnectError::Start)?;

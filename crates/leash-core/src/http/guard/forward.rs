@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::http::response::Parts;
 use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri};
@@ -102,6 +102,22 @@ pub(super) fn pass(gateway: &Gateway, server: &Server, answer: Response<Incoming
     Response::from_parts(cleaned(head), Body::stream(passing))
 }
 
+/// The same, but a short body is awaited: it goes out in one piece with the head, and if it breaks off the client is told so.
+pub(super) async fn pass_whole(
+    gateway: &Gateway,
+    server: &Server,
+    answer: Response<Incoming>,
+    until: Until,
+) -> Result<Answer, UpstreamError> {
+    if answer.body().size_hint().exact().is_none_or(|length| length > limits::SHORT_ANSWER) {
+        return Ok(pass(gateway, server, answer, until));
+    }
+    let (head, body) = answer.into_parts();
+    let whole = body.collect().await.map_err(|error| UpstreamError::Broken(error.to_string()))?.to_bytes();
+    gateway.metrics.of(&server.name).sent(whole.len());
+    Ok(Response::from_parts(cleaned(head), Body::Whole(whole)))
+}
+
 /// The head of an answer without what concerned the connection to the upstream.
 pub(super) fn cleaned(mut head: Parts) -> Parts {
     headers::strip_hop_by_hop(&mut head.headers);
@@ -152,7 +168,7 @@ pub(super) async fn without_session(gateway: &Rc<Gateway>, server: &Rc<Server>, 
     // A listener would hold up the gateway's end for as long as it likes.
     let listens = asked.listens || call.method == Method::GET;
     let until = if listens { Until::Stopping(gateway.client.hurry.clone()) } else { Until::End };
-    pass(gateway, server, answer, until)
+    pass_whole(gateway, server, answer, until).await.unwrap_or_else(|error| failed(&error, asked.id.as_deref()))
 }
 
 /// The session that an answer names.

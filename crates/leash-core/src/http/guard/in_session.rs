@@ -59,7 +59,13 @@ pub(super) async fn answer(gateway: &Rc<Gateway>, session: &Rc<Session>, call: &
         };
         let answer = match heard {
             Ok(Heard::Lost(answer)) => answer,
-            Ok(Heard::Fine(answer)) => return pass(gateway, call, answer, flight),
+            Ok(Heard::Fine(answer)) => {
+                let passed = tokio::select! {
+                    passed = pass(gateway, call, answer, flight) => passed,
+                    () = upstream.gone().cancelled_owned() => return ended(gateway, &asked),
+                };
+                return passed.unwrap_or_else(|error| forward::failed(&error, asked.id.as_deref()));
+            }
             Ok(Heard::Short(answer)) => return short(session, upstream, answer),
             Err(error) => return forward::failed(&error, asked.id.as_deref()),
         };
@@ -118,9 +124,14 @@ fn ended(gateway: &Gateway, asked: &Asked) -> Answer {
 }
 
 /// Passes an answer on, for as long as the session lasts.
-fn pass(gateway: &Rc<Gateway>, call: &Call, answer: Response<Incoming>, flight: InFlight) -> Answer {
+async fn pass(
+    gateway: &Rc<Gateway>,
+    call: &Call,
+    answer: Response<Incoming>,
+    flight: InFlight,
+) -> Result<Answer, UpstreamError> {
     let session = Rc::clone(&flight.session);
-    let Some(upstream) = holding::of(&session) else { return respond::no_session() };
+    let Some(upstream) = holding::of(&session) else { return Ok(respond::no_session()) };
     let named = forward::session_id(&answer);
     if let Some(other) = named.filter(|named| *named != *upstream.id() && *named != *session.token()) {
         // Nobody asked for it, but it is there. Whether there was room for it is not this request's business.
@@ -133,10 +144,10 @@ fn pass(gateway: &Rc<Gateway>, call: &Call, answer: Response<Incoming>, flight: 
         let listening = Listening::new(body, counters, Until::Session(flight));
         Response::from_parts(forward::cleaned(head), Body::stream(listening))
     } else {
-        forward::pass(gateway, &session.server, answer, Until::Session(flight))
+        forward::pass_whole(gateway, &session.server, answer, Until::Session(flight)).await?
     };
     rename(&mut answer, &session, upstream);
-    answer
+    Ok(answer)
 }
 
 fn short(session: &Session, upstream: &Upstream, answer: Response<bytes::Bytes>) -> Answer {

@@ -74,7 +74,7 @@ impl Bridge {
         bridge.read(output, &gateway.tasks);
         let attended = Rc::clone(&bridge);
         gateway.tasks.spawn_local(async move {
-            let receipt = attended.child.attend(tree, &attended.counters).await;
+            let receipt = attended.child.attend(tree, &attended.counters, || attended.server_gone()).await;
             attended.server_gone();
             attended.child.is_over(receipt);
         });
@@ -296,7 +296,7 @@ impl Sink for Bridge {
         };
         while tokio::time::timeout(limits::STALLED, wait()).await.is_err() {
             let mut switch = self.switch.borrow_mut();
-            switch.log.cut_stalled();
+            switch.cut_stalled();
             switch.log.look();
         }
     }
@@ -310,3 +310,6 @@ pub(super) enum Refused {
     /// The server is gone.
     Closed,
 }
+
+#[cfg(test)]
+mod tests;

@@ -146,11 +146,12 @@ impl Child {
         self.changed.notify_waiters();
     }
 
-    /// Looks after a tree until it is over, and until all of its output was read.
-    pub(super) async fn attend(&self, mut tree: Watched, counters: &Counters) -> Option<Receipt> {
+    /// Looks after a tree until it is over, and until all of its output was read. `deaf`: what to do when the server has closed
+    /// its input, and so hears nothing any more.
+    pub(super) async fn attend(&self, mut tree: Watched, counters: &Counters, deaf: impl Fn()) -> Option<Receipt> {
         add(&counters.trees, 1);
         add(&counters.trees_started, 1);
-        let receipt = self.follow(&mut tree).await;
+        let receipt = self.follow(&mut tree, deaf).await;
         // What it said last is still in the pipe, whose end comes with the death of its last process.
         if tokio::time::timeout(limits::LAST_WORDS, self.wait_until(|| self.silent.get())).await.is_err()
             && let Some(reader) = self.reader.get()
@@ -171,8 +172,8 @@ impl Child {
         self.changed.notify_waiters();
     }
 
-    async fn follow(&self, watched: &mut Watched) -> Option<Receipt> {
-        let mut told = false;
+    async fn follow(&self, watched: &mut Watched, deaf: impl Fn()) -> Option<Receipt> {
+        let (mut told, mut heard) = (false, true);
         loop {
             tokio::select! {
                 () = self.wait_until(|| self.is_ending()), if !told => {
@@ -182,6 +183,10 @@ impl Child {
                         watched.tree.end_because(reason);
                     }
                     self.input.close();
+                }
+                () = self.input.closed(), if heard && !told => {
+                    heard = false;
+                    deaf();
                 }
                 ready = watched.reports.readable() => {
                     let Ok(mut ready) = ready else { return None };

@@ -130,7 +130,8 @@ impl Input {
         Ok(())
     }
 
-    async fn closed(&self) {
+    /// Returns when it is closed, by us or by the server.
+    pub(super) async fn closed(&self) {
         let _ = self.wait_until(|| false).await;
     }
 
@@ -169,3 +170,6 @@ pub(super) fn one_line(message: Bytes) -> Bytes {
     let space = |byte: &u8| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte };
     message.iter().map(space).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -207,28 +207,31 @@ impl Log {
         Some(reader)
     }
 
-    /// A reader is gone.
-    pub(super) fn leave(&mut self, id: StreamId, reader: u32) {
-        if self.streams.get(&id).is_some_and(|stream| stream.is_read_by(reader)) {
-            self.detach(id);
-            self.make_room();
+    /// A reader is gone. What it had not read and nobody can ask for any more is handed back.
+    #[must_use]
+    pub(super) fn leave(&mut self, id: StreamId, reader: u32) -> VecDeque<Bytes> {
+        if !self.streams.get(&id).is_some_and(|stream| stream.is_read_by(reader)) {
+            return VecDeque::new();
         }
+        let orphans = self.detach(id);
+        self.make_room();
+        orphans
     }
 
-    fn detach(&mut self, id: StreamId) {
-        let Some(stream) = self.streams.get_mut(&id) else { return };
+    fn detach(&mut self, id: StreamId) -> VecDeque<Bytes> {
+        let Some(stream) = self.streams.get_mut(&id) else { return VecDeque::new() };
         self.unread -= stream.unread_bytes();
         (stream.reading, stream.reader) = (false, stream.reader + 1);
         stream.wake();
-        if !stream.named && id != GET {
-            // Nobody can ask for it: a client has to name an event.
-            while self.kept(id).is_some_and(|kept| kept > 0) {
-                self.give_up_first(id);
-            }
-            self.streams.remove(&id);
-        } else {
+        if stream.named || id == GET {
             self.forget_if_empty(id);
+            return VecDeque::new();
         }
+        // A client has to name an event to come back, and this one was never given any.
+        let orphans = self.streams.remove(&id).map(|stream| stream.messages).unwrap_or_default();
+        self.bytes -= orphans.iter().map(Bytes::len).sum::<usize>();
+        self.messages -= orphans.len();
+        orphans
     }
 
     /// Bytes that wait for connections.
@@ -241,15 +244,15 @@ impl Log {
         self.streams.values_mut().for_each(|stream| stream.moved = false);
     }
 
-    /// Cuts the readers that had something to read and took nothing since [`Log::look`].
-    pub(super) fn cut_stalled(&mut self) -> usize {
+    /// Cuts the readers that had something to read and took nothing since [`Log::look`]; what is handed back is as in
+    /// [`Log::leave`].
+    #[must_use]
+    pub(super) fn cut_stalled(&mut self) -> VecDeque<Bytes> {
         let stalled = |stream: &Stream| stream.reading && !stream.moved && stream.unread_bytes() > 0;
         let ids: Vec<_> = self.streams.iter().filter(|(_, stream)| stalled(stream)).map(|(id, _)| *id).collect();
-        for id in &ids {
-            self.detach(*id);
-        }
+        let orphans = ids.into_iter().flat_map(|id| self.detach(id)).collect();
         self.make_room();
-        ids.len()
+        orphans
     }
 
     /// Messages given up unread since the last time this was asked.
@@ -332,3 +335,6 @@ impl Stream {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,9 +17,9 @@ use super::super::session::{Holding, Session};
 use super::bridge::Bridge;
 use super::child::{self, StartError};
 use super::events::Events;
-use super::post;
 use super::reader::Reading;
 use super::switch::{First, Request};
+use super::{modern, post};
 use crate::ledger::receipt::Reason;
 use crate::protocol::envelope::{Envelope, IdKey};
 use crate::protocol::headers;
@@ -64,7 +64,7 @@ pub(super) async fn answer(
     let mut answer = match reader.first(false, None).await {
         Some(First::Whole(body)) if session.is_live() => post::whole(&bridge, body),
         // The server refused, or leash answers in its place; there is no session to speak of.
-        Some(First::Whole(body)) => return Ok(failed(&bridge, body)),
+        Some(First::Whole(body)) => return Ok(failed(&bridge, envelope, body)),
         _ => Events::answer(Reading::new(reader, in_flight), None),
     };
     opening.known.set(true);
@@ -92,8 +92,10 @@ async fn start(gateway: &Rc<Gateway>, session: &Rc<Session>, opening: IdKey) -> 
 }
 
 /// An `initialize` that was answered, but not well.
-fn failed(bridge: &Bridge, body: Bytes) -> Answer {
+fn failed(bridge: &Bridge, envelope: &Envelope<'_>, body: Bytes) -> Answer {
     let status = match bridge.never_opened() {
+        // Whoever asks by the rules of an era that knows no handshake is answered by them.
+        None if envelope.meta().claims_modern => modern::status(&body),
         None => StatusCode::OK,
         Some(Reason::NotInitialized) => StatusCode::GATEWAY_TIMEOUT,
         Some(_) => StatusCode::BAD_GATEWAY,

@@ -78,7 +78,7 @@ impl Reader {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        self.bridge.switch.borrow_mut().log.leave(self.stream, self.number);
+        self.bridge.switch.borrow_mut().leave(self.stream, self.number);
         self.bridge.drained();
     }
 }

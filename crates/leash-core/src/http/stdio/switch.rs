@@ -252,6 +252,31 @@ impl Switch {
         }
     }
 
+    /// A connection is gone.
+    pub(super) fn leave(&mut self, stream: StreamId, reader: u32) {
+        let orphans = self.log.leave(stream, reader);
+        self.adopt(orphans);
+    }
+
+    /// Connections that do not read are cut.
+    pub(super) fn cut_stalled(&mut self) {
+        let orphans = self.log.cut_stalled();
+        self.adopt(orphans);
+    }
+
+    /// What was meant for anybody finds somebody else, though it may now come after what was said later.
+    fn adopt(&mut self, orphans: impl IntoIterator<Item = Bytes>) {
+        for line in orphans {
+            match Message::read(&line) {
+                Ok(Message::One(envelope)) if envelope.kind != Kind::Response => {
+                    self.deliver_one(line.clone(), &envelope);
+                }
+                // An answer is for one client alone.
+                _ => {}
+            }
+        }
+    }
+
     /// Whether a request is in flight; notes that it was cancelled. `true` once.
     pub(super) fn cancel(&mut self, key: &IdKey) -> bool {
         self.requests.get_mut(key).is_some_and(|asked| !std::mem::replace(&mut asked.cancelled, true))
@@ -270,3 +295,6 @@ impl Switch {
         self.log.finish_all();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -58,10 +58,7 @@ fn responses_and_cancellations_pass_requests_that_wait() {
     outbox.push(request(100));
     outbox.push(notice(101));
     outbox.push(response(102));
-    outbox.push(parcel(
-        103,
-        r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":3}}"#,
-    ));
+    outbox.push(parcel(103, r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":3}}"#));
     assert_eq!(taken(&mut outbox), Some(102));
     outbox.through(102);
     assert_eq!(taken(&mut outbox), Some(103));

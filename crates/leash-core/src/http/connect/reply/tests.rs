@@ -16,7 +16,8 @@ fn check(status: u16, body: &str, line: &str) {
 
 #[test]
 fn the_upstreams_own_error_is_passed_unchanged_when_it_is_for_the_request() {
-    let body = r#"{"error" :{"code":-32022,"message":"no","data":{"supported":[1e2]}},"id":"q1","jsonrpc":"2.0","x":1}"#;
+    let body =
+        r#"{"error" :{"code":-32022,"message":"no","data":{"supported":[1e2]}},"id":"q1","jsonrpc":"2.0","x":1}"#;
     check(400, body, body);
     check(401, body, body);
     let pretty = "{\n  \"jsonrpc\": \"2.0\",\r\n\"id\":\"q1\",\"error\":{\"code\":1}}\n";
@@ -33,7 +34,8 @@ fn an_error_for_nobody_is_for_the_request() {
 
 #[test]
 fn everything_else_is_explained() {
-    let explained = |text: &str| format!(r#"{{"jsonrpc":"2.0","id":"q\u0031","error":{{"code":-32000,"message":"{text}"}}}}"#);
+    let explained =
+        |text: &str| format!(r#"{{"jsonrpc":"2.0","id":"q\u0031","error":{{"code":-32000,"message":"{text}"}}}}"#);
     let denied = explained("upstream answered 401 Unauthorized: pass credentials with `--bearer-env` or `--header`");
     check(401, "", &denied);
     check(401, r#"{"jsonrpc":"2.0","error":{"code":-32001,"message":"x"},"id":null}"#, &denied);

@@ -11,9 +11,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::task::Waker;
 
 use bytes::Bytes;
-use hyper::StatusCode;
+use hyper::{HeaderMap, StatusCode};
 use serde_json::value::RawValue;
 
+use super::super::super::mirror::Mirrors;
 use super::super::log::Next;
 use crate::protocol::envelope::{Envelope, IdKey, Kind, Message, Splice, codes, error_body};
 
@@ -27,6 +28,8 @@ pub(super) struct Exchanges {
     last: Number,
     /// Bytes that wait for connections.
     unread: usize,
+    /// What the server's tools want to be repeated as headers.
+    mirrors: Mirrors,
 }
 
 /// A request and what came for it.
@@ -35,6 +38,8 @@ struct Exchange {
     /// The client's id and progress token, as it wrote them.
     id: Box<RawValue>,
     token: Option<Box<RawValue>>,
+    /// It asks for the server's tools.
+    lists_tools: bool,
     messages: VecDeque<Bytes>,
     /// The status that its answer deserves, once there is one.
     answered: Option<StatusCode>,
@@ -75,6 +80,7 @@ impl Exchanges {
         let exchange = Exchange {
             id: id.to_owned(),
             token: token.map(ToOwned::to_owned),
+            lists_tools: envelope.method.as_deref() == Some("tools/list"),
             messages: VecDeque::new(),
             answered: None,
             mixed: false,
@@ -85,6 +91,11 @@ impl Exchanges {
         };
         self.open.insert(number, exchange);
         Some((number, line.finish().into()))
+    }
+
+    /// Whether the headers of a call say what its arguments do, as far as the server's tools are known.
+    pub(super) fn check(&self, envelope: &Envelope<'_>, headers: &HeaderMap) -> Result<(), String> {
+        self.mirrors.check(envelope, headers)
     }
 
     /// Delivers a line of the server; `false` if there is nobody for it.
@@ -124,6 +135,10 @@ impl Exchanges {
             return false;
         };
         exchange.answered = Some(envelope.error_code().map_or(StatusCode::OK, status_of));
+        if exchange.lists_tools {
+            // What is wrong with a schema is between the server and its clients, which see it as it is.
+            self.mirrors.learn(envelope);
+        }
         let mut restored = Splice::new(line);
         for theirs in [envelope.id, envelope.subscription()].into_iter().flatten() {
             restored.replace(theirs, exchange.id.get());
@@ -267,7 +282,7 @@ fn status_of(code: i64) -> StatusCode {
 }
 
 /// The HTTP status of an answer.
-pub(super) fn status(answer: &[u8]) -> StatusCode {
+pub(in super::super) fn status(answer: &[u8]) -> StatusCode {
     match Message::read(answer) {
         Ok(Message::One(envelope)) => envelope.error_code().map_or(StatusCode::OK, status_of),
         _ => StatusCode::OK,
@@ -284,3 +299,6 @@ pub(super) fn is_modern(answer: &[u8]) -> bool {
         None => envelope.error.is_none() && envelope.result.is_some(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -28,6 +28,7 @@ use crate::limits;
 use crate::protocol::envelope::{Envelope, Kind, Message};
 use crate::protocol::headers;
 use exchange::First;
+pub(super) use exchange::status;
 use tree::ModernTree;
 
 /// The trees of requests that have no session.
@@ -125,9 +126,10 @@ async fn request(
     check(call, envelope)?;
     let tree = match find(gateway, server, call, envelope).await {
         Ok(Found::Tree(tree)) => tree,
-        Ok(Found::Answer(answer)) => return Ok(respond::json(exchange::status(&answer), answer)),
+        Ok(Found::Answer(answer)) => return Ok(respond::json(status(&answer), answer)),
         Err(failure) => return Err(failure.answer(envelope)),
     };
+    tree.check(&call.headers, envelope).map_err(|why| respond::header_mismatch(envelope.id, &why))?;
     let Ok(exchange) = tree.ask(&call.body, envelope).await else {
         return Err(respond::start_failed(envelope.id, "the server exited"));
     };

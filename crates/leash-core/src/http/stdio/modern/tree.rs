@@ -6,6 +6,7 @@ use std::rc::{Rc, Weak};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use hyper::HeaderMap;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -77,7 +78,8 @@ impl ModernTree {
         let _ = tree.child.reader.set(reader.abort_handle());
         let attended = Rc::clone(&tree);
         gateway.tasks.spawn_local(async move {
-            let receipt = attended.child.attend(watched, &attended.counters).await;
+            let gone = || attended.end(&Reason::ServerExited);
+            let receipt = attended.child.attend(watched, &attended.counters, gone).await;
             attended.end(&Reason::ServerExited);
             if let (Some(gateway), Some(receipt)) = (attended.gateway.upgrade(), &receipt) {
                 gateway.tell(|| Notice::Ended(Box::new(receipt.clone())));
@@ -132,6 +134,11 @@ impl ModernTree {
     /// Whether it was ended, and did not leave by itself.
     pub(super) fn was_ended(&self) -> bool {
         self.closed.get().is_some_and(|reason| *reason != Reason::ServerExited)
+    }
+
+    /// Whether the headers of a call say what its arguments do. The server can't tell: it sees no headers.
+    pub(super) fn check(&self, headers: &HeaderMap, envelope: &Envelope<'_>) -> Result<(), String> {
+        self.exchanges.borrow().check(envelope, headers)
     }
 
     /// Sends a request to the server.

@@ -1,15 +1,17 @@
 //! Modern requests repeat parts of their body as headers (SEP-2243). Which arguments of a tool are repeated is written in its
 //! schema, so the answers to `tools/list` are looked at as they pass by.
+//!
+//! `leash connect` writes these headers for a host that has none, `leash serve` checks them for a server that sees none.
 
 use std::collections::HashMap;
 
 use hyper::HeaderMap;
 use hyper::header::{HeaderName, HeaderValue};
-use serde_json::Value;
+use serde_json::{Number, Value};
 
 use crate::limits;
 use crate::protocol::envelope::{Envelope, Kind};
-use crate::protocol::headers::{METHOD, NAME, PARAM_PREFIX, PROTOCOL_VERSION};
+use crate::protocol::headers::{self, METHOD, NAME, PARAM_PREFIX, PROTOCOL_VERSION};
 
 /// What marks an argument in a schema.
 const ANNOTATION: &str = "x-mcp-header";
@@ -67,19 +69,43 @@ impl Mirrors {
         if let Some(method) = message.method.as_deref() {
             insert(METHOD, method);
         }
-        let Some(target) = message.target() else { return };
-        insert(NAME, &encoded(&target));
-        if message.kind != Kind::Request || message.method.as_deref() != Some("tools/call") {
-            return;
+        if let Some(target) = message.target() {
+            headers.insert(NAME, headers::mirrored(&target));
         }
-        let Some(mirrors) = self.tools.get(&*target) else { return };
-        let params: Value = message.params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or_default();
-        for mirror in mirrors {
-            let value = mirror.path.iter().fold(&params["arguments"], |value, name| &value[name.as_str()]);
-            if let Some(text) = as_text(value) {
-                insert(mirror.header.clone(), &encoded(&text));
+        for (mirror, argument) in self.arguments(message) {
+            if let Some(text) = as_text(&argument) {
+                headers.insert(mirror.header.clone(), headers::mirrored(&text));
             }
         }
+    }
+
+    /// Whether the headers of a call say what its arguments do. The error is the message for
+    /// [`HEADER_MISMATCH`](crate::protocol::envelope::codes::HEADER_MISMATCH). A tool that was not listed has nothing to repeat.
+    pub(crate) fn check(&self, message: &Envelope<'_>, headers: &HeaderMap) -> Result<(), String> {
+        for (Mirror { header, .. }, argument) in self.arguments(message) {
+            match (headers::mirror_of(headers, header)?, as_text(&argument)) {
+                (None, None) => {}
+                (Some(_), None) => return Err(format!("`{header}` repeats an argument that is not there")),
+                (None, Some(_)) => return Err(headers::missing(header)),
+                (Some(said), Some(meant)) if said == meant || (argument.is_number() && is_number(&said, &meant)) => {}
+                (Some(said), Some(meant)) => return Err(headers::mismatch(header, &said, &meant)),
+            }
+        }
+        Ok(())
+    }
+
+    /// The arguments of a call that are repeated.
+    fn arguments(&self, message: &Envelope<'_>) -> Vec<(&Mirror, Value)> {
+        let is_call = message.kind == Kind::Request && message.method.as_deref() == Some("tools/call");
+        // Most servers have none, and then nothing is read.
+        let tool = if is_call && !self.tools.is_empty() { message.target() } else { None };
+        let Some(mirrors) = tool.and_then(|tool| self.tools.get(&*tool)) else { return Vec::new() };
+        let params = message.params.and_then(|params| serde_json::from_str(params.get()).ok());
+        let params: Value = params.unwrap_or_default();
+        let argument = |mirror: &Mirror| {
+            mirror.path.iter().fold(&params["arguments"], |value, name| &value[name.as_str()]).clone()
+        };
+        mirrors.iter().map(|mirror| (mirror, argument(mirror))).collect()
     }
 }
 
@@ -132,26 +158,9 @@ fn as_text(value: &Value) -> Option<String> {
     }
 }
 
-/// A value as a header carries it: as it is, or in base64 where a header would lose something.
-fn encoded(value: &str) -> String {
-    let plain = value.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte));
-    let trimmed = value.trim_matches([' ', '\t']) == value;
-    let looks_encoded = value.starts_with("=?base64?") && value.ends_with("?=");
-    if plain && trimmed && !looks_encoded { value.to_owned() } else { format!("=?base64?{}?=", base64(value.as_bytes())) }
-}
-
-/// Base64 with the standard alphabet and padding.
-fn base64(bytes: &[u8]) -> String {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for group in bytes.chunks(3) {
-        let bits = group.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - group.len()));
-        for digit in 0..4 {
-            let sextet = bits >> (18 - 6 * digit) & 63;
-            text.push(if digit > group.len() { '=' } else { char::from(ALPHABET[sextet as usize]) });
-        }
-    }
-    text
+/// Whether a header says a number, however it is written.
+fn is_number(said: &str, meant: &str) -> bool {
+    said.parse::<Number>().ok().and_then(|number| as_text(&Value::Number(number))).as_deref() == Some(meant)
 }
 
 #[cfg(test)]
@@ -217,10 +226,11 @@ mod tests {
             &["mcp-name: sql", "mcp-param-region: eu", "mcp-param-rows: 42", "mcp-param-dry: false"],
         );
         check("tools/call", r#""name":"sql","arguments":{"region":null,"limits":3},"#, &["mcp-name: sql"]);
-        check("tools/call", r#""name":"sql","arguments":{"region":"世界"},"#, &[
-            "mcp-name: sql",
-            "mcp-param-region: =?base64?5LiW55WM?=",
-        ]);
+        check(
+            "tools/call",
+            r#""name":"sql","arguments":{"region":"世界"},"#,
+            &["mcp-name: sql", "mcp-param-region: =?base64?5LiW55WM?="],
+        );
         check("tools/call", r#""name":"sql","#, &["mcp-name: sql"]);
     }
 
@@ -237,6 +247,56 @@ mod tests {
         let message = Message::read(changed.as_bytes()).expect("JSON");
         mirrors.learn(&message.envelopes()[0]);
         assert!(mirrors.tools.is_empty());
+    }
+
+    /// `headers` are what a client sent.
+    fn check_call(arguments: &str, headers: &[(&'static str, &str)], expected: Result<(), &str>) {
+        let params = format!(r#"{{"name":"sql","arguments":{arguments}}}"#);
+        let line = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{params}}}"#);
+        let message = Message::read(line.as_bytes()).expect("JSON");
+        let header = |(name, value): &(&'static str, &str)| {
+            (HeaderName::from_static(name), HeaderValue::from_str(value).expect("a header"))
+        };
+        let headers: HeaderMap = headers.iter().map(header).collect();
+        assert_eq!(mirrors().check(&message.envelopes()[0], &headers), expected.map_err(str::to_owned), "{line}");
+    }
+
+    #[test]
+    fn headers_must_say_what_the_arguments_do() {
+        let region = "mcp-param-region";
+        check_call("{}", &[], Ok(()));
+        check_call(r#"{"region":"eu"}"#, &[(region, "eu")], Ok(()));
+        check_call(r#"{"region":"Hello"}"#, &[(region, "=?base64?SGVsbG8=?=")], Ok(()));
+        check_call(r#"{"region":"SGVsbG8="}"#, &[(region, "SGVsbG8=")], Ok(()));
+        check_call(r#"{"region":"eu"}"#, &[], Err("`mcp-param-region` is missing"));
+        check_call(r#"{"region":"eu"}"#, &[(region, "us")], Err("`mcp-param-region` is `us`, but the body says `eu`"));
+        check_call(r#"{"region":"x"}"#, &[(region, "=?base64?eA?=")], Err("`mcp-param-region` is not valid base64"));
+        check_call(
+            r#"{"region":null}"#,
+            &[(region, "eu")],
+            Err("`mcp-param-region` repeats an argument that is not there"),
+        );
+        check_call(r#"{"region":"eu"}"#, &[(region, "eu"), (region, "us")], Err("more than one `mcp-param-region`"));
+    }
+
+    #[test]
+    fn a_number_is_the_same_however_it_is_written() {
+        for said in ["42", "42.0", "4.2e1"] {
+            check_call(r#"{"limits":{"rows":42.0}}"#, &[("mcp-param-rows", said)], Ok(()));
+        }
+        let near = Err("`mcp-param-rows` is `9007199254740992`, but the body says `9007199254740993`");
+        check_call(r#"{"limits":{"rows":9007199254740993}}"#, &[("mcp-param-rows", "9007199254740992")], near);
+        let text = Err("`mcp-param-region` is `42.0`, but the body says `42`");
+        check_call(r#"{"region":"42"}"#, &[("mcp-param-region", "42.0")], text);
+    }
+
+    #[test]
+    fn headers_of_tools_that_were_not_listed_are_not_looked_at() {
+        let line = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"new","arguments":{"region":1}}}"#;
+        let message = Message::read(line.as_bytes()).expect("JSON");
+        let headers =
+            HeaderMap::from_iter([(HeaderName::from_static("mcp-param-region"), HeaderValue::from_static("2"))]);
+        assert_eq!(mirrors().check(&message.envelopes()[0], &headers), Ok(()));
     }
 
     proptest! {

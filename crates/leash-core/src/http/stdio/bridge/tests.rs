@@ -1,0 +1,192 @@
+//! A bridge between real pipes, with a server that the test plays.
+
+use std::future::Future;
+use std::rc::Weak;
+
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
+use tokio::net::unix::pipe;
+use tokio::task::LocalSet;
+use tokio::time::{Duration, timeout};
+
+use super::super::log::Next;
+use super::super::switch::First;
+use super::*;
+
+/// Longer than anything here takes.
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn run<F: Future<Output = ()>>(test: impl FnOnce(Stage) -> F) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    LocalSet::new().block_on(&runtime, async {
+        let play = async { test(Stage::set(usize::MAX).await).await };
+        timeout(LIMIT, play).await.expect("it hangs");
+    });
+}
+
+struct Stage {
+    bridge: Rc<Bridge>,
+    stdin: Lines<BufReader<Receiver>>,
+    stdout: Sender,
+}
+
+impl Stage {
+    async fn set(replay: usize) -> Stage {
+        let (input, stdin) = pipe::pipe().unwrap();
+        // A young pipe is taken for full until the runtime has looked at it.
+        input.writable().await.unwrap();
+        let (stdout, output) = pipe::pipe().unwrap();
+        let tasks = TaskTracker::new();
+        let bridge = Bridge::new(Parts {
+            session: Weak::new(),
+            gateway: Weak::new(),
+            server: "x".into(),
+            counters: Rc::default(),
+            input,
+            tasks: tasks.clone(),
+            replay,
+            opening: None,
+        });
+        bridge.read(output, &tasks);
+        Stage { bridge, stdin: BufReader::new(stdin).lines(), stdout }
+    }
+
+    fn ask(&self, id: u64) -> Reader {
+        let line = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"m"}}"#);
+        let request = Request { key: IdKey::from_number(id), token: None };
+        self.bridge.ask(&[request], line.into()).expect("the server is there")
+    }
+
+    async fn hears(&mut self) -> String {
+        self.stdin.next_line().await.unwrap().expect("the input has ended")
+    }
+
+    async fn says(&mut self, line: &str) {
+        self.stdout.write_all(format!("{line}\n").as_bytes()).await.unwrap();
+    }
+}
+
+fn answer(id: u64) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#)
+}
+
+async fn next(reader: &Reader) -> Next {
+    std::future::poll_fn(|cx| reader.poll_next(cx)).await
+}
+
+#[test]
+fn a_request_goes_through_and_its_answer_comes_back() {
+    run(|mut stage| async move {
+        let (one, two) = (stage.ask(1), stage.ask(2));
+        assert_eq!(stage.hears().await, r#"{"jsonrpc":"2.0","id":1,"method":"m"}"#);
+        assert_eq!(stage.hears().await, r#"{"jsonrpc":"2.0","id":2,"method":"m"}"#);
+        stage.says("\nthis is no protocol").await;
+        stage.says(&answer(2)).await;
+        stage.says(&answer(1)).await;
+        assert_eq!(two.first(false, None).await, Some(First::Whole(answer(2).into())));
+        assert_eq!(one.first(false, None).await, Some(First::Whole(answer(1).into())));
+    });
+}
+
+#[test]
+fn a_server_that_leaves_answers_nothing_more() {
+    run(|mut stage| async move {
+        let reader = stage.ask(1);
+        stage.hears().await;
+        let listener = Reader::listen(&stage.bridge).unwrap();
+        // Its last words count, also without a line's end.
+        stage.stdout.write_all(answer(1).as_bytes()).await.unwrap();
+        let late = stage.ask(2);
+        drop(stage.stdout);
+        assert_eq!(reader.first(false, None).await, Some(First::Whole(answer(1).into())));
+        let Some(First::Whole(error)) = late.first(false, None).await else { panic!("no answer") };
+        assert!(String::from_utf8_lossy(&error).contains("exited"), "{error:?}");
+        assert_eq!(next(&listener).await, Next::End);
+        let request = Request { key: IdKey::from_number(3), token: None };
+        assert!(matches!(stage.bridge.ask(&[request], "{}".into()), Err(Refused::Closed)));
+    });
+}
+
+#[test]
+fn a_server_that_closed_its_input_is_gone() {
+    run(|stage| async move {
+        let Stage { bridge, stdin, stdout } = stage;
+        drop(stdin);
+        let request = Request { key: IdKey::from_number(1), token: None };
+        assert!(matches!(bridge.ask(&[request], "{}".into()), Err(Refused::Closed)));
+        drop(stdout);
+    });
+}
+
+#[test]
+fn a_lost_connection_is_found_again() {
+    run(|mut stage| async move {
+        let reader = stage.ask(1);
+        let note = r#"{"jsonrpc":"2.0","method":"n"}"#;
+        stage.says(note).await;
+        assert_eq!(reader.first(false, None).await, Some(First::Stream));
+        assert_eq!(next(&reader).await, Next::Message(1, note.into()));
+        drop(reader);
+        stage.says(note).await;
+        stage.says(&answer(1)).await;
+        let again = Reader::resume(&stage.bridge, 1, 1).expect("the stream is kept");
+        assert_eq!(next(&again).await, Next::Message(2, note.into()));
+        assert_eq!(next(&again).await, Next::Message(3, answer(1).into()));
+        assert_eq!(next(&again).await, Next::End);
+        // And once more, from the start, now that it is over.
+        let again = Reader::resume(&stage.bridge, 1, 0).expect("the stream is kept");
+        assert_eq!(next(&again).await, Next::Message(1, note.into()));
+    });
+}
+
+#[test]
+fn a_client_that_does_not_read_stops_the_server() {
+    run(|mut stage| async move {
+        let listener = Reader::listen(&stage.bridge).unwrap();
+        let message = format!(r#"{{"jsonrpc":"2.0","method":"n","params":"{}"}}"#, "x".repeat(50_000));
+        let count = 100;
+        let mut said = 0;
+        let all = message.len() * count;
+        // Until the pipe is full and nobody reads it: far less than everything.
+        let line = format!("{message}\n");
+        let mut left = line.as_bytes();
+        while let Ok(Ok(())) = timeout(Duration::from_millis(200), stage.stdout.writable()).await {
+            match stage.stdout.try_write(left) {
+                Ok(written) => left = &left[written..],
+                Err(_) => continue,
+            }
+            if left.is_empty() {
+                said += 1;
+                left = line.as_bytes();
+            }
+        }
+        let kept = stage.bridge.switch.borrow().log.unread();
+        assert!(kept < limits::UNREAD_STREAMS + 200_000 && said * message.len() < all / 4, "{kept} of {said}");
+        // Everything arrives once it is read.
+        let stdout = &mut stage.stdout;
+        let rest = async {
+            stdout.write_all(left).await.unwrap();
+            for _ in said + 1..count {
+                stdout.write_all(line.as_bytes()).await.unwrap();
+            }
+        };
+        let read = async {
+            for number in 1..=count as u64 {
+                assert_eq!(next(&listener).await, Next::Message(number, message.clone().into()));
+            }
+        };
+        tokio::join!(rest, read);
+    });
+}
+
+#[test]
+fn a_cancelled_request_is_answered_if_the_server_does() {
+    run(|mut stage| async move {
+        let reader = stage.ask(1);
+        let tasks = TaskTracker::new();
+        stage.bridge.cancelled(IdKey::from_number(1), &tasks);
+        stage.bridge.cancelled(IdKey::from_number(1), &tasks);
+        assert_eq!(tasks.len(), 1, "one is enough");
+        stage.says(&answer(1)).await;
+        assert_eq!(reader.first(false, None).await, Some(First::Whole(answer(1).into())));
+    });
+}

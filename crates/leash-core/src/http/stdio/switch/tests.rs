@@ -1,0 +1,355 @@
+use std::collections::BTreeMap;
+use std::task::Waker;
+
+use proptest::prelude::*;
+
+use super::super::log::Next;
+use super::*;
+
+fn request(id: u64, token: Option<&str>) -> Request {
+    let token = token.map(|token| IdKey::of(&RawValue::from_string(token.to_owned()).unwrap()).unwrap());
+    Request { key: IdKey::from_number(id), token }
+}
+
+fn deliver(switch: &mut Switch, line: &str) -> Routed {
+    let line = Bytes::copy_from_slice(line.as_bytes());
+    let message = Message::read(&line).expect("a message");
+    switch.deliver(line.clone(), &message)
+}
+
+fn answer(id: u64) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#)
+}
+
+const NOTE: &str = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{}}"#;
+const ASK: &str = r#"{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage"}"#;
+
+fn progress(token: &str) -> String {
+    format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{token},"progress":1}}}}"#
+    )
+}
+
+fn first(switch: &mut Switch, stream: StreamId, batch: bool) -> First {
+    switch.first(stream, batch, Waker::noop())
+}
+
+#[test]
+fn an_answer_goes_to_who_asked() {
+    let mut switch = Switch::new(1000);
+    let one = switch.begin(&[request(1, None)]).unwrap();
+    let two = switch.begin(&[request(2, None)]).unwrap();
+    assert_eq!(first(&mut switch, two, false), First::Wait);
+    assert_eq!(deliver(&mut switch, &answer(2)), Routed::To(two));
+    assert_eq!(first(&mut switch, two, false), First::Whole(answer(2).into()));
+    assert_eq!(first(&mut switch, one, false), First::Wait);
+    assert_eq!(deliver(&mut switch, &answer(2)), Routed::Nowhere, "it was answered");
+    assert_eq!(deliver(&mut switch, &answer(3)), Routed::Nowhere, "nobody asked");
+}
+
+#[test]
+fn an_id_in_flight_is_not_taken_twice() {
+    let mut switch = Switch::new(1000);
+    switch.begin(&[request(1, None)]).unwrap();
+    assert_eq!(switch.begin(&[request(2, None), request(1, None)]), Err(IdKey::from_number(1)));
+    assert_eq!(switch.begin(&[request(3, None), request(3, None)]), Err(IdKey::from_number(3)));
+    let two = switch.begin(&[request(2, None)]).expect("the refused batch left nothing");
+    deliver(&mut switch, &answer(2));
+    assert_eq!(first(&mut switch, two, false), First::Whole(answer(2).into()));
+    switch.begin(&[request(2, None)]).expect("it was answered");
+}
+
+#[test]
+fn a_message_before_the_answer_makes_a_stream() {
+    let mut switch = Switch::new(1000);
+    let one = switch.begin(&[request(1, None)]).unwrap();
+    assert_eq!(deliver(&mut switch, NOTE), Routed::To(one));
+    assert_eq!(first(&mut switch, one, false), First::Stream);
+    // The same when both came before anybody looked.
+    deliver(&mut switch, &answer(1));
+    assert_eq!(first(&mut switch, one, false), First::Stream);
+    assert_eq!(switch.log.next(one, 0, Waker::noop()), Next::Message(1, NOTE.into()));
+    assert_eq!(switch.log.next(one, 0, Waker::noop()), Next::Message(2, answer(1).into()));
+    assert_eq!(switch.log.next(one, 0, Waker::noop()), Next::End);
+}
+
+/// What became of a POST.
+#[derive(Clone, Copy)]
+enum Fate {
+    /// Its connection reads.
+    Read,
+    /// Its connection is lost; the client knows an event of it.
+    Left,
+    /// Its connection is lost for good.
+    Lost,
+    Answered,
+}
+
+fn check_other(listening: bool, posts: &[Fate], expected: StreamId) {
+    for line in [NOTE, ASK] {
+        let mut switch = Switch::new(1000);
+        if listening {
+            switch.log.listen();
+        }
+        for (id, post) in (1..).zip(posts) {
+            let stream = switch.begin(&[request(id, None)]).unwrap();
+            assert_eq!(stream, id);
+            match post {
+                Fate::Left => {
+                    switch.log.name(stream);
+                    switch.leave(stream, 0);
+                }
+                Fate::Lost => switch.leave(stream, 0),
+                Fate::Answered => drop(deliver(&mut switch, &answer(id))),
+                Fate::Read => {}
+            }
+        }
+        assert_eq!(deliver(&mut switch, line), Routed::To(expected));
+    }
+}
+
+/// The table of the module's documentation: whether somebody listens, what became of the POSTs, and where a message goes.
+#[test]
+fn what_has_no_address_goes_to_one_stream() {
+    use Fate::{Answered, Left, Lost, Read};
+    check_other(false, &[], GET);
+    check_other(true, &[], GET);
+    check_other(false, &[Answered], GET);
+    check_other(true, &[Read], 1);
+    check_other(true, &[Answered, Read], 2);
+    check_other(true, &[Read, Lost], 1);
+    check_other(true, &[Left], 1);
+    check_other(true, &[Read, Read], GET);
+    check_other(false, &[Read, Read], 2);
+    check_other(false, &[Read, Left], 1);
+    check_other(true, &[Read, Left], GET);
+    check_other(false, &[Left, Left], 2);
+    check_other(false, &[Lost, Lost], GET);
+    check_other(true, &[Lost], GET);
+}
+
+#[test]
+fn progress_follows_its_token() {
+    let mut switch = Switch::new(1000);
+    switch.log.listen();
+    let one = switch.begin(&[request(1, Some("\"t\""))]).unwrap();
+    let two = switch.begin(&[request(2, Some("7"))]).unwrap();
+    assert_eq!(deliver(&mut switch, &progress("\"t\"")), Routed::To(one));
+    assert_eq!(deliver(&mut switch, &progress("7")), Routed::To(two));
+    assert_eq!(deliver(&mut switch, &progress("\"7\"")), Routed::To(GET), "that is another token");
+    deliver(&mut switch, &answer(1));
+    assert_eq!(deliver(&mut switch, &progress("\"t\"")), Routed::To(two), "the only one in flight");
+}
+
+#[test]
+fn a_batch_is_answered_as_it_comes() {
+    let both = |switch: &mut Switch| switch.begin(&[request(1, None), request(2, None)]).unwrap();
+    let array = format!("[{},{}]", answer(2), answer(1));
+    // As an array.
+    let mut switch = Switch::new(1000);
+    let stream = both(&mut switch);
+    assert_eq!(deliver(&mut switch, &array), Routed::To(stream));
+    assert_eq!(first(&mut switch, stream, true), First::Whole(array.clone().into()));
+    // One by one.
+    let stream = both(&mut switch);
+    deliver(&mut switch, &answer(2));
+    assert_eq!(first(&mut switch, stream, true), First::Wait);
+    deliver(&mut switch, &answer(1));
+    assert_eq!(first(&mut switch, stream, true), First::Whole(array.clone().into()));
+    // An array for two POSTs, with a note for one of them.
+    let one = switch.begin(&[request(1, None)]).unwrap();
+    let two = switch.begin(&[request(2, None)]).unwrap();
+    deliver(&mut switch, &format!("[{},{},{NOTE}]", answer(2), answer(1)));
+    assert_eq!(first(&mut switch, two, false), First::Whole(answer(2).into()));
+    assert_eq!(first(&mut switch, one, false), First::Whole(answer(1).into()));
+    assert_eq!(switch.log.kept(GET), Some(1));
+}
+
+#[test]
+fn what_is_in_flight_is_answered_at_the_end() {
+    let mut switch = Switch::new(1000);
+    let one = switch.begin(&[request(1, Some("\"t\""))]).unwrap();
+    let two = switch.begin(&[request(2, None)]).unwrap();
+    let listener = switch.log.listen();
+    deliver(&mut switch, &progress("\"t\""));
+    switch.close("gone");
+    let error =
+        |id| Bytes::from(format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-32000,"message":"gone"}}}}"#));
+    assert_eq!(first(&mut switch, two, false), First::Whole(error(2)));
+    assert_eq!(first(&mut switch, one, false), First::Stream);
+    assert_eq!(switch.log.next(one, 0, Waker::noop()), Next::Message(1, progress("\"t\"").into()));
+    assert_eq!(switch.log.next(one, 0, Waker::noop()), Next::Message(2, error(1)));
+    assert_eq!(switch.log.next(one, 0, Waker::noop()), Next::End);
+    assert_eq!(switch.log.next(GET, listener, Waker::noop()), Next::End);
+}
+
+#[test]
+fn a_cancelled_request_can_be_answered_in_the_servers_place_once() {
+    let mut switch = Switch::new(1000);
+    let one = switch.begin(&[request(1, None)]).unwrap();
+    let key = IdKey::from_number(1);
+    assert!(switch.cancel(&key));
+    assert!(!switch.cancel(&key), "it was cancelled already");
+    assert!(!switch.cancel(&IdKey::from_number(2)), "nobody asked");
+    switch.fail(&key, codes::SERVER, "cancelled");
+    assert!(matches!(first(&mut switch, one, false), First::Whole(_)));
+    assert_eq!(deliver(&mut switch, &answer(1)), Routed::Nowhere);
+}
+
+#[test]
+fn what_never_reached_the_server_is_taken_back() {
+    let mut switch = Switch::new(1000);
+    let one = switch.begin(&[request(1, Some("\"t\"")), request(2, None)]).unwrap();
+    switch.take_back(one);
+    assert!(switch.requests.is_empty() && switch.tokens.is_empty() && switch.posts.is_empty());
+    assert_eq!(switch.log.kept(one), None);
+}
+
+/// What happens in the world around a switch.
+#[derive(Clone, Debug)]
+enum Step {
+    /// A client asks, with a progress token or without.
+    Ask(bool),
+    /// The server answers one of the requests in flight.
+    Answer(prop::sample::Index),
+    /// The server tells the progress of one of them.
+    Progress(prop::sample::Index),
+    /// The server says something else.
+    Note,
+    /// A connection takes the next message.
+    Read(prop::sample::Index),
+    /// A connection is lost.
+    Lose(prop::sample::Index),
+    /// The client comes back to a stream.
+    Return(prop::sample::Index),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let one = any::<prop::sample::Index>;
+    prop_oneof![
+        2 => any::<bool>().prop_map(Step::Ask),
+        2 => one().prop_map(Step::Answer),
+        2 => one().prop_map(Step::Progress),
+        2 => Just(Step::Note),
+        6 => one().prop_map(Step::Read),
+        1 => one().prop_map(Step::Lose),
+        2 => one().prop_map(Step::Return),
+    ]
+}
+
+/// The clients' side: what each stream has received, by what it knows and nothing else.
+#[derive(Debug, Default)]
+struct World {
+    /// For each stream: the reader, if connected; the last event that was seen, if any; all that was received.
+    streams: BTreeMap<StreamId, (Option<u32>, Option<u64>, Vec<u64>)>,
+    flying: Vec<(u64, StreamId, bool)>,
+    /// Every message that the server wrote, with the stream that may lose it because its client left without a name for it.
+    said: Vec<(u64, Option<StreamId>)>,
+    /// Where each was sent at first.
+    sent: BTreeMap<u64, Routed>,
+}
+
+impl World {
+    fn say(&mut self, switch: &mut Switch, whose: Option<StreamId>, line: impl Fn(u64) -> String) {
+        let serial = self.said.len() as u64;
+        self.said.push((serial, whose));
+        self.sent.insert(serial, deliver(switch, &line(serial)));
+    }
+
+    fn read(&mut self, switch: &mut Switch, stream: StreamId) -> bool {
+        let Some((Some(reader), seen, received)) = self.streams.get_mut(&stream) else { return false };
+        match switch.log.next(stream, *reader, Waker::noop()) {
+            Next::Message(number, message) => {
+                *seen = Some(number);
+                let value: serde_json::Value = serde_json::from_slice(&message).unwrap();
+                received.push(value["serial"].as_u64().unwrap());
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn come_back(&mut self, switch: &mut Switch, stream: StreamId) {
+        let (reader, seen, _) = self.streams.entry(stream).or_default();
+        *reader = match seen {
+            _ if reader.is_some() => return,
+            Some(seen) => switch.log.resume(stream, *seen),
+            None if stream == GET => Some(switch.log.listen()),
+            None => None,
+        };
+    }
+}
+
+proptest! {
+    /// With room enough, every message arrives on exactly one stream, once, in the order of the pipe. Only what belongs to a
+    /// request whose client left before it knew any event of it may be lost.
+    #[test]
+    fn every_message_arrives_once_and_in_order(steps in proptest::collection::vec(step(), 0..150)) {
+        let mut switch = Switch::new(usize::MAX);
+        let mut world = World::default();
+        world.streams.insert(GET, (None, None, Vec::new()));
+        for (at, step) in (1..).zip(steps) {
+            match step {
+                Step::Ask(tells) => {
+                    let token = format!("\"t{at}\"");
+                    let stream = switch.begin(&[request(at, tells.then_some(&*token))]).unwrap();
+                    world.streams.insert(stream, (Some(0), None, Vec::new()));
+                    world.flying.push((at, stream, tells));
+                }
+                Step::Answer(which) if !world.flying.is_empty() => {
+                    let (id, stream, _) = world.flying.remove(which.index(world.flying.len()));
+                    let line = |serial| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":1,"serial":{serial}}}"#);
+                    world.say(&mut switch, Some(stream), line);
+                }
+                Step::Progress(which) if !world.flying.is_empty() => {
+                    let (id, stream, tells) = world.flying[which.index(world.flying.len())];
+                    let params = format!(r#"{{"progressToken":"t{id}"}}"#);
+                    let line = |serial| {
+                        format!(r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{params},"serial":{serial}}}"#)
+                    };
+                    world.say(&mut switch, tells.then_some(stream), line);
+                }
+                Step::Answer(_) | Step::Progress(_) => {}
+                Step::Note => {
+                    world.say(&mut switch, None, |serial| format!(r#"{{"jsonrpc":"2.0","method":"n","serial":{serial}}}"#));
+                }
+                Step::Read(which) => {
+                    let stream = *which.get(&world.streams.keys().copied().collect::<Vec<_>>());
+                    world.read(&mut switch, stream);
+                }
+                Step::Lose(which) => {
+                    let stream = *which.get(&world.streams.keys().copied().collect::<Vec<_>>());
+                    if let Some((reader, _, _)) = world.streams.get_mut(&stream)
+                        && let Some(reader) = reader.take()
+                    {
+                        switch.leave(stream, reader);
+                    }
+                }
+                Step::Return(which) => {
+                    let stream = *which.get(&world.streams.keys().copied().collect::<Vec<_>>());
+                    world.come_back(&mut switch, stream);
+                }
+            }
+        }
+        // In the end everybody comes back who can, and reads what there is.
+        let streams: Vec<_> = world.streams.keys().copied().collect();
+        for stream in streams {
+            world.come_back(&mut switch, stream);
+            while world.read(&mut switch, stream) {}
+        }
+        let mut arrived: Vec<u64> = Vec::new();
+        for (stream, (_, _, received)) in &world.streams {
+            // What had to find another stream may come late.
+            let here = received.iter().filter(|serial| world.sent[*serial] == Routed::To(*stream));
+            prop_assert!(here.is_sorted_by(|a, b| a < b), "out of order: {received:?}");
+            arrived.extend(received);
+        }
+        arrived.sort_unstable();
+        prop_assert!(arrived.is_sorted_by(|a, b| a < b), "twice: {arrived:?}");
+        for (serial, whose) in &world.said {
+            let lost_its_client = |stream: &StreamId| world.streams[stream].0.is_none();
+            let excused = whose.as_ref().is_some_and(lost_its_client);
+            prop_assert!(excused || arrived.binary_search(serial).is_ok(), "lost: {serial}");
+        }
+    }
+}

@@ -1,0 +1,366 @@
+//! Whatever ends a connection: the upstream session is DELETEd exactly once, nothing of leash stays, and a receipt says so.
+
+use std::fs;
+use std::sync::Arc;
+
+use rustix::process::Signal;
+use serde_json::Value;
+use testkit::host::{Channel, Ended, Manner};
+use testkit::leash::keeper;
+use testkit::process::Handle;
+use testkit::pty::Pty;
+use testkit::scene::Scene;
+use testkit::wait::{self, LIMIT};
+
+use crate::host::{Connect, call, open_below, scene};
+use crate::upstream::{Sessions, Upstream, result};
+
+/// A way in which a connection comes to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    HostClosesStdin,
+    HostExits,
+    HostSigkill,
+    HostTerm,
+    PtyClosed,
+    LeashTerm,
+    LeashInt,
+    LeashHup,
+    LeashKill,
+    LeashAndHostKill,
+    LeashStoppedHostKill,
+    MaxAge,
+    OwnerPidGone,
+}
+
+/// A session that a host has open, to be ended.
+struct Open {
+    scene: Scene,
+    sessions: Arc<Sessions>,
+    upstream: Upstream,
+}
+
+impl Open {
+    fn new() -> Open {
+        let sessions = Arc::new(Sessions::default());
+        let serving = Arc::clone(&sessions);
+        Open { scene: scene(), sessions, upstream: Upstream::start(move |seen, talk| serving.serve(seen, talk)) }
+    }
+
+    /// Waits for the DELETE, and checks that it says what it must and is the only one.
+    fn check_deleted(&self) {
+        self.upstream.wait_count("DELETE", 1);
+        self.scene.wait_gone(&[]).unwrap_or_else(|left| panic!("{left}\n{}", self.scene.stderr()));
+        let deleted = self.upstream.of("DELETE");
+        assert_eq!(deleted.len(), 1, "{deleted:#?}");
+        assert_eq!(deleted[0].header("mcp-session-id"), "session-1");
+        assert_eq!(deleted[0].header("mcp-protocol-version"), "2025-11-25");
+        assert_eq!(deleted[0].header("authorization"), "Bearer hush");
+        assert_eq!(self.sessions.open(), Vec::<String>::new());
+    }
+
+    /// The one receipt there is.
+    fn receipt(&self) -> Value {
+        let listed = self.scene.answer(["history", "--json"]).json();
+        let [receipt] = &listed["receipts"].as_array().expect("a list")[..] else {
+            panic!("not one receipt: {listed:#}")
+        };
+        receipt.clone()
+    }
+
+    fn check_receipt(&self, reason: &[&str], by: &str) {
+        let receipt = self.receipt();
+        let kind = receipt["reason"]["kind"].as_str().unwrap_or_default();
+        assert!(reason.contains(&kind), "{receipt:#}");
+        assert_eq!(receipt["ended_by"], by, "{receipt:#}");
+        assert_eq!(receipt["name"], "test");
+        assert_eq!(receipt["labels"]["a"], "b");
+        let [upstream] = &receipt["holdings"].as_array().expect("a list")[..] else { panic!("{receipt:#}") };
+        assert_eq!(
+            (&upstream["kind"], &upstream["fate"], &upstream["how"]),
+            (&"upstream".into(), &"gone".into(), &"deleted".into())
+        );
+        assert_eq!(upstream["id"], "session-");
+        assert_eq!(upstream["tries"], 1);
+    }
+
+    /// No book is left.
+    fn check_ledger(&self) {
+        let left: Vec<_> = fs::read_dir(self.scene.runtime_dir().join("gateways")).expect("a directory").collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+}
+
+/// The words for all of them.
+fn words(url: &str) -> Vec<&str> {
+    vec!["--header", "Authorization: Bearer hush", "--name", "test", "--label", "a=b", url]
+}
+
+fn check(end: End, channel: Channel) {
+    let open = Open::new();
+    let url = open.upstream.url();
+    let mut words = words(&url);
+    let owner = (end == End::OwnerPidGone).then(|| Owner::start(&open.scene));
+    let wish = owner.as_ref().map(|owner| format!("pid:{}", owner.0.id()));
+    if let Some(wish) = &wish {
+        words.extend(["--owner", wish]);
+    }
+    if end == End::MaxAge {
+        words.extend(["--max-age", "1s"]);
+    }
+    let pty = (end == End::PtyClosed).then(|| Pty::open().expect("a pty"));
+    let manner = Manner { channel, ..Manner::default() };
+    let mut host = open_below(&open.scene, &manner, pty.as_ref(), &words);
+    let leash = host.server();
+    let keeper = keeper(leash.pid());
+    assert_eq!(open.upstream.of("DELETE").len(), 0);
+    match end {
+        End::HostClosesStdin => host.close_stdin(),
+        End::HostExits => host.exit(),
+        End::HostSigkill => host.signal(Signal::KILL),
+        End::HostTerm => host.signal(Signal::TERM),
+        End::PtyClosed => pty.expect("it was opened").close(),
+        End::LeashTerm => leash.signal(Signal::TERM).expect("it lives"),
+        End::LeashInt => leash.signal(Signal::INT).expect("it lives"),
+        End::LeashHup => leash.signal(Signal::HUP).expect("it lives"),
+        End::LeashKill => leash.signal(Signal::KILL).expect("it lives"),
+        End::LeashAndHostKill => {
+            leash.signal(Signal::KILL).expect("it lives");
+            host.signal(Signal::KILL);
+        }
+        End::LeashStoppedHostKill => {
+            leash.signal(Signal::STOP).expect("it lives");
+            host.signal(Signal::KILL);
+            // The keeper did it; leash may find out.
+            assert!(keeper.wait_gone(LIMIT), "the keeper stays");
+            leash.signal(Signal::CONT).expect("it lives");
+        }
+        End::MaxAge => {}
+        End::OwnerPidGone => drop(owner),
+    }
+    open.upstream.wait_count("DELETE", 1);
+    assert!(leash.wait_gone(LIMIT), "leash stays: {}", open.scene.stderr());
+    assert!(keeper.wait_gone(LIMIT), "the keeper stays");
+    check_exit(end, &mut host);
+    drop(host);
+    if end == End::LeashStoppedHostKill {
+        return check_stopped(&open);
+    }
+    open.check_deleted();
+    let by = if matches!(end, End::LeashKill | End::LeashAndHostKill) { "keeper" } else { "gateway" };
+    open.check_receipt(reasons(end), by);
+    open.check_ledger();
+}
+
+/// The code by which the host learns of the end, where it is there to learn of it.
+fn check_exit(end: End, host: &mut testkit::host::Host) {
+    let expected = match end {
+        End::HostClosesStdin | End::MaxAge | End::OwnerPidGone => Ended::Exited(0),
+        End::LeashTerm => Ended::Exited(143),
+        End::LeashInt => Ended::Exited(130),
+        End::LeashHup => Ended::Exited(129),
+        End::LeashKill => Ended::Killed(9),
+        _ => return,
+    };
+    assert_eq!(host.wait_ended(LIMIT), Some(expected));
+}
+
+/// leash was asleep while the keeper did its work, and then tried itself.
+fn check_stopped(open: &Open) {
+    open.scene.wait_gone(&[]).unwrap_or_else(|left| panic!("{left}"));
+    assert_eq!(open.sessions.open(), Vec::<String>::new());
+    open.check_receipt(&["owner_gone"], "keeper");
+    open.check_ledger();
+}
+
+fn reasons(end: End) -> &'static [&'static str] {
+    match end {
+        End::HostClosesStdin => &["stdin_closed"],
+        // Whichever is noticed first.
+        End::HostExits | End::HostSigkill | End::HostTerm => &["stdin_closed", "owner_gone"],
+        End::PtyClosed => &["terminal_closed", "signal", "owner_gone", "stdin_closed"],
+        End::LeashTerm | End::LeashInt | End::LeashHup => &["signal"],
+        End::LeashKill | End::LeashAndHostKill => &["supervisor_killed"],
+        End::LeashStoppedHostKill | End::OwnerPidGone => &["owner_gone"],
+        End::MaxAge => &["max_age"],
+    }
+}
+
+/// A process to be owned by; it is killed when dropped.
+struct Owner(std::process::Child);
+
+impl Owner {
+    fn start(scene: &Scene) -> Owner {
+        Owner(scene.zoo(["idle"]).spawn().expect("cannot start zoo"))
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+macro_rules! ends {
+    ($($name:ident: $end:ident;)*) => {$(
+        #[test]
+        fn $name() {
+            check(End::$end, Channel::Pipe);
+            check(End::$end, Channel::Socketpair);
+        }
+    )*};
+}
+
+ends! {
+    host_closes_stdin: HostClosesStdin;
+    host_exits: HostExits;
+    host_is_killed: HostSigkill;
+    host_is_terminated: HostTerm;
+    terminal_is_closed: PtyClosed;
+    leash_is_terminated: LeashTerm;
+    leash_is_interrupted: LeashInt;
+    leash_is_hung_up: LeashHup;
+    leash_is_killed: LeashKill;
+    leash_and_host_are_killed: LeashAndHostKill;
+    leash_is_stopped_and_host_killed: LeashStoppedHostKill;
+    max_age_is_reached: MaxAge;
+    another_owner_is_gone: OwnerPidGone;
+}
+
+/// A keeper that is killed is replaced, and the new one knows what the old one knew.
+#[test]
+fn keeper_is_killed_and_then_leash() {
+    let open = Open::new();
+    let url = open.upstream.url();
+    let mut host = open_below(&open.scene, &Manner::default(), None, &words(&url));
+    let leash = host.server();
+    let first = keeper(leash.pid());
+    first.signal(Signal::KILL).expect("it lives");
+    assert!(first.wait_gone(LIMIT));
+    let second = wait::until("another keeper", || {
+        let children = testkit::process::children(leash.pid());
+        let other = children.iter().find(|child| child.pid != first.pid())?;
+        Handle::open(other.pid, |now| now.parent == leash.pid().as_raw_nonzero().get())
+    });
+    // It was started before it was told; the answer to a call shows that leash is done with that.
+    host.send(&call(2));
+    assert!(host.wait_answer(&result(&2.into(), "session-1")));
+    leash.signal(Signal::KILL).expect("it lives");
+    assert!(second.wait_gone(LIMIT));
+    drop(host);
+    open.check_deleted();
+    open.check_receipt(&["supervisor_killed"], "keeper");
+    open.check_ledger();
+}
+
+/// Both are killed in one instant: the next start finds the session in the book.
+#[test]
+fn leash_and_keeper_are_killed() {
+    let open = Open::new();
+    let url = open.upstream.url();
+    let mut host = open_below(&open.scene, &Manner::default(), None, &words(&url));
+    let leash = host.server();
+    let keeper = keeper(leash.pid());
+    // Stopped first, so that neither can act before both are dead.
+    keeper.signal(Signal::STOP).expect("it lives");
+    leash.signal(Signal::KILL).expect("it lives");
+    keeper.signal(Signal::KILL).expect("it lives");
+    assert!(leash.wait_gone(LIMIT) && keeper.wait_gone(LIMIT));
+    drop(host);
+    assert_eq!(open.sessions.open(), ["session-1"]);
+    // The same server again, with the credentials that were not written down.
+    let mut next = Connect::start(&open.scene, &words(&url));
+    open.upstream.wait_count("DELETE", 1);
+    let listed = wait::until("the receipt", || {
+        let listed = open.scene.answer(["history", "--json"]).json();
+        (listed["receipts"].as_array()?.len() == 1).then_some(listed)
+    });
+    assert_eq!(listed["receipts"][0]["reason"]["kind"], "swept");
+    next.close();
+    assert_eq!(next.code(), Some(0));
+    assert_eq!(open.upstream.of("DELETE")[0].header("authorization"), "Bearer hush");
+    open.check_ledger();
+}
+
+/// A session that the upstream will not end is left, and everybody is told.
+#[test]
+fn upstream_denies_the_end() {
+    let sessions = Sessions::default();
+    let upstream = Upstream::start(move |seen, talk| match seen.method.as_str() {
+        "DELETE" => talk.answer(403, &[], ""),
+        _ => sessions.serve(seen, talk),
+    });
+    let scene = scene();
+    let mut connect = Connect::open(&scene, &[&upstream.url()]);
+    connect.close();
+    assert_eq!(connect.code(), Some(1));
+    assert!(scene.stderr().contains("warning: left: session session- at"), "{}", scene.stderr());
+    assert_eq!(upstream.of("DELETE").len(), 1);
+    let history = scene.answer(["history"]).stdout;
+    assert!(history.contains("LEFT") && history.contains("denied"), "{history}");
+}
+
+/// A second signal does not wait for a slow upstream; the keeper does.
+#[test]
+fn a_second_signal_leaves_the_end_to_the_keeper() {
+    let sessions = Sessions::default();
+    let (free, wait) = std::sync::mpsc::channel::<()>();
+    let wait = std::sync::Mutex::new(Some(wait));
+    let upstream = Upstream::start(move |seen, talk| {
+        if seen.method == "DELETE"
+            && let Some(wait) = wait.lock().expect("no thread panics").take()
+        {
+            let _ = wait.recv();
+            return talk.cut();
+        }
+        sessions.serve(seen, talk);
+    });
+    let scene = scene();
+    let mut connect = Connect::open(&scene, &[&upstream.url()]);
+    let keeper = keeper(connect.pid());
+    connect.signal(Signal::TERM);
+    upstream.wait_count("DELETE", 1);
+    connect.signal(Signal::TERM);
+    assert_eq!(connect.code(), Some(143));
+    upstream.wait_count("DELETE", 2);
+    assert!(keeper.wait_gone(LIMIT));
+    drop(free);
+    let listed = scene.answer(["history", "--json"]).json();
+    assert_eq!(listed["receipts"][0]["ended_by"], "keeper", "{listed:#}");
+    assert_eq!(listed["receipts"].as_array().map(Vec::len), Some(1));
+}
+
+/// What was asked before stdin was closed is still answered, for a moment: `echo REQUEST | leash connect URL` works.
+#[test]
+fn requests_in_flight_are_answered_after_stdin_is_closed() {
+    let sessions = Sessions::default();
+    let upstream = Upstream::start(move |seen, talk| sessions.serve(seen, talk));
+    let scene = scene();
+    let mut connect = Connect::open(&scene, &["--grace", "30s", &upstream.url()]);
+    let lines: String = (1..200).map(|id| call(id) + "\n").collect();
+    connect.write(lines.as_bytes());
+    connect.close();
+    for id in 1..200 {
+        connect.wait(&result(&id.into(), "session-1"));
+    }
+    assert_eq!(connect.code(), Some(0));
+    assert_eq!(upstream.of("DELETE").len(), 1);
+}
+
+/// What is never answered does not keep it longer than its grace.
+#[test]
+fn a_request_that_is_never_answered_does_not_keep_it() {
+    let sessions = Sessions::default();
+    let upstream = Upstream::start(move |seen, talk| match seen.rpc().as_str() {
+        "tools/call" => talk.wait_gone(),
+        _ => sessions.serve(seen, talk),
+    });
+    let scene = scene();
+    let mut connect = Connect::open(&scene, &["--grace", "100ms", &upstream.url()]);
+    connect.send(&call(1));
+    upstream.wait("the call", |seen| seen.iter().any(|seen| seen.rpc() == "tools/call").then_some(()));
+    connect.close();
+    assert_eq!(connect.code(), Some(0));
+    assert_eq!(upstream.of("DELETE").len(), 1);
+}

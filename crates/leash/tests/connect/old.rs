@@ -1,0 +1,203 @@
+//! HTTP+SSE of 2024-11-05: found out, spoken, and opened again.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+
+use rustix::process::Signal;
+use serde_json::Value;
+use testkit::leash::keeper;
+use testkit::wait::LIMIT;
+
+use crate::host::{Connect, INITIALIZE, INITIALIZED, call, scene};
+use crate::upstream::{Seen, Talk, Upstream, initialized, result};
+
+/// A server of the old transport.
+#[derive(Default)]
+struct Old {
+    streams: AtomicUsize,
+    /// Where the answers to what is POSTed go: the newest stream.
+    stream: Mutex<Option<Sender<Said>>>,
+}
+
+/// What a stream is told.
+enum Said {
+    Event(String),
+    Cut,
+}
+
+impl Old {
+    fn serve(&self, seen: &Seen, talk: &mut Talk) {
+        match (seen.method.as_str(), seen.path.as_str()) {
+            ("GET", "/mcp") => self.listen(talk),
+            ("POST", path) if path.starts_with("/post?session=") => {
+                talk.answer(202, &[], "Accepted");
+                self.answer(seen, path.trim_start_matches("/post?session="));
+            }
+            ("POST", _) => talk.answer(405, &[], "Method Not Allowed"),
+            _ => talk.answer(404, &[], ""),
+        }
+    }
+
+    fn listen(&self, talk: &mut Talk) {
+        let (sender, said): (Sender<Said>, Receiver<Said>) = channel();
+        let number = self.streams.fetch_add(1, Ordering::SeqCst) + 1;
+        talk.begin_stream();
+        talk.event(&format!("event: endpoint\ndata: /post?session=old-{number}\n\n"));
+        *self.stream.lock().expect("no thread panics") = Some(sender);
+        for said in said {
+            match said {
+                Said::Event(event) => talk.event(&event),
+                Said::Cut => return talk.cut(),
+            }
+        }
+    }
+
+    fn answer(&self, seen: &Seen, session: &str) {
+        let id = seen.field("id");
+        if id.is_null() {
+            return;
+        }
+        let answer = match seen.rpc().as_str() {
+            "initialize" => initialized(&id),
+            "never" => return,
+            _ => result(&id, session),
+        };
+        self.say(Said::Event(format!("event: message\ndata: {answer}\n\n")));
+    }
+
+    fn say(&self, said: Said) {
+        if let Some(stream) = &*self.stream.lock().expect("no thread panics") {
+            let _ = stream.send(said);
+        }
+    }
+}
+
+fn start() -> (Arc<Old>, Upstream) {
+    let old = Arc::new(Old::default());
+    let serving = Arc::clone(&old);
+    (old, Upstream::start(move |seen, talk| serving.serve(seen, talk)))
+}
+
+#[test]
+fn it_is_found_out_and_spoken() {
+    let (old, upstream) = start();
+    let scene = scene();
+    let mut connect = Connect::open(&scene, &[&upstream.url()]);
+    connect.send(&call(1));
+    assert_eq!(connect.next(), result(&1.into(), "old-1"));
+    old.say(Said::Event("data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/x\"}\n\n".to_owned()));
+    assert_eq!(connect.next(), r#"{"jsonrpc":"2.0","method":"notifications/x"}"#);
+    connect.close();
+    assert_eq!(connect.code(), Some(0));
+    let asked: Vec<String> =
+        upstream.seen().iter().map(|seen| format!("{} {} {}", seen.method, seen.path, seen.rpc())).collect();
+    assert_eq!(
+        asked,
+        [
+            "POST /mcp initialize",
+            "GET /mcp ",
+            "POST /post?session=old-1 initialize",
+            "POST /post?session=old-1 notifications/initialized",
+            "POST /post?session=old-1 tools/call",
+        ]
+    );
+    let receipt = &scene.answer(["history", "--json"]).json()["receipts"][0];
+    assert_eq!(
+        (&receipt["holdings"][0]["how"], &receipt["holdings"][0]["fate"]),
+        (&"closed".into(), &"gone".into()),
+        "{receipt:#}"
+    );
+}
+
+#[test]
+fn it_is_spoken_at_once_when_asked_for() {
+    let (_, upstream) = start();
+    let scene = scene();
+    let mut connect = Connect::open(&scene, &["--transport", "sse", &upstream.url()]);
+    connect.send(&call(1));
+    assert_eq!(connect.next(), result(&1.into(), "old-1"));
+    assert_eq!(upstream.seen()[0].method, "GET");
+}
+
+#[test]
+fn it_is_not_tried_when_another_is_asked_for() {
+    let (_, upstream) = start();
+    let scene = scene();
+    let mut connect = Connect::start(&scene, &["--transport", "http", &upstream.url()]);
+    connect.send(INITIALIZE);
+    assert!(connect.next().contains("upstream answered 405"));
+    assert_eq!(upstream.of("GET").len(), 0);
+}
+
+/// The stream is the session: when it breaks, what was asked is lost, and a new session is opened.
+#[test]
+fn a_stream_that_breaks_is_a_lost_session() {
+    let (old, upstream) = start();
+    let scene = scene();
+    let mut connect = Connect::open(&scene, &[&upstream.url()]);
+    connect.send(r#"{"jsonrpc":"2.0","id":1,"method":"never"}"#);
+    upstream.wait("the request", |seen| seen.iter().any(|seen| seen.rpc() == "never").then_some(()));
+    old.say(Said::Cut);
+    assert_eq!(
+        connect.next(),
+        r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"upstream closed the connection that was the session"}}"#
+    );
+    connect.send(&call(2));
+    assert_eq!(connect.next(), result(&2.into(), "old-2"));
+    connect.close();
+    assert_eq!(connect.code(), Some(0));
+    assert!(connect.is_silent());
+    let again: Vec<String> =
+        upstream.seen().iter().filter(|seen| seen.path.ends_with("old-2")).map(|seen| seen.text()).collect();
+    assert_eq!(again, [INITIALIZE.to_owned(), INITIALIZED.to_owned(), call(2)]);
+}
+
+#[test]
+fn without_revive_a_broken_stream_is_the_end() {
+    let (old, upstream) = start();
+    let scene = scene();
+    let mut connect = Connect::open(&scene, &["--no-revive", &upstream.url()]);
+    connect.send(&call(1));
+    connect.next();
+    old.say(Said::Cut);
+    assert_eq!(connect.code(), Some(1));
+    assert_eq!(upstream.of("GET").len(), 1);
+}
+
+/// Credentials are not sent to where an upstream points.
+#[test]
+fn an_endpoint_of_another_origin_is_refused() {
+    let upstream = Upstream::start(|seen, talk| match seen.method.as_str() {
+        "GET" => {
+            talk.begin_stream();
+            talk.event("event: endpoint\ndata: http://192.0.2.1/post\n\n");
+            talk.wait_gone();
+        }
+        _ => talk.answer(404, &[], ""),
+    });
+    let scene = scene();
+    let mut connect = Connect::start(&scene, &["--transport", "sse", &upstream.url()]);
+    connect.send(INITIALIZE);
+    let told: Value = serde_json::from_str(&connect.next()).expect("JSON");
+    assert_eq!(told["error"]["message"], "upstream did not name an endpoint of its own; check the URL");
+}
+
+/// The connection dies with leash, and so does the session; the keeper writes it down.
+#[test]
+fn a_killed_leash_has_a_receipt() {
+    let (_, upstream) = start();
+    let scene = scene();
+    let mut connect = Connect::open(&scene, &[&upstream.url()]);
+    connect.send(&call(1));
+    connect.next();
+    let keeper = keeper(connect.pid());
+    connect.signal(Signal::KILL);
+    assert!(keeper.wait_gone(LIMIT));
+    let receipt = &scene.answer(["history", "--json"]).json()["receipts"][0];
+    assert_eq!(
+        (&receipt["holdings"][0]["how"], &receipt["ended_by"]),
+        (&"closed".into(), &"keeper".into()),
+        "{receipt:#}"
+    );
+}

@@ -1,0 +1,205 @@
+//! An upstream that lost the session: the host of a pipe can't be told 404, so leash opens the session again, or leaves.
+
+use std::sync::Arc;
+
+use rustix::process::Signal;
+use testkit::leash::keeper;
+use testkit::wait::LIMIT;
+
+use crate::host::{Connect, INITIALIZE, INITIALIZED, call, scene};
+use crate::upstream::{Seen, Sessions, Upstream, result};
+
+fn start(sessions: &Arc<Sessions>) -> Upstream {
+    let serving = Arc::clone(sessions);
+    Upstream::start(move |seen, talk| serving.serve(seen, talk))
+}
+
+/// The messages that were POSTed, with the session each was sent in.
+fn posted(upstream: &Upstream) -> Vec<(String, String)> {
+    let named = |seen: &Seen| (seen.text(), seen.header("mcp-session-id").to_owned());
+    upstream.of("POST").iter().map(named).collect()
+}
+
+#[test]
+fn a_lost_session_is_opened_again() {
+    let sessions = Arc::new(Sessions::default());
+    let upstream = start(&sessions);
+    let scene = scene();
+    let mut connect = Connect::open(&scene, &[&upstream.url()]);
+    connect.send(&call(1));
+    assert_eq!(connect.next(), result(&1.into(), "session-1"));
+    sessions.forget();
+    // The host notices nothing: no second answer to its `initialize`, and its request is answered.
+    connect.send(&call(2));
+    assert_eq!(connect.next(), result(&2.into(), "session-2"));
+    connect.send(&call(3));
+    assert_eq!(connect.next(), result(&3.into(), "session-2"));
+    let sent = |text: &str, session: &str| (text.to_owned(), session.to_owned());
+    assert_eq!(
+        posted(&upstream)[3..],
+        [
+            sent(&call(2), "session-1"),
+            sent(INITIALIZE, ""),
+            sent(INITIALIZED, "session-2"),
+            sent(&call(2), "session-2"),
+            sent(&call(3), "session-2"),
+        ]
+    );
+    connect.close();
+    assert_eq!(connect.code(), Some(0));
+    assert!(connect.is_silent());
+    // The upstream forgot the first one by itself; the second one is ended.
+    let deleted: Vec<String> =
+        upstream.of("DELETE").iter().map(|seen| seen.header("mcp-session-id").to_owned()).collect();
+    assert_eq!(deleted, ["session-2"]);
+    let receipt = &scene.answer(["history", "--json"]).json()["receipts"][0];
+    let how: Vec<&str> =
+        receipt["holdings"].as_array().into_iter().flatten().filter_map(|end| end["how"].as_str()).collect();
+    assert_eq!(how, ["forgotten", "deleted"], "{receipt:#}");
+}
+
+/// The keeper is told of the new session, too.
+#[test]
+fn a_killed_leash_leaves_no_revived_session() {
+    let sessions = Arc::new(Sessions::default());
+    let upstream = start(&sessions);
+    let scene = scene();
+    let mut connect = Connect::open(&scene, &[&upstream.url()]);
+    sessions.forget();
+    connect.send(&call(1));
+    assert_eq!(connect.next(), result(&1.into(), "session-2"));
+    let keeper = keeper(connect.pid());
+    connect.signal(Signal::KILL);
+    assert!(keeper.wait_gone(LIMIT));
+    assert_eq!(sessions.open(), Vec::<String>::new());
+    assert_eq!(upstream.of("DELETE").len(), 1);
+}
+
+/// Several requests are met by the loss at once: one new session, and everything in its order.
+#[test]
+fn requests_that_wait_for_the_new_session_keep_their_order() {
+    let sessions = Arc::new(Sessions::default());
+    let upstream = start(&sessions);
+    let scene = scene();
+    let mut connect = Connect::open(&scene, &[&upstream.url()]);
+    connect.send(&call(1));
+    connect.next();
+    sessions.forget();
+    let lines: String = (2..40).map(|id| call(id) + "\n").collect();
+    connect.write(lines.as_bytes());
+    for id in 2..40 {
+        connect.wait(&result(&id.into(), "session-2"));
+    }
+    assert_eq!(posted(&upstream).iter().filter(|(text, _)| text == INITIALIZE).count(), 2);
+    let again: Vec<String> = posted(&upstream)
+        .into_iter()
+        .filter(|(text, session)| session == "session-2" && text != INITIALIZED)
+        .map(|(text, _)| text)
+        .collect();
+    assert_eq!(again.len(), 38);
+}
+
+/// Servers of the SDK's first version say it with 400; nobody knows then whether it is really gone, so it is DELETEd as well.
+#[test]
+fn a_400_that_speaks_of_the_session_is_a_loss() {
+    let sessions = Arc::new(Sessions::default());
+    let serving = Arc::clone(&sessions);
+    let upstream = Upstream::start(move |seen, talk| {
+        let known = serving.open().iter().any(|open| open == seen.header("mcp-session-id"));
+        if known || seen.rpc() == "initialize" {
+            return serving.serve(seen, talk);
+        }
+        let error = r#"{"jsonrpc":"2.0","error":{"code":-32000,"message":"Bad Request: No valid session ID provided"},"id":null}"#;
+        talk.answer(400, &[("Content-Type", "application/json")], error);
+    });
+    let scene = scene();
+    let mut connect = Connect::open(&scene, &[&upstream.url()]);
+    sessions.forget();
+    connect.send(&call(1));
+    assert_eq!(connect.next(), result(&1.into(), "session-2"));
+    connect.close();
+    assert_eq!(connect.code(), Some(0));
+    let mut deleted: Vec<String> =
+        upstream.of("DELETE").iter().map(|seen| seen.header("mcp-session-id").to_owned()).collect();
+    deleted.sort();
+    assert_eq!(deleted, ["session-1", "session-2"]);
+}
+
+/// A server that is really started again: the connection breaks, nobody is there, somebody is.
+#[test]
+fn an_upstream_that_is_started_again() {
+    let upstream = start(&Arc::new(Sessions::default()));
+    let (address, url) = (upstream.address(), upstream.url());
+    let scene = scene();
+    let mut connect = Connect::open(&scene, &[&url]);
+    connect.send(&call(1));
+    assert_eq!(connect.next(), result(&1.into(), "session-1"));
+    drop(upstream);
+    connect.send(&call(2));
+    assert!(connect.next().contains(r#""id":2,"error""#));
+    let sessions = Arc::new(Sessions::default());
+    let serving = Arc::clone(&sessions);
+    let again = Upstream::start_at(address, move |seen, talk| serving.serve(seen, talk));
+    connect.send(&call(3));
+    assert_eq!(connect.next(), result(&3.into(), "session-1"));
+    connect.close();
+    assert_eq!(connect.code(), Some(0));
+    assert_eq!(again.of("DELETE").len(), 1);
+}
+
+/// A session that is lost twice in a row is the upstream's fault; the request is answered all the same.
+#[test]
+fn a_request_is_repeated_once() {
+    let sessions = Arc::new(Sessions::default());
+    let serving = Arc::clone(&sessions);
+    let upstream = Upstream::start(move |seen, talk| {
+        if seen.rpc() == "tools/call" {
+            serving.forget();
+        }
+        serving.serve(seen, talk);
+    });
+    let scene = scene();
+    let mut connect = Connect::open(&scene, &[&upstream.url()]);
+    connect.send(&call(1));
+    assert_eq!(connect.next(), r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32001,"message":"Session not found"}}"#);
+    let calls = posted(&upstream).iter().filter(|(text, _)| *text == call(1)).count();
+    assert_eq!(calls, 2);
+}
+
+#[test]
+fn without_revive_the_host_is_told_and_left() {
+    let sessions = Arc::new(Sessions::default());
+    let upstream = start(&sessions);
+    let scene = scene();
+    let mut connect = Connect::open(&scene, &["--no-revive", &upstream.url()]);
+    sessions.forget();
+    connect.send(&call(1));
+    let told = connect.next();
+    assert_eq!(
+        told,
+        r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"upstream has lost the session; start the server again (--no-revive)"}}"#
+    );
+    assert_eq!(connect.code(), Some(1));
+    assert_eq!(upstream.of("DELETE").len(), 0);
+    let receipt = &scene.answer(["history", "--json"]).json()["receipts"][0];
+    assert_eq!(receipt["reason"]["kind"], "upstream_forgot", "{receipt:#}");
+}
+
+/// A host that begins anew: the session it leaves is ended.
+#[test]
+fn a_second_initialize_ends_the_first_session() {
+    let sessions = Arc::new(Sessions::default());
+    let upstream = start(&sessions);
+    let scene = scene();
+    let mut connect = Connect::open(&scene, &[&upstream.url()]);
+    connect.send(INITIALIZE);
+    assert!(connect.next().contains("protocolVersion"));
+    upstream.wait_count("DELETE", 1);
+    connect.send(&call(1));
+    assert_eq!(connect.next(), result(&1.into(), "session-2"));
+    connect.close();
+    assert_eq!(connect.code(), Some(0));
+    let deleted: Vec<String> =
+        upstream.of("DELETE").iter().map(|seen| seen.header("mcp-session-id").to_owned()).collect();
+    assert_eq!(deleted, ["session-1", "session-2"]);
+}
