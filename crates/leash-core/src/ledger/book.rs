@@ -5,7 +5,7 @@
 //! no fsync, because what a killed process has written is not lost. A session is written down before its client learns of it.
 //! Credentials never are, nor the query of an address.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -127,6 +127,8 @@ pub struct Book {
     dir: PathBuf,
     lock: OwnedFd,
     journal: RefCell<Journal>,
+    /// The last write failed, and that was reported.
+    failing: Cell<bool>,
 }
 
 /// The open journal, and what is known of it without reading it.
@@ -182,7 +184,7 @@ impl Book {
         let lock = store::new_lock(&path).map_err(|source| StoreError::Write { path, source })?;
         let path = self::path(&dir, &cover.run, "jsonl");
         match Journal::create(&path, &cover, &[]) {
-            Ok(journal) => Ok(Book { cover, dir, lock, journal: RefCell::new(journal) }),
+            Ok(journal) => Ok(Book { cover, dir, lock, journal: RefCell::new(journal), failing: Cell::new(false) }),
             Err(source) => {
                 remove(&dir, &cover.run);
                 Err(StoreError::Write { path, source })
@@ -200,7 +202,8 @@ impl Book {
         self.lock.as_fd()
     }
 
-    /// A session is open. Call it before anybody else learns of the session.
+    /// A session is open. Call it before anybody else learns of the session. As with all that is written here, a failure is no
+    /// reason to stop, and of several in a row only the first is reported.
     pub fn open(&self, entry: &Entry) -> io::Result<()> {
         self.journal.borrow_mut().open += 1;
         self.write(&Line::Open(entry))
@@ -253,6 +256,12 @@ impl Book {
     }
 
     fn write(&self, line: &Line<'_>) -> io::Result<()> {
+        let written = self.try_write(line);
+        let known = self.failing.replace(written.is_err());
+        if known { Ok(()) } else { written }
+    }
+
+    fn try_write(&self, line: &Line<'_>) -> io::Result<()> {
         let mut journal = self.journal.borrow_mut();
         journal.write(line)?;
         if journal.wants_rewriting() {
