@@ -33,17 +33,24 @@ pub fn scene() -> Scene {
 pub struct Connect {
     child: Child,
     stdin: Option<ChildStdin>,
+    stderr: std::path::PathBuf,
     says: Lines<ChildStdout>,
 }
 
 impl Connect {
     /// Starts it.
     pub fn start(scene: &Scene, words: &[&str]) -> Connect {
-        let stderr = std::fs::File::create(scene.dir().join("stderr")).expect("stderr is a file");
+        let path = scene.dir().join("stderr");
+        let stderr = std::fs::File::create(&path).expect("stderr is a file");
         let mut command = scene.leash(["connect"]);
         command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr);
         let mut child = command.spawn().expect("cannot start leash");
-        Connect { stdin: child.stdin.take(), says: Lines::new(child.stdout.take().expect("a pipe")), child }
+        Connect {
+            stdin: child.stdin.take(),
+            stderr: path,
+            says: Lines::new(child.stdout.take().expect("a pipe")),
+            child,
+        }
     }
 
     /// Starts it and opens a session.
@@ -67,13 +74,17 @@ impl Connect {
 
     /// The next line.
     pub fn next(&mut self) -> String {
-        self.says.next(LIMIT).expect("leash says something")
+        self.says.next(LIMIT).unwrap_or_else(|| panic!("leash says nothing: {}", self.stderr()))
+    }
+
+    fn stderr(&self) -> String {
+        std::fs::read_to_string(&self.stderr).unwrap_or_default()
     }
 
     /// The next line that contains a text; others are kept.
     pub fn wait(&mut self, text: &str) -> String {
         let found = self.says.wait(LIMIT, |line| line.contains(text).then(|| line.to_owned()));
-        found.unwrap_or_else(|| panic!("leash did not say {text}: {}", self.says.rest()))
+        found.unwrap_or_else(|| panic!("leash did not say {text}: {}\n{}", self.says.rest(), self.stderr()))
     }
 
     /// Whether it has said nothing more, up to the end of its stdout.

@@ -164,6 +164,7 @@ fn legacy_cancellations_are_passed_on() {
     let scene = scene();
     let mut connect = Connect::open(&scene, &[&upstream.url()]);
     connect.send(&call(1));
+    upstream.wait("the call", |seen| seen.iter().any(|seen| seen.text() == call(1)).then_some(()));
     let cancel = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1,"reason":"no"}}"#;
     connect.send(cancel);
     upstream.wait("the cancellation", |seen| seen.iter().any(|seen| seen.text() == cancel).then_some(()));

@@ -12,13 +12,19 @@ use serde_json::Value;
 use testkit::wait::{Deadline, LIMIT};
 
 /// A request as it came in.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Seen {
     pub method: String,
     pub path: String,
     /// Names in lower case.
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
+}
+
+impl std::fmt::Debug for Seen {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {} {} {}", self.method, self.path, self.header("mcp-session-id"), self.text())
+    }
 }
 
 impl Seen {

@@ -137,6 +137,9 @@ impl Exchange {
 
     /// It was accepted, and if it asks for nothing, the next line may go.
     pub(super) fn accepted(&self, link: &Link) {
+        if self.what == What::Initialized && !self.silent {
+            link.state.borrow_mut().initialized = Some(self.parcel.line.clone());
+        }
         if self.parcel.asks.is_empty() {
             link.through(self);
         }
@@ -223,7 +226,6 @@ async fn carry(link: &Rc<Link>, exchange: &Rc<Exchange>) -> End {
         Err(end) => return end,
     };
     if exchange.what == What::Initialized && !exchange.silent {
-        link.state.borrow_mut().initialized = Some(exchange.parcel.line.clone());
         listen::begin(link);
     }
     receive(link, exchange, answer.response).await

@@ -95,9 +95,8 @@ async fn hear_out(link: &Rc<Link>, mut feed: Feed) {
 
 /// Opens the session: the stream, if it is not open, and `initialize` on it.
 pub(super) async fn initialize(link: &Rc<Link>, exchange: &Rc<Exchange>) -> End {
-    if link.state.borrow().mode == Mode::Old(None)
-        && let Err(trouble) = connect(link).await
-    {
+    let closed = link.state.borrow().mode == Mode::Old(None);
+    if closed && let Err(trouble) = connect(link).await {
         return End::Failed(trouble);
     }
     post(link, exchange).await

@@ -25,7 +25,8 @@ pub(super) async fn initialize(link: &Rc<Link>, exchange: &Rc<Exchange>) -> End 
     if let Err(error) = prepared {
         link.complain(Complaint::Keeper, || format!("cannot start a keeper: {error}"));
     }
-    if let Mode::Old(_) = link.state.borrow().mode.clone() {
+    let is_old = matches!(link.state.borrow().mode, Mode::Old(_));
+    if is_old {
         return old::initialize(link, exchange).await;
     }
     let outgoing = Outgoing {
