@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use proptest::prelude::*;
 
 use super::*;
+use crate::limits;
 
 /// A directory that is gone after the test.
 struct Ground(PathBuf);
