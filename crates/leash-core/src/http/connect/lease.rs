@@ -24,6 +24,16 @@ pub(super) enum Claim {
     Stream(Uri),
 }
 
+impl Claim {
+    /// The session's id, where it has one.
+    pub(super) fn id(&self) -> Option<&str> {
+        match self {
+            Claim::Session(ticket) => Some(&ticket.session_id),
+            Claim::Stream(_) => None,
+        }
+    }
+}
+
 /// Holds at most one claim at a time, and knows what became of the earlier ones.
 #[derive(Debug)]
 pub(super) struct Lease {

@@ -142,7 +142,7 @@ impl Driver {
             return Some(Reason::UpstreamForgot);
         }
         if self.input_over && self.saying.is_none() {
-            let sent = self.link.state.borrow().outbox.is_empty();
+            let sent = self.link.state.borrow().outbox.is_sent();
             let closing = self.closing.get_or_insert_with(|| Closing { since: Moment::now(), sent: None });
             if sent && closing.sent.is_none() {
                 closing.sent = Some(Moment::now());
@@ -236,12 +236,20 @@ impl Driver {
             loop {
                 if let Seen::Signal(_) | Seen::Requested = self.tower.next().await {
                     link.client.hurry.by(least.max(Moment::now()));
+                    link.last_call.cancel();
                 }
             }
+        };
+        // The host may have left in the middle of its handshake: the session that is about to open has to be ended, too.
+        let last_call = async {
+            tokio::time::sleep_until(tokio::time::Instant::now() + limits::DELETE_TRY).await;
+            link.last_call.cancel();
+            std::future::pending::<()>().await;
         };
         let deleted = tokio::select! {
             (deleted, ()) = async { tokio::join!(letting_go, flushed) } => deleted,
             () = hurried => None,
+            () = last_call => None,
         };
         self.finish(reason, deleted, Moment::now() - began)
     }
