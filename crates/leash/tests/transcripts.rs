@@ -23,26 +23,28 @@ fn help() {
     check(
         &["--help"],
         &expect![[r#"
-        $ leash --help
-        Nothing outlives its owner: the lifecycle guarantee for MCP servers and sessions
+            $ leash --help
+            Nothing outlives its owner: the lifecycle guarantee for MCP servers and sessions
 
-        Usage: leash <COMMAND>
+            Usage: leash <COMMAND>
 
-        Commands:
-          run          Run a stdio server; its whole process tree dies with its owner
-          ps           Show the sessions that are alive, and what keeps them
-          end          End sessions now, wait until they are gone, and print their receipts
-          history      Show what was ended, why and how
-          doctor       Say what this machine offers: which containments work, and why not better
-          demo         See it work: a host is killed, with and without leash
-          completions  Print a completion script for a shell
-          man          Print the manual page (roff), or write all pages to a directory
+            Commands:
+              run          Run a stdio server; its whole process tree dies with its owner
+              connect      Give a stdio host an HTTP server; the session there is always ended
+              serve        Serve MCP servers over HTTP; no session outlives its client
+              ps           Show the sessions that are alive, and what keeps them
+              end          End sessions now, wait until they are gone, and print their receipts
+              history      Show what was ended, why and how
+              doctor       Say what this machine offers: which containments work, and why not better
+              demo         See it work: a host is killed, with and without leash
+              completions  Print a completion script for a shell
+              man          Print the manual page (roff), or write all pages to a directory
 
-        Options:
-          -h, --help     Print help
-          -V, --version  Print version
-        [0]
-    "#]],
+            Options:
+              -h, --help     Print help
+              -V, --version  Print version
+            [0]
+        "#]],
     );
 }
 
@@ -244,28 +246,30 @@ fn nothing_was_said() {
     check(
         &[],
         &expect![[r#"
-        $ leash
-        Nothing outlives its owner: the lifecycle guarantee for MCP servers and sessions
+            $ leash
+            Nothing outlives its owner: the lifecycle guarantee for MCP servers and sessions
 
-        Usage: leash <COMMAND>
+            Usage: leash <COMMAND>
 
-        Commands:
-          run          Run a stdio server; its whole process tree dies with its owner
-          ps           Show the sessions that are alive, and what keeps them
-          end          End sessions now, wait until they are gone, and print their receipts
-          history      Show what was ended, why and how
-          doctor       Say what this machine offers: which containments work, and why not better
-          demo         See it work: a host is killed, with and without leash
-          completions  Print a completion script for a shell
-          man          Print the manual page (roff), or write all pages to a directory
+            Commands:
+              run          Run a stdio server; its whole process tree dies with its owner
+              connect      Give a stdio host an HTTP server; the session there is always ended
+              serve        Serve MCP servers over HTTP; no session outlives its client
+              ps           Show the sessions that are alive, and what keeps them
+              end          End sessions now, wait until they are gone, and print their receipts
+              history      Show what was ended, why and how
+              doctor       Say what this machine offers: which containments work, and why not better
+              demo         See it work: a host is killed, with and without leash
+              completions  Print a completion script for a shell
+              man          Print the manual page (roff), or write all pages to a directory
 
-        Options:
-          -h, --help     Print help
-          -V, --version  Print version
+            Options:
+              -h, --help     Print help
+              -V, --version  Print version
 
-        hint: leash --help lists the commands, leash COMMAND --help explains one
-        [2]
-    "#]],
+            hint: leash --help lists the commands, leash COMMAND --help explains one
+            [2]
+        "#]],
     );
 }
 
@@ -449,13 +453,14 @@ fn no_sessions_as_json() {
     check(
         &["ps", "--json"],
         &expect![[r#"
-        $ leash ps --json
-        {
-          "sessions": [],
-          "version": 1
-        }
-        [0]
-    "#]],
+            $ leash ps --json
+            {
+              "sessions": [],
+              "upstream": [],
+              "version": 1
+            }
+            [0]
+        "#]],
     );
 }
 

@@ -8,8 +8,8 @@ use std::rc::Rc;
 
 use thiserror::Error;
 use tokio::net::{TcpListener, TcpSocket};
+use tokio::runtime::{Builder, LocalOptions};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::task::LocalSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -91,8 +91,10 @@ enum Told {
 
 /// Runs a gateway to its end: a signal, or its terminal is closed.
 pub fn serve(serving: Serving) -> Result<(), ServeError> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ServeError::Start)?;
-    let over = LocalSet::new().block_on(&runtime, run(serving));
+    // Not a `LocalSet`: that is one task to its runtime, and every wake of one of its own costs a system call.
+    let options = LocalOptions::default();
+    let runtime = Builder::new_current_thread().enable_all().build_local(options).map_err(ServeError::Start)?;
+    let over = runtime.block_on(run(serving));
     // A search of /proc may still be running on a blocking thread; nobody waits for its answer.
     runtime.shutdown_background();
     over

@@ -30,7 +30,7 @@ pub(crate) enum Holding {
     /// A server's process tree.
     Tree(Rc<stdio::Bridge>),
     /// A session at an HTTP server.
-    Upstream(guard::Upstream),
+    Upstream(Box<guard::Upstream>),
 }
 
 /// One client's session.
@@ -225,9 +225,13 @@ impl Session {
         gateway.metrics.session_ending(&self.server.name);
         let (session, server) = (self.id.to_string(), self.server.name.to_string());
         gateway.tell(|| Notice::Ending { session, server, why: reason.clone() });
+        // Looked at now: what comes between this and the task's first step is let go by itself, and must not be twice.
+        let holds = self.holding.get().is_some();
         let (session, gateway) = (Rc::clone(self), Rc::clone(gateway));
         gateway.clone().tasks.spawn_local(async move {
-            session.let_go(reason.clone()).await;
+            if holds {
+                session.let_go(reason.clone()).await;
+            }
             session.apply(Event::Released);
             gateway.left(&session, &reason);
             session.over.notify_waiters();

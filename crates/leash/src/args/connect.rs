@@ -6,7 +6,7 @@ use clap::{ArgAction, Args, ValueEnum};
 
 use super::values::{self, Owner, Pair};
 
-/// Be a stdio server towards the host and an HTTP client towards URL; the upstream session is always ended
+/// Give a stdio host an HTTP server; the session there is always ended
 ///
 /// Every line of the host is POSTed as it is, and every message of the server becomes a line. When the owner is gone (the host
 /// closed stdin, exited, crashed or was killed; the terminal was closed; leash was told or killed), the session at the

@@ -10,15 +10,15 @@ use crate::upstream::{Sessions, Upstream, initialized};
 
 /// A gate that holds answers back.
 #[derive(Default)]
-struct Gate(Mutex<bool>, Condvar);
+pub(crate) struct Gate(Mutex<bool>, Condvar);
 
 impl Gate {
-    fn wait(&self) {
+    pub(crate) fn wait(&self) {
         let open = self.0.lock().expect("no thread panics");
         drop(self.1.wait_timeout_while(open, LIMIT, |open| !*open).expect("no thread panics"));
     }
 
-    fn open(&self) {
+    pub(crate) fn open(&self) {
         *self.0.lock().expect("no thread panics") = true;
         self.1.notify_all();
     }
@@ -164,6 +164,7 @@ fn legacy_cancellations_are_passed_on() {
     let scene = scene();
     let mut connect = Connect::open(&scene, &[&upstream.url()]);
     connect.send(&call(1));
+    upstream.wait("the call", |seen| seen.iter().any(|seen| seen.text() == call(1)).then_some(()));
     let cancel = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1,"reason":"no"}}"#;
     connect.send(cancel);
     upstream.wait("the cancellation", |seen| seen.iter().any(|seen| seen.text() == cancel).then_some(()));

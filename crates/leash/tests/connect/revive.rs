@@ -172,6 +172,8 @@ fn without_revive_the_host_is_told_and_left() {
     let upstream = start(&sessions);
     let scene = scene();
     let mut connect = Connect::open(&scene, &["--no-revive", &upstream.url()]);
+    connect.send(r#"{"jsonrpc":"2.0","id":"first","method":"ping"}"#);
+    connect.next();
     sessions.forget();
     connect.send(&call(1));
     let told = connect.next();

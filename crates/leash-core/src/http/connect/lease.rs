@@ -24,6 +24,16 @@ pub(super) enum Claim {
     Stream(Uri),
 }
 
+impl Claim {
+    /// The session's id, where it has one.
+    pub(super) fn id(&self) -> Option<&str> {
+        match self {
+            Claim::Session(ticket) => Some(&ticket.session_id),
+            Claim::Stream(_) => None,
+        }
+    }
+}
+
 /// Holds at most one claim at a time, and knows what became of the earlier ones.
 #[derive(Debug)]
 pub(super) struct Lease {
@@ -128,15 +138,23 @@ impl Lease {
         }
     }
 
-    /// All is ended: the receipt of it.
-    pub(super) fn finish(&mut self, reason: Reason, took: Duration) -> (Receipt, io::Result<()>) {
-        let receipt = self.terms.receipt(reason, EndedBy::Gateway, took, self.ends.clone());
+    /// The receipt of the end, with what became of what was held last. The keeper and the book still know of that: if we die
+    /// before the receipt is written, they see to it.
+    pub(super) fn receipt(&mut self, reason: Reason, took: Duration, last: Option<&Deleted>) -> Receipt {
+        if let Some((claim, how)) = self.claim.clone().zip(last) {
+            self.note(&claim, how);
+        }
+        self.terms.receipt(reason, EndedBy::Gateway, took, self.ends.clone())
+    }
+
+    /// All is ended and written down.
+    pub(super) fn close(&mut self) -> io::Result<()> {
         let written = self.leave();
         self.book.close();
         if let Some(keeper) = self.keeper.take() {
             keeper.dismiss();
         }
-        (receipt, written)
+        written
     }
 
     fn lien(&self) -> Option<Lien> {

@@ -15,13 +15,13 @@ use tokio_util::task::TaskTracker;
 use super::super::mirror::Mirrors;
 use super::super::notice::Notice;
 use super::super::upstream::Client;
-use super::exchange::{self, Exchange};
+use super::exchange::Exchange;
 use super::lease::Lease;
-use super::open;
 use super::outbox::Outbox;
 use super::parcel::{Parcel, What};
 use super::pipe::Voice;
 use super::wire::Wire;
+use super::{carry, open};
 use crate::config::Upstream;
 use crate::limits;
 use crate::protocol::envelope::{IdKey, Kind, Message, codes, error_body};
@@ -38,6 +38,16 @@ pub(super) enum Mode {
     Streamable,
     /// HTTP+SSE of 2024-11-05: where to POST to, while its stream is open.
     Old(Option<Uri>),
+}
+
+/// Whether a lost session is being opened again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reviving {
+    No,
+    /// Nothing is sent until it is settled.
+    Now,
+    /// It failed, and is tried again after a pause.
+    Later,
 }
 
 /// A legacy session, from the answer to `initialize` on.
@@ -67,8 +77,8 @@ pub(super) struct State {
     pub(super) mirrors: Mirrors,
     /// The modern version that was spoken last.
     pub(super) spoken: Option<String>,
-    /// The session is being opened again.
-    pub(super) reviving: bool,
+    /// Whether the session is being opened again.
+    pub(super) reviving: Reviving,
     /// Who listens to what the server says by itself, to be told to stop.
     pub(super) listening: Option<CancellationToken>,
     /// How many listen; one that was told to stop may still be among them.
@@ -104,6 +114,10 @@ pub(super) struct Link {
     pub(super) stop: CancellationToken,
     /// Something may be sent now, or there is no reason to wait any more.
     pub(super) wake: Notify,
+    /// A lost session is needed now.
+    pub(super) retry: Notify,
+    /// Not even the beginning of a session is waited for any more.
+    pub(super) last_call: CancellationToken,
     /// Somebody does not listen any more.
     pub(super) deaf: Notify,
     /// The session is lost and will not be opened again.
@@ -137,7 +151,7 @@ impl Link {
                 exchanges: Vec::new(),
                 mirrors: Mirrors::default(),
                 spoken: None,
-                reviving: false,
+                reviving: Reviving::No,
                 listening: None,
                 listeners: 0,
                 lines: 0,
@@ -151,6 +165,8 @@ impl Link {
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
             wake: Notify::new(),
+            retry: Notify::new(),
+            last_call: CancellationToken::new(),
             deaf: Notify::new(),
             over: Cell::new(false),
             complaints: RefCell::default(),
@@ -254,7 +270,7 @@ impl Link {
             let Some(parcel) = self.state.borrow_mut().outbox.take() else { return };
             let exchange = Exchange::begin(parcel, self.state.borrow().generation);
             self.state.borrow_mut().exchanges.push(Rc::clone(&exchange));
-            self.spawn(exchange::run(Rc::clone(self), exchange));
+            self.spawn(carry::run(Rc::clone(self), exchange));
         }
     }
 

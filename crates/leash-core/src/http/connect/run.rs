@@ -142,7 +142,7 @@ impl Driver {
             return Some(Reason::UpstreamForgot);
         }
         if self.input_over && self.saying.is_none() {
-            let sent = self.link.state.borrow().outbox.is_empty();
+            let sent = self.link.state.borrow().outbox.is_sent();
             let closing = self.closing.get_or_insert_with(|| Closing { since: Moment::now(), sent: None });
             if sent && closing.sent.is_none() {
                 closing.sent = Some(Moment::now());
@@ -229,17 +229,27 @@ impl Driver {
             deleted
         };
         let flushed = link.voice.flush(limits::FLUSH);
+        // Signals come in pairs: a terminal hangs up while it closes, a host interrupts and terminates. So that such a pair does
+        // not cut short what has just begun, there is a second for it in any case.
+        let least = began + limits::KEEPER_ANSWER;
         let hurried = async {
             loop {
-                match self.tower.next().await {
-                    Seen::Signal(_) | Seen::Requested => link.client.hurry.by(Moment::now()),
-                    Seen::Lost(_) | Seen::InputOver | Seen::Child => {}
+                if let Seen::Signal(_) | Seen::Requested = self.tower.next().await {
+                    link.client.hurry.by(least.max(Moment::now()));
+                    link.last_call.cancel();
                 }
             }
+        };
+        // The host may have left in the middle of its handshake: the session that is about to open has to be ended, too.
+        let last_call = async {
+            tokio::time::sleep_until(tokio::time::Instant::now() + limits::DELETE_TRY).await;
+            link.last_call.cancel();
+            std::future::pending::<()>().await;
         };
         let deleted = tokio::select! {
             (deleted, ()) = async { tokio::join!(letting_go, flushed) } => deleted,
             () = hurried => None,
+            () = last_call => None,
         };
         self.finish(reason, deleted, Moment::now() - began)
     }
@@ -252,22 +262,20 @@ impl Driver {
             link.tell(Notice::Warning("the upstream session is left to the keeper, which goes on".to_owned()));
             return Ended { reason, receipt: None };
         }
-        if let Some(deleted) = deleted {
-            let written = lease.lost(&deleted);
-            link.check_written(written);
+        // If nobody was ever reached, there is nothing to tell of.
+        let reached = link.state.borrow().mode != Mode::Unknown;
+        let receipt = reached.then(|| lease.receipt(reason.clone(), took, deleted.as_ref()));
+        if let Some(receipt) = &receipt {
+            let path = &self.places.receipts;
+            if let Err(error) = receipt::append_once(path, receipt) {
+                link.tell(Notice::Warning(format!("cannot write {}: {error}", path.display())));
+            }
         }
-        let (receipt, written) = lease.finish(reason.clone(), took);
-        link.check_written(written);
-        if link.state.borrow().mode == Mode::Unknown {
-            // Nobody was ever reached: there is nothing to tell of.
-            return Ended { reason, receipt: None };
+        link.check_written(lease.close());
+        if let Some(receipt) = &receipt {
+            link.tell(Notice::Ended(Box::new(receipt.clone())));
         }
-        let path = &self.places.receipts;
-        if let Err(error) = receipt::append_once(path, &receipt) {
-            link.tell(Notice::Warning(format!("cannot write {}: {error}", path.display())));
-        }
-        link.tell(Notice::Ended(Box::new(receipt.clone())));
-        Ended { reason, receipt: Some(receipt) }
+        Ended { reason, receipt }
     }
 }
 

@@ -1,0 +1,257 @@
+//! `leash serve` on the command line, as a person sees it. Update with UPDATE_EXPECT=1.
+
+use expect_test::{Expect, expect};
+use testkit::or_skip;
+use testkit::scene::Scene;
+use testkit::user::Who;
+
+/// Runs a command on a scene with a configuration and compares everything it said.
+fn check(config: &str, words: &[&str], expected: &Expect) {
+    let scene = or_skip!(Scene::set(Who::User));
+    std::fs::write(scene.dir().join(".mcp.json"), config).expect("cannot write the configuration");
+    let answer = scene.answer(words);
+    let text = format!("$ leash {}\n{}{}[{}]\n", words.join(" "), answer.stdout, answer.stderr, answer.code);
+    let dir = scene.dir().display().to_string();
+    let path = std::env::var("PATH").unwrap_or_default();
+    let text = text.replace(&dir, "DIR").replace(&path, "PATH");
+    expected.assert_eq(&text.lines().map(|line| format!("{}\n", line.trim_end())).collect::<String>());
+}
+
+#[test]
+fn help() {
+    check(
+        "",
+        &["serve", "--help"],
+        &expect![[r#"
+        $ leash serve --help
+        Serve MCP servers over HTTP; no session outlives its client
+
+        Every server of the configuration is at http://ADDRESS/NAME/mcp (Streamable HTTP, 2025-03-26 to
+        2026-07-28). A stdio server gets a process tree per session, ended with the session; a session at an
+        HTTP server is DELETEd on every end. A session ends when its client says so, when the client's
+        process is gone, when it was idle, when it is too old, and with the gateway.
+
+        The configuration is read from --config, else ./.mcp.json, else $XDG_CONFIG_HOME/leash/leash.json;
+        it is read again on SIGHUP and when the file changes. One server needs no file: --name NAME and
+        either --url URL or -- COMMAND.
+
+        Usage: leash serve [OPTIONS] [-- <COMMAND>...]
+
+        Options:
+              --config <FILE>
+                  The configuration: {"mcpServers": {...}, "leash": {...}}
+
+              --listen <ADDRESS>
+                  Where to listen [default: 127.0.0.1:5327]; an address that others can reach needs a token
+
+              --token-env <VARIABLE>
+                  Ask clients for the bearer token in this variable
+
+              --check
+                  Report every mistake of the configuration and leave
+
+          -v, --verbose
+                  Say on stderr what happens
+
+          -h, --help
+                  Print help (see a summary with '-h')
+
+        One server, without a file:
+              --name <NAME>
+                  Its name, which is its path: /NAME/mcp
+
+              --url <URL>
+                  It is an HTTP server at this address
+
+              --transport <TRANSPORT>
+                  How the HTTP server speaks
+
+                  Possible values:
+                  - http: Streamable HTTP
+                  - sse:  HTTP+SSE of 2024-11-05
+
+                  [default: http]
+
+              --header <HEADER>
+                  Send this header to the HTTP server, as `Name: value`; may be repeated
+
+              --idle <DURATION>
+                  End a session that was idle for so long; `never` does not [default: 30m]
+
+              --max-age <DURATION>
+                  End a session of this age
+
+              --max-sessions <COUNT>
+                  Most sessions at once
+
+              --grace <DURATION>
+                  Time between the steps of the ending ladder [default: 2s]
+
+              --linger <DURATION>
+                  How long a session outlives its client's process [default: 5s]
+
+              --init-timeout <DURATION>
+                  How long the server may take to answer `initialize` [default: 60s]
+
+              --keep-alive <DURATION>
+                  Ping clients that listen this often; three unanswered pings end the session
+
+              --revive
+                  Open a session anew on the client's behalf when the HTTP server has lost it
+
+              --owner <OWNER>
+                  What a session lives for: the client's process where it can be known (auto), or its
+                  traffic alone
+
+                  Possible values:
+                  - auto:    The client's process where it can be known
+                  - traffic: Its traffic alone
+
+                  [default: auto]
+
+          [COMMAND]...
+                  The server and its arguments
+        [0]
+    "#]],
+    );
+}
+
+#[test]
+fn a_good_configuration() {
+    check(
+        r#"{"mcpServers": {"a": {"command": "sh"}}}"#,
+        &["serve", "--check"],
+        &expect![[r#"
+        $ leash serve --check
+        1 server and no mistakes
+        [0]
+    "#]],
+    );
+}
+
+#[test]
+fn every_mistake_at_once() {
+    let config = r#"{
+  "mcpServers": {
+    "a": { "comand": "sh" },
+    "b": { "command": "no-such-program-here", "leash": { "idle": "30 minutes" } },
+    "c": { "url": "ftp://example.com", "headers": { "X": "${LEASH_NO_SUCH_VARIABLE}" } }
+  },
+  "leash": { "listen": "0.0.0.0:5327" }
+}"#;
+    check(
+        config,
+        &["serve"],
+        &expect![[r#"
+        $ leash serve
+        error: 7 mistakes in the configuration; nothing was started
+        DIR/.mcp.json:3:5: server `a` has neither `command` nor `url`
+          hint: write what starts it (`command`, `args`) or where it is (`url`)
+        DIR/.mcp.json:3:12: unknown key `comand` in server `a`
+          hint: did you mean `command`?
+        DIR/.mcp.json:4:5: server `b`: command `no-such-program-here` was not found
+          hint: it is in none of the directories of PATH: PATH
+        DIR/.mcp.json:4:66: `idle` in server `b`: `30 minutes` has an unknown unit
+          hint: write a number and a unit, as in "500ms", "30s", "30m", "12h" or "7d"
+        DIR/.mcp.json:5:19: `url` in server `c`: the url does not start with `http://` or `https://`
+          hint: write it as in `https://example.com/mcp`
+        DIR/.mcp.json:5:58: `X` in `headers` of server `c`: variable `LEASH_NO_SUCH_VARIABLE` is not set
+          hint: set it before leash is started, or give a default: `${LEASH_NO_SUCH_VARIABLE:-...}`
+        DIR/.mcp.json:7:24: 0.0.0.0:5327 can be reached from other machines, and there is no token
+          hint: set `token` in `leash`, for example to "${LEASH_TOKEN}", or listen on 127.0.0.1
+        [2]
+    "#]],
+    );
+}
+
+#[test]
+fn no_configuration() {
+    check(
+        "",
+        &["serve", "--config", "none.json"],
+        &expect![[r#"
+        $ leash serve --config none.json
+        error: cannot read `DIR/none.json`: No such file or directory (os error 2)
+
+        hint: name another file with --config
+        [2]
+    "#]],
+    );
+}
+
+#[test]
+fn not_json() {
+    check(
+        "{",
+        &["serve"],
+        &expect![[r#"
+        $ leash serve
+        error: 1 mistake in the configuration; nothing was started
+        DIR/.mcp.json:1:2: this is not JSON: EOF while parsing an object
+        [2]
+    "#]],
+    );
+}
+
+#[test]
+fn a_name_without_a_server() {
+    check(
+        "",
+        &["serve", "--name", "x"],
+        &expect![[r#"
+        $ leash serve --name x
+        error: --name needs a server
+
+        hint: leash serve --name NAME -- COMMAND, or leash serve --name NAME --url URL
+        [2]
+    "#]],
+    );
+}
+
+#[test]
+fn a_server_without_a_name() {
+    check(
+        "",
+        &["serve", "--", "cat"],
+        &expect![[r#"
+        $ leash serve -- cat
+        error: the following required arguments were not provided:
+          --name <NAME>
+
+        Usage: leash serve --name <NAME> -- <COMMAND>...
+
+        hint: leash --help lists the commands, leash COMMAND --help explains one
+        [2]
+    "#]],
+    );
+}
+
+#[test]
+fn an_unknown_program() {
+    check(
+        "",
+        &["serve", "--name", "x", "--", "no-such-program-here"],
+        &expect![[r#"
+        $ leash serve --name x -- no-such-program-here
+        error: 1 mistake in the configuration; nothing was started
+        command: server `x`: command `no-such-program-here` was not found
+          hint: it is in none of the directories of PATH: PATH
+        [2]
+    "#]],
+    );
+}
+
+#[test]
+fn a_token_that_is_not_there() {
+    check(
+        "",
+        &["serve", "--token-env", "LEASH_NO_TOKEN", "--name", "x", "--", "cat"],
+        &expect![[r#"
+        $ leash serve --token-env LEASH_NO_TOKEN --name x -- cat
+        error: the variable `LEASH_NO_TOKEN` of --token-env is not set
+
+        hint: export LEASH_NO_TOKEN=$(openssl rand -hex 32)
+        [2]
+    "#]],
+    );
+}
