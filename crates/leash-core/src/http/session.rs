@@ -30,7 +30,7 @@ pub(crate) enum Holding {
     /// A server's process tree.
     Tree(Rc<stdio::Bridge>),
     /// A session at an HTTP server.
-    Upstream(guard::Upstream),
+    Upstream(Box<guard::Upstream>),
 }
 
 /// One client's session.

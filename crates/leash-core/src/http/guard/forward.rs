@@ -192,7 +192,7 @@ pub(super) fn adopt(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call, id:
         }
     };
     holding::note(gateway, gateway.book.open(&upstream.entry(&session)));
-    if session.hold(Holding::Upstream(upstream)) {
+    if session.hold(Holding::Upstream(Box::new(upstream))) {
         session.rename(id);
         session.opened();
     }

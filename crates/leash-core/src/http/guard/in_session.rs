@@ -87,13 +87,12 @@ async fn ask(gateway: &Gateway, session: &Session, call: &Call, id: &str) -> Res
     }
     let Some(answer) = forward::read(answer).await else {
         // As good as the status alone.
-        return Ok(if status == StatusCode::NOT_FOUND {
-            Heard::Lost(bare(status))
-        } else {
-            Heard::Short(bare(status))
-        });
+        let lost = status == StatusCode::NOT_FOUND && call.method != Method::GET;
+        return Ok(if lost { Heard::Lost(bare(status)) } else { Heard::Short(bare(status)) });
     };
     let lost = match status {
+        // A server may simply have nothing there for GET; where `initialize` was answered, there is something for POST.
+        StatusCode::NOT_FOUND if call.method == Method::GET => delete::says_unknown(answer.body()),
         // Modern servers say 404 of a method they do not know.
         StatusCode::NOT_FOUND => !says_no_such_method(answer.body()),
         _ => delete::says_unknown(answer.body()),

@@ -102,7 +102,7 @@ fn begin(
     let upstream = Upstream::streamable(&session.server, call, Found { id: &id, version: version.as_deref(), revival });
     holding::note(gateway, gateway.book.open(&upstream.entry(session)));
     session.announce(gateway);
-    if !session.hold(Holding::Upstream(upstream)) {
+    if !session.hold(Holding::Upstream(Box::new(upstream))) {
         return None;
     }
     if !revives {

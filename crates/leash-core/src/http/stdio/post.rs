@@ -47,9 +47,6 @@ pub(super) async fn answer(
         if envelope.method.as_deref() == Some("initialize") {
             return Err(respond::already_initialized(envelope.id));
         }
-        if let Some(key) = envelope.cancelled().and_then(IdKey::of) {
-            bridge.cancelled(key, &gateway.tasks);
-        }
     }
     let (one, many);
     let (requests, batch) = match message {
@@ -66,6 +63,7 @@ pub(super) async fn answer(
         return Ok(respond::empty(StatusCode::ACCEPTED));
     };
     if requests.is_empty() {
+        note_cancelled(gateway, &bridge, message);
         return tell(&bridge, line).await;
     }
     let in_flight = session.began();
@@ -77,6 +75,9 @@ pub(super) async fn answer(
         Err(Refused::Duplicate(key)) => return Err(respond::duplicate_id(key.as_str())),
         Err(Refused::Closed) => return Ok(server_gone(message)),
     };
+    if batch {
+        note_cancelled(gateway, &bridge, message);
+    }
     // A client that can't be given an id without a message gains nothing from a stream, except that it is kept alive.
     let window = if bridge.primes() { limits::FIRST_MESSAGE } else { limits::SSE_KEEP_ALIVE };
     Ok(match reader.first(batch, Some(window)).await {
@@ -86,6 +87,13 @@ pub(super) async fn answer(
             Events::answer(Reading::new(reader, in_flight), first)
         }
     })
+}
+
+/// Requests that the client takes back; they may be in the same batch.
+fn note_cancelled(gateway: &Gateway, bridge: &Rc<Bridge>, message: &Message<'_>) {
+    for key in message.envelopes().iter().filter_map(|envelope| IdKey::of(envelope.cancelled()?)) {
+        bridge.cancelled(key, &gateway.tasks);
+    }
 }
 
 /// What the server is to see of a body: answers to pings are leash's own.

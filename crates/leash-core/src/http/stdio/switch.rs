@@ -8,7 +8,7 @@
 //! 3. the POST in flight that began last, one that is read before one that may be resumed;
 //! 4. the GET stream, where it waits for somebody to come.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::task::Waker;
 
 use bytes::Bytes;
@@ -44,8 +44,6 @@ struct Post {
     stream: StreamId,
     /// Answers that it is owed.
     owed: usize,
-    /// Something else than an answer went to it.
-    mixed: bool,
 }
 
 /// A request that begins.
@@ -108,7 +106,7 @@ impl Switch {
             }
             self.requests.insert(key.clone(), Asked { stream, token: token.clone(), cancelled: false });
         }
-        self.posts.push(Post { stream, owed: requests.len(), mixed: false });
+        self.posts.push(Post { stream, owed: requests.len() });
         self.log.open(stream);
         Ok(stream)
     }
@@ -215,39 +213,20 @@ impl Switch {
     }
 
     fn push_other(&mut self, stream: StreamId, line: Bytes) -> Routed {
-        if let Ok(at) = self.posts.binary_search_by_key(&stream, |post| post.stream) {
-            self.posts[at].mixed = true;
-        }
+        self.log.mix(stream);
         if self.log.push(stream, line) { Routed::To(stream) } else { Routed::Nowhere }
     }
 
     /// How a POST is answered, as far as that is known; its connection is woken when more is.
     pub(super) fn first(&mut self, stream: StreamId, batch: bool, waker: &Waker) -> First {
-        let post = self.posts.binary_search_by_key(&stream, |post| post.stream).ok().map(|at| &self.posts[at]);
-        match post {
-            Some(post) if post.mixed => First::Stream,
-            Some(_) => {
+        if self.log.is_mixed(stream) {
+            return First::Stream;
+        }
+        match self.log.take(stream) {
+            Some(messages) => First::Whole(joined(messages, batch)),
+            None => {
                 self.log.wake_on_change(stream, waker);
                 First::Wait
-            }
-            None => self.whole(stream, batch),
-        }
-    }
-
-    /// A POST that is over: its answers, unless something came before them.
-    fn whole(&mut self, stream: StreamId, batch: bool) -> First {
-        match self.log.kept(stream) {
-            Some(1) if !batch => {}
-            Some(_) if batch => {}
-            _ => return First::Stream,
-        }
-        let Some(mut messages) = self.log.take(stream) else { return First::Stream };
-        match messages.pop_front() {
-            // The server answered as it was asked.
-            Some(only) if messages.is_empty() && (!batch || only.starts_with(b"[")) => First::Whole(only),
-            first => {
-                let parts: Vec<_> = first.into_iter().chain(messages).collect();
-                First::Whole([b"[".as_slice(), &parts.join(&b","[..]), b"]"].concat().into())
             }
         }
     }
@@ -293,6 +272,18 @@ impl Switch {
         let keys: Vec<_> = self.requests.keys().cloned().collect();
         keys.iter().for_each(|key| self.fail(key, codes::SERVER, message));
         self.log.finish_all();
+    }
+}
+
+/// The answers to a POST as one body.
+fn joined(mut messages: VecDeque<Bytes>, batch: bool) -> Bytes {
+    match messages.pop_front() {
+        // The server answered as it was asked.
+        Some(only) if messages.is_empty() && (!batch || only.starts_with(b"[")) => only,
+        first => {
+            let parts: Vec<_> = first.into_iter().chain(messages).collect();
+            [b"[".as_slice(), &parts.join(&b","[..]), b"]"].concat().into()
+        }
     }
 }
 

@@ -156,6 +156,11 @@ fn a_batch_is_answered_as_it_comes() {
     assert_eq!(first(&mut switch, stream, true), First::Wait);
     deliver(&mut switch, &answer(1));
     assert_eq!(first(&mut switch, stream, true), First::Whole(array.clone().into()));
+    // With a word before.
+    let stream = both(&mut switch);
+    deliver(&mut switch, NOTE);
+    deliver(&mut switch, &array);
+    assert_eq!(first(&mut switch, stream, true), First::Stream);
     // An array for two POSTs, with a note for one of them.
     let one = switch.begin(&[request(1, None)]).unwrap();
     let two = switch.begin(&[request(2, None)]).unwrap();
