@@ -402,3 +402,22 @@ fn a_host_that_closes_its_end_of_stdout_is_gone() {
     open.check_deleted();
     open.check_receipt(&["client_left"], "gateway");
 }
+
+/// `leash ps` shows it, `leash end` ends it.
+#[test]
+fn it_is_listed_and_ended_by_name() {
+    let open = Open::new();
+    let url = open.upstream.url();
+    let mut connect = Connect::open(&open.scene, &[&words(&url)[..], &["--session", "job-7"]].concat());
+    connect.send(&call(1));
+    connect.next();
+    let listed = open.scene.answer(["ps"]).stdout;
+    assert!(listed.contains("job-7") && listed.contains("upstream"), "{listed}");
+    let answer = open.scene.answer(["end", "job-"]);
+    assert_eq!(answer.code, 0, "{answer:?}");
+    assert!(answer.stdout.contains("test [job-7]: leash end; upstream session session-"), "{answer:?}");
+    assert_eq!(connect.code(), Some(0));
+    open.check_deleted();
+    open.check_receipt(&["requested"], "gateway");
+    assert_eq!(open.scene.answer(["end", "job-7"]).code, 1);
+}

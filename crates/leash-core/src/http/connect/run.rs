@@ -5,7 +5,8 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use tokio::task::{JoinHandle, LocalSet};
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::task::JoinHandle;
 
 use super::super::delete::{self, Deleted};
 use super::super::notice::Notice;
@@ -34,8 +35,10 @@ pub fn connect(connecting: Connecting, first: FirstLook) -> Result<Ended, Connec
     linux::survive_file_size_limit();
     let proc = Proc::own().ok();
     let watches = owner::find(&connecting.owners, parent, proc.as_ref(), inherited).map_err(ConnectError::Owner)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ConnectError::Start)?;
-    let over = LocalSet::new().block_on(&runtime, async {
+    // Not a `LocalSet`: that is one task to its runtime, and every wake of one of its own costs a system call.
+    let options = LocalOptions::default();
+    let runtime = Builder::new_current_thread().enable_all().build_local(options).map_err(ConnectError::Start)?;
+    let over = runtime.block_on(async {
         let tower = |watches| Watchtower::build(watches, signals).map_err(ConnectError::Start);
         let driver = Driver::begin(connecting, watches, tower)?;
         Ok(driver.live().await)
