@@ -291,3 +291,12 @@ pub const LAST_WORDS: Duration = Duration::from_secs(1);
 /// An answer of an upstream that is not longer is awaited before its head goes to the client: head and body are one write then,
 /// and one packet for most.
 pub const SHORT_ANSWER: u64 = 16 * 1024;
+
+/// Longest `initialize` that is kept for a revival. Clients send some hundred bytes; ten thousand sessions keep one each.
+pub const REVIVAL: usize = 64 * 1024;
+
+/// How long a client may take to send a body. Four mebibytes at the speed of a bad telephone line.
+pub const BODY_READ: Duration = Duration::from_secs(120);
+
+/// The shortest pause before a stream is asked for again.
+pub const RETRY_SHORTEST: Duration = Duration::from_millis(100);

@@ -9,7 +9,7 @@ use hyper::body::{Body as HttpBody, Frame};
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{Response, StatusCode};
 use memchr::memchr;
-use tokio::time::{Instant, Interval, interval_at};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use super::super::body::{Body, BodyError};
 use super::super::respond::Answer;
@@ -49,7 +49,8 @@ pub(super) struct Events<F> {
 impl<F: Feed> Events<F> {
     /// The answer that is this stream, beginning with `first`.
     pub(super) fn answer(feed: F, first: Option<Bytes>) -> Answer {
-        let keep_alive = interval_at(Instant::now() + limits::SSE_KEEP_ALIVE, limits::SSE_KEEP_ALIVE);
+        let mut keep_alive = interval_at(Instant::now() + limits::SSE_KEEP_ALIVE, limits::SSE_KEEP_ALIVE);
+        keep_alive.set_missed_tick_behavior(MissedTickBehavior::Delay);
         event_stream(Body::stream(Events { feed, ready: first.into_iter().collect(), keep_alive }))
     }
 

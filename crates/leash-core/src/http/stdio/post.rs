@@ -43,6 +43,9 @@ pub(super) async fn answer(
 ) -> Result<Answer, Answer> {
     let bridge = bridge(session)?;
     check_version(&call.headers, &bridge)?;
+    // Whatever it says, the client is there.
+    let in_flight = session.began();
+    bridge.pings.begin();
     for envelope in message.envelopes() {
         if envelope.method.as_deref() == Some("initialize") {
             return Err(respond::already_initialized(envelope.id));
@@ -66,7 +69,6 @@ pub(super) async fn answer(
         note_cancelled(gateway, &bridge, message);
         return tell(&bridge, line).await;
     }
-    let in_flight = session.began();
     if bridge.child.input.room().await.is_err() {
         return Ok(server_gone(message));
     }

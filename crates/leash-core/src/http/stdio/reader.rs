@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::time::{Instant, Interval, interval_at, timeout};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, timeout};
 
 use super::super::session::InFlight;
 use super::bridge::Bridge;
@@ -99,7 +99,12 @@ impl Reading {
     /// Asks the client every so often whether it is there, by the protocol's own means.
     pub(super) fn pinging(mut self, every: Option<Duration>) -> Reading {
         self.reader.bridge.pings.begin();
-        self.ping = every.map(|every| interval_at(Instant::now() + every, every));
+        self.ping = every.map(|every| {
+            let mut ping = interval_at(Instant::now() + every, every);
+            // A pause of ours (a stopped machine, a client that reads slowly) is no silence of the client's.
+            ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            ping
+        });
         self
     }
 }

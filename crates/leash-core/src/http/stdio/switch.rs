@@ -8,7 +8,7 @@
 //! 3. the POST in flight that began last, one that is read before one that may be resumed;
 //! 4. the GET stream, where it waits for somebody to come.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::task::Waker;
 
 use bytes::Bytes;
@@ -92,8 +92,10 @@ impl Switch {
 
     /// A POST with these requests begins; its connection reads from the start. An id that is in flight already is the error.
     pub(super) fn begin(&mut self, requests: &[Request]) -> Result<StreamId, IdKey> {
-        for (at, request) in requests.iter().enumerate() {
-            let twice = requests[..at].iter().any(|earlier| earlier.key == request.key);
+        // Only a batch can name an id twice.
+        let mut seen = HashSet::new();
+        for request in requests {
+            let twice = requests.len() > 1 && !seen.insert(&request.key);
             if twice || self.requests.contains_key(&request.key) {
                 return Err(request.key.clone());
             }

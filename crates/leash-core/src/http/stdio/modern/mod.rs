@@ -36,6 +36,8 @@ use tree::ModernTree;
 pub(crate) struct ModernTrees {
     trees: RefCell<HashMap<Principal, Place>>,
     era: Cell<Known>,
+    /// How often the question of its era got no answer.
+    silences: Cell<u8>,
     /// A tree was started, or could not be.
     changed: Notify,
 }
