@@ -129,6 +129,25 @@ fn our_client_conforms_to_2026_07_28() {
     check_client("http", &MODERN_CLIENT, Revision::Modern);
 }
 
+#[test]
+fn our_client_conforms_to_2025_11_25_through_leash() {
+    check_connect(&LEGACY_CLIENT, Revision::Legacy);
+}
+
+#[test]
+fn our_client_conforms_to_2026_07_28_through_leash() {
+    check_connect(&MODERN_CLIENT, Revision::Modern);
+}
+
+/// Over stdio the suite sees nothing of the client but what `leash connect` makes of it.
+fn check_connect(scenarios: &[&str], revision: Revision) {
+    let scene = or_skip!(Scene::set(Who::me()));
+    let (runtime, state) = (scene.runtime_dir(), scene.dir().join("state"));
+    let variables = format!("LEASH_RUNTIME_DIR={} XDG_STATE_HOME={}", runtime.display(), state.display());
+    check_client(&format!("stdio env {variables} {} connect", scene.leash_path().display()), scenarios, revision);
+    assert!(scene.ledger().is_empty(), "{:?}", scene.ledger());
+}
+
 /// `way` is what the client needs to know before the URL: `http`, or `stdio` and a command that takes one.
 fn check_client(way: &str, scenarios: &[&str], revision: Revision) {
     let deps = or_skip!(Deps::find());

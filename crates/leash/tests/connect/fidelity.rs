@@ -11,7 +11,7 @@ const ODD: [&str; 12] = [
     r#"{ "method" : "x" , "id" : "a\u0062\/\"" , "jsonrpc" : "2.0" , "future" : [ 1.0 , 1e400 , -0 , 0.10 ] }"#,
     r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"x","method":"y","params":{"a":1,"a":2}}"#,
     "{\"jsonrpc\":\"2.0\",\"id\":3,\"method\":\"x\",\"params\":{\"text\":\"\u{2028}\u{85}\u{feff}é🦀\\ud83e\\udd80\\u0000\"}}",
-    r#"	{"jsonrpc":"2.0","id":4,"method":"x"}   "#,
+    "\t{\"jsonrpc\":\"2.0\",\"id\":4,\"method\":\"x\"}   ",
     r#"{"jsonrpc":"2.0","id":5.50,"method":"x","params":[]}"#,
     r#"{"jsonrpc":"2.0","id":"","method":"","params":{}}"#,
     r#"{"jsonrpc":"2.0","id":6,"method":"x","params":{"deep":[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]}}"#,

@@ -5,6 +5,7 @@ mod bad_input;
 mod crash;
 mod idle;
 mod life;
+mod tls;
 
 use std::fs;
 

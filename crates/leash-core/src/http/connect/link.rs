@@ -233,6 +233,7 @@ impl Link {
                 let id = parcel.asks.first().map(|ask| &*ask.id);
                 Some(error_body(id, codes::SERVER, "too many subscriptions are open; cancel one", None))
             }
+            What::Request if let Some(refused) = refusal(&state, &parcel) => Some(refused),
             _ => {
                 state.outbox.push(parcel);
                 None
@@ -321,8 +322,9 @@ impl Link {
             if ask.lists_tools {
                 let useless = self.state.borrow_mut().mirrors.learn(envelope);
                 if useless > 0 {
-                    let text =
-                        format!("upstream lists {useless} tool arguments with an `x-mcp-header` that is not valid");
+                    let text = format!(
+                        "upstream lists {useless} arguments with an `x-mcp-header` that is not valid; their tools are not called"
+                    );
                     self.complain(Complaint::Mirrors, || text);
                 }
             }
@@ -350,4 +352,12 @@ impl Link {
             self.complain(Complaint::Ledger, || format!("the ledger is not up to date: {error}"));
         }
     }
+}
+
+/// Why a modern call is not made. HTTP clients must not call such tools; a host that speaks over a pipe need not know that.
+fn refusal(state: &State, parcel: &Parcel) -> Option<Vec<u8>> {
+    let ask = parcel.asks.first().filter(|_| parcel.era == Era::Modern)?;
+    let tool = state.mirrors.invalid_tool(&parcel.line)?;
+    let text = format!("`{tool}` can't be called over HTTP: an `x-mcp-header` in its schema is not valid");
+    Some(error_body(Some(&ask.id), codes::INVALID_PARAMS, &text, None))
 }

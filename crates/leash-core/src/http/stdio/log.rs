@@ -158,6 +158,7 @@ impl Log {
     }
 
     /// Messages that are kept of a stream; `None` if it is not known.
+    #[cfg(test)]
     pub(super) fn kept(&self, id: StreamId) -> Option<usize> {
         self.streams.get(&id).map(|stream| stream.messages.len())
     }

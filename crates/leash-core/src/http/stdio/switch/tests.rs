@@ -242,11 +242,13 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// Of a stream: the reader, if connected; the last event that was seen, if any; all that was received.
+type Received = (Option<u32>, Option<u64>, Vec<u64>);
+
 /// The clients' side: what each stream has received, by what it knows and nothing else.
 #[derive(Debug, Default)]
 struct World {
-    /// For each stream: the reader, if connected; the last event that was seen, if any; all that was received.
-    streams: BTreeMap<StreamId, (Option<u32>, Option<u64>, Vec<u64>)>,
+    streams: BTreeMap<StreamId, Received>,
     flying: Vec<(u64, StreamId, bool)>,
     /// Every message that the server wrote, with the stream that may lose it because its client left without a name for it.
     said: Vec<(u64, Option<StreamId>)>,
