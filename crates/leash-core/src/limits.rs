@@ -37,6 +37,10 @@ pub const EVENT_WORDS: usize = 64 * 1024;
 /// has its lines read when some are answered.
 pub const IN_FLIGHT: usize = 64;
 
+/// Connections of one host that are kept for the next request. After a burst of [`IN_FLIGHT`] the others are closed: nobody looks
+/// after idle ones until they would be used.
+pub const IDLE_CONNECTIONS: usize = 4;
+
 /// Subscriptions of one host that may be open at the same time, besides [`IN_FLIGHT`].
 pub const LISTENS: usize = 64;
 
