@@ -251,6 +251,11 @@ pub const PEER_BATCH: usize = 4096;
 #[cfg(feature = "http")]
 pub const PEER_HINTS: usize = 32;
 
+/// How long `initialize` waits for the search for its client's process, which mostly takes a few milliseconds and is over before
+/// the server has answered. Ten times what it took on a machine with 500 processes.
+#[cfg(feature = "http")]
+pub const PEER_SEARCH: Duration = Duration::from_millis(500);
+
 /// Largest buffer in a configuration: `maxBody` and `replay` are per request and per session, and nothing that is a gigabyte
 /// long is a message.
 pub const LARGEST_BUFFER: usize = 1024 * 1024 * 1024;

@@ -39,6 +39,7 @@ pub(super) async fn answer(gateway: &Rc<Gateway>, server: &Rc<Server>, call: Cal
         answer = answer => answer.ok(),
         () = session.over() => None,
     };
+    session.identified().await;
     answer.unwrap_or_else(|| too_late(gateway, id.as_deref()))
 }
 
