@@ -244,7 +244,9 @@ impl Switch {
         let Some(mut messages) = self.log.take(stream) else { return First::Stream };
         match messages.pop_front() {
             // The server answered as it was asked.
-            Some(only) if messages.is_empty() && (!batch || only.starts_with(b"[")) => First::Whole(only),
+            Some(only) if messages.is_empty() && (!batch || only.trim_ascii_start().starts_with(b"[")) => {
+                First::Whole(only)
+            }
             first => {
                 let parts: Vec<_> = first.into_iter().chain(messages).collect();
                 First::Whole([b"[".as_slice(), &parts.join(&b","[..]), b"]"].concat().into())
