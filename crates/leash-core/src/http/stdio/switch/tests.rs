@@ -145,11 +145,12 @@ fn progress_follows_its_token() {
 fn a_batch_is_answered_as_it_comes() {
     let both = |switch: &mut Switch| switch.begin(&[request(1, None), request(2, None)]).unwrap();
     let array = format!("[{},{}]", answer(2), answer(1));
-    // As an array.
+    // As an array, with what stands before it.
     let mut switch = Switch::new(1000);
     let stream = both(&mut switch);
-    assert_eq!(deliver(&mut switch, &array), Routed::To(stream));
-    assert_eq!(first(&mut switch, stream, true), First::Whole(array.clone().into()));
+    let line = format!(" {array}");
+    assert_eq!(deliver(&mut switch, &line), Routed::To(stream));
+    assert_eq!(first(&mut switch, stream, true), First::Whole(line.into()));
     // One by one.
     let stream = both(&mut switch);
     deliver(&mut switch, &answer(2));
