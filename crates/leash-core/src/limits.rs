@@ -286,6 +286,10 @@ pub const STALLED: Duration = Duration::from_secs(30);
 /// Bytes that may wait for a server to read its stdin before further requests wait with their bodies in their own connections.
 pub const UNWRITTEN: usize = 1024 * 1024;
 
+/// Bytes that the requests of a session that were not answered may take: some 30,000 of them, or fewer with long ids. A client
+/// that closes its connections leaves its requests in flight, so connections do not bound them.
+pub const UNANSWERED: usize = 4 * 1024 * 1024;
+
 /// After so long without a line that is no protocol, the next one is worth a word again.
 pub const GARBAGE_QUIET: Duration = Duration::from_secs(10);
 

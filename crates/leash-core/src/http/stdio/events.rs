@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame};
@@ -49,8 +50,7 @@ pub(super) struct Events<F> {
 impl<F: Feed> Events<F> {
     /// The answer that is this stream, beginning with `first`.
     pub(super) fn answer(feed: F, first: Option<Bytes>) -> Answer {
-        let mut keep_alive = interval_at(Instant::now() + limits::SSE_KEEP_ALIVE, limits::SSE_KEEP_ALIVE);
-        keep_alive.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let keep_alive = pauses(limits::SSE_KEEP_ALIVE);
         event_stream(Body::stream(Events { feed, ready: first.into_iter().collect(), keep_alive }))
     }
 
@@ -83,6 +83,13 @@ impl<F: Feed> HttpBody for Events<F> {
             }
         }
     }
+}
+
+/// Ticks with this pause between them. A connection that was not asked for a while has missed some; they are not made up for.
+pub(super) fn pauses(pause: Duration) -> Interval {
+    let mut ticks = interval_at(Instant::now() + pause, pause);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
 }
 
 /// An event stream as an answer.

@@ -13,7 +13,7 @@ use super::bridge::{Bridge, Refused};
 use super::events::Events;
 use super::ping;
 use super::reader::Reading;
-use super::switch::{First, Request};
+use super::switch::{First, NotNow, Request};
 use crate::limits;
 use crate::protocol::envelope::{Envelope, IdKey, Message, codes, error_body};
 use crate::protocol::{era, headers};
@@ -74,7 +74,10 @@ pub(super) async fn answer(
     }
     let reader = match bridge.ask(requests, line) {
         Ok(reader) => reader,
-        Err(Refused::Duplicate(key)) => return Err(respond::duplicate_id(key.as_str())),
+        Err(Refused::NotNow(NotNow::Duplicate(key))) => return Err(respond::duplicate_id(key.as_str())),
+        Err(Refused::NotNow(NotNow::TooMany)) => {
+            return Err(respond::unavailable("Service Unavailable: too many requests are in flight"));
+        }
         Err(Refused::Closed) => return Ok(server_gone(message)),
     };
     if batch {
