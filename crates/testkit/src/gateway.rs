@@ -12,6 +12,7 @@ use rustix::process::{Pid, Signal};
 use crate::http::{self, Connection, Reply};
 use crate::process::Handle;
 use crate::scene::Scene;
+use crate::sys::{self, Step};
 use crate::wait;
 
 /// A gateway; dropping it kills it.
@@ -55,7 +56,21 @@ impl Gateway {
     /// # Panics
     /// When it does not listen.
     pub fn start_at<W: AsRef<OsStr>>(scene: &Scene, listen: &str, words: impl IntoIterator<Item = W>) -> Self {
+        Self::prepared(scene, listen, Vec::new(), words)
+    }
+
+    /// The same, after these steps.
+    ///
+    /// # Panics
+    /// When it does not listen.
+    pub fn prepared<W: AsRef<OsStr>>(
+        scene: &Scene,
+        listen: &str,
+        steps: Vec<Step>,
+        words: impl IntoIterator<Item = W>,
+    ) -> Self {
         let mut command = scene.leash(["serve", "-v", "--listen", listen]);
+        sys::prepare(&mut command, steps);
         command.args(words).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("cannot start leash serve");
         let said = Arc::new(Mutex::new(String::new()));
@@ -136,6 +151,20 @@ impl Gateway {
         assert_eq!(self.wait(), Some(0), "{}", self.said());
     }
 
+    /// Bytes of memory that it uses.
+    pub fn memory(&self) -> u64 {
+        memory(self.pid())
+    }
+
+    /// Descriptors that it has open.
+    ///
+    /// # Panics
+    /// When it is gone.
+    pub fn descriptors(&self) -> usize {
+        let path = format!("/proc/{}/fd", self.pid().as_raw_nonzero());
+        std::fs::read_dir(path).expect("the gateway is gone").count()
+    }
+
     /// Sends it a signal.
     pub fn signal(&self, signal: Signal) {
         self.process.signal(signal).expect("the gateway is gone");
@@ -156,6 +185,18 @@ impl Gateway {
         let page = self.ask("GET", "/metrics", &[], b"").text();
         page.lines().find_map(|known| known.strip_prefix(line)?.trim().parse().ok())
     }
+}
+
+/// Bytes of memory that are a process's own and in use, as the kernel counts them.
+///
+/// # Panics
+/// When it is gone.
+pub fn memory(pid: Pid) -> u64 {
+    let path = format!("/proc/{}/smaps_rollup", pid.as_raw_nonzero());
+    let text = std::fs::read_to_string(path).expect("the process is gone, or somebody else's");
+    let kib =
+        text.lines().find_map(|line| line.strip_prefix("Private_Dirty:")?.strip_suffix("kB")?.trim().parse().ok());
+    kib.map(|kib: u64| kib * 1024).expect("the kernel counts it")
 }
 
 /// A POST of a JSON-RPC message, perhaps in a session.

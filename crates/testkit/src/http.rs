@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use serde_json::Value;
 
-use crate::wait::LIMIT;
+use crate::wait::{Deadline, LIMIT};
 
 /// An answer, read to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,8 +112,13 @@ impl Connection {
             reply.body.resize(length, 0);
             self.stream.read_exact(&mut reply.body)?;
         } else if reply.header("transfer-encoding") == Some("chunked") {
+            // A stream that is kept alive never falls silent.
+            let deadline = Deadline::after(LIMIT);
             while let Some(chunk) = self.chunk()? {
                 reply.body.extend(chunk);
+                if deadline.is_over() {
+                    return Err(std::io::ErrorKind::TimedOut.into());
+                }
             }
         }
         Ok(reply)

@@ -27,7 +27,7 @@ const ANSWERS: [&str; 12] = [
     r#"{ "result" : { "x" : 1.0 , "x" : 1e400 } , "id" : "ab/\u0022" , "jsonrpc" : "2.0" , "later" : null }"#,
     r#"{"jsonrpc":"2.0","id":1,"id":2,"result":{"a":1,"a":2}}"#,
     "{\"jsonrpc\":\"2.0\",\"id\":3,\"result\":{\"text\":\"\u{2028}\u{85}\u{feff}é🦀\\ud83e\\udd80\\u0000\"}}",
-    r#"	{"jsonrpc":"2.0","id":4,	"result":{}}   "#,
+    "\t{\"jsonrpc\":\"2.0\",\"id\":4,\t\"result\":{}}   ",
     r#"{"jsonrpc":"2.0","id":5.50,"result":[]}"#,
     r#"{"jsonrpc":"2.0","id":"","result":""}"#,
     r#"{"jsonrpc":"2.0","id":6,"error":{"code":-0,"message":"\u00e9","data":[[[[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]]]]}}"#,

@@ -3,6 +3,7 @@
 mod abandoned;
 mod bad_input;
 mod crash;
+mod fidelity;
 mod idle;
 mod life;
 mod tls;

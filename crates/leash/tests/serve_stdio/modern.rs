@@ -1,5 +1,7 @@
 //! 2026-07-28: no sessions, one tree for a principal.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use serde_json::{Value, json};
 use testkit::gateway::Gateway;
 use testkit::http::{Connection, POST, Reply};
@@ -185,12 +187,23 @@ fn a_subscription_is_known_by_its_clients_name() {
         assert_eq!(name(message), *id, "{message}");
         assert_eq!(first[0].id, None, "there is nothing to resume");
     }
-    assert_eq!(ask(&gateway, &call(&json!(1), "test_trigger_tool_change", json!({}))).status, 200);
-    for (id, connection) in &mut streams {
-        let told = read_events(connection, 1);
-        let message = told[0].message.as_ref().expect("a message");
-        assert_eq!((&message["method"], name(message)), (&json!("notifications/tools/list_changed"), json!(id)));
-    }
+    let heard = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // This server acknowledges a subscription a moment before it has it, so it is asked for changes until all were told.
+        scope.spawn(|| {
+            wait::until("both to hear of a change", || {
+                let change = ask(&gateway, &call(&json!(1), "test_trigger_tool_change", json!({})));
+                assert_eq!(change.status, 200);
+                heard.load(Ordering::Relaxed).then_some(())
+            });
+        });
+        for (id, connection) in &mut streams {
+            let told = read_events(connection, 1);
+            let message = told[0].message.as_ref().expect("a message");
+            assert_eq!((&message["method"], name(message)), (&json!("notifications/tools/list_changed"), json!(id)));
+        }
+        heard.store(true, Ordering::Relaxed);
+    });
 }
 
 #[test]

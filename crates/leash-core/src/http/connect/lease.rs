@@ -10,7 +10,7 @@ use super::super::delete::{Deleted, Ticket, shown};
 use super::keeper::{Keeper, Lien, Orders, Word};
 use super::terms::Terms;
 use crate::ledger::book::{Book, Entry};
-use crate::ledger::receipt::{DeleteHow, EndedBy, Reason, Receipt, UpstreamEnd};
+use crate::ledger::receipt::{EndedBy, Reason, Receipt, UpstreamEnd};
 use crate::limits;
 use crate::owner::Owner;
 use crate::tree::Places;
@@ -185,9 +185,4 @@ impl Lease {
     fn leave(&mut self) -> io::Result<()> {
         if std::mem::take(&mut self.entered) { self.book.over(&self.terms.session) } else { Ok(()) }
     }
-}
-
-/// The end of a session that was its connection.
-pub(super) fn closed() -> Deleted {
-    Deleted { how: DeleteHow::Closed, status: None, tries: 0, why: None, cut_short: false }
 }

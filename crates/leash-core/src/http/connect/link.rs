@@ -7,7 +7,6 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use hyper::Uri;
-use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -27,7 +26,6 @@ use crate::limits;
 use crate::protocol::envelope::{IdKey, Kind, Message, codes, error_body};
 use crate::protocol::era::Era;
 use crate::protocol::frame::Line;
-use crate::protocol::headers::{PROTOCOL_VERSION, SESSION_ID};
 
 /// How the upstream speaks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,6 +118,8 @@ pub(super) struct Link {
     pub(super) last_call: CancellationToken,
     /// Somebody does not listen any more.
     pub(super) deaf: Notify,
+    /// Somebody answered at least once.
+    pub(super) reached: Cell<bool>,
     /// The session is lost and will not be opened again.
     pub(super) over: Cell<bool>,
     complaints: RefCell<HashSet<Complaint>>,
@@ -168,6 +168,7 @@ impl Link {
             retry: Notify::new(),
             last_call: CancellationToken::new(),
             deaf: Notify::new(),
+            reached: Cell::new(false),
             over: Cell::new(false),
             complaints: RefCell::default(),
             tell,
@@ -188,6 +189,7 @@ impl Link {
 
     /// The upstream answered: the next trouble is news again.
     pub(super) fn works(&self) {
+        self.reached.set(true);
         let mut complaints = self.complaints.borrow_mut();
         complaints.remove(&Complaint::Unreachable);
         complaints.remove(&Complaint::Refused);
@@ -294,50 +296,6 @@ impl Link {
         self.state.borrow_mut().exchanges.retain(|known| !Rc::ptr_eq(known, exchange));
     }
 
-    /// Headers that every request has.
-    pub(super) fn base_headers(&self) -> HeaderMap {
-        let mut headers = HeaderMap::new();
-        headers.insert(USER_AGENT, HeaderValue::from_static(concat!("leash/", env!("CARGO_PKG_VERSION"))));
-        for (name, value) in &self.upstream.headers {
-            headers.insert(name, value.clone());
-        }
-        headers
-    }
-
-    /// The headers of what is POSTed for a line.
-    pub(super) fn post_headers(&self, what: &What, era: Era, line: &[u8]) -> HeaderMap {
-        let mut headers = self.base_headers();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
-        let mut state = self.state.borrow_mut();
-        let modern = era == Era::Modern || (state.session.is_none() && state.spoken.is_some());
-        if *what == What::Initialize {
-            return headers;
-        }
-        if !modern {
-            session_headers(state.session.as_ref(), &mut headers);
-        } else if let Ok(message) = Message::read(line)
-            && let [envelope, ..] = message.envelopes()
-        {
-            state.mirrors.headers(envelope, state.spoken.as_deref(), &mut headers);
-            if let Some(version) = envelope.meta().protocol_version {
-                state.spoken = Some(version.into_owned());
-            }
-        }
-        headers
-    }
-
-    /// The headers of a GET.
-    pub(super) fn get_headers(&self, last_id: Option<&str>) -> HeaderMap {
-        let mut headers = self.base_headers();
-        headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
-        session_headers(self.state.borrow().session.as_ref(), &mut headers);
-        if let Some(value) = last_id.and_then(|id| HeaderValue::from_bytes(id.as_bytes()).ok()) {
-            headers.insert(crate::protocol::headers::LAST_EVENT_ID, value);
-        }
-        headers
-    }
-
     /// Who awaits an answer: the exchange in whose stream it came, or else any.
     fn asked(&self, own: Option<&Rc<Exchange>>, key: &IdKey) -> Option<Rc<Exchange>> {
         let own = own.filter(|exchange| exchange.awaits(key)).cloned();
@@ -392,16 +350,6 @@ impl Link {
     pub(super) fn check_written(&self, written: std::io::Result<()>) {
         if let Err(error) = written {
             self.complain(Complaint::Ledger, || format!("the ledger is not up to date: {error}"));
-        }
-    }
-}
-
-fn session_headers(session: Option<&Session>, headers: &mut HeaderMap) {
-    let Some(session) = session else { return };
-    for (name, value) in [(SESSION_ID, &session.id), (PROTOCOL_VERSION, &session.version)] {
-        // Both came out of a header or were checked; what can't be sent is not.
-        if let Some(Ok(value)) = value.as_ref().map(|value| HeaderValue::from_str(value)) {
-            headers.insert(name, value);
         }
     }
 }

@@ -10,6 +10,7 @@ mod backoff;
 mod carry;
 mod exchange;
 mod feed;
+mod headers;
 mod keeper;
 mod lease;
 mod link;

@@ -5,11 +5,11 @@ use std::rc::Rc;
 use hyper::Method;
 use tokio::sync::oneshot;
 
-use super::super::delete;
+use super::super::delete::{self, Deleted};
 use super::super::notice::Notice;
 use super::super::upstream::UpstreamError;
 use super::exchange::{End, Exchange};
-use super::lease::{Claim, closed};
+use super::lease::Claim;
 use super::link::{Complaint, Link, Mode, Session};
 use super::receive::receive;
 use super::reply::{Reply, Trouble};
@@ -107,7 +107,7 @@ fn claim(link: &Link, answer: &Answer) -> Option<Claim> {
 async fn let_go(link: &Link, claim: &Claim) {
     let how = match claim {
         Claim::Session(ticket) => delete::delete(&link.client, ticket).await,
-        Claim::Stream(_) => closed(),
+        Claim::Stream(_) => Deleted::closed(),
     };
     link.lease.borrow_mut().note(claim, &how);
 }

@@ -49,7 +49,9 @@ pub(crate) struct Refusal {
 impl Refusal {
     /// Whether it says that the session of the request is not known any more. 404 is the rule; older servers say 400 and words.
     pub(crate) fn forgets_session(&self) -> bool {
-        self.status == StatusCode::NOT_FOUND || (self.status == StatusCode::BAD_REQUEST && says_unknown(&self.body))
+        let unknown_method = self.error().is_some_and(|(_, code)| code == codes::METHOD_NOT_FOUND);
+        (self.status == StatusCode::NOT_FOUND && !unknown_method)
+            || (self.status == StatusCode::BAD_REQUEST && says_unknown(&self.body))
     }
 
     /// Whether a server of the old transport may be behind it: then a GET will show.

@@ -8,7 +8,6 @@ use super::super::delete::Deleted;
 use super::super::notice::Notice;
 use super::backoff::BackOff;
 use super::exchange::{End, Exchange};
-use super::lease::closed;
 use super::link::{Complaint, Link, Mode, Reviving};
 use super::parcel::{Parcel, What};
 use super::reply::Trouble;
@@ -22,7 +21,7 @@ pub(super) fn lost(link: &Rc<Link>, trouble: Trouble) {
         Trouble::Refused(refusal) if refusal.status == StatusCode::NOT_FOUND => {
             Some(Deleted::forgotten(refusal.status))
         }
-        Trouble::Closed => Some(closed()),
+        Trouble::Closed => Some(Deleted::closed()),
         // It said so in other words: DELETE will show.
         _ => None,
     };

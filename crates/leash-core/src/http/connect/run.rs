@@ -13,7 +13,7 @@ use super::super::notice::Notice;
 use super::super::sweep::{self, Known};
 use super::super::upstream::Client;
 use super::keeper;
-use super::lease::{Claim, Lease, closed};
+use super::lease::{Claim, Lease};
 use super::link::{Link, Mode, Parts};
 use super::pipe::{HostDeaf, Input, Voice};
 use super::reply::Trouble;
@@ -224,7 +224,7 @@ impl Driver {
             let claim = link.lease.borrow().claim().cloned();
             let deleted = match &claim {
                 Some(Claim::Session(ticket)) => Some(delete::delete(&link.client, ticket).await),
-                Some(Claim::Stream(_)) => Some(closed()),
+                Some(Claim::Stream(_)) => Some(Deleted::closed()),
                 None => None,
             };
             // Sessions that were replaced are let go of as well.
@@ -266,8 +266,7 @@ impl Driver {
             return Ended { reason, receipt: None };
         }
         // If nobody was ever reached, there is nothing to tell of.
-        let reached = link.state.borrow().mode != Mode::Unknown;
-        let receipt = reached.then(|| lease.receipt(reason.clone(), took, deleted.as_ref()));
+        let receipt = link.reached.get().then(|| lease.receipt(reason.clone(), took, deleted.as_ref()));
         if let Some(receipt) = &receipt {
             let path = &self.places.receipts;
             if let Err(error) = receipt::append_once(path, receipt) {

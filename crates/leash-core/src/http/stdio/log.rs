@@ -157,12 +157,6 @@ impl Log {
         Some(stream.messages)
     }
 
-    /// Messages that are kept of a stream; `None` if it is not known.
-    #[cfg(test)]
-    pub(super) fn kept(&self, id: StreamId) -> Option<usize> {
-        self.streams.get(&id).map(|stream| stream.messages.len())
-    }
-
     /// Wakes the reader of a stream when something happens to it.
     pub(super) fn wake_on_change(&mut self, id: StreamId, waker: &Waker) {
         if let Some(stream) = self.streams.get_mut(&id) {

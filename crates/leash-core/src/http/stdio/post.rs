@@ -13,7 +13,7 @@ use super::bridge::{Bridge, Refused};
 use super::events::Events;
 use super::ping;
 use super::reader::Reading;
-use super::switch::{First, Request};
+use super::switch::{First, NotNow, Request};
 use crate::limits;
 use crate::protocol::envelope::{Envelope, IdKey, Message, codes, error_body};
 use crate::protocol::{era, headers};
@@ -43,6 +43,9 @@ pub(super) async fn answer(
 ) -> Result<Answer, Answer> {
     let bridge = bridge(session)?;
     check_version(&call.headers, &bridge)?;
+    // Whatever it says, the client is there.
+    let in_flight = session.began();
+    bridge.pings.begin();
     for envelope in message.envelopes() {
         if envelope.method.as_deref() == Some("initialize") {
             return Err(respond::already_initialized(envelope.id));
@@ -66,13 +69,15 @@ pub(super) async fn answer(
         note_cancelled(gateway, &bridge, message);
         return tell(&bridge, line).await;
     }
-    let in_flight = session.began();
     if bridge.child.input.room().await.is_err() {
         return Ok(server_gone(message));
     }
     let reader = match bridge.ask(requests, line) {
         Ok(reader) => reader,
-        Err(Refused::Duplicate(key)) => return Err(respond::duplicate_id(key.as_str())),
+        Err(Refused::NotNow(NotNow::Duplicate(key))) => return Err(respond::duplicate_id(key.as_str())),
+        Err(Refused::NotNow(NotNow::TooMany)) => {
+            return Err(respond::unavailable("Service Unavailable: too many requests are in flight"));
+        }
         Err(Refused::Closed) => return Ok(server_gone(message)),
     };
     if batch {

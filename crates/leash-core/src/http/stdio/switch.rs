@@ -8,13 +8,14 @@
 //! 3. the POST in flight that began last, one that is read before one that may be resumed;
 //! 4. the GET stream, where it waits for somebody to come.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::task::Waker;
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use super::log::{GET, Log, StreamId};
+use crate::limits;
 use crate::protocol::envelope::{Envelope, IdKey, Kind, Message, codes, error_body};
 
 /// What is in flight in a session, and the streams that it is answered on.
@@ -28,7 +29,12 @@ pub(super) struct Switch {
     /// Streams of POSTs that are owed answers, in the order in which they began.
     posts: Vec<Post>,
     last: StreamId,
+    /// Bytes that the requests in flight take, about.
+    flying: usize,
 }
+
+/// What a request in flight takes besides its id and its token.
+const RECORD: usize = 128;
 
 /// A request in flight.
 #[derive(Debug)]
@@ -64,6 +70,15 @@ impl Request {
     }
 }
 
+/// Why a request can't begin.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum NotNow {
+    /// Its id is in flight already.
+    Duplicate(IdKey),
+    /// Too much is.
+    TooMany,
+}
+
 /// What became of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Routed {
@@ -87,20 +102,26 @@ pub(super) enum First {
 impl Switch {
     pub(super) fn new(room: usize) -> Switch {
         let (requests, tokens, posts) = (HashMap::new(), HashMap::new(), Vec::new());
-        Switch { log: Log::new(room), requests, tokens, posts, last: GET }
+        Switch { log: Log::new(room), requests, tokens, posts, last: GET, flying: 0 }
     }
 
-    /// A POST with these requests begins; its connection reads from the start. An id that is in flight already is the error.
-    pub(super) fn begin(&mut self, requests: &[Request]) -> Result<StreamId, IdKey> {
-        for (at, request) in requests.iter().enumerate() {
-            let twice = requests[..at].iter().any(|earlier| earlier.key == request.key);
+    /// A POST with these requests begins; its connection reads from the start.
+    pub(super) fn begin(&mut self, requests: &[Request]) -> Result<StreamId, NotNow> {
+        if self.flying > limits::UNANSWERED {
+            return Err(NotNow::TooMany);
+        }
+        // Only a batch can name an id twice.
+        let mut seen = HashSet::new();
+        for request in requests {
+            let twice = requests.len() > 1 && !seen.insert(&request.key);
             if twice || self.requests.contains_key(&request.key) {
-                return Err(request.key.clone());
+                return Err(NotNow::Duplicate(request.key.clone()));
             }
         }
         self.last += 1;
         let stream = self.last;
         for Request { key, token } in requests {
+            self.flying += size(key, token.as_ref());
             if let Some(token) = token {
                 self.tokens.insert(token.clone(), stream);
             }
@@ -176,6 +197,7 @@ impl Switch {
     /// A request is over; with the last one, its stream is.
     fn answered(&mut self, key: &IdKey) -> Option<Asked> {
         let asked = self.requests.remove(key)?;
+        self.flying -= size(key, asked.token.as_ref());
         if let Some(token) = &asked.token
             && self.tokens.get(token) == Some(&asked.stream)
         {
@@ -273,6 +295,11 @@ impl Switch {
         keys.iter().for_each(|key| self.fail(key, codes::SERVER, message));
         self.log.finish_all();
     }
+}
+
+/// What a request in flight takes, about.
+fn size(key: &IdKey, token: Option<&IdKey>) -> usize {
+    RECORD + key.as_str().len() + token.map_or(0, |token| token.as_str().len())
 }
 
 /// The answers to a POST as one body.

@@ -8,6 +8,7 @@ mod hosts;
 mod http_client;
 mod mcp;
 mod namespaces;
+mod puppet;
 mod roll_call;
 mod sys;
 mod trees;
@@ -20,7 +21,7 @@ use std::process::ExitCode;
 use sys::Answer;
 
 const USAGE: &str = "\
-usage: zoo tree KIND [--size N] --census FIFO [--one-cpu] [--to CGROUP] [--mcp]
+usage: zoo tree KIND [--size N] --census FIFO [--one-cpu] [--to CGROUP] [--mcp | --puppet SOCKET]
        zoo echo | cat | env | idle | exit CODE | signal-self N
        zoo host [--stdin pipe|socketpair|devnull] [--own-group] [--no-read] [--shrug N] -- CMD...
        zoo http-client hold|exit URL...
@@ -62,12 +63,21 @@ fn main() -> ExitCode {
 fn tree(mut words: VecDeque<OsString>) -> io::Result<()> {
     let kind =
         words.pop_front().and_then(|word| trees::Kind::parse(word.to_str()?)).ok_or_else(|| wrong("no such tree"))?;
-    let mut order = trees::Order { kind, size: None, census: Default::default(), one_cpu: false, to: None, mcp: false };
+    let mut order = trees::Order {
+        kind,
+        size: None,
+        census: Default::default(),
+        one_cpu: false,
+        to: None,
+        mcp: false,
+        puppet: None,
+    };
     while let Some(word) = words.pop_front() {
         match word.to_str() {
             Some("--size") => order.size = Some(number(words.pop_front())?),
             Some("--census") => order.census = value(&mut words)?.into(),
             Some("--mcp") => order.mcp = true,
+            Some("--puppet") => order.puppet = Some(value(&mut words)?.into()),
             Some("--one-cpu") => order.one_cpu = true,
             Some("--to") => order.to = Some(value(&mut words)?.into()),
             _ => return Err(wrong("no such option of tree")),

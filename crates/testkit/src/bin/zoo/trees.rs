@@ -11,6 +11,7 @@ use rustix::process::{Pid, WaitOptions, setsid, waitpid};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::mcp;
+use crate::puppet;
 use crate::roll_call::{Census, Muster};
 use crate::sys::{Answer, Fork, answer, exit_now, fork};
 
@@ -91,6 +92,8 @@ pub(crate) struct Order {
     pub(crate) to: Option<PathBuf>,
     /// The leader answers as an MCP server; otherwise it sends back what it gets.
     pub(crate) mcp: bool,
+    /// The leader does what it is told at this Unix socket.
+    pub(crate) puppet: Option<PathBuf>,
 }
 
 /// Grows the tree and plays its leader.
@@ -115,7 +118,9 @@ pub(crate) fn run(order: &Order) -> io::Result<()> {
     if order.kind == Kind::FullStdout {
         return write_for_ever();
     }
-    if order.mcp {
+    if let Some(socket) = &order.puppet {
+        puppet::serve(socket)?
+    } else if order.mcp {
         mcp::serve()?
     } else {
         echo_until_eof(&census)?
