@@ -37,6 +37,10 @@ pub const EVENT_WORDS: usize = 64 * 1024;
 /// has its lines read when some are answered.
 pub const IN_FLIGHT: usize = 64;
 
+/// Connections of one host that are kept for the next request. After a burst of [`IN_FLIGHT`] the others are closed: nobody looks
+/// after idle ones until they would be used.
+pub const IDLE_CONNECTIONS: usize = 4;
+
 /// Subscriptions of one host that may be open at the same time, besides [`IN_FLIGHT`].
 pub const LISTENS: usize = 64;
 
@@ -247,6 +251,11 @@ pub const PEER_BATCH: usize = 4096;
 #[cfg(feature = "http")]
 pub const PEER_HINTS: usize = 32;
 
+/// How long `initialize` waits for the search for its client's process, which mostly takes a few milliseconds and is over before
+/// the server has answered. Ten times what it took on a machine with 500 processes.
+#[cfg(feature = "http")]
+pub const PEER_SEARCH: Duration = Duration::from_millis(500);
+
 /// Largest buffer in a configuration: `maxBody` and `replay` are per request and per session, and nothing that is a gigabyte
 /// long is a message.
 pub const LARGEST_BUFFER: usize = 1024 * 1024 * 1024;
@@ -277,6 +286,10 @@ pub const STALLED: Duration = Duration::from_secs(30);
 /// Bytes that may wait for a server to read its stdin before further requests wait with their bodies in their own connections.
 pub const UNWRITTEN: usize = 1024 * 1024;
 
+/// Bytes that the requests of a session that were not answered may take: some 30,000 of them, or fewer with long ids. A client
+/// that closes its connections leaves its requests in flight, so connections do not bound them.
+pub const UNANSWERED: usize = 4 * 1024 * 1024;
+
 /// After so long without a line that is no protocol, the next one is worth a word again.
 pub const GARBAGE_QUIET: Duration = Duration::from_secs(10);
 
@@ -291,3 +304,12 @@ pub const LAST_WORDS: Duration = Duration::from_secs(1);
 /// An answer of an upstream that is not longer is awaited before its head goes to the client: head and body are one write then,
 /// and one packet for most.
 pub const SHORT_ANSWER: u64 = 16 * 1024;
+
+/// Longest `initialize` that is kept for a revival. Clients send some hundred bytes; ten thousand sessions keep one each.
+pub const REVIVAL: usize = 64 * 1024;
+
+/// How long a client may take to send a body. Four mebibytes at the speed of a bad telephone line.
+pub const BODY_READ: Duration = Duration::from_secs(120);
+
+/// The shortest pause before a stream is asked for again.
+pub const RETRY_SHORTEST: Duration = Duration::from_millis(100);

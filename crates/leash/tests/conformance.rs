@@ -7,8 +7,11 @@ use testkit::conformance::{self, Results, Revision, Status};
 use testkit::deps::Deps;
 use testkit::everything::{Everything, Transport};
 use testkit::fixture::Fixture;
+use testkit::gateway::Gateway;
 use testkit::or_skip;
 use testkit::relay::Relay;
+use testkit::scene::Scene;
+use testkit::user::Who;
 
 /// All but an optional extension that the fixture does not have: nobody requires its scenarios.
 fn is_for_all(scenario: &str) -> bool {
@@ -67,6 +70,36 @@ fn everything_has_two_faults() {
     check_scenarios(&direct, &["server-session-lifecycle", "dns-rebinding-protection"], 11);
 }
 
+/// Both faults are gone behind leash, which knows its sessions and looks at the Host header.
+#[test]
+fn everything_has_no_faults_through_leash() {
+    let deps = or_skip!(Deps::find());
+    let everything = Everything::start(&deps, Transport::StreamableHttp);
+    let scene = or_skip!(Scene::set(Who::me()));
+    let gateway = Gateway::in_front_of(&scene, &AT_ONCE, everything.url());
+    check_strangers(&deps, &scene, gateway);
+}
+
+#[test]
+fn everything_has_no_faults_through_leash_over_stdio() {
+    let deps = or_skip!(Deps::find());
+    let scene = or_skip!(Scene::set(Who::me()));
+    let server = ["node".into(), deps.everything().into(), "stdio".into()];
+    let gateway = Gateway::single(&scene, &AT_ONCE, &server);
+    check_strangers(&deps, &scene, gateway);
+}
+
+fn check_strangers(deps: &Deps, scene: &Scene, gateway: Gateway) {
+    let results = conformance::server(deps, &gateway.url("x"), Revision::Legacy).only(is_for_strangers);
+    assert_eq!(results.complaints(), [""; 0], "{}", results.explain());
+    check_scenarios(&results, &["server-session-lifecycle", "dns-rebinding-protection"], 11);
+    for fault in WRONG_IN_EVERYTHING {
+        let (scenario, check) = fault.split_once(": ").expect("scenario: check");
+        assert_eq!(results.status(scenario, check), Some(Status::Success), "{fault}");
+    }
+    check_end(scene, gateway);
+}
+
 /// The scenarios for clients that are not about OAuth.
 const LEGACY_CLIENT: [&str; 5] = [
     "initialize",
@@ -96,6 +129,25 @@ fn our_client_conforms_to_2026_07_28() {
     check_client("http", &MODERN_CLIENT, Revision::Modern);
 }
 
+#[test]
+fn our_client_conforms_to_2025_11_25_through_leash() {
+    check_connect(&LEGACY_CLIENT, Revision::Legacy);
+}
+
+#[test]
+fn our_client_conforms_to_2026_07_28_through_leash() {
+    check_connect(&MODERN_CLIENT, Revision::Modern);
+}
+
+/// Over stdio the suite sees nothing of the client but what `leash connect` makes of it.
+fn check_connect(scenarios: &[&str], revision: Revision) {
+    let scene = or_skip!(Scene::set(Who::me()));
+    let (runtime, state) = (scene.runtime_dir(), scene.dir().join("state"));
+    let variables = format!("LEASH_RUNTIME_DIR={} XDG_STATE_HOME={}", runtime.display(), state.display());
+    check_client(&format!("stdio env {variables} {} connect", scene.leash_path().display()), scenarios, revision);
+    assert!(scene.ledger().is_empty(), "{:?}", scene.ledger());
+}
+
 /// `way` is what the client needs to know before the URL: `http`, or `stdio` and a command that takes one.
 fn check_client(way: &str, scenarios: &[&str], revision: Revision) {
     let deps = or_skip!(Deps::find());
@@ -112,20 +164,83 @@ fn nothing_is_lost_through_a_relay() {
     let deps = or_skip!(Deps::find());
     let fixture = Fixture::http(&[]);
     let relay = Relay::to(fixture.address());
-    check_through(&deps, &relay.url(fixture.url()), Revision::Legacy);
+    check_through(&deps, &relay.url(fixture.url()), Revision::Legacy, &[]);
+}
+
+/// The suite's process is the owner of its sessions: those it leaves end with it, and not some seconds later.
+const AT_ONCE: [&str; 4] = ["--linger", "100ms", "--grace", "500ms"];
+
+/// What a server behind a pipe cannot have, or need not. Both are notes of the suite in the place of a success.
+const OVER_STDIO: [&str; 2] = [
+    // A server that answers at once is answered by one JSON body, because a stream would only be longer. "SSE streaming is
+    // optional", says the suite.
+    "server-sse-multiple-streams: server-sse-streams-functional: Success -> Info",
+    // A tool of the fixture closes its own stream in the middle of a call. On a pipe there is no stream to close, and leash
+    // has no reason to: connections cost it little, and who loses one can resume (see `real_clients`).
+    "server-sse-polling: server-sse-disconnect-resume: Success -> Info",
+];
+
+#[test]
+fn nothing_is_lost_of_2025_11_25_through_leash() {
+    check_through_http(Revision::Legacy);
+}
+
+#[test]
+fn nothing_is_lost_of_2026_07_28_through_leash() {
+    check_through_http(Revision::Modern);
+}
+
+#[test]
+fn nothing_is_lost_of_2025_11_25_through_leash_over_stdio() {
+    check_through_stdio(Revision::Legacy, &OVER_STDIO);
+}
+
+#[test]
+fn nothing_is_lost_of_2026_07_28_through_leash_over_stdio() {
+    // There is no resumption in this era, so nobody asks for it.
+    check_through_stdio(Revision::Modern, &OVER_STDIO[..1]);
+}
+
+fn check_through_http(revision: Revision) {
+    let deps = or_skip!(Deps::find());
+    let scene = or_skip!(Scene::set(Who::me()));
+    let fixture = Fixture::http(&[]);
+    let gateway = Gateway::in_front_of(&scene, &AT_ONCE, fixture.url());
+    check_through(&deps, &gateway.url("x"), revision, &[]);
+    check_end(&scene, gateway);
+    assert_eq!(fixture.wait_deleted() > 0, revision == Revision::Legacy);
+}
+
+fn check_through_stdio(revision: Revision, expected: &[&str]) {
+    let deps = or_skip!(Deps::find());
+    let scene = or_skip!(Scene::set(Who::me()));
+    let census = scene.dir().join("census").into_os_string();
+    let server = [scene.fixture_path().into(), "stdio".into(), "--census".into(), census];
+    let gateway = Gateway::single(&scene, &AT_ONCE, &server);
+    check_through(&deps, &gateway.url("x"), revision, expected);
+    check_end(&scene, gateway);
+}
+
+/// Whatever the suite did and left undone, no session is left, and no process.
+fn check_end(scene: &Scene, gateway: Gateway) {
+    gateway.wait_empty("x");
+    gateway.stop();
+    scene.wait_gone(&[]).expect("nothing is left");
+    assert!(scene.ledger().is_empty(), "{:?}", scene.ledger());
 }
 
 /// Runs the suite against a fixture and, at the same time, against whatever stands in front of another one at `url`: nothing
-/// may be lost.
-fn check_through(deps: &Deps, url: &str, revision: Revision) {
+/// may be lost but what is expected.
+fn check_through(deps: &Deps, url: &str, revision: Revision, expected: &[&str]) {
     let fixture = Fixture::http(&[]);
     let (direct, through) = thread::scope(|scope| {
         let direct = scope.spawn(|| run(deps, fixture.url(), revision));
         let through = run(deps, url, revision);
         (direct.join().expect("the suite ran"), through)
     });
-    let lost: Vec<String> = conformance::lost(&direct, &through).iter().map(|loss| loss.to_string()).collect();
-    assert!(lost.is_empty(), "{}: {lost:#?}", revision.name());
+    let lost = conformance::lost(&direct, &through);
+    let lost: Vec<String> = lost.iter().map(|loss| loss.to_string()).collect();
+    assert_eq!(lost, expected, "{}", revision.name());
 }
 
 fn run(deps: &Deps, url: &str, revision: Revision) -> Results {

@@ -12,6 +12,7 @@ use crate::deps::Deps;
 use crate::leash;
 use crate::lines::Lines;
 use crate::process::Handle;
+use crate::scene::Scene;
 use crate::wait::LIMIT;
 
 /// What a client is written with.
@@ -123,6 +124,14 @@ impl Client {
         let words = order.words(deps);
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).stdin(Stdio::null());
+        Self::run(command, deps)
+    }
+
+    /// Starts one on a scene: for its user, with its environment and in its outer cgroup.
+    pub fn start_on(scene: &Scene, deps: &Deps, order: &Order<'_>) -> Self {
+        let words = order.words(deps);
+        let mut command = scene.command(&words[0]);
+        command.args(&words[1..]);
         Self::run(command, deps)
     }
 

@@ -145,7 +145,9 @@ pub struct Loss {
 impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { scenario, check, direct, through, why } = self;
-        write!(f, "{scenario}: {check}: {direct:?} -> {through:?} {why}")
+        let status = |status: &Option<Status>| status.map_or("nothing".to_owned(), |status| format!("{status:?}"));
+        write!(f, "{scenario}: {check}: {} -> {}", status(direct), status(through))?;
+        if why.is_empty() { Ok(()) } else { write!(f, ": {why}") }
     }
 }
 

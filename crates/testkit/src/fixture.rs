@@ -77,6 +77,19 @@ impl Fixture {
         let found = wait::within(LIMIT, || wanted(&self.report()));
         found.unwrap_or_else(|| panic!("waited {LIMIT:?} in vain for {what}: {:#}", self.report().0))
     }
+
+    /// Waits until every session that was opened is deleted, each of them once; how many there were.
+    ///
+    /// # Panics
+    /// When one is left, or was deleted twice.
+    pub fn wait_deleted(&self) -> u64 {
+        let report = self.wait("every session to be deleted", |report| {
+            (report.deleted().len() as u64 == report.opened()).then(|| report.clone())
+        });
+        assert!(report.deleted().values().all(|times| *times == 1), "deleted more than once: {:?}", report.deleted());
+        assert_eq!(report.open(), [""; 0]);
+        report.opened()
+    }
 }
 
 impl Drop for Fixture {

@@ -43,6 +43,14 @@ impl Gateway {
         Self::start(scene, options.chain(server.iter().cloned()))
     }
 
+    /// The same with one HTTP server called `x`.
+    ///
+    /// # Panics
+    /// When it does not listen.
+    pub fn in_front_of(scene: &Scene, options: &[&str], url: &str) -> Self {
+        Self::start(scene, ["--name", "x", "--url", url].iter().chain(options))
+    }
+
     /// The same at an address.
     ///
     /// # Panics
@@ -120,6 +128,27 @@ impl Gateway {
     /// A POST of a JSON-RPC message, perhaps in a session, on a connection of its own.
     pub fn post(&self, name: &str, session: Option<&str>, body: &str) -> Reply {
         post(&mut self.connect(), name, session, body)
+    }
+
+    /// How many sessions of a server it has, those that are ending counted.
+    pub fn sessions(&self, name: &str) -> f64 {
+        let state = |state: &str| self.metric(&format!("leash_sessions{{server=\"{name}\",state=\"{state}\"}}"));
+        state("live").unwrap_or_default() + state("ending").unwrap_or_default()
+    }
+
+    /// Waits until a server has no session.
+    pub fn wait_empty(&self, name: &str) {
+        let empty = wait::within(wait::LIMIT, || (self.sessions(name) == 0.0).then_some(()));
+        assert!(empty.is_some(), "{} sessions are left: {}", self.sessions(name), self.said());
+    }
+
+    /// Tells it to stop, and waits until it has.
+    ///
+    /// # Panics
+    /// When it does not leave as it should.
+    pub fn stop(mut self) {
+        self.signal(Signal::TERM);
+        assert_eq!(self.wait(), Some(0), "{}", self.said());
     }
 
     /// Bytes of memory that it uses.

@@ -17,6 +17,13 @@ pub enum Who {
     User,
 }
 
+impl Who {
+    /// Whoever runs the tests, for what only they can read or execute.
+    pub fn me() -> Self {
+        if am_root() { Self::Root } else { Self::User }
+    }
+}
+
 /// A user of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct User {

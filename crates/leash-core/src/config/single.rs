@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::mistake::{Mistake, Mistakes};
 use super::settings::{Policy, Server, Settings, Target};
+use crate::limits;
 
 /// Names that are paths of the gateway itself.
 const TAKEN: [&str; 5] = ["healthz", "readyz", "metrics", "v1", "mcp"];
@@ -22,6 +23,22 @@ pub fn single(name: &str, target: Target, policy: Policy) -> Result<Settings, Mi
     }
     if matches!(&target, Target::Command(line) if line.command.is_empty()) {
         say("command", "the command is empty".to_owned(), Some("leash serve --name NAME -- COMMAND".to_owned()));
+    }
+    for (flag, time) in [
+        ("--idle", policy.idle),
+        ("--max-age", policy.max_age),
+        ("--init-timeout", Some(policy.init_timeout)),
+        ("--keep-alive", policy.keep_alive),
+    ] {
+        if time.is_some_and(|time| time.is_zero()) {
+            say(flag, "0 would end every session at once".to_owned(), Some("leave it out, or give a time".to_owned()));
+        }
+    }
+    let spans = [("--grace", policy.grace), ("--linger", policy.linger), ("--init-timeout", policy.init_timeout)];
+    let ends = [("--idle", policy.idle), ("--max-age", policy.max_age), ("--keep-alive", policy.keep_alive)];
+    let ends = ends.into_iter().filter_map(|(flag, time)| Some((flag, time?)));
+    for (flag, _) in spans.into_iter().chain(ends).filter(|(_, time)| *time > limits::LONGEST) {
+        say(flag, "the time is too long".to_owned(), Some("a year (365d) is for ever here".to_owned()));
     }
     Mistakes::none(found)?;
     let server = Server { name: name.to_owned(), policy, target };

@@ -51,7 +51,9 @@ impl Connection {
         if FORWARDED.iter().any(|name| headers.contains_key(name)) {
             return None;
         }
-        let look = || lookup.socket(self.peer, self.local).ok().flatten();
+        // A socket that nobody holds any more has no user either.
+        let held = |socket: &PeerSocket| socket.inode != 0;
+        let look = || lookup.socket(self.peer, self.local).ok().flatten().filter(held);
         *self.socket.get_or_init(|| peer::is_local(&self.peer, &self.local).then(look).flatten())
     }
 }

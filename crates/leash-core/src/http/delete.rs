@@ -77,6 +77,7 @@ pub(crate) fn judge(tried: &Tried, number: u32) -> Verdict {
     let Tried::Answered(status, body) = tried else { return again() };
     match status.as_u16() {
         200..=299 => Verdict::Settled(DeleteHow::Deleted),
+        404 if says_no_route(body) => Verdict::Settled(DeleteHow::Unsupported),
         404 | 410 => Verdict::Settled(DeleteHow::Forgotten),
         400 if says_unknown(body) => Verdict::Settled(DeleteHow::Forgotten),
         401 | 403 | 407 => Verdict::Settled(DeleteHow::Denied),
@@ -102,6 +103,11 @@ pub(crate) fn says_unknown(body: &[u8]) -> bool {
     ];
     let text = String::from_utf8_lossy(body).to_ascii_lowercase();
     text.contains("session") && WORDS.iter().any(|word| text.contains(word))
+}
+
+/// Whether the body of a 404 speaks of the method and not of the session: what Express says where nothing was registered.
+fn says_no_route(body: &[u8]) -> bool {
+    String::from_utf8_lossy(body).to_ascii_lowercase().contains("cannot delete")
 }
 
 /// How a DELETE went.
@@ -180,9 +186,11 @@ async fn try_once(client: &Client, ticket: &Ticket) -> Tried {
     let sent = async {
         let answer = client.send(ticket.request()).await?;
         let status = answer.status();
-        // Only a 400 needs to be read; a body that breaks off, or has no end, says nothing.
+        // Only these need to be read; a body that breaks off, or has no end, says nothing.
         let body = match status {
-            StatusCode::BAD_REQUEST => Limited::new(answer.into_body(), limits::DELETE_BODY).collect().await.ok(),
+            StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND => {
+                Limited::new(answer.into_body(), limits::DELETE_BODY).collect().await.ok()
+            }
             _ => None,
         };
         Ok((status, body.map(|body| body.to_bytes()).unwrap_or_default()))
@@ -202,7 +210,7 @@ fn settled(how: DeleteHow, tried: Tried, tries: u32) -> Deleted {
     };
     let why = match how {
         DeleteHow::Deleted | DeleteHow::Forgotten | DeleteHow::Closed => None,
-        DeleteHow::Unsupported if status == Some(StatusCode::METHOD_NOT_ALLOWED) => {
+        DeleteHow::Unsupported if matches!(status.map(|status| status.as_u16()), Some(404 | 405)) => {
             Some("the server does not let clients end sessions".to_owned())
         }
         DeleteHow::Denied => Some(format!("{trouble}: the credentials are not accepted, or not known any more")),

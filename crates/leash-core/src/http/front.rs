@@ -15,6 +15,7 @@ use super::respond::{self, Answer};
 use super::server::Server;
 use super::{guard, stdio};
 use crate::config::{Secret, Settings, Target, Transport};
+use crate::limits;
 use crate::protocol::envelope::codes;
 use crate::protocol::headers;
 
@@ -46,9 +47,9 @@ async fn serve(
 ) -> Result<Answer, Answer> {
     let settings = gateway.settings();
     // Before anything else: a page in a browser must not even learn which servers there are.
-    check_host(&settings, request.headers())?;
+    check_host(&settings, &request)?;
     check_origin(&settings, request.headers())?;
-    if let Some(answer) = own_path(gateway, &request) {
+    if let Some(answer) = own_path(gateway, &request).await {
         return Ok(answer);
     }
     let (mut parts, body) = request.into_parts();
@@ -86,12 +87,12 @@ fn route(gateway: &Gateway, uri: &Uri) -> Result<(Rc<Server>, String), Answer> {
 }
 
 /// What leash answers for itself.
-fn own_path(gateway: &Gateway, request: &Request<Incoming>) -> Option<Answer> {
+async fn own_path(gateway: &Gateway, request: &Request<Incoming>) -> Option<Answer> {
     let answer = match request.uri().path() {
         "/healthz" => respond::text(StatusCode::OK, "ok\n"),
         "/readyz" if gateway.draining.get() => respond::text(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
         "/readyz" => respond::text(StatusCode::OK, "ready\n"),
-        "/metrics" => respond::text(StatusCode::OK, gateway.metrics.render(gateway)),
+        "/metrics" => respond::text(StatusCode::OK, gateway.metrics.render(gateway, &gateway.tree_memory().await)),
         _ => return None,
     };
     let read = matches!(*request.method(), Method::GET | Method::HEAD);
@@ -100,9 +101,13 @@ fn own_path(gateway: &Gateway, request: &Request<Incoming>) -> Option<Answer> {
 
 /// The name in `Host` must be one of ours: a foreign name that resolves to us is how a page reaches a local server (DNS
 /// rebinding).
-fn check_host(settings: &Settings, headers: &HeaderMap) -> Result<(), Answer> {
-    let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-    let fine = is_ours(settings, host) || settings.allowed_hosts.iter().any(|allowed| same_host(allowed, host));
+fn check_host(settings: &Settings, request: &Request<Incoming>) -> Result<(), Answer> {
+    let known =
+        |host: &str| is_ours(settings, host) || settings.allowed_hosts.iter().any(|allowed| same_host(allowed, host));
+    let mut named = request.headers().get_all(HOST).iter().map(|host| host.to_str().is_ok_and(known));
+    // Exactly one, and the same for a target that is written out in full.
+    let fine = named.next() == Some(true) && named.next().is_none();
+    let fine = fine && request.uri().authority().is_none_or(|authority| known(authority.as_str()));
     fine.then_some(()).ok_or_else(|| {
         respond::error(StatusCode::FORBIDDEN, None, codes::SERVER, "Forbidden: this Host is not allowed")
     })
@@ -130,12 +135,17 @@ fn is_loopback(host: &str) -> bool {
     name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
 }
 
-/// A host without its port and brackets.
+/// A host without its port and brackets; empty if that is not what it is.
 fn name_of(host: &str) -> &str {
-    if let Some(rest) = host.strip_prefix('[') {
-        return rest.split_once(']').map_or("", |(name, _)| name);
+    let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
+    if let Some((name, rest)) = host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        return if rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port) { name } else { "" };
     }
-    host.rsplit_once(':').map_or(host, |(name, _)| name)
+    match host.rsplit_once(':') {
+        Some((name, port)) if is_port(port) => name,
+        Some(_) => "",
+        None => host,
+    }
 }
 
 /// An allowed host with a port means that port; without one, any.
@@ -175,7 +185,12 @@ async fn read_body(settings: &Settings, method: &Method, headers: &HeaderMap, bo
     if told.is_some_and(|told| told > settings.max_body as u64) {
         return Err(too_large());
     }
-    match Limited::new(body, settings.max_body).collect().await {
+    let Ok(read) = tokio::time::timeout(limits::BODY_READ, Limited::new(body, settings.max_body).collect()).await
+    else {
+        let text = "Request Timeout: the body did not come";
+        return Err(respond::error(StatusCode::REQUEST_TIMEOUT, None, codes::INVALID_REQUEST, text));
+    };
+    match read {
         Ok(whole) => Ok(whole.to_bytes()),
         Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(too_large()),
         // The client left in the middle; nobody reads this.

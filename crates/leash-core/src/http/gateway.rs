@@ -95,15 +95,20 @@ impl Gateway {
     }
 
     /// Memory of the trees by server, as their keepers wrote it down last.
-    pub(crate) fn tree_memory(&self) -> BTreeMap<String, u64> {
-        let mut memory = BTreeMap::new();
-        let records = Store::look(&self.places.runtime_dir).ok().flatten().and_then(|store| store.list().ok());
-        for record in records.into_iter().flatten().filter_map(|found| found.record) {
-            if record.labels.get(GATEWAY_LABEL).is_some_and(|gateway| gateway == self.book.run()) {
-                *memory.entry(record.name).or_default() += record.memory_bytes;
+    pub(crate) async fn tree_memory(&self) -> BTreeMap<String, u64> {
+        let (dir, run) = (self.places.runtime_dir.clone(), self.book.run().to_owned());
+        // A file per tree is read: not on the thread that serves everybody.
+        let read = move || {
+            let mut memory = BTreeMap::new();
+            let records = Store::look(&dir).ok().flatten().and_then(|store| store.list().ok());
+            for record in records.into_iter().flatten().filter_map(|found| found.record) {
+                if record.labels.get(GATEWAY_LABEL) == Some(&run) {
+                    *memory.entry(record.name).or_default() += record.memory_bytes;
+                }
             }
-        }
-        memory
+            memory
+        };
+        tokio::task::spawn_blocking(read).await.unwrap_or_default()
     }
 
     /// The longest that the end of a tree may take, if nothing is left of it then.

@@ -55,7 +55,10 @@ async fn serve(gateway: Rc<Gateway>, connection: Rc<Connection>, stream: TcpStre
         async move { Ok::<_, std::convert::Infallible>(answer.await) }
     });
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(limits::HEADER_READ).max_headers(limits::HEADERS);
+    http.timer(TokioTimer::new())
+        .header_read_timeout(limits::HEADER_READ)
+        .max_headers(limits::HEADERS)
+        .max_buf_size(limits::HEAD_BYTES);
     let mut served = std::pin::pin!(http.serve_connection(TokioIo::new(stream), service));
     let stopped = tokio::select! {
         // A client that broke its connection off has nothing more to be told.

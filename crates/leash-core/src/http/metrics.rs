@@ -120,7 +120,7 @@ impl Metrics {
     }
 
     /// Everything in Prometheus' text format.
-    pub(crate) fn render(&self, gateway: &Gateway) -> String {
+    pub(crate) fn render(&self, gateway: &Gateway, memory: &BTreeMap<String, u64>) -> String {
         let mut page = Page::default();
         let servers = self.servers.borrow();
         let live = |name: &Rc<str>| gateway.server(name).map_or(0, |server| server.sessions.borrow().len());
@@ -144,8 +144,8 @@ impl Metrics {
             page.line(&[("server", name)], counters.trees.get());
         }
         page.family("leash_tree_memory_bytes", "gauge", "Memory of the trees, as last looked at by their keepers.");
-        for (name, bytes) in gateway.tree_memory() {
-            page.line(&[("server", &name)], bytes);
+        for (name, bytes) in memory {
+            page.line(&[("server", name)], bytes);
         }
         page.counters("leash_trees_started_total", "Process trees started.", &servers, |counters| {
             &counters.trees_started

@@ -3,6 +3,7 @@
 //!
 //! `leash connect` writes these headers for a host that has none, `leash serve` checks them for a server that sees none.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use hyper::HeaderMap;
@@ -10,7 +11,7 @@ use hyper::header::{HeaderName, HeaderValue};
 use serde_json::{Number, Value};
 
 use crate::limits;
-use crate::protocol::envelope::{Envelope, Kind};
+use crate::protocol::envelope::{Envelope, Kind, Message};
 use crate::protocol::headers::{self, METHOD, NAME, PARAM_PREFIX, PROTOCOL_VERSION};
 
 /// What marks an argument in a schema.
@@ -19,7 +20,16 @@ const ANNOTATION: &str = "x-mcp-header";
 /// The tools whose arguments are repeated as headers.
 #[derive(Debug, Default)]
 pub(crate) struct Mirrors {
-    tools: HashMap<String, Vec<Mirror>>,
+    tools: HashMap<String, Tool>,
+}
+
+/// What the schema of a tool says of headers.
+#[derive(Debug, PartialEq, Eq)]
+enum Tool {
+    /// These arguments are repeated.
+    Repeats(Vec<Mirror>),
+    /// Nobody can know which: an annotation is not valid, so that the whole tool is not.
+    Invalid,
 }
 
 /// An argument that is repeated as a header.
@@ -45,13 +55,24 @@ impl Mirrors {
             let mut found = Found::default();
             found.walk(&tool["inputSchema"], &mut Vec::new());
             useless += found.useless;
-            if found.mirrors.is_empty() {
+            let tool = if found.useless > 0 { Tool::Invalid } else { Tool::Repeats(found.mirrors) };
+            if tool == Tool::Repeats(Vec::new()) {
                 self.tools.remove(name);
             } else if self.tools.len() < limits::MIRRORED_TOOLS || self.tools.contains_key(name) {
-                self.tools.insert(name.to_owned(), found.mirrors);
+                self.tools.insert(name.to_owned(), tool);
             }
         }
         useless
+    }
+
+    /// The tool of a call that must not be made, because its schema is not valid.
+    pub(crate) fn invalid_tool(&self, line: &[u8]) -> Option<String> {
+        if self.tools.is_empty() {
+            return None;
+        }
+        let Ok(Message::One(message)) = Message::read(line) else { return None };
+        let (tool, known) = self.called(&message)?;
+        (*known == Tool::Invalid).then(|| tool.into_owned())
     }
 
     /// The headers of a modern message; `spoken` is the version for those that name none themselves.
@@ -96,16 +117,22 @@ impl Mirrors {
 
     /// The arguments of a call that are repeated.
     fn arguments(&self, message: &Envelope<'_>) -> Vec<(&Mirror, Value)> {
-        let is_call = message.kind == Kind::Request && message.method.as_deref() == Some("tools/call");
-        // Most servers have none, and then nothing is read.
-        let tool = if is_call && !self.tools.is_empty() { message.target() } else { None };
-        let Some(mirrors) = tool.and_then(|tool| self.tools.get(&*tool)) else { return Vec::new() };
+        let Some((_, Tool::Repeats(mirrors))) = self.called(message) else { return Vec::new() };
         let params = message.params.and_then(|params| serde_json::from_str(params.get()).ok());
         let params: Value = params.unwrap_or_default();
         let argument = |mirror: &Mirror| {
             mirror.path.iter().fold(&params["arguments"], |value, name| &value[name.as_str()]).clone()
         };
         mirrors.iter().map(|mirror| (mirror, argument(mirror))).collect()
+    }
+
+    /// The tool that is called, if it has annotations.
+    fn called<'m>(&self, message: &Envelope<'m>) -> Option<(Cow<'m, str>, &Tool)> {
+        let is_call = message.kind == Kind::Request && message.method.as_deref() == Some("tools/call");
+        // Most servers have none, and then nothing is read.
+        let name = if is_call && !self.tools.is_empty() { message.target() } else { None }?;
+        let tool = self.tools.get(&*name)?;
+        Some((name, tool))
     }
 }
 
@@ -133,8 +160,8 @@ impl Found {
     }
 
     fn note(&mut self, annotation: &Value, property: &Value, path: &[String]) {
-        // The specification has no `number`; the conformance suite does.
-        let is_primitive = matches!(property["type"].as_str(), Some("string" | "integer" | "boolean" | "number"));
+        // No `number`: fractions are written in too many ways.
+        let is_primitive = matches!(property["type"].as_str(), Some("string" | "integer" | "boolean"));
         let name = annotation.as_str().filter(|name| !name.is_empty() && is_primitive);
         let header = name.and_then(|name| HeaderName::from_bytes(format!("{PARAM_PREFIX}{name}").as_bytes()).ok());
         match header.filter(|header| self.mirrors.iter().all(|known| known.header != *header)) {
@@ -166,7 +193,6 @@ fn is_number(said: &str, meant: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::envelope::Message;
     use crate::protocol::headers::check_modern;
     use proptest::prelude::*;
 
@@ -174,17 +200,19 @@ mod tests {
         {"name":"sql","inputSchema":{"type":"object","properties":{
             "region":{"type":"string","x-mcp-header":"Region"},
             "limits":{"type":"object","properties":{"rows":{"type":"integer","x-mcp-header":"Rows"}}},
-            "dry":{"type":"boolean","x-mcp-header":"Dry"},
-            "twice":{"type":"string","x-mcp-header":"region"},
-            "list":{"type":"array","x-mcp-header":"List"},
-            "bad":{"type":"string","x-mcp-header":"no good"},
-            "empty":{"type":"string","x-mcp-header":""}}}},
+            "dry":{"type":"boolean","x-mcp-header":"Dry"}}}},
+        {"name":"twice","inputSchema":{"properties":{
+            "a":{"type":"string","x-mcp-header":"Region"},"b":{"type":"string","x-mcp-header":"region"}}}},
+        {"name":"list","inputSchema":{"properties":{"a":{"type":"array","x-mcp-header":"List"}}}},
+        {"name":"fraction","inputSchema":{"properties":{"a":{"type":"number","x-mcp-header":"A"}}}},
+        {"name":"bad","inputSchema":{"properties":{"a":{"type":"string","x-mcp-header":"no good"}}}},
+        {"name":"empty","inputSchema":{"properties":{"a":{"type":"string","x-mcp-header":""}}}},
         {"name":"plain","inputSchema":{"type":"object"}}]}}"#;
 
     fn mirrors() -> Mirrors {
         let mut mirrors = Mirrors::default();
         let message = Message::read(LIST.as_bytes()).expect("JSON");
-        assert_eq!(mirrors.learn(&message.envelopes()[0]), 4);
+        assert_eq!(mirrors.learn(&message.envelopes()[0]), 5);
         mirrors
     }
 
@@ -222,7 +250,7 @@ mod tests {
     fn arguments_are_repeated_as_the_schema_says() {
         check(
             "tools/call",
-            r#""name":"sql","arguments":{"region":"eu","limits":{"rows":42.0},"dry":false,"twice":"no","list":[1]},"#,
+            r#""name":"sql","arguments":{"region":"eu","limits":{"rows":42.0},"dry":false,"more":[1]},"#,
             &["mcp-name: sql", "mcp-param-region: eu", "mcp-param-rows: 42", "mcp-param-dry: false"],
         );
         check("tools/call", r#""name":"sql","arguments":{"region":null,"limits":3},"#, &["mcp-name: sql"]);
@@ -241,12 +269,32 @@ mod tests {
     }
 
     #[test]
+    fn tools_that_are_not_valid_are_known() {
+        for (tool, expected) in [
+            ("sql", false),
+            ("plain", false),
+            ("twice", true),
+            ("list", true),
+            ("fraction", true),
+            ("bad", true),
+            ("empty", true),
+        ] {
+            let line = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"{tool}"}}}}"#);
+            let message = Message::read(line.as_bytes()).expect("JSON");
+            assert_eq!(mirrors().invalid_tool(line.as_bytes()).as_deref(), expected.then_some(tool));
+            assert_eq!(mirrors().check(&message.envelopes()[0], &HeaderMap::new()), Ok(()));
+        }
+        let prompt = r#"{"jsonrpc":"2.0","id":1,"method":"prompts/get","params":{"name":"twice"}}"#;
+        assert_eq!(mirrors().invalid_tool(prompt.as_bytes()), None);
+    }
+
+    #[test]
     fn a_tool_that_changed_is_learned_anew() {
         let mut mirrors = mirrors();
         let changed = r#"{"jsonrpc":"2.0","id":2,"result":{"tools":[{"name":"sql","inputSchema":{}}]}}"#;
         let message = Message::read(changed.as_bytes()).expect("JSON");
         mirrors.learn(&message.envelopes()[0]);
-        assert!(mirrors.tools.is_empty());
+        assert!(!mirrors.tools.contains_key("sql") && mirrors.tools.contains_key("bad"));
     }
 
     /// `headers` are what a client sent.

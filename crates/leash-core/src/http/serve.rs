@@ -197,6 +197,12 @@ fn reload(gateway: &Rc<Gateway>, source: Option<&Source>) {
     if settings.listen != before.listen {
         gateway.warn(format!("`listen` is still {}: a new address needs a restart", before.listen));
     }
+    let settings = Settings { listen: before.listen, ..settings };
+    if settings.is_exposed() {
+        let text =
+            format!("the configuration was not reloaded: {} can be reached by others and needs a token", before.listen);
+        return gateway.warn(text);
+    }
     let (mut changed, mut removed) = (Vec::new(), Vec::new());
     let names: Vec<Rc<str>> = gateway.servers.borrow().keys().cloned().collect();
     for name in names.iter().filter(|name| !settings.servers.contains_key(&***name)) {
@@ -220,8 +226,7 @@ fn reload(gateway: &Rc<Gateway>, source: Option<&Source>) {
         }
         changed.push(name.clone());
     }
-    let listen = before.listen;
-    *gateway.settings.borrow_mut() = Rc::new(Settings { listen, ..settings });
+    *gateway.settings.borrow_mut() = Rc::new(settings);
     gateway.tell(|| Notice::Reloaded { changed, removed });
 }
 
@@ -260,7 +265,7 @@ async fn drain(gateway: &Rc<Gateway>, signals: &mut Signals) {
         () = cut => false,
         () = tokio::time::sleep_until(tokio::time::Instant::now() + bound) => false,
     };
-    if !done {
+    if !done && gateway.count.get() > 0 {
         gateway.warn(format!(
             "{} sessions had not ended; their keepers and the next start see to them",
             gateway.count.get()

@@ -20,6 +20,7 @@ use crate::clock::{self, Moment};
 use crate::config::OwnerPolicy;
 use crate::id;
 use crate::ledger::receipt::{Reason, Receipt};
+use crate::limits;
 use crate::owner::peer::Holders;
 use crate::owner::peer::watch::WatchId;
 use crate::session::machine::{Effect, Event, Life, State};
@@ -30,7 +31,7 @@ pub(crate) enum Holding {
     /// A server's process tree.
     Tree(Rc<stdio::Bridge>),
     /// A session at an HTTP server.
-    Upstream(guard::Upstream),
+    Upstream(Box<guard::Upstream>),
 }
 
 /// One client's session.
@@ -50,6 +51,9 @@ pub(crate) struct Session {
     owners: RefCell<Vec<(Identity, WatchId)>>,
     /// Both ends of the client's connection that was looked at last.
     ends: Cell<Option<(SocketAddr, SocketAddr)>>,
+    /// Searches for owners that are under way, and the end of the last of them.
+    searches: Cell<u32>,
+    searched: Notify,
     /// People know of it.
     announced: Cell<bool>,
     over: Notify,
@@ -82,6 +86,8 @@ impl Session {
             holding: OnceCell::new(),
             owners: RefCell::default(),
             ends: Cell::new(None),
+            searches: Cell::new(0),
+            searched: Notify::new(),
             announced: Cell::new(false),
             over: Notify::new(),
             receipt: OnceCell::new(),
@@ -279,6 +285,7 @@ impl Session {
         let (Some(gateway), Some((peer, local))) = (self.gateway.upgrade(), self.ends.get()) else { return };
         let found = gateway.resolver.borrow().as_ref().map(|all| all.owners(peer, local));
         let (session, Some(found)) = (Rc::downgrade(self), found) else { return };
+        self.searches.update(|searches| searches + 1);
         gateway.tasks.spawn_local(async move {
             let found = found.await;
             let Some(session) = session.upgrade() else { return };
@@ -288,7 +295,27 @@ impl Session {
                 Holders::Nobody => {}
                 Holders::Unknown(_) => session.apply(Event::OwnerUnknown),
             }
+            session.searches.update(|searches| searches - 1);
+            session.searched.notify_waiters();
         });
+    }
+
+    /// Returns when it was found out who its client is, or when that takes too long. Whoever ends before that leaves no trace, so
+    /// a client that waits for its `initialize` waits for this as well.
+    pub(crate) async fn identified(&self) {
+        let identified = async {
+            loop {
+                let searched = self.searched.notified();
+                if self.searches.get() == 0 || !self.usable() {
+                    return;
+                }
+                searched.await;
+            }
+        };
+        // With a client that is known already there is nothing to wait for.
+        if self.searches.get() > 0 {
+            let _ = tokio::time::timeout(limits::PEER_SEARCH, identified).await;
+        }
     }
 
     /// A process that uses the session.

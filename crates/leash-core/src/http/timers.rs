@@ -13,6 +13,7 @@ use tokio_util::time::delay_queue::Key;
 
 use super::session::Session;
 use crate::clock::Moment;
+use crate::limits;
 
 /// The wheel.
 #[derive(Default)]
@@ -32,7 +33,8 @@ impl Timers {
     pub(crate) fn arm(&self, session: &Rc<Session>, at: Moment, now: Moment) {
         let mut timer = session.timer.borrow_mut();
         let mut queue = self.queue.borrow_mut();
-        let wait = at.since(now);
+        // The wheel has an end; a session that is asked too early is asked again.
+        let wait = at.since(now).min(limits::LONGEST);
         match timer.as_mut() {
             Some(timer) if timer.at <= at => {}
             Some(timer) => {

@@ -5,23 +5,25 @@
 //! no fsync, because what a killed process has written is not lost. A session is written down before its client learns of it.
 //! Credentials never are, nor the query of an address.
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+mod journal;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use self::journal::{Journal, Line, Pages, read, text_of};
 use super::receipt::{EndedBy, Holding, Reason, Receipt, UpstreamEnd, VERSION};
 use super::store::{self, StoreError};
 use crate::tree::Places;
 use crate::tree::identity::{Identity, boot_id};
 use crate::tree::proc::Proc;
-use crate::{clock, id, limits};
+use crate::{clock, id};
 
 /// Why a book can't be kept.
 pub use super::store::StoreError as BookError;
@@ -91,35 +93,6 @@ impl Entry {
     }
 }
 
-/// A line of the journal, as it is written.
-#[derive(Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Line<'a> {
-    /// The first one.
-    Book(&'a Cover),
-    /// A session is open, or something about it is different now.
-    Open(&'a Entry),
-    /// A session is over.
-    Over(&'a str),
-}
-
-/// A line of the journal, as it is read.
-#[derive(Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum ReadLine {
-    Book(Cover),
-    Open(Entry),
-    Over(String),
-}
-
-/// What a journal says.
-#[derive(Debug, Default)]
-struct Pages {
-    cover: Option<Cover>,
-    /// In the order they were opened.
-    open: Vec<Entry>,
-}
-
 /// A book that is being kept. The kernel drops its lock when the process is gone, however it went.
 #[derive(Debug)]
 pub struct Book {
@@ -127,19 +100,8 @@ pub struct Book {
     dir: PathBuf,
     lock: OwnedFd,
     journal: RefCell<Journal>,
-}
-
-/// The open journal, and what is known of it without reading it.
-#[derive(Debug)]
-struct Journal {
-    file: File,
-    bytes: u64,
-    lines: usize,
-    open: usize,
-    /// The last write broke off: the next line begins a new one.
-    torn: bool,
-    /// From this size on it is rewritten.
-    rewrite_at: u64,
+    /// The last write failed, and that was reported.
+    failing: Cell<bool>,
 }
 
 /// A book whose gateway is gone. It is ours alone while we have it.
@@ -182,7 +144,7 @@ impl Book {
         let lock = store::new_lock(&path).map_err(|source| StoreError::Write { path, source })?;
         let path = self::path(&dir, &cover.run, "jsonl");
         match Journal::create(&path, &cover, &[]) {
-            Ok(journal) => Ok(Book { cover, dir, lock, journal: RefCell::new(journal) }),
+            Ok(journal) => Ok(Book { cover, dir, lock, journal: RefCell::new(journal), failing: Cell::new(false) }),
             Err(source) => {
                 remove(&dir, &cover.run);
                 Err(StoreError::Write { path, source })
@@ -200,7 +162,8 @@ impl Book {
         self.lock.as_fd()
     }
 
-    /// A session is open. Call it before anybody else learns of the session.
+    /// A session is open. Call it before anybody else learns of the session. As with all that is written here, a failure is no
+    /// reason to stop, and of several in a row only the first is reported.
     pub fn open(&self, entry: &Entry) -> io::Result<()> {
         self.journal.borrow_mut().open += 1;
         self.write(&Line::Open(entry))
@@ -253,6 +216,12 @@ impl Book {
     }
 
     fn write(&self, line: &Line<'_>) -> io::Result<()> {
+        let written = self.try_write(line);
+        let known = self.failing.replace(written.is_err());
+        if known { Ok(()) } else { written }
+    }
+
+    fn try_write(&self, line: &Line<'_>) -> io::Result<()> {
         let mut journal = self.journal.borrow_mut();
         journal.write(line)?;
         if journal.wants_rewriting() {
@@ -272,41 +241,6 @@ impl Book {
             Ok(journal)
         });
         written.inspect_err(|_| drop(fs::remove_file(&young)))
-    }
-}
-
-impl Journal {
-    fn create(path: &Path, cover: &Cover, open: &[Entry]) -> io::Result<Journal> {
-        // A left-over of the same name is another attempt of ours at the same.
-        let _ = fs::remove_file(path);
-        let file = File::options().create_new(true).append(true).mode(0o600).open(path)?;
-        let mut text = text_of(&Line::Book(cover))?;
-        for entry in open {
-            text.extend_from_slice(&text_of(&Line::Open(entry))?);
-        }
-        (&file).write_all(&text)?;
-        let bytes = text.len() as u64;
-        let rewrite_at = limits::BOOK_REWRITE;
-        Ok(Journal { file, bytes, lines: open.len() + 1, open: open.len(), torn: false, rewrite_at })
-    }
-
-    /// One write, so that a process that dies in the middle of its work has written the line or has not.
-    fn write(&mut self, line: &Line<'_>) -> io::Result<()> {
-        let mut text = text_of(line)?;
-        if self.torn {
-            text.insert(0, b'\n');
-        }
-        // A full disk may take a part of it.
-        self.torn = true;
-        self.file.write_all(&text)?;
-        self.torn = false;
-        self.bytes += text.len() as u64;
-        self.lines += 1;
-        Ok(())
-    }
-
-    fn wants_rewriting(&self) -> bool {
-        self.bytes >= self.rewrite_at && self.lines > 2 * self.open + 1
     }
 }
 
@@ -331,39 +265,6 @@ impl Abandoned {
     pub fn remove(self) {
         remove(&self.dir, &self.run);
     }
-}
-
-fn text_of(line: &Line<'_>) -> io::Result<Vec<u8>> {
-    let mut text = serde_json::to_vec(line)?;
-    text.push(b'\n');
-    Ok(text)
-}
-
-/// Reads a journal. Lines that can't be read (torn writes, empty ones) are passed over.
-fn read(path: &Path) -> io::Result<Pages> {
-    let mut pages = Pages::default();
-    let mut places = HashMap::new();
-    let mut open: Vec<Option<Entry>> = Vec::new();
-    for line in BufReader::new(File::open(path)?.take(limits::BOOK_MAX)).split(b'\n') {
-        match serde_json::from_slice(&line?) {
-            Ok(ReadLine::Book(cover)) => pages.cover = Some(cover),
-            Ok(ReadLine::Open(entry)) => match places.get(&entry.session) {
-                Some(place) => open[*place] = Some(entry),
-                None => {
-                    places.insert(entry.session.clone(), open.len());
-                    open.push(Some(entry));
-                }
-            },
-            Ok(ReadLine::Over(session)) => {
-                if let Some(place) = places.remove(&session) {
-                    open[place] = None;
-                }
-            }
-            Err(_) => {}
-        }
-    }
-    pages.open = open.into_iter().flatten().collect();
-    Ok(pages)
 }
 
 /// The ids of all books; none where there is no directory.

@@ -8,12 +8,16 @@ mod held;
 pub use held::{Session, SessionEnd};
 
 use std::os::fd::AsFd as _;
+#[cfg(feature = "http")]
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::Signal;
 
 use crate::clock::{Moment, timeout_until};
+#[cfg(feature = "http")]
+use crate::ledger::book::{Book, Listed};
 use crate::ledger::receipt::{self, Receipt};
 use crate::ledger::record::Record;
 use crate::ledger::store::Store;
@@ -132,6 +136,35 @@ pub fn end(store: &Store, proc: &Proc, runs: Vec<Record>) -> Ended {
         }
     }
     ended
+}
+
+/// Ends what a `leash connect` has open: tells it to, waits until it has, and returns the receipt. The error is for people.
+#[cfg(feature = "http")]
+pub fn end_connection(runtime_dir: &Path, book: &Listed, session: &str, proc: &Proc) -> Result<Receipt, String> {
+    let process = book.cover.process.and_then(|id| Held::open_same(proc, id)).filter(|held| !held.stat.dead());
+    if let Some(process) = &process {
+        let _ = process.signal(Signal::CONT);
+        let _ = linux::queue(process.as_fd(), END_SIGNAL, END_VALUE);
+    }
+    let give_up = Moment::now() + limits::DELETE_GIVE_UP + limits::KEEPER_SLACK;
+    let attended = || {
+        let books = Book::list(runtime_dir).unwrap_or_default();
+        books.iter().any(|known| known.cover.run == book.cover.run && known.attended)
+    };
+    // Its keeper may go on when the process is gone; the lock tells of both.
+    while attended() {
+        let now = Moment::now();
+        if now >= give_up {
+            return Err("it did not end in time".to_owned());
+        }
+        let mut fds: Vec<PollFd<'_>> =
+            process.iter().map(|held| PollFd::from_borrowed_fd(held.as_fd(), PollFlags::IN)).collect();
+        let next = (now + Duration::from_millis(50)).min(give_up);
+        let _ = rustix::event::poll(&mut fds, Some(&timeout_until(next, now)));
+    }
+    let (known, _) = receipt::read(&book.cover.receipts).unwrap_or_default();
+    let found = known.into_iter().rev().find(|receipt| receipt.session == session);
+    found.ok_or_else(|| "it ended, but no receipt was written".to_owned())
 }
 
 /// The processes of leash that look after a run, as far as they are still the recorded ones.

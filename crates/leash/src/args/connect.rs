@@ -28,7 +28,7 @@ pub(crate) struct Connect {
     /// How the server speaks; auto finds out
     #[arg(long, value_name = "TRANSPORT", default_value = "auto")]
     pub(crate) transport: Transport,
-    /// Open the session again when the server has lost it [default]
+    /// Open the session again when the server has lost it; the default
     #[arg(long, overrides_with = "no_revive", action = ArgAction::SetTrue)]
     pub(crate) revive: bool,
     /// Leave when the server has lost the session, so that the host notices
@@ -60,7 +60,7 @@ pub(crate) struct Connect {
     /// Say on stderr what happens
     #[arg(short, long)]
     pub(crate) verbose: bool,
-    /// The server's address, such as https://example.com/mcp
+    /// The server's address, http or https
     #[arg(value_name = "URL")]
     pub(crate) url: String,
 }

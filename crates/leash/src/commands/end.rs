@@ -1,9 +1,10 @@
 //! `leash end`.
 
+use leash_core::ledger::book::Book;
 use leash_core::ledger::receipt::Receipt;
 use leash_core::ledger::record::Record;
 use leash_core::ledger::store::Store;
-use leash_core::session;
+use leash_core::session::{self, Ended};
 use leash_core::tree::proc::Proc;
 use serde_json::json;
 
@@ -12,6 +13,7 @@ use crate::args::End;
 use crate::exit_code;
 use crate::output::message;
 use crate::output::printer::Printer;
+use crate::places;
 
 pub(crate) fn end(args: &End) -> u8 {
     let printer = Printer::new(false);
@@ -36,13 +38,14 @@ pub(crate) fn end(args: &End) -> u8 {
             return exit_code::LEASH_FAILED;
         }
     };
+    let mut ended = store.map(|store| session::end(&store, &proc, runs)).unwrap_or_default();
+    let unknown = end_connections(&unknown, &proc, &mut ended);
     for problem in &unknown {
         printer.error_text(
             problem,
             Some("`leash ps` lists the sessions that are alive, `leash history` those that ended"),
         );
     }
-    let ended = store.map(|store| session::end(&store, &proc, runs)).unwrap_or_default();
     ended.warnings.iter().for_each(|warning| printer.warning(warning));
     show(printer, args.json, &ended.receipts, &ended.unfinished);
     let all_gone = ended.receipts.iter().all(Receipt::all_gone) && ended.unfinished.is_empty() && unknown.is_empty();
@@ -66,16 +69,54 @@ fn show(printer: Printer, as_json: bool, receipts: &[Receipt], unfinished: &[(St
     }
 }
 
+/// A word that means no run, and what to say about it.
+struct Unknown {
+    word: String,
+    problem: String,
+}
+
+/// Ends the connections (`leash connect`) that words mean which mean no run; the problems that remain.
+fn end_connections(unknown: &[Unknown], proc: &Proc, ended: &mut Ended) -> Vec<String> {
+    let dir = places::runtime_dir();
+    let books = if unknown.is_empty() { Vec::new() } else { Book::list(&dir).unwrap_or_default() };
+    let open = || books.iter().flat_map(|book| book.open.iter().map(move |entry| (book, entry)));
+    let mut problems = Vec::new();
+    for Unknown { word, problem } in unknown {
+        let exact: Vec<_> = open().filter(|(_, entry)| entry.session == *word).collect();
+        let begins = || open().filter(|(_, entry)| entry.session.starts_with(word.as_str())).collect::<Vec<_>>();
+        let found = if exact.is_empty() { begins() } else { exact };
+        match &found[..] {
+            [] => problems.push(problem.clone()),
+            [(_, first), rest @ ..] if rest.iter().any(|(_, entry)| entry.session != first.session) => {
+                problems.push(format!("`{word}` is the beginning of {} sessions", found.len()));
+            }
+            [(book, _), ..] if book.cover.command != "connect" => {
+                problems
+                    .push(format!("`{word}` belongs to a client of `leash {}` and ends with it", book.cover.command));
+            }
+            found => {
+                for (book, entry) in found {
+                    match session::end_connection(&dir, book, &entry.session, proc) {
+                        Ok(receipt) => ended.receipts.push(receipt),
+                        Err(why) => ended.unfinished.push((entry.session.clone(), why)),
+                    }
+                }
+            }
+        }
+    }
+    problems
+}
+
 /// The runs that the given words mean, and what is wrong with the words that mean none.
-fn select(store: Option<&Store>, words: &[String]) -> std::io::Result<(Vec<Record>, Vec<String>)> {
+fn select(store: Option<&Store>, words: &[String]) -> std::io::Result<(Vec<Record>, Vec<Unknown>)> {
     let found = store.map(Store::list).transpose()?.unwrap_or_default();
     let records: Vec<Record> =
         found.into_iter().filter_map(|found| found.record).filter(Record::of_this_place).collect();
-    let (mut chosen, mut unknown): (Vec<Record>, Vec<String>) = (Vec::new(), Vec::new());
+    let (mut chosen, mut unknown): (Vec<Record>, Vec<Unknown>) = (Vec::new(), Vec::new());
     for word in words {
         match matching(&records, word) {
             Ok(runs) => chosen.extend(runs.into_iter().cloned()),
-            Err(problem) => unknown.push(problem),
+            Err(problem) => unknown.push(Unknown { word: word.clone(), problem }),
         }
     }
     chosen.sort_by(|a, b| a.run.cmp(&b.run));

@@ -200,13 +200,18 @@ fn advice(error: &ServeError) -> &'static str {
     }
 }
 
+/// The beginning of a session's id: clients present the whole of it, and a log is read by many.
+fn short(session: &str) -> &str {
+    session.get(..8).unwrap_or(session)
+}
+
 pub(super) fn tell(printer: Printer, notice: &Notice) {
     match notice {
         Notice::Listening(address) => printer.note(format!("listening on http://{address}")),
         Notice::Swept(receipt) => printer.progress("Swept", message::receipt_line(receipt)),
-        Notice::Opened { session, server } => printer.progress("Opened", format!("{server} [{session}]")),
+        Notice::Opened { session, server } => printer.progress("Opened", format!("{server} [{}]", short(session))),
         Notice::Ending { session, server, why } => {
-            printer.progress("Ending", format!("{server} [{session}]: {}", why.describe()));
+            printer.progress("Ending", format!("{server} [{}]: {}", short(session), why.describe()));
         }
         Notice::Ended(receipt) => {
             printer.progress("Ended", message::receipt_line(receipt));

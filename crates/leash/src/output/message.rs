@@ -74,7 +74,9 @@ fn tree_line(tree: &TreeEnd, took_ms: u64) -> String {
 }
 
 fn upstream_line(upstream: &UpstreamEnd, took_ms: u64) -> String {
-    format!("upstream session {} at {}, {} in {}", upstream.id, upstream.url, delete_how(upstream.how), span(took_ms))
+    // A session that is its connection has no id.
+    let id = if upstream.id.is_empty() { String::new() } else { format!(" {}", upstream.id) };
+    format!("upstream session{id} at {}, {} in {}", upstream.url, delete_how(upstream.how), span(took_ms))
 }
 
 /// What became of an upstream session, in a word or two.

@@ -12,7 +12,8 @@ use testkit::pty::Pty;
 use testkit::scene::Scene;
 use testkit::wait::{self, LIMIT};
 
-use crate::host::{Connect, call, open_below, scene};
+use crate::host::{Connect, INITIALIZE, call, open_below, scene};
+use crate::order::Gate;
 use crate::upstream::{Sessions, Upstream, result};
 
 /// A way in which a connection comes to its end.
@@ -363,4 +364,60 @@ fn a_request_that_is_never_answered_does_not_keep_it() {
     connect.close();
     assert_eq!(connect.code(), Some(0));
     assert_eq!(upstream.of("DELETE").len(), 1);
+}
+
+/// The host leaves in the middle of its handshake. The session that opens when it is gone is ended, too.
+#[test]
+fn a_session_that_opens_too_late_is_ended() {
+    let (gate, sessions) = (Arc::new(Gate::default()), Arc::new(Sessions::default()));
+    let (holding, serving) = (Arc::clone(&gate), Arc::clone(&sessions));
+    let upstream = Upstream::start(move |seen, talk| {
+        if seen.rpc() == "initialize" {
+            holding.wait();
+        }
+        serving.serve(seen, talk);
+    });
+    let scene = scene();
+    let mut connect = Connect::start(&scene, &["--grace", "0", "-v", &upstream.url()]);
+    connect.send(INITIALIZE);
+    upstream.wait_count("POST", 1);
+    connect.close();
+    wait::until("the end to begin", || scene.stderr().contains("Ending").then_some(()));
+    gate.open();
+    assert_eq!(connect.code(), Some(0));
+    assert_eq!(upstream.of("DELETE").len(), 1);
+    assert_eq!(sessions.open(), Vec::<String>::new());
+    assert!(connect.is_silent());
+}
+
+/// A host that does not listen any more is gone, even if it still holds stdin.
+#[test]
+fn a_host_that_closes_its_end_of_stdout_is_gone() {
+    let open = Open::new();
+    let url = open.upstream.url();
+    let mut connect = Connect::open(&open.scene, &words(&url));
+    connect.deafen();
+    connect.send(&call(1));
+    assert_eq!(connect.code(), Some(0));
+    open.check_deleted();
+    open.check_receipt(&["client_left"], "gateway");
+}
+
+/// `leash ps` shows it, `leash end` ends it.
+#[test]
+fn it_is_listed_and_ended_by_name() {
+    let open = Open::new();
+    let url = open.upstream.url();
+    let mut connect = Connect::open(&open.scene, &[&words(&url)[..], &["--session", "job-7"]].concat());
+    connect.send(&call(1));
+    connect.next();
+    let listed = open.scene.answer(["ps"]).stdout;
+    assert!(listed.contains("job-7") && listed.contains("upstream"), "{listed}");
+    let answer = open.scene.answer(["end", "job-"]);
+    assert_eq!(answer.code, 0, "{answer:?}");
+    assert!(answer.stdout.contains("test [job-7]: leash end; upstream session session-"), "{answer:?}");
+    assert_eq!(connect.code(), Some(0));
+    open.check_deleted();
+    open.check_receipt(&["requested"], "gateway");
+    assert_eq!(open.scene.answer(["end", "job-7"]).code, 1);
 }

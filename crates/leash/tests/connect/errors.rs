@@ -183,3 +183,31 @@ fn a_redirect_of_the_same_origin_is_followed() {
     assert!(paths[2..].iter().all(|(_, path)| path == "/mcp/"), "{paths:?}");
     assert_eq!(upstream.of("DELETE").len(), 1);
 }
+
+/// An answer that is larger than a line may be is left out, and the request is told so: asked for again, it would only come again.
+#[test]
+fn an_answer_that_is_too_large() {
+    let sessions = Sessions::default();
+    let upstream = Upstream::start(move |seen, talk| {
+        let large = || format!(r#"{{"jsonrpc":"2.0","id":1,"result":"{}"}}"#, "x".repeat(17 * 1024 * 1024));
+        match seen.rpc().as_str() {
+            "whole" => talk.json(large()),
+            "stream" => {
+                talk.begin_stream();
+                talk.event("retry: 1\nid: 1\ndata:\n\n");
+                talk.event(&format!("id: 2\ndata: {}\n\n", large()));
+                talk.end_stream();
+            }
+            _ => sessions.serve(seen, talk),
+        }
+    });
+    let scene = scene();
+    let mut connect = Connect::open(&scene, &[&upstream.url()]);
+    for method in ["whole", "stream"] {
+        connect.send(&format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}"}}"#));
+        let text = "upstream's answer has more than 16777216 bytes; it is left out";
+        assert_eq!(error(&connect.next()), (1.into(), -32000, text.to_owned()));
+    }
+    connect.send(&call(2));
+    assert_eq!(connect.next(), result(&2.into(), "session-1"));
+}

@@ -201,3 +201,27 @@ fn a_killed_leash_has_a_receipt() {
         "{receipt:#}"
     );
 }
+
+/// The server is away for a while: what is asked meanwhile is answered, and when it is back, so is the session.
+#[test]
+fn an_outage_is_survived() {
+    let (_, upstream) = start();
+    let (address, url) = (upstream.address(), upstream.url());
+    let scene = scene();
+    let mut connect = Connect::open(&scene, &[&url]);
+    connect.send(&call(1));
+    assert_eq!(connect.next(), result(&1.into(), "old-1"));
+    drop(upstream);
+    for id in 2..6 {
+        connect.send(&call(id));
+        assert!(connect.next().contains(&format!(r#""id":{id},"error""#)));
+    }
+    let old = Arc::new(Old::default());
+    let serving = Arc::clone(&old);
+    let again = Upstream::start_at(address, move |seen, talk| serving.serve(seen, talk));
+    connect.send(&call(7));
+    assert_eq!(connect.next(), result(&7.into(), "old-1"));
+    assert_eq!(again.of("GET").len(), 1);
+    connect.close();
+    assert_eq!(connect.code(), Some(0));
+}

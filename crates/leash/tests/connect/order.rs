@@ -10,15 +10,15 @@ use crate::upstream::{Sessions, Upstream, initialized};
 
 /// A gate that holds answers back.
 #[derive(Default)]
-struct Gate(Mutex<bool>, Condvar);
+pub(crate) struct Gate(Mutex<bool>, Condvar);
 
 impl Gate {
-    fn wait(&self) {
+    pub(crate) fn wait(&self) {
         let open = self.0.lock().expect("no thread panics");
         drop(self.1.wait_timeout_while(open, LIMIT, |open| !*open).expect("no thread panics"));
     }
 
-    fn open(&self) {
+    pub(crate) fn open(&self) {
         *self.0.lock().expect("no thread panics") = true;
         self.1.notify_all();
     }

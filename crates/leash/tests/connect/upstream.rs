@@ -13,12 +13,12 @@ use testkit::wait::{Deadline, LIMIT};
 
 /// A request as it came in.
 #[derive(Clone)]
-pub struct Seen {
-    pub method: String,
-    pub path: String,
+pub(crate) struct Seen {
+    pub(crate) method: String,
+    pub(crate) path: String,
     /// Names in lower case.
-    pub headers: Vec<(String, String)>,
-    pub body: Vec<u8>,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
 }
 
 impl std::fmt::Debug for Seen {
@@ -29,28 +29,28 @@ impl std::fmt::Debug for Seen {
 
 impl Seen {
     /// A header; empty when it is not there.
-    pub fn header(&self, name: &str) -> &str {
+    pub(crate) fn header(&self, name: &str) -> &str {
         self.headers.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value.as_str())
     }
 
     /// The body as text.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
     /// A field of the message in the body.
-    pub fn field(&self, name: &str) -> Value {
+    pub(crate) fn field(&self, name: &str) -> Value {
         serde_json::from_slice::<Value>(&self.body).map(|message| message[name].clone()).unwrap_or_default()
     }
 
     /// The method of the message in the body.
-    pub fn rpc(&self) -> String {
+    pub(crate) fn rpc(&self) -> String {
         self.field("method").as_str().unwrap_or_default().to_owned()
     }
 }
 
 /// The side of a connection on which a script answers.
-pub struct Talk {
+pub(crate) struct Talk {
     stream: TcpStream,
     /// It is not used for another request.
     cut: bool,
@@ -58,7 +58,7 @@ pub struct Talk {
 
 impl Talk {
     /// A whole answer.
-    pub fn answer(&mut self, status: u16, headers: &[(&str, &str)], body: impl AsRef<[u8]>) {
+    pub(crate) fn answer(&mut self, status: u16, headers: &[(&str, &str)], body: impl AsRef<[u8]>) {
         let body = body.as_ref();
         let mut head = format!("HTTP/1.1 {status} Whatever\r\nContent-Length: {}\r\n", body.len());
         headers.iter().for_each(|(name, value)| head.push_str(&format!("{name}: {value}\r\n")));
@@ -66,44 +66,44 @@ impl Talk {
     }
 
     /// 200 with JSON.
-    pub fn json(&mut self, body: impl AsRef<[u8]>) {
+    pub(crate) fn json(&mut self, body: impl AsRef<[u8]>) {
         self.answer(200, &[("Content-Type", "application/json")], body);
     }
 
     /// 202.
-    pub fn accept(&mut self) {
+    pub(crate) fn accept(&mut self) {
         self.answer(202, &[], "");
     }
 
     /// 200 with an event stream.
-    pub fn begin_stream(&mut self) {
+    pub(crate) fn begin_stream(&mut self) {
         self.raw(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n");
     }
 
     /// Bytes of the stream.
-    pub fn event(&mut self, text: &str) {
+    pub(crate) fn event(&mut self, text: &str) {
         self.raw(format!("{:x}\r\n{text}\r\n", text.len()).as_bytes());
     }
 
     /// The end of the stream, as it should be.
-    pub fn end_stream(&mut self) {
+    pub(crate) fn end_stream(&mut self) {
         self.raw(b"0\r\n\r\n");
     }
 
     /// Breaks the connection off.
-    pub fn cut(&mut self) {
+    pub(crate) fn cut(&mut self) {
         self.cut = true;
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 
     /// Anything.
-    pub fn raw(&mut self, bytes: &[u8]) {
+    pub(crate) fn raw(&mut self, bytes: &[u8]) {
         // A client that has left is what some scripts wait for.
         let _ = self.stream.write_all(bytes);
     }
 
     /// Waits until the client has closed the connection.
-    pub fn wait_gone(&mut self) {
+    pub(crate) fn wait_gone(&mut self) {
         let _ = self.stream.set_read_timeout(Some(LIMIT));
         let gone = matches!(self.stream.read(&mut [0; 1]), Ok(0) | Err(_));
         self.cut = true;
@@ -122,7 +122,7 @@ struct Shared {
 }
 
 /// The upstream. It is gone, with all its connections, when it is dropped.
-pub struct Upstream {
+pub(crate) struct Upstream {
     address: SocketAddr,
     shared: Arc<Shared>,
     acceptor: Option<JoinHandle<()>>,
@@ -130,12 +130,12 @@ pub struct Upstream {
 
 impl Upstream {
     /// Starts one on a free port.
-    pub fn start(script: impl Fn(&Seen, &mut Talk) + Send + Sync + 'static) -> Upstream {
+    pub(crate) fn start(script: impl Fn(&Seen, &mut Talk) + Send + Sync + 'static) -> Upstream {
         Upstream::start_at((Ipv4Addr::LOCALHOST, 0).into(), script)
     }
 
     /// Starts one where another was.
-    pub fn start_at(address: SocketAddr, script: impl Fn(&Seen, &mut Talk) + Send + Sync + 'static) -> Upstream {
+    pub(crate) fn start_at(address: SocketAddr, script: impl Fn(&Seen, &mut Talk) + Send + Sync + 'static) -> Upstream {
         let listener = TcpListener::bind(address).expect("cannot listen");
         let shared = Arc::new(Shared {
             script: Box::new(script),
@@ -150,21 +150,21 @@ impl Upstream {
         Upstream { address, shared, acceptor: Some(acceptor) }
     }
 
-    pub fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://{}/mcp", self.address)
     }
 
     /// Everything it was asked so far.
-    pub fn seen(&self) -> Vec<Seen> {
+    pub(crate) fn seen(&self) -> Vec<Seen> {
         lock(&self.shared.seen).clone()
     }
 
     /// The requests of one HTTP method.
-    pub fn of(&self, method: &str) -> Vec<Seen> {
+    pub(crate) fn of(&self, method: &str) -> Vec<Seen> {
         self.seen().into_iter().filter(|seen| seen.method == method).collect()
     }
 
@@ -172,7 +172,7 @@ impl Upstream {
     ///
     /// # Panics
     /// When it is not, for too long.
-    pub fn wait<T>(&self, what: &str, wanted: impl Fn(&[Seen]) -> Option<T>) -> T {
+    pub(crate) fn wait<T>(&self, what: &str, wanted: impl Fn(&[Seen]) -> Option<T>) -> T {
         let deadline = Deadline::after(LIMIT);
         let mut seen = lock(&self.shared.seen);
         loop {
@@ -185,7 +185,7 @@ impl Upstream {
     }
 
     /// Waits until so many requests of a method have come.
-    pub fn wait_count(&self, method: &str, count: usize) {
+    pub(crate) fn wait_count(&self, method: &str, count: usize) {
         let counted = |seen: &[Seen]| seen.iter().filter(|seen| seen.method == method).count() >= count;
         self.wait(&format!("{count} {method}"), |seen| counted(seen).then_some(()));
     }
@@ -257,21 +257,21 @@ fn read(reader: &mut BufReader<TcpStream>) -> Option<Seen> {
 
 /// The sessions of a well-behaved server.
 #[derive(Debug, Default)]
-pub struct Sessions(Mutex<(u32, BTreeSet<String>)>);
+pub(crate) struct Sessions(Mutex<(u32, BTreeSet<String>)>);
 
 impl Sessions {
     /// Forgets all of them, as a server that is started again does.
-    pub fn forget(&self) {
+    pub(crate) fn forget(&self) {
         lock(&self.0).1.clear();
     }
 
     /// Those that are open.
-    pub fn open(&self) -> Vec<String> {
+    pub(crate) fn open(&self) -> Vec<String> {
         lock(&self.0).1.iter().cloned().collect()
     }
 
     /// Answers as a server of 2025-11-25 does that has no stream of its own. True if it did.
-    pub fn serve(&self, seen: &Seen, talk: &mut Talk) {
+    pub(crate) fn serve(&self, seen: &Seen, talk: &mut Talk) {
         if seen.rpc() == "initialize" {
             let session = {
                 let mut sessions = lock(&self.0);
@@ -304,13 +304,13 @@ impl Sessions {
 }
 
 /// The answer to `initialize`.
-pub fn initialized(id: &Value) -> String {
+pub(crate) fn initialized(id: &Value) -> String {
     format!(
         r#"{{"jsonrpc":"2.0","id":{id},"result":{{"protocolVersion":"2025-11-25","capabilities":{{}},"serverInfo":{{"name":"scripted","version":"1"}}}}}}"#
     )
 }
 
 /// The answer to anything else: which session it was asked in.
-pub fn result(id: &Value, session: &str) -> String {
+pub(crate) fn result(id: &Value, session: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"session":"{session}"}}}}"#)
 }

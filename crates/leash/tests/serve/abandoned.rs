@@ -17,6 +17,8 @@ use super::{both, nothing_is_left, receipts};
 /// How many clients vanish. Each has a session upstream, and every fifth one a process tree as well.
 const CLIENTS: usize = 200;
 const WITH_TREE: usize = 5;
+/// How many come at the same time, where they do not wait for each other.
+const AT_ONCE: usize = 20;
 
 fn urls(gateway: &Gateway, client: usize) -> Vec<String> {
     let stdio = (client.is_multiple_of(WITH_TREE)).then(|| gateway.url("stdio"));
@@ -66,6 +68,30 @@ fn killed_clients_leave_nothing() {
 #[test]
 fn clients_that_exit_leave_nothing() {
     vanish("exit", |client| client.stdin.take().expect("stdin is piped").write_all(b"go\n").expect("it reads"));
+}
+
+/// Programs that are started for one question: there is hardly time to find out who they are.
+#[test]
+fn clients_that_leave_at_once_leave_nothing() {
+    let mut scene = or_skip!(Scene::set(Who::User));
+    let fixture = Fixture::http(&[]);
+    let gateway = both(&scene, &fixture, r#""linger": "300ms", "grace": "500ms""#);
+    for some in 0..CLIENTS / AT_ONCE {
+        let start = |client| {
+            let mut command = scene.zoo(["http-client", "exit"]);
+            command.args(urls(&gateway, some * AT_ONCE + client)).stdin(Stdio::null()).stdout(Stdio::null());
+            command.spawn().expect("cannot start a client")
+        };
+        let clients: Vec<Child> = (0..AT_ONCE).map(start).collect();
+        for mut client in clients {
+            assert!(client.wait().expect("it is our child").success(), "{}", gateway.said());
+        }
+    }
+    nothing_is_left(&mut scene, &gateway, &fixture);
+    assert_eq!(fixture.report().opened(), CLIENTS as u64);
+    for receipt in receipts(&scene) {
+        assert_eq!(receipt["reason"]["kind"], "owner_gone", "{receipt}");
+    }
 }
 
 /// Sessions whose clients are only known by their traffic.

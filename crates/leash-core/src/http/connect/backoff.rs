@@ -21,7 +21,8 @@ impl Default for BackOff {
 impl BackOff {
     /// The server said how long to wait (`retry:`).
     pub(crate) fn asked(&mut self, milliseconds: u64) {
-        self.base = Duration::from_millis(milliseconds).min(limits::RETRY_LONGEST);
+        // Not at once, whatever the server says: a stream that ends with every event would be a spin.
+        self.base = Duration::from_millis(milliseconds).clamp(limits::RETRY_SHORTEST, limits::RETRY_LONGEST);
     }
 
     /// Something came: the next pause is the first one again.
@@ -57,7 +58,7 @@ mod tests {
     fn the_server_is_obeyed() {
         let mut quick = BackOff::default();
         quick.asked(0);
-        assert_eq!(pauses(quick, 4), [0, 2000, 4000, 8000]);
+        assert_eq!(pauses(quick, 4), [100, 2000, 4000, 8000]);
         let mut slow = BackOff::default();
         slow.asked(120_000);
         assert_eq!(pauses(slow, 2), [120_000, 120_000]);

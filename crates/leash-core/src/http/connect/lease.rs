@@ -10,7 +10,7 @@ use super::super::delete::{Deleted, Ticket, shown};
 use super::keeper::{Keeper, Lien, Orders, Word};
 use super::terms::Terms;
 use crate::ledger::book::{Book, Entry};
-use crate::ledger::receipt::{DeleteHow, EndedBy, Reason, Receipt, UpstreamEnd};
+use crate::ledger::receipt::{EndedBy, Reason, Receipt, UpstreamEnd};
 use crate::limits;
 use crate::owner::Owner;
 use crate::tree::Places;
@@ -22,6 +22,16 @@ pub(super) enum Claim {
     Session(Ticket),
     /// A session that is its connection: closing that is all.
     Stream(Uri),
+}
+
+impl Claim {
+    /// The session's id, where it has one.
+    pub(super) fn id(&self) -> Option<&str> {
+        match self {
+            Claim::Session(ticket) => Some(&ticket.session_id),
+            Claim::Stream(_) => None,
+        }
+    }
 }
 
 /// Holds at most one claim at a time, and knows what became of the earlier ones.
@@ -175,9 +185,4 @@ impl Lease {
     fn leave(&mut self) -> io::Result<()> {
         if std::mem::take(&mut self.entered) { self.book.over(&self.terms.session) } else { Ok(()) }
     }
-}
-
-/// The end of a session that was its connection.
-pub(super) fn closed() -> Deleted {
-    Deleted { how: DeleteHow::Closed, status: None, tries: 0, why: None, cut_short: false }
 }

@@ -7,7 +7,6 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use hyper::Uri;
-use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -15,19 +14,18 @@ use tokio_util::task::TaskTracker;
 use super::super::mirror::Mirrors;
 use super::super::notice::Notice;
 use super::super::upstream::Client;
-use super::exchange::{self, Exchange};
+use super::exchange::Exchange;
 use super::lease::Lease;
-use super::open;
 use super::outbox::Outbox;
 use super::parcel::{Parcel, What};
 use super::pipe::Voice;
 use super::wire::Wire;
+use super::{carry, open};
 use crate::config::Upstream;
 use crate::limits;
 use crate::protocol::envelope::{IdKey, Kind, Message, codes, error_body};
 use crate::protocol::era::Era;
 use crate::protocol::frame::Line;
-use crate::protocol::headers::{PROTOCOL_VERSION, SESSION_ID};
 
 /// How the upstream speaks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +36,16 @@ pub(super) enum Mode {
     Streamable,
     /// HTTP+SSE of 2024-11-05: where to POST to, while its stream is open.
     Old(Option<Uri>),
+}
+
+/// Whether a lost session is being opened again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reviving {
+    No,
+    /// Nothing is sent until it is settled.
+    Now,
+    /// It failed, and is tried again after a pause.
+    Later,
 }
 
 /// A legacy session, from the answer to `initialize` on.
@@ -67,8 +75,8 @@ pub(super) struct State {
     pub(super) mirrors: Mirrors,
     /// The modern version that was spoken last.
     pub(super) spoken: Option<String>,
-    /// The session is being opened again.
-    pub(super) reviving: bool,
+    /// Whether the session is being opened again.
+    pub(super) reviving: Reviving,
     /// Who listens to what the server says by itself, to be told to stop.
     pub(super) listening: Option<CancellationToken>,
     /// How many listen; one that was told to stop may still be among them.
@@ -104,8 +112,14 @@ pub(super) struct Link {
     pub(super) stop: CancellationToken,
     /// Something may be sent now, or there is no reason to wait any more.
     pub(super) wake: Notify,
+    /// A lost session is needed now.
+    pub(super) retry: Notify,
+    /// Not even the beginning of a session is waited for any more.
+    pub(super) last_call: CancellationToken,
     /// Somebody does not listen any more.
     pub(super) deaf: Notify,
+    /// Somebody answered at least once.
+    pub(super) reached: Cell<bool>,
     /// The session is lost and will not be opened again.
     pub(super) over: Cell<bool>,
     complaints: RefCell<HashSet<Complaint>>,
@@ -137,7 +151,7 @@ impl Link {
                 exchanges: Vec::new(),
                 mirrors: Mirrors::default(),
                 spoken: None,
-                reviving: false,
+                reviving: Reviving::No,
                 listening: None,
                 listeners: 0,
                 lines: 0,
@@ -151,7 +165,10 @@ impl Link {
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
             wake: Notify::new(),
+            retry: Notify::new(),
+            last_call: CancellationToken::new(),
             deaf: Notify::new(),
+            reached: Cell::new(false),
             over: Cell::new(false),
             complaints: RefCell::default(),
             tell,
@@ -172,6 +189,7 @@ impl Link {
 
     /// The upstream answered: the next trouble is news again.
     pub(super) fn works(&self) {
+        self.reached.set(true);
         let mut complaints = self.complaints.borrow_mut();
         complaints.remove(&Complaint::Unreachable);
         complaints.remove(&Complaint::Refused);
@@ -215,6 +233,7 @@ impl Link {
                 let id = parcel.asks.first().map(|ask| &*ask.id);
                 Some(error_body(id, codes::SERVER, "too many subscriptions are open; cancel one", None))
             }
+            What::Request if let Some(refused) = refusal(&state, &parcel) => Some(refused),
             _ => {
                 state.outbox.push(parcel);
                 None
@@ -253,7 +272,7 @@ impl Link {
             let Some(parcel) = self.state.borrow_mut().outbox.take() else { return };
             let exchange = Exchange::begin(parcel, self.state.borrow().generation);
             self.state.borrow_mut().exchanges.push(Rc::clone(&exchange));
-            self.spawn(exchange::run(Rc::clone(self), exchange));
+            self.spawn(carry::run(Rc::clone(self), exchange));
         }
     }
 
@@ -275,50 +294,6 @@ impl Link {
     pub(super) fn forget(&self, exchange: &Rc<Exchange>) {
         self.done(exchange);
         self.state.borrow_mut().exchanges.retain(|known| !Rc::ptr_eq(known, exchange));
-    }
-
-    /// Headers that every request has.
-    pub(super) fn base_headers(&self) -> HeaderMap {
-        let mut headers = HeaderMap::new();
-        headers.insert(USER_AGENT, HeaderValue::from_static(concat!("leash/", env!("CARGO_PKG_VERSION"))));
-        for (name, value) in &self.upstream.headers {
-            headers.insert(name, value.clone());
-        }
-        headers
-    }
-
-    /// The headers of what is POSTed for a line.
-    pub(super) fn post_headers(&self, what: &What, era: Era, line: &[u8]) -> HeaderMap {
-        let mut headers = self.base_headers();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
-        let mut state = self.state.borrow_mut();
-        let modern = era == Era::Modern || (state.session.is_none() && state.spoken.is_some());
-        if *what == What::Initialize {
-            return headers;
-        }
-        if !modern {
-            session_headers(state.session.as_ref(), &mut headers);
-        } else if let Ok(message) = Message::read(line)
-            && let [envelope, ..] = message.envelopes()
-        {
-            state.mirrors.headers(envelope, state.spoken.as_deref(), &mut headers);
-            if let Some(version) = envelope.meta().protocol_version {
-                state.spoken = Some(version.into_owned());
-            }
-        }
-        headers
-    }
-
-    /// The headers of a GET.
-    pub(super) fn get_headers(&self, last_id: Option<&str>) -> HeaderMap {
-        let mut headers = self.base_headers();
-        headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
-        session_headers(self.state.borrow().session.as_ref(), &mut headers);
-        if let Some(value) = last_id.and_then(|id| HeaderValue::from_bytes(id.as_bytes()).ok()) {
-            headers.insert(crate::protocol::headers::LAST_EVENT_ID, value);
-        }
-        headers
     }
 
     /// Who awaits an answer: the exchange in whose stream it came, or else any.
@@ -347,8 +322,9 @@ impl Link {
             if ask.lists_tools {
                 let useless = self.state.borrow_mut().mirrors.learn(envelope);
                 if useless > 0 {
-                    let text =
-                        format!("upstream lists {useless} tool arguments with an `x-mcp-header` that is not valid");
+                    let text = format!(
+                        "upstream lists {useless} arguments with an `x-mcp-header` that is not valid; their tools are not called"
+                    );
                     self.complain(Complaint::Mirrors, || text);
                 }
             }
@@ -378,12 +354,10 @@ impl Link {
     }
 }
 
-fn session_headers(session: Option<&Session>, headers: &mut HeaderMap) {
-    let Some(session) = session else { return };
-    for (name, value) in [(SESSION_ID, &session.id), (PROTOCOL_VERSION, &session.version)] {
-        // Both came out of a header or were checked; what can't be sent is not.
-        if let Some(Ok(value)) = value.as_ref().map(|value| HeaderValue::from_str(value)) {
-            headers.insert(name, value);
-        }
-    }
+/// Why a modern call is not made. HTTP clients must not call such tools; a host that speaks over a pipe need not know that.
+fn refusal(state: &State, parcel: &Parcel) -> Option<Vec<u8>> {
+    let ask = parcel.asks.first().filter(|_| parcel.era == Era::Modern)?;
+    let tool = state.mirrors.invalid_tool(&parcel.line)?;
+    let text = format!("`{tool}` can't be called over HTTP: an `x-mcp-header` in its schema is not valid");
+    Some(error_body(Some(&ask.id), codes::INVALID_PARAMS, &text, None))
 }

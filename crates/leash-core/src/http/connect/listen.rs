@@ -6,14 +6,12 @@ use std::rc::Rc;
 use hyper::Method;
 use tokio_util::sync::CancellationToken;
 
-use super::super::notice::Notice;
 use super::backoff::BackOff;
-use super::exchange;
 use super::feed::{self, Fed, Feed, Place};
 use super::link::Link;
-use super::open;
 use super::reply::{Refusal, Trouble, is_stream};
 use super::wire::Outgoing;
+use super::{carry, receive, revive};
 
 /// Why there is no stream.
 pub(super) enum Closed {
@@ -32,7 +30,7 @@ pub(super) async fn get(link: &Rc<Link>, last_id: Option<&str>) -> Result<Feed, 
     link.works();
     match answer.response.status().is_success() && is_stream(answer.response.headers()) {
         true => Ok(Feed::new(answer.response.into_body())),
-        false => Err(Closed::Refused(exchange::refused(answer.response).await)),
+        false => Err(Closed::Refused(carry::refused(answer.response).await)),
     }
 }
 
@@ -92,7 +90,7 @@ async fn listen(link: &Rc<Link>) {
             Err(Closed::Refused(refusal)) => match next(link, &refusal) {
                 Next::Again => {}
                 Next::Never => return,
-                Next::Lost => return open::lost(link, Trouble::Refused(refusal)),
+                Next::Lost => return revive::lost(link, Trouble::Refused(refusal)),
             },
         }
         if let Some(retry) = place.retry {
@@ -111,12 +109,10 @@ async fn hear_out(link: &Rc<Link>, mut feed: Feed, place: &mut Place) -> bool {
                 came |= !event.is_comment_only();
                 place.pass(&event);
                 if let Some(message) = feed::message(&event) {
-                    exchange::pass(link, None, &message).await;
+                    receive::pass(link, None, &message).await;
                 }
             }
-            Fed::TooLarge => {
-                link.tell(Notice::Warning("upstream sent an event that is too large; it is left out".to_owned()))
-            }
+            Fed::TooLarge => receive::too_large(link),
             Fed::Over => return came,
         }
     }

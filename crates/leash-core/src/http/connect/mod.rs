@@ -1,13 +1,16 @@
 //! `leash connect`: a stdio server towards the host, an HTTP client towards the upstream. Whatever ends the connection, the
 //! upstream session is DELETEd; if this process is killed, by its keeper.
 //!
-//! The files, in the order a line meets them: `pipe` (the host's pipes), `parcel` (what it is), `outbox` (when it may go), `exchange`
-//! (going, and what comes back), `wire` (HTTP). `open`, `listen` and `old` begin sessions and streams; `lease`, `keeper` and
-//! `undertaker` see to their end; `run` holds all of it together.
+//! The files, in the order a line meets them: `pipe` (the host's pipes), `parcel` (what it is), `outbox` (when it may go), `carry`
+//! (going), `wire` (HTTP), `receive` (what comes back), with `exchange` for what is awaited and `link` for all that is shared.
+//! `open`, `revive`, `listen` and `old` begin sessions and streams; `lease`, `keeper` and `undertaker` see to their end; `run` holds
+//! all of it together.
 
 mod backoff;
+mod carry;
 mod exchange;
 mod feed;
+mod headers;
 mod keeper;
 mod lease;
 mod link;
@@ -17,7 +20,9 @@ mod open;
 mod outbox;
 mod parcel;
 mod pipe;
+mod receive;
 mod reply;
+mod revive;
 mod run;
 mod terms;
 pub(crate) mod undertaker;

@@ -7,15 +7,14 @@ use bytes::Bytes;
 use hyper::{Method, Uri};
 use tokio_util::sync::CancellationToken;
 
-use super::super::notice::Notice;
 use super::super::upstream;
-use super::exchange::{self, End, Exchange};
+use super::exchange::{End, Exchange};
 use super::feed::{self, Fed, Feed};
 use super::lease::Claim;
 use super::link::{Link, Mode};
-use super::open;
 use super::reply::{Reply, Trouble, is_stream};
 use super::wire::Outgoing;
+use super::{carry, open, receive, revive};
 use crate::limits;
 
 /// Opens the stream, learns the address, and listens from then on.
@@ -39,7 +38,7 @@ pub(super) async fn connect(link: &Rc<Link>) -> Result<(), Trouble> {
         if over.is_some() {
             stream.cancel();
             listener.state.borrow_mut().mode = Mode::Old(None);
-            open::lost(&listener, Trouble::Closed);
+            revive::lost(&listener, Trouble::Closed);
         }
     });
     Ok(())
@@ -56,7 +55,7 @@ async fn open_stream(link: &Rc<Link>) -> Result<(Uri, Feed), Trouble> {
     let answer = link.wire.send(outgoing).await.map_err(Trouble::Wire)?;
     link.works();
     if !answer.response.status().is_success() {
-        return Err(Trouble::Refused(exchange::refused(answer.response).await));
+        return Err(Trouble::Refused(carry::refused(answer.response).await));
     }
     if !is_stream(answer.response.headers()) {
         return Err(Trouble::Garbage);
@@ -82,12 +81,10 @@ async fn hear_out(link: &Rc<Link>, mut feed: Feed) {
         match feed.next().await {
             Fed::Event(event) => {
                 if let Some(message) = feed::message(&event) {
-                    exchange::pass(link, None, &message).await;
+                    receive::pass(link, None, &message).await;
                 }
             }
-            Fed::TooLarge => {
-                link.tell(Notice::Warning("upstream sent an event that is too large; it is left out".to_owned()))
-            }
+            Fed::TooLarge => receive::too_large(link),
             Fed::Over => return,
         }
     }
@@ -131,13 +128,13 @@ async fn post(link: &Rc<Link>, exchange: &Rc<Exchange>) -> End {
     };
     let headers = link.post_headers(&exchange.what, exchange.era, exchange.line());
     let outgoing = Outgoing { method: Method::POST, url, headers, body: exchange.line().clone(), handed: None };
-    let answer = match exchange::deliver(link, exchange, outgoing).await {
+    let answer = match carry::deliver(link, exchange, outgoing).await {
         Ok(answer) => answer,
         Err(trouble) => return End::Failed(trouble),
     };
     link.works();
     if Reply::of(answer.response.status(), answer.response.headers()) == Reply::Refused {
-        return End::Failed(Trouble::Refused(exchange::refused(answer.response).await));
+        return End::Failed(Trouble::Refused(carry::refused(answer.response).await));
     }
     exchange.accepted(link);
     tokio::select! {

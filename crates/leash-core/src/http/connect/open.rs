@@ -1,20 +1,20 @@
-//! How a legacy session begins, and begins again when the upstream has lost it.
+//! How a legacy session begins.
 
 use std::rc::Rc;
 
-use hyper::{Method, StatusCode};
+use hyper::Method;
+use tokio::sync::oneshot;
 
 use super::super::delete::{self, Deleted};
 use super::super::notice::Notice;
-use super::backoff::BackOff;
-use super::exchange::{self, End, Exchange};
-use super::lease::{Claim, closed};
+use super::super::upstream::UpstreamError;
+use super::exchange::{End, Exchange};
+use super::lease::Claim;
 use super::link::{Complaint, Link, Mode, Session};
-use super::parcel::{Parcel, What};
+use super::receive::receive;
 use super::reply::{Reply, Trouble};
 use super::wire::{Answer, Outgoing};
-use super::{listen, old};
-use crate::limits;
+use super::{carry, old};
 use crate::protocol::envelope::Envelope;
 use crate::protocol::headers::{SESSION_ID, valid_session_id};
 
@@ -37,16 +37,17 @@ pub(super) async fn initialize(link: &Rc<Link>, exchange: &Rc<Exchange>) -> End 
         body: exchange.line().clone(),
         handed: None,
     };
-    let answer = match exchange::deliver(link, exchange, outgoing).await {
-        Ok(answer) => answer,
-        Err(trouble) => return End::Failed(trouble),
+    let answer = match post(link, outgoing).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(error)) => return End::Failed(Trouble::Wire(error)),
+        // The task was told to stop.
+        Err(_) => return End::Settled,
     };
     link.works();
     if Reply::of(answer.response.status(), answer.response.headers()) != Reply::Refused {
-        opened(link, &answer);
-        return exchange::receive(link, exchange, answer.response).await;
+        return receive(link, exchange, answer.response).await;
     }
-    let refusal = exchange::refused(answer.response).await;
+    let refusal = carry::refused(answer.response).await;
     let unknown = link.state.borrow().mode == Mode::Unknown;
     if unknown && refusal.may_be_old() && old::connect(link).await.is_ok() {
         return old::initialize(link, exchange).await;
@@ -54,29 +55,61 @@ pub(super) async fn initialize(link: &Rc<Link>, exchange: &Rc<Exchange>) -> End 
     End::Failed(Trouble::Refused(refusal))
 }
 
+/// POSTs an `initialize` in a task of its own: whatever becomes of whoever waits for the answer, a session that it opens is not
+/// lost. It is held before anybody learns of it, or, if nobody wants it any more, DELETEd.
+fn post(link: &Rc<Link>, outgoing: Outgoing) -> oneshot::Receiver<Result<Answer, UpstreamError>> {
+    let (tell, told) = oneshot::channel();
+    let task = Rc::clone(link);
+    link.tasks.spawn_local(async move {
+        let sent = tokio::select! {
+            sent = task.wire.send(outgoing) => sent,
+            () = task.last_call.cancelled() => return,
+        };
+        if let Ok(answer) = &sent
+            && Reply::of(answer.response.status(), answer.response.headers()) != Reply::Refused
+        {
+            if !tell.is_closed() {
+                opened(&task, answer);
+            } else if let Some(claim) = claim(&task, answer) {
+                let_go(&task, &claim).await;
+            }
+        }
+        let _ = tell.send(sent);
+    });
+    told
+}
+
 /// The head of the answer to `initialize` is here: if there is a session, it is written down before anybody learns of it.
 fn opened(link: &Rc<Link>, answer: &Answer) {
-    let id = answer.response.headers().get(SESSION_ID).and_then(|id| id.to_str().ok());
-    let id = id.filter(|id| valid_session_id(id)).map(str::to_owned);
+    let claim = claim(link, answer);
+    let id = claim.as_ref().and_then(Claim::id).map(str::to_owned);
     {
         let mut state = link.state.borrow_mut();
         state.mode = Mode::Streamable;
         state.endpoint = answer.from.clone();
-        state.session = Some(Session { id: id.clone(), version: None });
+        state.session = Some(Session { id, version: None });
         state.generation += 1;
         if let Some(listening) = state.listening.take() {
             listening.cancel();
         }
     }
-    let claim = id.map(|session_id| {
-        Claim::Session(delete::Ticket {
-            url: answer.from.clone(),
-            session_id,
-            version: None,
-            headers: link.base_headers(),
-        })
-    });
     hold(link, claim);
+}
+
+/// What the upstream opened, if it opened anything that must be ended.
+fn claim(link: &Link, answer: &Answer) -> Option<Claim> {
+    let id = answer.response.headers().get(SESSION_ID)?.to_str().ok().filter(|id| valid_session_id(id))?;
+    let (url, session_id) = (answer.from.clone(), id.to_owned());
+    Some(Claim::Session(delete::Ticket { url, session_id, version: None, headers: link.base_headers() }))
+}
+
+/// Ends what is not held, or not any more.
+async fn let_go(link: &Link, claim: &Claim) {
+    let how = match claim {
+        Claim::Session(ticket) => delete::delete(&link.client, ticket).await,
+        Claim::Stream(_) => Deleted::closed(),
+    };
+    link.lease.borrow_mut().note(claim, &how);
 }
 
 /// From now on this is held; what was held before is let go of.
@@ -91,13 +124,7 @@ pub(super) fn hold(link: &Rc<Link>, claim: Option<Claim>) {
     let Some(before) = before else { return };
     let task = Rc::clone(link);
     // It goes on when the connection ends: the end waits for it.
-    link.tasks.spawn_local(async move {
-        let how = match &before {
-            Claim::Session(ticket) => delete::delete(&task.client, ticket).await,
-            Claim::Stream(_) => closed(),
-        };
-        task.lease.borrow_mut().note(&before, &how);
-    });
+    link.tasks.spawn_local(async move { let_go(&task, &before).await });
 }
 
 /// The answer to an `initialize`, before the host sees it.
@@ -118,121 +145,4 @@ pub(super) fn agreed(link: &Rc<Link>, exchange: &Exchange, answer: &Envelope<'_>
     let Some(version) = version else { return };
     let written = link.lease.borrow_mut().agreed(&version);
     link.check_written(written);
-}
-
-/// The upstream has lost the session.
-pub(super) fn lost(link: &Rc<Link>, trouble: Trouble) {
-    let known_gone = match &trouble {
-        Trouble::Refused(refusal) if refusal.status == StatusCode::NOT_FOUND => {
-            Some(Deleted::forgotten(refusal.status))
-        }
-        Trouble::Closed => Some(closed()),
-        // It said so in other words: DELETE will show.
-        _ => None,
-    };
-    let reviving = link.state.borrow().reviving;
-    if reviving {
-        return;
-    }
-    if let Some(how) = known_gone {
-        let written = link.lease.borrow_mut().lost(&how);
-        link.check_written(written);
-    }
-    if !link.revives {
-        return link.give_up();
-    }
-    suspend(link);
-    let task = Rc::clone(link);
-    link.spawn(async move { revive(&task).await });
-}
-
-fn suspend(link: &Link) {
-    let mut state = link.state.borrow_mut();
-    state.reviving = true;
-    state.outbox.suspend();
-}
-
-/// Opens the session again. Where that fails, what waits is sent all the same, so that it is answered; with Streamable HTTP
-/// the next request tries again. The old transport has only its stream to hear of anything, so there it is tried until it works.
-async fn revive(link: &Rc<Link>) {
-    let mut back_off = BackOff::default();
-    loop {
-        let again = tokio::time::timeout(limits::INIT_TIMEOUT, reopen(link)).await.unwrap_or(Err(Trouble::Late));
-        {
-            let mut state = link.state.borrow_mut();
-            state.reviving = false;
-            state.outbox.resume();
-        }
-        link.wake.notify_one();
-        match again {
-            Ok(()) => {
-                return link.tell(Notice::Warning("upstream had lost the session; a new one was opened".to_owned()));
-            }
-            Err(trouble) => {
-                link.complain(Complaint::Unreachable, || format!("the lost session cannot be opened again: {trouble}"));
-            }
-        }
-        let idle = || link.state.borrow().mode == Mode::Old(None) && !link.state.borrow().reviving;
-        if !idle() {
-            return;
-        }
-        tokio::time::sleep_until(tokio::time::Instant::now() + back_off.next()).await;
-        // A request may have brought it back meanwhile.
-        if !idle() {
-            return;
-        }
-        suspend(link);
-    }
-}
-
-/// Opens the session again, with the host's own words. The host notices nothing: the answers are swallowed.
-pub(super) async fn reopen(link: &Rc<Link>) -> Result<(), Trouble> {
-    let (initialize, initialized) = {
-        let state = link.state.borrow();
-        (state.initialize.clone(), state.initialized.clone())
-    };
-    // Without a handshake there was no session to lose.
-    let initialize = initialize.ok_or(Trouble::Nothing)?;
-    silently(link, initialize, |link, exchange| Box::pin(async move { self::initialize(link, exchange).await }))
-        .await?;
-    if link.state.borrow().session.is_none() {
-        return Err(Trouble::Nothing);
-    }
-    let Some(line) = initialized else { return Ok(()) };
-    let parcel = Parcel { line, what: What::Initialized, asks: Vec::new(), ..blank() };
-    silently(link, parcel, |link, exchange| Box::pin(async move { exchange::accept(link, exchange).await })).await?;
-    if link.state.borrow().mode == Mode::Streamable {
-        listen::begin(link);
-    }
-    Ok(())
-}
-
-type Carrying<'a> = std::pin::Pin<Box<dyn Future<Output = End> + 'a>>;
-
-/// Carries out an exchange of which the host is told nothing.
-async fn silently(
-    link: &Rc<Link>,
-    parcel: Parcel,
-    carry: impl for<'a> FnOnce(&'a Rc<Link>, &'a Rc<Exchange>) -> Carrying<'a>,
-) -> Result<(), Trouble> {
-    let exchange = Exchange::silent(parcel, link.state.borrow().generation);
-    link.state.borrow_mut().exchanges.push(Rc::clone(&exchange));
-    let end = carry(link, &exchange).await;
-    link.forget(&exchange);
-    match end {
-        End::Settled => Ok(()),
-        End::Failed(trouble) | End::Lost(trouble) => Err(trouble),
-    }
-}
-
-/// A parcel of leash's own, which has no place among the host's.
-fn blank() -> Parcel {
-    Parcel {
-        number: u64::MAX,
-        line: bytes::Bytes::new(),
-        what: What::Notice,
-        era: crate::protocol::era::Era::Legacy,
-        asks: Vec::new(),
-        repeated: true,
-    }
 }

@@ -47,9 +47,14 @@ impl Outbox {
         self.bytes < limits::OUTBOX_BYTES && self.waiting.len() < limits::OUTBOX_LINES
     }
 
-    /// Whether everything was sent.
+    /// Whether everything was sent, and got through.
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.door.is_none()
+    }
+
+    /// Whether nothing waits, though the last one may still be on its way.
+    pub(crate) fn is_sent(&self) -> bool {
+        self.waiting.is_empty()
     }
 
     /// Requests that were sent and are not answered.

@@ -7,6 +7,7 @@ use hyper::header::{CONTENT_TYPE, HeaderMap};
 use super::super::delete::says_unknown;
 use super::super::upstream::UpstreamError;
 use super::parcel::Ask;
+use crate::limits;
 use crate::protocol::envelope::{Envelope, IdKey, Kind, Message, codes, error_body};
 
 /// What the head of an answer announces.
@@ -48,7 +49,9 @@ pub(crate) struct Refusal {
 impl Refusal {
     /// Whether it says that the session of the request is not known any more. 404 is the rule; older servers say 400 and words.
     pub(crate) fn forgets_session(&self) -> bool {
-        self.status == StatusCode::NOT_FOUND || (self.status == StatusCode::BAD_REQUEST && says_unknown(&self.body))
+        let unknown_method = self.error().is_some_and(|(_, code)| code == codes::METHOD_NOT_FOUND);
+        (self.status == StatusCode::NOT_FOUND && !unknown_method)
+            || (self.status == StatusCode::BAD_REQUEST && says_unknown(&self.body))
     }
 
     /// Whether a server of the old transport may be behind it: then a GET will show.
@@ -131,6 +134,8 @@ pub(crate) enum Trouble {
     Refused(Refusal),
     /// The stream broke off, and can't be taken up again.
     Cut,
+    /// The answer is more than a host can be given.
+    TooLarge,
     /// It took too long to begin the session.
     Late,
     /// There was an answer, but none to the request.
@@ -156,6 +161,7 @@ impl std::fmt::Display for Trouble {
             Trouble::Cut => {
                 f.write_str("the connection to upstream broke before the response; it may have been carried out")
             }
+            Trouble::TooLarge => write!(f, "upstream's answer has more than {} bytes; it is left out", limits::LINE),
             Trouble::Late => f.write_str("upstream did not answer `initialize` in time"),
             Trouble::Nothing => f.write_str("upstream accepted the request, but did not answer it"),
             Trouble::Garbage => f.write_str("upstream answered with something that is not MCP; check the URL"),

@@ -5,14 +5,15 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use tokio::task::{JoinHandle, LocalSet};
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::task::JoinHandle;
 
 use super::super::delete::{self, Deleted};
 use super::super::notice::Notice;
 use super::super::sweep::{self, Known};
 use super::super::upstream::Client;
 use super::keeper;
-use super::lease::{Claim, Lease, closed};
+use super::lease::{Claim, Lease};
 use super::link::{Link, Mode, Parts};
 use super::pipe::{HostDeaf, Input, Voice};
 use super::reply::Trouble;
@@ -34,8 +35,10 @@ pub fn connect(connecting: Connecting, first: FirstLook) -> Result<Ended, Connec
     linux::survive_file_size_limit();
     let proc = Proc::own().ok();
     let watches = owner::find(&connecting.owners, parent, proc.as_ref(), inherited).map_err(ConnectError::Owner)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ConnectError::Start)?;
-    let over = LocalSet::new().block_on(&runtime, async {
+    // Not a `LocalSet`: that is one task to its runtime, and every wake of one of its own costs a system call.
+    let options = LocalOptions::default();
+    let runtime = Builder::new_current_thread().enable_all().build_local(options).map_err(ConnectError::Start)?;
+    let over = runtime.block_on(async {
         let tower = |watches| Watchtower::build(watches, signals).map_err(ConnectError::Start);
         let driver = Driver::begin(connecting, watches, tower)?;
         Ok(driver.live().await)
@@ -142,7 +145,7 @@ impl Driver {
             return Some(Reason::UpstreamForgot);
         }
         if self.input_over && self.saying.is_none() {
-            let sent = self.link.state.borrow().outbox.is_empty();
+            let sent = self.link.state.borrow().outbox.is_sent();
             let closing = self.closing.get_or_insert_with(|| Closing { since: Moment::now(), sent: None });
             if sent && closing.sent.is_none() {
                 closing.sent = Some(Moment::now());
@@ -221,7 +224,7 @@ impl Driver {
             let claim = link.lease.borrow().claim().cloned();
             let deleted = match &claim {
                 Some(Claim::Session(ticket)) => Some(delete::delete(&link.client, ticket).await),
-                Some(Claim::Stream(_)) => Some(closed()),
+                Some(Claim::Stream(_)) => Some(Deleted::closed()),
                 None => None,
             };
             // Sessions that were replaced are let go of as well.
@@ -236,12 +239,20 @@ impl Driver {
             loop {
                 if let Seen::Signal(_) | Seen::Requested = self.tower.next().await {
                     link.client.hurry.by(least.max(Moment::now()));
+                    link.last_call.cancel();
                 }
             }
+        };
+        // The host may have left in the middle of its handshake: the session that is about to open has to be ended, too.
+        let last_call = async {
+            tokio::time::sleep_until(tokio::time::Instant::now() + limits::DELETE_TRY).await;
+            link.last_call.cancel();
+            std::future::pending::<()>().await;
         };
         let deleted = tokio::select! {
             (deleted, ()) = async { tokio::join!(letting_go, flushed) } => deleted,
             () = hurried => None,
+            () = last_call => None,
         };
         self.finish(reason, deleted, Moment::now() - began)
     }
@@ -255,8 +266,7 @@ impl Driver {
             return Ended { reason, receipt: None };
         }
         // If nobody was ever reached, there is nothing to tell of.
-        let reached = link.state.borrow().mode != Mode::Unknown;
-        let receipt = reached.then(|| lease.receipt(reason.clone(), took, deleted.as_ref()));
+        let receipt = link.reached.get().then(|| lease.receipt(reason.clone(), took, deleted.as_ref()));
         if let Some(receipt) = &receipt {
             let path = &self.places.receipts;
             if let Err(error) = receipt::append_once(path, receipt) {

@@ -11,7 +11,7 @@ use super::super::upstream::Client;
 use super::keeper::{Lien, Orders, Word, fds};
 use crate::clock::{Moment, timeout_until};
 use crate::ledger::book::Abandoned;
-use crate::ledger::receipt::{self, DeleteHow, EndedBy, Reason};
+use crate::ledger::receipt::{self, EndedBy, Reason};
 use crate::limits;
 use crate::owner::Watch;
 use crate::tree::control::{self, Heard};
@@ -145,7 +145,7 @@ fn let_go(lien: &Lien) -> Option<receipt::UpstreamEnd> {
     let url = lien.url()?;
     let Some(ticket) = lien.ticket() else {
         // The connection died with leash, and the session with it.
-        let closed = Deleted { how: DeleteHow::Closed, status: None, tries: 0, why: None, cut_short: false };
+        let closed = Deleted::closed();
         return Some(closed.receipt(&url, ""));
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;

@@ -51,6 +51,7 @@ impl Wire {
     pub(crate) fn new() -> Wire {
         let http = legacy::Client::builder(TokioExecutor::new())
             .pool_idle_timeout(limits::POOL_IDLE)
+            .pool_max_idle_per_host(limits::IDLE_CONNECTIONS)
             .http1_max_headers(limits::HEADERS)
             .build(Connector::new());
         Wire { http }

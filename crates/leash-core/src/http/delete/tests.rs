@@ -18,6 +18,7 @@ fn what_an_answer_means() {
         (202, "", Some(Deleted)),
         (204, "", Some(Deleted)),
         (404, "", Some(Forgotten)),
+        (404, "<pre>Cannot DELETE /mcp</pre>", Some(Unsupported)),
         (410, "", Some(Forgotten)),
         (400, UNKNOWN, Some(Forgotten)),
         (400, "Invalid or missing session ID", Some(Forgotten)),

@@ -154,13 +154,13 @@ pub(super) fn failed(error: &UpstreamError, id: Option<&RawValue>) -> Answer {
 
 /// A request that names no session. Whoever asks may leave at any time: what is under way upstream is dropped with it.
 pub(super) async fn without_session(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call, asked: Asked) -> Answer {
-    // Only a modern server may see a session that leash does not know; it ignores it.
-    let stray = call.headers.get(headers::SESSION_ID).filter(|_| asked.modern).and_then(|id| id.to_str().ok());
-    let answer = match send(gateway, server, call, stray).await {
+    // An id that leash does not know, or that is another client's, is never passed on: a modern server would ignore it, and a
+    // legacy one might obey it.
+    let answer = match send(gateway, server, call, None).await {
         Ok(answer) => answer,
         Err(error) => return failed(&error, asked.id.as_deref()),
     };
-    if let Some(id) = session_id(&answer).filter(|id| Some(id.as_str()) != stray)
+    if let Some(id) = session_id(&answer)
         && let Err(refused) = adopt(gateway, server, call, &id)
     {
         return refused;
@@ -192,7 +192,7 @@ pub(super) fn adopt(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call, id:
         }
     };
     holding::note(gateway, gateway.book.open(&upstream.entry(&session)));
-    if session.hold(Holding::Upstream(upstream)) {
+    if session.hold(Holding::Upstream(Box::new(upstream))) {
         session.rename(id);
         session.opened();
     }

@@ -188,11 +188,9 @@ impl Upstream {
 
     /// Ends it; returns when that is settled, one way or the other.
     pub(crate) async fn end(&self, gateway: &Rc<Gateway>, session: &Session, reason: Reason) -> Receipt {
-        let receipt = self.close(gateway, &session.server, self.entry(session), reason).await;
-        if let Some(gone) = self.gone.get() {
-            gone.cancel();
-        }
-        receipt
+        // Whoever still waits for something is told at once, however long the DELETE takes.
+        self.gone().cancel();
+        self.close(gateway, &session.server, self.entry(session), reason).await
     }
 
     /// There is no room for it: it is ended before anybody has used it.

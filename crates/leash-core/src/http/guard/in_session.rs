@@ -70,6 +70,10 @@ pub(super) async fn answer(gateway: &Rc<Gateway>, session: &Rc<Session>, call: &
             Err(error) => return forward::failed(&error, asked.id.as_deref()),
         };
         if !std::mem::take(&mut once_more) || !revive::revive(gateway, session, &id).await {
+            if upstream.id() != id {
+                // Lost under an id that was replaced meanwhile: that says nothing of the new one.
+                return short(session, upstream, answer);
+            }
             upstream.forgotten(answer.status());
             session.end(Reason::UpstreamForgot);
             return short(session, upstream, answer);
@@ -87,13 +91,12 @@ async fn ask(gateway: &Gateway, session: &Session, call: &Call, id: &str) -> Res
     }
     let Some(answer) = forward::read(answer).await else {
         // As good as the status alone.
-        return Ok(if status == StatusCode::NOT_FOUND {
-            Heard::Lost(bare(status))
-        } else {
-            Heard::Short(bare(status))
-        });
+        let lost = status == StatusCode::NOT_FOUND && call.method != Method::GET;
+        return Ok(if lost { Heard::Lost(bare(status)) } else { Heard::Short(bare(status)) });
     };
     let lost = match status {
+        // A server may simply have nothing there for GET; where `initialize` was answered, there is something for POST.
+        StatusCode::NOT_FOUND if call.method == Method::GET => delete::says_unknown(answer.body()),
         // Modern servers say 404 of a method they do not know.
         StatusCode::NOT_FOUND => !says_no_such_method(answer.body()),
         _ => delete::says_unknown(answer.body()),
@@ -133,7 +136,8 @@ async fn pass(
     let session = Rc::clone(&flight.session);
     let Some(upstream) = holding::of(&session) else { return Ok(respond::no_session()) };
     let named = forward::session_id(&answer);
-    if let Some(other) = named.filter(|named| *named != *upstream.id() && *named != *session.token()) {
+    let ours = |named: &String| upstream.revival().is_some() || *named == *upstream.id() || *named == *session.token();
+    if let Some(other) = named.filter(|named| !ours(named)) {
         // Nobody asked for it, but it is there. Whether there was room for it is not this request's business.
         let _ = forward::adopt(gateway, &session.server, call, &other);
     }
@@ -158,8 +162,9 @@ fn short(session: &Session, upstream: &Upstream, answer: Response<bytes::Bytes>)
 
 /// The client knows a session that can be revived by leash's own name for it.
 pub(super) fn rename(answer: &mut Answer, session: &Session, upstream: &Upstream) {
-    let theirs = answer.headers().get(headers::SESSION_ID).is_some_and(|id| id.as_bytes() == upstream.id().as_bytes());
-    if theirs && let Ok(token) = HeaderValue::from_str(&session.token()) {
+    // Whichever id it is, of now or of before a revival: the client knows none of them.
+    let named = answer.headers().contains_key(headers::SESSION_ID) && upstream.revival().is_some();
+    if named && let Ok(token) = HeaderValue::from_str(&session.token()) {
         answer.headers_mut().insert(headers::SESSION_ID, token);
     }
 }

@@ -39,6 +39,7 @@ pub(super) async fn answer(gateway: &Rc<Gateway>, server: &Rc<Server>, call: Cal
         answer = answer => answer.ok(),
         () = session.over() => None,
     };
+    session.identified().await;
     answer.unwrap_or_else(|| too_late(gateway, id.as_deref()))
 }
 
@@ -96,13 +97,15 @@ fn begin(
         let text = "Bad Gateway: the server gave its session an id that no client could send";
         return Some(respond::error(StatusCode::BAD_GATEWAY, asked.id.as_deref(), codes::SERVER, text));
     };
-    let revival = session.server.settings().policy.revive.then(|| Revival::new(call.body.clone()));
+    // What is kept for every session must be small.
+    let small = call.body.len() <= limits::REVIVAL;
+    let revival = (session.server.settings().policy.revive && small).then(|| Revival::new(call.body.clone()));
     let revives = revival.is_some();
     let version = asked.initialize.flatten();
     let upstream = Upstream::streamable(&session.server, call, Found { id: &id, version: version.as_deref(), revival });
     holding::note(gateway, gateway.book.open(&upstream.entry(session)));
     session.announce(gateway);
-    if !session.hold(Holding::Upstream(upstream)) {
+    if !session.hold(Holding::Upstream(Box::new(upstream))) {
         return None;
     }
     if !revives {
@@ -115,8 +118,9 @@ fn begin(
 fn pass(gateway: &Rc<Gateway>, session: &Rc<Session>, answer: Response<Incoming>) -> Answer {
     let (head, body) = answer.into_parts();
     let refused = !head.status.is_success();
-    let opening = Opening::new(body, &head.headers, gateway, session);
+    let mut opening = Opening::new(body, &head.headers, gateway, session);
     if refused {
+        opening = opening.refused();
         session.end(Reason::NotInitialized);
     }
     let mut answer = Response::from_parts(forward::cleaned(head), Body::stream(opening));

@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
 use hyper::HeaderMap;
@@ -10,7 +10,7 @@ use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 
 use super::forward;
 use super::holding;
-use super::stream::passed;
+use super::stream::{Cut, Until, passed};
 use crate::http::body::BodyError;
 use crate::http::gateway::Gateway;
 use crate::http::metrics::Counters;
@@ -113,12 +113,21 @@ pub(super) struct Opening {
     gateway: Rc<Gateway>,
     counters: Rc<Counters>,
     flight: InFlight,
+    /// A session that ends cuts the answer off; a refusal, which ends it as well, is passed on whole.
+    cut: Option<Cut>,
 }
 
 impl Opening {
     pub(super) fn new(body: Incoming, headers: &HeaderMap, gateway: &Rc<Gateway>, session: &Rc<Session>) -> Opening {
         let (counters, reader) = (gateway.metrics.of(&session.server.name), Some(Reader::new(headers)));
-        Opening { body, reader, gateway: Rc::clone(gateway), counters, flight: session.began() }
+        let (flight, cut) = (session.began(), Some(Cut::new(Until::Session(session.began()))));
+        Opening { body, reader, gateway: Rc::clone(gateway), counters, flight, cut }
+    }
+
+    /// The server has refused: there is nothing to be cut off.
+    pub(super) fn refused(mut self) -> Opening {
+        self.cut = None;
+        self
     }
 
     fn read(&mut self, frame: Option<&Result<Frame<Bytes>, BodyError>>) {
@@ -132,6 +141,9 @@ impl Opening {
             Some(Err(_)) | None => reader.finish(),
         };
         self.reader = None;
+        if matches!(word, Word::Refused | Word::None) {
+            self.cut = None;
+        }
         hear(&self.gateway, &self.flight.session, word);
     }
 }
@@ -165,11 +177,15 @@ impl HttpBody for Opening {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
-        Pin::new(&mut this.body).poll_frame(cx).map(|frame| {
+        if let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) {
             let frame = frame.map(|frame| passed(frame, &this.counters));
             this.read(frame.as_ref());
-            frame
-        })
+            return Poll::Ready(frame);
+        }
+        let Some(cut) = &mut this.cut else { return Poll::Pending };
+        ready!(cut.poll(cx));
+        // Broken off, so that nobody takes it for the whole: the server has not answered, and will not any more.
+        Poll::Ready(Some(Err("the session ended before the server had answered".into())))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -99,7 +99,7 @@ async fn open(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call) -> Answer
     };
     waiting.done();
     session.announce(gateway);
-    if !session.hold(Holding::Upstream(Upstream::sse(server, call, endpoint))) {
+    if !session.hold(Holding::Upstream(Box::new(Upstream::sse(server, call, endpoint)))) {
         return respond::unavailable("Service Unavailable: the gateway is shutting down");
     }
     session.opened();

@@ -16,7 +16,7 @@ use super::log::GET;
 use super::output::{self, Burst, Sink};
 use super::ping::Pings;
 use super::reader::Reader;
-use super::switch::{Request, Switch};
+use super::switch::{NotNow, Request, Switch};
 use crate::ledger::receipt::{Reason, Receipt};
 use crate::limits;
 use crate::protocol::envelope::{Envelope, IdKey, Kind, Message, codes};
@@ -163,7 +163,7 @@ impl Bridge {
         if self.is_closed() {
             return Err(Refused::Closed);
         }
-        let stream = self.switch.borrow_mut().begin(requests).map_err(Refused::Duplicate)?;
+        let stream = self.switch.borrow_mut().begin(requests).map_err(Refused::NotNow)?;
         let reader = Reader::first_of(self, stream);
         if self.child.input.give(line).is_err() {
             self.switch.borrow_mut().take_back(stream);
@@ -284,6 +284,7 @@ impl Sink for Bridge {
 
     /// A connection that takes nothing for a while is cut: it may resume, and the others must go on.
     async fn room(&self) {
+        self.child.held_up.set(true);
         self.switch.borrow_mut().log.look();
         let wait = || async {
             loop {
@@ -299,14 +300,15 @@ impl Sink for Bridge {
             switch.cut_stalled();
             switch.log.look();
         }
+        self.child.held_up.set(false);
     }
 }
 
 /// Why a request does not reach the server.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Refused {
-    /// Its id is in flight already.
-    Duplicate(IdKey),
+    /// Because of what is in flight.
+    NotNow(NotNow),
     /// The server is gone.
     Closed,
 }

@@ -10,6 +10,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
+use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
 use super::super::gateway::{GATEWAY_LABEL, Gateway};
@@ -104,6 +105,8 @@ pub(super) struct Child {
     changed: Notify,
     /// All that it will ever say was read.
     silent: Cell<bool>,
+    /// Its output is not read for the moment, because a client does not.
+    pub(super) held_up: Cell<bool>,
     /// The task that reads its output.
     pub(super) reader: OnceCell<AbortHandle>,
     tasks: TaskTracker,
@@ -118,6 +121,7 @@ impl Child {
             over: OnceCell::new(),
             changed: Notify::new(),
             silent: Cell::new(false),
+            held_up: Cell::new(false),
             reader: OnceCell::new(),
         }
     }
@@ -152,17 +156,26 @@ impl Child {
         add(&counters.trees, 1);
         add(&counters.trees_started, 1);
         let receipt = self.follow(&mut tree, deaf).await;
-        // What it said last is still in the pipe, whose end comes with the death of its last process.
-        if tokio::time::timeout(limits::LAST_WORDS, self.wait_until(|| self.silent.get())).await.is_err()
-            && let Some(reader) = self.reader.get()
-        {
-            reader.abort();
-        }
+        self.last_words().await;
         counters.trees.set(counters.trees.get() - 1);
         let tree = tree.tree;
         // The supervisor has reported and leaves, within a millisecond or so; nobody has to wait for that.
         self.tasks.spawn_blocking(move || tree.reap());
         receipt
+    }
+
+    /// What it said last is still in the pipe, whose end comes with the death of its last process.
+    async fn last_words(&self) {
+        while timeout(limits::LAST_WORDS, self.wait_until(|| self.silent.get())).await.is_err() {
+            // A client that does not read is cut after a while; one that does shall have everything.
+            if self.held_up.get() {
+                continue;
+            }
+            if let Some(reader) = self.reader.get() {
+                reader.abort();
+            }
+            return;
+        }
     }
 
     /// From here on nothing is left of it.

@@ -3,13 +3,14 @@
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame};
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{Response, StatusCode};
 use memchr::memchr;
-use tokio::time::{Instant, Interval, interval_at};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use super::super::body::{Body, BodyError};
 use super::super::respond::Answer;
@@ -49,7 +50,7 @@ pub(super) struct Events<F> {
 impl<F: Feed> Events<F> {
     /// The answer that is this stream, beginning with `first`.
     pub(super) fn answer(feed: F, first: Option<Bytes>) -> Answer {
-        let keep_alive = interval_at(Instant::now() + limits::SSE_KEEP_ALIVE, limits::SSE_KEEP_ALIVE);
+        let keep_alive = pauses(limits::SSE_KEEP_ALIVE);
         event_stream(Body::stream(Events { feed, ready: first.into_iter().collect(), keep_alive }))
     }
 
@@ -82,6 +83,13 @@ impl<F: Feed> HttpBody for Events<F> {
             }
         }
     }
+}
+
+/// Ticks with this pause between them. A connection that was not asked for a while has missed some; they are not made up for.
+pub(super) fn pauses(pause: Duration) -> Interval {
+    let mut ticks = interval_at(Instant::now() + pause, pause);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
 }
 
 /// An event stream as an answer.

@@ -47,6 +47,8 @@ struct Stream {
     done: bool,
     /// The client knows the id of one of its events, by which it can resume.
     named: bool,
+    /// It has more than answers.
+    mixed: bool,
     /// Something was handed out since [`Log::look`].
     moved: bool,
 }
@@ -129,6 +131,19 @@ impl Log {
         Next::Message(number, message)
     }
 
+    /// Not only answers are on this stream: it can't be taken whole.
+    pub(super) fn mix(&mut self, id: StreamId) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.mixed = true;
+            stream.wake();
+        }
+    }
+
+    /// Whether it can't be taken whole; nor can one that is not known.
+    pub(super) fn is_mixed(&self, id: StreamId) -> bool {
+        self.streams.get(&id).is_none_or(|stream| stream.mixed)
+    }
+
     /// The whole stream as one piece, if it is over and nothing of it was handed out; it is forgotten then.
     pub(super) fn take(&mut self, id: StreamId) -> Option<VecDeque<Bytes>> {
         self.streams.get(&id).filter(|stream| stream.done && stream.next == 1)?;
@@ -140,11 +155,6 @@ impl Log {
             self.unread -= bytes;
         }
         Some(stream.messages)
-    }
-
-    /// Messages that are kept of a stream; `None` if it is not known.
-    pub(super) fn kept(&self, id: StreamId) -> Option<usize> {
-        self.streams.get(&id).map(|stream| stream.messages.len())
     }
 
     /// Wakes the reader of a stream when something happens to it.

@@ -13,7 +13,7 @@ use super::bridge::{Bridge, Refused};
 use super::events::Events;
 use super::ping;
 use super::reader::Reading;
-use super::switch::{First, Request};
+use super::switch::{First, NotNow, Request};
 use crate::limits;
 use crate::protocol::envelope::{Envelope, IdKey, Message, codes, error_body};
 use crate::protocol::{era, headers};
@@ -43,12 +43,12 @@ pub(super) async fn answer(
 ) -> Result<Answer, Answer> {
     let bridge = bridge(session)?;
     check_version(&call.headers, &bridge)?;
+    // Whatever it says, the client is there.
+    let in_flight = session.began();
+    bridge.pings.begin();
     for envelope in message.envelopes() {
         if envelope.method.as_deref() == Some("initialize") {
             return Err(respond::already_initialized(envelope.id));
-        }
-        if let Some(key) = envelope.cancelled().and_then(IdKey::of) {
-            bridge.cancelled(key, &gateway.tasks);
         }
     }
     let (one, many);
@@ -66,17 +66,23 @@ pub(super) async fn answer(
         return Ok(respond::empty(StatusCode::ACCEPTED));
     };
     if requests.is_empty() {
+        note_cancelled(gateway, &bridge, message);
         return tell(&bridge, line).await;
     }
-    let in_flight = session.began();
     if bridge.child.input.room().await.is_err() {
         return Ok(server_gone(message));
     }
     let reader = match bridge.ask(requests, line) {
         Ok(reader) => reader,
-        Err(Refused::Duplicate(key)) => return Err(respond::duplicate_id(key.as_str())),
+        Err(Refused::NotNow(NotNow::Duplicate(key))) => return Err(respond::duplicate_id(key.as_str())),
+        Err(Refused::NotNow(NotNow::TooMany)) => {
+            return Err(respond::unavailable("Service Unavailable: too many requests are in flight"));
+        }
         Err(Refused::Closed) => return Ok(server_gone(message)),
     };
+    if batch {
+        note_cancelled(gateway, &bridge, message);
+    }
     // A client that can't be given an id without a message gains nothing from a stream, except that it is kept alive.
     let window = if bridge.primes() { limits::FIRST_MESSAGE } else { limits::SSE_KEEP_ALIVE };
     Ok(match reader.first(batch, Some(window)).await {
@@ -86,6 +92,13 @@ pub(super) async fn answer(
             Events::answer(Reading::new(reader, in_flight), first)
         }
     })
+}
+
+/// Requests that the client takes back; they may be in the same batch.
+fn note_cancelled(gateway: &Gateway, bridge: &Rc<Bridge>, message: &Message<'_>) {
+    for key in message.envelopes().iter().filter_map(|envelope| IdKey::of(envelope.cancelled()?)) {
+        bridge.cancelled(key, &gateway.tasks);
+    }
 }
 
 /// What the server is to see of a body: answers to pings are leash's own.

@@ -6,11 +6,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::time::{Instant, Interval, interval_at, timeout};
+use tokio::time::{Interval, timeout};
 
 use super::super::session::InFlight;
 use super::bridge::Bridge;
-use super::events::Feed;
+use super::events::{Feed, pauses};
 use super::log::{GET, Next, StreamId};
 use super::switch::First;
 use crate::limits;
@@ -99,7 +99,7 @@ impl Reading {
     /// Asks the client every so often whether it is there, by the protocol's own means.
     pub(super) fn pinging(mut self, every: Option<Duration>) -> Reading {
         self.reader.bridge.pings.begin();
-        self.ping = every.map(|every| interval_at(Instant::now() + every, every));
+        self.ping = every.map(pauses);
         self
     }
 }

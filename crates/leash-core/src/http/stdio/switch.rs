@@ -8,13 +8,14 @@
 //! 3. the POST in flight that began last, one that is read before one that may be resumed;
 //! 4. the GET stream, where it waits for somebody to come.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::task::Waker;
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use super::log::{GET, Log, StreamId};
+use crate::limits;
 use crate::protocol::envelope::{Envelope, IdKey, Kind, Message, codes, error_body};
 
 /// What is in flight in a session, and the streams that it is answered on.
@@ -28,7 +29,12 @@ pub(super) struct Switch {
     /// Streams of POSTs that are owed answers, in the order in which they began.
     posts: Vec<Post>,
     last: StreamId,
+    /// Bytes that the requests in flight take, about.
+    flying: usize,
 }
+
+/// What a request in flight takes besides its id and its token.
+const RECORD: usize = 128;
 
 /// A request in flight.
 #[derive(Debug)]
@@ -44,8 +50,6 @@ struct Post {
     stream: StreamId,
     /// Answers that it is owed.
     owed: usize,
-    /// Something else than an answer went to it.
-    mixed: bool,
 }
 
 /// A request that begins.
@@ -64,6 +68,15 @@ impl Request {
         let token = envelope.progress_token().and_then(IdKey::of);
         Some(Request { key: envelope.key()?, token })
     }
+}
+
+/// Why a request can't begin.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum NotNow {
+    /// Its id is in flight already.
+    Duplicate(IdKey),
+    /// Too much is.
+    TooMany,
 }
 
 /// What became of a line.
@@ -89,26 +102,32 @@ pub(super) enum First {
 impl Switch {
     pub(super) fn new(room: usize) -> Switch {
         let (requests, tokens, posts) = (HashMap::new(), HashMap::new(), Vec::new());
-        Switch { log: Log::new(room), requests, tokens, posts, last: GET }
+        Switch { log: Log::new(room), requests, tokens, posts, last: GET, flying: 0 }
     }
 
-    /// A POST with these requests begins; its connection reads from the start. An id that is in flight already is the error.
-    pub(super) fn begin(&mut self, requests: &[Request]) -> Result<StreamId, IdKey> {
-        for (at, request) in requests.iter().enumerate() {
-            let twice = requests[..at].iter().any(|earlier| earlier.key == request.key);
+    /// A POST with these requests begins; its connection reads from the start.
+    pub(super) fn begin(&mut self, requests: &[Request]) -> Result<StreamId, NotNow> {
+        if self.flying > limits::UNANSWERED {
+            return Err(NotNow::TooMany);
+        }
+        // Only a batch can name an id twice.
+        let mut seen = HashSet::new();
+        for request in requests {
+            let twice = requests.len() > 1 && !seen.insert(&request.key);
             if twice || self.requests.contains_key(&request.key) {
-                return Err(request.key.clone());
+                return Err(NotNow::Duplicate(request.key.clone()));
             }
         }
         self.last += 1;
         let stream = self.last;
         for Request { key, token } in requests {
+            self.flying += size(key, token.as_ref());
             if let Some(token) = token {
                 self.tokens.insert(token.clone(), stream);
             }
             self.requests.insert(key.clone(), Asked { stream, token: token.clone(), cancelled: false });
         }
-        self.posts.push(Post { stream, owed: requests.len(), mixed: false });
+        self.posts.push(Post { stream, owed: requests.len() });
         self.log.open(stream);
         Ok(stream)
     }
@@ -178,6 +197,7 @@ impl Switch {
     /// A request is over; with the last one, its stream is.
     fn answered(&mut self, key: &IdKey) -> Option<Asked> {
         let asked = self.requests.remove(key)?;
+        self.flying -= size(key, asked.token.as_ref());
         if let Some(token) = &asked.token
             && self.tokens.get(token) == Some(&asked.stream)
         {
@@ -215,41 +235,20 @@ impl Switch {
     }
 
     fn push_other(&mut self, stream: StreamId, line: Bytes) -> Routed {
-        if let Ok(at) = self.posts.binary_search_by_key(&stream, |post| post.stream) {
-            self.posts[at].mixed = true;
-        }
+        self.log.mix(stream);
         if self.log.push(stream, line) { Routed::To(stream) } else { Routed::Nowhere }
     }
 
     /// How a POST is answered, as far as that is known; its connection is woken when more is.
     pub(super) fn first(&mut self, stream: StreamId, batch: bool, waker: &Waker) -> First {
-        let post = self.posts.binary_search_by_key(&stream, |post| post.stream).ok().map(|at| &self.posts[at]);
-        match post {
-            Some(post) if post.mixed => First::Stream,
-            Some(_) => {
+        if self.log.is_mixed(stream) {
+            return First::Stream;
+        }
+        match self.log.take(stream) {
+            Some(messages) => First::Whole(joined(messages, batch)),
+            None => {
                 self.log.wake_on_change(stream, waker);
                 First::Wait
-            }
-            None => self.whole(stream, batch),
-        }
-    }
-
-    /// A POST that is over: its answers, unless something came before them.
-    fn whole(&mut self, stream: StreamId, batch: bool) -> First {
-        match self.log.kept(stream) {
-            Some(1) if !batch => {}
-            Some(_) if batch => {}
-            _ => return First::Stream,
-        }
-        let Some(mut messages) = self.log.take(stream) else { return First::Stream };
-        match messages.pop_front() {
-            // The server answered as it was asked.
-            Some(only) if messages.is_empty() && (!batch || only.trim_ascii_start().starts_with(b"[")) => {
-                First::Whole(only)
-            }
-            first => {
-                let parts: Vec<_> = first.into_iter().chain(messages).collect();
-                First::Whole([b"[".as_slice(), &parts.join(&b","[..]), b"]"].concat().into())
             }
         }
     }
@@ -295,6 +294,23 @@ impl Switch {
         let keys: Vec<_> = self.requests.keys().cloned().collect();
         keys.iter().for_each(|key| self.fail(key, codes::SERVER, message));
         self.log.finish_all();
+    }
+}
+
+/// What a request in flight takes, about.
+fn size(key: &IdKey, token: Option<&IdKey>) -> usize {
+    RECORD + key.as_str().len() + token.map_or(0, |token| token.as_str().len())
+}
+
+/// The answers to a POST as one body.
+fn joined(mut messages: VecDeque<Bytes>, batch: bool) -> Bytes {
+    match messages.pop_front() {
+        // The server answered as it was asked.
+        Some(only) if messages.is_empty() && (!batch || only.starts_with(b"[")) => only,
+        first => {
+            let parts: Vec<_> = first.into_iter().chain(messages).collect();
+            [b"[".as_slice(), &parts.join(&b","[..]), b"]"].concat().into()
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use proptest::prelude::*;
 
 use super::*;
+use crate::limits;
 
 /// A directory that is gone after the test.
 struct Ground(PathBuf);
@@ -107,6 +108,19 @@ fn a_torn_line_costs_one_session_at_most() {
 }
 
 #[test]
+fn a_full_disk_is_reported_once_until_there_is_room_again() {
+    let ground = Ground::new();
+    let book = Book::create(&ground.places(), "serve").expect("a book");
+    let full = File::options().write(true).open("/dev/full").expect("opened");
+    let file = std::mem::replace(&mut book.journal.borrow_mut().file, full);
+    assert_eq!(book.open(&entry("a")).map_err(|error| error.kind()), Err(io::ErrorKind::StorageFull));
+    assert!(book.open(&entry("b")).is_ok() && book.over("b").is_ok(), "it was said");
+    book.journal.borrow_mut().file = file;
+    book.open(&entry("c")).expect("written");
+    assert_eq!(sessions(&read(&path(&book.dir, book.run(), "jsonl")).expect("read").open), ["c"]);
+}
+
+#[test]
 fn a_long_book_is_rewritten_without_what_is_over() {
     let ground = Ground::new();
     let book = Book::create(&ground.places(), "serve").expect("a book");
@@ -152,6 +166,8 @@ fn a_directory_of_others_is_refused() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
     /// Whatever is done in whatever order, and whenever it is rewritten: what was opened and is not over is in the book.
     #[test]
     fn what_is_open_is_in_the_book(steps in prop::collection::vec((0..6u8, 0..3u8), 0..60)) {

@@ -122,7 +122,7 @@ impl Script {
         let planned = self.next.lock().expect("nobody panics with it").take();
         match (seen.method.as_str(), planned) {
             ("POST", Some(planned)) => {
-                planned.send(wire, (seen.header("mcp-session-id")).filter(|_| seen.body.len() % 2 == 0))
+                planned.send(wire, (seen.header("mcp-session-id")).filter(|_| seen.body.len().is_multiple_of(2)))
             }
             ("POST", None) => {
                 let result = r#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-06-18","capabilities":{}}}"#;

@@ -46,7 +46,7 @@ fn request() -> BoxedStrategy<Case> {
 /// two programs would agree on, and leash compares it as it is written.
 fn respell(id: &str) -> String {
     let halves = ["\\ud800", "\\uDC00"].iter().any(|half| id.contains(half));
-    if id.len() % 3 == 0 && !halves { odd::respelled(id) } else { id.to_owned() }
+    if id.len().is_multiple_of(3) && !halves { odd::respelled(id) } else { id.to_owned() }
 }
 
 fn batch() -> BoxedStrategy<Case> {

@@ -29,6 +29,9 @@ pub(crate) fn serve() -> io::Result<()> {
 /// Answers one line. A batch is answered one by one.
 fn answer(line: &[u8]) -> io::Result<()> {
     let Ok(message) = serde_json::from_slice::<Value>(line) else { return Ok(()) };
+    if let Value::Array(batch) = &message {
+        return batch.iter().try_for_each(|one| answer(one.to_string().as_bytes()));
+    }
     let (Some(method), Some(id)) = (message["method"].as_str(), message.get("id")) else { return Ok(()) };
     let result = match method {
         "initialize" => json!({

@@ -73,6 +73,8 @@ fn who_may_be_old() {
 fn who_forgot_the_session() {
     for (status, body, forgot) in [
         (404, "", true),
+        (404, r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32001,"message":"x"}}"#, true),
+        (404, r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"x"}}"#, false),
         (400, r#"{"error":{"message":"Bad Request: No valid session ID provided"}}"#, true),
         (400, r#"{"error":{"message":"invalid arguments"}}"#, false),
         (401, "", false),

@@ -52,9 +52,9 @@ fn sessions_that_nobody_knows() {
         assert_eq!(rig.get(Some("unknown")).await.status(), 404);
         assert_eq!(rig.delete(Some("unknown")).await.status, 404);
         assert!(upstream.seen().is_empty());
-        // The modern era has none, and ignores those of others.
+        // The modern era has none. What a client says all the same is not passed on: it might be somebody else's.
         assert_eq!(rig.post(Some("stray"), MODERN).await.status, 200);
-        assert_eq!(upstream.seen()[0].header("mcp-session-id"), "stray");
+        assert_eq!(upstream.seen()[0].header("mcp-session-id"), "");
         assert_eq!(rig.sessions(), 0);
     });
 }
@@ -139,13 +139,33 @@ fn a_server_that_is_gone_is_told_with_the_id_of_the_request() {
 }
 
 #[test]
-fn a_broken_answer_is_broken_for_the_client_too() {
+fn a_short_answer_that_breaks_off_is_told() {
     run(async {
         let (sender, body) = stream();
         let body = RefCell::new(Some(body));
         let upstream = Scripted::start(move |_| {
             let mut answer = Response::new(body.borrow_mut().take().expect("one request"));
             answer.headers_mut().insert("content-length", HeaderValue::from_static("1000"));
+            reply(answer)
+        })
+        .await;
+        let rig = Rig::start(&upstream.url()).await;
+        sender.send("only a part".into()).expect("sent");
+        drop(sender);
+        let told = rig.post(None, CALL).await;
+        assert_eq!(told.status, 502);
+        assert!(told.body.contains(r#""id":7"#), "{}", told.body);
+    });
+}
+
+#[test]
+fn a_broken_answer_is_broken_for_the_client_too() {
+    run(async {
+        let (sender, body) = stream();
+        let body = RefCell::new(Some(body));
+        let upstream = Scripted::start(move |_| {
+            let mut answer = Response::new(body.borrow_mut().take().expect("one request"));
+            answer.headers_mut().insert("content-length", HeaderValue::from_static("1000000"));
             reply(answer)
         })
         .await;

@@ -32,6 +32,37 @@ fn bytes_pass_unchanged_and_the_end_of_a_stream_is_no_end_of_the_session() {
 }
 
 #[test]
+fn a_server_without_a_stream_has_not_forgotten_the_session() {
+    run(async {
+        let (fake, quick) = Fake::start().await;
+        let upstream = Scripted::start(move |seen| match seen.method {
+            Method::GET => reply(status(404, "Cannot GET /mcp")),
+            _ => fake.reply(seen),
+        })
+        .await;
+        drop(quick);
+        let rig = Rig::start(&upstream.url()).await;
+        let session = rig.open().await;
+        let answer = told(rig.get(Some(&session)).await).await;
+        assert_eq!((answer.status, answer.body.as_str()), (404, "Cannot GET /mcp"));
+        assert_eq!(rig.post(Some(&session), CALL).await.status, 200);
+    });
+}
+
+#[test]
+fn a_server_that_has_forgotten_the_session_says_so_to_listeners_too() {
+    run(async {
+        let (fake, upstream) = Fake::start().await;
+        let rig = Rig::start(&upstream.url()).await;
+        let session = rig.open().await;
+        fake.forget();
+        assert_eq!(code(&rig.get(Some(&session)).await), 404);
+        rig.quiet().await;
+        assert_eq!(rig.ends(), [(Reason::UpstreamForgot, DeleteHow::Forgotten)]);
+    });
+}
+
+#[test]
 fn a_listener_keeps_its_session_and_a_session_that_ends_ends_its_streams() {
     run(async {
         let (fake, upstream) = Fake::start().await;

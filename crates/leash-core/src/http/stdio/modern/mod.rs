@@ -23,6 +23,7 @@ use super::super::respond::{self, Answer};
 use super::super::server::Server;
 use super::child::StartError;
 use super::events::{Events, Feed as _};
+use super::input::Closed;
 use crate::ledger::receipt::Reason;
 use crate::limits;
 use crate::protocol::envelope::{Envelope, Kind, Message};
@@ -31,11 +32,16 @@ use exchange::First;
 pub(super) use exchange::status;
 use tree::ModernTree;
 
+/// How many trees a request may find just ended before it is answered so. A second one takes an idle time of milliseconds.
+const TRIES: u32 = 3;
+
 /// The trees of requests that have no session.
 #[derive(Default)]
 pub(crate) struct ModernTrees {
     trees: RefCell<HashMap<Principal, Place>>,
     era: Cell<Known>,
+    /// How often the question of its era got no answer.
+    silences: Cell<u8>,
     /// A tree was started, or could not be.
     changed: Notify,
 }
@@ -124,14 +130,21 @@ async fn request(
     envelope: &Envelope<'_>,
 ) -> Result<Answer, Answer> {
     check(call, envelope)?;
-    let tree = match find(gateway, server, call, envelope).await {
-        Ok(Found::Tree(tree)) => tree,
-        Ok(Found::Answer(answer)) => return Ok(respond::json(status(&answer), answer)),
-        Err(failure) => return Err(failure.answer(envelope)),
-    };
-    tree.check(&call.headers, envelope).map_err(|why| respond::header_mismatch(envelope.id, &why))?;
-    let Ok(exchange) = tree.ask(&call.body, envelope).await else {
-        return Err(respond::start_failed(envelope.id, "the server exited"));
+    let mut tries = TRIES;
+    let exchange = loop {
+        tries -= 1;
+        let tree = match find(gateway, server, call, envelope).await {
+            Ok(Found::Tree(tree)) => tree,
+            Ok(Found::Answer(answer)) => return Ok(respond::json(status(&answer), answer)),
+            Err(failure) => return Err(failure.answer(envelope)),
+        };
+        tree.check(&call.headers, envelope).map_err(|why| respond::header_mismatch(envelope.id, &why))?;
+        match tree.ask(&call.body, envelope).await {
+            Ok(exchange) => break exchange,
+            // It was idle for long enough just when it was needed again: nothing was sent, and there will be another one.
+            Err(Closed) if tree.was_ended() && tries > 0 => {}
+            Err(Closed) => return Err(respond::start_failed(envelope.id, "the server exited")),
+        }
     };
     // The status of an error is worth waiting for, and a stream could not be resumed anyway.
     Ok(match exchange.first(limits::SSE_KEEP_ALIVE).await {

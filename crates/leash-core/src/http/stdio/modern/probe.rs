@@ -19,6 +19,9 @@ use super::{Failure, Known, Place};
 use crate::ledger::receipt::Reason;
 use crate::protocol::envelope::{Envelope, Message, Splice};
 
+/// Unanswered questions after which a server is taken for a legacy one.
+const SILENCES: u8 = 2;
+
 const DISCOVER: &str = "server/discover";
 
 /// What belongs to the protocol in `_meta`. The rest, a progress token above all, is about the client's own request.
@@ -96,7 +99,12 @@ async fn begin(
     if !told {
         return Err(Failure::Start(StartError::Gone));
     }
-    server.modern.era.set(Known::LegacyOnly);
+    // Silence and an exit are how some legacy servers answer, and how a bad start looks: believed the second time.
+    let silences = if answer.is_none() { server.modern.silences.get() + 1 } else { SILENCES };
+    server.modern.silences.set(silences);
+    if silences >= SILENCES {
+        server.modern.era.set(Known::LegacyOnly);
+    }
     Err(Failure::LegacyOnly)
 }
 

@@ -187,6 +187,7 @@ impl Sink for ModernTree {
     }
 
     async fn room(&self) {
+        self.child.held_up.set(true);
         self.exchanges.borrow_mut().look();
         let wait = || async {
             loop {
@@ -202,6 +203,7 @@ impl Sink for ModernTree {
             exchanges.cut_stalled();
             exchanges.look();
         }
+        self.child.held_up.set(false);
     }
 }
 

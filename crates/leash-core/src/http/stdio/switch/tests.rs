@@ -51,8 +51,8 @@ fn an_answer_goes_to_who_asked() {
 fn an_id_in_flight_is_not_taken_twice() {
     let mut switch = Switch::new(1000);
     switch.begin(&[request(1, None)]).unwrap();
-    assert_eq!(switch.begin(&[request(2, None), request(1, None)]), Err(IdKey::from_number(1)));
-    assert_eq!(switch.begin(&[request(3, None), request(3, None)]), Err(IdKey::from_number(3)));
+    assert_eq!(switch.begin(&[request(2, None), request(1, None)]), Err(NotNow::Duplicate(IdKey::from_number(1))));
+    assert_eq!(switch.begin(&[request(3, None), request(3, None)]), Err(NotNow::Duplicate(IdKey::from_number(3))));
     let two = switch.begin(&[request(2, None)]).expect("the refused batch left nothing");
     deliver(&mut switch, &answer(2));
     assert_eq!(first(&mut switch, two, false), First::Whole(answer(2).into()));
@@ -157,13 +157,19 @@ fn a_batch_is_answered_as_it_comes() {
     assert_eq!(first(&mut switch, stream, true), First::Wait);
     deliver(&mut switch, &answer(1));
     assert_eq!(first(&mut switch, stream, true), First::Whole(array.clone().into()));
+    // With a word before.
+    let stream = both(&mut switch);
+    deliver(&mut switch, NOTE);
+    deliver(&mut switch, &array);
+    assert_eq!(first(&mut switch, stream, true), First::Stream);
     // An array for two POSTs, with a note for one of them.
     let one = switch.begin(&[request(1, None)]).unwrap();
     let two = switch.begin(&[request(2, None)]).unwrap();
     deliver(&mut switch, &format!("[{},{},{NOTE}]", answer(2), answer(1)));
     assert_eq!(first(&mut switch, two, false), First::Whole(answer(2).into()));
     assert_eq!(first(&mut switch, one, false), First::Whole(answer(1).into()));
-    assert_eq!(switch.log.kept(GET), Some(1));
+    assert_eq!(switch.log.listen(), 1);
+    assert_eq!(switch.log.next(GET, 1, Waker::noop()), Next::Message(1, NOTE.into()));
 }
 
 #[test]
@@ -198,12 +204,33 @@ fn a_cancelled_request_can_be_answered_in_the_servers_place_once() {
 }
 
 #[test]
+fn what_is_in_flight_is_bounded() {
+    let mut switch = Switch::new(1000);
+    let mut begun = 0;
+    // Requests that nobody waits for any more, and that are never answered.
+    let refused = loop {
+        match switch.begin(&[request(begun, None)]) {
+            Ok(stream) => switch.leave(stream, 0),
+            Err(refused) => break refused,
+        }
+        begun += 1;
+    };
+    assert_eq!(refused, NotNow::TooMany);
+    assert!((10_000..100_000).contains(&begun), "{begun}");
+    for id in 0..begun {
+        deliver(&mut switch, &answer(id));
+    }
+    assert_eq!(switch.flying, 0);
+    switch.begin(&[request(1, None)]).expect("there is room again");
+}
+
+#[test]
 fn what_never_reached_the_server_is_taken_back() {
     let mut switch = Switch::new(1000);
     let one = switch.begin(&[request(1, Some("\"t\"")), request(2, None)]).unwrap();
     switch.take_back(one);
     assert!(switch.requests.is_empty() && switch.tokens.is_empty() && switch.posts.is_empty());
-    assert_eq!(switch.log.kept(one), None);
+    assert!(switch.log.is_mixed(one), "it is not known any more");
 }
 
 /// What happens in the world around a switch.
@@ -238,11 +265,13 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// Of a stream: the reader, if connected; the last event that was seen, if any; all that was received.
+type Known = (Option<u32>, Option<u64>, Vec<u64>);
+
 /// The clients' side: what each stream has received, by what it knows and nothing else.
 #[derive(Debug, Default)]
 struct World {
-    /// For each stream: the reader, if connected; the last event that was seen, if any; all that was received.
-    streams: BTreeMap<StreamId, (Option<u32>, Option<u64>, Vec<u64>)>,
+    streams: BTreeMap<StreamId, Known>,
     flying: Vec<(u64, StreamId, bool)>,
     /// Every message that the server wrote, with the stream that may lose it because its client left without a name for it.
     said: Vec<(u64, Option<StreamId>)>,

@@ -1,17 +1,17 @@
-//! Real clients: the official SDKs in their eras do everything a client does, and leave in every way a client leaves.
-//!
-//! How they do without leash is what they are measured by: the same clients through leash shall not see a difference.
+//! How they do without leash, which is what they are measured by.
 
 use std::ffi::OsString;
 
 use rustix::process::Signal;
-use serde_json::{Value, json};
+use serde_json::Value;
 use testkit::client::{Client, Mode, Order, Sdk, Target};
 use testkit::deps::Deps;
 use testkit::fixture::Fixture;
 use testkit::leash;
 use testkit::or_skip;
 use testkit::relay::Relay;
+
+use super::{WORK, check_acts, check_close, each_client, each_legacy_client};
 
 /// The ways from a client to the fixture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,110 +39,23 @@ impl Way {
     }
 }
 
-macro_rules! clients {
-    ($($name:ident: $sdk:ident, $mode:ident;)*) => {$(
-        mod $name {
-            use super::*;
+each_client!(over_http: |sdk, mode| check_work(sdk, mode, Way::Http));
+each_client!(over_stdio: |sdk, mode| check_work(sdk, mode, Way::Stdio));
+each_legacy_client!(a_cut_connection_is_resumed: check_resume);
+each_legacy_client!(who_vanishes_leaves_a_session: check_vanish);
 
-            #[test]
-            fn works_over_http() {
-                check_work(Sdk::$sdk, Mode::$mode, Way::Http);
-            }
-
-            #[test]
-            fn works_over_stdio() {
-                check_work(Sdk::$sdk, Mode::$mode, Way::Stdio);
-            }
-        }
-    )*};
-}
-
-clients! {
-    typescript_1: TypeScript1, Legacy;
-    typescript_2_legacy: TypeScript2, Legacy;
-    typescript_2_auto: TypeScript2, Auto;
-    typescript_2_modern: TypeScript2, Modern;
-    python_1: Python1, Legacy;
-    python_2_legacy: Python2, Legacy;
-    python_2_auto: Python2, Auto;
-    python_2_modern: Python2, Modern;
-    rust_legacy: Rust, Legacy;
-    rust_auto: Rust, Auto;
-    rust_modern: Rust, Modern;
-}
-
-macro_rules! for_every_legacy_client {
-    ($($test:ident: $check:ident;)*) => {$(
-        mod $test {
-            use super::*;
-
-            #[test]
-            fn typescript_1() {
-                $check(Sdk::TypeScript1);
-            }
-
-            #[test]
-            fn typescript_2() {
-                $check(Sdk::TypeScript2);
-            }
-
-            #[test]
-            fn python_1() {
-                $check(Sdk::Python1);
-            }
-
-            #[test]
-            fn python_2() {
-                $check(Sdk::Python2);
-            }
-
-            #[test]
-            fn rust() {
-                $check(Sdk::Rust);
-            }
-        }
-    )*};
-}
-
-for_every_legacy_client! {
-    a_cut_connection_is_resumed: check_resume;
-    who_vanishes_leaves_a_session: check_vanish;
-}
-
-/// Everything that a client does, in one conversation.
+/// What a client without leash sees: the others shall not see a difference.
 fn check_work(sdk: Sdk, mode: Mode, way: Way) {
     let deps = or_skip!(Deps::find());
     let road = way.build();
-    let acts = ["list", "call", "count", "progress", "cancel", "sampling", "elicitation", "close"];
+    let acts = [&WORK[..], &["close"]].concat();
     let mut client = Client::start(&deps, &Order { sdk, mode, acts: &acts, target: road.target.clone() });
-    let is_modern = mode != Mode::Legacy;
-    let connected = client.outcome("connect");
-    assert_eq!(connected["version"], if is_modern { "2026-07-28" } else { "2025-11-25" });
-    check_list(&client.outcome("list"));
-    assert_eq!(client.outcome("call")["text"], "hello, wörld ✓");
     // Without sessions, nobody remembers over HTTP; a process does.
-    let second = if is_modern && way == Way::Http { "1" } else { "2" };
-    assert_eq!(client.outcome("count")["counts"], json!(["1", second]));
-    let progress = client.outcome("progress");
-    assert_eq!(progress["reports"], json!([[0, 4], [1, 4], [2, 4], [3, 4], [4, 4]]));
-    assert_eq!(progress["text"], "slept 200 ms");
-    assert_eq!(client.outcome("cancel"), json!({"act": "cancel", "call": "cancelled", "cancelled": 1}));
-    assert_eq!(client.outcome("sampling")["text"], "LLM response: four");
-    let user = r#"User response: action=accept, content={"name":"Ada"}"#;
-    assert_eq!(client.outcome("elicitation")["text"], user);
-    assert_eq!(client.outcome("close"), json!({"act": "close"}));
-    assert!(client.wait().success());
+    check_acts(&mut client, mode, mode == Mode::Legacy || way == Way::Stdio);
+    check_close(&mut client);
     if let Some(fixture) = &road.fixture {
-        check_sessions(fixture, sdk, is_modern);
+        check_sessions(fixture, sdk, mode != Mode::Legacy);
     }
-}
-
-fn check_list(list: &Value) {
-    let names = |kind: &str| list[kind].as_array().cloned().unwrap_or_default();
-    let tools = names("tools");
-    assert_eq!(tools.first().and_then(Value::as_str), Some("test_simple_text"));
-    assert_eq!(tools.last().and_then(Value::as_str), Some("census"));
-    assert_eq!([tools.len(), names("resources").len(), names("prompts").len()], [38, 3, 5], "{list}");
 }
 
 /// One session in the legacy era, and nobody but the SDKs that are known for it ends it; none at all in the modern one.

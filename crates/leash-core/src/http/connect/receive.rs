@@ -1,0 +1,160 @@
+//! What comes back for a line: a message, a stream of messages, or nothing.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use hyper::Response;
+use hyper::body::Incoming;
+
+use super::super::notice::Notice;
+use super::backoff::BackOff;
+use super::exchange::{End, Exchange};
+use super::feed::{self, Fed, Feed, Place};
+use super::link::{Complaint, Link};
+use super::listen::{self, Next};
+use super::parcel::What;
+use super::reply::{Reply, Trouble, one_line};
+use super::revive;
+use crate::limits;
+use crate::protocol::envelope::Message;
+use crate::protocol::era::Era;
+
+/// Passes on what comes back for a line that was accepted.
+pub(super) async fn receive(link: &Rc<Link>, exchange: &Rc<Exchange>, response: Response<Incoming>) -> End {
+    exchange.accepted(link);
+    if Reply::of(response.status(), response.headers()) == Reply::Stream {
+        return follow(link, exchange, Feed::new(response.into_body())).await;
+    }
+    let body: Bytes = match Limited::new(response.into_body(), limits::LINE).collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(error) if error.is::<LengthLimitError>() => return End::Failed(Trouble::TooLarge),
+        Err(_) => return End::Failed(Trouble::Cut),
+    };
+    if body.trim_ascii().is_empty() {
+        return unanswered(link, exchange).await;
+    }
+    match pass(link, Some(exchange), &body).await {
+        true if exchange.is_answered() => End::Settled,
+        true => End::Failed(Trouble::Nothing),
+        // Some servers answer a notification with a word; that is no message, and nobody needs it.
+        false if exchange.parcel().asks.is_empty() => End::Settled,
+        false => End::Failed(Trouble::Garbage),
+    }
+}
+
+/// A request was accepted without an answer: it can still come on a stream that is open.
+async fn unanswered(link: &Rc<Link>, exchange: &Rc<Exchange>) -> End {
+    if exchange.is_answered() {
+        return End::Settled;
+    }
+    loop {
+        let deaf = link.deaf.notified();
+        if link.state.borrow().listeners == 0 || exchange.what == What::Initialize {
+            return End::Failed(Trouble::Nothing);
+        }
+        tokio::select! {
+            biased;
+            () = exchange.settled() => return End::Settled,
+            () = deaf => {}
+        }
+    }
+}
+
+/// Passes on a stream until everything is answered; takes it up again where it breaks, if it can be.
+async fn follow(link: &Rc<Link>, exchange: &Rc<Exchange>, feed: Feed) -> End {
+    let mut place = Place::default();
+    let mut back_off = BackOff::default();
+    let mut whole = drain(link, exchange, feed, &mut place).await;
+    loop {
+        if exchange.is_answered() || exchange.is_taken_back() {
+            return End::Settled;
+        }
+        // Modern streams can't be taken up, and others only where the server has numbered their events.
+        if exchange.era == Era::Modern || place.last_id.is_none() || exchange.what == What::Initialize {
+            return End::Failed(Trouble::Cut);
+        }
+        if !whole {
+            // The answer may be what was left out; it would only come again.
+            return End::Failed(Trouble::TooLarge);
+        }
+        if let Some(retry) = place.retry {
+            back_off.asked(retry);
+        }
+        let pause = tokio::time::sleep_until(tokio::time::Instant::now() + back_off.next());
+        tokio::select! {
+            () = exchange.settled() => return End::Settled,
+            () = pause => {}
+        }
+        match listen::get(link, place.last_id.as_deref()).await {
+            Ok(feed) => {
+                let before = place.last_id.clone();
+                whole = drain(link, exchange, feed, &mut place).await;
+                if place.last_id != before {
+                    back_off.worked();
+                }
+            }
+            Err(listen::Closed::Unreachable) => {}
+            Err(listen::Closed::Refused(refusal)) => match listen::next(link, &refusal) {
+                Next::Again => {}
+                Next::Never => return End::Failed(Trouble::Cut),
+                Next::Lost => {
+                    revive::lost(link, Trouble::Refused(refusal));
+                    return End::Failed(Trouble::Cut);
+                }
+            },
+        }
+    }
+}
+
+/// Passes on a stream until it is over. After the last answer it is given a moment: what follows is rare, and a server that never
+/// closes must not hold a connection for ever. False when something had to be left out.
+async fn drain(link: &Rc<Link>, exchange: &Rc<Exchange>, mut feed: Feed, place: &mut Place) -> bool {
+    let mut whole = true;
+    let enough = async {
+        exchange.settled().await;
+        link.done(exchange);
+        tokio::time::sleep_until(tokio::time::Instant::now() + limits::AFTER_ANSWER).await;
+    };
+    tokio::pin!(enough);
+    loop {
+        let fed = tokio::select! {
+            fed = feed.next() => fed,
+            () = &mut enough => return whole,
+        };
+        match fed {
+            Fed::Event(event) => {
+                place.pass(&event);
+                if let Some(message) = feed::message(&event) {
+                    pass(link, Some(exchange), &message).await;
+                }
+            }
+            Fed::TooLarge => {
+                whole = false;
+                too_large(link);
+            }
+            Fed::Over => return whole,
+        }
+    }
+}
+
+/// Tells of an event that is left out.
+pub(super) fn too_large(link: &Link) {
+    link.tell(Notice::Warning("upstream sent an event that is too large; it is left out".to_owned()));
+}
+
+/// Passes a message on to the host; false if it is none.
+pub(super) async fn pass(link: &Rc<Link>, exchange: Option<&Rc<Exchange>>, bytes: &[u8]) -> bool {
+    let Ok(message) = Message::read(bytes) else {
+        link.complain(Complaint::Garbage, || "upstream sends something that is not MCP; it is left out".to_owned());
+        return false;
+    };
+    // What opens a session is known before the host is told.
+    let silent = link.foresee(exchange, &message);
+    if !silent {
+        // Said first: what the host has not been told is not answered. It may be gone; the driver notices.
+        let _ = link.voice.say(one_line(bytes)).await;
+    }
+    link.settle(exchange, &message);
+    true
+}

@@ -1,0 +1,113 @@
+//! The ways in which a client leaves, through leash: none of them leaves a session.
+
+use rustix::process::Signal;
+use testkit::client::{Mode, Order, Sdk, Target};
+use testkit::deps::Deps;
+use testkit::or_skip;
+
+use super::each_legacy_client;
+use super::road::Way;
+
+/// What these tests do not look at: the road knows.
+const ANY: Target = Target::Http(String::new());
+
+/// The TypeScript SDKs have another method for ending a session, which nearly no program calls.
+#[test]
+fn who_only_closes_has_its_session_deleted_once() {
+    let deps = or_skip!(Deps::find());
+    for sdk in [Sdk::TypeScript1, Sdk::TypeScript2] {
+        for (way, reason) in [(Way::ServeHttp, "owner_gone"), (Way::Connect, "stdin_closed")] {
+            let road = or_skip!(way.build());
+            let order = Order { sdk, mode: Mode::Legacy, acts: &["call", "close"], target: ANY };
+            let mut client = road.start(&deps, order);
+            assert_eq!(client.outcome("connect")["version"], "2025-11-25");
+            assert_eq!(client.outcome("call")["text"], "hello, wörld ✓");
+            client.outcome("close");
+            assert!(client.wait().success());
+            let fixture = road.fixture.as_ref().expect("it is an HTTP server");
+            fixture.wait("the one DELETE", |report| (report.count("DELETE", None) == 1).then_some(()));
+            assert_eq!(road.check_end(1), [reason]);
+        }
+    }
+}
+
+/// A process that closes and lives on may still come back: real clients do not recover from losing a session. It is kept, and
+/// deleted with the process.
+#[test]
+fn who_closes_and_stays_keeps_its_session_until_it_leaves() {
+    let deps = or_skip!(Deps::find());
+    let road = or_skip!(Way::ServeHttp.build());
+    let order = Order { sdk: Sdk::TypeScript2, mode: Mode::Legacy, acts: &["call", "close", "hang"], target: ANY };
+    let mut client = road.start(&deps, order);
+    for act in ["connect", "call", "close", "hang"] {
+        client.outcome(act);
+    }
+    // Another client comes and goes meanwhile, which shows that leash had the time to end this one, too.
+    let order = Order { sdk: Sdk::TypeScript2, mode: Mode::Legacy, acts: &["call", "close"], target: ANY };
+    assert!(road.start(&deps, order).wait().success());
+    let fixture = road.fixture.as_ref().expect("it is an HTTP server");
+    fixture.wait("the other session to be deleted", |report| (report.deleted().len() == 1).then_some(()));
+    assert_eq!(fixture.report().open().len(), 1);
+    client.signal(Signal::KILL);
+    client.wait();
+    assert_eq!(road.check_end(2), ["owner_gone", "owner_gone"]);
+}
+
+/// A client that knows how to end its session does so through leash, and leash does not do it again.
+#[test]
+fn who_terminates_its_session_has_it_deleted_once() {
+    let deps = or_skip!(Deps::find());
+    for sdk in [Sdk::TypeScript1, Sdk::TypeScript2] {
+        let road = or_skip!(Way::ServeHttp.build());
+        let order = Order { sdk, mode: Mode::Legacy, acts: &["call", "terminate"], target: ANY };
+        assert!(road.start(&deps, order).wait().success());
+        assert_eq!(road.check_end(1), ["client_deleted"]);
+    }
+}
+
+each_legacy_client!(who_vanishes_leaves_nothing: check_vanish);
+
+/// The same as without leash, where two sessions are left.
+fn check_vanish(sdk: Sdk) {
+    let deps = or_skip!(Deps::find());
+    for (way, reasons) in [
+        (Way::ServeHttp, ["owner_gone"; 2]),
+        (Way::ServeStdio, ["owner_gone"; 2]),
+        (Way::Connect, ["stdin_closed", "owner_gone"]),
+    ] {
+        let road = or_skip!(way.build());
+        let start = |ending: &'static str| {
+            let mut client = road.start(&deps, Order { sdk, mode: Mode::Legacy, acts: &["call", ending], target: ANY });
+            client.outcome("connect");
+            client.outcome("call");
+            client.outcome(ending);
+            client
+        };
+        let mut killed = start("hang");
+        start("vanish").wait();
+        killed.signal(Signal::KILL);
+        killed.wait();
+        // Which of the owners of `leash connect` is missed first is a matter of chance.
+        for reason in road.check_end(2) {
+            assert!(reasons.contains(&&*reason), "{way:?}: {reason}");
+        }
+    }
+}
+
+/// Clients that ask find out through leash as well that a server is from before their time.
+#[test]
+fn who_asks_falls_back() {
+    let deps = or_skip!(Deps::find());
+    for sdk in [Sdk::TypeScript2, Sdk::Python2, Sdk::Rust] {
+        for way in [Way::ServeStdio, Way::ServeHttp, Way::Connect] {
+            let road = or_skip!(way.build_with(&["--era", "legacy"]));
+            let order = Order { sdk, mode: Mode::Auto, acts: &["call", "close"], target: ANY };
+            let mut client = road.start(&deps, order);
+            assert_eq!(client.outcome("connect")["version"], "2025-11-25", "{sdk:?} {way:?}");
+            assert_eq!(client.outcome("call")["text"], "hello, wörld ✓");
+            client.outcome("close");
+            assert!(client.wait().success());
+            road.check_end(1);
+        }
+    }
+}
