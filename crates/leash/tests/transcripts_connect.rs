@@ -23,82 +23,82 @@ fn help() {
     check(
         &["connect", "--help"],
         &expect![[r#"
-        $ leash connect --help
-        Give a stdio host an HTTP server; the session there is always ended
+            $ leash connect --help
+            Give a stdio host an HTTP server; the session there is always ended
 
-        Every line of the host is POSTed as it is, and every message of the server becomes a line. When the
-        owner is gone (the host closed stdin, exited, crashed or was killed; the terminal was closed; leash
-        was told or killed), the session at the server is DELETEd; if leash itself is killed, its keeper
-        does that.
+            Every line of the host is POSTed as it is, and every message of the server becomes a line. When the
+            owner is gone (the host closed stdin, exited, crashed or was killed; the terminal was closed; leash
+            was told or killed), the session at the server is DELETEd; if leash itself is killed, its keeper
+            does that.
 
-        Streamable HTTP (2025-03-26 to 2026-07-28) and HTTP+SSE (2024-11-05) are spoken. When the server has
-        lost the session, it is opened again on the host's behalf.
+            Streamable HTTP (2025-03-26 to 2026-07-28) and HTTP+SSE (2024-11-05) are spoken. When the server has
+            lost the session, it is opened again on the host's behalf.
 
-        The exit code is 0 when the host is done and the session is ended, 1 when the session could not be
-        ended or was lost (--no-revive), 128 + n after signal n, 125 when leash failed.
+            The exit code is 0 when the host is done and the session is ended, 1 when the session could not be
+            ended or was lost (--no-revive), 128 + n after signal n, 125 when leash failed.
 
-        Usage: leash connect [OPTIONS] <URL>
+            Usage: leash connect [OPTIONS] <URL>
 
-        Arguments:
-          <URL>
-                  The server's address, such as https://example.com/mcp
+            Arguments:
+              <URL>
+                      The server's address, http or https
 
-        Options:
-              --header <HEADER>
-                  Send this header with every request, as `Name: value`; may be repeated
+            Options:
+                  --header <HEADER>
+                      Send this header with every request, as `Name: value`; may be repeated
 
-              --bearer-env <VARIABLE>
-                  Send `Authorization: Bearer` with the token in this variable
+                  --bearer-env <VARIABLE>
+                      Send `Authorization: Bearer` with the token in this variable
 
-              --transport <TRANSPORT>
-                  How the server speaks; auto finds out
+                  --transport <TRANSPORT>
+                      How the server speaks; auto finds out
 
-                  Possible values:
-                  - auto: Streamable HTTP, and if that is refused, HTTP+SSE
-                  - http: Streamable HTTP
-                  - sse:  HTTP+SSE of 2024-11-05
+                      Possible values:
+                      - auto: Streamable HTTP, and if that is refused, HTTP+SSE
+                      - http: Streamable HTTP
+                      - sse:  HTTP+SSE of 2024-11-05
 
-                  [default: auto]
+                      [default: auto]
 
-              --revive
-                  Open the session again when the server has lost it [default]
+                  --revive
+                      Open the session again when the server has lost it; the default
 
-              --no-revive
-                  Leave when the server has lost the session, so that the host notices
+                  --no-revive
+                      Leave when the server has lost the session, so that the host notices
 
-              --owner <OWNER>
-                  What the session lives for: parent, ancestor, stdin, tty, pid:N or none; may be repeated
+                  --owner <OWNER>
+                      What the session lives for: parent, ancestor, stdin, tty, pid:N or none; may be repeated
 
-                  The default is the parent, the nearest ancestor that is not a wrapper (sh -c, npx,
-                  env...), the other end of stdin, and the terminal if the parent is in its session. Owners
-                  given here replace parent, ancestor and terminal; stdin stays watched, because its end is
-                  how MCP ends a server. `none` watches no process: the session ends with stdin, by `leash
-                  end`, or by a signal.
+                      The default is the parent, the nearest ancestor that is not a wrapper (sh -c, npx,
+                      env...), the other end of stdin, and the terminal if the parent is in its session. Owners
+                      given here replace parent, ancestor and terminal; stdin stays watched, because its end is
+                      how MCP ends a server. `none` watches no process: the session ends with stdin, by `leash
+                      end`, or by a signal.
 
-              --grace <DURATION>
-                  How long requests may still be answered after the host closed stdin
+                  --grace <DURATION>
+                      How long requests may still be answered after the host closed stdin
 
-                  [default: 2s]
+                      [default: 2s]
 
-              --max-age <DURATION>
-                  End the session when it has lived this long
+                  --max-age <DURATION>
+                      End the session when it has lived this long
 
-              --session <ID>
-                  Join the session with this id [default: a session of its own]
+                  --session <ID>
+                      Join the session with this id [default: a session of its own]
 
-              --name <NAME>
-                  A name for listings [default: the host of the URL]
+                  --name <NAME>
+                      A name for listings [default: the host of the URL]
 
-              --label <KEY=VALUE>
-                  A label for listings and receipts; may be repeated
+                  --label <KEY=VALUE>
+                      A label for listings and receipts; may be repeated
 
-          -v, --verbose
-                  Say on stderr what happens
+              -v, --verbose
+                      Say on stderr what happens
 
-          -h, --help
-                  Print help (see a summary with '-h')
-        [0]
-    "#]],
+              -h, --help
+                      Print help (see a summary with '-h')
+            [0]
+        "#]],
     );
 }
 
