@@ -306,7 +306,7 @@ fn size(key: &IdKey, token: Option<&IdKey>) -> usize {
 fn joined(mut messages: VecDeque<Bytes>, batch: bool) -> Bytes {
     match messages.pop_front() {
         // The server answered as it was asked.
-        Some(only) if messages.is_empty() && (!batch || only.starts_with(b"[")) => only,
+        Some(only) if messages.is_empty() && (!batch || only.trim_ascii_start().starts_with(b"[")) => only,
         first => {
             let parts: Vec<_> = first.into_iter().chain(messages).collect();
             [b"[".as_slice(), &parts.join(&b","[..]), b"]"].concat().into()

@@ -47,13 +47,13 @@ fn ten_thousand_idle_connections_are_held() {
         (gateway.metric("leash_connections") == Some((number + 1) as f64)).then_some(())
     });
     let each = gateway.memory().saturating_sub(rest.memory) / number as u64;
-    assert!(each < 12 * 1024, "{each} bytes for a connection");
+    assert!(each < 24 * 1024, "{each} bytes for a connection");
     let session = open(&gateway, "x");
     assert_eq!(gateway.post("x", Some(&session), LIST).status, 200);
     end(&gateway, "x", &session);
     drop(idle);
-    // The allocator keeps some of what it gave to many small things.
-    rest.again(&gateway, &["x"], 16 * MIB);
+    // 200 MB were needed. What is kept of them is what some hundred connections take.
+    rest.again(&gateway, &["x"], 8 * MIB);
 }
 
 /// More clients than descriptors: those who are there go on, those who come wait, and afterwards everything is as before.
@@ -88,7 +88,7 @@ fn a_gateway_out_of_descriptors_recovers() {
     scene.wait_gone(&[gateway.pid()]).expect("nothing but the gateway is left");
     // Once, and not ten times a second.
     let said = gateway.said().matches("cannot accept a connection").count();
-    assert!(said <= 5, "said {said} times");
+    assert_eq!(said, 1);
 }
 
 /// Sessions that come and go leave nothing, however many there were.

@@ -28,9 +28,10 @@ fn a_client_that_closed_its_half_gets_its_answer() {
     let rest = Rest::of(&gateway, &["x"]);
     let session = open(&gateway, "x");
     let headers = [POST[0], POST[1], ("mcp-session-id", session.as_str())];
-    for body in [LIST, SLEEP] {
+    let calls = std::iter::repeat_n(LIST, 20).chain([SLEEP]).map(|body| ("POST", "/x/mcp", body));
+    for (method, path, body) in calls.chain([("GET", "/healthz", ""), ("GET", "/metrics", "")]) {
         let mut client = gateway.connect();
-        client.send("POST", "/x/mcp", &headers, body.as_bytes()).expect("it is sent");
+        client.send(method, path, &headers, body.as_bytes()).expect("it is sent");
         client.socket().shutdown(Shutdown::Write).expect("it is open");
         let reply = client.reply().expect("an answer");
         assert_eq!(reply.status, 200, "{}", reply.text());
