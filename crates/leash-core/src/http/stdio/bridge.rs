@@ -2,6 +2,7 @@
 
 use std::cell::{OnceCell, RefCell};
 use std::rc::{Rc, Weak};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::net::unix::pipe::{Receiver, Sender};
@@ -17,6 +18,7 @@ use super::output::{self, Burst, Sink};
 use super::ping::Pings;
 use super::reader::Reader;
 use super::switch::{NotNow, Request, Switch};
+use super::window::{self, Waiting, Window};
 use crate::ledger::receipt::{Reason, Receipt};
 use crate::limits;
 use crate::protocol::envelope::{Envelope, IdKey, Kind, Message, codes};
@@ -38,6 +40,7 @@ pub(crate) struct Bridge {
     taken: Notify,
     /// Why nothing is delivered any more; every request was answered then.
     closed: OnceCell<Reason>,
+    window: Window,
     garbage: Burst,
     losses: Burst,
     pub(super) pings: Pings,
@@ -93,6 +96,7 @@ impl Bridge {
             version: OnceCell::new(),
             taken: Notify::new(),
             closed: OnceCell::new(),
+            window: Window::default(),
             garbage: Burst::default(),
             losses: Burst::default(),
             pings: Pings::default(),
@@ -170,6 +174,7 @@ impl Bridge {
             self.server_gone();
             return Err(Refused::Closed);
         }
+        window::watch(self);
         Ok(reader)
     }
 
@@ -246,6 +251,25 @@ impl Bridge {
     /// What leash sent to the client.
     pub(super) fn sent(&self, bytes: usize) {
         self.counters.sent(bytes);
+    }
+}
+
+impl Waiting for Bridge {
+    fn window(&self) -> &Window {
+        &self.window
+    }
+
+    fn child(&self) -> &Child {
+        &self.child
+    }
+
+    /// A client that can't be given an id without a message gains nothing from a stream, except that it is kept alive.
+    fn length(&self) -> Duration {
+        if self.primes() { limits::FIRST_MESSAGE } else { limits::SSE_KEEP_ALIVE }
+    }
+
+    fn turn(&self) -> bool {
+        self.switch.borrow_mut().turn()
     }
 }
 

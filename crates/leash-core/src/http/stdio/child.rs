@@ -109,7 +109,7 @@ pub(super) struct Child {
     pub(super) held_up: Cell<bool>,
     /// The task that reads its output.
     pub(super) reader: OnceCell<AbortHandle>,
-    tasks: TaskTracker,
+    pub(super) tasks: TaskTracker,
 }
 
 impl Child {
@@ -140,8 +140,13 @@ impl Child {
 
     /// Returns when it is over, with what became of it.
     pub(super) async fn over(&self) -> Option<Receipt> {
-        self.wait_until(|| self.over.get().is_some()).await;
+        self.gone().await;
         self.over.get().cloned().flatten()
+    }
+
+    /// Returns when it is over.
+    pub(super) async fn gone(&self) {
+        self.wait_until(|| self.over.get().is_some()).await;
     }
 
     /// Its output has ended.

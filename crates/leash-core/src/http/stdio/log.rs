@@ -157,6 +157,13 @@ impl Log {
         Some(stream.messages)
     }
 
+    /// Wakes the reader of a stream.
+    pub(super) fn wake(&mut self, id: StreamId) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.wake();
+        }
+    }
+
     /// Wakes the reader of a stream when something happens to it.
     pub(super) fn wake_on_change(&mut self, id: StreamId, waker: &Waker) {
         if let Some(stream) = self.streams.get_mut(&id) {

@@ -2,8 +2,9 @@
 //!
 //! In the order in which a request meets them: this file (which rules apply to it), then for the legacy era `open` (a session
 //! begins), `post` and `get`. `bridge` stands between a session's streams and its server: `switch` decides which stream a
-//! message goes to, `log` keeps streams for those who resume them, `events` writes them out. `child` is the server's tree, with
-//! `input` and `output` at its pipes.
+//! message goes to, `log` keeps streams for those who resume them, `window` says when an answer has become a stream, `reader`
+//! and `events` write it out. `child` is the server's tree, with `input` and `output` at its pipes. For the modern era there is
+//! `modern`, on the same pipes.
 //!
 //! Messages are forwarded as they were received. The one exception: a body that is written over several lines becomes one line,
 //! with spaces in the place of the line breaks.
@@ -21,6 +22,7 @@ mod ping;
 mod post;
 mod reader;
 mod switch;
+mod window;
 
 use std::rc::Rc;
 

@@ -61,10 +61,10 @@ pub(super) async fn answer(
         return Err(respond::start_failed(envelope.id, "the server exited"));
     };
     // No deadline here: the session has one, and its end answers.
-    let mut answer = match reader.first(false, None).await {
-        Some(First::Whole(body)) if session.is_live() => post::whole(&bridge, body),
+    let mut answer = match reader.first(false, true).await {
+        First::Whole(body) if session.is_live() => post::whole(&bridge, body),
         // The server refused, or leash answers in its place; there is no session to speak of.
-        Some(First::Whole(body)) => return Ok(failed(&bridge, envelope, body)),
+        First::Whole(body) => return Ok(failed(&bridge, envelope, body)),
         _ => Events::answer(Reading::new(reader, in_flight), None),
     };
     session.identified().await;

@@ -14,7 +14,6 @@ use super::events::Events;
 use super::ping;
 use super::reader::Reading;
 use super::switch::{First, NotNow, Request};
-use crate::limits;
 use crate::protocol::envelope::{Envelope, IdKey, Message, codes, error_body};
 use crate::protocol::{era, headers};
 
@@ -83,10 +82,8 @@ pub(super) async fn answer(
     if batch {
         note_cancelled(gateway, &bridge, message);
     }
-    // A client that can't be given an id without a message gains nothing from a stream, except that it is kept alive.
-    let window = if bridge.primes() { limits::FIRST_MESSAGE } else { limits::SSE_KEEP_ALIVE };
-    Ok(match reader.first(batch, Some(window)).await {
-        Some(First::Whole(body)) => whole(&bridge, body),
+    Ok(match reader.first(batch, false).await {
+        First::Whole(body) => whole(&bridge, body),
         _ => {
             let first = reader.priming();
             Events::answer(Reading::new(reader, in_flight), first)

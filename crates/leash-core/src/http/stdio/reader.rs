@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::time::{Interval, timeout};
+use tokio::time::Interval;
 
 use super::super::session::InFlight;
 use super::bridge::Bridge;
@@ -41,16 +41,13 @@ impl Reader {
         Some(Reader { bridge: Rc::clone(bridge), stream, number })
     }
 
-    /// How its POST is answered; `None` if that is not known by the deadline.
-    pub(super) async fn first(&self, batch: bool, window: Option<Duration>) -> Option<First> {
-        let first = poll_fn(|cx| match self.bridge.switch.borrow_mut().first(self.stream, batch, cx.waker()) {
+    /// How its POST, perhaps a batch, is answered. A patient one waits for one body for as long as nothing else comes.
+    pub(super) async fn first(&self, batch: bool, patient: bool) -> First {
+        poll_fn(|cx| match self.bridge.switch.borrow_mut().first(self.stream, (batch, patient), cx.waker()) {
             First::Wait => Poll::Pending,
             first => Poll::Ready(first),
-        });
-        match window {
-            Some(window) => timeout(window, first).await.ok(),
-            None => Some(first.await),
-        }
+        })
+        .await
     }
 
     /// The next message.

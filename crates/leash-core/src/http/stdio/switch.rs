@@ -15,6 +15,7 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use super::log::{GET, Log, StreamId};
+use super::window::Turns;
 use crate::limits;
 use crate::protocol::envelope::{Envelope, IdKey, Kind, Message, codes, error_body};
 
@@ -50,6 +51,7 @@ struct Post {
     stream: StreamId,
     /// Answers that it is owed.
     owed: usize,
+    turns: Turns,
 }
 
 /// A request that begins.
@@ -127,7 +129,7 @@ impl Switch {
             }
             self.requests.insert(key.clone(), Asked { stream, token: token.clone(), cancelled: false });
         }
-        self.posts.push(Post { stream, owed: requests.len() });
+        self.posts.push(Post { stream, owed: requests.len(), turns: Turns::default() });
         self.log.open(stream);
         Ok(stream)
     }
@@ -203,7 +205,7 @@ impl Switch {
         {
             self.tokens.remove(token);
         }
-        if let Ok(at) = self.posts.binary_search_by_key(&asked.stream, |post| post.stream) {
+        if let Some(at) = self.post(asked.stream) {
             self.posts[at].owed -= 1;
             if self.posts[at].owed == 0 {
                 self.posts.remove(at);
@@ -239,9 +241,11 @@ impl Switch {
         if self.log.push(stream, line) { Routed::To(stream) } else { Routed::Nowhere }
     }
 
-    /// How a POST is answered, as far as that is known; its connection is woken when more is.
-    pub(super) fn first(&mut self, stream: StreamId, batch: bool, waker: &Waker) -> First {
-        if self.log.is_mixed(stream) {
+    /// How a POST is answered, as far as that is known; its connection is woken when more is. `patient`: it is never too late
+    /// for one body.
+    pub(super) fn first(&mut self, stream: StreamId, (batch, patient): (bool, bool), waker: &Waker) -> First {
+        let late = || self.post(stream).is_some_and(|at| self.posts[at].turns.is_late());
+        if self.log.is_mixed(stream) || (!patient && late()) {
             return First::Stream;
         }
         match self.log.take(stream) {
@@ -251,6 +255,21 @@ impl Switch {
                 First::Wait
             }
         }
+    }
+
+    /// The timer of the window fires; whether something is still in time.
+    pub(super) fn turn(&mut self) -> bool {
+        for post in &mut self.posts {
+            if post.turns.next() {
+                self.log.wake(post.stream);
+            }
+        }
+        self.posts.iter().any(|post| !post.turns.is_late())
+    }
+
+    /// Where a POST in flight is.
+    fn post(&self, stream: StreamId) -> Option<usize> {
+        self.posts.binary_search_by_key(&stream, |post| post.stream).ok()
     }
 
     /// A connection is gone.

@@ -82,8 +82,8 @@ fn a_request_goes_through_and_its_answer_comes_back() {
         stage.says("\nthis is no protocol").await;
         stage.says(&answer(2)).await;
         stage.says(&answer(1)).await;
-        assert_eq!(two.first(false, None).await, Some(First::Whole(answer(2).into())));
-        assert_eq!(one.first(false, None).await, Some(First::Whole(answer(1).into())));
+        assert_eq!(two.first(false, true).await, First::Whole(answer(2).into()));
+        assert_eq!(one.first(false, true).await, First::Whole(answer(1).into()));
     });
 }
 
@@ -97,8 +97,8 @@ fn a_server_that_leaves_answers_nothing_more() {
         stage.stdout.write_all(answer(1).as_bytes()).await.unwrap();
         let late = stage.ask(2);
         drop(stage.stdout);
-        assert_eq!(reader.first(false, None).await, Some(First::Whole(answer(1).into())));
-        let Some(First::Whole(error)) = late.first(false, None).await else { panic!("no answer") };
+        assert_eq!(reader.first(false, true).await, First::Whole(answer(1).into()));
+        let First::Whole(error) = late.first(false, true).await else { panic!("no answer") };
         assert!(String::from_utf8_lossy(&error).contains("exited"), "{error:?}");
         assert_eq!(next(&listener).await, Next::End);
         let request = Request { key: IdKey::from_number(3), token: None };
@@ -123,7 +123,7 @@ fn a_lost_connection_is_found_again() {
         let reader = stage.ask(1);
         let note = r#"{"jsonrpc":"2.0","method":"n"}"#;
         stage.says(note).await;
-        assert_eq!(reader.first(false, None).await, Some(First::Stream));
+        assert_eq!(reader.first(false, true).await, First::Stream);
         assert_eq!(next(&reader).await, Next::Message(1, note.into()));
         drop(reader);
         stage.says(note).await;
@@ -187,6 +187,6 @@ fn a_cancelled_request_is_answered_if_the_server_does() {
         stage.bridge.cancelled(IdKey::from_number(1), &tasks);
         assert_eq!(tasks.len(), 1, "one is enough");
         stage.says(&answer(1)).await;
-        assert_eq!(reader.first(false, None).await, Some(First::Whole(answer(1).into())));
+        assert_eq!(reader.first(false, true).await, First::Whole(answer(1).into()));
     });
 }

@@ -16,6 +16,7 @@ use serde_json::value::RawValue;
 
 use super::super::super::mirror::Mirrors;
 use super::super::log::Next;
+use super::super::window::Turns;
 use crate::protocol::envelope::{Envelope, IdKey, Kind, Message, Splice, codes, error_body};
 
 /// A request's number on the pipe.
@@ -51,6 +52,7 @@ struct Exchange {
     cut: bool,
     /// Something was taken since [`Exchanges::look`].
     moved: bool,
+    turns: Turns,
     waker: Option<Waker>,
 }
 
@@ -87,6 +89,7 @@ impl Exchanges {
             cancelled: false,
             cut: false,
             moved: false,
+            turns: Turns::default(),
             waker: None,
         };
         self.open.insert(number, exchange);
@@ -161,6 +164,7 @@ impl Exchanges {
         let Some(exchange) = self.open.get_mut(&number) else { return First::Stream };
         match exchange.answered {
             _ if exchange.mixed || exchange.cut => First::Stream,
+            None if exchange.turns.is_late() => First::Stream,
             Some(status) => {
                 let body = exchange.messages.pop_front().unwrap_or_default();
                 self.unread -= body.len();
@@ -171,6 +175,18 @@ impl Exchanges {
                 First::Wait
             }
         }
+    }
+
+    /// The timer of the window fires; whether something is still in time.
+    pub(super) fn turn(&mut self) -> bool {
+        let mut waiting = false;
+        for exchange in self.open.values_mut().filter(|exchange| exchange.answered.is_none()) {
+            if exchange.turns.next() {
+                exchange.wake();
+            }
+            waiting |= !exchange.turns.is_late();
+        }
+        waiting
     }
 
     /// The next message for a connection.

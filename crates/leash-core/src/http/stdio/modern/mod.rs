@@ -25,7 +25,6 @@ use super::child::StartError;
 use super::events::{Events, Feed as _};
 use super::input::Closed;
 use crate::ledger::receipt::Reason;
-use crate::limits;
 use crate::protocol::envelope::{Envelope, Kind, Message};
 use crate::protocol::headers;
 use exchange::First;
@@ -146,9 +145,8 @@ async fn request(
             Err(Closed) => return Err(respond::start_failed(envelope.id, "the server exited")),
         }
     };
-    // The status of an error is worth waiting for, and a stream could not be resumed anyway.
-    Ok(match exchange.first(limits::SSE_KEEP_ALIVE).await {
-        Some(First::Whole(status, body)) => {
+    Ok(match exchange.first().await {
+        First::Whole(status, body) => {
             exchange.sent(body.len());
             respond::json(status, body)
         }

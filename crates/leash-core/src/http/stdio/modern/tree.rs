@@ -4,6 +4,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::future::poll_fn;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::HeaderMap;
@@ -20,6 +21,7 @@ use super::super::events::Feed;
 use super::super::input::Closed;
 use super::super::log::Next;
 use super::super::output::{self, Burst, Sink};
+use super::super::window::{self, Waiting, Window};
 use super::exchange::{Exchanges, First, Number};
 use crate::clock::Moment;
 use crate::id;
@@ -28,7 +30,7 @@ use crate::limits;
 use crate::protocol::envelope::{Envelope, Message};
 
 /// The longest pause between two looks at the idle time: a reload may have made it shorter.
-const LOOK: std::time::Duration = std::time::Duration::from_secs(60);
+const LOOK: Duration = Duration::from_secs(60);
 
 /// A running server of the modern era, or of none that is known yet.
 pub(super) struct ModernTree {
@@ -42,6 +44,7 @@ pub(super) struct ModernTree {
     /// Since when nothing has been in flight.
     quiet_since: Cell<Moment>,
     changed: Notify,
+    window: Window,
     closed: OnceCell<Reason>,
     garbage: Burst,
 }
@@ -65,6 +68,7 @@ impl ModernTree {
             exchanges: RefCell::default(),
             quiet_since: Cell::new(Moment::now()),
             changed: Notify::new(),
+            window: Window::default(),
             closed: OnceCell::new(),
             garbage: Burst::default(),
         });
@@ -152,6 +156,7 @@ impl ModernTree {
         if self.child.input.give(line).is_err() {
             self.end(&Reason::ServerExited);
         }
+        window::watch(self);
         Ok(exchange)
     }
 
@@ -166,6 +171,25 @@ impl ModernTree {
 
     fn taken(&self) {
         self.changed.notify_waiters();
+    }
+}
+
+impl Waiting for ModernTree {
+    fn window(&self) -> &Window {
+        &self.window
+    }
+
+    fn child(&self) -> &Child {
+        &self.child
+    }
+
+    /// The status of an error is worth waiting for, and a stream could not be resumed anyway.
+    fn length(&self) -> Duration {
+        limits::SSE_KEEP_ALIVE
+    }
+
+    fn turn(&self) -> bool {
+        self.exchanges.borrow_mut().turn()
     }
 }
 
@@ -214,13 +238,13 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
-    /// How it is answered; `None` if that is not known by the deadline.
-    pub(super) async fn first(&self, window: std::time::Duration) -> Option<First> {
-        let first = poll_fn(|cx| match self.tree.exchanges.borrow_mut().first(self.number, cx.waker()) {
+    /// How it is answered.
+    pub(super) async fn first(&self) -> First {
+        poll_fn(|cx| match self.tree.exchanges.borrow_mut().first(self.number, cx.waker()) {
             First::Wait => Poll::Pending,
             first => Poll::Ready(first),
-        });
-        timeout(window, first).await.ok()
+        })
+        .await
     }
 
     /// The answer alone, whatever comes before it.

@@ -31,7 +31,7 @@ fn progress(token: &str) -> String {
 }
 
 fn first(switch: &mut Switch, stream: StreamId, batch: bool) -> First {
-    switch.first(stream, batch, Waker::noop())
+    switch.first(stream, (batch, false), Waker::noop())
 }
 
 #[test]
@@ -222,6 +222,23 @@ fn what_is_in_flight_is_bounded() {
     }
     assert_eq!(switch.flying, 0);
     switch.begin(&[request(1, None)]).expect("there is room again");
+}
+
+#[test]
+fn an_answer_that_is_late_comes_on_a_stream() {
+    let mut switch = Switch::new(1000);
+    assert!(!switch.turn(), "nothing waits");
+    let one = switch.begin(&[request(1, None)]).unwrap();
+    assert!(switch.turn());
+    assert_eq!(first(&mut switch, one, false), First::Wait);
+    let two = switch.begin(&[request(2, None)]).unwrap();
+    assert!(switch.turn(), "the second is in time");
+    assert_eq!(first(&mut switch, one, false), First::Stream);
+    assert_eq!(switch.first(one, (false, true), Waker::noop()), First::Wait, "a patient one waits");
+    assert_eq!(first(&mut switch, two, false), First::Wait);
+    assert!(!switch.turn(), "nothing is in time");
+    deliver(&mut switch, &answer(2));
+    assert_eq!(first(&mut switch, two, false), First::Whole(answer(2).into()), "nobody had looked");
 }
 
 #[test]
