@@ -229,6 +229,20 @@ pub const HEAD_BYTES: usize = 64 * 1024;
 /// Pause after accepting failed for want of descriptors or memory: somebody has to leave first.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// After so long without such a failure the next one is worth a word again.
+pub const ACCEPT_QUIET: Duration = Duration::from_secs(10);
+
+/// How often a client that has closed its half of a connection is looked for while it waits for an answer. It can leave without
+/// a sign; a look is a question to the kernel of 3 us.
+pub const HALF_CLOSED: Duration = Duration::from_secs(1);
+
+/// A buffer from this size on is given back to the kernel as soon as it is freed. Messages are smaller as a rule, and making a
+/// new mapping for each would cost more than it saves.
+pub const LARGE_BUFFER: i32 = 1024 * 1024;
+
+/// From so many connections and sessions on their memory is worth being given back when they are gone. Fewer take some 2 MiB.
+pub const TIDE: usize = 128;
+
 /// Connections that wait to be accepted: a burst of clients that start together.
 pub const BACKLOG: u32 = 1024;
 

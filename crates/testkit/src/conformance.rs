@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::deps::Deps;
 use crate::turn::Turn;
 
-/// As many scenarios for clients are run at the same time: they mostly wait for two programs to start.
+/// As many scenarios are run at the same time, where each is run by itself: they mostly wait for two programs to start.
 const AT_ONCE: usize = 2;
 
 /// A revision of the protocol; what it requires is a frozen list of scenarios.
@@ -179,12 +179,20 @@ pub fn server(deps: &Deps, url: &str, revision: Revision) -> Results {
     run(deps, &["server", "--url", url, "--requirements", revision.name()])
 }
 
+/// Runs scenarios for servers one by one: for a server that takes long to begin, and not all of which are about it.
+pub fn server_in(deps: &Deps, url: &str, scenarios: &[&str], revision: Revision) -> Results {
+    some(deps, &["server", "--url", url], scenarios, revision)
+}
+
 /// Runs scenarios for clients. `command` is split at blanks and started by a shell in [`Deps::npm`], with the URL of the
 /// suite's server as its last word.
 pub fn client(deps: &Deps, command: &str, scenarios: &[&str], revision: Revision) -> Results {
-    let one = |scenario: &str| {
-        run(deps, &["client", "--command", command, "--scenario", scenario, "--spec-version", revision.name()])
-    };
+    some(deps, &["client", "--command", command], scenarios, revision)
+}
+
+fn some(deps: &Deps, words: &[&str], scenarios: &[&str], revision: Revision) -> Results {
+    let one =
+        |scenario: &str| run(deps, &[words, &["--scenario", scenario, "--spec-version", revision.name()]].concat());
     let mut all = Results::default();
     for some in scenarios.chunks(AT_ONCE) {
         thread::scope(|scope| {

@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 
@@ -19,6 +19,8 @@ struct Network {
     target: SocketAddr,
     is_over: AtomicBool,
     is_silent: AtomicBool,
+    /// How often something passed.
+    passed: AtomicU64,
     connections: Mutex<Vec<Connection>>,
 }
 
@@ -26,6 +28,8 @@ struct Network {
 struct Connection {
     ends: [TcpStream; 2],
     pumps: [JoinHandle<()>; 2],
+    /// When something passed last, by the count of the network.
+    used: Arc<AtomicU64>,
 }
 
 impl Relay {
@@ -37,6 +41,7 @@ impl Relay {
             target,
             is_over: AtomicBool::new(false),
             is_silent: AtomicBool::new(false),
+            passed: AtomicU64::new(0),
             connections: Mutex::default(),
         });
         let acceptor = thread::spawn({
@@ -97,16 +102,18 @@ impl Network {
         let [client, server] = &ends;
         client.set_nodelay(true)?;
         server.set_nodelay(true)?;
+        let used = Arc::new(AtomicU64::new(0));
         let pump = |from: &TcpStream, to: &TcpStream| -> std::io::Result<JoinHandle<()>> {
-            let (network, from, to) = (Arc::clone(self), from.try_clone()?, to.try_clone()?);
-            Ok(thread::spawn(move || network.pump(from, to)))
+            let (network, used, from, to) = (Arc::clone(self), Arc::clone(&used), from.try_clone()?, to.try_clone()?);
+            Ok(thread::spawn(move || network.pump(from, to, &used)))
         };
-        Ok(Connection { pumps: [pump(client, server)?, pump(server, client)?], ends })
+        Ok(Connection { pumps: [pump(client, server)?, pump(server, client)?], ends, used })
     }
 
-    fn pump(&self, mut from: TcpStream, mut to: TcpStream) {
+    fn pump(&self, mut from: TcpStream, mut to: TcpStream, used: &AtomicU64) {
         let mut buffer = [0; 16 << 10];
         while let Ok(got @ 1..) = from.read(&mut buffer) {
+            used.store(self.passed.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
             let is_lost = self.is_silent.load(Ordering::Relaxed);
             if !is_lost && to.write_all(&buffer[..got]).is_err() {
                 break;
@@ -118,16 +125,16 @@ impl Network {
     }
 
     fn cut(&self) -> usize {
-        let connections = std::mem::take(&mut *self.connections());
+        let mut connections = std::mem::take(&mut *self.connections());
         let open = connections.iter().filter(|connection| connection.is_open()).count();
-        for Connection { ends, pumps } in connections {
-            for end in ends {
-                // One that is closed already cannot be closed more.
-                let _ = end.shutdown(Shutdown::Both);
-            }
-            for pump in pumps {
-                let _ = pump.join();
-            }
+        // Those that wait for their next use first: whoever notices the end of a call might use one of them at once.
+        connections.sort_by_key(|connection| connection.used.load(Ordering::Relaxed));
+        for end in connections.iter().flat_map(|connection| &connection.ends) {
+            // One that is closed already cannot be closed more.
+            let _ = end.shutdown(Shutdown::Both);
+        }
+        for pump in connections.into_iter().flat_map(|connection| connection.pumps) {
+            let _ = pump.join();
         }
         open
     }

@@ -14,6 +14,7 @@ use super::notice::Notice;
 use super::respond::{self, Answer};
 use super::server::Server;
 use super::session::Session;
+use super::tide::Tide;
 use super::timers::Timers;
 use crate::config::Settings;
 use crate::ledger::book::Book;
@@ -48,6 +49,7 @@ pub(crate) struct Gateway {
     pub(crate) draining: Cell<bool>,
     /// Sessions that have not ended, of all servers; also those whose end is under way.
     pub(crate) count: Cell<usize>,
+    pub(crate) tide: Tide,
     pub(crate) tell: Box<dyn Fn(Notice)>,
 }
 
@@ -85,12 +87,19 @@ impl Gateway {
             return Err(respond::unavailable("Service Unavailable: too many sessions"));
         }
         self.count.set(self.count.get() + 1);
+        self.tide.rose(self.held());
         Ok(())
+    }
+
+    /// What takes memory: connections and sessions.
+    pub(crate) fn held(&self) -> usize {
+        self.count.get() + usize::try_from(self.metrics.connections.get()).unwrap_or(usize::MAX)
     }
 
     /// A session is over.
     pub(crate) fn left(&self, session: &Session, reason: &Reason) {
         self.count.set(self.count.get() - 1);
+        self.tide.fell(self.held());
         self.metrics.session_ended(&session.server.name, reason);
     }
 

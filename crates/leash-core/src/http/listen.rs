@@ -4,6 +4,8 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
+use hyper::Request;
+use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -14,10 +16,13 @@ use super::connection::Connection;
 use super::front;
 use super::gateway::Gateway;
 use super::metrics::add;
+use super::socket::{Answered, Socket};
+use crate::clock::Moment;
 use crate::limits;
 
 /// Accepts clients until told to stop.
 pub(crate) async fn accept(gateway: Rc<Gateway>, listener: TcpListener, stop: CancellationToken) {
+    let mut told = None;
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -30,18 +35,21 @@ pub(crate) async fn accept(gateway: Rc<Gateway>, listener: TcpListener, stop: Ca
                 let (gateway, stop) = (Rc::clone(&gateway), stop.clone());
                 gateway.clone().tasks.spawn_local(serve(gateway, connection, stream, stop));
             }
-            Err(error) => pause(&gateway, &error).await,
+            Err(error) => pause(&gateway, &error, &mut told).await,
         }
     }
 }
 
 /// Out of descriptors or memory: those who are connected go on, and the next one is tried after a moment. An error of one
 /// connection (it was reset before it was accepted) needs no pause.
-async fn pause(gateway: &Gateway, error: &io::Error) {
+async fn pause(gateway: &Gateway, error: &io::Error, told: &mut Option<Moment>) {
     if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset) {
         return;
     }
-    gateway.warn(format!("cannot accept a connection: {error}"));
+    let now = Moment::now();
+    if told.replace(now).is_none_or(|last| now.since(last) > limits::ACCEPT_QUIET) {
+        gateway.warn(format!("cannot accept a connection: {error}"));
+    }
     let deadline = tokio::time::Instant::now() + limits::ACCEPT_PAUSE;
     tokio::time::sleep_until(deadline).await;
 }
@@ -49,17 +57,21 @@ async fn pause(gateway: &Gateway, error: &io::Error) {
 /// Serves one connection to its end.
 async fn serve(gateway: Rc<Gateway>, connection: Rc<Connection>, stream: TcpStream, stop: CancellationToken) {
     add(&gateway.metrics.connections, 1);
+    gateway.tide.rose(gateway.held());
     notice_dead_peers(&stream);
-    let service = service_fn(|request| {
+    let service = service_fn(|request: Request<Incoming>| {
+        connection.asking(request.body().is_end_stream());
         let answer = front::answer(Rc::clone(&gateway), Rc::clone(&connection), request);
-        async move { Ok::<_, std::convert::Infallible>(answer.await) }
+        let connection = Rc::clone(&connection);
+        async move { Ok::<_, std::convert::Infallible>(answer.await.map(|body| Answered::new(body, &connection))) }
     });
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
         .header_read_timeout(limits::HEADER_READ)
         .max_headers(limits::HEADERS)
         .max_buf_size(limits::HEAD_BYTES);
-    let mut served = std::pin::pin!(http.serve_connection(TokioIo::new(stream), service));
+    let socket = Socket::new(stream, &gateway, &connection);
+    let mut served = std::pin::pin!(http.serve_connection(TokioIo::new(socket), service));
     let stopped = tokio::select! {
         // A client that broke its connection off has nothing more to be told.
         _ = served.as_mut() => false,
@@ -71,6 +83,7 @@ async fn serve(gateway: Rc<Gateway>, connection: Rc<Connection>, stream: TcpStre
         let _ = served.await;
     }
     gateway.metrics.connections.set(gateway.metrics.connections.get() - 1);
+    gateway.tide.fell(gateway.held());
 }
 
 /// A peer that vanished without a word (cable, suspended machine, half-open) is noticed by the kernel: probes while nothing is

@@ -18,6 +18,7 @@ use super::gateway::Gateway;
 use super::metrics::Metrics;
 use super::notice::Notice;
 use super::server::Server;
+use super::tide::Tide;
 use super::timers::Timers;
 use super::watch_file::FileWatch;
 use super::{guard, listen, sweep};
@@ -33,6 +34,7 @@ use crate::owner::peer::resolver::Resolver;
 use crate::owner::peer::watch::Watchers;
 use crate::owner::{self, Watch};
 use crate::tree::Places;
+use crate::tree::linux;
 use crate::tree::proc::Proc;
 
 /// What a gateway needs from the program around it.
@@ -89,8 +91,10 @@ enum Told {
     Changed,
 }
 
-/// Runs a gateway to its end: a signal, or its terminal is closed.
+/// Runs a gateway to its end: a signal, or its terminal is closed. For a process of its own: the allocator is set so that
+/// large buffers are given back.
 pub fn serve(serving: Serving) -> Result<(), ServeError> {
+    linux::give_back_large_buffers(limits::LARGE_BUFFER);
     // Not a `LocalSet`: that is one task to its runtime, and every wake of one of its own costs a system call.
     let options = LocalOptions::default();
     let runtime = Builder::new_current_thread().enable_all().build_local(options).map_err(ServeError::Start)?;
@@ -164,6 +168,7 @@ pub(super) fn gateway(settings: Settings, places: Places, book: Book, tell: Box<
         places,
         draining: Cell::new(false),
         count: Cell::new(0),
+        tide: Tide::default(),
         tell,
     }
 }

@@ -343,6 +343,29 @@ pub(crate) fn exec(path: &CStr, argv: &[CString], env: &[CString]) -> Errno {
     last_errno()
 }
 
+/// Keeps large buffers out of the allocator's heap, so that they are given back as soon as they are freed. Left to itself, it
+/// puts them there as soon as it has seen one, and keeps twice the largest.
+pub(crate) fn give_back_large_buffers(from: i32) {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it takes two numbers, and changes nothing of what is allocated.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, from);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, from);
+    }
+    #[cfg(not(target_env = "gnu"))]
+    let _ = from;
+}
+
+/// Gives back to the kernel what the allocator keeps of freed memory.
+pub(crate) fn give_back_memory() {
+    // Other allocators do so by themselves.
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it takes no pointer, and touches only memory that nobody has.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 /// Ends this process at once, without running anything on the way: the only right end for a forked copy of a keeper.
 pub(crate) fn exit_now(code: i32) -> ! {
     // SAFETY: never returns and touches no memory.

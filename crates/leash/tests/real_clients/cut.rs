@@ -82,7 +82,8 @@ fn fails_a_modern_call_of_connect() {
         assert!(road.relay.as_ref().expect("it is an HTTP server").cut() > 0);
         let outcome = client.outcome("resume");
         assert!(outcome["error"].is_string(), "{outcome}");
-        assert_eq!(client.outcome("call")["text"], "hello, wörld ✓");
+        let outcome = client.outcome("call");
+        assert_eq!(outcome["text"], "hello, wörld ✓", "{sdk:?}: {outcome}");
         client.outcome("close");
         assert!(client.wait().success());
         let fixture = road.fixture.as_ref().expect("it is an HTTP server");

@@ -138,13 +138,20 @@ fn a_client_that_dies_in_the_middle_of_initialize_leaves_nothing() {
     let mut scene = or_skip!(Scene::set(Who::User));
     let fixture = Fixture::http(&["--init-delay", "300"]);
     let gateway = both(&scene, &fixture, r#""owner": "traffic", "idle": "500ms", "grace": "500ms""#);
+    let body = initialize("2025-06-18");
+    let mut waiting = Vec::new();
     for name in ["http", "stdio"] {
         for _ in 0..20 {
             let mut connection = gateway.connect();
-            let body = initialize("2025-06-18");
             connection.send("POST", &format!("/{name}/mcp"), &POST, body.as_bytes()).expect("it is sent");
+            waiting.push(connection);
         }
     }
+    // Who leaves before that has not asked for anything.
+    let received = |name| gateway.metric(&format!("leash_received_bytes_total{{server=\"{name}\"}}"));
+    let all = Some((20 * body.len()) as f64);
+    wait::until("all requests to be heard", || (received("http") == all && received("stdio") == all).then_some(()));
+    drop(waiting);
     fixture.wait("the late sessions", |report| (report.opened() == 20).then_some(()));
     wait::until("the sessions to begin", || (gateway.said().matches("Opened").count() == 40).then_some(()));
     nothing_is_left(&mut scene, &gateway, &fixture);

@@ -4,6 +4,7 @@ mod abandoned;
 mod bad_input;
 mod crash;
 mod fidelity;
+mod hostile;
 mod idle;
 mod life;
 mod tls;

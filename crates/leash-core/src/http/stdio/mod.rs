@@ -59,7 +59,7 @@ async fn post(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call) -> Result
         return Err(respond::not_acceptable("application/json and text/event-stream"));
     }
     let message = Message::read(&call.body).map_err(|fault| respond::malformed(&fault))?;
-    let token = text(&call.headers, &headers::SESSION_ID);
+    let token = token(call);
     // A session that is known outranks what a version header claims.
     if let Some(session) = token.and_then(|token| session::find(server, token, call).ok()) {
         return post::answer(gateway, &session, call, &message).await;
@@ -95,7 +95,7 @@ async fn delete(server: &Rc<Server>, call: &Call) -> Result<Answer, Answer> {
 
 /// The session that a GET or DELETE is for. Without one, a modern version says that the client means no session at all.
 fn named_session(server: &Rc<Server>, call: &Call) -> Result<Rc<Session>, Answer> {
-    let found = text(&call.headers, &headers::SESSION_ID).map(|token| session::find(server, token, call));
+    let found = token(call).map(|token| session::find(server, token, call));
     match found {
         Some(Ok(session)) => Ok(session),
         _ if text(&call.headers, &headers::PROTOCOL_VERSION).is_some_and(era::is_modern_version) => {
@@ -104,6 +104,11 @@ fn named_session(server: &Rc<Server>, call: &Call) -> Result<Rc<Session>, Answer
         Some(Err(unknown)) => Err(unknown),
         None => Err(respond::session_missing()),
     }
+}
+
+/// The session that a request names. What is no text is no session that anybody knows.
+fn token(call: &Call) -> Option<&str> {
+    call.headers.get(headers::SESSION_ID).map(|value| value.to_str().unwrap_or_default())
 }
 
 /// A header that is text.

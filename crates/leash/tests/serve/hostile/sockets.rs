@@ -1,0 +1,155 @@
+//! Sockets that are closed half, reset, or used in ways of their own.
+
+use std::io::{Read as _, Write as _};
+use std::net::Shutdown;
+
+use testkit::gateway::Gateway;
+use testkit::http::{POST, initialize};
+use testkit::or_skip;
+use testkit::scene::Scene;
+use testkit::user::Who;
+use testkit::wait;
+
+use super::{LIST, MIB, Rest, end, open, post_head, sent};
+
+fn gateway(scene: &Scene) -> Gateway {
+    Gateway::single(scene, &[], &scene.tree("polite", ["--mcp"]))
+}
+
+/// A call that takes a while.
+const SLEEP: &str =
+    r#"{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"sleep","arguments":{"ms":300}}}"#;
+
+/// A client that has said everything may say so. It still waits for the answer.
+#[test]
+fn a_client_that_closed_its_half_gets_its_answer() {
+    let scene = or_skip!(Scene::set(Who::User));
+    let gateway = gateway(&scene);
+    let rest = Rest::of(&gateway, &["x"]);
+    let session = open(&gateway, "x");
+    let headers = [POST[0], POST[1], ("mcp-session-id", session.as_str())];
+    let calls = std::iter::repeat_n(LIST, 20).chain([SLEEP]).map(|body| ("POST", "/x/mcp", body));
+    for (method, path, body) in calls.chain([("GET", "/healthz", ""), ("GET", "/metrics", "")]) {
+        let mut client = gateway.connect();
+        client.send(method, path, &headers, body.as_bytes()).expect("it is sent");
+        client.socket().shutdown(Shutdown::Write).expect("it is open");
+        let reply = client.reply().expect("an answer");
+        assert_eq!(reply.status, 200, "{}", reply.text());
+        // Nothing more can come from the client, so the gateway closes its half too.
+        assert_eq!(client.socket().read(&mut [0; 1]).expect("an end"), 0);
+    }
+    end(&gateway, "x", &session);
+    rest.again(&gateway, &["x"], 2 * MIB);
+}
+
+/// A client that closes its half waits; one that closes all of it, a little later, does not.
+#[test]
+fn a_client_that_closed_its_half_may_still_leave() {
+    let scene = or_skip!(Scene::set(Who::User));
+    let gateway = gateway(&scene);
+    let rest = Rest::of(&gateway, &["x"]);
+    let session = open(&gateway, "x");
+    let headers = [POST[0], POST[1], ("mcp-session-id", session.as_str())];
+    let hang = r#"{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"hang"}}"#;
+    let mut client = gateway.connect();
+    client.send("POST", "/x/mcp", &headers, hang.as_bytes()).expect("it is sent");
+    client.socket().shutdown(Shutdown::Write).expect("it is open");
+    wait::until("the call", || (gateway.metric("leash_connections") == Some(2.0)).then_some(()));
+    drop(client);
+    wait::until("the connection's end", || (gateway.metric("leash_connections") == Some(1.0)).then_some(()));
+    end(&gateway, "x", &session);
+    rest.again(&gateway, &["x"], 2 * MIB);
+}
+
+/// Half a request and nothing more.
+#[test]
+fn a_request_that_breaks_off_reaches_no_server() {
+    let scene = or_skip!(Scene::set(Who::User));
+    let gateway = gateway(&scene);
+    let rest = Rest::of(&gateway, &["x"]);
+    let opened = gateway.metric("leash_sessions_opened_total{server=\"x\"}");
+    let body = initialize("2025-06-18");
+    let whole = format!("{}Content-Length: {}\r\n\r\n{body}", post_head(None), body.len());
+    // In the head, just after it, in the body, and one byte before its end.
+    for length in [10, whole.len() - body.len(), whole.len() - 40, whole.len() - 1] {
+        let mut client = sent(&gateway, &whole.as_bytes()[..length]);
+        client.socket().shutdown(Shutdown::Write).expect("it is open");
+        // Refused or cut off; never taken for a whole one.
+        let reply = client.reply();
+        assert!(reply.as_ref().is_err() || reply.is_ok_and(|reply| reply.status == 400), "{length}");
+        drop(sent(&gateway, &whole.as_bytes()[..length]));
+        let reset = sent(&gateway, &whole.as_bytes()[..length]);
+        rustix::net::connect_unspec(reset.socket()).expect("it is reset");
+    }
+    assert_eq!(gateway.metric("leash_sessions_opened_total{server=\"x\"}"), opened);
+    rest.again(&gateway, &["x"], 2 * MIB);
+}
+
+/// Several requests in one breath are answered in their order.
+#[test]
+fn pipelined_requests_are_answered_in_order() {
+    let scene = or_skip!(Scene::set(Who::User));
+    let gateway = gateway(&scene);
+    let rest = Rest::of(&gateway, &["x"]);
+    let session = open(&gateway, "x");
+    let mut all = Vec::new();
+    let ids = 1..=50;
+    for id in ids.clone() {
+        let body = match id % 10 {
+            0 => SLEEP.replace("\"id\":9", &format!("\"id\":{id}")).replace("300", "30"),
+            _ => LIST.replace("\"id\":1", &format!("\"id\":{id}")),
+        };
+        all.extend(format!("{}Content-Length: {}\r\n\r\n{body}", post_head(Some(&session)), body.len()).into_bytes());
+    }
+    let mut client = sent(&gateway, &all);
+    for id in ids {
+        let reply = client.reply().expect("an answer");
+        assert_eq!((reply.status, &reply.json()["id"]), (200, &id.into()), "{}", reply.text());
+    }
+    end(&gateway, "x", &session);
+    drop(client);
+    rest.again(&gateway, &["x"], 2 * MIB);
+}
+
+/// HTTP/1.0 has no chunks: a stream ends with its connection.
+#[test]
+fn http_1_0_is_understood() {
+    let scene = or_skip!(Scene::set(Who::User));
+    let gateway = gateway(&scene);
+    let rest = Rest::of(&gateway, &["x"]);
+    let whole = |bytes: &[u8]| {
+        let client = sent(&gateway, bytes);
+        let mut answer = String::new();
+        client.socket().read_to_string(&mut answer).expect("an end");
+        answer
+    };
+    let health = whole(b"GET /healthz HTTP/1.0\r\nHost: localhost\r\n\r\n");
+    assert!(health.starts_with("HTTP/1.0 200 ") && health.ends_with("\r\n\r\nok\n"), "{health}");
+    // Without a Host nobody knows whom it was meant for.
+    assert!(whole(b"GET /healthz HTTP/1.0\r\n\r\n").starts_with("HTTP/1.0 403 "));
+    let session = open(&gateway, "x");
+    let call = r#"{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"log","arguments":{"count":3}}}"#;
+    let head = post_head(Some(&session)).replace("HTTP/1.1", "HTTP/1.0");
+    let streamed = whole(format!("{head}Content-Length: {}\r\n\r\n{call}", call.len()).as_bytes());
+    assert!(streamed.starts_with("HTTP/1.0 200 "), "{streamed}");
+    assert!(!streamed.to_ascii_lowercase().contains("chunked"), "{streamed}");
+    assert_eq!(streamed.matches("\ndata: {").count(), 4, "{streamed}");
+    end(&gateway, "x", &session);
+    rest.again(&gateway, &["x"], 2 * MIB);
+}
+
+/// What a client does that is asked to wait for a word before it sends its body.
+#[test]
+fn a_body_that_waits_for_a_word_is_asked_for() {
+    let scene = or_skip!(Scene::set(Who::User));
+    let gateway = gateway(&scene);
+    let body = initialize("2025-06-18");
+    let head = format!("{}Expect: 100-continue\r\nContent-Length: {}\r\n\r\n", post_head(None), body.len());
+    let mut client = sent(&gateway, head.as_bytes());
+    assert_eq!(client.head().expect("a word").status, 100);
+    client.socket().write_all(body.as_bytes()).expect("it is sent");
+    assert_eq!(client.reply().expect("an answer").status, 200);
+    // Nobody asks for a body that is refused anyway.
+    let head = format!("{}Expect: 100-continue\r\nContent-Length: 99999999\r\n\r\n", post_head(None));
+    assert_eq!(sent(&gateway, head.as_bytes()).head().expect("an answer").status, 413);
+}
