@@ -232,10 +232,6 @@ pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// After so long without such a failure the next one is worth a word again.
 pub const ACCEPT_QUIET: Duration = Duration::from_secs(10);
 
-/// How often a client that has closed its half of a connection is looked for while it waits for an answer. It can leave without
-/// a sign; a look is a question to the kernel of 3 us.
-pub const HALF_CLOSED: Duration = Duration::from_secs(1);
-
 /// A buffer from this size on is given back to the kernel as soon as it is freed. Messages are smaller as a rule, and making a
 /// new mapping for each would cost more than it saves.
 pub const LARGE_BUFFER: i32 = 1024 * 1024;

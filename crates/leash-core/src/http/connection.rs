@@ -1,9 +1,8 @@
 //! A client's connection, and who is at its other end.
 
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{OnceCell, RefCell};
 use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
-use std::task::Waker;
 
 use hyper::HeaderMap;
 use hyper::header::{AUTHORIZATION, HeaderName};
@@ -18,20 +17,6 @@ pub(crate) struct Connection {
     socket: OnceCell<Option<PeerSocket>>,
     /// The session it was used for last, which knows its owner.
     session: RefCell<Weak<Session>>,
-    stage: Cell<Stage>,
-    /// Who wants to know when an answer is over.
-    waker: RefCell<Option<Waker>>,
-}
-
-/// What happens on a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
-    /// Nothing, or the head of a request is on its way.
-    Idle,
-    /// The body of a request is on its way.
-    Asking,
-    /// A whole request came, and its answer is not over.
-    Answering,
 }
 
 /// Who asks, as far as a session is bound to it.
@@ -48,8 +33,7 @@ const FORWARDED: [HeaderName; 2] = [HeaderName::from_static("x-forwarded-for"), 
 
 impl Connection {
     pub(crate) fn new(peer: SocketAddr, local: SocketAddr) -> Connection {
-        let (session, stage, waker) = (RefCell::default(), Cell::new(Stage::Idle), RefCell::default());
-        Connection { peer, local, socket: OnceCell::new(), session, stage, waker }
+        Connection { peer, local, socket: OnceCell::new(), session: RefCell::default() }
     }
 
     /// Whether a session that uses it knows that already.
@@ -60,36 +44,6 @@ impl Connection {
             *self.session.borrow_mut() = Rc::downgrade(session);
         }
         known
-    }
-
-    /// A request begins, which may be whole already.
-    pub(crate) fn asking(&self, whole: bool) {
-        self.stage.set(if whole { Stage::Answering } else { Stage::Asking });
-    }
-
-    /// The whole of a request came.
-    pub(crate) fn asked(&self) {
-        self.stage.set(Stage::Answering);
-    }
-
-    /// The answer is over.
-    pub(crate) fn answered(&self) {
-        self.stage.set(Stage::Idle);
-        if let Some(waker) = self.waker.take() {
-            waker.wake();
-        }
-    }
-
-    /// What happens; who asks is woken when an answer is over.
-    pub(crate) fn stage(&self, waker: &Waker) -> Stage {
-        self.waker.replace(Some(waker.clone()));
-        self.stage.get()
-    }
-
-    /// Whether a process on this machine is known to have the client's socket still.
-    pub(crate) fn is_held(&self, lookup: &Lookup) -> bool {
-        let held = |socket: PeerSocket| socket.inode != 0;
-        peer::is_local(&self.peer, &self.local) && lookup.socket(self.peer, self.local).ok().flatten().is_some_and(held)
     }
 
     /// The client's own socket, if the client is on this machine and is not known to speak for somebody else.

@@ -56,7 +56,6 @@ async fn serve(
     check_token(settings.token.as_ref(), &mut parts.headers)?;
     let (server, rest) = route(gateway, &parts.uri)?;
     let body = read_body(&settings, &parts.method, &parts.headers, body).await?;
-    connection.asked();
     let socket = connection.client_socket(&gateway.lookup, &parts.headers);
     let local = socket.map(|_| Rc::clone(connection));
     let principal = gateway.principals.of(&parts.headers, socket.map(|socket| socket.uid));

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use hyper::Request;
-use hyper::body::{Body as _, Incoming};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -16,7 +16,6 @@ use super::connection::Connection;
 use super::front;
 use super::gateway::Gateway;
 use super::metrics::add;
-use super::socket::{Answered, Socket};
 use crate::clock::Moment;
 use crate::limits;
 
@@ -60,18 +59,15 @@ async fn serve(gateway: Rc<Gateway>, connection: Rc<Connection>, stream: TcpStre
     gateway.tide.rose(gateway.held());
     notice_dead_peers(&stream);
     let service = service_fn(|request: Request<Incoming>| {
-        connection.asking(request.body().is_end_stream());
         let answer = front::answer(Rc::clone(&gateway), Rc::clone(&connection), request);
-        let connection = Rc::clone(&connection);
-        async move { Ok::<_, std::convert::Infallible>(answer.await.map(|body| Answered::new(body, &connection))) }
+        async move { Ok::<_, std::convert::Infallible>(answer.await) }
     });
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
         .header_read_timeout(limits::HEADER_READ)
         .max_headers(limits::HEADERS)
         .max_buf_size(limits::HEAD_BYTES);
-    let socket = Socket::new(stream, &gateway, &connection);
-    let mut served = std::pin::pin!(http.serve_connection(TokioIo::new(socket), service));
+    let mut served = std::pin::pin!(http.serve_connection(TokioIo::new(stream), service));
     let stopped = tokio::select! {
         // A client that broke its connection off has nothing more to be told.
         _ = served.as_mut() => false,

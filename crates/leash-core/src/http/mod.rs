@@ -22,7 +22,6 @@ pub(crate) mod scripted;
 mod serve;
 mod server;
 mod session;
-mod socket;
 mod stdio;
 mod sweep;
 mod tide;

@@ -4,11 +4,10 @@ use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
 
 use testkit::gateway::Gateway;
-use testkit::http::{POST, initialize};
+use testkit::http::initialize;
 use testkit::or_skip;
 use testkit::scene::Scene;
 use testkit::user::Who;
-use testkit::wait;
 
 use super::{LIST, MIB, Rest, end, open, post_head, sent};
 
@@ -19,47 +18,6 @@ fn gateway(scene: &Scene) -> Gateway {
 /// A call that takes a while.
 const SLEEP: &str =
     r#"{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"sleep","arguments":{"ms":300}}}"#;
-
-/// A client that has said everything may say so. It still waits for the answer.
-#[test]
-fn a_client_that_closed_its_half_gets_its_answer() {
-    let scene = or_skip!(Scene::set(Who::User));
-    let gateway = gateway(&scene);
-    let rest = Rest::of(&gateway, &["x"]);
-    let session = open(&gateway, "x");
-    let headers = [POST[0], POST[1], ("mcp-session-id", session.as_str())];
-    let calls = std::iter::repeat_n(LIST, 20).chain([SLEEP]).map(|body| ("POST", "/x/mcp", body));
-    for (method, path, body) in calls.chain([("GET", "/healthz", ""), ("GET", "/metrics", "")]) {
-        let mut client = gateway.connect();
-        client.send(method, path, &headers, body.as_bytes()).expect("it is sent");
-        client.socket().shutdown(Shutdown::Write).expect("it is open");
-        let reply = client.reply().expect("an answer");
-        assert_eq!(reply.status, 200, "{}", reply.text());
-        // Nothing more can come from the client, so the gateway closes its half too.
-        assert_eq!(client.socket().read(&mut [0; 1]).expect("an end"), 0);
-    }
-    end(&gateway, "x", &session);
-    rest.again(&gateway, &["x"], 2 * MIB);
-}
-
-/// A client that closes its half waits; one that closes all of it, a little later, does not.
-#[test]
-fn a_client_that_closed_its_half_may_still_leave() {
-    let scene = or_skip!(Scene::set(Who::User));
-    let gateway = gateway(&scene);
-    let rest = Rest::of(&gateway, &["x"]);
-    let session = open(&gateway, "x");
-    let headers = [POST[0], POST[1], ("mcp-session-id", session.as_str())];
-    let hang = r#"{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"hang"}}"#;
-    let mut client = gateway.connect();
-    client.send("POST", "/x/mcp", &headers, hang.as_bytes()).expect("it is sent");
-    client.socket().shutdown(Shutdown::Write).expect("it is open");
-    wait::until("the call", || (gateway.metric("leash_connections") == Some(2.0)).then_some(()));
-    drop(client);
-    wait::until("the connection's end", || (gateway.metric("leash_connections") == Some(1.0)).then_some(()));
-    end(&gateway, "x", &session);
-    rest.again(&gateway, &["x"], 2 * MIB);
-}
 
 /// Half a request and nothing more.
 #[test]
