@@ -77,7 +77,7 @@ pub struct Order<'a> {
     pub sdk: Sdk,
     /// The era.
     pub mode: Mode,
-    /// What it does, in this order: list, call, count, progress, cancel, sampling, elicitation, resume, and at the end close,
+    /// What it does, in this order: list, call, count, progress, cancel, sampling, elicitation, resume, wait, and at the end close,
     /// terminate, hang or vanish.
     pub acts: &'a [&'a str],
     /// Whom it speaks to.

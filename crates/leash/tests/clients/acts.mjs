@@ -17,8 +17,9 @@ export const require = createRequire(join(process.cwd(), "package.json"));
 // Longer than anything should take, and shorter than the patience of the test.
 const LIMIT = 30_000;
 
-// How long a call is that is to be cut or cancelled in the middle.
+// How long a call is that is to be cut in the middle, and one that shall not be answered at all.
 const LONG = 1_000;
+const ENDLESS = 600_000;
 
 const say = (act, outcome) => process.stdout.write(`${JSON.stringify({ act, ...outcome })}\n`);
 
@@ -127,7 +128,7 @@ const ACTS = {
   async cancel(stage) {
     const before = await census(stage);
     const abort = new AbortController();
-    const call = sleep(stage, { ms: 600_000, steps: 1, started: () => abort.abort(), signal: abort.signal });
+    const call = sleep(stage, { ms: ENDLESS, steps: 1, started: () => abort.abort(), signal: abort.signal });
     const cut = await call.then(() => "answered", () => "cancelled");
     for (;;) {
       const after = await census(stage);
@@ -149,6 +150,12 @@ const ACTS = {
   // Says when the call is under way: then somebody cuts the connection, and the answer has to come by another one.
   async resume(stage) {
     const { text } = await sleep(stage, { ms: LONG, steps: 1, started: () => say("resume", { started: true }) });
+    return { text };
+  },
+
+  // The same, but nobody will ever know the answer.
+  async wait(stage) {
+    const { text } = await sleep(stage, { ms: ENDLESS, steps: 1, started: () => say("wait", { started: true }) });
     return { text };
   },
 

@@ -11,6 +11,7 @@ import sys
 import anyio
 
 LONG = 1_000
+ENDLESS = 600_000
 
 
 def say(act, **outcome):
@@ -70,7 +71,7 @@ class Acts:
     async def cancel(self):
         before = await self.census()
         started = anyio.Event()
-        outcome = await self.cancel_call(lambda: self.sleep(600_000, 1, started.set), started)
+        outcome = await self.cancel_call(lambda: self.sleep(ENDLESS, 1, started.set), started)
         while True:
             after = await self.census()
             if after["cancelled"] > before["cancelled"] or after["asleep"] == 0:
@@ -85,6 +86,10 @@ class Acts:
 
     async def resume(self):
         done = await self.sleep(LONG, 1, lambda: say("resume", started=True))
+        return {"text": done["text"]}
+
+    async def wait(self):
+        done = await self.sleep(ENDLESS, 1, lambda: say("wait", started=True))
         return {"text": done["text"]}
 
     async def hang(self):

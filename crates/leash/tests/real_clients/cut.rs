@@ -55,10 +55,10 @@ fn cancels_a_modern_call() {
     for sdk in [Sdk::TypeScript2, Sdk::Python2, Sdk::Rust] {
         for way in [Way::ServeHttp, Way::ServeStdio] {
             let (road, relay) = or_skip!(relayed(way));
-            let order = Order { sdk, mode: Mode::Modern, acts: &["resume"], target: road.target.clone() };
+            let order = Order { sdk, mode: Mode::Modern, acts: &["wait"], target: road.target.clone() };
             let mut client = road.start(&deps, order);
             client.outcome("connect");
-            assert_eq!(client.outcome("resume")["started"], true);
+            assert_eq!(client.outcome("wait")["started"], true);
             assert!(relay.cut() > 0);
             let gateway = road.gateway.as_ref().expect("there is one on this way");
             let heard = wait::within(wait::LIMIT, || (cancelled(gateway) == 1).then_some(()));
@@ -76,12 +76,12 @@ fn fails_a_modern_call_of_connect() {
     let deps = or_skip!(Deps::find());
     for sdk in [Sdk::TypeScript2, Sdk::Python2, Sdk::Rust] {
         let road = or_skip!(Way::Connect.build());
-        let acts = ["resume", "call", "close"];
+        let acts = ["wait", "call", "close"];
         let mut client = road.start(&deps, Order { sdk, mode: Mode::Modern, acts: &acts, target: road.target.clone() });
         client.outcome("connect");
-        assert_eq!(client.outcome("resume")["started"], true);
+        assert_eq!(client.outcome("wait")["started"], true);
         assert!(road.relay.as_ref().expect("it is an HTTP server").cut() > 0);
-        let outcome = client.outcome("resume");
+        let outcome = client.outcome("wait");
         assert!(outcome["error"].is_string(), "{outcome}");
         let outcome = client.outcome("call");
         assert_eq!(outcome["text"], "hello, wörld ✓", "{sdk:?}: {outcome}");

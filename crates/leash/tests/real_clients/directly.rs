@@ -116,9 +116,9 @@ fn a_cut_connection_cancels_a_modern_call() {
         let fixture = Fixture::http(&[]);
         let relay = Relay::to(fixture.address());
         let target = Target::Http(relay.url(fixture.url()));
-        let mut client = Client::start(&deps, &Order { sdk, mode: Mode::Modern, acts: &["resume", "close"], target });
+        let mut client = Client::start(&deps, &Order { sdk, mode: Mode::Modern, acts: &["wait", "close"], target });
         client.outcome("connect");
-        assert_eq!(client.outcome("resume")["started"], true);
+        assert_eq!(client.outcome("wait")["started"], true);
         assert!(relay.cut() > 0);
         // What becomes of the client is the business of its SDK: one of them waits until its own time is over.
         fixture.wait("the cancellation", |report| (report.cancelled() == 1).then_some(()));
