@@ -61,7 +61,8 @@ fn request(id: &str) -> String {
 /// An error of leash's own with the id of the request.
 fn is_error(reply: &Reply, id: &str) -> bool {
     let json = reply.json();
-    json["id"].to_string() == id && json["error"]["code"].is_i64() && json["error"]["message"].is_string()
+    let id: serde_json::Value = serde_json::from_str(id).expect("an id is JSON");
+    json["id"] == id && json["error"]["code"].is_i64() && json["error"]["message"].is_string()
 }
 
 #[test]

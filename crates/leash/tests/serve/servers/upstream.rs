@@ -204,7 +204,8 @@ fn an_initialize_that_breaks_off_leaves_no_session() {
 #[test]
 fn errors_of_a_server_pass() {
     let scene = or_skip!(Scene::set(Who::User));
-    let answers: [(&str, &[(&str, &str)], &[u8]); 5] = [
+    type Answer = (&'static str, &'static [(&'static str, &'static str)], &'static [u8]);
+    let answers: [Answer; 5] = [
         (
             "401 Unauthorized",
             &[("WWW-Authenticate", "Bearer resource_metadata=\"https://x/y\""), JSON],
@@ -290,7 +291,8 @@ fn compressed_answers_pass() {
 #[test]
 fn heads_without_bounds_are_refused() {
     let scene = or_skip!(Scene::set(Who::User));
-    let heads: [fn() -> Vec<(String, String)>; 3] = [
+    type Head = Vec<(String, String)>;
+    let heads: [fn() -> Head; 3] = [
         || (0..150).map(|n| (format!("X-{n}"), "y".to_owned())).collect(),
         || vec![("X-Large".to_owned(), "y".repeat(1 << 20))],
         || (0..64).map(|n| (format!("X-{n}"), "y".repeat(16 << 10))).collect(),
