@@ -69,15 +69,20 @@ fn a_server_that_breaks_connections_keeps_its_sessions() {
 #[test]
 fn a_server_that_closes_every_connection_loses_no_request() {
     let scene = or_skip!(Scene::set(Who::User));
-    let upstream = server(|_, wire| {
-        wire.answer("200 OK", &[JSON], b"{}")?;
+    let upstream = server(|seen, wire| {
+        // Half of the time it says so before.
+        let announced = seen.text().contains("\"announced\"");
+        let headers = [JSON, ("Connection", "close")];
+        wire.answer("200 OK", &headers[..if announced { 2 } else { 1 }], b"{}")?;
         wire.close()
     });
     let gateway = gateway(&scene, &upstream, &[]);
     let session = open(&gateway, "x");
-    for _ in 0..100 {
-        let reply = gateway.post("x", Some(&session), LIST);
+    for number in 0..100 {
+        let method = if number % 2 == 0 { "announced" } else { "silent" };
+        let reply = gateway.post("x", Some(&session), &LIST.replace("tools/list", method));
         assert_eq!(reply.status, 200, "{}", reply.text());
+        wait::until("the connection's end", || (upstream.connections() == 0).then_some(()));
     }
 }
 
