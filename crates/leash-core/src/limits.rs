@@ -277,9 +277,9 @@ pub const LARGEST_BUFFER: usize = 1024 * 1024 * 1024;
 /// Longest line of a server's stdout, as in rmcp: the largest message of a server behind HTTP. A longer one is thrown away.
 pub const LINE: usize = 16 * 1024 * 1024;
 
-/// How long a POST waits for its answer before it becomes an event stream that can be resumed. An answer within it costs one
-/// JSON body; a slower one is worth a stream, whose connection may be lost and found again.
-pub const FIRST_MESSAGE: Duration = Duration::from_millis(100);
+/// How long a POST waits at most for its answer before it becomes an event stream that can be resumed; at least half of that.
+/// An answer within it costs one JSON body; a slower one is worth a stream, whose connection may be lost and found again.
+pub const FIRST_MESSAGE: Duration = Duration::from_millis(50);
 
 /// Pause between two comments on a silent event stream, as in the TypeScript and Python SDKs: below the idle time of any common
 /// proxy, and how a dead connection is noticed.

@@ -174,7 +174,10 @@ impl Bridge {
             self.server_gone();
             return Err(Refused::Closed);
         }
-        window::watch(self);
+        // How long the window is depends on the version, which is known when `initialize` was answered.
+        if self.opening.borrow().is_none() {
+            window::watch(self);
+        }
         Ok(reader)
     }
 

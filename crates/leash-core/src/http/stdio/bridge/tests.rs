@@ -18,7 +18,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 fn run<F: Future<Output = ()>>(test: impl FnOnce(Stage) -> F) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     LocalSet::new().block_on(&runtime, async {
-        let play = async { test(Stage::set(usize::MAX).await).await };
+        let play = async { test(Stage::set(None).await).await };
         timeout(LIMIT, play).await.expect("it hangs");
     });
 }
@@ -30,7 +30,7 @@ struct Stage {
 }
 
 impl Stage {
-    async fn set(replay: usize) -> Stage {
+    async fn set(opening: Option<IdKey>) -> Stage {
         let (input, stdin) = pipe::pipe().unwrap();
         // A young pipe is taken for full until the runtime has looked at it.
         input.writable().await.unwrap();
@@ -43,8 +43,8 @@ impl Stage {
             counters: Rc::default(),
             input,
             tasks: tasks.clone(),
-            replay,
-            opening: None,
+            replay: usize::MAX,
+            opening,
         });
         bridge.read(output, &tasks);
         Stage { bridge, stdin: BufReader::new(stdin).lines(), stdout }
@@ -188,5 +188,21 @@ fn a_cancelled_request_is_answered_if_the_server_does() {
         assert_eq!(tasks.len(), 1, "one is enough");
         stage.says(&answer(1)).await;
         assert_eq!(reader.first(false, true).await, First::Whole(answer(1).into()));
+    });
+}
+
+#[test]
+fn a_slow_answer_becomes_a_stream_soon_after_initialize() {
+    run(|_| async {
+        let mut stage = Stage::set(Some(IdKey::from_number(0))).await;
+        let opening = stage.ask(0);
+        let result = r#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-11-25"}}"#;
+        stage.says(result).await;
+        assert_eq!(opening.first(false, true).await, First::Whole(result.into()));
+        assert!(stage.bridge.primes());
+        // Well below the window of the versions before.
+        let slow = stage.ask(1);
+        assert_eq!(timeout(LIMIT / 4, slow.first(false, false)).await, Ok(First::Stream));
+        assert!(slow.priming().is_some());
     });
 }
