@@ -72,6 +72,21 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// Whether it is the decision of a gateway, which ends the tree's input for it.
+    pub(crate) fn is_decision(&self) -> bool {
+        match self {
+            Reason::ClientDeleted
+            | Reason::ClientLeft
+            | Reason::ClientSilent
+            | Reason::Idle
+            | Reason::NotInitialized
+            | Reason::Shutdown
+            | Reason::Reconfigured => true,
+            Reason::OwnerGone { role, .. } => role == "client",
+            _ => false,
+        }
+    }
+
     /// One line for people.
     pub fn describe(&self) -> String {
         match self {

@@ -114,7 +114,14 @@ impl State {
             (Closing { why, .. }, LeaderExited | Nudge) => term(why, now, grace),
             (Closing { why, until }, Tick) if now >= until => term(why, now, grace),
             (Closing { why, .. }, Gone) => (Over { why, how: How::Eof }, None),
-            // The first reason stays; a second end is not a nudge, because one loss shows itself in several ways.
+            // Who decides that a tree ends closes its stdin as well, and the keeper may see that first.
+            (Closing { why: Reason::StdinClosed, until }, End { why, .. }) if why.is_decision() => {
+                (Closing { why, until }, None)
+            }
+            (Terminating { why: Reason::StdinClosed, until }, End { why, .. }) if why.is_decision() => {
+                (Terminating { why, until }, None)
+            }
+            // Otherwise the first reason stays; a second end is not a nudge, because one loss shows itself in several ways.
             (state @ Closing { .. }, End { .. } | Tick) => (state, None),
 
             (Terminating { why, .. }, Nudge) => kill(why),
@@ -230,6 +237,16 @@ mod tests {
     fn the_first_reason_stays() {
         let second = Event::End { why: Reason::MaxAge, stdin_over: false };
         check(GRACE, &[(0, end(true)), (1, second)], &[], "Closing { why: StdinClosed");
+    }
+
+    #[test]
+    fn a_decision_is_a_better_reason_than_the_stdin_that_was_closed_for_it() {
+        let decided = Event::End { why: Reason::Shutdown, stdin_over: true };
+        check(GRACE, &[(0, end(true)), (1, decided.clone())], &[], "Closing { why: Shutdown");
+        let history = [(0, end(true)), (1, Event::LeaderExited), (2, decided.clone())];
+        check(GRACE, &history, &[Effect::Term], "Terminating { why: Shutdown");
+        let history = [(0, decided), (1, end(true)), (2, Event::End { why: Reason::Idle, stdin_over: true })];
+        check(GRACE, &history, &[], "Closing { why: Shutdown");
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod host;
 mod modern;
 mod old;
 mod order;
+mod property;
 mod real;
 mod revive;
 mod streams;

@@ -7,6 +7,7 @@ use std::task::{Context, Poll, ready};
 use bytes::{Bytes, BytesMut};
 use hyper::HeaderMap;
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
+use hyper::header::CONTENT_ENCODING;
 
 use super::forward;
 use super::holding;
@@ -50,7 +51,11 @@ enum Form {
 
 impl Reader {
     pub(super) fn new(headers: &HeaderMap) -> Reader {
+        let encoded =
+            headers.get(CONTENT_ENCODING).is_some_and(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"));
         let form = match () {
+            // The server was asked not to; the client may understand it all the same.
+            () if encoded => Form::Other,
             () if forward::is_event_stream(headers) => Form::Events(Box::new(Splitter::new(limits::INITIALIZE_ANSWER))),
             () if headers::is_json(headers) => Form::Json(BytesMut::new()),
             () => Form::Other,
