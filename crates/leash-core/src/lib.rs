@@ -19,6 +19,8 @@ pub mod limits;
 pub mod owner;
 #[cfg(feature = "http")]
 pub mod protocol;
+#[cfg(test)]
+mod scratch;
 pub mod session;
 pub mod tree;
 

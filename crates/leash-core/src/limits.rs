@@ -318,6 +318,9 @@ pub const SHORT_ANSWER: u64 = 16 * 1024;
 /// Longest `initialize` that is kept for a revival. Clients send some hundred bytes; ten thousand sessions keep one each.
 pub const REVIVAL: usize = 64 * 1024;
 
+/// Bytes that the bodies of all requests being served may take: 64 of the largest that are allowed by default.
+pub const BODIES: usize = 256 * 1024 * 1024;
+
 /// How long a client may take to send a body. Four mebibytes at the speed of a bad telephone line.
 pub const BODY_READ: Duration = Duration::from_secs(120);
 

@@ -86,7 +86,8 @@ impl<'a> Reader<'a> {
                 name => self.unknown(field, keys::hint_in_leash(name, true)),
             }
         }
-        if let Some(listen) = leash.get("listen").filter(|_| settings.is_exposed() && !leash.has(&["token"])) {
+        let exposed = settings.is_exposed() && !leash.has(&["token"]) && !self.overridden;
+        if let Some(listen) = leash.get("listen").filter(|_| exposed) {
             let what = format!("{} can be reached from other machines, and there is no token", settings.listen);
             let hint = "set `token` in `leash`, for example to \"${LEASH_TOKEN}\", or listen on 127.0.0.1";
             self.say(listen.value.get(), what, hint.to_owned());

@@ -14,6 +14,8 @@ pub(super) struct Reader<'a> {
     pub(super) file: &'a str,
     /// The environment.
     pub(super) variable: &'a dyn Fn(&str) -> Option<String>,
+    /// The address or the token comes from elsewhere.
+    pub(super) overridden: bool,
     pub(super) found: Vec<Mistake>,
 }
 

@@ -39,9 +39,19 @@ pub use upstream::{UpstreamError, upstream};
 /// assert_eq!(mistakes.all()[0].to_string(), "leash.json:1:2: there are no servers");
 /// ```
 pub fn read(text: &str, file: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<Settings, Mistakes> {
-    let (settings, found) = look(text, file, variable);
+    let (settings, found) = look(text, file, variable, false);
     Mistakes::none(found)?;
     Ok(settings)
+}
+
+/// What is known besides the file.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Here<'a> {
+    /// Where programs are looked for.
+    pub path: Option<&'a OsStr>,
+    /// The address or the token comes from elsewhere: whether the address may be listened on without a token is not for the file
+    /// to say, but for [`Settings::is_exposed`] when all is known.
+    pub overridden: bool,
 }
 
 /// The same, and looks for every program as [`check_commands`] does: all that is wrong is told at once.
@@ -49,19 +59,24 @@ pub fn read_here(
     text: &str,
     file: &str,
     variable: &dyn Fn(&str) -> Option<String>,
-    path: Option<&OsStr>,
+    here: Here<'_>,
 ) -> Result<Settings, Mistakes> {
-    let (settings, mut found) = look(text, file, variable);
-    found.extend(check_commands(&settings, path));
+    let (settings, mut found) = look(text, file, variable, here.overridden);
+    found.extend(check_commands(&settings, here.path));
     Mistakes::none(found)?;
     Ok(settings)
 }
 
 /// What could be understood, and what is wrong.
-fn look(text: &str, file: &str, variable: &dyn Fn(&str) -> Option<String>) -> (Settings, Vec<Mistake>) {
+fn look(
+    text: &str,
+    file: &str,
+    variable: &dyn Fn(&str) -> Option<String>,
+    overridden: bool,
+) -> (Settings, Vec<Mistake>) {
     // Editors of Windows put a byte order mark in front.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let mut reader = json::Reader { text, file, variable, found: Vec::new() };
+    let mut reader = json::Reader { text, file, variable, overridden, found: Vec::new() };
     let settings = reader.file();
     (settings, reader.found)
 }

@@ -4,11 +4,13 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Limited};
+use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, HOST, HeaderName, ORIGIN};
+use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, Request, StatusCode, Uri};
 
+use super::budget::Share;
 use super::connection::{Connection, Principal};
 use super::gateway::Gateway;
 use super::respond::{self, Answer};
@@ -55,7 +57,9 @@ async fn serve(
     let (mut parts, body) = request.into_parts();
     check_token(settings.token.as_ref(), &mut parts.headers)?;
     let (server, rest) = route(gateway, &parts.uri)?;
-    let body = read_body(&settings, &parts.method, &parts.headers, body).await?;
+    // Taken until the answer is there.
+    let mut room = gateway.bodies.share();
+    let body = read_body(&settings, &parts, body, &mut room).await?;
     let socket = connection.client_socket(&gateway.lookup, &parts.headers);
     let local = socket.map(|_| Rc::clone(connection));
     let principal = gateway.principals.of(&parts.headers, socket.map(|socket| socket.uid));
@@ -169,11 +173,11 @@ fn equal(a: &[u8], b: &[u8]) -> bool {
 }
 
 /// The body of a POST, bounded.
-async fn read_body(settings: &Settings, method: &Method, headers: &HeaderMap, body: Incoming) -> Result<Bytes, Answer> {
-    if method != Method::POST {
+async fn read_body(settings: &Settings, head: &Parts, body: Incoming, room: &mut Share) -> Result<Bytes, Answer> {
+    if head.method != Method::POST {
         return Ok(Bytes::new());
     }
-    if !headers::is_json(headers) {
+    if !headers::is_json(&head.headers) {
         let text = "Unsupported Media Type: Content-Type must be application/json";
         return Err(respond::error(StatusCode::UNSUPPORTED_MEDIA_TYPE, None, codes::SERVER, text));
     }
@@ -181,19 +185,50 @@ async fn read_body(settings: &Settings, method: &Method, headers: &HeaderMap, bo
         let text = format!("Payload Too Large: at most {} bytes", settings.max_body);
         respond::error(StatusCode::PAYLOAD_TOO_LARGE, None, codes::INVALID_REQUEST, &text)
     };
-    let told = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    let told = head.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
     if told.is_some_and(|told| told > settings.max_body as u64) {
         return Err(too_large());
     }
-    let Ok(read) = tokio::time::timeout(limits::BODY_READ, Limited::new(body, settings.max_body).collect()).await
-    else {
+    let Ok(read) = tokio::time::timeout(limits::BODY_READ, collect(body, settings.max_body, room)).await else {
         let text = "Request Timeout: the body did not come";
         return Err(respond::error(StatusCode::REQUEST_TIMEOUT, None, codes::INVALID_REQUEST, text));
     };
-    match read {
-        Ok(whole) => Ok(whole.to_bytes()),
-        Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(too_large()),
+    read.map_err(|unread| match unread {
+        Unread::TooLarge => too_large(),
+        Unread::NoRoom => respond::unavailable("Service Unavailable: too much is being received"),
         // The client left in the middle; nobody reads this.
-        Err(_) => Err(respond::error(StatusCode::BAD_REQUEST, None, codes::PARSE, "Parse error: the body broke off")),
+        Unread::Broken => {
+            respond::error(StatusCode::BAD_REQUEST, None, codes::PARSE, "Parse error: the body broke off")
+        }
+    })
+}
+
+/// Why a body was not read to its end.
+enum Unread {
+    TooLarge,
+    /// Others take all that there is.
+    NoRoom,
+    Broken,
+}
+
+async fn collect(mut body: Incoming, most: usize, room: &mut Share) -> Result<Bytes, Unread> {
+    // Most bodies come in one piece, which is not copied.
+    let (mut only, mut joined, mut length) = (Bytes::new(), Vec::new(), 0);
+    while let Some(frame) = body.frame().await {
+        let Ok(piece) = frame.map_err(|_| Unread::Broken)?.into_data() else { continue };
+        length += piece.len();
+        if length > most {
+            return Err(Unread::TooLarge);
+        }
+        if !room.take(piece.len()) {
+            return Err(Unread::NoRoom);
+        }
+        if length == piece.len() {
+            only = piece;
+            continue;
+        }
+        joined.extend_from_slice(&std::mem::take(&mut only));
+        joined.extend_from_slice(&piece);
     }
+    Ok(if joined.is_empty() { only } else { joined.into() })
 }

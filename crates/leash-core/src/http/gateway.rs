@@ -2,18 +2,18 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use tokio_util::task::TaskTracker;
 
+use super::budget::Budget;
 use super::connection::Principals;
 use super::guard;
 use super::metrics::Metrics;
 use super::notice::Notice;
 use super::respond::{self, Answer};
 use super::server::Server;
-use super::session::Session;
 use super::tide::Tide;
 use super::timers::Timers;
 use crate::config::Settings;
@@ -50,6 +50,8 @@ pub(crate) struct Gateway {
     /// Sessions that have not ended, of all servers; also those whose end is under way.
     pub(crate) count: Cell<usize>,
     pub(crate) tide: Tide,
+    /// For the bodies of requests.
+    pub(crate) bodies: Rc<Budget>,
     pub(crate) tell: Box<dyn Fn(Notice)>,
 }
 
@@ -74,33 +76,26 @@ impl Gateway {
         self.servers.borrow().get(name).cloned()
     }
 
-    /// Whether a session may begin. It is counted from here on; [`Gateway::left`] counts it out.
-    pub(crate) fn admit(&self, server: &Server) -> Result<(), Answer> {
+    /// Whether a session may begin, or a tree. It is counted until the seat is dropped.
+    pub(crate) fn admit(self: &Rc<Self>, server: &Rc<Server>) -> Result<Seat, Answer> {
         if self.draining.get() || server.retired.get() {
             return Err(respond::unavailable("Service Unavailable: the gateway is shutting down"));
         }
         let most = server.settings().policy.max_sessions.unwrap_or(usize::MAX);
-        if self.count.get() >= self.settings.borrow().max_sessions
-            || server.sessions.borrow().len() + server.modern.len() >= most
-        {
+        if self.count.get() >= self.settings.borrow().max_sessions || server.count.get() >= most {
             self.metrics.session_refused(&server.name);
             return Err(respond::unavailable("Service Unavailable: too many sessions"));
         }
-        self.count.set(self.count.get() + 1);
+        for count in [&self.count, &server.count] {
+            count.update(|count| count + 1);
+        }
         self.tide.rose(self.held());
-        Ok(())
+        Ok(Seat { gateway: Rc::downgrade(self), server: Rc::clone(server) })
     }
 
     /// What takes memory: connections and sessions.
     pub(crate) fn held(&self) -> usize {
         self.count.get() + usize::try_from(self.metrics.connections.get()).unwrap_or(usize::MAX)
-    }
-
-    /// A session is over.
-    pub(crate) fn left(&self, session: &Session, reason: &Reason) {
-        self.count.set(self.count.get() - 1);
-        self.tide.fell(self.held());
-        self.metrics.session_ended(&session.server.name, reason);
     }
 
     /// Memory of the trees by server, as their keepers wrote it down last.
@@ -139,5 +134,21 @@ impl Gateway {
         let sessions = server.all();
         sessions.iter().for_each(|session| session.end(reason.clone()));
         sessions.len() + server.modern.end_all(reason)
+    }
+}
+
+/// Room for a session or a tree. It is taken until everything that was begun with it is over.
+pub(crate) struct Seat {
+    gateway: Weak<Gateway>,
+    server: Rc<Server>,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.server.count.update(|count| count - 1);
+        if let Some(gateway) = self.gateway.upgrade() {
+            gateway.count.update(|count| count - 1);
+            gateway.tide.fell(gateway.held());
+        }
     }
 }

@@ -6,6 +6,7 @@
 //! longer than a request.
 
 mod body;
+mod budget;
 pub mod connect;
 mod connection;
 pub(crate) mod delete;

@@ -13,6 +13,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::budget::Budget;
 use super::connection::Principals;
 use super::gateway::Gateway;
 use super::metrics::Metrics;
@@ -169,6 +170,7 @@ pub(super) fn gateway(settings: Settings, places: Places, book: Book, tell: Box<
         draining: Cell::new(false),
         count: Cell::new(0),
         tide: Tide::default(),
+        bodies: Budget::new(limits::BODIES),
         tell,
     }
 }

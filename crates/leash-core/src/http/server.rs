@@ -15,6 +15,8 @@ pub(crate) struct Server {
     settings: RefCell<Rc<config::Server>>,
     /// By what the client presents as `Mcp-Session-Id`; while a session is opening, by leash's own id of it.
     pub(crate) sessions: RefCell<HashMap<Rc<str>, Rc<Session>>>,
+    /// Sessions and trees that have not ended; also those whose end is under way.
+    pub(crate) count: Cell<usize>,
     /// Trees for requests that have no session.
     pub(crate) modern: ModernTrees,
     /// It was removed from the configuration, or replaced: nothing begins here any more.
@@ -27,6 +29,7 @@ impl Server {
             name: settings.name.as_str().into(),
             settings: RefCell::new(Rc::new(settings)),
             sessions: RefCell::default(),
+            count: Cell::new(0),
             modern: ModernTrees::default(),
             retired: Cell::new(false),
         })

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use super::connection::Principal;
 use super::front::Call;
-use super::gateway::Gateway;
+use super::gateway::{Gateway, Seat};
 use super::guard;
 use super::notice::Notice;
 use super::respond::{self, Answer};
@@ -44,6 +44,7 @@ pub(crate) struct Session {
     pub(crate) started_ms: u64,
     pub(crate) timer: RefCell<Option<Timer>>,
     gateway: Weak<Gateway>,
+    seat: RefCell<Option<Rc<Seat>>>,
     /// What the client presents; the id until the server gave another.
     token: RefCell<Rc<str>>,
     life: RefCell<Life>,
@@ -72,7 +73,7 @@ impl Session {
     /// The same, where it is for the server to say whether there will be a session at all. Nobody is told before it ends or
     /// is [announced](Session::announce); it may also be [discarded](Session::discard).
     pub(crate) fn begin(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call) -> Result<Rc<Session>, Answer> {
-        gateway.admit(server)?;
+        let seat = gateway.admit(server)?;
         let id: Rc<str> = id::random().into();
         let session = Rc::new(Session {
             id: Rc::clone(&id),
@@ -81,6 +82,7 @@ impl Session {
             started_ms: clock::unix_ms(),
             timer: RefCell::default(),
             gateway: Rc::downgrade(gateway),
+            seat: RefCell::new(Some(Rc::new(seat))),
             token: RefCell::new(Rc::clone(&id)),
             life: RefCell::new(Life::begin(Moment::now())),
             holding: OnceCell::new(),
@@ -115,8 +117,13 @@ impl Session {
             self.life.borrow_mut().apply(event, now, &terms);
         }
         self.forget(&gateway);
-        gateway.count.set(gateway.count.get() - 1);
+        drop(self.seat.take());
         self.over.notify_waiters();
+    }
+
+    /// Its room, for what may outlast it.
+    pub(crate) fn seat(&self) -> Option<Rc<Seat>> {
+        self.seat.borrow().clone()
     }
 
     /// What the client presents.
@@ -239,7 +246,8 @@ impl Session {
                 session.let_go(reason.clone()).await;
             }
             session.apply(Event::Released);
-            gateway.left(&session, &reason);
+            drop(session.seat.take());
+            gateway.metrics.session_ended(&session.server.name, &reason);
             session.over.notify_waiters();
         });
     }

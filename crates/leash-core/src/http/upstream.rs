@@ -1,12 +1,10 @@
 //! The HTTP client towards upstream servers: HTTP/1.1, pooled, TLS when the first `https` address is used.
 
-use std::error::Error as _;
+mod pool;
+
 use std::fmt;
-use std::future::Future;
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -15,9 +13,8 @@ use hyper::header::LOCATION;
 use hyper::http::uri::Scheme;
 use hyper::{Request, Response, StatusCode, Uri};
 use hyper_rustls::{ConfigBuilderExt as _, HttpsConnector, MaybeHttpsStream};
-use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use thiserror::Error;
 use tokio::net::TcpStream;
@@ -26,6 +23,8 @@ use tower_service::Service;
 
 use super::delete::Hurry;
 use crate::limits;
+
+pub(crate) use pool::{Care, Pool};
 
 /// Why an upstream did not answer. No text names the address: the caller knows it, and it may hold a secret.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -53,7 +52,7 @@ pub(crate) enum UpstreamError {
 /// Sends requests. Cheap to clone; clones share the pool.
 #[derive(Clone)]
 pub(crate) struct Client {
-    http: legacy::Client<Connector, Full<Bytes>>,
+    http: Pool<Full<Bytes>>,
     /// When every DELETE gives up.
     pub(crate) hurry: Hurry,
 }
@@ -71,11 +70,7 @@ impl Client {
     }
 
     fn with_tls(tls: OnceCell<Arc<ClientConfig>>) -> Client {
-        let http = legacy::Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(limits::POOL_IDLE)
-            .http1_max_headers(limits::HEADERS)
-            .build(Connector::with_tls(tls));
+        let http = Pool::new(Connector::with_tls(tls), Care { most: usize::MAX, timed: true });
         Client { http, hurry: Hurry::default() }
     }
 
@@ -96,24 +91,14 @@ impl Client {
         mut uri: Uri,
         request: impl Fn(Uri) -> Request<Full<Bytes>>,
     ) -> Result<Response<Incoming>, UpstreamError> {
-        let mut answer = self.send_once(request(uri.clone())).await?;
+        let mut answer = self.http.send(request(uri.clone())).await?;
         for _ in 0..limits::REDIRECTS {
             let Some(next) = redirect(&uri, &answer) else { break };
-            answer = self.send_once(request(next.clone())).await?;
+            answer = self.http.send(request(next.clone())).await?;
             uri = next;
         }
         Ok(answer)
     }
-
-    async fn send_once(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, UpstreamError> {
-        self.http.request(request).await.map_err(|error| failure(&error))
-    }
-}
-
-/// Why a request of the client failed.
-pub(crate) fn failure(error: &legacy::Error) -> UpstreamError {
-    let own = error.source().and_then(|source| source.downcast_ref::<UpstreamError>());
-    own.cloned().unwrap_or_else(|| UpstreamError::Broken(root_cause(error)))
 }
 
 /// Where a redirect leads, if it keeps the method (307, 308) and stays at the same origin.
@@ -150,29 +135,13 @@ pub(crate) fn same_origin(a: &Uri, b: &Uri) -> bool {
 }
 
 /// Makes connections. TLS is set up when the first `https` address is used: reading the roots takes 10 ms and megabytes.
-#[derive(Clone)]
 pub(crate) struct Connector {
     tcp: HttpConnector,
-    tls: Arc<OnceCell<Arc<ClientConfig>>>,
+    tls: OnceCell<Arc<ClientConfig>>,
 }
 
 /// A connection.
-pub(crate) type Connected = MaybeHttpsStream<TokioIo<TcpStream>>;
-
-impl Service<Uri> for Connector {
-    type Response = Connected;
-    type Error = UpstreamError;
-    type Future = Pin<Box<dyn Future<Output = Result<Connected, UpstreamError>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), UpstreamError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, uri: Uri) -> Self::Future {
-        let connecting = tokio::time::timeout(limits::CONNECT, self.clone().connect(uri));
-        Box::pin(async move { connecting.await.unwrap_or(Err(UpstreamError::Timeout)) })
-    }
-}
+type Connected = MaybeHttpsStream<TokioIo<TcpStream>>;
 
 impl Connector {
     /// Makes connections with the roots of the platform.
@@ -187,16 +156,22 @@ impl Connector {
         // An upstream that vanished without a word would otherwise hold a stream for ever.
         tcp.set_keepalive(Some(limits::TCP_PROBE));
         tcp.set_keepalive_interval(Some(limits::TCP_PROBE));
-        Connector { tcp, tls: Arc::new(tls) }
+        Connector { tcp, tls }
     }
 
-    async fn connect(mut self, uri: Uri) -> Result<Connected, UpstreamError> {
+    async fn connect(&self, uri: Uri) -> Result<Connected, UpstreamError> {
+        let connecting = Box::pin(tokio::time::timeout(limits::CONNECT, self.try_to_connect(uri)));
+        connecting.await.unwrap_or(Err(UpstreamError::Timeout))
+    }
+
+    async fn try_to_connect(&self, uri: Uri) -> Result<Connected, UpstreamError> {
+        let mut tcp = self.tcp.clone();
         if uri.scheme() != Some(&Scheme::HTTPS) {
-            let stream = self.tcp.call(uri).await.map_err(|error| why(&error))?;
+            let stream = tcp.call(uri).await.map_err(|error| why(&error))?;
             return Ok(MaybeHttpsStream::Http(stream));
         }
         let config = Arc::clone(self.tls.get_or_try_init(read_roots).await?);
-        HttpsConnector::from((self.tcp, config)).call(uri).await.map_err(|error| why(&*error))
+        HttpsConnector::from((tcp, config)).call(uri).await.map_err(|error| why(&*error))
     }
 }
 

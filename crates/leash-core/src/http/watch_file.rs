@@ -1,11 +1,14 @@
-//! A file that people edit. Editors replace files rather than write them, so its directory is what is watched.
+//! A file that people edit. Editors replace files rather than write them, and a mounted configuration is a link whose target is
+//! exchanged, so its directory is what is watched: when anything happens there, the file is looked at.
 
-use std::ffi::OsString;
+use std::fs;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
+use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
 use tokio::io::unix::AsyncFd;
 
 use crate::limits;
@@ -13,22 +16,46 @@ use crate::tree::linux;
 
 /// The watch. Where there can be none (no inotify left, the directory is gone), it never says anything: SIGHUP still works.
 pub(crate) struct FileWatch {
-    name: OsString,
+    file: PathBuf,
     events: Option<AsyncFd<OwnedFd>>,
+    /// The file as it was last told.
+    last: Option<Look>,
+}
+
+/// What differs when a file is another, or was written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Look {
+    file: (u64, u64),
+    size: u64,
+    changed: (i64, i64),
 }
 
 impl FileWatch {
     pub(crate) fn new(file: &Path) -> FileWatch {
-        let name = file.file_name().unwrap_or_default().to_owned();
-        FileWatch { name, events: open(file).and_then(|fd| linux::readable(fd).ok()) }
+        let events = open(file).and_then(|fd| linux::readable(fd).ok());
+        FileWatch { file: file.to_owned(), events, last: look(file) }
     }
 
     /// Returns when the file was changed and is quiet again.
     pub(crate) async fn changed(watch: Option<&mut FileWatch>) {
-        let Some(FileWatch { name, events: Some(events) }) = watch else { return std::future::pending().await };
-        while !next(events, name).await {}
-        // Wait until nothing more comes; each further change begins the wait anew.
-        while let Ok(true | false) = tokio::time::timeout(limits::RELOAD_QUIET, next(events, name)).await {}
+        let Some(FileWatch { file, events: Some(events), last }) = watch else { return std::future::pending().await };
+        loop {
+            let mut seen = look(file);
+            if seen == *last {
+                something(events).await;
+                continue;
+            }
+            // Whatever else goes on in the directory, the wait is for this file alone.
+            loop {
+                pause(limits::RELOAD_QUIET).await;
+                let now = look(file);
+                if std::mem::replace(&mut seen, now) == now {
+                    break;
+                }
+            }
+            *last = seen;
+            return;
+        }
     }
 }
 
@@ -40,18 +67,101 @@ fn open(file: &Path) -> Option<OwnedFd> {
     Some(fd)
 }
 
-/// Waits for events; whether one of them was about our file.
-async fn next(events: &AsyncFd<OwnedFd>, name: &OsString) -> bool {
+fn look(file: &Path) -> Option<Look> {
+    let found = fs::metadata(file).ok()?;
+    let changed = (found.ctime(), found.ctime_nsec());
+    Some(Look { file: (found.dev(), found.ino()), size: found.size(), changed })
+}
+
+/// Waits until something happens in the directory.
+async fn something(events: &AsyncFd<OwnedFd>) {
     let Ok(mut ready) = events.readable().await else { return std::future::pending().await };
     let mut buffer = [MaybeUninit::uninit(); 4096];
     let mut reader = Reader::new(events.get_ref(), &mut buffer);
-    let mut ours = false;
     // Until nothing more is there to be read.
-    while let Ok(event) = reader.next() {
-        let of_ours = event.file_name().is_some_and(|file| file.to_bytes() == name.as_encoded_bytes());
-        // An overflow may have swallowed ours.
-        ours |= of_ours || event.events().contains(ReadFlags::QUEUE_OVERFLOW);
-    }
+    while reader.next().is_ok() {}
     ready.clear_ready();
-    ours
+}
+
+async fn pause(time: Duration) {
+    tokio::time::sleep_until(tokio::time::Instant::now() + time).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::http::scripted;
+    use crate::scratch::Scratch;
+
+    /// Whether a change is told within a while; nothing here waits for that long in vain, except where there is none.
+    async fn told(watch: &mut FileWatch, within: Duration) -> bool {
+        tokio::time::timeout(within, FileWatch::changed(Some(watch))).await.is_ok()
+    }
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn a_file_that_is_written_replaced_or_removed() {
+        let dir = Scratch::new();
+        let file = dir.join("leash.json");
+        fs::write(&file, "1").unwrap();
+        scripted::run(async {
+            let mut watch = FileWatch::new(&file);
+            assert!(!told(&mut watch, limits::RELOAD_QUIET * 3).await, "nothing has happened");
+            fs::write(&file, "2").unwrap();
+            assert!(told(&mut watch, LONG).await);
+            fs::write(dir.join("new"), "2").unwrap();
+            fs::rename(dir.join("new"), &file).unwrap();
+            assert!(told(&mut watch, LONG).await);
+            fs::remove_file(&file).unwrap();
+            assert!(told(&mut watch, LONG).await);
+            assert!(!told(&mut watch, limits::RELOAD_QUIET * 3).await, "it was told already");
+        });
+    }
+
+    /// As Kubernetes mounts a ConfigMap: the file is a link into a directory that is itself a link, which is exchanged.
+    #[test]
+    fn a_link_whose_target_is_exchanged() {
+        let dir = Scratch::new();
+        let at = |name: &str| dir.join(name);
+        for (version, text) in [("..1", "1"), ("..2", "2")] {
+            fs::create_dir(at(version)).unwrap();
+            fs::write(at(version).join("leash.json"), text).unwrap();
+        }
+        symlink("..1", at("..data")).unwrap();
+        symlink("..data/leash.json", at("leash.json")).unwrap();
+        scripted::run(async {
+            let mut watch = FileWatch::new(&at("leash.json"));
+            symlink("..2", at("..next")).unwrap();
+            fs::rename(at("..next"), at("..data")).unwrap();
+            assert!(told(&mut watch, LONG).await);
+        });
+    }
+
+    #[test]
+    fn what_goes_on_beside_it_delays_nothing() {
+        let dir = Scratch::new();
+        let file = dir.join("leash.json");
+        fs::write(&file, "1").unwrap();
+        scripted::run(async {
+            let noise = async {
+                loop {
+                    fs::write(dir.join("log"), "x").unwrap();
+                    pause(limits::RELOAD_QUIET / 10).await;
+                }
+            };
+            let told = async {
+                let mut watch = FileWatch::new(&file);
+                assert!(!told(&mut watch, limits::RELOAD_QUIET * 3).await, "it is not about this file");
+                fs::write(&file, "2").unwrap();
+                assert!(told(&mut watch, LONG).await);
+            };
+            tokio::select! {
+                () = noise => {}
+                () = told => {}
+            }
+        });
+    }
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use leash_core::config::{
-    self, CommandLine, Mistake, Mistakes, OwnerPolicy, Policy, Secret, Settings, Target, Transport,
+    self, CommandLine, Here, Mistake, Mistakes, OwnerPolicy, Policy, Secret, Settings, Target, Transport,
 };
 use leash_core::http::{self, Notice, ServeError, Serving, Source};
 use leash_core::tree::supervisor::FirstLook;
@@ -66,7 +66,7 @@ fn settings(args: &Serve) -> Result<(Settings, Option<PathBuf>), Refused> {
         Some(name) => (single(name, &args.single)?, None),
         None => {
             let file = find_file(args.config.as_deref())?;
-            (read(&file)?, Some(file))
+            (read(args, &file)?, Some(file))
         }
     };
     override_by(args, &mut settings)?;
@@ -108,19 +108,20 @@ fn find_file(given: Option<&Path>) -> Result<PathBuf, Refused> {
     })
 }
 
-fn read(file: &Path) -> Result<Settings, Refused> {
+fn read(args: &Serve, file: &Path) -> Result<Settings, Refused> {
     let text = fs::read_to_string(file).map_err(|error| {
         let text = format!("cannot read `{}`: {error}", file.display());
         Refused::Text(text, "name another file with --config".to_owned())
     })?;
     let path = env::var_os("PATH");
-    Ok(config::read_here(&text, &file.display().to_string(), &|name| env::var(name).ok(), path.as_deref())?)
+    let here = Here { path: path.as_deref(), overridden: args.listen.is_some() || args.token_env.is_some() };
+    Ok(config::read_here(&text, &file.display().to_string(), &|name| env::var(name).ok(), here)?)
 }
 
 /// For a reload: all that is wrong as one text.
 fn reread(args: &Serve, file: &Path) -> Result<Settings, String> {
     let again = || {
-        let mut settings = read(file)?;
+        let mut settings = read(args, file)?;
         override_by(args, &mut settings)?;
         Ok(settings)
     };

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
+use tokio::runtime::{Builder, LocalOptions};
 
 use super::super::delete::{self, Deleted};
 use super::super::upstream::Client;
@@ -148,7 +149,7 @@ fn let_go(lien: &Lien) -> Option<receipt::UpstreamEnd> {
         let closed = Deleted::closed();
         return Some(closed.receipt(&url, ""));
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
+    let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).ok()?;
     let deleted = runtime.block_on(delete::delete(&Client::new(), &ticket));
     // A name that is still being looked up on another thread is nobody's any more.
     runtime.shutdown_timeout(Duration::ZERO);

@@ -8,18 +8,16 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::{HeaderMap, Method, Request, Response, Uri};
-use hyper_util::client::legacy;
-use hyper_util::rt::TokioExecutor;
 use tokio::sync::oneshot;
 
-use super::super::upstream::{self, Connector, UpstreamError};
+use super::super::upstream::{self, Care, Connector, Pool, UpstreamError};
 use crate::limits;
 
 /// The client of `connect`. It differs from the gateway's in that it tells when a body is handed over, and that no timer looks
 /// after idle connections: one that is too old is found out when it would be used, and nothing wakes an idle leash.
 #[derive(Clone)]
 pub(crate) struct Wire {
-    http: legacy::Client<Connector, Sent>,
+    http: Pool<Sent>,
 }
 
 impl fmt::Debug for Wire {
@@ -49,12 +47,7 @@ pub(crate) struct Answer {
 
 impl Wire {
     pub(crate) fn new() -> Wire {
-        let http = legacy::Client::builder(TokioExecutor::new())
-            .pool_idle_timeout(limits::POOL_IDLE)
-            .pool_max_idle_per_host(limits::IDLE_CONNECTIONS)
-            .http1_max_headers(limits::HEADERS)
-            .build(Connector::new());
-        Wire { http }
+        Wire { http: Pool::new(Connector::new(), Care { most: limits::IDLE_CONNECTIONS, timed: false }) }
     }
 
     /// Sends a request and returns the head of the answer. Redirects that keep the method and the origin are followed.
@@ -66,7 +59,7 @@ impl Wire {
             *request.method_mut() = method.clone();
             *request.uri_mut() = url.clone();
             *request.headers_mut() = headers.clone();
-            let response = self.http.request(request).await.map_err(|error| upstream::failure(&error))?;
+            let response = self.http.send(request).await?;
             match upstream::redirect(&url, &response) {
                 Some(target) if hops < limits::REDIRECTS => (url, hops) = (target, hops + 1),
                 _ => return Ok(Answer { response, from: url }),

@@ -21,7 +21,7 @@ use super::switch::{NotNow, Request, Switch};
 use super::window::{self, Waiting, Window};
 use crate::ledger::receipt::{Reason, Receipt};
 use crate::limits;
-use crate::protocol::envelope::{Envelope, IdKey, Kind, Message, codes};
+use crate::protocol::envelope::{Envelope, IdKey, Kind, Message};
 use crate::protocol::era;
 
 /// A server with the session that it is for.
@@ -194,9 +194,7 @@ impl Bridge {
 
     /// The client takes a request back. If the server says nothing to that, leash does, after a while.
     pub(super) fn cancelled(self: &Rc<Self>, key: IdKey, tasks: &TaskTracker) {
-        if !self.switch.borrow_mut().cancel(&key) {
-            return;
-        }
+        let Some(stream) = self.switch.borrow_mut().cancel(&key) else { return };
         let bridge = Rc::clone(self);
         tasks.spawn_local(async move {
             let deadline = tokio::time::Instant::now() + limits::CANCELLED;
@@ -204,7 +202,7 @@ impl Bridge {
                 () = tokio::time::sleep_until(deadline) => {}
                 _ = bridge.child.over() => {}
             }
-            bridge.switch.borrow_mut().fail(&key, codes::SERVER, "the request was cancelled");
+            bridge.switch.borrow_mut().give_up(&key, stream);
         });
     }
 

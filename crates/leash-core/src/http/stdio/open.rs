@@ -79,15 +79,20 @@ async fn start(gateway: &Rc<Gateway>, session: &Rc<Session>, opening: IdKey) -> 
     let (done, started) = oneshot::channel();
     let (gateway, starting) = (Rc::clone(gateway), Rc::clone(session));
     session.spawn(async move {
-        let begun = match child::start(&gateway, &starting.server, &starting.id).await {
-            Ok(tree) => {
-                let bridge = Bridge::start(&gateway, &starting, tree, opening);
-                if starting.hold(Holding::Tree(Rc::clone(&bridge))) { Ok(bridge) } else { Err(StartError::Gone) }
-            }
-            Err(error) => Err(error),
+        let seat = starting.seat();
+        let tree = match child::start(&gateway, &starting.server, &starting.id).await {
+            Ok(tree) => tree,
+            Err(error) => return drop(done.send(Err(error))),
         };
+        let bridge = Bridge::start(&gateway, &starting, tree, opening);
+        let held = starting.hold(Holding::Tree(Rc::clone(&bridge)));
         // Nobody listens any more: then the session has ended, and with it the tree.
-        let _ = done.send(begun);
+        let _ = done.send(if held { Ok(Rc::clone(&bridge)) } else { Err(StartError::Gone) });
+        if !held {
+            // A tree that its session did not live to see takes up room until it is gone.
+            bridge.child.over().await;
+        }
+        drop(seat);
     });
     started.await.unwrap_or(Err(StartError::Gone))
 }

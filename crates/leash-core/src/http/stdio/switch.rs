@@ -297,13 +297,21 @@ impl Switch {
         }
     }
 
-    /// Whether a request is in flight; notes that it was cancelled. `true` once.
-    pub(super) fn cancel(&mut self, key: &IdKey) -> bool {
-        self.requests.get_mut(key).is_some_and(|asked| !std::mem::replace(&mut asked.cancelled, true))
+    /// Notes that a request in flight was cancelled; its stream, once.
+    pub(super) fn cancel(&mut self, key: &IdKey) -> Option<StreamId> {
+        let asked = self.requests.get_mut(key)?;
+        (!std::mem::replace(&mut asked.cancelled, true)).then_some(asked.stream)
+    }
+
+    /// Answers a request that was cancelled in the server's place, if it is still in flight: its id may be another's by now.
+    pub(super) fn give_up(&mut self, key: &IdKey, stream: StreamId) {
+        if self.requests.get(key).is_some_and(|asked| asked.stream == stream) {
+            self.fail(key, codes::SERVER, "the request was cancelled");
+        }
     }
 
     /// Answers a request in the server's place, if it is still in flight.
-    pub(super) fn fail(&mut self, key: &IdKey, code: i64, message: &str) {
+    fn fail(&mut self, key: &IdKey, code: i64, message: &str) {
         let id = RawValue::from_string(key.as_str().to_owned()).ok();
         self.answer(key, error_body(id.as_deref(), code, message, None).into());
     }

@@ -1,20 +1,19 @@
 //! A dead gateway's book, and what the next one makes of it.
 
 use std::cell::RefCell;
-use std::path::PathBuf;
 
 use hyper::Method;
 
 use super::*;
 use crate::http::scripted::{self, Scripted, reply, silence, status};
-use crate::id;
 use crate::ledger::receipt::DeleteHow;
+use crate::scratch::Scratch;
 
-struct Ground(PathBuf);
+struct Ground(Scratch);
 
 impl Ground {
     fn new() -> Ground {
-        Ground(std::env::temp_dir().join(format!("leash-sweep-{}", id::random())))
+        Ground(Scratch::new())
     }
 
     /// A gateway that was killed with these sessions open.
@@ -29,17 +28,11 @@ impl Ground {
     }
 
     fn places(&self) -> Places {
-        Places::below(&self.0)
+        Places::below(&*self.0)
     }
 
     fn books(&self) -> usize {
         std::fs::read_dir(self.places().runtime_dir.join("gateways")).map_or(0, Iterator::count)
-    }
-}
-
-impl Drop for Ground {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

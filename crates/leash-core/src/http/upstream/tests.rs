@@ -5,6 +5,7 @@ use std::sync::Arc;
 use http_body_util::BodyExt as _;
 use hyper::Method;
 use rustls::pki_types::PrivateKeyDer;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
@@ -150,5 +151,87 @@ fn tls_with_a_certificate_that_is_trusted_and_one_that_is_not() {
         // Plain HTTP where TLS is expected.
         let plain = Client::new().send(request(&format!("http://localhost:{port}/mcp"))).await;
         assert!(matches!(plain, Err(UpstreamError::Broken(_))), "{plain:?}");
+    });
+}
+
+/// A server that answers `most` requests on each connection and closes it then, without having said so.
+async fn impatient(most: usize) -> (u16, JoinSet<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let port = listener.local_addr().expect("its address").port();
+    let mut tasks = JoinSet::new();
+    tasks.spawn_local(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            for _ in 0..most {
+                let mut head = [0; 4096];
+                let mut read = 0;
+                while !head[..read].ends_with(b"body") {
+                    read += stream.read(&mut head[read..]).await.expect("a request");
+                }
+                stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nfine").await.expect("an answer");
+            }
+        }
+    });
+    (port, tasks)
+}
+
+#[test]
+fn a_connection_that_was_closed_while_idle_costs_no_request() {
+    scripted::run(async {
+        for most in 1..3 {
+            let (port, _tasks) = impatient(most).await;
+            let client = Client::new();
+            for round in 0..20 {
+                let answer = client.send(request(&format!("http://127.0.0.1:{port}/mcp"))).await;
+                let answer = answer.unwrap_or_else(|error| panic!("round {round} of {most}: {error}"));
+                assert_eq!(text(answer).await, "fine");
+                // Whether the end was noticed by then must not matter.
+                for _ in 0..round % 3 {
+                    tokio::task::yield_now().await;
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_stream_has_its_connection_to_itself_until_it_ends() {
+    scripted::run(async {
+        let (sender, body) = scripted::stream();
+        let body = std::cell::RefCell::new(Some(Response::new(body)));
+        let upstream = Scripted::start(move |seen| match seen.method {
+            Method::GET => reply(body.take().expect("one stream")),
+            _ => reply(status(200, "fine")),
+        })
+        .await;
+        let (client, url) = (Client::new(), upstream.url().to_string());
+        let mut listen = request(&url);
+        *listen.method_mut() = Method::GET;
+        let stream = client.send(listen).await.expect("a stream");
+        for _ in 0..3 {
+            assert_eq!(text(client.send(request(&url)).await.expect("an answer")).await, "fine");
+        }
+        upstream.connections(2).await;
+        sender.send("the end".into()).expect("somebody reads");
+        drop(sender);
+        assert_eq!(text(stream).await, "the end");
+        // Both are there for the next two at once.
+        let (one, other) = tokio::join!(client.send(request(&url)), client.send(request(&url)));
+        assert_eq!(text(one.expect("an answer")).await + &text(other.expect("an answer")).await, "finefine");
+        upstream.connections(2).await;
+        // Nothing is kept when nobody needs it.
+        drop(client);
+        upstream.connections(0).await;
+    });
+}
+
+#[test]
+fn an_unread_answer_is_not_taken_for_the_next_one() {
+    scripted::run(async {
+        let upstream = Scripted::start(|seen| reply(status(200, if seen.says("body") { "fine" } else { "?" }))).await;
+        let (client, url) = (Client::new(), upstream.url().to_string());
+        for _ in 0..10 {
+            drop(client.send(request(&url)).await.expect("an answer"));
+            assert_eq!(text(client.send(request(&url)).await.expect("an answer")).await, "fine");
+        }
     });
 }

@@ -6,17 +6,17 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::limits;
+use crate::scratch::Scratch;
 
-/// A directory that is gone after the test.
-struct Ground(PathBuf);
+struct Ground(Scratch);
 
 impl Ground {
     fn new() -> Ground {
-        Ground(std::env::temp_dir().join(format!("leash-book-{}", id::random())))
+        Ground(Scratch::new())
     }
 
     fn places(&self) -> Places {
-        Places::below(&self.0)
+        Places::below(&*self.0)
     }
 
     fn runtime(&self) -> PathBuf {
@@ -25,12 +25,6 @@ impl Ground {
 
     fn files(&self) -> usize {
         fs::read_dir(self.runtime().join(DIR)).map_or(0, Iterator::count)
-    }
-}
-
-impl Drop for Ground {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

@@ -11,7 +11,6 @@ mod sse;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -31,10 +30,10 @@ use crate::http::notice::Notice;
 use crate::http::scripted::{Reply, Scripted, Seen, reply, status};
 use crate::http::upstream::Client;
 use crate::http::{listen, serve};
-use crate::id;
 use crate::ledger::book::Book;
 use crate::ledger::receipt::{self, DeleteHow, Reason, Receipt};
 use crate::protocol::headers::SESSION_ID;
+use crate::scratch::Scratch;
 use crate::tree::Places;
 
 pub(super) const INITIALIZE: &str =
@@ -50,7 +49,7 @@ pub(super) struct Rig {
     pub(super) gateway: Rc<Gateway>,
     pub(super) client: Client,
     address: SocketAddr,
-    dir: PathBuf,
+    _dir: Scratch,
     notices: Rc<RefCell<Vec<String>>>,
     stop: CancellationToken,
     _tasks: JoinSet<()>,
@@ -85,8 +84,8 @@ impl Rig {
         settings.listen.set_port(0);
         let server = config::Server { name: "s".to_owned(), policy: terms.policy, target };
         settings.servers.insert("s".to_owned(), server);
-        let dir = std::env::temp_dir().join(format!("leash-guard-{}", id::random()));
-        let places = Places::below(&dir);
+        let dir = Scratch::new();
+        let places = Places::below(&*dir);
         let book = Book::create(&places, "serve").expect("a book");
         let notices = Rc::new(RefCell::new(Vec::new()));
         let told = Rc::clone(&notices);
@@ -97,7 +96,7 @@ impl Rig {
         let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
         tasks.spawn_local(listen::accept(Rc::clone(&gateway), listener, stop.clone()));
         tasks.spawn_local(serve::tick(Rc::clone(&gateway)));
-        Rig { gateway, client: Client::new(), address, dir, notices, stop, _tasks: tasks }
+        Rig { gateway, client: Client::new(), address, _dir: dir, notices, stop, _tasks: tasks }
     }
 
     pub(super) fn request(
@@ -211,12 +210,6 @@ impl Rig {
 
     pub(super) fn notices(&self, word: &str) -> usize {
         self.notices.borrow().iter().filter(|notice| notice.contains(word)).count()
-    }
-}
-
-impl Drop for Rig {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.dir);
     }
 }
 

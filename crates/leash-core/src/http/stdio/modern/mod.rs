@@ -70,11 +70,6 @@ impl ModernTrees {
         trees.len()
     }
 
-    /// How many there are.
-    pub(crate) fn len(&self) -> usize {
-        self.trees.borrow().len()
-    }
-
     /// A tree ends; the principal's next request starts another one.
     fn forget(&self, principal: Principal, tree: &ModernTree) {
         let mut trees = self.trees.borrow_mut();
@@ -214,9 +209,9 @@ async fn find(
         }
         changed.await;
     }
-    gateway.admit(server).map_err(Failure::Refused)?;
+    let seat = gateway.admit(server).map_err(Failure::Refused)?;
     modern.trees.borrow_mut().insert(call.principal, Place::Starting(None));
-    let probed = probe::start(gateway, server, call.principal, envelope).await?;
+    let probed = probe::start(gateway, server, (call.principal, seat), envelope).await?;
     // If it was asked what this client asks, the answer is there.
     match probed.answer.and_then(|answer| probe::answer_to(envelope, &answer)) {
         Some(answer) => Ok(Found::Answer(answer)),

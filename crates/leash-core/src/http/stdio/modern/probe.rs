@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::super::super::connection::Principal;
-use super::super::super::gateway::Gateway;
+use super::super::super::gateway::{Gateway, Seat};
 use super::super::super::server::Server;
 use super::super::child::StartError;
 use super::exchange;
@@ -37,14 +37,14 @@ pub(super) struct Probed {
 pub(super) async fn start(
     gateway: &Rc<Gateway>,
     server: &Rc<Server>,
-    principal: Principal,
+    (principal, seat): (Principal, Seat),
     envelope: &Envelope<'_>,
 ) -> Result<Probed, Failure> {
     let (done, started) = oneshot::channel();
     let question = question(envelope);
     let (keeping, server) = (Rc::clone(gateway), Rc::clone(server));
     gateway.tasks.spawn_local(async move {
-        let probed = begin(&keeping, &server, principal, &question).await;
+        let probed = begin(&keeping, &server, (principal, seat), &question).await;
         let mut trees = server.modern.trees.borrow_mut();
         match &probed {
             Ok(probed) if probed.tree.usable() => {
@@ -64,20 +64,14 @@ pub(super) async fn start(
 async fn begin(
     gateway: &Rc<Gateway>,
     server: &Rc<Server>,
-    principal: Principal,
+    (principal, seat): (Principal, Seat),
     question: &[u8],
 ) -> Result<Probed, Failure> {
-    let tree = match ModernTree::start(gateway, server, principal).await {
-        Ok(tree) => tree,
-        Err(error) => {
-            gateway.count.set(gateway.count.get() - 1);
-            return Err(Failure::Start(error));
-        }
-    };
-    let (living, counting) = (Rc::clone(&tree), Rc::clone(gateway));
+    let tree = ModernTree::start(gateway, server, principal).await.map_err(Failure::Start)?;
+    let living = Rc::clone(&tree);
     gateway.tasks.spawn_local(async move {
         living.live().await;
-        counting.count.set(counting.count.get() - 1);
+        drop(seat);
     });
     server.modern.trees.borrow_mut().insert(principal, Place::Starting(Some(Rc::clone(&tree))));
     if gateway.draining.get() || server.retired.get() {

@@ -195,10 +195,12 @@ fn a_cancelled_request_can_be_answered_in_the_servers_place_once() {
     let mut switch = Switch::new(1000);
     let one = switch.begin(&[request(1, None)]).unwrap();
     let key = IdKey::from_number(1);
-    assert!(switch.cancel(&key));
-    assert!(!switch.cancel(&key), "it was cancelled already");
-    assert!(!switch.cancel(&IdKey::from_number(2)), "nobody asked");
-    switch.fail(&key, codes::SERVER, "cancelled");
+    assert_eq!(switch.cancel(&key), Some(one));
+    assert_eq!(switch.cancel(&key), None, "it was cancelled already");
+    assert_eq!(switch.cancel(&IdKey::from_number(2)), None, "nobody asked");
+    switch.give_up(&key, one + 1);
+    assert_eq!(first(&mut switch, one, false), First::Wait, "it is not the request that was cancelled");
+    switch.give_up(&key, one);
     assert!(matches!(first(&mut switch, one, false), First::Whole(_)));
     assert_eq!(deliver(&mut switch, &answer(1)), Routed::Nowhere);
 }

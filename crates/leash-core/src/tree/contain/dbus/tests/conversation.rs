@@ -3,7 +3,6 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use super::super::{Bus, BusEnvironment, BusError, JobMode, Malformed, auth};
 
 use super::{LONG, connected, error_to, read_message, reply_to};
 use crate::clock::Moment;
+use crate::scratch::Scratch;
 
 #[test]
 fn an_error_reply_is_a_refusal_and_the_bus_stays_usable() {
@@ -138,12 +138,12 @@ fn check_authentication(answer: &[u8], check: impl FnOnce(Result<(), BusError>))
 }
 
 /// A runtime directory that is gone after the test.
-struct RuntimeDir(PathBuf);
+struct RuntimeDir(Scratch);
 
 impl RuntimeDir {
-    fn new(name: &str) -> RuntimeDir {
-        let dir = std::env::temp_dir().join(format!("leash-dbus-{name}-{}", std::process::id()));
-        fs::create_dir_all(dir.join("systemd")).expect("directory");
+    fn new() -> RuntimeDir {
+        let dir = Scratch::new();
+        fs::create_dir(dir.join("systemd")).expect("directory");
         RuntimeDir(dir)
     }
 
@@ -152,13 +152,7 @@ impl RuntimeDir {
     }
 
     fn environment(&self) -> BusEnvironment {
-        BusEnvironment { session_bus_address: None, runtime_dir: Some(self.0.clone()) }
-    }
-}
-
-impl Drop for RuntimeDir {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        BusEnvironment { session_bus_address: None, runtime_dir: Some(self.0.to_owned()) }
     }
 }
 
@@ -188,7 +182,7 @@ fn mentions(message: &[u8], text: &str) -> bool {
 
 #[test]
 fn a_bus_is_greeted_and_its_manager_is_asked_by_name() {
-    let dir = RuntimeDir::new("greeted");
+    let dir = RuntimeDir::new();
     let name = reply_to(1, "s", |body| body.str(":1.7"));
     let server = serve(dir.listen("bus"), vec![name, reply_to(2, "", |_| ())]);
     Bus::connect(&dir.environment(), LONG).expect("connected");
@@ -199,7 +193,7 @@ fn a_bus_is_greeted_and_its_manager_is_asked_by_name() {
 
 #[test]
 fn a_bus_without_a_manager_leads_to_the_private_socket() {
-    let dir = RuntimeDir::new("no-manager");
+    let dir = RuntimeDir::new();
     let name = reply_to(1, "s", |body| body.str(":1.7"));
     let nobody = error_to(2, "org.freedesktop.DBus.Error.NameHasNoOwner", "nobody");
     let bus = serve(dir.listen("bus"), vec![name, nobody]);
@@ -209,7 +203,7 @@ fn a_bus_without_a_manager_leads_to_the_private_socket() {
 
 #[test]
 fn a_bus_that_hangs_leaves_time_for_the_private_socket() {
-    let dir = RuntimeDir::new("hangs");
+    let dir = RuntimeDir::new();
     let hangs = dir.listen("bus");
     check_private(&dir, Duration::from_millis(400));
     drop(hangs);
@@ -225,7 +219,7 @@ fn check_private(dir: &RuntimeDir, budget: Duration) {
 
 #[test]
 fn a_full_backlog_ends_at_the_deadline() {
-    let dir = RuntimeDir::new("backlog");
+    let dir = RuntimeDir::new();
     let listener = dir.listen("bus");
     rustix::net::listen(&listener, 0).expect("listen");
     let first = UnixStream::connect(dir.0.join("bus")).expect("connect");

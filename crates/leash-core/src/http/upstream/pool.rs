@@ -1,0 +1,177 @@
+//! Connections to upstreams, kept while they are idle. Each carries one request at a time.
+//!
+//! hyper-util's client does the same for any number of threads, which was half of what a request cost here.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use hyper::body::{Body, Incoming};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::header::{HOST, HeaderValue};
+use hyper::http::uri::{Authority, Scheme};
+use hyper::{Request, Response, Uri};
+
+use super::{Connector, UpstreamError, root_cause};
+use crate::clock::Moment;
+use crate::limits;
+
+/// Sends requests on kept connections, or on new ones. Cheap to clone; clones share the connections.
+pub(crate) struct Pool<B>(Rc<Shared<B>>);
+
+impl<B> Clone for Pool<B> {
+    fn clone(&self) -> Pool<B> {
+        Pool(Rc::clone(&self.0))
+    }
+}
+
+struct Shared<B> {
+    connector: Connector,
+    /// Those of each host, the one used last at the end.
+    idle: RefCell<HashMap<Origin, Vec<Idle<B>>>>,
+    care: Care,
+    /// A task looks after idle connections.
+    tended: Cell<bool>,
+}
+
+type Origin = (Scheme, Authority);
+
+struct Idle<B> {
+    connection: SendRequest<B>,
+    since: Moment,
+}
+
+/// How idle connections are looked after.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Care {
+    /// Those of one host that are kept.
+    pub(crate) most: usize,
+    /// They are closed when their time is over, rather than when they would be used.
+    pub(crate) timed: bool,
+}
+
+impl<B> Pool<B>
+where
+    B: Body<Data = Bytes> + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    pub(crate) fn new(connector: Connector, care: Care) -> Pool<B> {
+        Pool(Rc::new(Shared { connector, idle: RefCell::default(), care, tended: Cell::new(false) }))
+    }
+
+    /// Sends a request and returns the head of the answer. What was not even begun because the server closed the connection at
+    /// that moment is sent on another.
+    pub(crate) async fn send(&self, mut request: Request<B>) -> Result<Response<Incoming>, UpstreamError> {
+        let uri = request.uri().clone();
+        let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
+            return Err(UpstreamError::Unreachable("the address has no host".to_owned()));
+        };
+        let origin = (scheme.clone(), authority.clone());
+        request.headers_mut().insert(HOST, host(&uri)?);
+        *request.uri_mut() = uri.path_and_query().cloned().map(Uri::from).unwrap_or_default();
+        loop {
+            let (mut connection, again) = match self.0.take(&origin) {
+                Some(kept) => (kept, true),
+                None => (self.connect(&uri).await?, false),
+            };
+            match connection.try_send_request(request).await {
+                Ok(answer) => {
+                    self.put(origin, connection, &answer);
+                    return Ok(answer);
+                }
+                Err(mut error) => match error.take_message() {
+                    Some(unsent) if again => request = unsent,
+                    _ => return Err(UpstreamError::Broken(root_cause(&error.into_error()))),
+                },
+            }
+        }
+    }
+
+    async fn connect(&self, uri: &Uri) -> Result<SendRequest<B>, UpstreamError> {
+        let stream = self.0.connector.connect(uri.clone()).await?;
+        let handshake = http1::Builder::new().max_headers(limits::HEADERS).handshake(stream).await;
+        let (sender, connection) = handshake.map_err(|error| UpstreamError::Broken(root_cause(&error)))?;
+        tokio::task::spawn_local(async move {
+            // Whoever waits for an answer hears of it.
+            let _ = connection.await;
+        });
+        Ok(sender)
+    }
+
+    /// Keeps a connection for the next request, as soon as this answer is read.
+    fn put(&self, origin: Origin, mut connection: SendRequest<B>, answer: &Response<Incoming>) {
+        let short = answer.body().size_hint().exact().is_some_and(|length| length <= limits::SHORT_ANSWER);
+        if short || connection.is_ready() {
+            // It is looked at again before it is used.
+            return self.keep(origin, connection);
+        }
+        let pool = self.clone();
+        tokio::task::spawn_local(async move {
+            if connection.ready().await.is_ok() {
+                pool.keep(origin, connection);
+            }
+        });
+    }
+
+    fn keep(&self, origin: Origin, connection: SendRequest<B>) {
+        let mut hosts = self.0.idle.borrow_mut();
+        let idle = hosts.entry(origin).or_default();
+        idle.push(Idle { connection, since: Moment::now() });
+        if idle.len() > self.0.care.most {
+            idle.remove(0);
+        }
+        if self.0.care.timed && !self.0.tended.replace(true) {
+            let shared = Rc::clone(&self.0);
+            tokio::task::spawn_local(async move {
+                while shared.tend() {
+                    tokio::time::sleep_until(tokio::time::Instant::now() + limits::POOL_IDLE / 2).await;
+                }
+                shared.tended.set(false);
+            });
+        }
+    }
+}
+
+impl<B> Shared<B> {
+    /// The connection used last that is ready.
+    fn take(&self, origin: &Origin) -> Option<SendRequest<B>> {
+        let mut hosts = self.idle.borrow_mut();
+        let (idle, now) = (hosts.get_mut(origin)?, Moment::now());
+        // The first is the oldest.
+        if idle.first().is_some_and(|first| !first.is_usable(now)) {
+            idle.retain(|one| one.is_usable(now));
+        }
+        let ready = idle.iter().rposition(|one| one.connection.is_ready())?;
+        Some(idle.remove(ready).connection)
+    }
+
+    /// Drops what is too old; whether anything is left.
+    fn tend(&self) -> bool {
+        let now = Moment::now();
+        let mut hosts = self.idle.borrow_mut();
+        hosts.retain(|_, idle| {
+            idle.retain(|one| one.is_usable(now));
+            !idle.is_empty()
+        });
+        hosts.shrink_to_fit();
+        !hosts.is_empty()
+    }
+}
+
+impl<B> Idle<B> {
+    fn is_usable(&self, now: Moment) -> bool {
+        !self.connection.is_closed() && now.since(self.since) < limits::POOL_IDLE
+    }
+}
+
+/// What `Host` says: the port only where it is not the usual one.
+fn host(uri: &Uri) -> Result<HeaderValue, UpstreamError> {
+    let usual = if uri.scheme() == Some(&Scheme::HTTPS) { 443 } else { 80 };
+    let name = uri.host().unwrap_or_default();
+    let value = match uri.port_u16().filter(|port| *port != usual) {
+        Some(port) => HeaderValue::from_maybe_shared(Bytes::from(format!("{name}:{port}"))),
+        None => HeaderValue::from_str(name),
+    };
+    value.map_err(|error| UpstreamError::Unreachable(error.to_string()))
+}
