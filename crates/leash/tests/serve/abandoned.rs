@@ -156,3 +156,25 @@ fn a_client_that_dies_in_the_middle_of_initialize_leaves_nothing() {
     wait::until("the sessions to begin", || (gateway.said().matches("Opened").count() == 40).then_some(()));
     nothing_is_left(&mut scene, &gateway, &fixture);
 }
+
+/// Each one leaves while its server is being started, so that the session is over before there is a tree.
+#[test]
+fn trees_that_nobody_waits_for_take_up_room() {
+    let mut scene = or_skip!(Scene::set(Who::User));
+    let (most, grace) = (2, ["--max-sessions", "2", "--grace", "300ms"]);
+    let gateway = Gateway::single(&scene, &grace, &scene.tree("stubborn", ["--mcp"]));
+    let body = initialize("2025-06-18");
+    let most_at_once = (0..60).map(|_| {
+        gateway.connect().send("POST", "/x/mcp", &POST, body.as_bytes()).expect("it is sent");
+        gateway.metric("leash_trees{server=\"x\"}").unwrap_or_default()
+    });
+    let most_at_once = most_at_once.fold(0.0, f64::max);
+    assert!(most_at_once <= f64::from(most), "{most_at_once} trees at once");
+    gateway.wait_empty("x");
+    let started = gateway.metric("leash_trees_started_total{server=\"x\"}").unwrap_or_default();
+    assert!(started > 0.0, "not even one was started");
+    // There is room again.
+    wait::until("room", || (gateway.post("x", None, &body).status == 200).then_some(()));
+    gateway.stop();
+    scene.wait_gone(&[]).expect("nothing is left");
+}

@@ -96,3 +96,19 @@ fn an_open_door_without_a_token_is_refused() {
         assert!(answer.stderr.contains("no token is set") && answer.stderr.contains("hint:"), "{answer:?}");
     }
 }
+
+#[test]
+fn the_command_line_counts_before_the_file_is_judged() {
+    let mut scene = or_skip!(Scene::set(Who::User));
+    scene.set_env("LEASH_TEST_TOKEN", "s3cret");
+    let config = r#"{"mcpServers": {"a": {"command": "sh"}}, "leash": {"listen": "0.0.0.0:0"}}"#;
+    std::fs::write(scene.dir().join(".mcp.json"), config).expect("cannot write the configuration");
+    assert_eq!(scene.answer(["serve", "--check"]).code, 2);
+    for fine in [["--token-env", "LEASH_TEST_TOKEN"], ["--listen", "127.0.0.1:0"]] {
+        let answer = scene.answer([&["serve", "--check"], &fine[..]].concat());
+        assert_eq!(answer.code, 0, "{answer:?}");
+    }
+    let answer = scene.answer(["serve", "--check", "--listen", "[::]:0"]);
+    assert_eq!(answer.code, 2, "{answer:?}");
+    assert!(answer.stderr.contains("no token is set") && answer.stderr.contains("hint:"), "{answer:?}");
+}
