@@ -79,7 +79,7 @@ pub fn holders(proc: &Proc, socket: PeerSocket, hints: &[i32]) -> Holders {
 /// The same for many sockets in one pass; the answers are in the order of the questions.
 ///
 /// The processes in `hints` are looked at first, beside the descriptor that was found the last time, and with one that holds
-/// something its parent and what it has started. If that answers everything, as it does for a client that opens its next
+/// something its parent and what it has started, which may have inherited it. If that answers everything, as it does for a client that opens its next
 /// connection, nothing else is looked at. What was found is added to the hints.
 /// Otherwise all processes are, those of the sockets' users first: the sooner a client is held, the less likely it has
 /// ended before.
@@ -152,12 +152,14 @@ impl<'a> Search<'a> {
             if self.is_complete() {
                 return;
             }
-            let beside = self.peek(hint, fd);
+            let beside = if fd == 0 { None } else { self.peek(hint, around(fd)) };
             let holder = if self.is_complete() { beside } else { self.look(hint).or(beside) };
             if let Some(holder) = holder {
+                let fd = self.places.get(&hint).copied().unwrap_or_default();
                 let family = self.proc.descendants(hint).into_iter().chain([holder.stat.ppid]);
                 for relative in family {
-                    self.look(relative);
+                    // What is inherited keeps its number, or is made one of the first.
+                    self.peek(relative, around(fd).chain(0..BESIDE));
                 }
             }
         }
@@ -202,20 +204,14 @@ impl<'a> Search<'a> {
         looked.holder.map(|(held, _)| held)
     }
 
-    /// Looks at the descriptors beside one: the numbers of a client's connections follow each other. It is not a look at the
-    /// whole process, so it may be looked at again.
-    fn peek(&mut self, pid: i32, fd: u32) -> Option<Arc<Held>> {
-        if fd == 0 || self.seen.contains(&pid) {
+    /// Looks at some descriptors. It is not a look at the whole process, which may follow.
+    fn peek(&mut self, pid: i32, numbers: impl Iterator<Item = u32>) -> Option<Arc<Held>> {
+        if self.seen.contains(&pid) {
             return None;
         }
         let fds = open_fds(pid).ok()?;
         let mut looked = Looked { pid, fds: &fds, holder: None };
-        let up = fd.saturating_add(1)..=fd.saturating_add(BESIDE);
-        let down = (fd.saturating_sub(BESIDE)..=fd).rev();
-        for number in up.chain(down) {
-            if self.is_complete() {
-                break;
-            }
+        for number in numbers {
             if let Ok(name) = CString::new(number.to_string()) {
                 self.look_at(&mut looked, &name);
             }
@@ -298,6 +294,11 @@ impl<'a> Search<'a> {
         let others = !me.is_root() && me.as_raw() != uid;
         others || self.refused.iter().any(|&pid| has_uid(pid, uid))
     }
+}
+
+/// The descriptors beside one: the numbers of a client's connections follow each other.
+fn around(fd: u32) -> impl Iterator<Item = u32> {
+    fd.saturating_sub(BESIDE)..=fd.saturating_add(BESIDE)
 }
 
 fn open_fds(pid: i32) -> Result<OwnedFd, Errno> {
