@@ -16,6 +16,7 @@ pub mod http;
 pub mod id;
 pub mod ledger;
 pub mod limits;
+pub mod orphans;
 pub mod owner;
 #[cfg(feature = "http")]
 pub mod protocol;

@@ -69,6 +69,10 @@ pub enum Reason {
     Shutdown,
     /// The server was removed from the configuration, or is another one now.
     Reconfigured,
+    /// Somebody else had started it, and nobody held it any more.
+    Orphan,
+    /// A host that nobody could use any more.
+    StaleHost,
 }
 
 impl Reason {
@@ -110,6 +114,8 @@ impl Reason {
             Reason::UpstreamForgot => "upstream forgot it".to_owned(),
             Reason::Shutdown => "shutdown".to_owned(),
             Reason::Reconfigured => "reconfigured".to_owned(),
+            Reason::Orphan => "orphan".to_owned(),
+            Reason::StaleHost => "stale host".to_owned(),
         }
     }
 }
@@ -138,6 +144,8 @@ impl Reason {
             Reason::UpstreamForgot => "upstream_forgot",
             Reason::Shutdown => "shutdown",
             Reason::Reconfigured => "reconfigured",
+            Reason::Orphan => "orphan",
+            Reason::StaleHost => "stale_host",
         }
     }
 }
@@ -238,6 +246,12 @@ pub struct TreeEnd {
     pub spared: Vec<LeftOver>,
     /// The most private memory that was seen in use.
     pub memory_bytes: u64,
+    /// TCP ports on which it listened; looked at for orphans only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<u16>,
+    /// Files that it kept locked; looked at for orphans only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub locks: Vec<String>,
 }
 
 /// How the end of an upstream session went.
@@ -311,6 +325,8 @@ pub enum EndedBy {
     Sweep,
     /// The gateway, or `leash connect`.
     Gateway,
+    /// `leash reap` or `leash watch`.
+    Reap,
 }
 
 /// The end of one session on this host.

@@ -122,6 +122,8 @@ impl Record {
             left: Vec::new(),
             spared: Vec::new(),
             memory_bytes: self.memory_bytes,
+            ports: Vec::new(),
+            locks: Vec::new(),
         }
     }
 }

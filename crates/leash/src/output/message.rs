@@ -46,6 +46,7 @@ pub(crate) fn receipt_line(receipt: &Receipt) -> String {
         EndedBy::Supervisor => "leash",
         EndedBy::Sweep => "a later start",
         EndedBy::Gateway => "the gateway",
+        EndedBy::Reap => "leash reap",
     };
     let mut held: Vec<String> = receipt.trees().map(|tree| tree_line(tree, receipt.took_ms)).collect();
     held.extend(receipt.upstreams().map(|upstream| upstream_line(upstream, receipt.took_ms)));

@@ -15,10 +15,10 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use super::{Ends, PeerSocket, table};
 
 /// From linux/netlink.h and linux/sock_diag.h.
-const NLMSG_ERROR: u16 = 2;
-const SOCK_DIAG_BY_FAMILY: u16 = 20;
-const NLM_F_REQUEST: u16 = 1;
-const HEADER: usize = 16;
+pub(crate) const NLMSG_ERROR: u16 = 2;
+pub(crate) const SOCK_DIAG_BY_FAMILY: u16 = 20;
+pub(crate) const NLM_F_REQUEST: u16 = 1;
+pub(crate) const HEADER: usize = 16;
 
 const NOT_FOUND: i64 = libc::ENOENT as i64;
 
@@ -116,7 +116,8 @@ impl Lookup {
     }
 }
 
-fn connect() -> Result<OwnedFd, Errno> {
+/// A conversation with the kernel about sockets.
+pub(crate) fn connect() -> Result<OwnedFd, Errno> {
     let socket = rustix::net::socket_with(
         AddressFamily::NETLINK,
         SocketType::DGRAM,
@@ -225,7 +226,8 @@ impl Found {
     }
 }
 
-fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+/// Some bytes of a message, if it is that long.
+pub(crate) fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at + N)?.try_into().ok()
 }
 

@@ -1,0 +1,252 @@
+//! Ending what was judged. Nothing is signalled that was not held by a pidfd *before* it was judged a second time, and is still
+//! alive after that: then its number was its own all the while, and what was judged is what is signalled.
+
+use std::os::fd::AsFd as _;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use rustix::process::Signal;
+
+use super::belongings::{self, Belongings};
+use super::verdict::{Finding, Role, Verdict};
+use crate::clock::{self, Moment, timeout_until};
+use crate::ledger::receipt::{EndedBy, Fate, Holding, How, LeftOver, Reason, Receipt, TreeEnd, VERSION};
+use crate::tree::captive::left_over;
+use crate::tree::identity::{Held, Identity};
+use crate::tree::proc::Proc;
+use crate::{id, limits};
+
+/// How many looks a tree may take to hold still. Each new member means another look.
+const LOOKS: usize = 8;
+
+/// What may be ended, and how.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    /// The verdicts that are enough.
+    pub verdicts: Vec<Verdict>,
+    /// Time between SIGTERM and SIGKILL.
+    pub grace: Duration,
+}
+
+/// What became of a finding.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    /// It was ended, or it was tried: the receipt says what is left.
+    Ended(Box<Receipt>),
+    /// Nothing was done to it.
+    Spared(Spared),
+}
+
+/// Why nothing was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spared {
+    /// It has ended by itself.
+    Gone,
+    /// The second look does not say what the first one said.
+    Changed {
+        /// What it says; `None`: it is not taken for a server any more.
+        verdict: Option<Verdict>,
+    },
+    /// It starts processes faster than they can be judged.
+    Restless,
+}
+
+impl std::fmt::Display for Spared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Spared::Gone => f.write_str("it has ended by itself"),
+            Spared::Changed { verdict: Some(verdict) } => write!(f, "at a second look it is {}", verdict.word()),
+            Spared::Changed { verdict: None } => f.write_str("at a second look it is no server"),
+            Spared::Restless => f.write_str("its tree does not hold still"),
+        }
+    }
+}
+
+/// Ends one finding. `look` scans and judges again.
+pub fn end(proc: &Proc, root: Identity, terms: &Terms, look: &mut dyn FnMut() -> Vec<Finding>) -> Outcome {
+    let began = Moment::now();
+    let (finding, mut tree) = match confirm(proc, root, &terms.verdicts, look) {
+        Ok(confirmed) => confirmed,
+        Err(spared) => return Outcome::Spared(spared),
+    };
+    let had = belongings::of(proc, &finding.tree);
+    let how = tree.climb_down(terms.grace);
+    let left = tree.left();
+    Outcome::Ended(Box::new(receipt(proc, &finding, Done { had, how, left, seen: tree.held.len(), began })))
+}
+
+/// Holds a tree, and judges it while it is held.
+fn confirm(
+    proc: &Proc,
+    root: Identity,
+    allowed: &[Verdict],
+    look: &mut dyn FnMut() -> Vec<Finding>,
+) -> Result<(Finding, Tree), Spared> {
+    let held = Held::open_same(proc, root).filter(|held| !held.stat.dead()).ok_or(Spared::Gone)?;
+    let mut tree = Tree { proc: *proc, held: vec![held] };
+    for _ in 0..LOOKS {
+        let found = look().into_iter().find(|finding| finding.root.is(&root));
+        if !tree.held[0].lives() {
+            return Err(Spared::Gone);
+        }
+        let finding = found.ok_or(Spared::Changed { verdict: None })?;
+        if !allowed.contains(&finding.verdict) {
+            return Err(Spared::Changed { verdict: Some(finding.verdict) });
+        }
+        let fresh: Vec<Identity> = finding.tree.iter().filter(|id| !tree.has(id.pid)).copied().collect();
+        if fresh.is_empty() {
+            // Only who was judged just now, and lives on: a number that somebody else had in the meantime is not in here.
+            let judged = |held: &Held| finding.tree.iter().any(|id| id.is(&held.id));
+            tree.held.retain(|held| judged(held) && held.lives());
+            let place = |held: &Held| finding.tree.iter().position(|id| id.is(&held.id));
+            tree.held.sort_by_key(place);
+            return Ok((finding, tree));
+        }
+        tree.held.extend(fresh.into_iter().filter_map(|id| Held::open_same(proc, id)));
+        // Who has died meanwhile may have given its number away.
+        tree.held.retain(|held| held.id.is(&root) || held.lives());
+    }
+    Err(Spared::Restless)
+}
+
+/// A tree in our hands.
+struct Tree {
+    proc: Proc,
+    /// Parents before children, and signalled in that order: a parent that dies of the signal can't replace a child that has died of
+    /// it before.
+    held: Vec<Held>,
+}
+
+impl Tree {
+    fn has(&self, pid: i32) -> bool {
+        self.held.iter().any(|held| held.id.pid == pid)
+    }
+
+    fn lives(&self, pid: i32) -> bool {
+        self.living().any(|held| held.id.pid == pid)
+    }
+
+    /// SIGTERM to all, a grace, SIGKILL to all until nobody is left or it is clear that somebody stays.
+    fn climb_down(&mut self, grace: Duration) -> How {
+        let began = Moment::now();
+        self.signal(Signal::TERM);
+        while self.wait() {
+            if Moment::now().since(began) >= grace {
+                break;
+            }
+            self.hold_newcomers(Signal::TERM);
+        }
+        if self.living().next().is_none() {
+            return How::Term;
+        }
+        let began = Moment::now();
+        loop {
+            let reached = self.signal(Signal::KILL);
+            let give_up = if reached { limits::GIVE_UP } else { limits::GIVE_UP_FORBIDDEN };
+            if !self.wait() || Moment::now().since(began) >= give_up {
+                return How::Kill;
+            }
+            self.hold_newcomers(Signal::KILL);
+        }
+    }
+
+    fn living(&self) -> impl Iterator<Item = &Held> {
+        self.held.iter().filter(|held| held.lives())
+    }
+
+    /// Signals everybody; whether anybody may be signalled.
+    fn signal(&self, signal: Signal) -> bool {
+        let mut reached = false;
+        for held in self.living() {
+            reached |= held.signal(signal) != Err(Errno::PERM);
+            if signal == Signal::TERM {
+                // A stopped process hears nothing else.
+                let _ = held.signal(Signal::CONT);
+            }
+        }
+        reached
+    }
+
+    /// Takes hold of what members have started since, and signals it as well.
+    fn hold_newcomers(&mut self, signal: Signal) {
+        let parents: Vec<i32> = self.living().map(|held| held.id.pid).collect();
+        for parent in parents {
+            for child in self.proc.children(parent) {
+                if self.lives(child) {
+                    continue;
+                }
+                let Some(held) = Held::open(&self.proc, child) else { continue };
+                // Its parent lives on after it was held, so it is that parent's child.
+                if held.stat.ppid == parent && self.lives(parent) {
+                    let _ = held.signal(signal);
+                    self.held.push(held);
+                }
+            }
+        }
+    }
+
+    /// Waits a moment, or until one has died; whether anybody is left.
+    fn wait(&self) -> bool {
+        let mut fds: Vec<PollFd<'_>> =
+            self.living().map(|held| PollFd::from_borrowed_fd(held.as_fd(), PollFlags::IN)).collect();
+        if fds.is_empty() {
+            return false;
+        }
+        let now = Moment::now();
+        let _ = rustix::event::poll(&mut fds, Some(&timeout_until(now + limits::SWEEP_ROUND, now)));
+        true
+    }
+
+    fn left(&self) -> Vec<LeftOver> {
+        let why = |held: &Held| match held.signal(Signal::KILL) {
+            Err(Errno::PERM) => "it belongs to another user (EPERM)",
+            _ => "it did not go in time",
+        };
+        self.living().map(|held| left_over(&self.proc, held.id.pid, why(held))).collect()
+    }
+}
+
+struct Done {
+    had: Belongings,
+    how: How,
+    left: Vec<LeftOver>,
+    seen: usize,
+    began: Moment,
+}
+
+fn receipt(proc: &Proc, finding: &Finding, done: Done) -> Receipt {
+    let ms = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+    let (ended_ms, took) = (clock::unix_ms(), Moment::now().since(done.began));
+    let name = finding.server.clone().or_else(|| finding.client.clone());
+    let tree = TreeEnd {
+        leader: Some(finding.root),
+        fate: if done.left.is_empty() { Fate::Gone } else { Fate::Left },
+        how: done.how,
+        exit: None,
+        members: done.seen,
+        left: done.left,
+        spared: Vec::new(),
+        memory_bytes: done.had.memory,
+        ports: done.had.ports.into_iter().collect(),
+        locks: done.had.locks.into_iter().collect(),
+    };
+    Receipt {
+        version: VERSION,
+        session: finding.leashed.clone().unwrap_or_else(id::random),
+        run: id::random(),
+        name: name.unwrap_or_else(|| proc.stat(finding.root.pid).map_or_else(String::new, |stat| stat.comm)),
+        labels: finding.client.iter().map(|client| ("client".to_owned(), client.clone())).collect(),
+        reason: if finding.role == Role::Host { Reason::StaleHost } else { Reason::Orphan },
+        containment: None,
+        refused: Vec::new(),
+        holdings: vec![Holding::Tree(tree)],
+        ended_by: EndedBy::Reap,
+        started_ms: ended_ms.saturating_sub(ms(finding.age)),
+        ended_ms,
+        took_ms: ms(took),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,202 @@
+//! Real processes that are judged by the test.
+#![expect(clippy::disallowed_methods, reason = "what is ended is started here")]
+
+use std::io::Read as _;
+use std::process::{Child, Command, Stdio};
+
+use super::*;
+use crate::orphans::verdict::Evidence;
+
+/// A child of the test, ended with it.
+struct Sheep {
+    child: Child,
+    id: Identity,
+}
+
+impl Sheep {
+    /// Starts a shell script, and waits until it says that it is ready.
+    fn start(script: &str) -> Sheep {
+        let script = format!("{script}\nsleep 1000 >&2 &\necho ready\nwait");
+        let mut child = Command::new("sh")
+            .arg("-c")
+            .arg(script)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut ready = [0; 6];
+        child.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
+        let id = Held::open(&Proc::own().unwrap(), child.id() as i32).unwrap().id;
+        Sheep { child, id }
+    }
+
+    fn lives(&self) -> bool {
+        self.id.alive(&Proc::own().unwrap())
+    }
+
+    fn tree(&self) -> Vec<Identity> {
+        let proc = Proc::own().unwrap();
+        let below = proc.descendants(self.id.pid).into_iter().filter_map(|pid| Held::open(&proc, pid));
+        std::iter::once(self.id).chain(below.map(|held| held.id)).collect()
+    }
+}
+
+impl Drop for Sheep {
+    fn drop(&mut self) {
+        for member in self.tree() {
+            if let Some(held) = Held::open_same(&Proc::own().unwrap(), member) {
+                let _ = held.signal(Signal::KILL);
+            }
+        }
+        let _ = self.child.wait();
+    }
+}
+
+fn finding(root: Identity, tree: Vec<Identity>, verdict: Verdict) -> Finding {
+    Finding {
+        role: Role::Server,
+        root,
+        tree,
+        client: Some("Test".to_owned()),
+        server: Some("sheep".to_owned()),
+        is: Evidence::Package { package: "sheep".to_owned() },
+        verdict,
+        evidence: Vec::new(),
+        leashed: None,
+        ends_gone: true,
+        age: Duration::from_secs(5),
+    }
+}
+
+fn terms() -> Terms {
+    Terms { verdicts: vec![Verdict::OrphanProved], grace: Duration::from_secs(10) }
+}
+
+fn run(root: Identity, terms: &Terms, mut look: impl FnMut() -> Vec<Finding>) -> Outcome {
+    end(&Proc::own().unwrap(), root, terms, &mut look)
+}
+
+fn ended(outcome: Outcome) -> Receipt {
+    match outcome {
+        Outcome::Ended(receipt) => *receipt,
+        Outcome::Spared(spared) => panic!("{spared}"),
+    }
+}
+
+fn spared(outcome: Outcome) -> Spared {
+    match outcome {
+        Outcome::Ended(receipt) => panic!("{receipt:?}"),
+        Outcome::Spared(spared) => spared,
+    }
+}
+
+#[test]
+fn a_proved_tree_is_ended_and_nobody_else() {
+    let (sheep, bystander) = (Sheep::start(""), Sheep::start(""));
+    let tree = sheep.tree();
+    let receipt = ended(run(sheep.id, &terms(), || {
+        vec![
+            finding(bystander.id, bystander.tree(), Verdict::Live),
+            finding(sheep.id, sheep.tree(), Verdict::OrphanProved),
+        ]
+    }));
+    assert!(receipt.all_gone() && !sheep.lives() && bystander.lives());
+    assert!(tree.iter().all(|member| !member.alive(&Proc::own().unwrap())));
+    let end = receipt.trees().next().unwrap();
+    assert_eq!((end.how, end.leader), (How::Term, Some(sheep.id)));
+    assert_eq!((receipt.reason, receipt.ended_by, receipt.name.as_str()), (Reason::Orphan, EndedBy::Reap, "sheep"));
+}
+
+#[test]
+fn who_ignores_the_request_is_killed() {
+    let sheep = Sheep::start("trap '' TERM");
+    let quick = Terms { grace: Duration::ZERO, ..terms() };
+    let receipt = ended(run(sheep.id, &quick, || vec![finding(sheep.id, sheep.tree(), Verdict::OrphanProved)]));
+    assert!(receipt.all_gone() && !sheep.lives());
+    assert_eq!(receipt.trees().next().unwrap().how, How::Kill);
+}
+
+#[test]
+fn a_second_look_that_disagrees_saves() {
+    let sheep = Sheep::start("");
+    for verdict in [Verdict::Live, Verdict::Unknown, Verdict::OrphanLikely, Verdict::StaleHost] {
+        let outcome = run(sheep.id, &terms(), || vec![finding(sheep.id, sheep.tree(), verdict)]);
+        assert_eq!(spared(outcome), Spared::Changed { verdict: Some(verdict) });
+    }
+    assert_eq!(spared(run(sheep.id, &terms(), Vec::new)), Spared::Changed { verdict: None });
+    assert!(sheep.lives());
+}
+
+/// The verdict changes while the tree is being held.
+#[test]
+fn every_look_must_agree() {
+    let sheep = Sheep::start("");
+    let mut looks = 0;
+    let outcome = run(sheep.id, &terms(), || {
+        looks += 1;
+        let verdict = if looks == 1 { Verdict::OrphanProved } else { Verdict::Live };
+        vec![finding(sheep.id, sheep.tree(), verdict)]
+    });
+    // The first look shows a child that was not held before, so there is a second.
+    assert_eq!((spared(outcome), looks), (Spared::Changed { verdict: Some(Verdict::Live) }, 2));
+    assert!(sheep.lives());
+}
+
+#[test]
+fn a_number_that_went_to_another_is_nobody() {
+    let sheep = Sheep::start("");
+    let before = Identity { start: sheep.id.start.wrapping_sub(1), inode: None, ..sheep.id };
+    let outcome = run(before, &terms(), || vec![finding(before, vec![before], Verdict::OrphanProved)]);
+    assert_eq!(spared(outcome), Spared::Gone);
+    assert!(sheep.lives());
+}
+
+/// A member whose number was given away between the looks is not touched.
+#[test]
+fn a_members_number_that_went_to_another_is_nobody() {
+    let (sheep, stranger) = (Sheep::start(""), Sheep::start(""));
+    let stale = Identity { start: stranger.id.start.wrapping_sub(1), inode: None, ..stranger.id };
+    let mut looks = 0;
+    let outcome = run(sheep.id, &terms(), || {
+        looks += 1;
+        let mut tree = sheep.tree();
+        if looks < 3 {
+            tree.push(stale);
+        }
+        vec![finding(sheep.id, tree, Verdict::OrphanProved)]
+    });
+    assert!(ended(outcome).all_gone());
+    assert!(!sheep.lives() && stranger.lives());
+}
+
+#[test]
+fn a_tree_that_grows_for_ever_is_left_alone() {
+    let sheep = Sheep::start("");
+    let others: Vec<Sheep> = (0..LOOKS).map(|_| Sheep::start("")).collect();
+    let mut looks = 0;
+    let outcome = run(sheep.id, &terms(), || {
+        looks += 1;
+        let tree = std::iter::once(sheep.id).chain(others.iter().take(looks).map(|other| other.id));
+        vec![finding(sheep.id, tree.collect(), Verdict::OrphanProved)]
+    });
+    assert_eq!(spared(outcome), Spared::Restless);
+    assert!(sheep.lives() && others.iter().all(Sheep::lives));
+}
+
+#[test]
+fn who_has_ended_is_not_looked_at() {
+    let mut sheep = Sheep::start("");
+    sheep.child.kill().unwrap();
+    sheep.child.wait().unwrap();
+    assert_eq!(spared(run(sheep.id, &terms(), || unreachable!("nobody is there to be judged"))), Spared::Gone);
+}
+
+#[test]
+fn a_stopped_process_hears_the_request() {
+    let sheep = Sheep::start("");
+    Held::open_same(&Proc::own().unwrap(), sheep.id).unwrap().signal(Signal::STOP).unwrap();
+    let receipt = ended(run(sheep.id, &terms(), || vec![finding(sheep.id, sheep.tree(), Verdict::OrphanProved)]));
+    assert!(receipt.all_gone());
+    assert_eq!(receipt.trees().next().unwrap().how, How::Term);
+}

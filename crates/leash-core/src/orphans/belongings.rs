@@ -1,0 +1,127 @@
+//! What a tree has: memory, ports that others may want, and files that it keeps locked.
+
+use std::collections::{BTreeSet, HashMap};
+use std::ffi::CStr;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+
+use rustix::fs::RawDir;
+use serde::Serialize;
+
+use super::holders::{Link, link, open_fds};
+use crate::tree::identity::Identity;
+use crate::tree::proc::{Proc, read_small};
+
+/// What comes back when a tree ends.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Belongings {
+    /// Memory in bytes: proportional where that may be read, else the private pages.
+    pub memory: u64,
+    /// Swap in bytes, proportional.
+    pub swap: u64,
+    /// TCP ports on which it listens.
+    pub ports: BTreeSet<u16>,
+    /// Files that it keeps locked.
+    pub locks: BTreeSet<String>,
+}
+
+/// Memory and swap of a tree. What belongs to another user may be missing.
+pub fn memory(proc: &Proc, tree: &[Identity]) -> Belongings {
+    let mut belongings = Belongings::default();
+    for member in tree {
+        belongings.memory += proc.proportional_bytes(member.pid);
+        belongings.swap += swap(member.pid);
+    }
+    belongings
+}
+
+/// Everything that a tree has.
+pub fn of(proc: &Proc, tree: &[Identity]) -> Belongings {
+    let mut belongings = memory(proc, tree);
+    let listeners = listeners();
+    for member in tree {
+        // What may not be read is not known; what has ended has nothing.
+        let Ok(fds) = open_fds(member.pid) else { continue };
+        let mut space = [MaybeUninit::uninit(); 8192];
+        let mut entries = RawDir::new(&fds, &mut space);
+        while let Some(Ok(entry)) = entries.next() {
+            let name = entry.file_name();
+            match link(&fds, name) {
+                Some(Link::Socket(inode)) => belongings.ports.extend(listeners.get(&inode)),
+                Some(Link::Pipe(_)) => {}
+                None => belongings.locks.extend(locked(member.pid, &fds, name)),
+            }
+        }
+    }
+    belongings
+}
+
+fn swap(pid: i32) -> u64 {
+    let rollup = read_small(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+    let line = rollup.lines().find_map(|line| line.strip_prefix("SwapPss:")).unwrap_or_default();
+    line.trim().trim_end_matches(" kB").trim().parse::<u64>().map_or(0, |kib| kib * 1024)
+}
+
+/// The listening TCP sockets of our network namespace, by inode.
+fn listeners() -> HashMap<u64, u16> {
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| read_small(path).unwrap_or_default());
+    tables.iter().flat_map(|table| table.lines().skip(1)).filter_map(listener).collect()
+}
+
+/// One line of /proc/net/tcp: its inode and port, if it listens.
+fn listener(line: &str) -> Option<(u64, u16)> {
+    let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+    let (_, port) = fields.get(1)?.rsplit_once(':')?;
+    // TCP_LISTEN of linux/tcp_states.h.
+    (*fields.get(3)? == "0A").then_some(())?;
+    Some((fields.get(9)?.parse().ok()?, u16::from_str_radix(port, 16).ok()?))
+}
+
+/// The path of a descriptor on which a lock is held. The kernel lists the locks of a descriptor itself, so no disk is asked.
+fn locked(pid: i32, fds: &OwnedFd, name: &CStr) -> Option<String> {
+    let number = name.to_str().ok()?;
+    number.parse::<u32>().ok()?;
+    let mut space = [MaybeUninit::uninit(); 4096];
+    let (path, _) = rustix::fs::readlinkat_raw(fds, name, &mut space).ok()?;
+    if !path.starts_with(b"/") || path.starts_with(b"/dev/") {
+        return None;
+    }
+    let path = String::from_utf8_lossy(path).into_owned();
+    let facts = read_small(format!("/proc/{pid}/fdinfo/{number}"))?;
+    facts.lines().any(|line| line.starts_with("lock:")).then_some(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::net::TcpListener;
+
+    use super::*;
+    use crate::scratch::Scratch;
+
+    #[test]
+    fn ports_locks_and_memory_of_ourselves() {
+        let dir = Scratch::new();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let lock = File::create(dir.join("lock")).unwrap();
+        let unlocked = File::create(dir.join("plain")).unwrap();
+        lock.lock().unwrap();
+        let proc = Proc::own().unwrap();
+        let me = Identity::current(&proc).unwrap();
+        let found = of(&proc, &[me]);
+        assert!(found.ports.contains(&listener.local_addr().unwrap().port()), "{found:?}");
+        let named = |name: &str| found.locks.contains(dir.join(name).to_str().unwrap());
+        assert!(named("lock") && !named("plain"), "{found:?}");
+        assert!(found.memory > 0);
+        drop(unlocked);
+    }
+
+    #[test]
+    fn only_listeners_count() {
+        let line =
+            "   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000  0 4242 1 0 100 0";
+        assert_eq!(listener(line), Some((4242, 8080)));
+        assert_eq!(listener(&line.replace(" 0A ", " 01 ")), None);
+        assert_eq!(listener(""), None);
+    }
+}

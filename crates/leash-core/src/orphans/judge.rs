@@ -1,0 +1,348 @@
+//! From facts to verdicts. Pure: no clock, no /proc, no process.
+//!
+//! The proof is a fixed point: all servers whose own facts allow it are taken for disowned, and each is struck from that set again
+//! as long as somebody who is not in it (nor in the server's own tree) holds one of its ends. What remains holds only itself. The set
+//! shrinks in each round, so this ends; and since a larger set never makes a holder *more* alive, the order does not matter.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+mod cases;
+
+use cases::{Case, Cases};
+
+use super::facts::{Channel, Facts, Kind, OtherEnd, Process, Why};
+use super::knowledge::Knowledge;
+use super::verdict::{Evidence, Finding, Role, Stream, Verdict};
+use crate::tree::identity::Identity;
+
+/// How careful to be.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// How long the ends must be gone while a parent lives that may be the host: it closes them first when it ends a server properly.
+    pub settle: Duration,
+    /// How long the ends of a server are known to be gone, from earlier looks, by pid and start.
+    pub gone_for: HashMap<(i32, u64), Duration>,
+}
+
+impl Default for Policy {
+    fn default() -> Policy {
+        Policy { settle: super::watch::SETTLE, gone_for: HashMap::new() }
+    }
+}
+
+/// A process that was forked before a channel was made can't have inherited it. A channel is made just before the server is started;
+/// this is how long before it may be, for a host that takes its time (and start times are 10 ms coarse).
+const BEFORE_THE_SERVER: Duration = Duration::from_secs(30);
+
+/// A host of which more than this lies in swap, and more than is in memory, for longer than [`SWAPPED_AGE`], is one that nobody uses.
+const SWAPPED: u64 = 64 * 1024 * 1024;
+const SWAPPED_AGE: Duration = Duration::from_secs(24 * 3600);
+
+/// Judges every MCP server among the processes, hosts that nobody can use any more, and what ended sessions of leash left.
+pub fn judge(facts: &Facts, knowledge: &Knowledge, policy: &Policy) -> Vec<Finding> {
+    let cases = Cases::find(facts, knowledge);
+    let court = Court { facts, policy };
+    let proved = court.settle_on(&cases.all, Court::is_proved);
+    let likely = court.settle_on(&cases.all, Court::is_likely);
+    let decide = |(at, case): (usize, &Case<'_>)| match (proved.standing[at], likely.standing[at]) {
+        (true, _) => court.finding(case, Some(Verdict::OrphanProved), &proved.disowned),
+        (false, true) => court.finding(case, Some(Verdict::OrphanLikely), &likely.disowned),
+        (false, false) => court.finding(case, None, &likely.disowned),
+    };
+    let mut findings: Vec<Finding> = cases.all.iter().enumerate().map(decide).collect();
+    findings.extend(cases.hosts.iter().filter_map(|case| court.stale(case)));
+    findings.sort_by_key(|finding| finding.root.pid);
+    findings
+}
+
+/// Processes of trees that are taken for disowned, and the root of each.
+type Disowned = HashMap<i32, Identity>;
+
+/// What is left of all cases.
+struct Settled {
+    /// Which, in their order.
+    standing: Vec<bool>,
+    disowned: Disowned,
+}
+
+/// Who holds an end of a case.
+enum Hold<'a> {
+    Gone,
+    Itself,
+    Orphans(Identity),
+    Living(Identity, Option<&'a Process>),
+    Unseen(Why),
+    Terminal,
+    Nothing,
+}
+
+struct Court<'a> {
+    facts: &'a Facts,
+    policy: &'a Policy,
+}
+
+impl<'a> Court<'a> {
+    /// The greatest set of cases that all satisfy `holds`, given that set.
+    fn settle_on(&self, cases: &[Case<'a>], holds: impl Fn(&Self, &Case<'a>, &Disowned) -> bool) -> Settled {
+        let mut standing: Vec<bool> = vec![true; cases.len()];
+        loop {
+            let disowned = gather(cases, &standing);
+            let mut struck = false;
+            for (case, stands) in cases.iter().zip(&mut standing) {
+                if *stands && !holds(self, case, &disowned) {
+                    *stands = false;
+                    struck = true;
+                }
+            }
+            if !struck {
+                return Settled { standing, disowned };
+            }
+        }
+    }
+
+    fn is_proved(&self, case: &Case<'a>, disowned: &Disowned) -> bool {
+        let ends = [&case.root.stdin, &case.root.stdout].map(|channel| self.hold(case, channel, disowned));
+        let unheld = ends.iter().all(|hold| matches!(hold, Hold::Gone | Hold::Itself | Hold::Orphans(_)));
+        let by_kernel = ends.iter().all(|hold| matches!(hold, Hold::Gone));
+        unheld
+            && (by_kernel || self.unread_others(case) == 0)
+            && (self.facts.uid == 0 || case.tree.iter().all(|member| member.uid == self.facts.uid))
+            && case.leashed.is_none()
+            && case.foreign_leash.is_none()
+            && self.members(case, disowned).is_empty()
+            && self.is_settled(case, disowned)
+    }
+
+    /// Weaker: nothing that was seen speaks against it, and the ends of stdin do speak.
+    fn is_likely(&self, case: &Case<'a>, disowned: &Disowned) -> bool {
+        let stdin = self.hold(case, &case.root.stdin, disowned);
+        let stdout = self.hold(case, &case.root.stdout, disowned);
+        if case.leashed.as_ref().is_some_and(|leashed| leashed.attended) || matches!(stdout, Hold::Living(..)) {
+            return false;
+        }
+        match stdin {
+            Hold::Gone | Hold::Itself | Hold::Orphans(_) => true,
+            // Somebody holds it who can't be seen. Without a host above it, that is hardly one.
+            Hold::Unseen(_) => self.is_reparented(case.root) && case.host.is_none(),
+            Hold::Terminal => case.root.terminal_gone,
+            Hold::Living(..) | Hold::Nothing => false,
+        }
+    }
+
+    fn hold(&self, case: &Case<'a>, channel: &Channel, disowned: &Disowned) -> Hold<'a> {
+        match &channel.other_end {
+            OtherEnd::Gone => Hold::Gone,
+            OtherEnd::NotVisible(why) => Hold::Unseen(*why),
+            OtherEnd::None => match channel.kind {
+                Kind::Tty => Hold::Terminal,
+                Kind::Null | Kind::File | Kind::Closed => Hold::Nothing,
+                // A pipe or socket without an answer is a mistake of the scan, and no proof.
+                Kind::Unread | Kind::NotAsked | Kind::Pipe { .. } | Kind::Socket { .. } => {
+                    Hold::Unseen(Why::NotPermitted)
+                }
+            },
+            OtherEnd::Held { by, all } => {
+                let mut orphan = None;
+                for holder in by {
+                    // A holder that is not among the processes any more, or has another number's start, may be anybody: it lives.
+                    let seen = self.facts.same(holder);
+                    match seen.filter(|_| case.members.contains(&holder.pid)) {
+                        Some(_) => {}
+                        None => match seen.and_then(|seen| disowned.get(&seen.id.pid)) {
+                            Some(root) => orphan = Some(*root),
+                            None => return Hold::Living(*holder, seen),
+                        },
+                    }
+                }
+                match (all, orphan) {
+                    (false, _) => Hold::Unseen(Why::Unseen),
+                    (true, Some(root)) => Hold::Orphans(root),
+                    (true, None) => Hold::Itself,
+                }
+            }
+        }
+    }
+
+    /// What speaks against ending the other members of a tree.
+    fn members(&self, case: &Case<'a>, disowned: &Disowned) -> Vec<Evidence> {
+        let mut against = Vec::new();
+        for member in case.tree.iter().filter(|member| member.id.pid != case.root.id.pid) {
+            let id = member.id;
+            match self.hold(case, &member.stdin, disowned) {
+                Hold::Gone | Hold::Itself | Hold::Orphans(_) | Hold::Nothing => {}
+                Hold::Terminal if member.terminal_gone => {}
+                Hold::Terminal => against.push(Evidence::MemberAtTerminal { member: id }),
+                Hold::Living(by, _) => against.push(Evidence::MemberHeld { member: id, by }),
+                Hold::Unseen(_) => against.push(Evidence::MemberUnread { member: id }),
+            }
+        }
+        against
+    }
+
+    /// How many could not be looked into and may have inherited an end of this server.
+    fn unread_others(&self, case: &Case<'a>) -> usize {
+        let slack = BEFORE_THE_SERVER.as_secs().saturating_mul(self.facts.hertz);
+        let since = case.root.id.start.saturating_sub(slack);
+        let may_hold = |id: &Identity| id.start >= since && !case.members.contains(&id.pid);
+        self.facts.unread.iter().filter(|unread| may_hold(&unread.id)).count()
+    }
+
+    /// Whether no host can be about to end it properly: its parent only collects orphans, is one, or has had the time.
+    fn is_settled(&self, case: &Case<'a>, disowned: &Disowned) -> bool {
+        let abandoned = self.is_reparented(case.root) || disowned.contains_key(&case.root.ppid);
+        (abandoned && case.host.is_none()) || self.gone_for(case) >= self.policy.settle
+    }
+
+    fn gone_for(&self, case: &Case<'a>) -> Duration {
+        let id = case.root.id;
+        self.policy.gone_for.get(&(id.pid, id.start)).copied().unwrap_or_default()
+    }
+
+    fn is_reparented(&self, process: &Process) -> bool {
+        is_reaper(self.facts, process.ppid)
+    }
+
+    /// `seen` is who was disowned when this was decided: the evidence is what the verdict saw.
+    fn finding(&self, case: &Case<'a>, decided: Option<Verdict>, seen: &Disowned) -> Finding {
+        let (stdin, stdout) = (&case.root.stdin, &case.root.stdout);
+        let holds = [(Stream::Stdin, self.hold(case, stdin, seen)), (Stream::Stdout, self.hold(case, stdout, seen))];
+        let unheld = |hold: &Hold<'_>| matches!(hold, Hold::Gone | Hold::Itself | Hold::Orphans(_));
+        let ends_gone = holds.iter().all(|(_, hold)| unheld(hold));
+        let verdict = match &case.leashed {
+            Some(leashed) if leashed.attended => Verdict::Live,
+            Some(_) => Verdict::OrphanLikely,
+            None if decided.is_some() => decided.unwrap_or(Verdict::Unknown),
+            None if holds.iter().any(|(_, hold)| matches!(hold, Hold::Living(..))) => Verdict::Live,
+            None if matches!(holds[0].1, Hold::Terminal) && !case.root.terminal_gone => Verdict::Live,
+            None => Verdict::Unknown,
+        };
+        let mut evidence = self.about_holds(&holds);
+        evidence.extend(self.about_origin(case));
+        evidence.extend(self.members(case, seen));
+        if ends_gone && verdict != Verdict::OrphanProved {
+            evidence.extend(self.about_doubt(case, &holds, seen));
+        }
+        Finding {
+            role: case.role,
+            root: case.root.id,
+            tree: case.tree.iter().map(|member| member.id).collect(),
+            client: case.client.clone(),
+            server: case.server.clone(),
+            is: case.is.clone(),
+            verdict,
+            evidence,
+            leashed: case.leashed.as_ref().map(|leashed| leashed.session.clone()),
+            ends_gone,
+            age: case.root.age(self.facts),
+        }
+    }
+
+    fn about_holds(&self, holds: &[(Stream, Hold<'a>); 2]) -> Vec<Evidence> {
+        let say = |(stream, hold): &(Stream, Hold<'a>)| {
+            let stream = *stream;
+            match hold {
+                Hold::Gone => Evidence::EndGone { stream },
+                Hold::Itself => Evidence::HeldByItself { stream },
+                Hold::Orphans(root) => Evidence::HeldByOrphans { stream, root: *root },
+                Hold::Living(by, seen) => {
+                    let name = seen.map(|process| process.comm.clone()).unwrap_or_default();
+                    Evidence::HeldBy { stream, by: *by, name }
+                }
+                Hold::Unseen(why) => Evidence::NotVisible { stream, why: *why },
+                Hold::Terminal => Evidence::Terminal,
+                Hold::Nothing => Evidence::NoChannel { stream },
+            }
+        };
+        holds.iter().map(say).collect()
+    }
+
+    fn about_origin(&self, case: &Case<'a>) -> Vec<Evidence> {
+        let root = case.root;
+        let mut evidence = Vec::new();
+        if let Some(leashed) = &case.leashed {
+            let session = leashed.session.clone();
+            evidence.push(if leashed.attended {
+                Evidence::Leashed { session }
+            } else {
+                Evidence::LeashLost { session }
+            });
+        }
+        if let Some(session) = &case.foreign_leash {
+            evidence.push(Evidence::ForeignLeash { session: session.clone() });
+        }
+        if let Some((host, client)) = &case.host {
+            evidence.push(Evidence::HostAbove { by: host.id, client: client.clone() });
+        }
+        match self.facts.process(root.ppid) {
+            _ if self.is_reparented(root) => evidence.push(Evidence::Reparented),
+            Some(parent) => evidence.push(Evidence::Parent { by: parent.id, name: parent.comm.clone() }),
+            None => {}
+        }
+        if root.terminal_gone {
+            evidence.push(Evidence::TerminalGone);
+        }
+        if root.uid != self.facts.uid {
+            evidence.push(Evidence::OtherUser { uid: root.uid });
+        }
+        evidence
+    }
+
+    /// Why ends that are gone are no proof.
+    fn about_doubt(&self, case: &Case<'a>, holds: &[(Stream, Hold<'a>); 2], seen: &Disowned) -> Vec<Evidence> {
+        let mut evidence = Vec::new();
+        let unread = self.unread_others(case);
+        if unread > 0 && !holds.iter().all(|(_, hold)| matches!(hold, Hold::Gone)) {
+            evidence.push(Evidence::OthersUnread { count: unread });
+        }
+        if case.leashed.is_none() && !self.is_settled(case, seen) {
+            let ms = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+            let (gone_ms, needed_ms) = (ms(self.gone_for(case)), ms(self.policy.settle));
+            evidence.push(Evidence::NotSettled { gone_ms, needed_ms });
+        }
+        evidence
+    }
+
+    /// A host that nobody can use any more.
+    fn stale(&self, case: &Case<'a>) -> Option<Finding> {
+        let root = case.root;
+        let swapped = root.swap > SWAPPED && root.swap > root.resident && root.age(self.facts) > SWAPPED_AGE;
+        let mut evidence = Vec::new();
+        if root.terminal_gone && root.tty == 0 {
+            evidence.push(Evidence::TerminalGone);
+        }
+        if swapped {
+            evidence.push(Evidence::SwappedOut { swap: root.swap });
+        }
+        (!evidence.is_empty()).then(|| Finding {
+            role: Role::Host,
+            root: root.id,
+            tree: case.tree.iter().map(|member| member.id).collect(),
+            client: case.client.clone(),
+            server: None,
+            is: case.is.clone(),
+            verdict: Verdict::StaleHost,
+            evidence,
+            leashed: None,
+            ends_gone: false,
+            age: root.age(self.facts),
+        })
+    }
+}
+
+fn gather(cases: &[Case<'_>], standing: &[bool]) -> Disowned {
+    let standing = cases.iter().zip(standing).filter(|(_, stands)| **stands);
+    standing.flat_map(|(case, _)| case.tree.iter().map(|member| (member.id.pid, case.root.id))).collect()
+}
+
+/// Whether a process is known to do nothing but collect orphans: the first one, a session's systemd, the init of a container.
+fn is_reaper(facts: &Facts, pid: i32) -> bool {
+    const REAPERS: [&str; 7] = ["systemd", "init", "tini", "dumb-init", "docker-init", "catatonit", "s6-svscan"];
+    pid <= 1 || facts.process(pid).is_some_and(|process| REAPERS.contains(&process.comm.as_str()))
+}
+
+/// Numbers of processes.
+type Pids = HashSet<i32>;
+
+#[cfg(test)]
+mod tests;

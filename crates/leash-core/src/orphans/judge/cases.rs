@@ -1,0 +1,223 @@
+//! Who is to be judged: which processes are servers, which of them is the topmost, and who belongs to each.
+
+use std::collections::HashMap;
+
+use super::{Pids, is_reaper};
+use crate::orphans::facts::{Facts, Process};
+use crate::orphans::identify::Matcher;
+use crate::orphans::knowledge::{Knowledge, Leashed};
+use crate::orphans::verdict::{Evidence, Role};
+use crate::owner::wrapper::is_wrapper;
+use crate::tree::spec;
+
+/// A server, and everything that belongs to it.
+pub(super) struct Case<'a> {
+    pub(super) role: Role,
+    pub(super) root: &'a Process,
+    /// The root first.
+    pub(super) tree: Vec<&'a Process>,
+    pub(super) members: Pids,
+    pub(super) is: Evidence,
+    pub(super) client: Option<String>,
+    pub(super) server: Option<String>,
+    pub(super) leashed: Option<&'a Leashed>,
+    /// It says that leash started it, and the ledger does not know it.
+    pub(super) foreign_leash: Option<String>,
+    /// The nearest program of a client above it.
+    pub(super) host: Option<(&'a Process, String)>,
+}
+
+/// All cases of a machine.
+pub(super) struct Cases<'a> {
+    /// Servers, and what ended sessions left.
+    pub(super) all: Vec<Case<'a>>,
+    /// Programs of clients.
+    pub(super) hosts: Vec<Case<'a>>,
+}
+
+struct Search<'a> {
+    facts: &'a Facts,
+    knowledge: &'a Knowledge,
+    children: HashMap<i32, Vec<&'a Process>>,
+    servers: HashMap<i32, (Evidence, Option<&'a Leashed>)>,
+    hosts: HashMap<i32, &'a str>,
+}
+
+impl<'a> Cases<'a> {
+    pub(super) fn find(facts: &'a Facts, knowledge: &'a Knowledge) -> Cases<'a> {
+        let search = Search::new(facts, knowledge);
+        let mut roots: Vec<(&'a Process, &'a Process)> = Vec::new();
+        for process in facts.processes.iter().filter(|process| search.servers.contains_key(&process.id.pid)) {
+            let root = search.root(process);
+            if !roots.iter().any(|(known, _)| known.id.pid == root.id.pid) {
+                roots.push((root, process));
+            }
+        }
+        let mut all: Vec<Case<'a>> = roots.into_iter().filter_map(|(root, named)| search.case(root, named)).collect();
+        let known: Pids = all.iter().flat_map(|case| case.members.iter().copied()).collect();
+        all.extend(search.remnants(&known));
+        let hosts = facts.processes.iter().filter_map(|process| search.host_case(process)).collect();
+        Cases { all, hosts }
+    }
+}
+
+impl<'a> Search<'a> {
+    fn new(facts: &'a Facts, knowledge: &'a Knowledge) -> Search<'a> {
+        let matcher = Matcher::new(knowledge);
+        let mut children: HashMap<i32, Vec<&'a Process>> = HashMap::new();
+        let mut servers = HashMap::new();
+        let mut hosts = HashMap::new();
+        for process in &facts.processes {
+            // A child is not older than its parent.
+            if facts.process(process.ppid).is_some_and(|parent| parent.id.start <= process.id.start) {
+                children.entry(process.ppid).or_default().push(process);
+            }
+            if let Some(evidence) = matcher.server(&process.argv) {
+                servers.insert(process.id.pid, (evidence, None));
+            } else if let Some(host) = matcher.host(&process.comm, &process.argv) {
+                hosts.insert(process.id.pid, host.client.as_str());
+            }
+        }
+        for leashed in &knowledge.leashed {
+            for process in leashed.processes.iter().filter_map(|id| facts.same(id)) {
+                let mark = || Evidence::Mark { session: leashed.session.clone() };
+                let (_, by) = servers.entry(process.id.pid).or_insert_with(|| (mark(), None));
+                *by = Some(leashed);
+            }
+        }
+        Search { facts, knowledge, children, servers, hosts }
+    }
+
+    /// The topmost process of the server that `process` is a part of: through servers above it, and wrappers that have the same stdin.
+    fn root(&self, process: &'a Process) -> &'a Process {
+        let mut root = process;
+        for above in self.facts.ancestors(process) {
+            let pid = above.id.pid;
+            if self.hosts.contains_key(&pid) || is_reaper(self.facts, pid) {
+                break;
+            }
+            let shares_stdin = above.stdin.inode().is_some() && above.stdin.inode() == root.stdin.inode();
+            let wraps = shares_stdin && above.uid == root.uid && is_wrapper(&above.comm, &above.argv);
+            if wraps || self.servers.contains_key(&pid) {
+                root = above;
+            }
+        }
+        root
+    }
+
+    fn case(&self, root: &'a Process, named: &'a Process) -> Option<Case<'a>> {
+        let (is, _) = self.servers.get(&root.id.pid).or_else(|| self.servers.get(&named.id.pid))?.clone();
+        let tree = self.tree(root);
+        let members: Pids = tree.iter().map(|member| member.id.pid).collect();
+        let of_tree = |pid: &i32| self.servers.get(pid).and_then(|(_, leashed)| *leashed);
+        let leashed = of_tree(&root.id.pid).or_else(|| of_tree(&named.id.pid)).or_else(|| {
+            // A keeper is no server, but what is below one is leashed.
+            self.facts.ancestors(root).find_map(|above| of_tree(&above.id.pid))
+        });
+        let session = root.marks.get(spec::MARK).or_else(|| named.marks.get(spec::MARK));
+        let foreign_leash = session.filter(|_| leashed.is_none()).cloned();
+        let host = self.host_above(root);
+        let marked = || self.client_by_mark(root).or_else(|| self.client_by_mark(named));
+        let (client, server) = match &is {
+            Evidence::Declared { client, name } => (Some(client.clone()), Some(name.clone())),
+            Evidence::Package { package } => (None, Some(package.clone())),
+            _ => (None, leashed.map(|leashed| leashed.name.clone())),
+        };
+        // Who really is above it says more than a file that several clients may have a copy of.
+        let client = host.as_ref().map(|(_, client)| client.clone()).or_else(marked).or(client);
+        Some(Case { role: Role::Server, root, tree, members, is, client, server, leashed, foreign_leash, host })
+    }
+
+    fn host_above(&self, process: &'a Process) -> Option<(&'a Process, String)> {
+        let mut above = self.facts.ancestors(process);
+        above.find_map(|above| Some((above, (*self.hosts.get(&above.id.pid)?).to_owned())))
+    }
+
+    fn client_by_mark(&self, process: &Process) -> Option<String> {
+        let mark = self.knowledge.marks.iter().find(|mark| process.marks.contains_key(&mark.variable))?;
+        Some(mark.client.clone())
+    }
+
+    /// Everybody who is proved to have come out of `root`: by descent, by a session that one of them leads, or by having the very
+    /// stdin and stdout that were made for it.
+    fn tree(&self, root: &'a Process) -> Vec<&'a Process> {
+        let mut tree = vec![root];
+        let mut members = Pids::from([root.id.pid]);
+        let mut next = 0;
+        loop {
+            while let Some(member) = tree.get(next).copied() {
+                next += 1;
+                let children = self.children.get(&member.id.pid).into_iter().flatten();
+                tree.extend(children.filter(|child| members.insert(child.id.pid)));
+            }
+            let joins = |process: &&Process| self.left_tree(process, root, &tree, &members);
+            let joined: Vec<&'a Process> = self.facts.processes.iter().filter(joins).collect();
+            if joined.is_empty() {
+                return tree;
+            }
+            members.extend(joined.iter().map(|process| process.id.pid));
+            tree.extend(joined);
+        }
+    }
+
+    /// Whether a process that nobody above the tree started is of the tree all the same.
+    fn left_tree(&self, process: &Process, root: &Process, tree: &[&Process], members: &Pids) -> bool {
+        if members.contains(&process.id.pid) || !is_reaper(self.facts, process.ppid) || process.uid != root.uid {
+            return false;
+        }
+        let led = process.session != process.id.pid
+            && tree.iter().any(|member| member.session == member.id.pid && member.id.pid == process.session);
+        let same = |ours: Option<u64>, its: Option<u64>| ours.is_some() && ours == its;
+        let shares =
+            same(root.stdin.inode(), process.stdin.inode()) && same(root.stdout.inode(), process.stdout.inode());
+        (led || shares) && process.id.start >= root.id.start
+    }
+
+    /// What sessions of leash that are over have left: marked by them, and in no living tree.
+    fn remnants(&self, known: &Pids) -> Vec<Case<'a>> {
+        let mut remnants: Vec<Case<'a>> = Vec::new();
+        for process in self.facts.processes.iter().filter(|process| !known.contains(&process.id.pid)) {
+            let Some(session) = process.marks.get(spec::MARK) else { continue };
+            let lives = self.knowledge.leashed.iter().any(|leashed| leashed.session == *session);
+            let taken = remnants.iter().any(|case| case.members.contains(&process.id.pid));
+            if lives || taken || !self.knowledge.ended.contains(session) || !is_reaper(self.facts, process.ppid) {
+                continue;
+            }
+            let tree = self.tree(process);
+            remnants.push(Case {
+                role: Role::Remnant,
+                root: process,
+                members: tree.iter().map(|member| member.id.pid).collect(),
+                tree,
+                is: Evidence::Mark { session: session.clone() },
+                client: self.client_by_mark(process),
+                server: None,
+                leashed: None,
+                foreign_leash: None,
+                host: None,
+            });
+        }
+        remnants
+    }
+
+    /// A client's topmost program.
+    fn host_case(&self, process: &'a Process) -> Option<Case<'a>> {
+        let client = *self.hosts.get(&process.id.pid)?;
+        if self.facts.ancestors(process).any(|above| self.hosts.get(&above.id.pid) == Some(&client)) {
+            return None;
+        }
+        let tree = self.tree(process);
+        Some(Case {
+            role: Role::Host,
+            root: process,
+            members: tree.iter().map(|member| member.id.pid).collect(),
+            tree,
+            is: Evidence::HostProgram { client: client.to_owned() },
+            client: Some(client.to_owned()),
+            server: None,
+            leashed: None,
+            foreign_leash: None,
+            host: None,
+        })
+    }
+}

@@ -1,0 +1,65 @@
+//! Machines that are made up, and what must be thought of them.
+
+mod properties;
+mod tables;
+
+use super::*;
+use crate::orphans::facts::Unread;
+use crate::orphans::knowledge::{Declared, Leashed};
+use crate::tree::spec;
+
+/// The user who looks, unless a test says otherwise.
+const USER: u32 = 1000;
+
+/// A process; its start is its number, so that parents with smaller numbers are older.
+fn process(pid: i32, ppid: i32, command: &str) -> Process {
+    let mut process = Process::nobody(pid, pid as u64);
+    process.ppid = ppid;
+    process.uid = USER;
+    process.argv = command.split(' ').map(str::to_owned).collect();
+    process.comm = process.argv[0].clone();
+    let nothing = Channel { kind: Kind::Null, other_end: OtherEnd::None };
+    (process.stdin, process.stdout) = (nothing.clone(), nothing);
+    process
+}
+
+/// A server with these ends.
+fn server(pid: i32, ppid: i32, stdin: OtherEnd, stdout: OtherEnd) -> Process {
+    let inode = pid as u64 * 10;
+    Process {
+        stdin: Channel { kind: Kind::Pipe { inode }, other_end: stdin },
+        stdout: Channel { kind: Kind::Pipe { inode: inode + 1 }, other_end: stdout },
+        ..process(pid, ppid, "srv")
+    }
+}
+
+fn id(pid: i32) -> Identity {
+    Identity { pid, start: pid as u64, inode: None }
+}
+
+fn held(by: &[i32]) -> OtherEnd {
+    OtherEnd::Held { by: by.iter().map(|pid| id(*pid)).collect(), all: true }
+}
+
+fn machine(mut processes: Vec<Process>) -> Facts {
+    if !processes.iter().any(|process| process.id.pid == 1) {
+        processes.push(Process { uid: 0, ..process(1, 0, "init") });
+    }
+    processes.sort_by_key(|process| process.id.pid);
+    Facts { processes, unread: Vec::new(), now: 1_000_000, hertz: 100, uid: USER }
+}
+
+fn knowledge() -> Knowledge {
+    let declared = Declared { client: "Test".to_owned(), name: "srv".to_owned(), command: vec!["srv".to_owned()] };
+    Knowledge { declared: vec![declared], ..Knowledge::builtin() }
+}
+
+fn verdicts(facts: &Facts, knowledge: &Knowledge, policy: &Policy) -> Vec<(i32, Verdict)> {
+    judge(facts, knowledge, policy).iter().map(|finding| (finding.root.pid, finding.verdict)).collect()
+}
+
+/// The verdicts on a machine, by number.
+fn check(processes: Vec<Process>, expected: &[(i32, Verdict)]) {
+    let facts = machine(processes);
+    assert_eq!(verdicts(&facts, &knowledge(), &Policy::default()), expected);
+}

@@ -1,0 +1,273 @@
+use super::Verdict::{Live, OrphanLikely, OrphanProved, StaleHost, Unknown};
+use super::*;
+use OtherEnd::{Gone, NotVisible};
+
+/// Every pair of ends of a server that was left to process 1, and of one whose host lives.
+#[test]
+fn both_ends_decide() {
+    let unseen = || NotVisible(Why::Unseen);
+    let partly = || OtherEnd::Held { by: vec![id(10)], all: false };
+    // stdin, stdout, left to process 1, below a living shell that is no host.
+    let cells = [
+        (Gone, Gone, OrphanProved, OrphanLikely),
+        (Gone, held(&[5]), Live, Live),
+        (held(&[5]), Gone, Live, Live),
+        (held(&[5]), held(&[5]), Live, Live),
+        (Gone, unseen(), OrphanLikely, OrphanLikely),
+        (unseen(), Gone, OrphanLikely, Unknown),
+        (unseen(), unseen(), OrphanLikely, Unknown),
+        (unseen(), held(&[5]), Live, Live),
+        (held(&[5]), unseen(), Live, Live),
+        // Held by itself alone, and by itself as far as was looked.
+        (held(&[10]), held(&[10]), OrphanProved, OrphanLikely),
+        (held(&[10]), Gone, OrphanProved, OrphanLikely),
+        (partly(), Gone, OrphanLikely, Unknown),
+        (Gone, partly(), OrphanLikely, OrphanLikely),
+        // Itself and somebody else.
+        (held(&[10, 5]), Gone, Live, Live),
+        // Somebody who is not among the processes any more may be anybody.
+        (held(&[77]), Gone, Live, Live),
+    ];
+    for (stdin, stdout, left, below) in cells {
+        let note = format!("{stdin:?} {stdout:?}");
+        for (parent, expected) in [(1, left), (5, below)] {
+            let facts = machine(vec![process(5, 1, "bash -l"), server(10, parent, stdin.clone(), stdout.clone())]);
+            let found = verdicts(&facts, &knowledge(), &Policy::default());
+            assert_eq!(found, [(10, expected)], "{note}, child of {parent}");
+        }
+    }
+}
+
+#[test]
+fn what_is_no_channel_is_never_proved() {
+    let kinds = [Kind::Null, Kind::File, Kind::Closed, Kind::Unread, Kind::NotAsked];
+    for kind in kinds {
+        let mut stdin = server(10, 1, Gone, Gone);
+        stdin.stdin = Channel { kind, other_end: OtherEnd::None };
+        let expected = if matches!(kind, Kind::Unread | Kind::NotAsked) { OrphanLikely } else { Unknown };
+        check(vec![stdin], &[(10, expected)]);
+        let mut stdout = server(10, 1, Gone, Gone);
+        stdout.stdout = Channel { kind, other_end: OtherEnd::None };
+        check(vec![stdout], &[(10, OrphanLikely)]);
+    }
+    let mut at_terminal = server(10, 1, Gone, Gone);
+    at_terminal.stdin = Channel { kind: Kind::Tty, other_end: OtherEnd::None };
+    check(vec![at_terminal.clone()], &[(10, Live)]);
+    at_terminal.terminal_gone = true;
+    check(vec![at_terminal], &[(10, OrphanLikely)]);
+}
+
+#[test]
+fn who_is_no_server_is_not_judged() {
+    let mut decoy = server(10, 1, Gone, Gone);
+    decoy.argv = vec!["node".to_owned(), "/srv/my-mcp-server/index.js".to_owned()];
+    let mut own = server(11, 1, Gone, Gone);
+    own.argv = vec!["npm".to_owned(), "run".to_owned(), "dev".to_owned()];
+    own.marks.insert("CLAUDECODE".to_owned(), "1".to_owned());
+    check(vec![decoy, own], &[]);
+}
+
+/// host -> gateway -> server, the host is gone: the gateway is an orphan by the kernel, the server by the gateway.
+#[test]
+fn orphans_hold_nobody() {
+    let gateway = server(10, 1, Gone, Gone);
+    let behind = server(20, 1, held(&[10]), held(&[10]));
+    let third = server(30, 1, held(&[20]), held(&[20]));
+    check(vec![gateway, behind, third], &[(10, OrphanProved), (20, OrphanProved), (30, OrphanProved)]);
+    let gateway = server(10, 1, held(&[5]), Gone);
+    let behind = server(20, 1, held(&[10]), held(&[10]));
+    check(vec![process(5, 1, "host"), gateway, behind], &[(10, Live), (20, Live)]);
+}
+
+#[test]
+fn two_that_hold_each_other_hold_nobody() {
+    let a = server(10, 1, held(&[20]), held(&[20]));
+    let b = server(20, 1, held(&[10]), held(&[10]));
+    check(vec![a.clone(), b.clone()], &[(10, OrphanProved), (20, OrphanProved)]);
+    let held_from_outside = server(20, 1, held(&[10, 5]), held(&[10]));
+    check(vec![process(5, 1, "host"), a, held_from_outside], &[(10, Live), (20, Live)]);
+}
+
+/// A likely orphan proves nothing for what it holds.
+#[test]
+fn what_is_only_likely_proves_nothing() {
+    let gateway = server(10, 1, Gone, NotVisible(Why::Unseen));
+    let behind = server(20, 1, held(&[10]), held(&[10]));
+    check(vec![gateway, behind], &[(10, OrphanLikely), (20, OrphanLikely)]);
+}
+
+#[test]
+fn the_whole_chain_is_one_server() {
+    let mut npx = server(10, 1, Gone, Gone);
+    npx.argv = vec!["npm exec srv".to_owned()];
+    let shell = Process { argv: vec!["sh".to_owned(), "-c".to_owned(), "srv".to_owned()], ..npx.clone() };
+    let shell = Process { id: id(11), ppid: 10, ..shell };
+    let node = Process { id: id(12), ppid: 11, argv: vec!["srv".to_owned()], ..npx.clone() };
+    let helper = process(13, 12, "chrome --headless");
+    let facts = machine(vec![npx, shell, node, helper]);
+    let findings = judge(&facts, &knowledge(), &Policy::default());
+    assert_eq!(findings.len(), 1);
+    assert_eq!(findings[0].root, id(10));
+    assert_eq!(findings[0].tree, [id(10), id(11), id(12), id(13)]);
+    assert_eq!(findings[0].verdict, OrphanProved);
+}
+
+#[test]
+fn who_left_the_tree_with_its_channels_belongs_to_it() {
+    let root = server(10, 1, Gone, Gone);
+    let daemon = Process { id: id(20), session: 20, ..root.clone() };
+    let daemon = Process { argv: vec!["watcher".to_owned()], ..daemon };
+    let in_session = Process { session: 10, ..process(21, 1, "helper") };
+    let other_user = Process { id: id(22), session: 22, uid: 0, argv: vec!["watcher".to_owned()], ..root.clone() };
+    let only_stdin = Process {
+        id: id(23),
+        argv: vec!["x".to_owned()],
+        stdout: process(9, 1, "x").stdout,
+        session: 23,
+        ..root.clone()
+    };
+    let facts = machine(vec![root, daemon, in_session, other_user, only_stdin]);
+    let findings = judge(&facts, &knowledge(), &Policy::default());
+    let mut tree = findings[0].tree.clone();
+    tree.sort_by_key(|id| id.pid);
+    assert_eq!(tree, [id(10), id(20), id(21)]);
+}
+
+#[test]
+fn a_member_that_somebody_holds_protects_the_tree() {
+    let root = || server(10, 1, Gone, Gone);
+    let below = |stdin: OtherEnd| Process { argv: vec!["x".to_owned()], ..server(11, 10, stdin, Gone) };
+    check(vec![root(), below(held(&[10]))], &[(10, OrphanProved)]);
+    check(vec![root(), process(5, 1, "x"), below(held(&[5]))], &[(10, OrphanLikely)]);
+    check(vec![root(), below(NotVisible(Why::Unseen))], &[(10, OrphanLikely)]);
+    let mut at_terminal = process(11, 10, "bash");
+    at_terminal.stdin.kind = Kind::Tty;
+    check(vec![root(), at_terminal.clone()], &[(10, OrphanLikely)]);
+    at_terminal.terminal_gone = true;
+    check(vec![root(), at_terminal], &[(10, OrphanProved)]);
+    let unread = Process { stdin: Channel { kind: Kind::Unread, other_end: OtherEnd::None }, ..process(11, 10, "x") };
+    check(vec![root(), unread], &[(10, OrphanLikely)]);
+}
+
+#[test]
+fn another_user_is_proved_by_root_only() {
+    let other = || Process { uid: 2000, ..server(10, 1, Gone, Gone) };
+    check(vec![other()], &[(10, OrphanLikely)]);
+    let facts = Facts { uid: 0, ..machine(vec![other()]) };
+    assert_eq!(verdicts(&facts, &knowledge(), &Policy::default()), [(10, OrphanProved)]);
+    check(vec![server(10, 1, Gone, Gone), Process { uid: 0, ..process(11, 10, "sudo") }], &[(10, OrphanLikely)]);
+}
+
+/// A process that could not be looked into counts as a holder when it may have inherited something.
+#[test]
+fn the_unread_may_hold_what_the_kernel_does_not_deny() {
+    let unread = |start: u64| Unread { id: Identity { pid: 99, start, inode: None }, why: Why::NotPermitted };
+    let check = |stdin: OtherEnd, start: u64, expected: Verdict| {
+        let mut facts =
+            machine(vec![Process { id: Identity { start: 50_000, ..id(10) }, ..server(10, 1, stdin, Gone) }]);
+        facts.unread.push(unread(start));
+        let OtherEnd::Held { by, .. } = &mut facts.processes[1].stdin.other_end else {
+            assert_eq!(verdicts(&facts, &knowledge(), &Policy::default()), [(10, expected)]);
+            return;
+        };
+        by[0].start = 50_000;
+        assert_eq!(verdicts(&facts, &knowledge(), &Policy::default()), [(10, expected)], "{start}");
+    };
+    check(Gone, 60_000, OrphanProved);
+    check(held(&[10]), 60_000, OrphanLikely);
+    check(held(&[10]), 50_000, OrphanLikely);
+    // 30 s before the server was started, nobody had its channels.
+    check(held(&[10]), 46_999, OrphanProved);
+    check(held(&[10]), 47_000, OrphanLikely);
+}
+
+#[test]
+fn a_parent_gets_the_time_to_end_it_properly() {
+    let facts = machine(vec![process(5, 1, "host"), server(10, 5, Gone, Gone)]);
+    let policy = |seconds: u64| Policy {
+        gone_for: HashMap::from([((10, 10), Duration::from_secs(seconds))]),
+        ..Policy::default()
+    };
+    assert_eq!(verdicts(&facts, &knowledge(), &policy(9)), [(10, OrphanLikely)]);
+    assert_eq!(verdicts(&facts, &knowledge(), &policy(10)), [(10, OrphanProved)]);
+    let mut other = policy(100);
+    other.gone_for = HashMap::from([((10, 11), Duration::from_secs(100))]);
+    assert_eq!(verdicts(&facts, &knowledge(), &other), [(10, OrphanLikely)]);
+}
+
+#[test]
+fn a_leash_keeps_its_own() {
+    let leashed = |attended| Leashed {
+        session: "s".to_owned(),
+        name: "srv".to_owned(),
+        attended,
+        processes: vec![id(8), id(9), id(10)],
+    };
+    let facts = machine(vec![process(8, 1, "leash run"), process(9, 8, "keeper"), server(10, 9, Gone, Gone)]);
+    for (attended, expected) in [(true, Live), (false, OrphanLikely)] {
+        let knowledge = Knowledge { leashed: vec![leashed(attended)], ..knowledge() };
+        assert_eq!(verdicts(&facts, &knowledge, &Policy::default()), [(8, expected)]);
+    }
+    let mut marked = server(10, 1, Gone, Gone);
+    marked.marks.insert(spec::MARK.to_owned(), "of another ledger".to_owned());
+    check(vec![marked], &[(10, OrphanLikely)]);
+}
+
+#[test]
+fn what_an_ended_session_left_is_judged_by_the_same_rule() {
+    let remnant = |stdin: OtherEnd| {
+        let mut process = server(10, 1, stdin, Gone);
+        process.argv = vec!["chrome".to_owned()];
+        process.marks.insert(spec::MARK.to_owned(), "over".to_owned());
+        process
+    };
+    let knowledge = Knowledge { ended: vec!["over".to_owned()], ..knowledge() };
+    for (stdin, expected) in [(Gone, OrphanProved), (held(&[5]), Live)] {
+        let facts = machine(vec![process(5, 1, "x"), remnant(stdin)]);
+        let findings = judge(&facts, &knowledge, &Policy::default());
+        assert_eq!((findings[0].role, findings[0].verdict), (Role::Remnant, expected));
+    }
+    let mut silent = remnant(Gone);
+    silent.stdin = process(1, 0, "x").stdin;
+    let facts = machine(vec![silent]);
+    assert_eq!(verdicts(&facts, &knowledge, &Policy::default()), [(10, Unknown)]);
+    // A session that is not known to be over.
+    check(vec![remnant(Gone)], &[]);
+}
+
+#[test]
+fn a_host_without_a_terminal_is_stale_and_still_a_host() {
+    let mut host = process(5, 1, "claude");
+    host.terminal_gone = true;
+    let below = server(10, 5, held(&[5]), held(&[5]));
+    check(vec![host.clone(), below.clone()], &[(5, StaleHost), (10, Live)]);
+    host.terminal_gone = false;
+    check(vec![host.clone(), below.clone()], &[(10, Live)]);
+    host.swap = SWAPPED + 1;
+    host.resident = 1024;
+    let facts = Facts { now: 100 * 3600 * 25, ..machine(vec![host, below]) };
+    assert_eq!(verdicts(&facts, &knowledge(), &Policy::default()), [(5, StaleHost), (10, Live)]);
+}
+
+#[test]
+fn the_client_is_the_one_above_it() {
+    let facts = machine(vec![process(5, 1, "claude"), server(10, 5, held(&[5]), held(&[5]))]);
+    let findings = judge(&facts, &knowledge(), &Policy::default());
+    assert_eq!(findings[0].client.as_deref(), Some("Claude Code"));
+    assert_eq!(findings[0].server.as_deref(), Some("srv"));
+    assert!(findings[0].evidence.contains(&Evidence::HeldBy {
+        stream: Stream::Stdin,
+        by: id(5),
+        name: "claude".to_owned()
+    }));
+}
+
+/// A number that went to a younger process is no parent.
+#[test]
+fn a_younger_parent_is_none() {
+    let mut young = process(5, 1, "claude");
+    young.id.start = 5_000;
+    let facts = machine(vec![young, server(10, 5, Gone, Gone)]);
+    let findings = judge(&facts, &knowledge(), &Policy::default());
+    assert_eq!(findings[0].client.as_deref(), Some("Test"));
+}

@@ -1,0 +1,115 @@
+//! Standard descriptors, and what the kernel says of the other ends of pipes.
+
+use std::ffi::CStr;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::fs::{CWD, FileType, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::time::Timespec;
+
+use crate::orphans::facts::{Kind, Why};
+use crate::orphans::holders::{End, Link, open_fds};
+
+/// The standard descriptors of a process.
+pub(super) struct Standard {
+    pub(super) stdin: Kind,
+    pub(super) stdout: Kind,
+    /// One of the three is a terminal that does not exist any more.
+    pub(super) terminal_gone: bool,
+}
+
+/// What the standard descriptors of a process are.
+pub(super) fn standard(pid: i32) -> Standard {
+    let fds = match open_fds(pid) {
+        Ok(fds) => fds,
+        Err(_) => return Standard { stdin: Kind::Unread, stdout: Kind::Unread, terminal_gone: false },
+    };
+    let [stdin, stdout, stderr] = [c"0", c"1", c"2"].map(|name| kind(&fds, name));
+    let gone = [&stdin, &stdout, &stderr].iter().any(|(_, gone)| *gone);
+    Standard { stdin: stdin.0, stdout: stdout.0, terminal_gone: gone }
+}
+
+/// What a descriptor is, and whether it is a terminal that is gone.
+fn kind(fds: &OwnedFd, name: &CStr) -> (Kind, bool) {
+    let mut space = [MaybeUninit::uninit(); 256];
+    let link = match rustix::fs::readlinkat_raw(fds, name, &mut space) {
+        Ok((link, _)) => &*link,
+        Err(Errno::NOENT) => return (Kind::Closed, false),
+        Err(_) => return (Kind::Unread, false),
+    };
+    match Link::parse(link) {
+        Some(Link::Pipe(inode)) => return (Kind::Pipe { inode }, false),
+        Some(Link::Socket(inode)) => return (Kind::Socket { inode }, false),
+        None => {}
+    }
+    match link {
+        b"/dev/null" => (Kind::Null, false),
+        link if is_terminal(link) => (Kind::Tty, link.ends_with(b" (deleted)")),
+        _ => (Kind::File, false),
+    }
+}
+
+fn is_terminal(link: &[u8]) -> bool {
+    let numbered = |rest: &[u8]| rest.first().is_some_and(u8::is_ascii_digit);
+    link.strip_prefix(b"/dev/pts/").is_some_and(numbered)
+        || link.strip_prefix(b"/dev/tty").is_some()
+        || link == b"/dev/console"
+}
+
+/// Which pipe of a server, and how it may be asked about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pipe {
+    /// What the server reads.
+    Stdin,
+    /// What it writes, while somebody may be speaking to it: only who reads it is looked for.
+    Stdout,
+    /// What it writes, when nobody speaks to it any more.
+    StdoutAlone,
+}
+
+impl Pipe {
+    /// The end that others have.
+    pub(super) fn sought(self, inode: u64) -> End {
+        match self {
+            Pipe::Stdin => End::Writing(inode),
+            Pipe::Stdout | Pipe::StdoutAlone => End::Reading(inode),
+        }
+    }
+
+    /// Asks the kernel whether the other end is gone: it is the only one who knows of every holder. `None`: it is not asked.
+    ///
+    /// A pipe can be opened again through /proc, as the same end that the server has, and a poll that does not wait says whether
+    /// there is another. While we have it, an end exists once more than usual, for some microseconds: a host could not see the end
+    /// of its server's output in that time. So the writing end is not opened while there may be a host.
+    pub(super) fn other_end(self, pid: i32, inode: u64) -> Option<Result<bool, Why>> {
+        let (fd, mode, gone) = match self {
+            Pipe::Stdin => (0, OFlags::RDONLY, PollFlags::HUP),
+            Pipe::StdoutAlone => (1, OFlags::WRONLY, PollFlags::ERR),
+            Pipe::Stdout => return None,
+        };
+        let flags = mode | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let end = match rustix::fs::openat(CWD, format!("/proc/{pid}/fd/{fd}"), flags, Mode::empty()) {
+            Ok(end) => end,
+            Err(Errno::ACCESS | Errno::PERM) => return Some(Err(Why::NotPermitted)),
+            Err(Errno::NOENT | Errno::SRCH) => return Some(Err(Why::Unseen)),
+            Err(_) => return Some(Err(Why::Exhausted)),
+        };
+        // The server may have put something else there meanwhile.
+        let same = rustix::fs::fstat(&end)
+            .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo && stat.st_ino == inode);
+        if !same {
+            return Some(Err(Why::Unseen));
+        }
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        loop {
+            let mut fds = [PollFd::new(&end, PollFlags::empty())];
+            match rustix::event::poll(&mut fds, Some(&at_once)) {
+                Err(Errno::INTR) => {}
+                Err(_) => return Some(Err(Why::Exhausted)),
+                Ok(_) => return Some(Ok(fds[0].revents().contains(gone))),
+            }
+        }
+    }
+}

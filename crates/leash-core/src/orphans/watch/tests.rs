@@ -1,0 +1,97 @@
+use super::*;
+use crate::orphans::verdict::{Evidence, Role};
+
+fn finding(pid: i32, verdict: Verdict, ends_gone: bool, age: u64) -> Finding {
+    let root = Identity { pid, start: 7, inode: None };
+    Finding {
+        role: Role::Server,
+        root,
+        tree: vec![root],
+        client: None,
+        server: None,
+        is: Evidence::Package { package: "x".to_owned() },
+        verdict,
+        evidence: Vec::new(),
+        leashed: None,
+        ends_gone,
+        age: Duration::from_secs(age),
+    }
+}
+
+fn at(second: u64) -> Moment {
+    Moment::from_boot(Duration::from_secs(second))
+}
+
+/// Notes one look a second, and says in which of them 10 was due.
+fn check(looks: &[Option<(Verdict, bool, u64)>], due: &[usize]) {
+    let (mut memory, terms) = (Memory::default(), Terms::default());
+    let mut ended = Vec::new();
+    for (at_second, look) in looks.iter().enumerate() {
+        let findings: Vec<Finding> =
+            look.iter().map(|(verdict, gone, age)| finding(10, *verdict, *gone, *age)).collect();
+        if !memory.note(&findings, &terms, at(at_second as u64)).is_empty() {
+            ended.push(at_second);
+        }
+    }
+    assert_eq!(ended, due, "{looks:?}");
+}
+
+#[test]
+fn two_looks_in_a_row_and_an_age_are_needed() {
+    let proved = Some((Verdict::OrphanProved, true, 100));
+    let likely = Some((Verdict::OrphanLikely, true, 100));
+    let live = Some((Verdict::Live, false, 100));
+    let young = Some((Verdict::OrphanProved, true, 59));
+    check(&[proved], &[]);
+    check(&[proved, proved], &[1]);
+    check(&[proved, live, proved], &[]);
+    check(&[proved, None, proved], &[]);
+    check(&[proved, likely, proved, proved], &[3]);
+    check(&[young, young, young, proved], &[3]);
+    check(&[likely; 9], &[]);
+    check(&[live; 9], &[]);
+}
+
+#[test]
+fn another_process_with_the_number_starts_anew() {
+    let (mut memory, terms) = (Memory::default(), Terms::default());
+    assert!(memory.note(&[finding(10, Verdict::OrphanProved, true, 100)], &terms, at(0)).is_empty());
+    let mut other = finding(10, Verdict::OrphanProved, true, 100);
+    other.root.start = 8;
+    assert!(memory.note(&[other], &terms, at(1)).is_empty());
+}
+
+#[test]
+fn the_time_without_ends_is_counted_from_the_first_look() {
+    let (mut memory, terms) = (Memory::default(), Terms::default());
+    let gone = finding(10, Verdict::OrphanLikely, true, 100);
+    memory.note(std::slice::from_ref(&gone), &terms, at(5));
+    memory.note(std::slice::from_ref(&gone), &terms, at(8));
+    assert_eq!(memory.policy(&terms, at(9)).gone_for.get(&(10, 7)), Some(&Duration::from_secs(4)));
+    memory.note(&[finding(10, Verdict::Live, false, 100)], &terms, at(10));
+    assert!(memory.policy(&terms, at(11)).gone_for.is_empty());
+}
+
+#[test]
+fn somebody_who_waits_is_looked_at_sooner() {
+    let (mut memory, terms) = (Memory::default(), Terms::default());
+    assert_eq!(memory.next_look(&terms, INTERVAL, at(0)), at(60));
+    memory.note(&[finding(10, Verdict::OrphanLikely, true, 100)], &terms, at(0));
+    assert_eq!(memory.next_look(&terms, INTERVAL, at(0)), at(5));
+}
+
+#[test]
+fn a_budget_only_orders() {
+    let mut due = vec![
+        (finding(1, Verdict::OrphanProved, true, 10), 5),
+        (finding(2, Verdict::OrphanProved, true, 30), 1),
+        (finding(3, Verdict::OrphanProved, true, 20), 9),
+    ];
+    let pids = |due: &[(Finding, u64)]| due.iter().map(|(finding, _)| finding.root.pid).collect::<Vec<_>>();
+    order(&mut due, 100, None);
+    assert_eq!(pids(&due), [2, 3, 1]);
+    order(&mut due, 100, Some(50));
+    assert_eq!(pids(&due), [3, 1, 2]);
+    order(&mut due, 40, Some(50));
+    assert_eq!(pids(&due), [2, 3, 1]);
+}
