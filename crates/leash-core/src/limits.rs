@@ -326,3 +326,7 @@ pub const BODY_READ: Duration = Duration::from_secs(120);
 
 /// The shortest pause before a stream is asked for again.
 pub const RETRY_SHORTEST: Duration = Duration::from_millis(100);
+
+/// How often a session that is being ended is looked at for members that joined meanwhile. A host that starts its server again
+/// whenever it is gone would keep `leash end` busy for ever; one that does it twice or three times is not told from one that gave up.
+pub const END_ROUNDS: usize = 32;

@@ -24,7 +24,7 @@ mod serve;
 mod server;
 mod session;
 mod stdio;
-mod sweep;
+pub(crate) mod sweep;
 mod tide;
 mod timers;
 pub(crate) mod upstream;

@@ -10,7 +10,7 @@ use leash_core::owner::OwnerError;
 use leash_core::tree::supervisor::FirstLook;
 
 use super::{run, serve};
-use crate::args::{Connect, Transport};
+use crate::args::{Connect, SessionName, Transport};
 use crate::exit_code;
 use crate::output::printer::Printer;
 use crate::places;
@@ -51,6 +51,8 @@ fn connecting(args: Connect, printer: Printer) -> Result<Connecting, Refused> {
     }
     let owners = run::owners(&args.owners)
         .map_err(|text| refuse(text, "leave --owner out to be owned by the parent process"))?;
+    let session = args.session.as_ref().map(SessionName::resolve).transpose();
+    let session = session.map_err(|unresolved| refuse(unresolved.text, unresolved.hint))?;
     let headers = headers(&args)?;
     let (speaks, transport) = match args.transport {
         Transport::Auto => (Speaks::Auto, config::Transport::Streamable),
@@ -66,7 +68,7 @@ fn connecting(args: Connect, printer: Printer) -> Result<Connecting, Refused> {
         speaks,
         revive: !args.no_revive,
         owners,
-        session: args.session,
+        session,
         name: args.name,
         labels: args.labels.into_iter().map(|label| (label.key, label.value)).collect(),
         grace: args.grace,

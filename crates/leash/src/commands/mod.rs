@@ -7,11 +7,14 @@ use crate::args::{Cli, Command};
 use crate::exit_code;
 use crate::output::printer::Printer;
 
+mod choose;
 mod connect;
 mod demo;
 mod doctor;
 mod end;
+mod groups;
 mod history;
+mod hook;
 mod ledger;
 mod pages;
 mod ps;
