@@ -9,6 +9,8 @@ mod body;
 mod budget;
 pub mod connect;
 mod connection;
+pub mod control_client;
+mod daemon;
 pub(crate) mod delete;
 mod front;
 mod gateway;
@@ -30,5 +32,6 @@ mod timers;
 pub(crate) mod upstream;
 mod watch_file;
 
+pub use daemon::{Control, ControlError, ControlListen, ControlSocket, Starter};
 pub use notice::Notice;
 pub use serve::{ServeError, Serving, Source, serve};
