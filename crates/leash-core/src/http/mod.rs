@@ -9,6 +9,7 @@ mod body;
 mod budget;
 pub mod connect;
 mod connection;
+mod control;
 pub(crate) mod delete;
 mod front;
 mod gateway;
