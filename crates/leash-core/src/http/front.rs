@@ -64,7 +64,7 @@ async fn serve(
     let local = socket.map(|_| Rc::clone(connection));
     let principal = gateway.principals.of(&parts.headers, socket.map(|socket| socket.uid));
     let call = Call { method: parts.method, headers: parts.headers, body, principal, local };
-    let timing = gateway.metrics.request(&server.name, call.body.len());
+    let timing = gateway.metrics.request(&server.bucket, call.body.len());
     let answer = dispatch(gateway, &server, &rest, call).await;
     timing.done(answer.status());
     Ok(answer)

@@ -9,6 +9,7 @@ mod body;
 mod budget;
 pub mod connect;
 mod connection;
+mod control;
 pub mod control_client;
 mod daemon;
 pub(crate) mod delete;

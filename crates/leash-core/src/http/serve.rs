@@ -15,6 +15,7 @@ use tokio_util::task::TaskTracker;
 
 use super::budget::Budget;
 use super::connection::Principals;
+use super::control::Jobs;
 use super::daemon::{self, Control, ControlError, Doors, Open};
 use super::gateway::Gateway;
 use super::metrics::Metrics;
@@ -132,6 +133,7 @@ async fn run(serving: Serving) -> Result<(), ServeError> {
     let address = listener.local_addr().map_err(ServeError::Start)?;
     let book = Book::create(&places, "serve")?;
     let gateway = Rc::new(gateway(settings, places, book, tell));
+    gateway.address.set(Some(address));
     gateway.tell(|| Notice::Listening(address));
     gateway.tasks.spawn_local(sweep::sweep(Rc::clone(&gateway)));
     gateway.tasks.spawn_local(sweep_trees(Rc::clone(&gateway)));
@@ -191,6 +193,8 @@ pub(super) fn gateway(settings: Settings, places: Places, book: Book, tell: Box<
         count: Cell::new(0),
         tide: Tide::default(),
         bodies: Budget::new(limits::BODIES),
+        jobs: Jobs::default(),
+        address: Cell::new(None),
         tell,
     }
 }
