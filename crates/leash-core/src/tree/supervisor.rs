@@ -323,9 +323,10 @@ impl Supervisor {
             match received.signal {
                 END_SIGNAL if received.queued == Some(END_VALUE) => self.order(Reason::Requested),
                 END_SIGNAL if received.queued == Some(FORCE_VALUE) => {
-                    // The keeper was told the same, unless it is gone or stuck: then this is what we have to do it with.
+                    // The keeper may be gone or stuck: then this is what we have to do it with.
                     self.grace = Duration::ZERO;
                     self.order(Reason::Requested);
+                    control::send(self.control.as_fd(), &Order::Hurry);
                 }
                 libc::SIGCHLD => self.reap(),
                 // Somebody else's SIGUSR1 has no meaning here; it may not end leash either.

@@ -246,6 +246,7 @@ impl Warden {
             let event = match order {
                 Order::End(why) => self.end(why),
                 Order::Nudge => Event::Nudge,
+                Order::Hurry => Event::Hurry(Reason::Requested),
             };
             if let Some(left) = self.apply(event) {
                 return Some(left);

@@ -7,12 +7,14 @@ use std::time::Duration;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use leash_core::tree::contain::Containment;
 
+mod attach;
 mod connect;
 mod serve;
 mod session_name;
 mod values;
+pub(crate) use attach::{Attach, Target};
 pub(crate) use connect::{Connect, Transport};
-pub(crate) use serve::{LivesFor, Serve, Single, Speaks};
+pub(crate) use serve::{Control, LivesFor, Serve, Single, Speaks};
 pub(crate) use session_name::SessionName;
 pub(crate) use values::{Owner, Pair};
 
@@ -29,6 +31,7 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     Run(Box<Run>),
     Connect(Box<Connect>),
+    Attach(Box<Attach>),
     Serve(Box<Serve>),
     Ps(Ps),
     End(End),
@@ -146,6 +149,9 @@ pub(crate) struct End {
     /// No grace: everything is killed at once
     #[arg(long)]
     pub(crate) force: bool,
+    /// The control socket of `leash serve` [default: control.sock in the runtime directory]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

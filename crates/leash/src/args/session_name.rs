@@ -25,6 +25,11 @@ pub(crate) struct Unresolved {
 }
 
 impl SessionName {
+    /// An id that is what it is.
+    pub(crate) fn literal(id: String) -> SessionName {
+        SessionName { pieces: vec![Piece::Text(id)] }
+    }
+
     /// An id that a new session may have; one without variables is checked here.
     pub(super) fn parse_id(text: &str) -> Result<SessionName, String> {
         let name = SessionName::parse(text)?;

@@ -17,6 +17,11 @@ pub(super) fn duration_or_never(text: &str) -> Result<Limit, String> {
     if text == "never" { Ok(Limit(None)) } else { duration(text).map(|time| Limit(Some(time))) }
 }
 
+/// A session's id.
+pub(super) fn session(text: &str) -> Result<String, String> {
+    leash_core::id::check_session(text).map(|()| text.to_owned())
+}
+
 /// A name for people.
 pub(super) fn short(text: &str) -> Result<String, String> {
     match text.len() {

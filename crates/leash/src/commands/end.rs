@@ -8,8 +8,9 @@ use leash_core::tree::proc::Proc;
 use serde_json::{Value, json};
 
 use super::choose::{self, Known};
+use super::control::Daemon;
 use super::hook::{self, Told};
-use super::ledger;
+use super::{attach, ledger};
 use crate::args::{End, SessionName};
 use crate::exit_code;
 use crate::output::message;
@@ -34,18 +35,14 @@ fn try_end(args: &End, printer: Printer) -> Result<u8, u8> {
         exit_code::LEASH_FAILED
     })?;
     let places = places::places();
-    let choice = choose(&wish, &places, printer)?;
+    let (daemon, silent) = Daemon::ask(&attach::socket(args.control.as_deref()));
+    silent.iter().for_each(|warning| printer.warning(warning));
+    let choice = choose(&wish, &places, &daemon, printer)?;
     for problem in &choice.problems {
         printer.error_text(problem, Some(WHO_IS_THERE));
     }
-    let failed = |error: std::io::Error| {
-        printer.error(&error, Some("check the runtime directory with `leash doctor`"));
-        exit_code::LEASH_FAILED
-    };
-    let ended = match choice.targets.is_empty() {
-        true => Ended::default(),
-        false => Ending::new(&places, &proc, choice.targets.clone(), args.force).rest().map_err(failed)?,
-    };
+    let request = Request { places: &places, proc: &proc, daemon: &daemon, force: args.force };
+    let ended = request.end(&choice.targets).map_err(|error| failed(printer, &error))?;
     ended.warnings.iter().for_each(|warning| printer.warning(warning));
     let sessions = by_session(&choice.targets, &ended.receipts);
     if args.json {
@@ -57,7 +54,48 @@ fn try_end(args: &End, printer: Printer) -> Result<u8, u8> {
         }
     }
     let all_gone = ended.receipts.iter().all(Receipt::all_gone) && ended.unfinished.is_empty();
-    Ok(if all_gone && choice.problems.is_empty() { exit_code::OK } else { exit_code::NOT_ALL })
+    let all_known = choice.problems.is_empty() && silent.is_none();
+    Ok(if all_gone && all_known { exit_code::OK } else { exit_code::NOT_ALL })
+}
+
+fn failed(printer: Printer, error: &std::io::Error) -> u8 {
+    printer.error(error, Some("check the runtime directory with `leash doctor`"));
+    exit_code::LEASH_FAILED
+}
+
+/// Everything that an end needs.
+struct Request<'a> {
+    places: &'a Places,
+    proc: &'a Proc,
+    daemon: &'a Daemon,
+    force: bool,
+}
+
+impl Request<'_> {
+    /// Ends what the daemon holds and what the ledger knows at the same time, and then whoever is still there.
+    fn end(&self, targets: &[Target]) -> std::io::Result<Ended> {
+        if targets.is_empty() {
+            return Ok(Ended::default());
+        }
+        let whole = targets.iter().filter_map(|target| match target {
+            Target::Session(session) => Some(session.as_str()),
+            Target::Run(_) => None,
+        });
+        let held: Vec<&str> = whole.filter(|session| self.daemon.has(session)).collect();
+        let mut ending = Ending::new(self.places, self.proc, targets.to_vec(), self.force);
+        let (told, first) = std::thread::scope(|scope| {
+            let told = (!held.is_empty()).then(|| scope.spawn(|| self.daemon.end(&held, self.force)));
+            let first = ending.round(&|member| held.contains(&member.session()) && self.daemon.holds(member));
+            (told.map(|thread| thread.join().unwrap_or_default()).unwrap_or_default(), first)
+        });
+        first?;
+        let mut ended = ending.rest()?;
+        let (mut receipts, unfinished) = told;
+        receipts.append(&mut ended.receipts);
+        ended.receipts = receipts;
+        ended.unfinished.extend(unfinished);
+        Ok(ended)
+    }
 }
 
 /// What is to be ended, as far as the command line and the environment say it.
@@ -119,15 +157,12 @@ struct Choice {
     problems: Vec<String>,
 }
 
-fn choose(wish: &Wish<'_>, places: &Places, printer: Printer) -> Result<Choice, u8> {
+fn choose(wish: &Wish<'_>, places: &Places, daemon: &Daemon, printer: Printer) -> Result<Choice, u8> {
     let store = ledger::look(printer)?;
-    let failed = |error: std::io::Error| {
-        printer.error(&error, Some("check the runtime directory with `leash doctor`"));
-        exit_code::LEASH_FAILED
-    };
+    let failed = |error: std::io::Error| failed(printer, &error);
     let members = session::joined(&places.runtime_dir, store.as_ref()).map_err(failed)?;
     let books = Book::list(&places.runtime_dir).map_err(failed)?;
-    let mut known: Vec<Known> = members.iter().map(Known::from).collect();
+    let mut known: Vec<Known> = members.iter().map(Known::from).chain(daemon.known()).collect();
     // What a dead gateway has left can be ended from here. What a living one holds for its clients can't, but can be named.
     known.extend(open(&books, false));
     let mut choice = Choice::default();

@@ -117,7 +117,7 @@ fn upstream_details(part: &Part<'_>) -> String {
     // Writing to a string cannot fail.
     let _ = match entry {
         Some(entry) => {
-            writeln!(text, "  session {} at {}, for leash {command}", short_id(&entry.id), entry.url)
+            writeln!(text, "  session {} at {}, for leash {command}", short_id(&entry.id), entry.shown())
         }
         None => writeln!(text, "  no session is open upstream, for leash {command}"),
     };
@@ -198,7 +198,7 @@ fn as_json(groups: &[Group<'_>]) -> String {
     let upstream: Vec<_> = open
         .map(|(book, entry)| {
             json!({
-                "session": entry.session, "name": entry.server, "url": entry.url, "id": short_id(&entry.id),
+                "session": entry.session, "name": entry.server, "url": entry.shown(), "id": short_id(&entry.id),
                 "protocol_version": entry.version, "command": book.cover.command, "process": book.cover.process,
                 "attended": book.attended, "age_ms": now.saturating_sub(entry.started_ms), "started_ms": entry.started_ms,
             })
@@ -234,7 +234,7 @@ fn group_json(group: &Group<'_>, now: u64) -> serde_json::Value {
             "kind": part.word(), "run": part.run(), "name": part.name(), "labels": part.labels(),
             "owners": part.owner_list(), "attended": part.attended(), "state": part.state(),
             "processes": part.live().map(|run| run.members.len()), "memory_bytes": part.live().map(Live::memory_bytes),
-            "url": part.upstream().1.map(|entry| &entry.url), "started_ms": part.started_ms(),
+            "url": part.upstream().1.map(|entry| entry.shown()), "started_ms": part.started_ms(),
         })
     };
     json!({
