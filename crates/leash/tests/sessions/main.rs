@@ -1,0 +1,8 @@
+//! Sessions that several processes share by name: joined from anywhere, listed as one, ended as one.
+
+mod end;
+mod hook;
+mod list;
+mod name;
+mod stage;
+mod users;
