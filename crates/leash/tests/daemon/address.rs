@@ -76,7 +76,8 @@ fn without_a_token_it_does_not_start() {
         assert_eq!(answer.code, 2, "{answer:?}");
         assert!(answer.stderr.contains("needs a token"), "{answer:?}");
     }
-    let empty = ["serve", "--control-listen", "127.0.0.1:0", "--control-token-env", "EMPTY", "--name", "x", "--", "cat"];
+    let empty =
+        ["serve", "--control-listen", "127.0.0.1:0", "--control-token-env", "EMPTY", "--name", "x", "--", "cat"];
     let mut command = scene.leash(empty);
     command.env("EMPTY", " ");
     let status = command.stderr(std::process::Stdio::null()).status().expect("cannot start leash");

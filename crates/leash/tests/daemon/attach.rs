@@ -125,7 +125,8 @@ fn lose_host(server: &str, lose: impl Fn(&mut Host)) {
     lose(&mut host);
     assert!(attached.wait_gone(LIMIT), "leash attach outlives its host");
     wait::until("the end of the connection", || {
-        let holdings = stage.now()["servers"].as_array()?.iter().map(|server| server["inFlight"].as_u64()).sum::<Option<u64>>();
+        let holdings =
+            stage.now()["servers"].as_array()?.iter().map(|server| server["inFlight"].as_u64()).sum::<Option<u64>>();
         (holdings == Some(0) && stage.fixture.report().open().is_empty()).then_some(())
     });
     assert_eq!(stage.now()["state"], "live", "{}", stage.gateway.said());
