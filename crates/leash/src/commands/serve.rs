@@ -48,8 +48,9 @@ pub(crate) fn serve(args: Serve, first: FirstLook) -> u8 {
         control,
         terminal: terminal.filter(|_| !on_demand),
         tell: Box::new(move |notice| match notice {
-            // Nobody waits for this line.
+            // Nobody waits for these lines: its starter has other things to say.
             Notice::Listening(address) if on_demand => printer.progress("Listening", format!("http://{address}")),
+            Notice::Draining(sessions) if on_demand => printer.progress("Stopping", format!("{sessions} sessions")),
             notice => tell(printer, &notice),
         }),
     };
