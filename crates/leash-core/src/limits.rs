@@ -327,6 +327,23 @@ pub const BODY_READ: Duration = Duration::from_secs(120);
 /// The shortest pause before a stream is asked for again.
 pub const RETRY_SHORTEST: Duration = Duration::from_millis(100);
 
+/// Longest path of a socket: what `sun_path` holds, less the byte that ends it.
+pub const SOCKET_PATH: usize = 107;
+
+/// How long a daemon may be silent on its control socket before it is asked whether it is alive, and may take to answer that. It
+/// answers from memory; a machine that swaps needs seconds.
+pub const CONTROL_SILENCE: Duration = Duration::from_secs(10);
+
+/// Largest answer of the control API that its own client reads: ten thousand sessions with all that they hold.
+pub const CONTROL_ANSWER: usize = 256 * 1024 * 1024;
+
+/// How long a gateway that was started on demand stays when its starter is dead and no session is left. A worker that restarts
+/// finds it; nobody else would.
+pub const ON_DEMAND_LINGER: Duration = Duration::from_secs(5);
+
+/// How long those who speak to the control API may take to read the end of their answers when everything has ended.
+pub const CONTROL_LAST_WORDS: Duration = Duration::from_secs(1);
+
 /// Most holdings that the receipt of a session of the control API names. A worker's session has a handful; one that lives for
 /// months may see its servers restart, and each is some 300 bytes.
 pub const JOB_HOLDINGS: usize = 1000;

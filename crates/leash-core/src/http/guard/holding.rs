@@ -188,6 +188,7 @@ impl Upstream {
             url: delete::shown(&self.url),
             id: self.id().to_string(),
             version: self.version().map(Into::into),
+            shown: None,
             started_ms,
         }
     }
