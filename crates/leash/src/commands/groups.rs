@@ -6,11 +6,14 @@ use leash_core::ledger::book::{Entry, Listed};
 use leash_core::ledger::record::Phase;
 use leash_core::owner::Owner;
 use leash_core::session::Live;
+use serde_json::Value;
 
 /// A session and what is in it, the oldest first.
 pub(super) struct Group<'a> {
     pub(super) session: &'a str,
     pub(super) parts: Vec<Part<'a>>,
+    /// What the daemon says of it, if it is one of the daemon's. It names addresses that nobody else may see.
+    held: Option<&'a Value>,
 }
 
 /// Something in a session.
@@ -23,8 +26,8 @@ pub(super) enum Part<'a> {
     Upstream(&'a Listed, &'a Entry),
 }
 
-/// The sessions, in the order in which their oldest members began.
-pub(super) fn groups<'a>(runs: &'a [Live], books: &'a [Listed]) -> Vec<Group<'a>> {
+/// The sessions, in the order in which their oldest members began; those that a daemon holds, too, with or without members.
+pub(super) fn groups<'a>(runs: &'a [Live], books: &'a [Listed], held: &'a [Value]) -> Vec<Group<'a>> {
     let mut parts: Vec<Part<'a>> = runs.iter().map(Part::Run).collect();
     for book in books {
         if book.session().is_some() {
@@ -34,20 +37,51 @@ pub(super) fn groups<'a>(runs: &'a [Live], books: &'a [Listed]) -> Vec<Group<'a>
         }
     }
     parts.sort_by_key(Part::started_ms);
-    let mut groups: Vec<Group<'a>> = Vec::new();
+    let begin = |held: &'a Value| Some(Group { session: held["id"].as_str()?, parts: Vec::new(), held: Some(held) });
+    let mut groups: Vec<Group<'a>> = held.iter().filter_map(begin).collect();
     for part in parts {
         let session = part.session();
         match groups.iter_mut().find(|group| group.session == session) {
             Some(group) => group.parts.push(part),
-            None => groups.push(Group { session, parts: vec![part] }),
+            None => groups.push(Group { session, parts: vec![part], held: None }),
         }
     }
+    groups.sort_by_key(Group::started_ms);
     groups
 }
 
-impl Group<'_> {
+impl<'a> Group<'a> {
+    /// The one member that is all there is to say.
+    pub(super) fn only(&self) -> Option<&Part<'a>> {
+        match &self.parts[..] {
+            [only] if self.held.is_none() => Some(only),
+            _ => None,
+        }
+    }
+
+    /// How it is called, if it is one of the daemon's and has a name besides its id.
+    pub(super) fn name(&self) -> Option<&'a str> {
+        self.held?["name"].as_str()
+    }
+
+    /// The servers that the daemon has for it, whether or not anything of them runs.
+    pub(super) fn servers(&self) -> Option<Vec<&'a str>> {
+        let servers = self.held?["servers"].as_array()?;
+        Some(servers.iter().filter_map(|server| server["name"].as_str()).collect())
+    }
+
+    /// Its name, and who is in it.
+    pub(super) fn members(&self) -> String {
+        let members = match self.parts.len() {
+            1 => "1 member".to_owned(),
+            count => format!("{count} members"),
+        };
+        self.name().map_or(members.clone(), |name| format!("{name}, {members}"))
+    }
+
     pub(super) fn started_ms(&self) -> u64 {
-        self.parts.iter().map(Part::started_ms).min().unwrap_or_default()
+        let held = self.held.and_then(|held| held["startedAtMs"].as_u64());
+        self.parts.iter().map(Part::started_ms).chain(held).min().unwrap_or_default()
     }
 
     pub(super) fn processes(&self) -> usize {
@@ -58,8 +92,12 @@ impl Group<'_> {
         self.parts.iter().filter_map(Part::live).map(Live::memory_bytes).sum()
     }
 
-    /// Everybody that one of the members lives for, once.
+    /// Everybody that one of the members lives for, once; of what a daemon holds, what it holds it for.
     pub(super) fn owners(&self) -> String {
+        if let Some(owner) = self.held.map(|held| &held["owner"]) {
+            let kind = owner["kind"].as_str().unwrap_or("none");
+            return owner["pid"].as_i64().map_or_else(|| kind.to_owned(), |pid| format!("{kind}({pid})"));
+        }
         let mut names: Vec<String> = Vec::new();
         for owner in self.parts.iter().flat_map(Part::owner_list) {
             let name = owner.describe();
@@ -72,7 +110,9 @@ impl Group<'_> {
 
     /// The state that is most worth knowing.
     pub(super) fn state(&self) -> &'static str {
-        let states: Vec<&'static str> = self.parts.iter().map(Part::state).collect();
+        let held = self.held.and_then(|held| held["state"].as_str());
+        let held = ["ending", "starting"].into_iter().find(|state| held == Some(state));
+        let states: Vec<&'static str> = self.parts.iter().map(Part::state).chain(held).collect();
         let abandoned = states.iter().find(|state| state.starts_with("abandoned"));
         let other = || ["ending", "starting"].into_iter().find(|state| states.contains(state));
         abandoned.copied().or_else(other).unwrap_or("running")
@@ -94,6 +134,14 @@ impl<'a> Part<'a> {
             Part::Run(run) => &run.record.run,
             Part::Connection(book, _) => &book.cover.run,
             Part::Upstream(_, entry) => &entry.session,
+        }
+    }
+
+    /// Enough of its id to end it alone; what is a gateway's ends with that, and has a number.
+    pub(super) fn handle(&self) -> String {
+        match self {
+            Part::Run(_) | Part::Connection(..) => short_id(self.run()),
+            Part::Upstream(_, entry) => entry.session.rsplit_once('.').map_or("-", |(_, number)| number).to_owned(),
         }
     }
 

@@ -10,8 +10,9 @@ use leash_core::session::{self, Live, Member};
 use leash_core::tree::proc::Proc;
 use serde_json::json;
 
+use super::control::Daemon;
 use super::groups::{Group, Part, groups, short_id};
-use super::ledger;
+use super::{attach, ledger};
 use crate::args::Ps;
 use crate::exit_code;
 use crate::output::printer::{Printer, bytes, span};
@@ -38,7 +39,9 @@ pub(crate) fn ps(args: &Ps) -> u8 {
         printer.warning(format!("upstream sessions can't be listed: {error}"));
         Vec::new()
     });
-    let groups = groups(&runs, &books);
+    let (daemon, silent) = Daemon::ask(&attach::socket(None));
+    silent.iter().for_each(|warning| printer.warning(warning));
+    let groups = groups(&runs, &books, &daemon.sessions);
     printer.data(match args {
         Ps { json: true, .. } => as_json(&groups),
         Ps { tree: false, verbose: false, .. } => listing(&groups),
@@ -51,13 +54,13 @@ pub(crate) fn ps(args: &Ps) -> u8 {
 fn listing(groups: &[Group<'_>]) -> String {
     let mut rows = Vec::new();
     for group in groups {
-        if let [only] = &group.parts[..] {
+        if let Some(only) = group.only() {
             rows.push(row(group.session.to_owned(), only));
             continue;
         }
         rows.push(vec![
             group.session.to_owned(),
-            format!("{} members", group.parts.len()),
+            group.members(),
             group.owners(),
             "-".to_owned(),
             group.processes().to_string(),
@@ -65,8 +68,7 @@ fn listing(groups: &[Group<'_>]) -> String {
             span(clock::unix_ms().saturating_sub(group.started_ms())),
             group.state().to_owned(),
         ]);
-        // Enough of a member's id to end it alone.
-        rows.extend(group.parts.iter().map(|part| row(format!("  {}", short_id(part.run())), part)));
+        rows.extend(group.parts.iter().map(|part| row(format!("  {}", part.handle()), part)));
     }
     table(&["SESSION", "SERVER", "OWNER", "CONTAINMENT", "PROCS", "MEMORY", "AGE", "STATE"], &rows)
 }
@@ -91,14 +93,14 @@ fn at_length(group: &Group<'_>, args: &Ps) -> String {
         Part::Run(run) => details(run, args.verbose, args.tree),
         part => upstream_details(part),
     };
-    if let [only] = &group.parts[..] {
+    if let Some(only) = group.only() {
         return part(only);
     }
     let age = span(clock::unix_ms().saturating_sub(group.started_ms()));
     let mut text = format!(
-        "{}  {} members, {age}, {}\n  owners: {}; {} processes, {}\n",
+        "{}  {}, {age}, {}\n  owners: {}; {} processes, {}\n",
         group.session,
-        group.parts.len(),
+        group.members(),
         group.state(),
         group.owners(),
         group.processes(),
@@ -238,7 +240,7 @@ fn group_json(group: &Group<'_>, now: u64) -> serde_json::Value {
         })
     };
     json!({
-        "session": group.session, "members": group.parts.iter().map(member).collect::<Vec<_>>(),
+        "session": group.session, "name": group.name(), "servers": group.servers(), "members": group.parts.iter().map(member).collect::<Vec<_>>(),
         "processes": group.processes(), "memory_bytes": group.memory_bytes(), "state": group.state(),
         "age_ms": now.saturating_sub(group.started_ms()), "started_ms": group.started_ms(),
     })

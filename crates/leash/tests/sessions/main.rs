@@ -1,5 +1,6 @@
 //! Sessions that several processes share by name: joined from anywhere, listed as one, ended as one.
 
+mod daemon;
 mod end;
 mod hook;
 mod list;
