@@ -21,6 +21,7 @@ pub fn together(session: &str, members: &[Receipt]) -> Option<Receipt> {
         containment: members.iter().filter_map(|member| member.containment).min(),
         refused: Vec::new(),
         holdings: Vec::new(),
+        dropped_holdings: members.iter().map(|member| member.dropped_holdings).sum(),
         ended_by: first.ended_by,
         ..first.clone()
     };

@@ -37,6 +37,7 @@ fn receipt(name: &str, holdings: Vec<Holding>) -> Receipt {
         containment: Some(Containment::Leaf),
         refused: Vec::new(),
         holdings,
+        dropped_holdings: 1,
         ended_by: EndedBy::Keeper,
         started_ms: 100,
         ended_ms: 1_000,
@@ -65,7 +66,7 @@ fn several_are_one_with_everything_that_was_held() {
     assert_eq!((whole.started_ms, whole.ended_ms, whole.took_ms), (7, 1_200, 300));
     assert_eq!((whole.trees().count(), whole.upstreams().count()), (1, 2), "ids that begin alike are not the same");
     assert_eq!((whole.containment, whole.ended_by), (Some(Containment::Leaf), EndedBy::Gateway));
-    assert_eq!(whole.labels["name"], "a");
+    assert_eq!((whole.labels["name"].as_str(), whole.dropped_holdings), ("a", 2));
     assert!(whole.all_gone());
 }
 
