@@ -31,7 +31,7 @@ fn all_members_end_with_one_receipt() {
         let mut scene = or_skip!(Scene::set(who));
         let web = web();
         let in_red = ["--session", "red", "--grace", "200ms"];
-        let mut members = vec![
+        let mut members = [
             Joiner::run(&scene, &in_red, "stubborn"),
             Joiner::run(&scene, &in_red, "setsid"),
             Joiner::connect_open(&scene, &in_red, &web.url()),
@@ -63,7 +63,7 @@ fn all_members_end_with_one_receipt() {
 fn people_see_what_became_of_each() {
     let mut scene = or_skip!(Scene::set(Who::User));
     let web = web();
-    let mut members = vec![
+    let mut members = [
         Joiner::run(&scene, &["--session", "red", "--name", "files", "--grace", "0"], "setsid"),
         Joiner::connect_open(&scene, &["--session", "red", "--name", "web"], &web.url()),
     ];
@@ -106,7 +106,7 @@ fn force_gives_no_grace() {
     for contain in ["reaper", "sealed"] {
         let mut scene = or_skip!(Scene::set(Who::User));
         let options = ["--session", "red", "--grace", "1h", "--contain", contain];
-        let mut members = vec![Joiner::run(&scene, &options, "stubborn"), Joiner::run(&scene, &options, "stubborn")];
+        let mut members = [Joiner::run(&scene, &options, "stubborn"), Joiner::run(&scene, &options, "stubborn")];
         scene.census().wait_all_ready(2, LIMIT).expect("the trees did not come up");
         wait_members(&scene, "red", 2);
         let answer = scene.answer(["end", "--force", "--json", "red"]);
@@ -183,7 +183,7 @@ fn who_joins_meanwhile_is_ended_too() {
 fn an_end_that_is_cut_off_goes_on() {
     let mut scene = or_skip!(Scene::set(Who::User));
     let options = ["--session", "red", "--grace", "500ms"];
-    let mut members = vec![Joiner::run(&scene, &options, "stubborn"), Joiner::run(&scene, &options, "stubborn")];
+    let mut members = [Joiner::run(&scene, &options, "stubborn"), Joiner::run(&scene, &options, "stubborn")];
     scene.census().wait_all_ready(2, LIMIT).expect("the trees did not come up");
     wait_members(&scene, "red", 2);
     let mut command = scene.leash(["end", "red"]);
@@ -205,7 +205,7 @@ fn an_end_that_is_cut_off_goes_on() {
 fn one_member_can_be_ended_alone() {
     let mut scene = or_skip!(Scene::set(Who::User));
     let options = ["--session", "red", "--grace", "0"];
-    let mut members = vec![Joiner::run(&scene, &options, "polite"), Joiner::run(&scene, &options, "polite")];
+    let mut members = [Joiner::run(&scene, &options, "polite"), Joiner::run(&scene, &options, "polite")];
     scene.census().wait_all_ready(2, LIMIT).expect("the trees did not come up");
     let group = wait_members(&scene, "red", 2);
     let run = group["members"][0]["run"].as_str().expect("an id");
@@ -225,7 +225,7 @@ fn sessions_are_chosen_by_label() {
         let options = ["--session", session, "--label", labels[0], "--label", labels[1], "--grace", "0"];
         Joiner::run(&scene, &options, "polite")
     };
-    let mut members = vec![
+    let mut members = [
         start("red-1", ["team=red", "stage=test"]),
         start("red-2", ["team=red", "stage=production"]),
         start("blue-1", ["team=blue", "stage=test"]),

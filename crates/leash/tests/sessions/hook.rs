@@ -62,7 +62,7 @@ fn the_documented_hook_ends_the_documented_servers() {
     let web = web();
     let (browser, site) = (&servers["mcpServers"]["browser"], &servers["mcpServers"]["web"]);
     assert_eq!((&browser["args"][0], &site["args"][0]), (&"run".into(), &"connect".into()));
-    let mut members = vec![
+    let mut members = [
         Joiner::run_words(&scene, &options(browser), &scene.tree("setsid", NONE)),
         Joiner::connect_open(&scene, &options(site), &web.url()),
     ];

@@ -13,7 +13,7 @@ fn a_session_is_shown_with_its_members_below() {
     let mut scene = or_skip!(Scene::set(Who::User));
     let web = web();
     let options = |name| ["--session", "red", "--grace", "0", "--name", name];
-    let mut members = vec![
+    let mut members = [
         Joiner::run(&scene, &options("files"), "setsid"),
         Joiner::run(&scene, &options("mail"), "polite"),
         Joiner::connect_open(&scene, &["--session", "red", "--name", "web", "--label", "a=b"], &web.url()),
