@@ -101,9 +101,13 @@ impl<'a> Ending<'a> {
     }
 
     /// Goes on until nobody is left, whoever joins meanwhile. What came of all of it.
-    pub fn rest(mut self) -> io::Result<Ended> {
+    pub fn rest(self) -> io::Result<Ended> {
+        self.rest_except(&|_| false)
+    }
+
+    fn rest_except(mut self, except: &dyn Fn(&Joined) -> bool) -> io::Result<Ended> {
         let mut rounds = 0;
-        while self.round(&|_| false)? {
+        while self.round(except)? {
             rounds += 1;
             if rounds == limits::END_ROUNDS {
                 self.note_newcomers()?;
@@ -274,3 +278,6 @@ fn is_of(receipt: &Receipt, member: &Joined) -> bool {
         _ => receipt.run == member.run(),
     }
 }
+
+#[cfg(test)]
+mod tests;
