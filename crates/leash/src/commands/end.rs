@@ -2,7 +2,7 @@
 
 use leash_core::ledger::book::{Book, Listed};
 use leash_core::ledger::receipt::Receipt;
-use leash_core::session::{self, Ended, Ending, Target};
+use leash_core::session::{self, Ended, Ending, Target, Unfinished};
 use leash_core::tree::Places;
 use leash_core::tree::proc::Proc;
 use serde_json::{Value, json};
@@ -86,7 +86,8 @@ impl Request<'_> {
         let (told, first) = std::thread::scope(|scope| {
             let told = (!held.is_empty()).then(|| scope.spawn(|| self.daemon.end(&held, self.force)));
             let first = ending.round(&|member| held.contains(&member.session()) && self.daemon.holds(member));
-            (told.map(|thread| thread.join().unwrap_or_default()).unwrap_or_default(), first)
+            let lost = |_| (Vec::new(), not_told(&held));
+            (told.map(|thread| thread.join().unwrap_or_else(lost)).unwrap_or_default(), first)
         });
         first?;
         let mut ended = ending.rest()?;
@@ -96,6 +97,16 @@ impl Request<'_> {
         ended.unfinished.extend(unfinished);
         Ok(ended)
     }
+}
+
+/// Whoever was to tell the daemon has failed.
+fn not_told(sessions: &[&str]) -> Vec<Unfinished> {
+    let why = "`leash serve` could not be told";
+    let unfinished = |session: &&str| {
+        let (session, run) = ((*session).to_owned(), (*session).to_owned());
+        Unfinished { session, run, why: why.to_owned() }
+    };
+    sessions.iter().map(unfinished).collect()
 }
 
 /// What is to be ended, as far as the command line and the environment say it.
