@@ -7,7 +7,6 @@ use std::rc::Rc;
 use tokio::net::{TcpListener, UnixListener};
 use tokio_util::sync::CancellationToken;
 
-use super::super::control::Attach;
 use super::super::control_client;
 use super::super::gateway::Gateway;
 use super::super::listen;
@@ -74,7 +73,8 @@ impl Doors {
         if let Some((taken, listener)) = socket {
             let listener = UnixListener::from_std(listener).map_err(ServeError::Start)?;
             gateway.tell(|| Notice::ControlSocket(taken.path().to_owned()));
-            gateway.jobs.attach_with(attach(taken.path()));
+            // Hosts start their servers with few variables, and not with those that tell where the runtime directory is.
+            gateway.jobs.attach_at(taken.path());
             claim = Some(taken);
             gateway.tasks.spawn_local(accept_local(Rc::clone(gateway), listener, bells.clone()));
         }
@@ -98,15 +98,6 @@ impl Open {
     pub(crate) fn over(&self) {
         self.bells.over.cancel();
     }
-}
-
-/// How hosts call `leash attach`. With the socket named: SDKs start stdio servers without most of the environment, and with it goes
-/// what tells where the runtime directory is.
-fn attach(socket: &Path) -> Attach {
-    let program = std::fs::read_link("/proc/self/exe").ok();
-    let command = program.as_deref().and_then(Path::to_str).unwrap_or("leash").to_owned();
-    let named = socket.to_str().map(|path| ["--control".to_owned(), path.to_owned()]);
-    Attach { command, args: ["attach".to_owned()].into_iter().chain(named.into_iter().flatten()).collect() }
 }
 
 type Taken = (Claim, std::os::unix::net::UnixListener);
