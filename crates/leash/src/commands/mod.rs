@@ -7,11 +7,16 @@ use crate::args::{Cli, Command};
 use crate::exit_code;
 use crate::output::printer::Printer;
 
+mod attach;
+mod choose;
 mod connect;
+mod control;
 mod demo;
 mod doctor;
 mod end;
+mod groups;
 mod history;
+mod hook;
 mod ledger;
 mod pages;
 mod ps;
@@ -34,7 +39,8 @@ pub(crate) fn dispatch(first: FirstLook) -> u8 {
     match cli.command {
         Command::Run(args) => run::run(*args, first),
         Command::Connect(args) => connect::connect(*args, first),
-        Command::Serve(args) => serve::serve(*args, &first),
+        Command::Attach(args) => attach::attach(*args, first),
+        Command::Serve(args) => serve::serve(*args, first),
         Command::Ps(args) => ps::ps(&args),
         Command::End(args) => end::end(&args),
         Command::History(args) => history::history(&args),

@@ -8,7 +8,7 @@ use leash_core::tree::contain::Wish;
 use leash_core::tree::contain::caps::Caps;
 use leash_core::tree::supervisor::{self, FirstLook};
 
-use crate::args::{Owner, Run};
+use crate::args::{Owner, Run, SessionName};
 use crate::exit_code;
 use crate::output::message;
 use crate::output::printer::Printer;
@@ -28,7 +28,14 @@ pub(crate) fn run(args: Run, first: FirstLook) -> u8 {
             return exit_code::USAGE;
         }
     };
-    let spec = spec(args, owners);
+    let session = match args.session.as_ref().map(SessionName::resolve).transpose() {
+        Ok(session) => session,
+        Err(unresolved) => {
+            printer.error_text(unresolved.text, Some(&unresolved.hint));
+            return exit_code::USAGE;
+        }
+    };
+    let spec = spec(args, owners, session);
     match supervisor::supervise(&spec, &places::places(), first, &mut |event| message::tell(printer, &event)) {
         Ok(receipt) => report(printer, &receipt),
         Err(error) => {
@@ -65,14 +72,14 @@ pub(super) fn owners(typed: &[Owner]) -> Result<Vec<OwnerWish>, &'static str> {
     Ok(wishes)
 }
 
-fn spec(args: Run, owners: Vec<OwnerWish>) -> Spec {
+fn spec(args: Run, owners: Vec<OwnerWish>, session: Option<String>) -> Spec {
     let mut spec = Spec::new(args.command)
         .grace(args.grace)
         .max_age(args.max_age)
         .owners(owners)
         .contain(Wish { exactly: args.contain, at_least: args.require })
         .caps(Caps { memory: args.memory, pids: args.pids });
-    if let Some(session) = args.session {
+    if let Some(session) = session {
         spec = spec.session(session);
     }
     if let Some(name) = args.name {
