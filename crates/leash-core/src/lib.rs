@@ -6,6 +6,8 @@
 //!
 //! A program that uses it must call [`enter`] first in `main`: the library executes that program again as the keeper of a tree.
 
+#[cfg(feature = "orphans")]
+pub mod clients;
 pub mod clock;
 #[cfg(feature = "http")]
 pub mod config;
@@ -16,6 +18,7 @@ pub mod http;
 pub mod id;
 pub mod ledger;
 pub mod limits;
+#[cfg(feature = "orphans")]
 pub mod orphans;
 pub mod owner;
 #[cfg(feature = "http")]

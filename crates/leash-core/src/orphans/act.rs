@@ -241,6 +241,7 @@ fn receipt(proc: &Proc, finding: &Finding, done: Done) -> Receipt {
         containment: None,
         refused: Vec::new(),
         holdings: vec![Holding::Tree(tree)],
+        dropped_holdings: 0,
         ended_by: EndedBy::Reap,
         started_ms: ended_ms.saturating_sub(ms(finding.age)),
         ended_ms,

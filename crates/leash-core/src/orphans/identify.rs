@@ -69,9 +69,14 @@ impl<'a> Matcher<'a> {
         let script = argv.iter().skip(1).find(|word| !word.starts_with('-'));
         self.hosts.iter().find(|host| {
             host.names.iter().any(|name| name == comm || name == first)
-                || script.is_some_and(|script| host.scripts.iter().any(|part| script.contains(part.as_str())))
+                || script.is_some_and(|script| host.scripts.iter().any(|part| is_part(script, part)))
         })
     }
+}
+
+/// A part that ends with a slash is a directory, anywhere in the path; another is the end of it.
+fn is_part(script: &str, part: &str) -> bool {
+    if part.ends_with('/') { script.contains(part) } else { script.ends_with(part) }
 }
 
 fn same_words(argv: &[String], declared: &[String]) -> bool {

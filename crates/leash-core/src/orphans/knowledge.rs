@@ -1,6 +1,7 @@
 //! What is known beforehand: which servers the clients declare, what the clients' own programs look like, which packages are
 //! servers, and what the ledger says. Filled by whoever may read homes and ledgers; this module only holds it.
 
+use crate::clients::{self, Client};
 use crate::ledger::record::Record;
 use crate::tree::identity::Identity;
 use crate::tree::spec;
@@ -88,37 +89,6 @@ impl Leashed {
     }
 }
 
-/// Programs of clients: the short name, or the script that node runs. Names as the programs are installed; a name that other
-/// programs use as well (`code` is fine, `goose` is not only a client) does no harm: a host is never ended without being asked
-/// for, and it keeps its servers alive by holding their ends, not by its name.
-const HOSTS: [(&str, &[&str], &[&str]); 12] = [
-    // npm package @anthropic-ai/claude-code; the native build sets its name as well.
-    ("Claude Code", &["claude"], &["/@anthropic-ai/claude-code/"]),
-    ("Claude Desktop", &["claude-desktop", "Claude"], &[]),
-    ("Cursor", &["cursor", "cursor-agent", "Cursor"], &["/cursor-agent/"]),
-    ("VS Code", &["code", "Code", "codium"], &["/.vscode-server/"]),
-    ("VS Code Insiders", &["code-insiders", "Code - Insiders"], &["/.vscode-server-insiders/"]),
-    ("Windsurf", &["windsurf", "Windsurf"], &["/.windsurf-server/"]),
-    ("Codex CLI", &["codex"], &["/@openai/codex/"]),
-    ("Gemini CLI", &["gemini"], &["/@google/gemini-cli/"]),
-    ("Copilot CLI", &["copilot"], &["/@github/copilot/"]),
-    ("opencode", &["opencode"], &["/opencode-ai/"]),
-    ("Zed", &["zed", "zed-editor"], &[]),
-    ("goose", &["goose", "goosed"], &[]),
-];
-
-/// What the clients put into the environment of what they start.
-const MARKS: [(&str, &str); 8] = [
-    ("CLAUDECODE", "Claude Code"),
-    ("CLAUDE_CODE_ENTRYPOINT", "Claude Code"),
-    ("CLAUDE_CODE_SESSION_ID", "Claude Code"),
-    ("CURSOR_TRACE_ID", "Cursor"),
-    ("CURSOR_AGENT", "Cursor"),
-    ("CODEX_SANDBOX", "Codex CLI"),
-    ("GEMINI_CLI", "Gemini CLI"),
-    ("GOOSE_TERMINAL", "goose"),
-];
-
 /// Server packages and the programs they install. Only names that are known to be servers, never a pattern with `mcp` alone:
 /// clients, inspectors and proxies have it in their names too.
 const PACKAGES: [(&str, &[&str]); 44] = [
@@ -172,20 +142,34 @@ impl Knowledge {
     /// What leash knows without having read anything.
     pub fn builtin() -> Knowledge {
         let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
-        let host = |(client, names, scripts): &(&str, &[&str], &[&str])| HostPattern {
-            client: (*client).to_owned(),
-            names: owned(names),
-            scripts: owned(scripts),
+        let host = |client: &Client| HostPattern {
+            client: client.name.to_owned(),
+            names: owned(&[client.host.comms, client.host.programs].concat()),
+            scripts: owned(client.host.scripts),
         };
         let package =
             |(name, programs): &(&str, &[&str])| Package { name: (*name).to_owned(), programs: owned(programs) };
-        let mark =
-            |(variable, client): &(&str, &str)| Mark { variable: (*variable).to_owned(), client: (*client).to_owned() };
+        let further =
+            clients::table::PACKAGES.iter().filter(|known| PACKAGES.iter().all(|(name, _)| *name != known.name));
+        let further = further.map(|known| Package { name: known.name.to_owned(), programs: Vec::new() });
+        let marks = clients::CLIENTS.iter().flat_map(|client| client.marks.iter().map(move |mark| (mark, client)));
         Knowledge {
-            hosts: HOSTS.iter().map(host).collect(),
-            packages: PACKAGES.iter().map(package).collect(),
-            marks: MARKS.iter().map(mark).collect(),
+            hosts: clients::CLIENTS.iter().map(host).collect(),
+            packages: PACKAGES.iter().map(package).chain(further).collect(),
+            marks: marks
+                .map(|(mark, client)| Mark { variable: mark.variable.to_owned(), client: client.name.to_owned() })
+                .collect(),
             ..Knowledge::default()
+        }
+    }
+
+    /// Adds the stdio servers that clients declare.
+    pub fn declare(&mut self, servers: impl IntoIterator<Item = clients::Declared>) {
+        for server in servers {
+            if let clients::Launch::Stdio { command, args, .. } = server.launch {
+                let command = std::iter::once(command).chain(args).collect();
+                self.declared.push(Declared { client: server.client.name.to_owned(), name: server.name, command });
+            }
         }
     }
 

@@ -75,6 +75,7 @@ fn least_planned(a: EndedBy, b: EndedBy) -> EndedBy {
         EndedBy::Gateway => 1,
         EndedBy::Supervisor => 2,
         EndedBy::Sweep => 3,
+        EndedBy::Reap => 4,
     };
     if rank(&b) > rank(&a) { b } else { a }
 }

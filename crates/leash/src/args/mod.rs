@@ -9,11 +9,13 @@ use leash_core::tree::contain::Containment;
 
 mod attach;
 mod connect;
+mod orphans;
 mod serve;
 mod session_name;
 mod values;
 pub(crate) use attach::{Attach, Target};
 pub(crate) use connect::{Connect, Transport};
+pub(crate) use orphans::{Reap, Watch, Why};
 pub(crate) use serve::{Control, LivesFor, Serve, Single, Speaks};
 pub(crate) use session_name::SessionName;
 pub(crate) use values::{Owner, Pair};
@@ -34,6 +36,9 @@ pub(crate) enum Command {
     Attach(Box<Attach>),
     Serve(Box<Serve>),
     Ps(Ps),
+    Why(Why),
+    Reap(Box<Reap>),
+    Watch(Box<Watch>),
     End(End),
     History(History),
     Doctor(Doctor),
@@ -109,6 +114,9 @@ pub(crate) struct Run {
 /// Show the sessions that are alive, and what keeps them
 #[derive(Debug, Args)]
 pub(crate) struct Ps {
+    /// Only the sessions of leash, not the servers that others have started
+    #[arg(long)]
+    pub(crate) leashed: bool,
     /// Draw each session's process tree
     #[arg(long)]
     pub(crate) tree: bool,

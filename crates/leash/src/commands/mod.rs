@@ -20,8 +20,14 @@ mod hook;
 mod ledger;
 mod pages;
 mod ps;
+mod reap;
 mod run;
 mod serve;
+mod survey;
+mod unit;
+mod unleashed;
+mod watch;
+mod why;
 
 /// Reads the command line and does what it says.
 pub(crate) fn dispatch(first: FirstLook) -> u8 {
@@ -42,6 +48,9 @@ pub(crate) fn dispatch(first: FirstLook) -> u8 {
         Command::Attach(args) => attach::attach(*args, first),
         Command::Serve(args) => serve::serve(*args, first),
         Command::Ps(args) => ps::ps(&args),
+        Command::Why(args) => why::why(&args),
+        Command::Reap(args) => reap::reap(&args),
+        Command::Watch(args) => watch::watch(&args),
         Command::End(args) => end::end(&args),
         Command::History(args) => history::history(&args),
         Command::Doctor(args) => doctor::doctor(&args),

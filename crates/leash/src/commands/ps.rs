@@ -12,6 +12,7 @@ use serde_json::json;
 
 use super::control::Daemon;
 use super::groups::{Group, Part, groups, short_id};
+use super::unleashed::{self, Unleashed};
 use super::{attach, ledger};
 use crate::args::Ps;
 use crate::exit_code;
@@ -42,10 +43,11 @@ pub(crate) fn ps(args: &Ps) -> u8 {
     let (daemon, silent) = Daemon::ask(&attach::socket(None));
     silent.iter().for_each(|warning| printer.warning(warning));
     let groups = groups(&runs, &books, &daemon.sessions);
+    let others = if args.leashed { Unleashed::default() } else { unleashed::look(printer) };
     printer.data(match args {
-        Ps { json: true, .. } => as_json(&groups),
-        Ps { tree: false, verbose: false, .. } => listing(&groups),
-        _ => groups.iter().map(|group| at_length(group, args)).collect(),
+        Ps { json: true, .. } => as_json(&groups, &others),
+        Ps { tree: false, verbose: false, .. } => listing(&groups) + &others.listing(),
+        _ => groups.iter().map(|group| at_length(group, args)).chain([others.trees()]).collect(),
     });
     exit_code::OK
 }
@@ -188,7 +190,7 @@ fn draw(members: &[Member], text: &mut String) {
 }
 
 /// `sessions` are runs, `upstream` is what is open at HTTP servers, `groups` are the sessions that these belong to.
-fn as_json(groups: &[Group<'_>]) -> String {
+fn as_json(groups: &[Group<'_>], others: &Unleashed) -> String {
     let now = clock::unix_ms();
     let mut parts: Vec<&Part<'_>> = groups.iter().flat_map(|group| &group.parts).collect();
     parts.sort_by_key(|part| part.started_ms());
@@ -207,7 +209,10 @@ fn as_json(groups: &[Group<'_>]) -> String {
         })
         .collect();
     let groups: Vec<_> = groups.iter().map(|group| group_json(group, now)).collect();
-    format!("{:#}\n", json!({ "version": 1, "sessions": sessions, "upstream": upstream, "groups": groups }))
+    let all = json!({
+        "version": 1, "sessions": sessions, "upstream": upstream, "groups": groups, "servers": others.as_json(),
+    });
+    format!("{all:#}\n")
 }
 
 fn run_json(run: &Live, now: u64) -> serde_json::Value {

@@ -54,6 +54,16 @@ impl<'a> Cases<'a> {
             }
         }
         let mut all: Vec<Case<'a>> = roots.into_iter().filter_map(|(root, named)| search.case(root, named)).collect();
+        // What has left a server's tree may look like a server too, being a fork of it: it is judged with the tree.
+        all.sort_by_key(|case| (case.root.id.start, case.root.id.pid));
+        let mut taken = Pids::new();
+        all.retain(|case| {
+            let is_new = !taken.contains(&case.root.id.pid);
+            if is_new {
+                taken.extend(case.members.iter().copied());
+            }
+            is_new
+        });
         let known: Pids = all.iter().flat_map(|case| case.members.iter().copied()).collect();
         all.extend(search.remnants(&known));
         let hosts = facts.processes.iter().filter_map(|process| search.host_case(process)).collect();
@@ -115,7 +125,10 @@ impl<'a> Search<'a> {
             self.facts.ancestors(root).find_map(|above| of_tree(&above.id.pid))
         });
         let session = root.marks.get(spec::MARK).or_else(|| named.marks.get(spec::MARK));
-        let foreign_leash = session.filter(|_| leashed.is_none()).cloned();
+        // leash itself ends what it has started, whatever became of its host.
+        let is_leash = root.argv.first().is_some_and(|first| first.rsplit('/').next() == Some("leash"));
+        let session = session.cloned().or_else(|| is_leash.then(String::new));
+        let foreign_leash = session.filter(|_| leashed.is_none());
         let host = self.host_above(root);
         let marked = || self.client_by_mark(root).or_else(|| self.client_by_mark(named));
         let (client, server) = match &is {

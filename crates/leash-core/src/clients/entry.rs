@@ -1,0 +1,355 @@
+//! From a configuration file to the servers it declares.
+
+use std::path::{Path, PathBuf};
+
+use super::text::{self, Node, Value};
+use super::{Client, ConfigFile, Note, Scope, Shape};
+
+/// A server that a configuration declares.
+#[derive(Clone, Debug)]
+pub struct Declared {
+    /// Whose configuration it is.
+    pub client: &'static Client,
+    /// For whom it is.
+    pub scope: Scope,
+    /// The file.
+    pub file: PathBuf,
+    /// The project, where the user's own file has servers of one.
+    pub project: Option<String>,
+    /// The name of the server.
+    pub name: String,
+    /// How it is reached.
+    pub launch: Launch,
+    /// Whether the client uses it.
+    pub enabled: bool,
+}
+
+/// How a server is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Launch {
+    /// By starting a program.
+    Stdio {
+        /// The program.
+        command: String,
+        /// Its arguments.
+        args: Vec<String>,
+        /// Variables that are set for it.
+        env: Vec<(String, String)>,
+    },
+    /// By HTTP.
+    Url {
+        /// The address.
+        url: String,
+    },
+}
+
+impl Launch {
+    /// The program and its arguments in one list.
+    pub fn words(&self) -> Vec<&str> {
+        match self {
+            Launch::Stdio { command, args, .. } => {
+                std::iter::once(command.as_str()).chain(args.iter().map(String::as_str)).collect()
+            }
+            Launch::Url { .. } => Vec::new(),
+        }
+    }
+
+    /// Whether it runs under leash already, perhaps through a wrapper (`env`, `sudo`, a path).
+    pub fn is_leashed(&self) -> bool {
+        leash_word(&self.words()).is_some()
+    }
+
+    /// The server's own command line: what follows the `--` of `leash run`, or all of it.
+    pub fn unleashed(&self) -> Vec<&str> {
+        let words = self.words();
+        let own = leash_word(&words)
+            .and_then(|leash| words[leash..].iter().position(|word| *word == "--").map(|dashes| leash + dashes + 1));
+        own.map_or_else(|| words.clone(), |own| words[own..].to_vec())
+    }
+}
+
+/// Which word is leash, if the next one is a command of it that holds a server.
+fn leash_word(words: &[&str]) -> Option<usize> {
+    let is_leash = |word: &str| Path::new(word).file_name().is_some_and(|name| name == "leash");
+    words.windows(2).position(|pair| is_leash(pair[0]) && matches!(pair[1], "run" | "connect" | "attach"))
+}
+
+/// One entry of a file, with its place in the text.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// The keys that lead to it, its name being the last.
+    pub path: Vec<String>,
+    /// It as it is written.
+    pub node: Node,
+    /// What it declares.
+    pub kind: Kind,
+}
+
+impl Entry {
+    /// The name of the server.
+    pub fn name(&self) -> &str {
+        self.path.last().map_or("", String::as_str)
+    }
+
+    /// The project, where the user's own file has servers of one.
+    pub fn project(&self) -> Option<&str> {
+        match &self.path[..] {
+            [projects, project, ..] if projects == "projects" => Some(project),
+            _ => None,
+        }
+    }
+}
+
+/// What an entry declares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A server.
+    Server {
+        /// How it is reached.
+        launch: Launch,
+        /// Whether the client uses it.
+        enabled: bool,
+    },
+    /// A part of the client itself, which is no process of its own.
+    BuiltIn,
+    /// Something that is not understood, and why.
+    Unknown(String),
+}
+
+/// The servers that a file declares, and what in it was not understood.
+pub fn servers(file: &ConfigFile) -> (Vec<Declared>, Vec<Note>) {
+    let note =
+        |server: Option<&str>, text: String| Note { path: file.path.clone(), server: server.map(str::to_owned), text };
+    let entries = match entries(file) {
+        Ok(entries) => entries,
+        Err(error) => return (Vec::new(), vec![note(None, error.to_string())]),
+    };
+    let mut declared = Vec::new();
+    let mut notes = Vec::new();
+    for entry in entries {
+        match &entry.kind {
+            Kind::Server { launch, enabled } => declared.push(Declared {
+                client: file.client,
+                scope: if entry.project().is_some() { Scope::Local } else { file.place.scope },
+                file: file.path.clone(),
+                project: entry.project().map(str::to_owned),
+                name: entry.name().to_owned(),
+                launch: launch.clone(),
+                enabled: *enabled,
+            }),
+            Kind::BuiltIn => {}
+            Kind::Unknown(why) => notes.push(note(Some(entry.name()), why.clone())),
+        }
+    }
+    (declared, notes)
+}
+
+/// The entries of a file, in the order of its maps.
+pub fn entries(file: &ConfigFile) -> Result<Vec<Entry>, text::TextError> {
+    // What a program has only touched says nothing yet.
+    if file.text.trim_matches(['\u{feff}', ' ', '\t', '\r', '\n']).is_empty() {
+        return Ok(Vec::new());
+    }
+    let root = file.place.format.parse(&file.text)?;
+    let mut found: Vec<Entry> = Vec::new();
+    for map in file.place.maps {
+        for (path, node) in follow(&root, map, Vec::new()) {
+            for member in node.members().unwrap_or_default() {
+                let mut path = path.clone();
+                path.push(member.key.clone());
+                // A shorter path may lead to the map of a longer one.
+                let is_map_itself = file.place.maps.iter().any(|other| same(other, &path));
+                if is_map_itself || found.iter().any(|entry| entry.path.starts_with(&path)) {
+                    continue;
+                }
+                // Which of them counts is the client's secret.
+                let kind = match node.all(&member.key).count() {
+                    1 => kind(&member.node, &file.client.shape),
+                    _ => Kind::Unknown("it is written twice".to_owned()),
+                };
+                found.push(Entry { path, node: member.node.clone(), kind });
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn same(map: &[&str], path: &[String]) -> bool {
+    map.len() == path.len() && map.iter().zip(path).all(|(wanted, key)| wanted == key || *wanted == "*")
+}
+
+/// The maps that `keys` lead to.
+fn follow<'a>(node: &'a Node, keys: &[&str], path: Vec<String>) -> Vec<(Vec<String>, &'a Node)> {
+    let Some((key, rest)) = keys.split_first() else { return vec![(path, node)] };
+    let members = node.members().unwrap_or_default().iter();
+    let chosen = members.filter(|member| *key == "*" || member.key == *key);
+    chosen
+        .flat_map(|member| {
+            let mut path = path.clone();
+            path.push(member.key.clone());
+            follow(&member.node, rest, path)
+        })
+        .collect()
+}
+
+/// What an entry declares.
+fn kind(node: &Node, shape: &Shape) -> Kind {
+    let unknown = |text: &str| Kind::Unknown(text.to_owned());
+    if node.members().is_none() {
+        return unknown("it is no map");
+    }
+    if let Some(key) = text::written_twice(node) {
+        return Kind::Unknown(format!("`{key}` is written twice in it"));
+    }
+    let kind = node.get("type").and_then(Node::text);
+    // Parts of goose itself.
+    if matches!(kind, Some("builtin" | "platform" | "frontend" | "inline_python")) {
+        return Kind::BuiltIn;
+    }
+    let says = |key: &str, value: bool| node.get(key).is_some_and(|node| node.value == Value::Bool(value));
+    let enabled = !says("disabled", true) && !says("enabled", false);
+    let url = shape.urls.iter().find_map(|key| node.get(key)).filter(|url| url.value != Value::Null);
+    match (node.get(shape.command), url) {
+        (Some(_), Some(_)) => unknown("it has both a command and an address"),
+        (Some(command), None) => match stdio(node, command, shape) {
+            Ok(launch) => Kind::Server { launch, enabled },
+            Err(why) => unknown(why),
+        },
+        (None, Some(url)) => match url.text() {
+            Some(url) => Kind::Server { launch: Launch::Url { url: url.to_owned() }, enabled },
+            None => unknown("its address is no text"),
+        },
+        // Zed has entries that only hold settings for an extension's server.
+        (None, None)
+            if node.get("settings").is_some() || node.get("source").and_then(Node::text) == Some("extension") =>
+        {
+            unknown("an extension starts it; leash can't be put in front")
+        }
+        (None, None) => unknown("it has neither a command nor an address"),
+    }
+}
+
+fn stdio(node: &Node, command: &Node, shape: &Shape) -> Result<Launch, &'static str> {
+    let no_list = "its arguments are no list of texts";
+    let args_of = |node: &Node| match node.get(shape.args).map(|args| (&args.value, args.texts())) {
+        None | Some((Value::Null, _)) => Ok(Vec::new()),
+        Some((_, Some(args))) => Ok(args.into_iter().map(str::to_owned).collect()),
+        Some((_, None)) => Err(no_list),
+    };
+    if node.all(shape.args).count() > 1 {
+        return Err("its arguments are written twice");
+    }
+    let mut env_of = node;
+    let (command, args) = match &command.value {
+        Value::Text(program) => (program.clone(), args_of(node)?),
+        Value::List(_) => {
+            let words = command.texts().ok_or("its command is no list of texts")?;
+            let (program, args) = words.split_first().ok_or("its command is empty")?;
+            ((*program).to_owned(), args.iter().map(|word| (*word).to_owned()).collect())
+        }
+        Value::Map(_) => {
+            env_of = command;
+            let program = command.get("path").and_then(Node::text).ok_or("its command has no path")?;
+            (program.to_owned(), args_of(command)?)
+        }
+        _ => return Err("its command is no text"),
+    };
+    if command.trim().is_empty() {
+        return Err("its command is empty");
+    }
+    let env = env_of.get(shape.env).and_then(Node::members).unwrap_or_default();
+    let env = env.iter().filter_map(|member| Some((member.key.clone(), member.node.text()?.to_owned()))).collect();
+    Ok(Launch::Stdio { command, args, env })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(client: &str, text: &str) -> ConfigFile {
+        let client = Client::find(client).expect("it is known");
+        ConfigFile { client, place: &client.places[0], path: PathBuf::from("/f"), text: text.to_owned() }
+    }
+
+    fn shown(client: &str, text: &str) -> Vec<String> {
+        let (declared, notes) = servers(&file(client, text));
+        let server = |server: &Declared| {
+            let what = match &server.launch {
+                Launch::Stdio { .. } => server.launch.words().join(" "),
+                Launch::Url { url } => url.clone(),
+            };
+            format!("{} {:?}{}: {what}", server.name, server.scope, if server.enabled { "" } else { " off" })
+        };
+        let note = |note: &Note| format!("note {}: {}", note.server.as_deref().unwrap_or("-"), note.text);
+        declared.iter().map(server).chain(notes.iter().map(note)).collect()
+    }
+
+    #[test]
+    fn scopes_of_claude_code() {
+        let text = r#"{"mcpServers": {"a": {"command": "npx", "args": ["-y", "x"]}},
+            "projects": {"/p": {"mcpServers": {"b": {"type": "http", "url": "https://b/mcp"}}}, "/q": {}}}"#;
+        assert_eq!(shown("claude-code", text), ["a User: npx -y x", "b Local: https://b/mcp"]);
+        assert_eq!(shown("claude-code", " \n"), [""; 0]);
+        assert_eq!(shown("claude-code", "{"), ["note -: line 1: a key in quotes is expected"]);
+    }
+
+    #[test]
+    fn shapes_of_the_others() {
+        assert_eq!(
+            shown("opencode", r#"{"mcp": {"a": {"type": "local", "command": ["bun", "x"], "enabled": false}}}"#),
+            ["a User off: bun x"]
+        );
+        assert_eq!(shown("opencode", r#"{"mcp": {"servers": {"b": {"command": ["bun"]}}}}"#), ["b User: bun"]);
+        assert_eq!(
+            shown(
+                "zed",
+                r#"{"context_servers": {"a": {"command": {"path": "p", "args": ["x"]}}, "b": {"settings": {}}}}"#
+            ),
+            ["a User: p x", "note b: an extension starts it; leash can't be put in front"]
+        );
+        assert_eq!(shown("codex", "[mcp_servers.a]\ncommand = \"x\"\nargs = ['y']\n"), ["a User: x y"]);
+        assert_eq!(shown("windsurf", r#"{"mcpServers": {"a": {"serverUrl": "http://h/"}}}"#), ["a User: http://h/"]);
+        assert_eq!(
+            shown(
+                "goose",
+                "extensions:\n  a:\n    type: builtin\n  b:\n    type: stdio\n    cmd: uvx\n    args:\n    - x\n"
+            ),
+            ["b User: uvx x"]
+        );
+    }
+
+    #[test]
+    fn what_is_not_understood_is_noted() {
+        for (entry, why) in [
+            ("1", "it is no map"),
+            ("{}", "it has neither a command nor an address"),
+            (r#"{"command": "x", "url": "y"}"#, "it has both a command and an address"),
+            (r#"{"command": ""}"#, "its command is empty"),
+            (r#"{"command": 1}"#, "its command is no text"),
+            (r#"{"command": "x", "args": "y"}"#, "its arguments are no list of texts"),
+            (r#"{"command": "x", "args": [1]}"#, "its arguments are no list of texts"),
+            (r#"{"command": "x", "command": "y"}"#, "`command` is written twice in it"),
+        ] {
+            let text = format!("{{\"mcpServers\": {{\"a\": {entry}}}}}");
+            assert_eq!(shown("claude-code", &text), [format!("note a: {why}")], "{entry}");
+        }
+        let twice = r#"{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}"#;
+        assert_eq!(shown("claude-code", twice), ["note a: it is written twice"]);
+    }
+
+    #[test]
+    fn leashed_servers_are_recognised() {
+        let launch = |line: &str| {
+            let mut words = line.split(' ').map(str::to_owned);
+            Launch::Stdio { command: words.next().expect("a word"), args: words.collect(), env: Vec::new() }
+        };
+        for line in ["leash run -- x", "/usr/bin/leash run -- x y", "env A=1 leash connect http://h"] {
+            assert!(launch(line).is_leashed(), "{line}");
+        }
+        for line in ["npx leash", "leash-tool run", "x leash", "dog --leash run"] {
+            assert!(!launch(line).is_leashed(), "{line}");
+        }
+        assert_eq!(launch("leash run --name=a -- npx x").unleashed(), ["npx", "x"]);
+        assert_eq!(launch("npx x").unleashed(), ["npx", "x"]);
+    }
+}

@@ -1,0 +1,202 @@
+//! Finding and reading the configuration files that exist.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use super::{CLIENTS, Client, Note, Place, Root};
+
+/// Where to look. The library reads neither the environment nor the home directory by itself: the caller says.
+#[derive(Clone, Debug)]
+pub struct Roots {
+    /// The home directory.
+    pub home: PathBuf,
+    /// `XDG_CONFIG_HOME`, else `~/.config`.
+    pub config: PathBuf,
+    /// Projects to look at: usually the working directory and those above it.
+    pub projects: Vec<PathBuf>,
+    /// What is below the root of the file system is looked for here.
+    pub system: PathBuf,
+    /// Variables that move a client's directory, those of [`Root::Variable`] that are set.
+    pub variables: Vec<(String, PathBuf)>,
+}
+
+impl Roots {
+    /// Those of a home directory, with nothing moved.
+    pub fn of_home(home: &Path) -> Roots {
+        Roots {
+            home: home.to_owned(),
+            config: home.join(".config"),
+            projects: Vec::new(),
+            system: PathBuf::from("/"),
+            variables: Vec::new(),
+        }
+    }
+
+    /// The variables that the table of clients asks for.
+    pub fn variables_wanted() -> Vec<&'static str> {
+        let mut wanted: Vec<&str> = CLIENTS
+            .iter()
+            .flat_map(|client| client.places)
+            .filter_map(|place| if let Root::Variable(name, _) = place.root { Some(name) } else { None })
+            .collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        wanted
+    }
+
+    fn directories(&self, root: Root) -> Vec<PathBuf> {
+        match root {
+            Root::Home => vec![self.home.clone()],
+            Root::Config => vec![self.config.clone()],
+            Root::System => vec![self.system.clone()],
+            Root::Project => self.projects.clone(),
+            Root::Variable(name, otherwise) => {
+                let set = self.variables.iter().find(|(variable, _)| variable == name);
+                vec![set.map_or_else(|| self.home.join(otherwise), |(_, path)| path.clone())]
+            }
+        }
+    }
+}
+
+/// A configuration file that exists, as it was read.
+#[derive(Clone, Debug)]
+pub struct ConfigFile {
+    /// Whose it is.
+    pub client: &'static Client,
+    /// Which of the client's places it is.
+    pub place: &'static Place,
+    /// Where it is, as the client names it: perhaps a symbolic link.
+    pub path: PathBuf,
+    /// What is in it.
+    pub text: String,
+}
+
+/// The largest file that is read. Claude Code keeps histories beside its servers and reaches tens of megabytes; what is larger
+/// was written by no client.
+const LARGEST: u64 = 256 << 20;
+
+/// Reads every configuration file that is there. A file that can't be read is a note.
+pub fn configs(roots: &Roots) -> (Vec<ConfigFile>, Vec<Note>) {
+    let mut found: Vec<ConfigFile> = Vec::new();
+    let mut notes = Vec::new();
+    for client in CLIENTS {
+        for place in client.places {
+            for path in roots.directories(place.root).iter().flat_map(|dir| matches(dir, place.path)) {
+                // A home directory may be a project too, or be named twice.
+                if found.iter().any(|file| file.path == path && file.client == client) {
+                    continue;
+                }
+                match read(&path) {
+                    Ok(Some(text)) => found.push(ConfigFile { client, place, path, text }),
+                    Ok(None) => {}
+                    Err(error) => notes.push(Note { path, server: None, text: format!("it can't be read: {error}") }),
+                }
+            }
+        }
+    }
+    (found, notes)
+}
+
+/// The text of a file, or nothing where there is none.
+pub fn read(path: &Path) -> io::Result<Option<String>> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
+    };
+    let meta = file.metadata()?;
+    if !meta.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    if meta.len() > LARGEST {
+        return Err(io::Error::other("it is too large for a configuration"));
+    }
+    let mut bytes = Vec::new();
+    file.take(LARGEST).read_to_end(&mut bytes)?;
+    String::from_utf8(bytes).map(Some).map_err(|_| io::Error::other("it is not UTF-8"))
+}
+
+/// The files that `pattern` stands for below `dir`, in a stable order.
+fn matches(dir: &Path, pattern: &str) -> Vec<PathBuf> {
+    let mut paths = vec![dir.to_owned()];
+    for part in pattern.split('/') {
+        if part != "*" {
+            paths.iter_mut().for_each(|path| path.push(part));
+            continue;
+        }
+        paths = paths.iter().flat_map(|path| directories_in(path)).collect();
+    }
+    paths
+}
+
+fn directories_in(dir: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };
+    let mut found: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
+    found.sort();
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::scratch::Scratch;
+
+    fn put(dir: &Path, path: &str, bytes: &[u8]) {
+        let path = dir.join(path);
+        fs::create_dir_all(path.parent().expect("it has a parent")).expect("a directory");
+        fs::write(path, bytes).expect("a file");
+    }
+
+    #[test]
+    fn files_are_found_where_clients_keep_them() {
+        let home = Scratch::new();
+        put(&home, ".claude.json", b"{}");
+        put(&home, ".config/Code/User/profiles/abc/mcp.json", b"{}");
+        put(&home, "elsewhere/config.toml", b"");
+        put(&home, "p/.mcp.json", b"{}");
+        put(&home, ".claude/plugins/cache/market/tool/1.0/.mcp.json", b"{}");
+        let roots = Roots {
+            projects: vec![home.join("p"), home.join("p")],
+            system: home.join("none"),
+            variables: vec![("CODEX_HOME".to_owned(), home.join("elsewhere"))],
+            ..Roots::of_home(&home)
+        };
+        let (found, notes) = configs(&roots);
+        let shown: Vec<_> = found
+            .iter()
+            .map(|file| (file.client.id, file.path.strip_prefix(&*home).expect("below").to_str().expect("text")))
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                ("claude-code", ".claude.json"),
+                ("claude-code", "p/.mcp.json"),
+                ("claude-code", ".claude/plugins/cache/market/tool/1.0/.mcp.json"),
+                ("vscode", ".config/Code/User/profiles/abc/mcp.json"),
+                ("codex", "elsewhere/config.toml"),
+            ]
+        );
+        assert_eq!(notes, []);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_noted() {
+        let home = Scratch::new();
+        put(&home, ".claude.json", b"\xff\xfe");
+        fs::create_dir_all(home.join(".cursor/mcp.json")).expect("a directory");
+        let (found, notes) = configs(&Roots { system: home.join("none"), ..Roots::of_home(&home) });
+        assert!(found.is_empty());
+        let texts: Vec<_> = notes.iter().map(|note| note.text.as_str()).collect();
+        assert_eq!(texts, ["it can't be read: it is not UTF-8", "it can't be read: it is no regular file"]);
+    }
+
+    #[test]
+    fn variables_of_the_table() {
+        assert_eq!(Roots::variables_wanted(), ["CLAUDE_CONFIG_DIR", "CODEX_HOME", "COPILOT_HOME"]);
+    }
+}

@@ -1,0 +1,154 @@
+//! Writing words into a text the way its format and its neighbours are written.
+
+use super::{Format, Member, Node};
+
+/// A text as the format writes it.
+pub fn word(format: Format, text: &str) -> String {
+    let quoted = || serde_json::Value::from(text).to_string();
+    match format {
+        Format::Json | Format::Jsonc => quoted(),
+        // The one character that TOML wants escaped and JSON does not.
+        Format::Toml => quoted().replace('\u{7f}', "\\u007f"),
+        Format::Yaml if is_plain(text) => text.to_owned(),
+        Format::Yaml => quoted(),
+    }
+}
+
+/// Whether YAML takes it for a text without quotes, beyond doubt.
+fn is_plain(text: &str) -> bool {
+    let mut letters = text.chars();
+    letters.next().is_some_and(|first| first.is_ascii_alphabetic() || first == '/')
+        && letters.all(|letter| letter.is_ascii_alphanumeric() || "_./@+-".contains(letter))
+        && !["true", "false", "null", "yes", "no", "on", "off", "y", "n"].contains(&text.to_ascii_lowercase().as_str())
+}
+
+/// Words in brackets, on one line. All formats have this.
+pub fn list(format: Format, words: &[String]) -> String {
+    let words: Vec<String> = words.iter().map(|text| word(format, text)).collect();
+    format!("[{}]", words.join(", "))
+}
+
+/// A key as the format writes it in a map, with what separates it from its value.
+pub fn key(format: Format, name: &str) -> String {
+    match format {
+        Format::Json | Format::Jsonc => format!("{}: ", word(format, name)),
+        Format::Toml => format!("{name} = "),
+        Format::Yaml => format!("{name}: "),
+    }
+}
+
+/// How lines end in this text.
+pub fn newline(text: &str) -> &'static str {
+    if text.contains("\r\n") { "\r\n" } else { "\n" }
+}
+
+/// What to write, and where, so that the list begins with `words`. The list itself is a list.
+pub fn in_front(text: &str, format: Format, list: &Node, items: &[Node], words: &[String]) -> (usize, String) {
+    let words: Vec<String> = words.iter().map(|text| word(format, text)).collect();
+    let Some(first) = items.first().map(|item| item.span.start) else {
+        return (list.span.start + 1, words.join(", "));
+    };
+    if !text[list.span.start..].starts_with('[') {
+        let dash = dash_of(text, first);
+        let between = format!("{}{}", newline(text), indentation(text, dash));
+        return (dash, words.iter().map(|word| format!("- {word}{between}")).collect());
+    }
+    // One line each if the first item has a line of its own; in line with it otherwise.
+    let gap = &text[list.span.start + 1..first];
+    let gap = if gap.contains('\n') && gap.trim().is_empty() { gap } else { " " };
+    (first, words.iter().map(|word| format!("{word},{gap}")).collect())
+}
+
+/// Where the dash of a block list's item stands.
+pub fn dash_of(text: &str, item: usize) -> usize {
+    text[..item].rfind('-').unwrap_or(item)
+}
+
+/// What to write right after `member` so that a further one follows it in its map; nothing where that can't be told.
+/// `source` is the value of the new one, as the format writes it on one line.
+pub fn sibling(text: &str, format: Format, map: &Node, member: &Member, name: &str, source: &str) -> Option<String> {
+    let start = member.key_span.start;
+    let in_braces = text[map.span.start..].starts_with('{');
+    let added = format!("{}{source}", key(format, name));
+    if in_braces {
+        let before = text[..start].trim_end_matches([' ', '\t', '\r', '\n']);
+        let gap = &text[before.len()..start];
+        // After a comment the member's own line says nothing about how the map is laid out.
+        let gap = if before.ends_with(['{', ',']) && gap.contains('\n') { gap } else { " " };
+        return Some(format!(",{gap}{added}"));
+    }
+    // A line of its own, so the member must have one too: `a.b = 1` has its map in front.
+    let line = text[..start].rfind('\n').map_or(0, |newline| newline + 1);
+    let lead = text[line..start].trim_start_matches('\u{feff}');
+    lead.trim().is_empty().then(|| format!("{}{lead}{added}", newline(text)))
+}
+
+/// The blanks in front of what stands at `at`, as many as there are characters in its line before it.
+fn indentation(text: &str, at: usize) -> String {
+    let line = text[..at].rfind('\n').map_or(0, |newline| newline + 1);
+    " ".repeat(text[line..at].chars().count())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Value;
+    use super::*;
+
+    #[track_caller]
+    fn check_front(format: Format, text: &str, expected: &str) {
+        let root = format.parse(text).expect("it is readable");
+        let list = root.get("a").expect("there");
+        let Value::List(items) = &list.value else { panic!("a list") };
+        let (at, added) = in_front(text, format, list, items, &["run".to_owned(), "--".to_owned()]);
+        let changed = format!("{}{added}{}", &text[..at], &text[at..]);
+        assert_eq!(changed, expected);
+        let words = format.parse(&changed).expect("it stays readable");
+        assert_eq!(words.get("a").and_then(Node::texts).expect("texts")[..2], ["run", "--"]);
+    }
+
+    #[test]
+    fn lists_keep_their_layout() {
+        check_front(Format::Json, "{\"a\": [\"x\"]}", "{\"a\": [\"run\", \"--\", \"x\"]}");
+        check_front(Format::Json, "{\"a\": []}", "{\"a\": [\"run\", \"--\"]}");
+        check_front(Format::Json, "{\"a\":[\n\t\"x\"\n]}", "{\"a\":[\n\t\"run\",\n\t\"--\",\n\t\"x\"\n]}");
+        check_front(Format::Jsonc, "{\"a\": [ // c\n \"x\"]}", "{\"a\": [ // c\n \"run\", \"--\", \"x\"]}");
+        check_front(Format::Toml, "a = [\n  'x', # c\n]", "a = [\n  \"run\",\n  \"--\",\n  'x', # c\n]");
+        check_front(Format::Yaml, "a:\n  - x # c\n", "a:\n  - run\n  - \"--\"\n  - x # c\n");
+        check_front(Format::Yaml, "a:\r\n- x\r\n", "a:\r\n- run\r\n- \"--\"\r\n- x\r\n");
+        check_front(Format::Yaml, "a: [x]\n", "a: [run, \"--\", x]\n");
+    }
+
+    #[test]
+    fn words_are_quoted_where_they_must_be() {
+        for text in ["plain", "/a/b.c", "", "--x", "a b", "true", "12", "é\"\\\n", "{x}", "a: b", "#c", "\u{7f}", "~"]
+        {
+            for format in [Format::Json, Format::Toml, Format::Yaml] {
+                let source = format!("{}{}", key(format, "a"), word(format, text));
+                let source = if format == Format::Json { format!("{{{source}}}") } else { source };
+                let read = format.parse(&source).unwrap_or_else(|error| panic!("{format:?} {source}: {error}"));
+                assert_eq!(read.get("a").and_then(Node::text), Some(text), "{format:?} {source}");
+            }
+        }
+    }
+
+    #[track_caller]
+    fn check_sibling(format: Format, text: &str, expected: Option<&str>) {
+        let root = format.parse(text).expect("it is readable");
+        let map = root.get("m").expect("there");
+        let member = map.member("c").expect("there");
+        let added = sibling(text, format, map, member, "args", "[]");
+        let end = member.node.span.end;
+        assert_eq!(added.map(|added| format!("{}{added}{}", &text[..end], &text[end..])).as_deref(), expected);
+    }
+
+    #[test]
+    fn members_are_added_beside_others() {
+        check_sibling(Format::Json, "{\"m\": {\"c\": 1}}", Some("{\"m\": {\"c\": 1, \"args\": []}}"));
+        check_sibling(Format::Json, "{\"m\": {\n  \"c\": 1,\n}}", Some("{\"m\": {\n  \"c\": 1,\n  \"args\": [],\n}}"));
+        check_sibling(Format::Toml, "[m]\n  c = 1 # c\n", Some("[m]\n  c = 1\n  args = [] # c\n"));
+        check_sibling(Format::Toml, "m = { c = 1 }\n", Some("m = { c = 1, args = [] }\n"));
+        check_sibling(Format::Toml, "m.c = 1\n", None);
+        check_sibling(Format::Yaml, "m:\n  c: 1\n", Some("m:\n  c: 1\n  args: []\n"));
+        check_sibling(Format::Yaml, "m: {c: 1}\n", Some("m: {c: 1, args: []}\n"));
+    }
+}

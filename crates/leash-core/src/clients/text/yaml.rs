@@ -1,0 +1,462 @@
+//! YAML as configurations use it: blocks of maps and lists, scalars, and flow lists and maps. What is rarer (block scalars, anchors,
+//! tags, texts over several lines) is passed over as [`Value::Other`]; what would change the meaning of the rest is refused.
+
+use super::{Member, Node, TextError, Value};
+
+/// Reads a text of one document.
+pub fn parse(text: &str) -> Result<Node, TextError> {
+    let start = if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
+    let mut reader = Reader { text, lines: lines(text, start)?, next: 0 };
+    if reader.line().is_some_and(|line| reader.content(line) == "---") {
+        reader.next += 1;
+    }
+    let node = match reader.line() {
+        None => Node { span: start..text.len(), value: Value::Map(Vec::new()) },
+        Some(line) => reader.block(line.indent)?,
+    };
+    match reader.line() {
+        Some(line) if matches!(reader.content(line), "---" | "...") => {
+            Err(reader.error(line.start, "there is more than one document"))
+        }
+        Some(line) => Err(reader.error(line.start, "the indentation is not understood")),
+        None => Ok(node),
+    }
+}
+
+/// A line that is neither blank nor a comment.
+#[derive(Clone, Copy)]
+struct Line {
+    /// Where its first character stands that is no blank.
+    start: usize,
+    /// Without the end of line and blanks before it.
+    end: usize,
+    indent: usize,
+}
+
+fn lines(text: &str, from: usize) -> Result<Vec<Line>, TextError> {
+    let mut found = Vec::new();
+    let mut at = from;
+    for whole in text[from..].split_inclusive('\n') {
+        let trimmed = whole.trim_end_matches(['\n', '\r', ' ', '\t']);
+        let content = trimmed.trim_start_matches(' ');
+        let indent = trimmed.len() - content.len();
+        if content.starts_with('\t') {
+            return Err(TextError::at(text, at, "a tab is no indentation in YAML"));
+        }
+        if !content.is_empty() && !content.starts_with('#') {
+            found.push(Line { start: at + indent, end: at + trimmed.len(), indent });
+        }
+        at += whole.len();
+    }
+    Ok(found)
+}
+
+struct Reader<'a> {
+    text: &'a str,
+    lines: Vec<Line>,
+    next: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn error(&self, at: usize, what: &str) -> TextError {
+        TextError::at(self.text, at, what)
+    }
+
+    fn line(&self) -> Option<Line> {
+        self.lines.get(self.next).copied()
+    }
+
+    fn content(&self, line: Line) -> &'a str {
+        &self.text[line.start..line.end]
+    }
+
+    fn is_item(&self, line: Line) -> bool {
+        let content = self.content(line);
+        content == "-" || content.starts_with("- ")
+    }
+
+    /// A map or list whose lines have this indentation.
+    fn block(&mut self, indent: usize) -> Result<Node, TextError> {
+        let Some(first) = self.line() else { return Err(self.error(self.text.len(), "it ends too early")) };
+        if self.is_item(first) { self.list(indent) } else { self.map(indent) }
+    }
+
+    fn map(&mut self, indent: usize) -> Result<Node, TextError> {
+        let mut members: Vec<Member> = Vec::new();
+        while let Some(line) = self.line().filter(|line| line.indent == indent && !self.is_item(*line)) {
+            if matches!(self.content(line), "---" | "...") {
+                break;
+            }
+            let (key, key_end, value_at) = self.key(line)?;
+            let node = self.value(value_at, line, indent)?;
+            members.push(Member { key, key_span: line.start..key_end, node });
+        }
+        let start = members.first().map_or(0, |first| first.key_span.start);
+        let end = members.last().map_or(start, |last| last.node.span.end);
+        match members.is_empty() {
+            true => Err(self.error(self.line().map_or(0, |line| line.start), "a key is expected")),
+            false => Ok(Node { span: start..end, value: Value::Map(members) }),
+        }
+    }
+
+    /// The key at the beginning of a line, where it ends, and where what follows the colon begins.
+    fn key(&self, line: Line) -> Result<(String, usize, usize), TextError> {
+        let content = self.content(line);
+        let refuse = || self.error(line.start, "a key and a colon are expected");
+        if content.starts_with(['?', '[', '{', '&', '*', '!', '|', '>', '%', '@', '`']) {
+            return Err(self.error(line.start, "a key of this kind is not understood"));
+        }
+        let (key, length) = if content.starts_with(['"', '\'']) {
+            let length = quoted_length(content).ok_or_else(refuse)?;
+            (unquote(&content[..length]).ok_or_else(refuse)?, length)
+        } else {
+            let ends = |(at, _): &(usize, &str)| matches!(content.as_bytes().get(at + 1), None | Some(b' ' | b'\t'));
+            let (colon, _) = content.match_indices(':').find(ends).ok_or_else(refuse)?;
+            (content[..colon].trim_end().to_owned(), content[..colon].trim_end().len())
+        };
+        let rest = &content[length..];
+        let colon = rest.len() - rest.trim_start().len();
+        if !rest[colon..].starts_with(':') {
+            return Err(refuse());
+        }
+        Ok((key, line.start + length, line.start + length + colon + 1))
+    }
+
+    fn list(&mut self, indent: usize) -> Result<Node, TextError> {
+        let mut items: Vec<Node> = Vec::new();
+        let start = self.line().map_or(0, |line| line.start);
+        while let Some(line) = self.line().filter(|line| line.indent == indent && self.is_item(*line)) {
+            let after = line.start + 1;
+            let content = self.text[after..line.end].trim_start();
+            let is_compound = content == "-" || content.starts_with("- ") || looks_like_map(content);
+            if is_compound {
+                let end = self.skip_deeper(line, indent);
+                items.push(Node { span: line.end - content.len()..end, value: Value::Other });
+            } else {
+                items.push(self.value(after, line, indent)?);
+            }
+        }
+        let end = items.last().map_or(start, |last| last.span.end);
+        Ok(Node { span: start..end, value: Value::List(items) })
+    }
+
+    /// What stands at `at`, in the line of its key or dash, or below it.
+    fn value(&mut self, at: usize, line: Line, indent: usize) -> Result<Node, TextError> {
+        let rest = self.text.get(at..line.end).unwrap_or_default();
+        let content = rest.trim_start_matches([' ', '\t']);
+        let start = at + (rest.len() - content.len());
+        // A comment needs a blank in front of it; without one, `#` is a letter like any other.
+        let is_comment = content.starts_with('#') && rest.len() > content.len();
+        match content.as_bytes().first() {
+            None => self.below(at, indent),
+            Some(_) if is_comment => self.below(at, indent),
+            Some(b'[' | b'{') => self.flow(start),
+            Some(b'"' | b'\'') => self.quoted(start, line, indent),
+            Some(b'|' | b'>' | b'&' | b'*' | b'!' | b'%' | b'@' | b'`') => {
+                Ok(Node { span: start..self.skip_deeper(line, indent), value: Value::Other })
+            }
+            Some(_) => {
+                let end = start + content.find(" #").unwrap_or(content.len());
+                let end = start + self.text[start..end].trim_end().len();
+                let last = self.skip_deeper(line, indent);
+                // Lines that are indented further belong to the text.
+                match last == line.end {
+                    true => Ok(Node { span: start..end, value: scalar(&self.text[start..end]) }),
+                    false => Ok(Node { span: start..last, value: Value::Other }),
+                }
+            }
+        }
+    }
+
+    /// The block below a key that has nothing beside it.
+    fn below(&mut self, at: usize, indent: usize) -> Result<Node, TextError> {
+        self.next += 1;
+        match self.line() {
+            Some(line) if line.indent > indent => self.block(line.indent),
+            // A list may stand as far left as its key.
+            Some(line) if line.indent == indent && self.is_item(line) => self.list(indent),
+            _ => Ok(Node { span: at..at, value: Value::Null }),
+        }
+    }
+
+    /// Passes over `line` and those that are indented further than `indent`. The answer is the end of the last one.
+    fn skip_deeper(&mut self, line: Line, indent: usize) -> usize {
+        let mut end = line.end;
+        self.next += 1;
+        while let Some(line) = self.line().filter(|line| line.indent > indent) {
+            end = line.end;
+            self.next += 1;
+        }
+        end
+    }
+
+    fn quoted(&mut self, start: usize, line: Line, indent: usize) -> Result<Node, TextError> {
+        let rest = &self.text[start..];
+        let length = quoted_length(rest).ok_or_else(|| self.error(start, "a text does not end"))?;
+        let end = start + length;
+        if end > line.end {
+            self.pass(end)?;
+            return Ok(Node { span: start..end, value: Value::Other });
+        }
+        self.only_comment(end, line.end)?;
+        self.next += 1;
+        if self.line().is_some_and(|line| line.indent > indent) {
+            return Err(self.error(end, "the indentation is not understood"));
+        }
+        Ok(Node { span: start..end, value: unquote(&rest[..length]).map_or(Value::Other, Value::Text) })
+    }
+
+    fn flow(&mut self, start: usize) -> Result<Node, TextError> {
+        let mut flow = Flow { text: self.text, at: start };
+        let node = flow.value(0)?;
+        self.pass(node.span.end)?;
+        Ok(node)
+    }
+
+    /// Goes on after the line in which `end` stands.
+    fn pass(&mut self, end: usize) -> Result<(), TextError> {
+        while let Some(line) = self.line().filter(|line| line.start < end) {
+            self.only_comment(end.min(line.end), if end <= line.end { line.end } else { end.min(line.end) })?;
+            self.next += 1;
+        }
+        Ok(())
+    }
+
+    fn only_comment(&self, from: usize, to: usize) -> Result<(), TextError> {
+        let rest = &self.text[from..to];
+        let fine = rest.trim().is_empty() || (rest.starts_with([' ', '\t']) && rest.trim_start().starts_with('#'));
+        if fine { Ok(()) } else { Err(self.error(from, "something follows the end of a value")) }
+    }
+}
+
+/// The length of a quoted text with its quotes.
+fn quoted_length(text: &str) -> Option<usize> {
+    let bytes = text.as_bytes();
+    let quote = *bytes.first()?;
+    let mut at = 1;
+    while let Some(byte) = bytes.get(at) {
+        match byte {
+            b'\\' if quote == b'"' => at += 2,
+            b'\'' if quote == b'\'' && bytes.get(at + 1) == Some(&b'\'') => at += 2,
+            byte if *byte == quote => return Some(at + 1),
+            _ => at += 1,
+        }
+    }
+    None
+}
+
+fn unquote(source: &str) -> Option<String> {
+    match source.strip_prefix('\'') {
+        Some(rest) => Some(rest.strip_suffix('\'')?.replace("''", "'")),
+        // Escapes that YAML has and JSON has not make the text one that is left alone.
+        None => serde_json::from_str(source).ok(),
+    }
+}
+
+fn scalar(word: &str) -> Value {
+    match word {
+        "true" | "True" | "TRUE" => Value::Bool(true),
+        "false" | "False" | "FALSE" => Value::Bool(false),
+        "null" | "Null" | "NULL" | "~" => Value::Null,
+        _ if word.parse::<f64>().is_ok() || word.starts_with("0x") || word.starts_with("0o") => Value::Other,
+        _ => Value::Text(word.to_owned()),
+    }
+}
+
+/// Whether a list's item is a map that begins in the line of the dash.
+fn looks_like_map(content: &str) -> bool {
+    let rest = match content.as_bytes().first() {
+        Some(b'"' | b'\'') => quoted_length(content).map_or("", |length| content[length..].trim_start()),
+        Some(b'[' | b'{' | b'#') | None => "",
+        Some(_) => content.split(" #").next().unwrap_or_default(),
+    };
+    rest.ends_with(':') || rest.contains(": ")
+}
+
+/// `[a, "b"]` and `{a: b}`.
+struct Flow<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl Flow<'_> {
+    fn error(&self, what: &str) -> TextError {
+        TextError::at(self.text, self.at, what)
+    }
+
+    fn blank(&mut self) {
+        loop {
+            let rest = &self.text[self.at..];
+            self.at += rest.len() - rest.trim_start().len();
+            match self.text[self.at..].starts_with('#') {
+                true => self.at += self.text[self.at..].find('\n').unwrap_or(self.text.len() - self.at),
+                false => return,
+            }
+        }
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.text.as_bytes().get(self.at).copied()
+    }
+
+    fn value(&mut self, depth: usize) -> Result<Node, TextError> {
+        if depth > 64 {
+            return Err(self.error("it is nested too deeply"));
+        }
+        let start = self.at;
+        let value = match self.peek() {
+            Some(b'[') => {
+                let mut items = Vec::new();
+                while self.go_on(b']')? {
+                    items.push(self.value(depth + 1)?);
+                }
+                Value::List(items)
+            }
+            Some(b'{') => {
+                let mut members = Vec::new();
+                while self.go_on(b'}')? {
+                    members.push(self.member(depth)?);
+                }
+                Value::Map(members)
+            }
+            Some(b'"' | b'\'') => {
+                let length = quoted_length(&self.text[start..]).ok_or_else(|| self.error("a text does not end"))?;
+                self.at += length;
+                unquote(&self.text[start..self.at]).map_or(Value::Other, Value::Text)
+            }
+            Some(b'&' | b'*' | b'!') => return Err(self.error("anchors and tags are not understood here")),
+            Some(_) => self.plain(),
+            None => return Err(self.error("it ends too early")),
+        };
+        Ok(Node { span: start..self.at, value })
+    }
+
+    /// Passes over the opening bracket or a comma. False when the list or map is at its end, which is passed over too.
+    fn go_on(&mut self, close: u8) -> Result<bool, TextError> {
+        self.blank();
+        match self.peek() {
+            Some(byte) if byte == close => {}
+            Some(b'[' | b'{' | b',') => {
+                self.at += 1;
+                self.blank();
+                if self.peek() != Some(close) {
+                    return Ok(true);
+                }
+            }
+            _ => return Err(self.error("a `,` or the end of a list or map is expected")),
+        }
+        self.at += 1;
+        Ok(false)
+    }
+
+    fn member(&mut self, depth: usize) -> Result<Member, TextError> {
+        let start = self.at;
+        let key = match self.value(depth + 1)?.value {
+            Value::Text(key) => key,
+            _ => return Err(self.error("a key of this kind is not understood")),
+        };
+        let key_span = start..self.at;
+        self.blank();
+        if self.peek() != Some(b':') {
+            return Err(self.error("a `:` is expected"));
+        }
+        self.at += 1;
+        self.blank();
+        Ok(Member { key, key_span, node: self.value(depth + 1)? })
+    }
+
+    fn plain(&mut self) -> Value {
+        let rest = &self.text[self.at..];
+        let ends = |(at, letter): &(usize, char)| match letter {
+            ',' | ']' | '}' | '[' | '{' | '\n' => true,
+            ':' => matches!(rest.as_bytes().get(at + 1), None | Some(b' ' | b',' | b']' | b'}' | b'\n' | b'\r')),
+            '#' => rest[..*at].ends_with([' ', '\t']),
+            _ => false,
+        };
+        let end = rest.char_indices().find(ends).map_or(rest.len(), |(at, _)| at);
+        let word = rest[..end].trim_end();
+        self.at += word.len();
+        scalar(word)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOSE: &str = "\
+# my goose
+GOOSE_PROVIDER: openai
+extensions:
+  fetch:
+    args:
+    - mcp-server-fetch # the server
+    - \"--x\"
+    cmd: uvx
+    enabled: true
+    envs: {A: 'it''s', \"B\": b}
+    name: fetch
+    timeout: 300
+    description: |
+      cmd: not this
+      # nor that
+    type: stdio
+  two: {type: stdio, cmd: node, args: [a b, 'c',
+      \"d\"]}
+  empty:
+GOOSE_MODEL: gpt-4o
+";
+
+    fn at<'a>(node: &'a Node, path: &[&str]) -> &'a Node {
+        path.iter().fold(node, |node, key| node.get(key).unwrap_or_else(|| panic!("{key}")))
+    }
+
+    #[test]
+    fn a_real_configuration() {
+        let root = parse(GOOSE).expect("it is YAML");
+        let fetch = at(&root, &["extensions", "fetch"]);
+        assert_eq!(at(fetch, &["args"]).texts(), Some(vec!["mcp-server-fetch", "--x"]));
+        assert_eq!(at(fetch, &["cmd"]).text(), Some("uvx"));
+        assert_eq!(at(fetch, &["enabled"]).value, Value::Bool(true));
+        assert_eq!(at(fetch, &["envs", "A"]).text(), Some("it's"));
+        assert_eq!(at(fetch, &["description"]).value, Value::Other);
+        assert_eq!(at(&root, &["extensions", "two", "args"]).texts(), Some(vec!["a b", "c", "d"]));
+        assert_eq!(at(&root, &["extensions", "empty"]).value, Value::Null);
+        assert_eq!(at(&root, &["GOOSE_MODEL"]).text(), Some("gpt-4o"));
+        let cmd = fetch.member("cmd").expect("there");
+        assert_eq!(&GOOSE[cmd.span()], "cmd: uvx");
+        let crlf = GOOSE.replace('\n', "\r\n");
+        assert_eq!(at(&parse(&crlf).expect("it is YAML"), &["extensions", "fetch", "cmd"]).text(), Some("uvx"));
+    }
+
+    #[test]
+    fn what_is_rare_is_passed_over() {
+        let root = parse(
+            "---\na: &x\n  b: 1\nc: one\n  two\nd: 'x\n  y'\ne: - no\nf:\n  - g: 1\n    h: 2\n  - [1]\nurl: http://a:1/#b\n",
+        );
+        let root = root.expect("it is YAML");
+        for key in ["a", "c", "d"] {
+            assert_eq!(at(&root, &[key]).value, Value::Other, "{key}");
+        }
+        assert_eq!(at(&root, &["url"]).text(), Some("http://a:1/#b"));
+        assert!(matches!(&at(&root, &["f"]).value, Value::List(items) if items.len() == 2));
+        assert_eq!(parse("# nothing\n").expect("it is YAML").members(), Some(&[][..]));
+    }
+
+    #[test]
+    fn what_would_change_the_rest_is_refused() {
+        for (text, line) in [
+            ("a: 1\n\tb: 2\n", 2),
+            ("a: 1\n---\nb: 2\n", 2),
+            ("a:\n    b: 1\n  c: 2\n", 3),
+            ("no colon\n", 1),
+            ("? a\n: b\n", 1),
+            ("a: \"x\n", 1),
+            ("a: [1, 2\n", 2),
+            ("a: \"x\" y\n", 1),
+            ("a: {b: *c}\n", 1),
+        ] {
+            assert_eq!(parse(text).map_err(|error| error.line).err(), Some(line), "{text:?}");
+        }
+    }
+}

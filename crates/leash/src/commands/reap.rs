@@ -1,0 +1,184 @@
+//! `leash reap`.
+
+use std::path::Path;
+
+use leash_core::clock::Moment;
+use leash_core::ledger::receipt::{self, Receipt};
+use leash_core::ledger::sweep::sweep;
+use leash_core::orphans::act::{self, Outcome, Spared, Terms};
+use leash_core::orphans::belongings::{self, Belongings};
+use leash_core::orphans::{Evidence, Finding, Policy, Verdict, watch};
+use leash_core::tree::identity::Identity;
+use rustix::time::Timespec;
+use serde_json::json;
+
+use super::survey::Survey;
+use crate::args::Reap;
+use crate::exit_code;
+use crate::output::printer::{Printer, bytes, span};
+use crate::output::table::table;
+use crate::output::{evidence, message};
+use crate::places;
+
+pub(crate) fn reap(args: &Reap) -> u8 {
+    let printer = Printer::new(false);
+    let mut survey = match Survey::open(printer, &args.projects) {
+        Ok(survey) => survey,
+        Err(code) => return code,
+    };
+    let mut verdicts = vec![Verdict::OrphanProved];
+    verdicts.extend(args.likely.then_some(Verdict::OrphanLikely));
+    verdicts.extend(args.stale.then_some(Verdict::StaleHost));
+    let terms = Terms { verdicts, grace: args.grace };
+    let policy = Policy { settle: args.settle, ..Policy::default() };
+    let findings = survey.look(&policy);
+    if !args.yes {
+        plan(printer, args, &survey, &findings, &terms);
+        return exit_code::OK;
+    }
+    let (policy, findings) = wait_for_hosts(&mut survey, policy, findings, args);
+    let mut done = Vec::new();
+    if let Some(store) = &survey.store {
+        let swept = sweep(store, Some(&survey.proc));
+        swept.warnings.iter().for_each(|warning| printer.warning(warning));
+        done.extend(swept.receipts.into_iter().map(Ok));
+    }
+    for finding in findings.iter().filter(|finding| is_due(finding, &terms)) {
+        done.push(end(printer, &mut survey, finding.root, &terms, &policy).map_err(|spared| (finding.clone(), spared)));
+    }
+    report(printer, args.json, &done)
+}
+
+/// Whether the terms ask for it. What a lost leash has left is swept, by what its record proves.
+fn is_due(finding: &Finding, terms: &Terms) -> bool {
+    terms.verdicts.contains(&finding.verdict) && finding.leashed.is_none()
+}
+
+/// A server whose ends are gone while its parent lives gets the time that a host takes to end it properly.
+fn wait_for_hosts(survey: &mut Survey, policy: Policy, findings: Vec<Finding>, args: &Reap) -> (Policy, Vec<Finding>) {
+    let is_waiting = |fact: &Evidence| matches!(fact, Evidence::NotSettled { .. });
+    if !findings.iter().any(|finding| finding.evidence.iter().any(is_waiting)) {
+        return (policy, findings);
+    }
+    let (mut memory, terms) = (watch::Memory::default(), watch::Terms { settle: args.settle, ..Default::default() });
+    let began = Moment::now();
+    memory.note(&findings, &terms, began);
+    pause_until(began + args.settle);
+    let policy = memory.policy(&terms, Moment::now());
+    let findings = survey.look(&policy);
+    (policy, findings)
+}
+
+/// Nothing tells that nothing happens but the clock.
+pub(super) fn pause_until(deadline: Moment) {
+    loop {
+        let left = deadline.since(Moment::now());
+        if left.is_zero() {
+            return;
+        }
+        let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        let _ = rustix::event::poll(&mut [], Some(&timeout));
+    }
+}
+
+/// Ends one, and keeps the receipt.
+pub(super) fn end(
+    printer: Printer,
+    survey: &mut Survey,
+    root: Identity,
+    terms: &Terms,
+    policy: &Policy,
+) -> Result<Receipt, Spared> {
+    let proc = survey.proc;
+    match act::end(&proc, root, terms, &mut || survey.look(policy)) {
+        Outcome::Ended(receipt) => {
+            let path = places::places().receipts;
+            keep(printer, &path, &receipt);
+            Ok(*receipt)
+        }
+        Outcome::Spared(spared) => Err(spared),
+    }
+}
+
+fn keep(printer: Printer, path: &Path, receipt: &Receipt) {
+    if let Err(error) = receipt::append(path, receipt) {
+        printer.warning(format!("cannot write {}: {error}", path.display()));
+    }
+}
+
+/// What would be done.
+fn plan(printer: Printer, args: &Reap, survey: &Survey, findings: &[Finding], terms: &Terms) {
+    let listed = |finding: &&Finding| !matches!(finding.verdict, Verdict::Live | Verdict::Unknown);
+    let listed: Vec<(&Finding, Belongings)> =
+        findings.iter().filter(listed).map(|finding| (finding, belongings::of(&survey.proc, &finding.tree))).collect();
+    if args.json {
+        let one = |(finding, had): &(&Finding, Belongings)| json!({ "finding": finding, "belongings": had, "would_end": is_due(finding, terms) });
+        let plan = json!({ "version": 1, "plan": listed.iter().map(one).collect::<Vec<_>>() });
+        printer.data(format!("{plan:#}\n"));
+        return;
+    }
+    if listed.is_empty() {
+        printer.data("no orphans\n");
+        return;
+    }
+    let row = |(finding, had): &(&Finding, Belongings)| {
+        vec![
+            finding.root.pid.to_string(),
+            finding.server.clone().unwrap_or_else(|| "-".to_owned()),
+            finding.client.clone().unwrap_or_else(|| "-".to_owned()),
+            finding.tree.len().to_string(),
+            bytes(had.memory),
+            bytes(had.swap),
+            span(u64::try_from(finding.age.as_millis()).unwrap_or(u64::MAX)),
+            finding.verdict.word().to_owned(),
+        ]
+    };
+    let rows: Vec<Vec<String>> = listed.iter().map(row).collect();
+    printer.data(table(&["PID", "SERVER", "CLIENT", "PROCS", "MEMORY", "SWAP", "AGE", "VERDICT"], &rows));
+    for (finding, had) in &listed {
+        printer.data(details(finding, had));
+    }
+    let due: Vec<&(&Finding, Belongings)> = listed.iter().filter(|(finding, _)| is_due(finding, terms)).collect();
+    let memory: u64 = due.iter().map(|(_, had)| had.memory + had.swap).sum();
+    printer.data(format!(
+        "{} would be ended, {} would come back; `leash reap --yes` does it\n",
+        due.len(),
+        bytes(memory)
+    ));
+}
+
+fn details(finding: &Finding, had: &Belongings) -> String {
+    let mut lines = vec![format!("{}:", evidence::subject(finding))];
+    lines.extend(
+        std::iter::once(&finding.is).chain(&finding.evidence).map(|fact| format!("  {}", evidence::sentence(fact))),
+    );
+    lines.extend(had.ports.iter().map(|port| format!("  it listens on port {port}")));
+    lines.extend(had.locks.iter().map(|lock| format!("  it keeps {lock} locked")));
+    lines.iter().map(|line| format!("{line}\n")).collect()
+}
+
+type Done = Result<Receipt, (Finding, Spared)>;
+
+fn report(printer: Printer, as_json: bool, done: &[Done]) -> u8 {
+    let all_gone = done.iter().flatten().all(Receipt::all_gone);
+    if as_json {
+        let receipts: Vec<&Receipt> = done.iter().flatten().collect();
+        let spared = done.iter().filter_map(|one| one.as_ref().err());
+        let spared: Vec<_> =
+            spared.map(|(finding, why)| json!({ "finding": finding, "why": why.to_string() })).collect();
+        printer.data(format!("{:#}\n", json!({ "version": 1, "receipts": receipts, "spared": spared })));
+    } else {
+        for one in done {
+            match one {
+                Ok(receipt) => {
+                    printer.data(format!("{}\n", message::receipt_line(receipt)));
+                    message::left_lines(receipt).iter().for_each(|line| printer.data(format!("  {line}\n")));
+                }
+                Err((finding, why)) => printer.data(format!("{}: not ended: {why}\n", evidence::subject(finding))),
+            }
+        }
+        let back: u64 = done.iter().flatten().flat_map(Receipt::trees).map(|tree| tree.memory_bytes).sum();
+        printer.data(format!("{} ended, {} came back\n", done.iter().flatten().count(), bytes(back)));
+    }
+    if all_gone { exit_code::OK } else { exit_code::NOT_ALL }
+}

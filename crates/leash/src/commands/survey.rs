@@ -1,0 +1,63 @@
+//! A look at the servers of this machine, for the commands that judge them.
+
+use std::path::PathBuf;
+
+use leash_core::clients;
+use leash_core::ledger::receipt;
+use leash_core::ledger::store::Store;
+use leash_core::orphans::knowledge::Leashed;
+use leash_core::orphans::scan::scan;
+use leash_core::orphans::{Facts, Finding, Knowledge, Policy, judge};
+use leash_core::tree::proc::Proc;
+
+use super::ledger;
+use crate::exit_code;
+use crate::output::printer::Printer;
+use crate::places;
+
+/// What is needed to look.
+pub(super) struct Survey {
+    pub(super) proc: Proc,
+    pub(super) store: Option<Store>,
+    knowledge: Knowledge,
+}
+
+impl Survey {
+    /// Reads what the clients declare and what the ledger says. The error is an exit code; people have been told.
+    pub(super) fn open(printer: Printer, projects: &[PathBuf]) -> Result<Survey, u8> {
+        let proc = Proc::own().map_err(|why| {
+            printer.error_text(format!("processes can't be looked at: {why}"), Some("leash needs a /proc of its own"));
+            exit_code::LEASH_FAILED
+        })?;
+        let store = ledger::look(printer)?;
+        let mut knowledge = Knowledge::builtin();
+        let here = std::env::current_dir().ok().into_iter().collect::<Vec<_>>();
+        let projects = if projects.is_empty() { &here } else { projects };
+        if let Some(roots) = places::roots(projects) {
+            // What is wrong with somebody else's file is no matter here.
+            let (files, _) = clients::configs(&roots);
+            knowledge.declare(files.iter().flat_map(|file| clients::servers(file).0));
+        }
+        let (receipts, _) = receipt::read(&places::places().receipts).unwrap_or_default();
+        knowledge.ended = receipts.into_iter().map(|receipt| receipt.session).collect();
+        Ok(Survey { proc, store, knowledge })
+    }
+
+    /// Looks and judges.
+    pub(super) fn look(&mut self, policy: &Policy) -> Vec<Finding> {
+        self.look_at(policy, &[]).1
+    }
+
+    /// The same, with some processes looked at whatever they are.
+    pub(super) fn look_at(&mut self, policy: &Policy, also: &[i32]) -> (Facts, Vec<Finding>) {
+        // Runs come and go, so the ledger is read each time.
+        if let Some(store) = &self.store {
+            let records = store.list().unwrap_or_default().into_iter().filter_map(|found| found.record);
+            let here = records.filter(|record| record.of_this_place());
+            self.knowledge.leashed = here.map(|record| Leashed::of(&record, store.locked(&record.run))).collect();
+        }
+        let facts = scan(&self.proc, &self.knowledge, also);
+        let findings = judge(&facts, &self.knowledge, policy);
+        (facts, findings)
+    }
+}

@@ -1,0 +1,110 @@
+//! The servers that are on no leash, for `leash ps`.
+
+use std::fmt::Write as _;
+
+use leash_core::orphans::belongings::{self, Belongings};
+use leash_core::orphans::{Facts, Finding, Policy};
+use leash_core::tree::identity::Identity;
+use serde_json::{Value, json};
+
+use super::survey::Survey;
+use crate::output::printer::{Printer, bytes, span};
+use crate::output::table::table;
+
+/// One server, and what it has.
+struct Server {
+    finding: Finding,
+    had: Belongings,
+    idle_ms: Option<u64>,
+}
+
+/// What was seen of them.
+#[derive(Default)]
+pub(super) struct Unleashed {
+    facts: Facts,
+    servers: Vec<Server>,
+}
+
+/// Looks for them. Without a /proc of our own there is nothing to see, which `ps` has already told.
+pub(super) fn look(printer: Printer) -> Unleashed {
+    let Ok(mut survey) = Survey::open(printer, &[]) else {
+        return Unleashed::default();
+    };
+    let (facts, findings) = survey.look_at(&Policy::default(), &[]);
+    let servers = findings.into_iter().filter(|finding| finding.leashed.is_none()).map(|finding| Server {
+        had: belongings::memory(&survey.proc, &finding.tree),
+        idle_ms: idle_ms(&finding.tree),
+        finding,
+    });
+    Unleashed { servers: servers.collect(), facts }
+}
+
+/// How long no process of the tree has run, roughly: the scheduler's clocks of two processors differ a little. `None` where the
+/// kernel does not tell (`CONFIG_SCHED_DEBUG`).
+fn idle_ms(tree: &[Identity]) -> Option<u64> {
+    let now = last_run("self")?;
+    let last = tree.iter().flat_map(|id| tasks(id.pid)).filter_map(|task| last_run(&task)).max()?;
+    Some(now.saturating_sub(last))
+}
+
+fn tasks(pid: i32) -> Vec<String> {
+    let entries = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    entries.map(|entry| format!("{pid}/task/{}", entry.file_name().display())).collect()
+}
+
+/// When a task was last given a processor, in milliseconds of the scheduler's clock.
+fn last_run(task: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{task}/sched")).ok()?;
+    let line = text.lines().find(|line| line.starts_with("se.exec_start"))?;
+    line.rsplit(':').next()?.trim().split('.').next()?.parse().ok()
+}
+
+impl Unleashed {
+    /// A table, or nothing when there are none.
+    pub(super) fn listing(&self) -> String {
+        if self.servers.is_empty() {
+            return String::new();
+        }
+        let rows: Vec<Vec<String>> = self.servers.iter().map(row).collect();
+        let header = ["PID", "NOT LEASHED", "CLIENT", "PROCS", "MEMORY", "SWAP", "AGE", "IDLE", "VERDICT"];
+        format!("\n{}", table(&header, &rows))
+    }
+
+    /// The same with each tree.
+    pub(super) fn trees(&self) -> String {
+        let mut text = String::new();
+        for server in &self.servers {
+            let row = row(server).join("  ");
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{row}");
+            for process in server.finding.tree.iter().filter_map(|id| self.facts.same(id)) {
+                let above = self.facts.ancestors(process);
+                let is_member = |pid: i32| server.finding.tree.iter().any(|id| id.pid == pid);
+                let depth = above.take_while(|above| is_member(above.id.pid)).count();
+                let _ = writeln!(text, "  {}{} {}", "  ".repeat(depth), process.id.pid, process.command());
+            }
+        }
+        text
+    }
+
+    pub(super) fn as_json(&self) -> Value {
+        let one = |server: &Server| json!({ "finding": server.finding, "memory_bytes": server.had.memory, "swap_bytes": server.had.swap, "idle_ms": server.idle_ms });
+        self.servers.iter().map(one).collect()
+    }
+}
+
+fn row(server: &Server) -> Vec<String> {
+    let finding = &server.finding;
+    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    vec![
+        finding.root.pid.to_string(),
+        or_dash(finding.server.clone()),
+        or_dash(finding.client.clone()),
+        finding.tree.len().to_string(),
+        bytes(server.had.memory),
+        bytes(server.had.swap),
+        span(u64::try_from(finding.age.as_millis()).unwrap_or(u64::MAX)),
+        or_dash(server.idle_ms.map(span)),
+        finding.verdict.word().to_owned(),
+    ]
+}

@@ -1,0 +1,137 @@
+//! `leash watch`.
+
+use std::os::fd::AsFd as _;
+
+use leash_core::clock::Moment;
+use leash_core::orphans::act::Terms;
+use leash_core::orphans::watch::{self, Memory};
+use leash_core::orphans::{Evidence, Finding, Verdict, belongings};
+use leash_core::tree::identity::{Held, Identity};
+use rustix::event::{PollFd, PollFlags};
+use rustix::time::Timespec;
+
+use super::survey::Survey;
+use super::{reap, unit};
+use crate::args::Watch;
+use crate::exit_code;
+use crate::output::evidence;
+use crate::output::message;
+use crate::output::printer::Printer;
+
+/// The most hosts that are watched for their end; each costs a descriptor. Further ones are noticed by the next look.
+const HOSTS: usize = 256;
+
+pub(crate) fn watch(args: &Watch) -> u8 {
+    // What it ends is what it is for: that is always told.
+    let printer = Printer::new(true);
+    if args.install {
+        return unit::install(printer, args);
+    }
+    if args.uninstall {
+        return unit::uninstall(printer);
+    }
+    let mut survey = match Survey::open(printer, &[]) {
+        Ok(survey) => survey,
+        Err(code) => return code,
+    };
+    let mut watcher = Watcher {
+        printer,
+        memory: Memory::default(),
+        terms: watch::Terms { settle: args.settle, min_age: args.min_age, ..watch::Terms::default() },
+        all_gone: true,
+        args,
+    };
+    let findings = watcher.look(&mut survey);
+    if args.once {
+        // What waits to be proved is looked at again when it can be; most days nothing does.
+        if findings.iter().any(|finding| finding.ends_gone) {
+            reap::pause_until(Moment::now() + args.settle);
+            watcher.look(&mut survey);
+        }
+        return if watcher.all_gone { exit_code::OK } else { exit_code::NOT_ALL };
+    }
+    let mut hosts = holders(&findings);
+    loop {
+        let next = watcher.memory.next_look(&watcher.terms, args.interval, Moment::now());
+        wait(&survey, &hosts, next);
+        // Clients' configurations change; a look that can't be prepared is tried again.
+        if let Ok(fresh) = Survey::open(printer, &[]) {
+            survey = fresh;
+        }
+        hosts = holders(&watcher.look(&mut survey));
+    }
+}
+
+struct Watcher<'a> {
+    printer: Printer,
+    memory: Memory,
+    terms: watch::Terms,
+    all_gone: bool,
+    args: &'a Watch,
+}
+
+impl Watcher<'_> {
+    /// Looks once, and ends what is due.
+    fn look(&mut self, survey: &mut Survey) -> Vec<Finding> {
+        let now = Moment::now();
+        let policy = self.memory.policy(&self.terms, now);
+        let findings = survey.look(&policy);
+        let due = self.memory.note(&findings, &self.terms, now);
+        if due.is_empty() {
+            return findings;
+        }
+        let is_due = |finding: &&Finding| finding.leashed.is_none() && due.contains(&finding.root);
+        let weigh = |finding: &Finding| belongings::memory(&survey.proc, &finding.tree).memory;
+        let mut due: Vec<(Finding, u64)> =
+            findings.iter().filter(is_due).map(|finding| (finding.clone(), weigh(finding))).collect();
+        // Weighing everybody reads much, so it is done only for a budget.
+        let in_use = self.args.max_memory.map_or(0, |_| findings.iter().map(weigh).sum());
+        watch::order(&mut due, in_use, self.args.max_memory);
+        let terms = Terms { verdicts: vec![Verdict::OrphanProved], grace: self.args.grace };
+        for (finding, _) in due {
+            match reap::end(self.printer, survey, finding.root, &terms, &policy) {
+                Ok(receipt) => {
+                    self.all_gone &= receipt.all_gone();
+                    self.printer.progress("Ended", message::receipt_line(&receipt));
+                    message::left_lines(&receipt).iter().for_each(|line| self.printer.warning(line));
+                }
+                Err(spared) => self.printer.progress("Spared", format!("{}: {spared}", evidence::subject(&finding))),
+            }
+        }
+        findings
+    }
+}
+
+/// Those who hold living servers: when one of them ends, its servers may be orphans.
+fn holders(findings: &[Finding]) -> Vec<Identity> {
+    let mut hosts: Vec<Identity> = Vec::new();
+    for fact in findings.iter().flat_map(|finding| &finding.evidence) {
+        if let Evidence::HeldBy { by, .. } = fact
+            && !hosts.contains(by)
+            && hosts.len() < HOSTS
+        {
+            hosts.push(*by);
+        }
+    }
+    hosts
+}
+
+/// Waits until a host has ended, or until the next look.
+fn wait(survey: &Survey, hosts: &[Identity], next: Moment) {
+    let held: Vec<Held> = hosts.iter().filter_map(|id| Held::open_same(&survey.proc, *id)).collect();
+    if held.len() < hosts.len() {
+        // One has ended since the look.
+        return;
+    }
+    loop {
+        let left = next.since(Moment::now());
+        let mut fds: Vec<PollFd<'_>> =
+            held.iter().map(|held| PollFd::from_borrowed_fd(held.as_fd(), PollFlags::IN)).collect();
+        let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        match rustix::event::poll(&mut fds, Some(&timeout)) {
+            Ok(0) if left.is_zero() => return,
+            Ok(0) | Err(_) => {}
+            Ok(_) => return,
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! `leash why`.
+
+use std::fmt::Write as _;
+
+use leash_core::orphans::facts::{Kind, OtherEnd};
+use leash_core::orphans::{Channel, Facts, Finding, Policy, Process, belongings};
+use serde_json::json;
+
+use super::survey::Survey;
+use crate::args::Why;
+use crate::exit_code;
+use crate::output::evidence;
+use crate::output::printer::{Printer, bytes, span};
+
+pub(crate) fn why(args: &Why) -> u8 {
+    let printer = Printer::new(false);
+    let mut survey = match Survey::open(printer, &args.projects) {
+        Ok(survey) => survey,
+        Err(code) => return code,
+    };
+    let (facts, findings) = survey.look_at(&Policy::default(), &[args.pid]);
+    let Some(process) = facts.process(args.pid) else {
+        printer.error_text(format!("there is no process {}", args.pid), Some("`leash ps` lists the servers"));
+        return exit_code::NOT_ALL;
+    };
+    let finding = findings.iter().find(|finding| finding.tree.iter().any(|id| id.is(&process.id)));
+    let had = belongings::of(&survey.proc, finding.map_or(&[process.id], |finding| &finding.tree));
+    if args.json {
+        let server = json!({ "version": 1, "pid": args.pid, "finding": finding, "belongings": had });
+        printer.data(format!("{server:#}\n"));
+        return exit_code::OK;
+    }
+    let mut text = match finding {
+        Some(finding) => about_finding(finding, process),
+        None => about_other(process, &facts),
+    };
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "It uses {} of memory and {} of swap.", bytes(had.memory), bytes(had.swap));
+    for port in &had.ports {
+        let _ = writeln!(text, "It listens on port {port}.");
+    }
+    for lock in &had.locks {
+        let _ = writeln!(text, "It keeps {lock} locked.");
+    }
+    printer.data(text);
+    exit_code::OK
+}
+
+fn about_finding(finding: &Finding, process: &Process) -> String {
+    let age = span(u64::try_from(finding.age.as_millis()).unwrap_or(u64::MAX));
+    let mut text = format!("{}: {}, {age} old\n", evidence::subject(finding), finding.verdict.word());
+    if process.id.pid != finding.root.pid {
+        let _ = writeln!(text, "Process {} ({}) belongs to it.", process.id.pid, process.comm);
+    }
+    let _ = writeln!(text, "It is taken for that because {}.", evidence::sentence(&finding.is));
+    for fact in &finding.evidence {
+        let _ = writeln!(text, "- {}", evidence::sentence(fact));
+    }
+    let _ = writeln!(text, "What ends it: {}.", evidence::remedy(finding));
+    text
+}
+
+fn about_other(process: &Process, facts: &Facts) -> String {
+    let mut text = format!("{} (pid {}): not an MCP server, as far as leash knows\n", process.comm, process.id.pid);
+    for (name, channel) in [("stdin", &process.stdin), ("stdout", &process.stdout)] {
+        let _ = writeln!(text, "- {name}: {}", channel_words(channel, facts));
+    }
+    text.push_str("leash does not touch it.\n");
+    text
+}
+
+fn channel_words(channel: &Channel, facts: &Facts) -> String {
+    match (&channel.other_end, channel.kind) {
+        (OtherEnd::Gone, _) => "nobody has the other end".to_owned(),
+        (OtherEnd::Held { by, .. }, _) => {
+            let name = |pid: i32| facts.process(pid).map_or("?", |process| process.comm.as_str());
+            let names: Vec<String> = by.iter().map(|id| format!("{} (pid {})", name(id.pid), id.pid)).collect();
+            format!("the other end is held by {}", names.join(", "))
+        }
+        (OtherEnd::NotVisible(_), _) => "who has the other end can't be seen".to_owned(),
+        (OtherEnd::None, Kind::Tty) => "a terminal".to_owned(),
+        (OtherEnd::None, Kind::Null) => "the null device".to_owned(),
+        (OtherEnd::None, Kind::Closed) => "closed".to_owned(),
+        (OtherEnd::None, _) => "a file, or it may not be read".to_owned(),
+    }
+}

@@ -1,0 +1,104 @@
+//! Verdicts and evidence as sentences.
+
+use leash_core::orphans::facts::Why;
+use leash_core::orphans::verdict::{Evidence, Finding, Role, Stream, Verdict};
+use leash_core::tree::identity::Identity;
+
+use super::printer::{bytes, span};
+
+/// What it is, in a few words.
+pub(crate) fn subject(finding: &Finding) -> String {
+    let name = finding.server.as_deref().unwrap_or("a process of an ended session");
+    let client = finding.client.as_deref().unwrap_or("an unknown client");
+    match finding.role {
+        Role::Host => format!("{client} (pid {})", finding.root.pid),
+        Role::Server | Role::Remnant => format!("{name} of {client} (pid {})", finding.root.pid),
+    }
+}
+
+/// One piece of evidence.
+pub(crate) fn sentence(evidence: &Evidence) -> String {
+    let stream = |stream: &Stream| match stream {
+        Stream::Stdin => "stdin",
+        Stream::Stdout => "stdout",
+    };
+    let pid = |id: &Identity| id.pid;
+    match evidence {
+        Evidence::Declared { client, name } => {
+            format!("its command is that of `{name}` in the configuration of {client}")
+        }
+        Evidence::Package { package } => format!("it runs the server package {package}"),
+        Evidence::Mark { session } => format!("leash started it in session {session}"),
+        Evidence::HostProgram { client } => format!("it is the program of {client}"),
+        Evidence::EndGone { stream: which } => {
+            format!("the other end of its {} does not exist any more", stream(which))
+        }
+        Evidence::HeldBy { stream: which, by, name } => {
+            format!("{name} (pid {}) holds the other end of its {}", pid(by), stream(which))
+        }
+        Evidence::HeldByItself { stream: which } => {
+            format!("only its own processes hold the other end of its {}", stream(which))
+        }
+        Evidence::HeldByOrphans { stream: which, root } => {
+            format!("only an orphan (pid {}) holds the other end of its {}", pid(root), stream(which))
+        }
+        Evidence::NotVisible { stream: which, why } => {
+            format!("who holds the other end of its {} can't be seen: {}", stream(which), reason(*why))
+        }
+        Evidence::NoChannel { stream: which } => {
+            format!("its {} is the null device, a file, or closed, and says nothing", stream(which))
+        }
+        Evidence::Terminal => "it reads from a terminal".to_owned(),
+        Evidence::TerminalGone => "its terminal was closed".to_owned(),
+        Evidence::Reparented => {
+            "whoever started it is gone, or wanted it on its own (it was left to a reaper)".to_owned()
+        }
+        Evidence::Parent { by, name } => format!("its parent {name} (pid {}) lives", pid(by)),
+        Evidence::HostAbove { by, client } => format!("{client} (pid {}) is above it", pid(by)),
+        Evidence::MemberHeld { member, by } => format!("pid {} holds its process {}", pid(by), pid(member)),
+        Evidence::MemberAtTerminal { member } => format!("its process {} sits at a terminal", pid(member)),
+        Evidence::MemberUnread { member } => format!("who holds its process {} can't be seen", pid(member)),
+        Evidence::OthersUnread { count } => format!("{count} processes that may hold it could not be looked into"),
+        Evidence::NotSettled { gone_ms, needed_ms } => format!(
+            "nobody has spoken to it for {} of the {} that its host has to end it properly",
+            span(*gone_ms),
+            span(*needed_ms)
+        ),
+        Evidence::Leashed { session } => format!("a leash looks after it (session {session})"),
+        Evidence::LeashLost { session } => format!("its leash is gone (session {session})"),
+        Evidence::ForeignLeash { session } if session.is_empty() => {
+            "it is a leash that our ledger does not know".to_owned()
+        }
+        Evidence::ForeignLeash { session } => {
+            format!("it belongs to session {session}, which our ledger does not know")
+        }
+        Evidence::OtherUser { uid } => format!("it belongs to user {uid}"),
+        Evidence::SwappedOut { swap } => format!("{} of it have been in swap for long", bytes(*swap)),
+    }
+}
+
+fn reason(why: Why) -> &'static str {
+    match why {
+        Why::NotPermitted => "it may not be read",
+        Why::NoSocketAnswer => "the kernel says nothing about this socket",
+        Why::Unseen => "somebody has it who can't be seen",
+        Why::Exhausted => "no descriptor was free to look",
+    }
+}
+
+/// What would end it.
+pub(crate) fn remedy(finding: &Finding) -> String {
+    match finding.verdict {
+        Verdict::OrphanProved => "`leash reap --yes` ends it".to_owned(),
+        Verdict::OrphanLikely if finding.leashed.is_some() => {
+            "the next start of leash ends it, `leash reap --yes` too".to_owned()
+        }
+        Verdict::OrphanLikely => "`leash reap --likely --yes` ends it".to_owned(),
+        Verdict::StaleHost => "`leash reap --stale --yes` ends it, with all that it has started".to_owned(),
+        Verdict::Live => match &finding.leashed {
+            Some(session) => format!("it ends with its owner; `leash end {session}` ends it now"),
+            None => "it ends when whoever holds it lets go of it and it notices; leash does not touch it".to_owned(),
+        },
+        Verdict::Unknown => "leash does not touch it".to_owned(),
+    }
+}
