@@ -26,21 +26,8 @@ const fn place(scope: Scope, root: Root, path: &'static str) -> Place {
 }
 
 /// Every client that is known.
-pub const CLIENTS: &[Client] = &[
-    CLAUDE_CODE,
-    CLAUDE_DESKTOP,
-    CURSOR,
-    VS_CODE,
-    VS_CODE_INSIDERS,
-    WINDSURF,
-    CODEX,
-    GEMINI,
-    COPILOT,
-    OPENCODE,
-    ZED,
-    GOOSE,
-    CLINE,
-];
+pub const CLIENTS: &[Client] =
+    &[CLAUDE_CODE, CLAUDE_DESKTOP, CURSOR, VS_CODE, VS_CODE_INSIDERS, WINDSURF, CODEX, GEMINI, COPILOT, OPENCODE, ZED, GOOSE, CLINE];
 
 // code.claude.com/docs/en/mcp: scopes and files; `${VAR}` and `${VAR:-default}` in command, args, env, url and headers.
 // .../plugins-reference: `.mcp.json` of a plugin, or `mcpServers` in its plugin.json. CLAUDE_CONFIG_DIR moves `.claude.json` as well.
@@ -119,11 +106,7 @@ const CURSOR: Client = Client {
         Place { format: Jsonc, ..place(Scope::Project, Root::Project, ".cursor/mcp.json") },
     ],
     shape: PLAIN,
-    host: Host {
-        comms: &["cursor", "Cursor", "cursor-agent"],
-        programs: &["cursor", "cursor-agent"],
-        scripts: &["/cursor-agent/"],
-    },
+    host: Host { comms: &["cursor", "Cursor", "cursor-agent"], programs: &["cursor", "cursor-agent"], scripts: &["/cursor-agent/"] },
     marks: &[
         Mark { variable: "CURSOR_TRACE_ID", meaning: Meaning::Presence },
         Mark { variable: "CURSOR_AGENT", meaning: Meaning::Presence },
@@ -164,11 +147,7 @@ const VS_CODE_INSIDERS: Client = Client {
             maps: SERVERS,
             ..place(Scope::User, Root::Config, "Code - Insiders/User/profiles/*/mcp.json")
         },
-        Place {
-            format: Jsonc,
-            maps: SETTINGS,
-            ..place(Scope::User, Root::Config, "Code - Insiders/User/settings.json")
-        },
+        Place { format: Jsonc, maps: SETTINGS, ..place(Scope::User, Root::Config, "Code - Insiders/User/settings.json") },
         Place {
             format: Jsonc,
             maps: SERVERS,
@@ -200,11 +179,7 @@ const WINDSURF: Client = Client {
         place(Scope::User, Root::Home, ".codeium/windsurf-next/mcp_config.json"),
     ],
     shape: Shape { urls: &["serverUrl", "url"], stdio_type: None, ..PLAIN },
-    host: Host {
-        comms: &["windsurf", "windsurf-next"],
-        programs: &["windsurf", "windsurf-next"],
-        scripts: &["/.windsurf-server/"],
-    },
+    host: Host { comms: &["windsurf", "windsurf-next"], programs: &["windsurf", "windsurf-next"], scripts: &["/.windsurf-server/"] },
     marks: &[],
 };
 
@@ -240,11 +215,7 @@ const GEMINI: Client = Client {
     places: &[
         Place { format: Jsonc, ..place(Scope::User, Root::Home, ".gemini/settings.json") },
         Place { format: Jsonc, ..place(Scope::Project, Root::Project, ".gemini/settings.json") },
-        Place {
-            format: Jsonc,
-            ours_to_edit: false,
-            ..place(Scope::System, Root::System, "etc/gemini-cli/settings.json")
-        },
+        Place { format: Jsonc, ours_to_edit: false, ..place(Scope::System, Root::System, "etc/gemini-cli/settings.json") },
     ],
     shape: Shape { urls: &["httpUrl", "url"], stdio_type: None, ..PLAIN },
     host: Host { comms: &["gemini"], programs: &["gemini"], scripts: &["/@google/gemini-cli/", "/bin/gemini"] },
@@ -286,11 +257,7 @@ const ZED: Client = Client {
     name: "Zed",
     places: &[
         Place { format: Jsonc, maps: &[&["context_servers"]], ..place(Scope::User, Root::Config, "zed/settings.json") },
-        Place {
-            format: Jsonc,
-            maps: &[&["context_servers"]],
-            ..place(Scope::Project, Root::Project, ".zed/settings.json")
-        },
+        Place { format: Jsonc, maps: &[&["context_servers"]], ..place(Scope::Project, Root::Project, ".zed/settings.json") },
     ],
     shape: Shape { stdio_type: None, env_expands: false, ..PLAIN },
     host: Host { comms: &["zed", "zed-editor"], programs: &["zed", "zed-editor", "zeditor"], scripts: &[] },
@@ -302,11 +269,7 @@ const ZED: Client = Client {
 const GOOSE: Client = Client {
     id: "goose",
     name: "goose",
-    places: &[Place {
-        format: Yaml,
-        maps: &[&["extensions"]],
-        ..place(Scope::User, Root::Config, "goose/config.yaml")
-    }],
+    places: &[Place { format: Yaml, maps: &[&["extensions"]], ..place(Scope::User, Root::Config, "goose/config.yaml") }],
     shape: Shape { command: "cmd", env: "envs", urls: &["uri"], env_expands: false, ..PLAIN },
     host: Host { comms: &["goose", "goosed"], programs: &["goose", "goosed"], scripts: &[] },
     marks: &[Mark { variable: "GOOSE_TERMINAL", meaning: Meaning::Presence }],
@@ -319,21 +282,13 @@ const CLINE: Client = Client {
     name: "Cline",
     places: &[
         place(Scope::User, Root::Home, ".cline/data/settings/cline_mcp_settings.json"),
-        place(
-            Scope::User,
-            Root::Config,
-            "Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
-        ),
+        place(Scope::User, Root::Config, "Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json"),
         place(
             Scope::User,
             Root::Config,
             "Code - Insiders/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
         ),
-        place(
-            Scope::User,
-            Root::Config,
-            "Cursor/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
-        ),
+        place(Scope::User, Root::Config, "Cursor/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json"),
         place(
             Scope::User,
             Root::Home,

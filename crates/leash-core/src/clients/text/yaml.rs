@@ -15,9 +15,7 @@ pub fn parse(text: &str) -> Result<Node, TextError> {
         Some(line) => reader.block(line.indent)?,
     };
     match reader.line() {
-        Some(line) if matches!(reader.content(line), "---" | "...") => {
-            Err(reader.error(line.start, "there is more than one document"))
-        }
+        Some(line) if matches!(reader.content(line), "---" | "...") => Err(reader.error(line.start, "there is more than one document")),
         Some(line) => Err(reader.error(line.start, "the indentation is not understood")),
         None => Ok(node),
     }
@@ -431,9 +429,7 @@ GOOSE_MODEL: gpt-4o
 
     #[test]
     fn what_is_rare_is_passed_over() {
-        let root = parse(
-            "---\na: &x\n  b: 1\nc: one\n  two\nd: 'x\n  y'\ne: - no\nf:\n  - g: 1\n    h: 2\n  - [1]\nurl: http://a:1/#b\n",
-        );
+        let root = parse("---\na: &x\n  b: 1\nc: one\n  two\nd: 'x\n  y'\ne: - no\nf:\n  - g: 1\n    h: 2\n  - [1]\nurl: http://a:1/#b\n");
         let root = root.expect("it is YAML");
         for key in ["a", "c", "d"] {
             assert_eq!(at(&root, &[key]).value, Value::Other, "{key}");
