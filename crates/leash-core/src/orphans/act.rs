@@ -50,6 +50,8 @@ pub enum Spared {
     },
     /// It starts processes faster than they can be judged.
     Restless,
+    /// We are one of its processes.
+    Ourselves,
 }
 
 impl std::fmt::Display for Spared {
@@ -59,6 +61,7 @@ impl std::fmt::Display for Spared {
             Spared::Changed { verdict: Some(verdict) } => write!(f, "at a second look it is {}", verdict.word()),
             Spared::Changed { verdict: None } => f.write_str("at a second look it is no server"),
             Spared::Restless => f.write_str("its tree does not hold still"),
+            Spared::Ourselves => f.write_str("leash itself runs in it"),
         }
     }
 }
@@ -93,6 +96,9 @@ fn confirm(
         let finding = found.ok_or(Spared::Changed { verdict: None })?;
         if !allowed.contains(&finding.verdict) {
             return Err(Spared::Changed { verdict: Some(finding.verdict) });
+        }
+        if finding.tree.iter().any(|id| id.pid == rustix::process::getpid().as_raw_pid()) {
+            return Err(Spared::Ourselves);
         }
         let fresh: Vec<Identity> = finding.tree.iter().filter(|id| !tree.has(id.pid)).copied().collect();
         if fresh.is_empty() {

@@ -200,3 +200,12 @@ fn a_stopped_process_hears_the_request() {
     assert!(receipt.all_gone());
     assert_eq!(receipt.trees().next().unwrap().how, How::Term);
 }
+
+#[test]
+fn we_do_not_end_ourselves() {
+    let sheep = Sheep::start("");
+    let me = Identity::current(&Proc::own().unwrap()).unwrap();
+    let outcome = run(sheep.id, &terms(), || vec![finding(sheep.id, vec![sheep.id, me], Verdict::OrphanProved)]);
+    assert_eq!(spared(outcome), Spared::Ourselves);
+    assert!(sheep.lives());
+}

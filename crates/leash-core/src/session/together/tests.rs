@@ -10,7 +10,9 @@ use crate::tree::identity::Identity;
 fn tree(pid: i32, fate: Fate) -> Holding {
     let leader = (pid > 0).then_some(Identity { pid, start: 1, inode: None });
     let (left, spared) = (Vec::new(), Vec::new());
-    Holding::Tree(TreeEnd { leader, fate, how: How::Term, exit: None, members: 2, left, spared, memory_bytes: 10 })
+    let (ports, locks) = (Vec::new(), Vec::new());
+    let how = How::Term;
+    Holding::Tree(TreeEnd { leader, fate, how, exit: None, members: 2, left, spared, memory_bytes: 10, ports, locks })
 }
 
 fn upstream(id: &str) -> Holding {
