@@ -27,6 +27,9 @@ fn help() {
               attach       Give a stdio host one server of a session that was made through the control API
               serve        Serve MCP servers over HTTP; no session outlives its client
               ps           Show the sessions that are alive, and what keeps them
+              why          Say who holds a server, how that is known, and what would end it
+              reap         End MCP servers that nobody holds any more, whoever started them
+              watch        End orphans as they appear
               end          End sessions now, wait until they are gone, and print their receipts
               history      Show what was ended, why and how
               doctor       Say what this machine offers: which containments work, and why not better
@@ -133,18 +136,19 @@ fn help_of_ps() {
     check(
         &["ps", "--help"],
         &expect![[r#"
-        $ leash ps --help
-        Show the sessions that are alive, and what keeps them
+            $ leash ps --help
+            Show the sessions that are alive, and what keeps them
 
-        Usage: leash ps [OPTIONS]
+            Usage: leash ps [OPTIONS]
 
-        Options:
-              --tree     Draw each session's process tree
-              --json     Print JSON
-          -v, --verbose  Also say what each containment does not cover, and why there is no better one
-          -h, --help     Print help
-        [0]
-    "#]],
+            Options:
+                  --leashed  Only the sessions of leash, not the servers that others have started
+                  --tree     Draw each session's process tree
+                  --json     Print JSON
+              -v, --verbose  Also say what each containment does not cover, and why there is no better one
+              -h, --help     Print help
+            [0]
+        "#]],
     );
 }
 
@@ -280,6 +284,9 @@ fn nothing_was_said() {
               attach       Give a stdio host one server of a session that was made through the control API
               serve        Serve MCP servers over HTTP; no session outlives its client
               ps           Show the sessions that are alive, and what keeps them
+              why          Say who holds a server, how that is known, and what would end it
+              reap         End MCP servers that nobody holds any more, whoever started them
+              watch        End orphans as they appear
               end          End sessions now, wait until they are gone, and print their receipts
               history      Show what was ended, why and how
               doctor       Say what this machine offers: which containments work, and why not better
@@ -480,6 +487,7 @@ fn no_sessions_as_json() {
             $ leash ps --json
             {
               "groups": [],
+              "servers": [],
               "sessions": [],
               "upstream": [],
               "version": 1

@@ -182,7 +182,8 @@ impl Tree {
                 if self.lives(child) {
                     continue;
                 }
-                let Some(held) = Held::open(&self.proc, child) else { continue };
+                // A dead one that its parent has not waited for is nobody.
+                let Some(held) = Held::open(&self.proc, child).filter(|held| !held.stat.dead()) else { continue };
                 // Its parent lives on after it was held, so it is that parent's child.
                 if held.stat.ppid == parent && self.lives(parent) {
                     let _ = held.signal(signal);

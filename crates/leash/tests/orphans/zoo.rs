@@ -206,8 +206,12 @@ impl Zoo {
     }
 }
 
-/// Who holds a FIFO now.
+/// Which programs of the zoo hold a FIFO now. Another test in this process may be about to start something, with a copy of our own end.
 pub(crate) fn living(census: &Census) -> BTreeSet<(i32, u64)> {
     let identity = |process: &Process| (process.pid.as_raw_nonzero().get(), process.start);
-    census.holders().iter().map(identity).collect()
+    let is_zoo = |(pid, _): &(i32, u64)| {
+        let exe = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+        exe.file_name().is_some_and(|name| name.to_string_lossy().contains("zoo"))
+    };
+    census.holders().iter().map(identity).filter(is_zoo).collect()
 }
