@@ -31,12 +31,18 @@ pub(super) fn look(printer: Printer) -> Unleashed {
         return Unleashed::default();
     };
     let (facts, findings) = survey.look_at(&Policy::default(), &[]);
-    let servers = findings.into_iter().filter(|finding| finding.leashed.is_none()).map(|finding| Server {
+    // Of other users' servers nothing can be said, unless by root.
+    let is_ours = |finding: &Finding| {
+        facts.uid == 0 || facts.same(&finding.root).is_some_and(|process| process.uid == facts.uid)
+    };
+    let listed = findings.into_iter().filter(|finding| finding.leashed.is_none() && is_ours(finding));
+    let servers = listed.map(|finding| Server {
         had: belongings::memory(&survey.proc, &finding.tree),
         idle_ms: idle_ms(&finding.tree),
         finding,
     });
-    Unleashed { servers: servers.collect(), facts }
+    let servers = servers.collect();
+    Unleashed { servers, facts }
 }
 
 /// How long no process of the tree has run, roughly: the scheduler's clocks of two processors differ a little. `None` where the
