@@ -3,6 +3,7 @@
 mod death;
 mod echo;
 mod memory;
+mod scan;
 mod start;
 
 use std::ffi::OsString;
@@ -13,11 +14,12 @@ use testkit::user::Who;
 use super::Bench;
 use crate::step::{Failure, Outcome};
 
-pub(super) const BENCHES: [Bench; 4] = [
+pub(super) const BENCHES: [Bench; 5] = [
     Bench { name: "echo", peers: false, measure: |effort, _| echo::measure(effort) },
     Bench { name: "start", peers: false, measure: |effort, _| start::measure(effort) },
     Bench { name: "death", peers: false, measure: |effort, _| death::measure(effort) },
     Bench { name: "memory", peers: false, measure: |effort, _| memory::measure(effort) },
+    Bench { name: "scan", peers: false, measure: |effort, _| scan::measure(effort) },
 ];
 
 /// The stage for one sample, for whoever runs the bench.
