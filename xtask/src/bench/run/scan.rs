@@ -59,6 +59,9 @@ fn instructions(scene: &Scene) -> Result<u64, String> {
     let mut command = scene.command("valgrind");
     command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(scene.leash_path()).arg("reap");
     let output = command.output().map_err(|error| format!("valgrind: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("under valgrind leash ended with {}", output.status));
+    }
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let line = said.lines().find_map(|line| line.split_once("Collected : ")).ok_or("valgrind counts nothing here")?;
     line.1.trim().parse().map_err(|_| format!("`{}` is no number", line.1))
