@@ -11,6 +11,8 @@ use crate::orphans::verdict::Evidence;
 struct Sheep {
     child: Child,
     id: Identity,
+    /// All of it, also when the first of them is gone.
+    flock: Vec<Identity>,
 }
 
 impl Sheep {
@@ -28,7 +30,9 @@ impl Sheep {
         let mut ready = [0; 6];
         child.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
         let id = Held::open(&Proc::own().unwrap(), child.id() as i32).unwrap().id;
-        Sheep { child, id }
+        let mut sheep = Sheep { child, id, flock: Vec::new() };
+        sheep.flock = sheep.tree();
+        sheep
     }
 
     fn lives(&self) -> bool {
@@ -44,8 +48,8 @@ impl Sheep {
 
 impl Drop for Sheep {
     fn drop(&mut self) {
-        for member in self.tree() {
-            if let Some(held) = Held::open_same(&Proc::own().unwrap(), member) {
+        for member in &self.flock {
+            if let Some(held) = Held::open_same(&Proc::own().unwrap(), *member) {
                 let _ = held.signal(Signal::KILL);
             }
         }
