@@ -1,11 +1,15 @@
 //! Sessions as the ledger knows them: who is alive, and how to end them from outside.
 
-#[cfg(feature = "http")]
+#[cfg(any(feature = "http", feature = "tower"))]
 pub mod machine;
 
 mod held;
 
-pub use held::{Session, SessionEnd};
+#[cfg(feature = "tokio")]
+pub use held::AsyncStreams;
+#[cfg(feature = "rmcp")]
+pub(crate) use held::elsewhere;
+pub use held::{Ending, Session, SessionError};
 
 use std::os::fd::AsFd as _;
 #[cfg(feature = "http")]
