@@ -5,6 +5,7 @@
 //! forgets has the same end without the receipt: it is in the hands of processes of leash's own, not of a destructor.
 //!
 //! ```standalone_crate
+//! use std::time::Duration;
 //! use leash_core::{Places, Session, Spec};
 //!
 //! fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -14,7 +15,8 @@
 //!     let dir = std::env::temp_dir().join(format!("leash-lib-{}", std::process::id()));
 //!     let mut job = Session::new(Places::below(&dir));
 //!     // A server that starts a helper, which outlives everybody who does not look for it.
-//!     job.start(Spec::new(["sh", "-c", "setsid sleep 1000 & exec cat"]).named("files"))?;
+//!     let server = Spec::new(["sh", "-c", "setsid sleep 1000 & exec cat"]);
+//!     job.start(server.named("files").grace(Duration::from_millis(100)))?;
 //!     let receipt = job.end().wait();
 //!     assert!(receipt.all_gone(), "{receipt:?}");
 //!     std::fs::remove_dir_all(dir)?;

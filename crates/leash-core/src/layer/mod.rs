@@ -62,12 +62,15 @@ pub struct SessionGuardLayer {
     shared: Arc<Shared>,
 }
 
+/// Who is told of every end.
+type Listener = Arc<dyn Fn(&Ended) + Send + Sync>;
+
 /// What a guard was told.
 #[derive(Clone)]
 struct Policy {
     terms: Terms,
     max_sessions: usize,
-    on_end: Option<Arc<dyn Fn(&Ended) + Send + Sync>>,
+    on_end: Option<Listener>,
 }
 
 impl Default for SessionGuardLayer {

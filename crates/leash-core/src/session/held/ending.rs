@@ -18,14 +18,14 @@ pub struct Ending(State);
 #[derive(Debug)]
 enum State {
     /// Nobody has waited yet.
-    Begun(Option<Box<gather::Session>>),
+    Begun(Option<gather::Session>),
     /// A thread waits for somebody.
     Awaited(Elsewhere<Receipt>),
 }
 
 impl Ending {
     pub(super) fn new(session: gather::Session) -> Ending {
-        Ending(State::Begun(Some(Box::new(session))))
+        Ending(State::Begun(Some(session)))
     }
 
     /// Waits for it, blocking. For async code there is `.await`.

@@ -23,7 +23,7 @@ pub(super) struct Session {
 
 impl Session {
     /// Waits for all of it.
-    pub(super) fn wait(mut self: Box<Self>) -> Receipt {
+    pub(super) fn wait(mut self) -> Receipt {
         let trees = std::mem::take(&mut self.trees);
         let runs: Vec<String> = trees.iter().map(|tree| tree.run().to_owned()).collect();
         let ends = handle::wait_all(trees);
