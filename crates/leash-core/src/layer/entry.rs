@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use hyper::StatusCode;
 use tokio::sync::watch;
 
-use super::release::{Deleted, Ended, Release};
+use super::release::{self, Deleted, Ended, Release};
 use super::shared::Shared;
 use super::ticket::Ticket;
 use crate::clock::{self, Moment};
@@ -189,7 +189,8 @@ impl Entry {
         if let Some(token) = token {
             shared.forget_token(&token);
         }
-        let deleted = Deleted { how: DeleteHow::Deleted, status: Some(status), tries: 0 };
+        let how = release::judge(Some(status)).unwrap_or(DeleteHow::Unreachable);
+        let deleted = Deleted { how, status: Some(status), tries: 0 };
         self.finish(&shared, Reason::ClientDeleted, deleted, Moment::now());
     }
 

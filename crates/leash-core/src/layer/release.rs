@@ -99,7 +99,7 @@ where
 }
 
 /// What an answer to DELETE means; `None` if it should be sent again.
-fn judge(status: Option<StatusCode>) -> Option<DeleteHow> {
+pub(super) fn judge(status: Option<StatusCode>) -> Option<DeleteHow> {
     match status?.as_u16() {
         200..=299 => Some(DeleteHow::Deleted),
         404 | 410 => Some(DeleteHow::Forgotten),
@@ -110,7 +110,7 @@ fn judge(status: Option<StatusCode>) -> Option<DeleteHow> {
     }
 }
 
-/// Whether the client's own DELETE has ended the session.
-pub(super) fn settles(status: StatusCode) -> bool {
+/// Whether an answer to the client's own DELETE says that the session is gone.
+pub(super) fn is_gone(status: StatusCode) -> bool {
     matches!(judge(Some(status)), Some(DeleteHow::Deleted | DeleteHow::Forgotten))
 }

@@ -111,13 +111,16 @@ where
     let ticket = Ticket::of(&request);
     // Dropped here with the client's connection, as without a guard: a DELETE that got lost this way is sent again when it is idle.
     let answer = inner.call(request.map(RequestBody::client)).await?;
-    match answer.status() {
-        status if deletes && release::settles(status) => entry.deleted(status),
-        // The service does not know it any more. Elsewhere below this guard it never did.
-        StatusCode::NOT_FOUND if entry.is_for(&ticket) => entry.end(Reason::UpstreamForgot),
-        // Credentials are the last ones that were good, and not the last ones that were tried.
-        status if status.is_success() => entry.refresh(ticket),
-        _ => {}
+    // What else there is below this guard may say of the id what it likes.
+    if entry.is_for(&ticket) {
+        match answer.status() {
+            status if deletes && release::is_gone(status) => entry.deleted(status),
+            // The service does not know it any more.
+            StatusCode::NOT_FOUND => entry.end(Reason::UpstreamForgot),
+            // Credentials are the last ones that were good, and not the last ones that were tried.
+            status if status.is_success() => entry.refresh(ticket),
+            _ => {}
+        }
     }
     Ok(answer.map(|body| GuardedBody::of(body, Some(flight))))
 }

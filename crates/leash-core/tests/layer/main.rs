@@ -2,6 +2,7 @@
 
 mod mcp;
 mod over_mcp;
+mod property;
 mod script;
 mod scripted;
 

@@ -253,10 +253,12 @@ async fn a_service_that_refuses_delete_is_told_of() {
 async fn a_session_that_the_service_forgot_is_over() {
     let stage = Stage::calm();
     let session = stage.open().await;
-    let mut elsewhere = request(Method::POST, Some(&session), "{}");
-    *elsewhere.uri_mut() = "http://localhost/other".parse().unwrap();
-    assert_eq!(stage.status(elsewhere).await, 404);
-    assert_eq!(stage.call(&session).await, 200, "what is not there at another path says nothing of the session");
+    for method in [Method::POST, Method::DELETE] {
+        let mut elsewhere = request(method, Some(&session), "{}");
+        *elsewhere.uri_mut() = "http://localhost/other".parse().unwrap();
+        assert_eq!(stage.status(elsewhere).await, 404);
+        assert_eq!(stage.call(&session).await, 200, "what is not there at another path says nothing of the session");
+    }
     stage.script.world().open.clear();
     assert_eq!(stage.call(&session).await, 404);
     check(&stage.ends.next().await, &session, Reason::UpstreamForgot, DeleteHow::Forgotten);
