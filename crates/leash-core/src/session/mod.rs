@@ -9,7 +9,7 @@ mod held;
 pub use held::AsyncStreams;
 #[cfg(feature = "rmcp")]
 pub(crate) use held::elsewhere;
-pub use held::{Ending, Session, SessionError};
+pub use held::{Session, SessionEnding, SessionError};
 
 use std::os::fd::AsFd as _;
 #[cfg(feature = "http")]

@@ -8,7 +8,7 @@ use std::thread::Thread;
 use std::time::Duration;
 
 use leash_core::ledger::receipt::{How, Reason};
-use leash_core::session::{Ending, SessionError};
+use leash_core::session::{SessionEnding, SessionError};
 use leash_core::{Places, Receipt, Session, Spec, Tree};
 use rustix::process::Signal;
 use testkit::process::{self, Handle};
@@ -56,7 +56,7 @@ fn check(scene: &mut Scene, receipt: &Receipt) {
     assert_eq!((receipt.session.as_str(), &receipt.reason), ("job-7", &Reason::Requested));
     assert_eq!(receipt.trees().count(), 3);
     assert_eq!(receipt.labels.get("job").map(String::as_str), Some("7"));
-    assert!(receipt.trees().all(|tree| tree.members > 0), "{receipt:?}");
+    assert!(receipt.trees().all(|tree| tree.leader.is_some()), "{receipt:?}");
     assert!(scene.ledger().is_empty(), "{:?}", scene.ledger());
 }
 
@@ -221,7 +221,7 @@ fn everything_can_be_sent() {
     fn sync<T: Sync>() {}
     send::<Session>(None);
     send::<Tree>(None);
-    send::<Ending>(None);
+    send::<SessionEnding>(None);
     send::<SessionError>(None);
     send::<Receipt>(None);
     sync::<Session>();

@@ -13,7 +13,7 @@ use crate::ledger::receipt::Receipt;
 /// holding per server. Each server's own receipt is in the receipts file as well.
 #[must_use = "the end has begun; only waiting tells when everything is gone"]
 #[derive(Debug)]
-pub struct Ending(State);
+pub struct SessionEnding(State);
 
 #[derive(Debug)]
 enum State {
@@ -23,9 +23,9 @@ enum State {
     Awaited(Elsewhere<Receipt>),
 }
 
-impl Ending {
-    pub(super) fn new(session: gather::Session) -> Ending {
-        Ending(State::Begun(Some(session)))
+impl SessionEnding {
+    pub(super) fn new(session: gather::Session) -> SessionEnding {
+        SessionEnding(State::Begun(Some(session)))
     }
 
     /// Waits for it, blocking. For async code there is `.await`.
@@ -37,7 +37,7 @@ impl Ending {
     }
 }
 
-impl Future for Ending {
+impl Future for SessionEnding {
     type Output = Receipt;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Receipt> {

@@ -1,10 +1,13 @@
 //! From the ends of several trees to the one receipt of their session.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use crate::clock::{self, Moment};
+use crate::clock::{self, Moment, timeout_until};
 use crate::ledger::receipt::{self, EndedBy, Fate, Holding, How, LeftOver, Reason, Receipt, TreeEnd};
 use crate::ledger::store::Store;
+use crate::ledger::sweep;
+use crate::limits;
 use crate::tree::handle::{self, TreeError};
 use crate::tree::proc::Proc;
 use crate::tree::{Places, Tree};
@@ -35,12 +38,11 @@ impl Session {
     fn lost(&self, run: &str, error: TreeError) -> Result<Receipt, TreeError> {
         let found = || {
             let (store, proc) = (Store::look(&self.places.runtime_dir).ok()??, Proc::own().ok()?);
-            if let Some(record) = store.read(run) {
-                let ended = super::super::end(&store, &proc, vec![record]);
-                return ended.receipts.into_iter().next();
-            }
+            await_keeper(&store, run);
+            // Nothing to do where the keeper has done it.
+            let swept = sweep::sweep(&store, Some(&proc)).receipts.into_iter().find(|receipt| receipt.run == run);
             let (known, _) = receipt::read(&self.places.receipts).ok()?;
-            known.into_iter().rev().find(|receipt| receipt.run == run)
+            swept.or_else(|| known.into_iter().rev().find(|receipt| receipt.run == run))
         };
         found().ok_or(error)
     }
@@ -68,6 +70,16 @@ impl Session {
             took_ms: u64::try_from(Moment::now().since(self.began).as_millis()).unwrap_or(u64::MAX),
         };
         Receipt { holdings: ends.into_iter().flat_map(holdings).collect(), ..receipt }
+    }
+}
+
+/// Waits until nobody looks after a run any more, which is after its receipt was written.
+fn await_keeper(store: &Store, run: &str) {
+    let grace = store.read(run).map_or(limits::GRACE, |record| Duration::from_millis(record.grace_ms));
+    let give_up = Moment::now() + grace * 2 + limits::GIVE_UP + limits::KEEPER_SLACK;
+    while store.locked(run) && Moment::now() < give_up {
+        let now = Moment::now();
+        let _ = rustix::event::poll(&mut [], Some(&timeout_until(now + limits::SWEEP_ROUND, now)));
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 pub(crate) use elsewhere::elsewhere;
-pub use ending::Ending;
+pub use ending::SessionEnding;
 #[cfg(feature = "tokio")]
 pub use streams::AsyncStreams;
 
@@ -20,7 +20,7 @@ use crate::id;
 use crate::owner::Wish;
 use crate::tree::{Places, Spec, Tree, TreeError};
 
-/// One owner's claim on the servers it started. Ending it ends them all, at the same time, and yields one receipt; dropping it
+/// One owner's claim on the servers it started. SessionEnding it ends them all, at the same time, and yields one receipt; dropping it
 /// does too, in the background. Neither needs a runtime, and both hold when this program crashes or is killed: the end is in
 /// the hands of a supervisor and a keeper per server, which are processes of their own.
 ///
@@ -186,15 +186,15 @@ impl Session {
     }
 
     /// Ends everything. The end has begun when this returns; what it returns is for waiting: `.await` it on any runtime, or call
-    /// [`Ending::wait`]. Who does neither has the same end, and no receipt of the whole.
+    /// [`SessionEnding::wait`]. Who does neither has the same end, and no receipt of the whole.
     ///
     /// A server is asked to leave by the end of its stdin, which a stdin that was taken must be dropped for. One whose stdin is
     /// still open gets SIGTERM.
-    pub fn end(mut self) -> Ending {
+    pub fn end(mut self) -> SessionEnding {
         let began = Moment::now();
         // All are asked before the first is awaited: they end side by side.
         self.trees.iter_mut().for_each(Tree::ask_to_end);
-        Ending::new(gather::Session {
+        SessionEnding::new(gather::Session {
             id: self.id,
             labels: self.labels,
             places: self.places,
