@@ -93,3 +93,42 @@ fn a_host_that_is_killed_while_it_starts_a_server() {
         scene.wait_gone(&[]).unwrap();
     }
 }
+
+/// What this process has: descriptors, threads, children.
+fn belongings() -> [usize; 3] {
+    let count = |dir: &str| std::fs::read_dir(dir).map_or(0, Iterator::count);
+    let children = testkit::process::children(rustix::process::getpid());
+    [count("/proc/self/fd"), count("/proc/self/task"), children.len()]
+}
+
+/// In a process of its own, because what is counted is the whole process.
+#[test]
+fn a_worker_keeps_nothing_of_its_jobs() {
+    const TEST: &str = "hosts::a_worker_keeps_nothing_of_its_jobs";
+    let Ok(script) = std::env::var(PLAYS) else {
+        let scene = or_skip!(Scene::set(me()));
+        let mut worker = host(&scene, TEST, false);
+        assert!(worker.wait().unwrap().success(), "the worker has kept something");
+        return scene.wait_gone(&[]).unwrap();
+    };
+    let script: serde_json::Value = serde_json::from_str(&script).unwrap();
+    let job = || {
+        let mut session = Session::new(serde_json::from_value(script["places"].clone()).unwrap());
+        for _ in 0..2 {
+            session.start(Spec::new(["cat"])).unwrap();
+        }
+        session
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    // What is made once and for all is made now.
+    runtime.block_on(job().end());
+    let before = belongings();
+    for number in 0..30 {
+        match number % 3 {
+            0 => drop(job().end().wait()),
+            1 => drop(runtime.block_on(job().end())),
+            _ => drop(job()),
+        }
+    }
+    wait::until("as much as before", || (belongings() == before).then_some(()));
+}
