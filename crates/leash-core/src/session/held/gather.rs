@@ -8,6 +8,7 @@ use crate::ledger::receipt::{self, EndedBy, Fate, Holding, How, LeftOver, Reason
 use crate::ledger::store::Store;
 use crate::ledger::sweep;
 use crate::limits;
+use crate::session::together;
 use crate::tree::handle::{self, TreeError};
 use crate::tree::proc::Proc;
 use crate::tree::{Places, Tree};
@@ -48,28 +49,27 @@ impl Session {
     }
 
     fn receipt(self, ends: Vec<Result<Receipt, TreeError>>) -> Receipt {
-        let known: Vec<&Receipt> = ends.iter().flatten().collect();
-        let receipt = Receipt {
+        let (known, lost): (Vec<_>, Vec<_>) = ends.into_iter().partition(Result::is_ok);
+        let known: Vec<Receipt> = known.into_iter().flatten().collect();
+        let mut holdings: Vec<Holding> = lost.into_iter().filter_map(Result::err).map(untold).collect();
+        let whole = together(&self.id, &known);
+        holdings.splice(0..0, whole.iter().flat_map(|whole| whole.holdings.iter().cloned()));
+        Receipt {
             version: receipt::VERSION,
             run: self.id.clone(),
             name: self.id.clone(),
             session: self.id,
             labels: self.labels,
             reason: reason(&known),
-            // Together they are kept as well as the weakest of them.
-            containment: known.iter().filter_map(|receipt| receipt.containment).min(),
-            refused: known
-                .iter()
-                .min_by_key(|receipt| receipt.containment)
-                .map(|r| r.refused.clone())
-                .unwrap_or_default(),
-            ended_by: known.iter().map(|receipt| receipt.ended_by).max_by_key(effort).unwrap_or(EndedBy::Keeper),
-            holdings: Vec::new(),
+            containment: whole.as_ref().and_then(|whole| whole.containment),
+            ended_by: whole.as_ref().map_or(EndedBy::Keeper, |whole| whole.ended_by),
+            dropped_holdings: whole.as_ref().map_or(0, |whole| whole.dropped_holdings),
+            refused: whole.map(|whole| whole.refused).unwrap_or_default(),
+            holdings,
             started_ms: self.started_ms,
             ended_ms: clock::unix_ms(),
             took_ms: u64::try_from(Moment::now().since(self.began).as_millis()).unwrap_or(u64::MAX),
-        };
-        Receipt { holdings: ends.into_iter().flat_map(holdings).collect(), ..receipt }
+        }
     }
 }
 
@@ -84,37 +84,24 @@ fn await_keeper(store: &Store, run: &str) {
 }
 
 /// Why the session ended: it was ended here, unless everything was over before.
-fn reason(known: &[&Receipt]) -> Reason {
+fn reason(known: &[Receipt]) -> Reason {
     let last = known.iter().max_by_key(|receipt| receipt.ended_ms);
     let before = last.filter(|_| !known.iter().any(|receipt| receipt.reason == Reason::Requested));
     before.map_or(Reason::Requested, |receipt| receipt.reason.clone())
 }
 
-/// How far the end was from what was planned.
-fn effort(by: &EndedBy) -> u8 {
-    match by {
-        EndedBy::Keeper => 0,
-        EndedBy::Gateway => 1,
-        EndedBy::Supervisor => 2,
-        EndedBy::Sweep => 3,
-    }
-}
-
-fn holdings(end: Result<Receipt, TreeError>) -> Vec<Holding> {
-    match end {
-        Ok(receipt) => receipt.holdings,
-        // Nobody could say what became of it, so nobody may say that it is gone.
-        Err(error) => vec![Holding::Tree(TreeEnd {
-            leader: None,
-            fate: Fate::Left,
-            how: How::Kill,
-            exit: None,
-            members: 0,
-            left: vec![LeftOver { pid: 0, name: String::new(), why: format!("{error}, and there is no receipt") }],
-            spared: Vec::new(),
-            memory_bytes: 0,
-        })],
-    }
+/// Nobody could say what became of it, so nobody may say that it is gone.
+fn untold(error: TreeError) -> Holding {
+    Holding::Tree(TreeEnd {
+        leader: None,
+        fate: Fate::Left,
+        how: How::Kill,
+        exit: None,
+        members: 0,
+        left: vec![LeftOver { pid: 0, name: String::new(), why: format!("{error}, and there is no receipt") }],
+        spared: Vec::new(),
+        memory_bytes: 0,
+    })
 }
 
 #[cfg(test)]
@@ -123,7 +110,7 @@ mod tests {
     use crate::tree::contain::Containment;
 
     fn end(reason: Reason, ended_ms: u64, fate: Fate) -> Receipt {
-        let Holding::Tree(tree) = holdings(Err(TreeError::Lost)).remove(0) else { unreachable!("it is a tree") };
+        let Holding::Tree(tree) = untold(TreeError::Lost) else { unreachable!("it is a tree") };
         Receipt {
             version: receipt::VERSION,
             session: "job".to_owned(),
@@ -134,6 +121,7 @@ mod tests {
             containment: Some(Containment::Leaf),
             refused: Vec::new(),
             holdings: vec![Holding::Tree(TreeEnd { fate, ..tree })],
+            dropped_holdings: 0,
             ended_by: EndedBy::Keeper,
             started_ms: 0,
             ended_ms,
