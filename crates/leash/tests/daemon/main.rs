@@ -2,6 +2,7 @@
 
 mod address;
 mod attach;
+mod life;
 mod on_demand;
 mod socket;
 mod strangers;
