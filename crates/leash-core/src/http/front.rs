@@ -6,7 +6,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
-use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, HOST, HeaderName, ORIGIN};
+use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, HOST, HeaderName, HeaderValue, ORIGIN};
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, Request, StatusCode, Uri};
 
@@ -64,7 +64,7 @@ async fn serve(
     let local = socket.map(|_| Rc::clone(connection));
     let principal = gateway.principals.of(&parts.headers, socket.map(|socket| socket.uid));
     let call = Call { method: parts.method, headers: parts.headers, body, principal, local };
-    let timing = gateway.metrics.request(&server.name, call.body.len());
+    let timing = gateway.metrics.request(&server.bucket, call.body.len());
     let answer = dispatch(gateway, &server, &rest, call).await;
     timing.done(answer.status());
     Ok(answer)
@@ -106,15 +106,18 @@ async fn own_path(gateway: &Gateway, request: &Request<Incoming>) -> Option<Answ
 /// The name in `Host` must be one of ours: a foreign name that resolves to us is how a page reaches a local server (DNS
 /// rebinding).
 fn check_host(settings: &Settings, request: &Request<Incoming>) -> Result<(), Answer> {
-    let known =
-        |host: &str| is_ours(settings, host) || settings.allowed_hosts.iter().any(|allowed| same_host(allowed, host));
+    knows_host(settings.listen.ip(), &settings.allowed_hosts, request).then_some(()).ok_or_else(|| {
+        respond::error(StatusCode::FORBIDDEN, None, codes::SERVER, "Forbidden: this Host is not allowed")
+    })
+}
+
+/// Whether `Host` names us: one who is bound to this address, and has these other names.
+pub(super) fn knows_host(bound: IpAddr, allowed: &[String], request: &Request<Incoming>) -> bool {
+    let known = |host: &str| is_ours(bound, host) || allowed.iter().any(|allowed| same_host(allowed, host));
     let mut named = request.headers().get_all(HOST).iter().map(|host| host.to_str().is_ok_and(known));
     // Exactly one, and the same for a target that is written out in full.
     let fine = named.next() == Some(true) && named.next().is_none();
-    let fine = fine && request.uri().authority().is_none_or(|authority| known(authority.as_str()));
-    fine.then_some(()).ok_or_else(|| {
-        respond::error(StatusCode::FORBIDDEN, None, codes::SERVER, "Forbidden: this Host is not allowed")
-    })
+    fine && request.uri().authority().is_none_or(|authority| known(authority.as_str()))
 }
 
 /// A present `Origin` must be ours or allowed; programs send none.
@@ -129,8 +132,7 @@ fn check_origin(settings: &Settings, headers: &HeaderMap) -> Result<(), Answer> 
 }
 
 /// Whether a `Host` names this gateway by itself: loopback, or the very address it is bound to. A number can't be rebound.
-fn is_ours(settings: &Settings, host: &str) -> bool {
-    let bound = settings.listen.ip();
+fn is_ours(bound: IpAddr, host: &str) -> bool {
     is_loopback(host) || name_of(host).parse::<IpAddr>().is_ok_and(|ip| ip == bound || bound.is_unspecified())
 }
 
@@ -162,9 +164,18 @@ fn check_token(token: Option<&Secret>, headers: &mut HeaderMap) -> Result<(), An
     let Some(token) = token else { return Ok(()) };
     let own = headers.remove(LEASH_AUTHORIZATION);
     let given = own.or_else(|| headers.remove(AUTHORIZATION)).ok_or_else(respond::unauthorized)?;
+    if is_bearer(&given, token) { Ok(()) } else { Err(respond::unauthorized()) }
+}
+
+/// Whether a request shows this token.
+pub(super) fn bears(token: &Secret, headers: &HeaderMap) -> bool {
+    headers.get(AUTHORIZATION).is_some_and(|given| is_bearer(given, token))
+}
+
+fn is_bearer(given: &HeaderValue, token: &Secret) -> bool {
     let given = given.as_bytes();
     let bearer = given.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"bearer "));
-    if bearer && equal(&given[7..], token.expose().as_bytes()) { Ok(()) } else { Err(respond::unauthorized()) }
+    bearer && equal(&given[7..], token.expose().as_bytes())
 }
 
 /// Compares without telling by its time where the difference is.

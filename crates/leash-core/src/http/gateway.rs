@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
@@ -9,11 +10,12 @@ use tokio_util::task::TaskTracker;
 
 use super::budget::Budget;
 use super::connection::Principals;
+use super::control::Jobs;
 use super::guard;
 use super::metrics::Metrics;
 use super::notice::Notice;
 use super::respond::{self, Answer};
-use super::server::Server;
+use super::server::{JOBS_BUCKET, Occupied, Server};
 use super::tide::Tide;
 use super::timers::Timers;
 use crate::config::Settings;
@@ -52,6 +54,10 @@ pub(crate) struct Gateway {
     pub(crate) tide: Tide,
     /// For the bodies of requests.
     pub(crate) bodies: Rc<Budget>,
+    /// Sessions of the control API.
+    pub(crate) jobs: Jobs,
+    /// Where it listens, once it does.
+    pub(crate) address: Cell<Option<SocketAddr>>,
     pub(crate) tell: Box<dyn Fn(Notice)>,
 }
 
@@ -83,14 +89,14 @@ impl Gateway {
         }
         let most = server.settings().policy.max_sessions.unwrap_or(usize::MAX);
         if self.count.get() >= self.settings.borrow().max_sessions || server.count.get() >= most {
-            self.metrics.session_refused(&server.name);
+            self.metrics.session_refused(&server.bucket);
             return Err(respond::unavailable("Service Unavailable: too many sessions"));
         }
         for count in [&self.count, &server.count] {
             count.update(|count| count + 1);
         }
         self.tide.rose(self.held());
-        Ok(Seat { gateway: Rc::downgrade(self), server: Rc::clone(server) })
+        Ok(Seat { gateway: Rc::downgrade(self), server: Rc::clone(server), _occupied: server.occupy() })
     }
 
     /// What takes memory: connections and sessions.
@@ -141,6 +147,7 @@ impl Gateway {
 pub(crate) struct Seat {
     gateway: Weak<Gateway>,
     server: Rc<Server>,
+    _occupied: Occupied,
 }
 
 impl Drop for Seat {

@@ -9,6 +9,9 @@ mod body;
 mod budget;
 pub mod connect;
 mod connection;
+mod control;
+pub mod control_client;
+mod daemon;
 pub(crate) mod delete;
 mod front;
 mod gateway;
@@ -30,5 +33,6 @@ mod timers;
 pub(crate) mod upstream;
 mod watch_file;
 
+pub use daemon::{Control, ControlError, ControlListen, ControlSocket, Starter};
 pub use notice::Notice;
 pub use serve::{ServeError, Serving, Source, serve};

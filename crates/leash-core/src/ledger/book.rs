@@ -67,13 +67,25 @@ pub struct Entry {
     /// The protocol version, as far as it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
+    /// What is shown in the place of the address, where that is a secret: the book is for our own eyes, listings are not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shown: Option<String>,
     /// When it began, milliseconds since 1970.
     pub started_ms: u64,
 }
 
 impl Entry {
+    /// The address for people.
+    pub fn shown(&self) -> &str {
+        self.shown.as_deref().unwrap_or(&self.url)
+    }
+
     /// The receipt of its end.
     pub fn receipt(&self, reason: Reason, ended_by: EndedBy, took: Duration, end: UpstreamEnd) -> Receipt {
+        let end = match &self.shown {
+            Some(shown) => UpstreamEnd { url: shown.clone(), ..end },
+            None => end,
+        };
         Receipt {
             version: VERSION,
             session: self.session.clone(),

@@ -27,7 +27,7 @@ pub enum Reason {
     OwnerGone {
         /// Its pid.
         pid: i32,
-        /// What it was to us: `parent`, `ancestor`, `pid` or `client`.
+        /// What it was to us: `parent`, `ancestor`, `pid`, `client`, or the `owner` of a session of the control API.
         role: String,
     },
     /// The terminal was closed.
@@ -69,6 +69,10 @@ pub enum Reason {
     Shutdown,
     /// The server was removed from the configuration, or is another one now.
     Reconfigured,
+    /// Its lease was not renewed.
+    LeaseExpired,
+    /// One of its servers could not be started, so none was.
+    StartFailed,
 }
 
 impl Reason {
@@ -81,8 +85,11 @@ impl Reason {
             | Reason::Idle
             | Reason::NotInitialized
             | Reason::Shutdown
-            | Reason::Reconfigured => true,
-            Reason::OwnerGone { role, .. } => role == "client",
+            | Reason::Reconfigured
+            | Reason::LeaseExpired
+            | Reason::StartFailed
+            | Reason::Requested => true,
+            Reason::OwnerGone { role, .. } => role == "client" || role == "owner",
             _ => false,
         }
     }
@@ -110,6 +117,8 @@ impl Reason {
             Reason::UpstreamForgot => "upstream forgot it".to_owned(),
             Reason::Shutdown => "shutdown".to_owned(),
             Reason::Reconfigured => "reconfigured".to_owned(),
+            Reason::LeaseExpired => "lease not renewed".to_owned(),
+            Reason::StartFailed => "a server did not start".to_owned(),
         }
     }
 }
@@ -138,6 +147,8 @@ impl Reason {
             Reason::UpstreamForgot => "upstream_forgot",
             Reason::Shutdown => "shutdown",
             Reason::Reconfigured => "reconfigured",
+            Reason::LeaseExpired => "lease_expired",
+            Reason::StartFailed => "start_failed",
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Sessions as the ledger knows them: who is alive, and how to end them from outside.
 
 #[cfg(feature = "http")]
+pub mod job;
+#[cfg(feature = "http")]
 pub mod machine;
 
 mod held;

@@ -14,9 +14,13 @@ use thiserror::Error;
 use super::command::{self, Launch};
 use super::contain::{Containment, Refusal};
 use super::control::{self, Heard, fds};
+#[cfg(feature = "http")]
+use super::identity;
 use super::linux;
 use super::spec::{Places, Spec};
 use super::supervisor::{self, FirstLook};
+#[cfg(feature = "http")]
+use super::warden::{END_SIGNAL, FORCE_VALUE};
 use crate::event::Event;
 use crate::ledger::receipt::{Reason, Receipt};
 use crate::owner::{Owner, Watch, Wish};
@@ -191,6 +195,16 @@ impl Tree {
         // Half closed: the supervisor hears it, and can still report to us.
         let _ = rustix::net::shutdown(&self.control, rustix::net::Shutdown::Write);
         self.stdin = None;
+    }
+
+    /// No more grace: what is left is killed. For a tree whose end was asked for.
+    #[cfg(feature = "http")]
+    pub(crate) fn hurry(&self) {
+        let pid = self.supervisor.as_ref().and_then(|child| i32::try_from(child.id()).ok());
+        // It was not waited for, so the number is still its own.
+        if let Some(supervisor) = pid.and_then(|pid| identity::pidfd(pid).ok()) {
+            let _ = linux::queue(supervisor.as_fd(), END_SIGNAL, FORCE_VALUE);
+        }
     }
 
     /// Ends the tree and returns when everything is gone, or when it is clear what is left.

@@ -7,11 +7,13 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use leash_core::tree::contain::Containment;
 
+mod attach;
 mod connect;
 mod serve;
 mod values;
+pub(crate) use attach::{Attach, Target};
 pub(crate) use connect::{Connect, Transport};
-pub(crate) use serve::{LivesFor, Serve, Single, Speaks};
+pub(crate) use serve::{Control, LivesFor, Serve, Single, Speaks};
 pub(crate) use values::{Owner, Pair};
 
 /// Nothing outlives its owner: the lifecycle guarantee for MCP servers and sessions
@@ -27,6 +29,7 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     Run(Box<Run>),
     Connect(Box<Connect>),
+    Attach(Box<Attach>),
     Serve(Box<Serve>),
     Ps(Ps),
     End(End),

@@ -16,9 +16,14 @@ use crate::output::printer::Printer;
 use crate::places;
 
 pub(crate) fn connect(args: Connect, first: FirstLook) -> u8 {
+    connect_to(args, None, first)
+}
+
+/// The same, where the address is a secret and is `shown` as something else.
+pub(super) fn connect_to(args: Connect, shown: Option<String>, first: FirstLook) -> u8 {
     let printer = Printer::new(args.verbose);
     let connecting = match connecting(args, printer) {
-        Ok(connecting) => connecting,
+        Ok(connecting) => Connecting { shown, ..connecting },
         Err(Refused { text, hint }) => {
             printer.error_text(text, Some(&hint));
             return exit_code::USAGE;
@@ -63,6 +68,7 @@ fn connecting(args: Connect, printer: Printer) -> Result<Connecting, Refused> {
     })?;
     Ok(Connecting {
         upstream,
+        shown: None,
         speaks,
         revive: !args.no_revive,
         owners,

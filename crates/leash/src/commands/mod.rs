@@ -7,6 +7,7 @@ use crate::args::{Cli, Command};
 use crate::exit_code;
 use crate::output::printer::Printer;
 
+mod attach;
 mod connect;
 mod demo;
 mod doctor;
@@ -34,7 +35,8 @@ pub(crate) fn dispatch(first: FirstLook) -> u8 {
     match cli.command {
         Command::Run(args) => run::run(*args, first),
         Command::Connect(args) => connect::connect(*args, first),
-        Command::Serve(args) => serve::serve(*args, &first),
+        Command::Attach(args) => attach::attach(*args, first),
+        Command::Serve(args) => serve::serve(*args, first),
         Command::Ps(args) => ps::ps(&args),
         Command::End(args) => end::end(&args),
         Command::History(args) => history::history(&args),

@@ -66,7 +66,7 @@ fn upstream_details(book: &Listed, entry: &Entry) -> String {
         entry.server,
         upstream_state(book),
         short_id(&entry.id),
-        entry.url,
+        entry.shown(),
         book.cover.command,
     )
 }
@@ -212,7 +212,7 @@ fn as_json(runs: &[Live], books: &[Listed]) -> String {
     let upstream: Vec<_> = upstreams(books)
         .map(|(book, entry)| {
             json!({
-                "session": entry.session, "name": entry.server, "url": entry.url, "id": short_id(&entry.id),
+                "session": entry.session, "name": entry.server, "url": entry.shown(), "id": short_id(&entry.id),
                 "protocol_version": entry.version, "command": book.cover.command, "process": book.cover.process,
                 "attended": book.attended, "age_ms": now.saturating_sub(entry.started_ms), "started_ms": entry.started_ms,
             })

@@ -86,7 +86,7 @@ impl Driver {
         watches: Vec<owner::Watch>,
         tower: impl FnOnce(Vec<owner::Watch>) -> Result<Watchtower, ConnectError>,
     ) -> Result<Driver, ConnectError> {
-        let Connecting { upstream, speaks, revive, session, name, labels, grace, max_age, places, tell, .. } =
+        let Connecting { upstream, shown, speaks, revive, session, name, labels, grace, max_age, places, tell, .. } =
             connecting;
         let book = Book::create(&places, "connect").map_err(ConnectError::Ledger)?;
         let run = id::random();
@@ -95,6 +95,7 @@ impl Driver {
             run,
             name: name.unwrap_or_else(|| upstream.url.host().unwrap_or_default().to_owned()),
             labels,
+            shown,
             started_ms: clock::unix_ms(),
             receipts: places.receipts.clone(),
         };

@@ -22,6 +22,7 @@ mod ping;
 mod post;
 mod reader;
 mod switch;
+mod warm;
 mod window;
 
 use std::rc::Rc;
@@ -40,6 +41,7 @@ use crate::protocol::headers;
 
 pub(crate) use bridge::Bridge;
 pub(crate) use modern::ModernTrees;
+pub(crate) use warm::{Warm, end_warm, warm};
 
 /// Answers a request for a server that is a program.
 pub(crate) async fn answer(gateway: &Rc<Gateway>, server: &Rc<Server>, call: Call) -> Answer {

@@ -35,6 +35,7 @@ fn entry(session: &str) -> Entry {
         url: "http://127.0.0.1:1/mcp".to_owned(),
         id: format!("upstream-{session}"),
         version: None,
+        shown: None,
         started_ms: 1,
     }
 }

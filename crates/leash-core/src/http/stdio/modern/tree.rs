@@ -63,8 +63,8 @@ impl ModernTree {
             server: Rc::downgrade(server),
             name: Rc::clone(&server.name),
             principal,
-            counters: gateway.metrics.of(&server.name),
-            child: Child::new(input, gateway.tasks.clone()),
+            counters: gateway.metrics.of(&server.bucket),
+            child: Child::new(input, gateway.tasks.clone(), server.hurry.clone()),
             exchanges: RefCell::default(),
             quiet_since: Cell::new(Moment::now()),
             changed: Notify::new(),
@@ -80,10 +80,10 @@ impl ModernTree {
             reading.end(&Reason::ServerExited);
         });
         let _ = tree.child.reader.set(reader.abort_handle());
-        let attended = Rc::clone(&tree);
+        let (attended, server) = (Rc::clone(&tree), Rc::clone(server));
         gateway.tasks.spawn_local(async move {
             let gone = || attended.end(&Reason::ServerExited);
-            let receipt = attended.child.attend(watched, &attended.counters, gone).await;
+            let receipt = attended.child.attend(watched, (&server, &attended.counters), gone).await;
             attended.end(&Reason::ServerExited);
             if let (Some(gateway), Some(receipt)) = (attended.gateway.upgrade(), &receipt) {
                 gateway.tell(|| Notice::Ended(Box::new(receipt.clone())));
