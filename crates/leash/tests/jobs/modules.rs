@@ -10,7 +10,7 @@ use super::stage::{Stage, source};
 fn typescript() {
     let stage = or_skip!(Stage::set());
     let mut command = stage.scene.command("node");
-    command.args(["--test", "test/link.test.mjs", "test/sessions.test.mjs"]);
+    command.args(["--test", "test/link.test.mjs", "test/sessions.test.mjs", "test/types.test.mjs"]);
     command.current_dir(source("clients/typescript"));
     check(stage, command, "# fail 0");
 }
