@@ -136,7 +136,7 @@ class LinkTest(unittest.TestCase):
             "DELETE /v1/sessions/j": [None, (200, receipt)],
             "DELETE /v1/sessions/k": [problem("no-such-session", 404)],
         }
-        with Daemon(self.socket, script) as daemon, Leash(socket=self.socket, start=False) as leash:
+        with Daemon(self.socket, script) as daemon, Leash(socket=self.socket, bin="/does/not/exist", start=False) as leash:
             first, second = leash.session(SERVERS), leash.session(SERVERS)
             self.assertEqual(first.end(), receipt)
             self.assertEqual(first.end(), receipt)

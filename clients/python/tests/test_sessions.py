@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -143,6 +144,23 @@ class SessionsTest(unittest.TestCase):
                         next(event for event in events if event.type == "ended")
                 self.assertEqual(alive(said["pids"]), [])
                 self.assertEqual((web.deleted, web.open), (1, set()))
+
+    def test_a_daemon_that_is_killed_leaves_nothing_and_the_next_one_is_used(self):
+        with Upstream() as web:
+            session = self.leash.session({"hand": by_hand("--helper"), "web": {"url": web.url}})
+            pids = Client(session.servers["hand"].url).call("pids")
+            Client(session.servers["web"].url)
+            self.assertEqual((len(alive(pids)), len(web.open)), (2, 1))
+            pid = self.leash.version()["pid"]
+            os.kill(pid, signal.SIGKILL)
+            self.check_error("session-lost", session.end)
+            self.assertEqual(alive(pids), [])
+            self.assertNotEqual(self.leash.version()["pid"], pid)
+            while web.open:
+                pass
+            self.assertEqual(web.deleted, 1)
+            with self.leash.session({"hand": by_hand()}) as session:
+                Client(session.servers["hand"].url)
 
     def test_asyncio(self):
         async def job(leash, number):

@@ -51,11 +51,25 @@ function words(control) {
 
 // Not ours: it must not keep our directory busy, nor our terminal, nor our output open.
 function options(stderr) {
+  return { cwd: "/", detached: true, env: environment(), stdio: ["ignore", "ignore", stderr] };
+}
+
+function environment() {
   const env = { ...process.env };
   if (env.LEASH_RUNTIME_DIR) {
     env.LEASH_RUNTIME_DIR = path.resolve(env.LEASH_RUNTIME_DIR);
   }
-  return { cwd: "/", detached: true, env, stdio: ["ignore", "ignore", stderr] };
+  return env;
+}
+
+/**
+ * Waits until nothing is left of a session whose daemon was killed. Its keepers are at it; what they did not finish is found in the ledger.
+ *
+ * @param {{bin: string, id: string}} order
+ */
+export function finish({ bin, id }) {
+  const child = spawn(bin, ["end", id], { cwd: "/", env: environment(), stdio: "ignore" });
+  return new Promise((resolve) => child.on("error", resolve).on("exit", resolve));
 }
 
 /**

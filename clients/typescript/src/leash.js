@@ -2,7 +2,7 @@
 
 import path from "node:path";
 
-import { pause, runtimeDir, start } from "./daemon.js";
+import { finish, pause, runtimeDir, start } from "./daemon.js";
 import { LeashError } from "./error.js";
 import { EventStream } from "./events.js";
 import { duration, outgoing, query } from "./servers.js";
@@ -172,6 +172,13 @@ export class Link {
 
   ended(session) {
     this.#sessions.delete(session);
+  }
+
+  /** Waits until nothing is left of a session that no daemon knows. Where the daemon is elsewhere, that can't be seen from here. */
+  async finish(id) {
+    if (!this.isRemote) {
+      await finish({ bin: this.#bin, id });
+    }
   }
 
   /** Ends what was made here and not ended. */

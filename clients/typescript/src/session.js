@@ -61,8 +61,8 @@ export class Session {
     const asked = [...(force ? [["force", "true"]] : []), ...(wait ? [] : [["wait", "false"]])];
     const path = this.#path + query(asked);
     // A daemon that was killed had left nothing but upstream sessions, which the next one deletes: so one is started.
-    const answer = await this.#leash.call({ method: "DELETE", path, signal }, { start: true }).catch((cause) => {
-      throw cause.code === "no-such-session" ? this.#lost(cause) : cause;
+    const answer = await this.#leash.call({ method: "DELETE", path, signal }, { start: true }).catch(async (cause) => {
+      throw cause.code === "no-such-session" ? await this.#lost(cause) : cause;
     });
     if (!wait) {
       return undefined;
@@ -73,7 +73,8 @@ export class Session {
     return answer;
   }
 
-  #lost(cause) {
+  async #lost(cause) {
+    await this.#leash.finish(this.id);
     this.#leash.ended(this);
     this.#stream?.close();
     const why = "the daemon that held it is gone, and what it held was ended without it";

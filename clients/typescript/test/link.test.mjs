@@ -105,7 +105,7 @@ test("an end that broke is repeated, and one that nobody knows of is lost", asyn
     "DELETE /v1/sessions/k": [problem("no-such-session", 404)],
   };
   const there = await daemon(socket, script);
-  const leash = await Leash.connect({ socket, start: false });
+  const leash = await Leash.connect({ socket, bin: "/does/not/exist", start: false });
   const [first, second] = [await leash.session({ mcpServers }), await leash.session({ mcpServers })];
   assert.deepEqual(await first.end(), receipt);
   assert.deepEqual(await first.end(), receipt);

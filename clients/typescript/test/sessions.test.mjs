@@ -214,3 +214,23 @@ for (const [way, owner] of [["exit", undefined], ["kill", undefined], ["kill", {
     web.close();
   });
 }
+
+// Last: it takes the daemon away from all sessions.
+test("a daemon that is killed leaves nothing, and the next one is used", async () => {
+  const web = await upstream();
+  const session = await leash.session({ mcpServers: { hand: byHand("--helper"), web: { url: web.url } } });
+  const pids = await (await Client.open(session.servers.hand.url)).call("pids");
+  await Client.open(session.servers.web.url);
+  assert.deepEqual([(await alive(pids)).length, web.seen.open.size], [2, 1]);
+  const { pid } = await leash.version();
+  process.kill(pid, "SIGKILL");
+  await assert.rejects(session.end(), code("session-lost"));
+  assert.deepEqual(await alive(pids), []);
+  assert.notEqual((await leash.version()).pid, pid);
+  while (web.seen.open.size > 0) {
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  assert.equal(web.seen.deleted, 1);
+  await leash.withSession({ mcpServers: { hand: byHand() } }, async ({ servers }) => Client.open(servers.hand.url));
+  web.close();
+});

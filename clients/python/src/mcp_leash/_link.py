@@ -134,6 +134,11 @@ class Link:
     def ended(self, session: Session) -> None:
         self._sessions.discard(session)
 
+    def finish(self, id: str) -> None:
+        """Waits until nothing is left of a session that no daemon knows. Where the daemon is elsewhere, that can't be seen from here."""
+        if not self.is_remote:
+            _daemon.finish(self._bin, id)
+
     def end_own(self) -> None:
         """Ends what was made here and not ended, all at the same time; the first failure is raised when all are through."""
         failures = []

@@ -67,6 +67,7 @@ class Session:
         except LeashError as error:
             if error.code != "no-such-session":
                 raise
+            self._link.finish(self.id)
             self._over()
             why = "the daemon that held it is gone, and what it held was ended without it"
             hint = f"`leash history {self.id}` has the receipts"
