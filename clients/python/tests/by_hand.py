@@ -4,7 +4,7 @@ import json
 import os
 import sys
 import threading
-import urllib.error
+import time
 import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -121,3 +121,12 @@ def _state(pid):
             return file.read().rpartition(")")[2].split()[0]
     except OSError:
         return None
+
+
+def until(what, look):
+    """Looks until `look` finds something."""
+    deadline = time.monotonic() + 40
+    while not look():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited in vain for {what}")
+        time.sleep(0.005)

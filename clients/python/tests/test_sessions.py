@@ -11,7 +11,7 @@ import unittest
 import urllib.error
 from unittest import mock
 
-from by_hand import Client, Upstream, alive, by_hand
+from by_hand import Client, Upstream, alive, by_hand, until
 from mcp_leash import AsyncLeash, Leash, LeashError
 
 LEAVER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "leaver.py")
@@ -115,8 +115,7 @@ class SessionsTest(unittest.TestCase):
 
             thread = threading.Thread(target=hang)
             thread.start()
-            while session.status()["servers"][0]["inFlight"] == 0:
-                pass
+            until("the call", lambda: session.status()["servers"][0]["inFlight"] > 0)
             self.assertEqual(session.abort(), 1)
             thread.join(30)
             self.assertEqual(said, [-32000])
@@ -156,8 +155,7 @@ class SessionsTest(unittest.TestCase):
             self.check_error("session-lost", session.end)
             self.assertEqual(alive(pids), [])
             self.assertNotEqual(self.leash.version()["pid"], pid)
-            while web.open:
-                pass
+            until("the DELETE", lambda: not web.open)
             self.assertEqual(web.deleted, 1)
             with self.leash.session({"hand": by_hand()}) as session:
                 Client(session.servers["hand"].url)

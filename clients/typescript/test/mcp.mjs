@@ -105,6 +105,20 @@ export async function upstream() {
   return { url, seen, close: () => (server.close(), server.closeAllConnections?.()) };
 }
 
+/** Looks until `look` finds something. */
+export async function until(what, look) {
+  const deadline = Date.now() + 40_000;
+  for (;;) {
+    if (await look()) {
+      return;
+    }
+    if (Date.now() > deadline) {
+      throw new Error(`waited in vain for ${what}`);
+    }
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+}
+
 /** Whether a process is there, and more than a zombie. */
 export async function isAlive(pid) {
   const { readFile } = await import("node:fs/promises");

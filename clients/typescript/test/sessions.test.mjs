@@ -9,7 +9,7 @@ import { fileURLToPath } from "node:url";
 
 import { allGone, Leash, LeashError } from "mcp-leash";
 
-import { byHand, Client, isAlive, upstream } from "./mcp.mjs";
+import { byHand, Client, isAlive, until, upstream } from "./mcp.mjs";
 
 const leash = await Leash.connect();
 const code = (wanted) => (error) => error instanceof LeashError && error.code === wanted;
@@ -136,9 +136,7 @@ test("what is in flight can be aborted without ending the session", async () => 
   const client = await Client.open(session.servers.hand.url);
   const call = client.call("hang");
   call.catch(() => {});
-  while ((await session.status()).servers[0].inFlight === 0) {
-    await new Promise((resolve) => setImmediate(resolve));
-  }
+  await until("the call", async () => (await session.status()).servers[0].inFlight > 0);
   assert.equal(await session.abort(), 1);
   await assert.rejects(call, { code: -32000 });
   assert.equal((await client.call("pids")).length, 1);
@@ -227,9 +225,7 @@ test("a daemon that is killed leaves nothing, and the next one is used", async (
   await assert.rejects(session.end(), code("session-lost"));
   assert.deepEqual(await alive(pids), []);
   assert.notEqual((await leash.version()).pid, pid);
-  while (web.seen.open.size > 0) {
-    await new Promise((resolve) => setImmediate(resolve));
-  }
+  await until("the DELETE", () => web.seen.open.size === 0);
   assert.equal(web.seen.deleted, 1);
   await leash.withSession({ mcpServers: { hand: byHand() } }, async ({ servers }) => Client.open(servers.hand.url));
   web.close();

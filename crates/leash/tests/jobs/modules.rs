@@ -2,7 +2,10 @@
 
 use std::process::{Command, Stdio};
 
+use rustix::process::{Pid, Signal};
 use testkit::or_skip;
+use testkit::process::Handle;
+use testkit::wait::LIMIT;
 
 use super::stage::{Stage, source};
 
@@ -30,9 +33,15 @@ fn check(stage: Stage, mut command: Command, verdict: &str) {
     let said = std::fs::File::create(&path).expect("cannot make a file");
     // No pipe: whoever inherited it would keep the test waiting.
     command.stdout(said.try_clone().expect("a file can be shared")).stderr(Stdio::from(said));
-    let status = command.status().expect("cannot start the tests");
+    let mut child = command.spawn().expect("cannot start the tests");
+    let handle = Handle::open(Pid::from_child(&child), |_| true).expect("it is our child");
+    let is_over = handle.wait_gone(3 * LIMIT);
+    if !is_over {
+        handle.signal(Signal::KILL).expect("cannot signal the tests");
+    }
+    let status = child.wait().expect("it is our child");
     let text = std::fs::read_to_string(&path).expect("it was just written");
-    assert!(status.success(), "{text}");
+    assert!(is_over && status.success(), "{text}");
     assert!(text.lines().any(|line| line == verdict), "no test ran: {text}");
     stage.check_end();
 }
