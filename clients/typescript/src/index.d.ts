@@ -132,7 +132,8 @@ export interface Receipt {
 
 export interface SessionEvent {
   type: "started" | "owner-lost" | "ending" | "ended" | "lost" | (string & {});
-  session: string;
+  /** Of every event but `lost`, which says that the reader was too slow. */
+  session?: string;
   atMs: number;
   why?: string;
   receipt?: Receipt;
