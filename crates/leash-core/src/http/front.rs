@@ -12,6 +12,7 @@ use hyper::{HeaderMap, Method, Request, StatusCode, Uri};
 
 use super::budget::Share;
 use super::connection::{Connection, Principal};
+use super::control::{self, Job, To};
 use super::gateway::Gateway;
 use super::respond::{self, Answer};
 use super::server::Server;
@@ -56,7 +57,7 @@ async fn serve(
     }
     let (mut parts, body) = request.into_parts();
     check_token(settings.token.as_ref(), &mut parts.headers)?;
-    let (server, rest) = route(gateway, &parts.uri)?;
+    let (server, rest, job) = route(gateway, &parts.uri)?;
     // Taken until the answer is there.
     let mut room = gateway.bodies.share();
     let body = read_body(&settings, &parts, body, &mut room).await?;
@@ -65,7 +66,13 @@ async fn serve(
     let principal = gateway.principals.of(&parts.headers, socket.map(|socket| socket.uid));
     let call = Call { method: parts.method, headers: parts.headers, body, principal, local };
     let timing = gateway.metrics.request(&server.bucket, call.body.len());
-    let answer = dispatch(gateway, &server, &rest, call).await;
+    let answer = match job {
+        None => dispatch(gateway, &server, &rest, call).await,
+        Some(job) => {
+            let to = To { job, server: Rc::clone(&server) };
+            control::serve(gateway, to, call, async |call| dispatch(gateway, &server, &rest, call).await).await
+        }
+    };
     timing.done(answer.status());
     Ok(answer)
 }
@@ -82,12 +89,16 @@ async fn dispatch(gateway: &Rc<Gateway>, server: &Rc<Server>, rest: &str, call: 
     }
 }
 
-/// The server that a path names, and what follows.
-fn route(gateway: &Gateway, uri: &Uri) -> Result<(Rc<Server>, String), Answer> {
+/// The server that a path names, what follows, and the job that it is a server of.
+fn route(gateway: &Gateway, uri: &Uri) -> Result<(Rc<Server>, String, Option<Rc<Job>>), Answer> {
     let path = uri.path().strip_prefix('/').unwrap_or_default();
+    // A server may be called `s` all the same: none of its own paths has a job's secret in it.
+    if let Some((job, server, rest)) = path.strip_prefix("s/").and_then(|path| gateway.jobs.route(path)) {
+        return Ok((server, rest.to_owned(), Some(job)));
+    }
     let (name, rest) = path.split_once('/').ok_or_else(respond::no_such_path)?;
     let server = gateway.server(name).ok_or_else(respond::no_such_path)?;
-    Ok((server, rest.trim_end_matches('/').to_owned()))
+    Ok((server, rest.trim_end_matches('/').to_owned(), None))
 }
 
 /// What leash answers for itself.

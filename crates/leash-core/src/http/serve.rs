@@ -15,12 +15,13 @@ use tokio_util::task::TaskTracker;
 
 use super::budget::Budget;
 use super::connection::Principals;
-use super::control::Jobs;
+use super::control::{Job, Jobs};
 use super::daemon::{self, Control, ControlError, Doors, Open};
 use super::gateway::Gateway;
 use super::metrics::Metrics;
 use super::notice::Notice;
 use super::server::Server;
+use super::session::Session;
 use super::tide::Tide;
 use super::timers::Timers;
 use super::watch_file::FileWatch;
@@ -208,11 +209,12 @@ async fn sweep_trees(gateway: Rc<Gateway>) {
     swept.receipts.into_iter().for_each(|receipt| gateway.tell(|| Notice::Swept(Box::new(receipt))));
 }
 
-/// Asks sessions whose time has come.
+/// Asks sessions and jobs whose time has come.
 pub(super) async fn tick(gateway: Rc<Gateway>) {
     loop {
-        if let Some(session) = gateway.timers.next().await {
-            session.tick();
+        tokio::select! {
+            session = gateway.timers.next() => session.iter().for_each(Session::tick),
+            job = gateway.jobs.timers.next() => job.iter().for_each(Job::tick),
         }
     }
 }

@@ -140,11 +140,16 @@ impl Server {
         Occupied(Rc::clone(self))
     }
 
+    /// Whether nothing is left of it.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.occupied.get() == 0
+    }
+
     /// Returns when nothing is left of it. For one that is retired: on any other, something may begin right after.
     pub(crate) async fn empty(&self) {
         loop {
             let freed = self.freed.notified();
-            if self.occupied.get() == 0 {
+            if self.is_empty() {
                 return;
             }
             freed.await;

@@ -15,7 +15,7 @@ use super::notice::Notice;
 use super::respond::{self, Answer};
 use super::server::Server;
 use super::stdio;
-use super::timers::Timer;
+use super::timers::{Timed, Timer};
 use crate::clock::{self, Moment};
 use crate::config::OwnerPolicy;
 use crate::id;
@@ -42,7 +42,7 @@ pub(crate) struct Session {
     /// Who opened it; nobody else may use it.
     pub(crate) principal: Principal,
     pub(crate) started_ms: u64,
-    pub(crate) timer: RefCell<Option<Timer>>,
+    timer: RefCell<Option<Timer>>,
     gateway: Weak<Gateway>,
     seat: RefCell<Option<Rc<Seat>>>,
     /// What the client presents; the id until the server gave another.
@@ -364,6 +364,12 @@ impl Session {
         if let Some(gateway) = self.gateway.upgrade() {
             gateway.tasks.spawn_local(task);
         }
+    }
+}
+
+impl Timed for Session {
+    fn timer(&self) -> &RefCell<Option<Timer>> {
+        &self.timer
     }
 }
 

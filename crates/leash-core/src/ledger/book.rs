@@ -97,6 +97,7 @@ impl Entry {
             containment: None,
             refused: Vec::new(),
             holdings: vec![Holding::Upstream(end)],
+            dropped_holdings: 0,
             ended_by,
             started_ms: self.started_ms,
             ended_ms: clock::unix_ms(),

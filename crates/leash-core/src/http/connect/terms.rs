@@ -39,6 +39,7 @@ impl Terms {
             containment: None,
             refused: Vec::new(),
             holdings: ends.into_iter().map(shown).map(Holding::Upstream).collect(),
+            dropped_holdings: 0,
             ended_by,
             started_ms: self.started_ms,
             ended_ms: clock::unix_ms(),

@@ -115,6 +115,11 @@ impl Upstream {
         }
     }
 
+    /// Where it is, and its id there.
+    pub(super) fn shown(&self) -> (String, String) {
+        (delete::shown(&self.url), self.id().to_string())
+    }
+
     /// What is needed to open it anew, if that is wanted.
     pub(super) fn revival(&self) -> Option<&Revival> {
         match &self.kind {

@@ -150,8 +150,8 @@ fn refuse(gateway: &Rc<Gateway>, session: &Session, answer: &Response<Incoming>)
     }
 }
 
-/// Sends a message of the client's once more.
-async fn post(
+/// Sends a message of the client's once more, or one in its name.
+pub(super) async fn post(
     gateway: &Gateway,
     session: &Session,
     body: Bytes,

@@ -209,6 +209,25 @@ impl Bridge {
         });
     }
 
+    /// Requests that were not answered yet.
+    pub(super) fn in_flight(&self) -> usize {
+        self.switch.borrow().in_flight()
+    }
+
+    /// Takes back whatever is in flight: the server is told, and the clients are answered. Not `initialize`, which can't be.
+    pub(super) fn abort(&self) -> usize {
+        let opening = self.opening.borrow().clone();
+        let aborted = self.switch.borrow_mut().abort(opening.as_ref());
+        for key in &aborted {
+            let params = format!(r#"{{"requestId":{},"reason":"aborted"}}"#, key.as_str());
+            let line = format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{params}}}"#);
+            // If the server can't be told any more, there is nothing left to take back.
+            let _ = self.child.input.give(line.into());
+        }
+        self.drained();
+        aborted.len()
+    }
+
     fn opening_answered(&self, envelope: &Envelope<'_>) {
         let session = self.session.upgrade();
         if envelope.error.is_some() {

@@ -88,6 +88,16 @@ where
         }
     }
 
+    /// Makes a connection and keeps it.
+    pub(crate) async fn reach(&self, uri: &Uri) -> Result<(), UpstreamError> {
+        let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
+            return Err(UpstreamError::Unreachable("the address has no host".to_owned()));
+        };
+        let connection = self.connect(uri).await?;
+        self.keep((scheme.clone(), authority.clone()), connection);
+        Ok(())
+    }
+
     async fn connect(&self, uri: &Uri) -> Result<SendRequest<B>, UpstreamError> {
         let stream = self.0.connector.connect(uri.clone()).await?;
         let handshake = http1::Builder::new().max_headers(limits::HEADERS).handshake(stream).await;

@@ -169,6 +169,22 @@ impl ModernTree {
         }
     }
 
+    /// Requests that were not answered yet.
+    pub(super) fn in_flight(&self) -> usize {
+        self.exchanges.borrow().in_flight()
+    }
+
+    /// Takes back whatever is in flight; how much that was.
+    pub(super) fn abort(&self) -> usize {
+        let lines = self.exchanges.borrow_mut().abort();
+        let aborted = lines.len();
+        for line in lines {
+            let _ = self.child.input.give(line);
+        }
+        self.taken();
+        aborted
+    }
+
     fn taken(&self) {
         self.changed.notify_waiters();
     }
