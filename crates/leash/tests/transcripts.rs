@@ -31,6 +31,7 @@ fn help() {
             Commands:
               run          Run a stdio server; its whole process tree dies with its owner
               connect      Give a stdio host an HTTP server; the session there is always ended
+              attach       Give a stdio host one server of a session that was made through the control API
               serve        Serve MCP servers over HTTP; no session outlives its client
               ps           Show the sessions that are alive, and what keeps them
               end          End sessions now, wait until they are gone, and print their receipts
@@ -254,6 +255,7 @@ fn nothing_was_said() {
             Commands:
               run          Run a stdio server; its whole process tree dies with its owner
               connect      Give a stdio host an HTTP server; the session there is always ended
+              attach       Give a stdio host one server of a session that was made through the control API
               serve        Serve MCP servers over HTTP; no session outlives its client
               ps           Show the sessions that are alive, and what keeps them
               end          End sessions now, wait until they are gone, and print their receipts

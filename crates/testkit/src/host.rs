@@ -120,6 +120,11 @@ impl Host {
         self.wait_line(LIMIT, |line| (line == wanted).then_some(())).is_some()
     }
 
+    /// Waits for a line of the server that contains a text.
+    pub fn wait_containing(&mut self, text: &str) -> bool {
+        self.wait_line(LIMIT, |line| line.strip_prefix("out ")?.contains(text).then_some(())).is_some()
+    }
+
     /// Has the host close the server's stdin.
     pub fn close_stdin(&mut self) {
         self.order("close-stdin");

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
@@ -90,20 +91,27 @@ pub fn call(
     path: &str,
     body: Option<&[u8]>,
 ) -> Result<(u16, Vec<u8>), ControlClientError> {
-    let request = request(method, path, body)?;
+    call_within(socket, request(method, path, body)?, limits::CONTROL_SILENCE)
+}
+
+/// The same, with another idea of how long a living daemon can be silent.
+fn call_within(
+    socket: &Path,
+    request: Request<Full<Bytes>>,
+    silence: Duration,
+) -> Result<(u16, Vec<u8>), ControlClientError> {
     let options = LocalOptions::default();
     let runtime = Builder::new_current_thread().enable_all().build_local(options).map_err(ControlClientError::Start)?;
     runtime.block_on(async {
         let mut asked = std::pin::pin!(ask(socket, request));
         loop {
-            if let Ok(answer) = tokio::time::timeout(limits::CONTROL_SILENCE, asked.as_mut()).await {
+            if let Ok(answer) = tokio::time::timeout(silence, asked.as_mut()).await {
                 return answer;
             }
             // It may be stopped, or stuck: then another question is not answered either.
             let alive = self::request("GET", "/v1/version", None)?;
-            match tokio::time::timeout(limits::CONTROL_SILENCE, ask(socket, alive)).await {
-                Ok(_) => {}
-                Err(_) => return Err(ControlClientError::Silent(socket.to_owned())),
+            if tokio::time::timeout(silence, ask(socket, alive)).await.is_err() {
+                return Err(ControlClientError::Silent(socket.to_owned()));
             }
         }
     })

@@ -48,8 +48,9 @@ pub(crate) fn serve(args: Serve, first: FirstLook) -> u8 {
         control,
         terminal: terminal.filter(|_| !on_demand),
         tell: Box::new(move |notice| match notice {
-            // Nobody waits for this line.
+            // Nobody waits for these lines: its starter has other things to say.
             Notice::Listening(address) if on_demand => printer.progress("Listening", format!("http://{address}")),
+            Notice::Draining(sessions) if on_demand => printer.progress("Stopping", format!("{sessions} sessions")),
             notice => tell(printer, &notice),
         }),
     };
@@ -241,14 +242,16 @@ fn advice(error: &ServeError) -> &'static str {
         ServeError::Control(ControlError::TooLong(_)) => {
             "name a shorter path with --control, or set LEASH_RUNTIME_DIR to a shorter one"
         }
-        ServeError::Control(ControlError::Directory(_)) => {
+        ServeError::Control(ControlError::Directory { .. }) => {
             "the socket must be in a directory that only you can write to: make one, or name another path with --control"
         }
-        ServeError::Control(_) => "name another path with --control",
+        ServeError::Control(ControlError::Occupied { .. } | ControlError::Make { .. }) => {
+            "name another path with --control"
+        }
         ServeError::NoControlToken(_) => {
             "whoever reaches it can start programs: name the token with --control-token-env"
         }
-        ServeError::Ledger(_) => {
+        ServeError::Ledger(_) | ServeError::Control(ControlError::Runtime(_)) => {
             "set LEASH_RUNTIME_DIR to a directory that can be written; the ledger must exist before a session does"
         }
         ServeError::Start(_) => "a limit of open files may be used up (ulimit -n); nothing was started",

@@ -124,6 +124,36 @@ fn a_session_that_has_ended_has_no_servers() {
     served.join().expect("it was served");
 }
 
+const SHORT: Duration = Duration::from_millis(50);
+
+#[test]
+fn one_that_answers_nothing_is_given_up() {
+    let dir = Scratch::new();
+    let socket = socket_path(&dir);
+    let _stuck = UnixListener::bind(&socket).expect("a socket that nobody accepts on");
+    let request = request("DELETE", "/v1/sessions/job-1", None).expect("a request");
+    assert!(matches!(call_within(&socket, request, SHORT), Err(ControlClientError::Silent(_))));
+}
+
+#[test]
+fn one_that_is_busy_with_an_end_is_waited_for() {
+    let dir = Scratch::new();
+    let socket = socket_path(&dir);
+    let listener = UnixListener::bind(&socket).expect("a socket");
+    let daemon = std::thread::spawn(move || {
+        let (mut slow, _) = listener.accept().expect("a caller");
+        // Nothing is said before it was asked twice whether it lives.
+        for _ in 0..2 {
+            let (mut probe, _) = listener.accept().expect("a probe");
+            probe.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").expect("it reads");
+        }
+        slow.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndone").expect("it still waits");
+    });
+    let request = request("DELETE", "/v1/sessions/job-1", None).expect("a request");
+    assert_eq!(call_within(&socket, request, SHORT).expect("an answer"), (200, b"done".to_vec()));
+    daemon.join().expect("it was asked");
+}
+
 #[test]
 fn a_path_that_no_socket_can_have_is_told() {
     let path = Path::new("/tmp").join("x".repeat(limits::SOCKET_PATH));

@@ -68,9 +68,17 @@ pub enum ControlError {
     /// No socket can have such a path.
     #[error("`{}` is too long for a socket: {} bytes, and the kernel takes {}", .0.display(), .0.as_os_str().len(), limits::SOCKET_PATH)]
     TooLong(PathBuf),
-    /// Its directory is not one for a socket that only we may use.
+    /// The runtime directory can't be used.
     #[error(transparent)]
-    Directory(#[from] StoreError),
+    Runtime(#[from] StoreError),
+    /// Its directory is not one for a socket that only we may use.
+    #[error("`{}` is no place for a control socket: {why}", dir.display())]
+    Directory {
+        /// The directory.
+        dir: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
     /// Something that is no socket of a dead gateway has its place.
     #[error("`{}` is there already, and it is {what}", path.display())]
     Occupied {

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::ControlError;
-use crate::ledger::store;
+use crate::ledger::store::{self, StoreError};
 use crate::limits;
 
 /// For the owner alone.
@@ -37,7 +37,8 @@ impl Claim {
             return Err(ControlError::TooLong(path.to_owned()));
         }
         let make = |source: io::Error| ControlError::Make { path: path.to_owned(), source };
-        store::check_ours(path.parent().unwrap_or(Path::new("/")))?;
+        let dir = path.parent().unwrap_or(Path::new("/"));
+        store::check_ours(dir).map_err(|error| ControlError::Directory { dir: dir.to_owned(), why: why(&error) })?;
         let lock_path = lock_path(path);
         let Some(lock) = lock(&lock_path).map_err(make)? else {
             return Err(ControlError::Held { path: path.to_owned(), pid: holder(&lock_path) });
@@ -90,6 +91,16 @@ impl Drop for Claim {
         if store::still_at(&self.lock, &self.lock_path) {
             let _ = fs::remove_file(&self.lock_path);
         }
+    }
+}
+
+/// What is wrong with a directory, which need not be the runtime directory.
+fn why(error: &StoreError) -> String {
+    match error {
+        StoreError::NotOurs { owner, .. } => format!("it belongs to uid {owner}"),
+        StoreError::Open { mode, .. } => format!("others may write to it (mode {mode:o})"),
+        StoreError::NotADirectory { .. } => "it is not a directory".to_owned(),
+        StoreError::Unusable { source, .. } | StoreError::Write { source, .. } => source.to_string(),
     }
 }
 

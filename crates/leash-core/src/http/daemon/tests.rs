@@ -96,7 +96,7 @@ fn a_socket_that_took_the_place_of_ours_is_not_removed() {
 fn a_directory_that_others_can_write_to_is_refused() {
     let dir = private();
     fs::set_permissions(&*dir, fs::Permissions::from_mode(0o777)).expect("it is ours");
-    assert!(matches!(Claim::take(&socket(&dir)), Err(ControlError::Directory(_))));
+    assert!(matches!(Claim::take(&socket(&dir)), Err(ControlError::Directory { .. })));
     assert_eq!(names(&dir), [""; 0]);
 }
 
