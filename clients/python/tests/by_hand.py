@@ -11,7 +11,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 def by_hand(*args):
     """The server of server.py as an entry of `mcpServers`."""
-    return {"command": sys.executable, "args": [os.path.join(os.path.dirname(os.path.abspath(__file__)), "server.py"), *args]}
+    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "server.py")
+    # Its helper does not leave before it is killed.
+    return {"command": sys.executable, "args": [script, *args], "leash": {"grace": "100ms"}}
 
 
 class Client:
@@ -46,8 +48,8 @@ class Client:
             raise RuntimeError(message["error"]["code"])
         return message["result"]
 
-    def call(self, name, **arguments):
-        result = self.ask("tools/call", {"name": name, "arguments": arguments})
+    def call(self, tool, /, **arguments):
+        result = self.ask("tools/call", {"name": tool, "arguments": arguments})
         return json.loads(result["content"][0]["text"])
 
 

@@ -8,6 +8,8 @@ import { fileURLToPath } from "node:url";
 export const byHand = (...args) => ({
   command: process.execPath,
   args: [fileURLToPath(new URL("server.mjs", import.meta.url)), ...args],
+  // Its helper does not leave before it is killed.
+  leash: { grace: "100ms" },
 });
 
 /** A client of one server, after the handshake. */

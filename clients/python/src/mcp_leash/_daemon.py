@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import stat
@@ -20,6 +21,14 @@ REASON = 5.0
 
 # Daemons that were started here: someone has to collect what is left of those that ended.
 _started: List[subprocess.Popen] = []
+
+
+@atexit.register
+def _leave() -> None:
+    """They are meant to outlive us, which Python takes for a mistake."""
+    for child in _started:
+        if child.poll() is None:
+            child.returncode = 0
 
 
 def runtime_dir() -> str:

@@ -39,7 +39,8 @@ impl Stage {
         scene.set_env("PYTHONDONTWRITEBYTECODE", "1");
         scene.set_env("npm_config_offline", "true");
         scene.set_env("npm_config_update_notifier", "false");
-        Ok(Self { fixture: Fixture::http(&[]), deps, scene })
+        // The era in which there is something to delete.
+        Ok(Self { fixture: Fixture::http(&["--era", "legacy"]), deps, scene })
     }
 
     /// Servers as the report has them: one through npx, one with helpers that leave their session, one over HTTP.
