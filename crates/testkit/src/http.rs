@@ -82,7 +82,6 @@ impl Connection {
     pub fn into_socket(self) -> TcpStream {
         self.stream.into_inner()
     }
-
 }
 
 impl<S: Read + Write> Connection<S> {

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{HashMap, VecDeque};
+use std::path::Path;
 use std::rc::Rc;
 
 use tokio::sync::Notify;
@@ -35,11 +36,21 @@ pub(crate) struct Jobs {
 
 /// How a server of a job is reached through stdin and stdout.
 #[derive(Clone, Debug)]
-pub(crate) struct Attach {
+pub(super) struct Attach {
     /// The program.
-    pub(crate) command: String,
+    pub(super) command: String,
     /// What stands before `ID/NAME`.
-    pub(crate) args: Vec<String>,
+    pub(super) args: Vec<String>,
+}
+
+impl Attach {
+    /// This very program, at this socket.
+    fn through(socket: Option<&Path>) -> Attach {
+        let program = std::fs::read_link("/proc/self/exe").unwrap_or_else(|_| "leash".into());
+        let socket = socket.map(|socket| ["--control".to_owned(), socket.to_string_lossy().into_owned()]);
+        let args = std::iter::once("attach".to_owned()).chain(socket.into_iter().flatten()).collect();
+        Attach { command: program.to_string_lossy().into_owned(), args }
+    }
 }
 
 /// A job that is over.
@@ -78,19 +89,15 @@ impl Jobs {
         self.bus.close();
     }
 
-    /// Tells how `leash attach` is called: the program, and options that must stand before its argument.
-    pub(crate) fn attach_with(&self, attach: Attach) {
-        // The first word counts.
-        let _ = self.attach.set(attach);
+    /// The control socket is here: `leash attach` is told so.
+    pub(crate) fn attach_at(&self, socket: &Path) {
+        // A gateway has one.
+        let _ = self.attach.set(Attach::through(Some(socket)));
     }
 
     /// How `leash attach` is called.
     pub(super) fn attach(&self) -> &Attach {
-        let this_program = || {
-            let program = std::fs::read_link("/proc/self/exe").unwrap_or_else(|_| "leash".into());
-            Attach { command: program.to_string_lossy().into_owned(), args: vec!["attach".to_owned()] }
-        };
-        self.attach.get_or_init(this_program)
+        self.attach.get_or_init(|| Attach::through(None))
     }
 
     /// Whether a job may begin.

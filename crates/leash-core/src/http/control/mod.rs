@@ -43,7 +43,7 @@ use view::{AbortedView, ReceiptsView, SessionView, SessionsView, VersionView};
 pub(crate) use account::Account;
 pub(crate) use calls::{To, serve};
 pub(crate) use job::Job;
-pub(crate) use jobs::{Attach, Jobs};
+pub(crate) use jobs::Jobs;
 
 /// The version of this API.
 const API: u32 = 1;

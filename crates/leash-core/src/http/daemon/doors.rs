@@ -73,6 +73,8 @@ impl Doors {
         if let Some((taken, listener)) = socket {
             let listener = UnixListener::from_std(listener).map_err(ServeError::Start)?;
             gateway.tell(|| Notice::ControlSocket(taken.path().to_owned()));
+            // Hosts start their servers with few variables, and not with those that tell where the runtime directory is.
+            gateway.jobs.attach_at(taken.path());
             claim = Some(taken);
             gateway.tasks.spawn_local(accept_local(Rc::clone(gateway), listener, bells.clone()));
         }

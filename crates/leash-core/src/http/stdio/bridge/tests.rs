@@ -43,6 +43,7 @@ impl Stage {
             counters: Rc::default(),
             input,
             tasks: tasks.clone(),
+            hurry: Default::default(),
             replay: usize::MAX,
             opening,
         });
