@@ -1,5 +1,6 @@
 //! `leash attach`: a stdio host gets a server of a session, and the secret in its address gets nowhere.
 
+use std::ffi::OsString;
 use std::fs;
 
 use rustix::process::Signal;
@@ -19,7 +20,7 @@ use super::{ask, create, socket, stdio_server};
 
 const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}"#;
 
-/// A daemon with a session that has a stdio server (`files`) and an HTTP server (`web`).
+/// A daemon with a session that has a stdio server (`files`), one that is made with the Rust SDK (`sdk`), and an HTTP server (`web`).
 struct Stage {
     scene: Scene,
     fixture: Fixture,
@@ -32,7 +33,9 @@ impl Stage {
         let mut scene = Scene::set(Who::me())?;
         let fixture = Fixture::http(&[]);
         let gateway = Gateway::single(&scene, &["--grace", "300ms"], &["cat".into()]);
-        let servers = json!({ "files": stdio_server(&scene), "web": { "type": "http", "url": fixture.url() } });
+        let sdk = json!({ "command": scene.fixture_path(), "args": ["stdio", "--census", scene.census().path()] });
+        let web = json!({ "type": "http", "url": fixture.url() });
+        let servers = json!({ "files": stdio_server(&scene), "sdk": sdk, "web": web });
         let session = create(&socket(&scene), &json!({ "mcpServers": servers }));
         scene.census().wait_ready(LIMIT).expect("the stdio server runs");
         Ok(Stage { scene, fixture, gateway, session })
@@ -100,13 +103,19 @@ fn real_clients_reach_both_kinds_of_servers_and_leave_the_session_alive() {
     let stage = or_skip!(Stage::set());
     let deps = or_skip!(Deps::find());
     let scene = &stage.scene;
-    for server in ["files", "web"] {
-        let target = format!("{}/{server}", stage.id());
-        let words = vec![scene.leash_path().into(), "attach".into(), target.into()];
-        let acts: &[&str] = if server == "web" { &["list", "call", "close"] } else { &["list", "close"] };
-        let order = Order { sdk: Sdk::Rust, mode: Mode::Legacy, acts, target: Target::Stdio(words) };
+    let acts = ["list", "call", "progress", "sampling", "close"];
+    for server in ["sdk", "web"] {
+        let found = stage.session["servers"].as_array().expect("servers").iter().find(|found| found["name"] == server);
+        let found = found.expect("it was asked for");
+        // As a host has it: without the environment that says where the daemon's runtime directory is.
+        let elsewhere = format!("LEASH_RUNTIME_DIR={}", scene.dir().join("elsewhere").display());
+        let mut words: Vec<OsString> = ["env", &elsewhere].map(OsString::from).into();
+        let word = |word: &Value| OsString::from(word.as_str().expect("a word"));
+        words.push(word(&found["command"]));
+        words.extend(found["args"].as_array().expect("words").iter().map(word));
+        let order = Order { sdk: Sdk::Rust, mode: Mode::Legacy, acts: &acts, target: Target::Stdio(words) };
         let mut client = Client::start_on(scene, &deps, &order);
-        for act in ["connect"].iter().chain(acts) {
+        for act in ["connect"].iter().chain(&acts) {
             let outcome = client.outcome(act);
             assert!(outcome["error"].is_null(), "{server}: {outcome}");
         }

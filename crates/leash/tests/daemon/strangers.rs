@@ -27,7 +27,7 @@ fn open_up(scene: &Scene) {
     }
 }
 
-fn check(owner: Who) {
+fn check(owner: Who, sent_away: &str) {
     let mut scene = or_skip!(Scene::set(owner));
     let stranger = or_skip!(Scene::set(Who::User));
     if stranger.user().uid() == scene.user().uid() {
@@ -38,12 +38,15 @@ fn check(owner: Who) {
     scene.census().wait_ready(LIMIT).expect("the server runs");
     let id = session["id"].as_str().expect("an id");
     let target = format!("{id}/a");
-    for opened in [false, true] {
+    let path = socket(&scene);
+    for (opened, why) in [(false, "Permission denied"), (true, sent_away)] {
         if opened {
             open_up(&scene);
         }
-        let attached = against(&stranger, &scene, &["attach", &target]);
+        // With a ledger of its own, so that nothing but the daemon is in its way.
+        let attached = stranger.answer(["attach", "--control", path.to_str().expect("a plain path"), &target]);
         assert_eq!((attached.code, attached.stdout.as_str()), (125, ""), "{attached:?}");
+        assert!(attached.stderr.contains(why), "{attached:?}");
         for words in [&["end", id][..], &["ps", "--json"], &["ps"]] {
             let answer = against(&stranger, &scene, words);
             assert!(!answer.stdout.contains(id), "{words:?}: {answer:?}");
@@ -62,11 +65,11 @@ fn check(owner: Who) {
 /// The stranger's own leash does not speak to a daemon of somebody else.
 #[test]
 fn a_stranger_cannot_use_the_daemon_of_a_user() {
-    check(Who::User);
+    check(Who::User, "belongs to a process of uid");
 }
 
 /// A stranger's leash trusts root, so it is the daemon that sends the stranger away.
 #[test]
 fn a_stranger_cannot_use_the_daemon_of_root() {
-    check(Who::Root);
+    check(Who::Root, "the answer of `leash serve` broke off");
 }
