@@ -111,10 +111,9 @@ class LinkTest(unittest.TestCase):
             self.assertEqual(session.id, "j")
             owners = [body["owner"] for name, body in daemon.seen if name == "POST /v1/sessions"]
             self.assertEqual(owners, [{"pid": os.getpid()}] * 3)
-            # Whoever is given the command does not have our environment.
-            self.assertEqual(session.servers["a"].args, ["attach", "--control", self.socket, "j/a"])
-            expected = {"a": {"type": "stdio", "command": "/leash", "args": ["attach", "--control", self.socket, "j/a"]}}
+            expected = {"a": {"type": "stdio", "command": "/leash", "args": ["attach", "j/a"]}}
             self.assertEqual(session.stdio_servers, expected)
+            self.assertEqual(session.mcp_servers, {"a": {"type": "http", "url": SERVER["url"]}})
 
     def test_a_creation_that_broke_is_repeated_only_when_its_daemon_is_gone(self):
         with Daemon(self.socket, {"POST /v1/sessions": [None]}) as daemon:

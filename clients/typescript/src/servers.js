@@ -30,16 +30,9 @@ function atHome(server) {
  * The servers of a session by their names.
  *
  * @param {any[]} servers
- * @param {string | undefined} control the socket, where it is known
  */
-export function incoming(servers, control) {
-  return Object.fromEntries(servers.map((server) => [server.name, { ...server, args: attach(server.args, control) }]));
-}
-
-// SDKs start stdio servers with a handful of variables only, so `leash attach` might not find the runtime directory by itself.
-function attach(args, control) {
-  const isTold = control === undefined || args.includes("--control");
-  return isTold ? [...args] : [args[0], "--control", control, ...args.slice(1)];
+export function incoming(servers) {
+  return Object.fromEntries(servers.map((server) => [server.name, server]));
 }
 
 /**

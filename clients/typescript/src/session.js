@@ -24,7 +24,7 @@ export class Session {
     this.labels = document.labels ?? {};
     this.owner = document.owner;
     this.startedAtMs = document.startedAtMs;
-    this.servers = incoming(document.servers, leash.control);
+    this.servers = incoming(document.servers);
   }
 
   get #path() {

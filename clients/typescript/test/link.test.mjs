@@ -74,8 +74,8 @@ test("a session is made at the next daemon when this one is leaving", async (con
   assert.equal(session.id, "j");
   const posts = there.seen.filter(([name]) => name === "POST /v1/sessions");
   assert.deepEqual(posts.map(([, body]) => body.owner.pid), [process.pid, process.pid, process.pid]);
-  // Whoever is given the command does not have our environment.
-  assert.deepEqual(session.servers.a.args, ["attach", "--control", socket, "j/a"]);
+  assert.deepEqual(session.stdioServers, { a: { type: "stdio", command: "/leash", args: ["attach", "j/a"] } });
+  assert.deepEqual(session.mcpServers, { a: { type: "http", url: SERVER.url } });
   await there.close();
 });
 

@@ -44,20 +44,12 @@ class Server(NamedTuple):
     args: List[str]
 
 
-def servers(document: Mapping[str, Any], control: Optional[str]) -> Dict[str, Server]:
+def servers(document: Mapping[str, Any]) -> Dict[str, Server]:
     """The servers of a session by their names."""
-    found = {}
-    for one in document["servers"]:
-        args = _attach(list(one["args"]), control)
-        found[one["name"]] = Server(one["name"], one["kind"], one["url"], one["command"], args)
-    return found
-
-
-def _attach(args: List[str], control: Optional[str]) -> List[str]:
-    # SDKs start stdio servers with a handful of variables only, so `leash attach` might not find the runtime directory by itself.
-    if control is None or "--control" in args:
-        return args
-    return [args[0], "--control", control, *args[1:]]
+    return {
+        one["name"]: Server(one["name"], one["kind"], one["url"], one["command"], list(one["args"]))
+        for one in document["servers"]
+    }
 
 
 def outgoing(mcp_servers: Mapping[str, Any], inherit_env: bool) -> Dict[str, Any]:

@@ -42,11 +42,6 @@ class Link:
         self._sessions: Set[Session] = set()
 
     @property
-    def control(self) -> Optional[str]:
-        """The socket, unless the daemon is elsewhere."""
-        return self._place.socket
-
-    @property
     def is_remote(self) -> bool:
         return self._place.socket is None
 

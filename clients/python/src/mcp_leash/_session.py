@@ -25,7 +25,7 @@ class Session:
         self.labels: Dict[str, str] = dict(document.get("labels") or {})
         self.owner: Dict[str, Any] = document["owner"]
         self.started_at_ms: int = document["startedAtMs"]
-        self.servers: Dict[str, Server] = servers(document, link.control)
+        self.servers: Dict[str, Server] = servers(document)
 
     @property
     def _path(self) -> str:
