@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import unittest
 import urllib.error
@@ -159,6 +160,37 @@ class SessionsTest(unittest.TestCase):
             self.assertEqual(web.deleted, 1)
             with self.leash.session({"hand": by_hand()}) as session:
                 Client(session.servers["hand"].url)
+
+    def test_a_daemon_elsewhere_is_asked_with_a_token_and_the_connection_is_the_owner(self):
+        with tempfile.TemporaryDirectory() as scratch:
+            socket = os.path.join(scratch, "control.sock")
+            words = [os.environ.get("LEASH_BIN", "leash"), "serve", "--on-demand", "--control", socket]
+            words += ["--control-listen", "127.0.0.1:0", "--control-token-env", "TOKEN"]
+            env = {**os.environ, "TOKEN": "of-the-test"}
+            with subprocess.Popen(words, env=env, stderr=subprocess.PIPE, text=True) as daemon:
+                url = next(line.split()[-1] for line in daemon.stderr if "control API on" in line)
+                error = self.check_error("unauthorized", Leash(url=url, token="of-another").version)
+                self.assertEqual(error.status, 401)
+                with Leash(url=url, token="of-the-test") as elsewhere:
+                    session = elsewhere.session({"hand": by_hand()})
+                    self.assertEqual(session.owner, {"kind": "connection"})
+                    pids = Client(session.servers["hand"].url).call("pids")
+                    self.assertEqual(alive(pids), pids)
+                self.assertEqual(alive(pids), [])
+                daemon.terminate()
+            self.assertEqual(daemon.returncode, 0)
+
+    def test_a_session_can_be_made_while_the_daemon_is_leaving(self):
+        slow = {**by_hand("--helper"), "leash": {"grace": "500ms"}}
+        session = self.leash.session({"slow": slow})
+        pids = Client(session.servers["slow"].url).call("pids")
+        pid = self.leash.version()["pid"]
+        os.kill(pid, signal.SIGTERM)
+        with self.leash.session({"hand": by_hand()}) as following:
+            self.assertNotEqual(self.leash.version()["pid"], pid)
+            self.assertEqual(len(Client(following.servers["hand"].url).call("pids")), 1)
+            self.assertEqual(alive(pids), [])
+        self.check_error("session-lost", session.end)
 
     def test_asyncio(self):
         async def job(leash, number):

@@ -3,6 +3,9 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
+import fs from "node:fs";
+import os from "node:os";
+import path from "node:path";
 import { createInterface } from "node:readline";
 import test from "node:test";
 import { fileURLToPath } from "node:url";
@@ -213,7 +216,48 @@ for (const [way, owner] of [["exit", undefined], ["kill", undefined], ["kill", {
   });
 }
 
-// Last: it takes the daemon away from all sessions.
+test("a daemon elsewhere is asked with a token, and the connection is the owner", async (context) => {
+  const dir = fs.mkdtempSync(path.join(os.tmpdir(), "mcp-leash-"));
+  context.after(() => fs.rmSync(dir, { recursive: true, force: true }));
+  const words = ["serve", "--on-demand", "--control", path.join(dir, "control.sock"), "--control-listen", "127.0.0.1:0"];
+  const daemon = spawn(process.env.LEASH_BIN ?? "leash", [...words, "--control-token-env", "TOKEN"], {
+    env: { ...process.env, TOKEN: "of-the-test" },
+    stdio: ["ignore", "ignore", "pipe"],
+  });
+  const gone = once(daemon, "exit");
+  let url;
+  for await (const line of createInterface({ input: daemon.stderr })) {
+    [, url] = /control API on (http:\S+)/.exec(line) ?? [];
+    if (url !== undefined) {
+      break;
+    }
+  }
+  await assert.rejects(Leash.connect({ url, token: "of-another" }), { status: 401 });
+  const elsewhere = await Leash.connect({ url, token: "of-the-test" });
+  const session = await elsewhere.session({ mcpServers: { hand: byHand() } });
+  assert.deepEqual(session.owner, { kind: "connection" });
+  const pids = await (await Client.open(session.servers.hand.url)).call("pids");
+  assert.deepEqual(await alive(pids), pids);
+  await elsewhere.close();
+  assert.deepEqual(await alive(pids), []);
+  daemon.kill("SIGTERM");
+  assert.deepEqual(await gone, [0, null]);
+});
+
+test("a session can be made while the daemon is leaving", async () => {
+  const slow = { ...byHand("--helper"), leash: { grace: "500ms" } };
+  const session = await leash.session({ mcpServers: { slow } });
+  const pids = await (await Client.open(session.servers.slow.url)).call("pids");
+  const { pid } = await leash.version();
+  process.kill(pid, "SIGTERM");
+  const next = await leash.session({ mcpServers: { hand: byHand() } });
+  assert.notEqual((await leash.version()).pid, pid);
+  assert.equal((await (await Client.open(next.servers.hand.url)).call("pids")).length, 1);
+  assert.deepEqual(await alive(pids), []);
+  assert.ok(allGone(await next.end()));
+});
+
+// It takes the daemon away from all sessions.
 test("a daemon that is killed leaves nothing, and the next one is used", async () => {
   const web = await upstream();
   const session = await leash.session({ mcpServers: { hand: byHand("--helper"), web: { url: web.url } } });
