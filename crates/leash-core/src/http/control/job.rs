@@ -245,7 +245,7 @@ impl Job {
         }
         let _ = self.receipt.set(Rc::clone(&receipt));
         self.apply(Event::Released);
-        gateway.jobs.over(self, &receipt);
+        gateway.jobs.over(self, &receipt, self.announced.get());
         if self.announced.get() {
             self.tell(What::Ended, Some(receipt.reason.describe()), Some(&receipt));
             gateway.tell(|| Notice::Ended(Box::new((*receipt).clone())));

@@ -118,16 +118,17 @@ impl Jobs {
         self.open.borrow_mut().remove(&job.account.secret);
     }
 
-    /// Nothing is left of a job but what became of it.
-    pub(super) fn over(&self, job: &Job, receipt: &Receipt) {
+    /// Nothing is left of a job but what became of it. One that never lived is not listed.
+    pub(super) fn over(&self, job: &Job, receipt: &Receipt, lived: bool) {
         self.all.borrow_mut().remove(job.id());
-        let mut ended = self.ended.borrow_mut();
-        if ended.len() == limits::ENDED_JOBS {
-            ended.pop_front();
+        if lived {
+            let mut ended = self.ended.borrow_mut();
+            if ended.len() == limits::ENDED_JOBS {
+                ended.pop_front();
+            }
+            let view = serde_json::to_string(&look::over(job, receipt)).unwrap_or_default();
+            ended.push_back(Ended { id: Rc::clone(job.id()), view: view.into() });
         }
-        let view = serde_json::to_string(&look::over(job, receipt)).unwrap_or_default();
-        ended.push_back(Ended { id: Rc::clone(job.id()), view: view.into() });
-        drop(ended);
         self.changed.notify_waiters();
     }
 
