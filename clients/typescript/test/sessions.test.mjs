@@ -255,6 +255,8 @@ test("a session can be made while the daemon is leaving", async () => {
   assert.equal((await (await Client.open(next.servers.hand.url)).call("pids")).length, 1);
   assert.deepEqual(await alive(pids), []);
   assert.ok(allGone(await next.end()));
+  // The next one knows what became of it.
+  assert.deepEqual((await session.end()).reason, { kind: "shutdown" });
 });
 
 // It takes the daemon away from all sessions.
