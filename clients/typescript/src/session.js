@@ -1,7 +1,12 @@
 // One session: the servers of one job.
 
+import { pause } from "./daemon.js";
 import { LeashError } from "./error.js";
 import { duration, incoming, query } from "./servers.js";
+
+// A daemon that is told to stop writes a receipt as soon as all processes are gone.
+const RECEIPT_MS = 2_000;
+const RECEIPT_STEP_MS = 50;
 
 /**
  * A session. Ending it ends every process and every upstream session of its servers, and returns when they are gone.
@@ -60,10 +65,7 @@ export class Session {
     }
     const asked = [...(force ? [["force", "true"]] : []), ...(wait ? [] : [["wait", "false"]])];
     const path = this.#path + query(asked);
-    // A daemon that was killed had left nothing but upstream sessions, which the next one deletes: so one is started.
-    const answer = await this.#leash.call({ method: "DELETE", path, signal }, { start: true }).catch(async (cause) => {
-      throw cause.code === "no-such-session" ? await this.#lost(cause) : cause;
-    });
+    const answer = await this.#delete(path, signal);
     if (!wait) {
       return undefined;
     }
@@ -73,11 +75,33 @@ export class Session {
     return answer;
   }
 
-  async #lost(cause) {
-    await this.#leash.finish(this.id);
+  // The daemon that made it may be gone. One that was told to stop lets another one take its place, and ends its sessions meanwhile: the
+  // other one finds the receipt when it is written. One that was killed leaves it to keepers to end the processes, and to the next one to
+  // delete upstream sessions; so one is started.
+  async #delete(path, signal) {
+    let until;
+    for (;;) {
+      try {
+        return await this.#leash.call({ method: "DELETE", path, signal }, { start: true });
+      } catch (error) {
+        if (error.code !== "no-such-session") {
+          throw error;
+        }
+        if (until === undefined) {
+          await this.#leash.finish(this.id);
+          until = Date.now() + RECEIPT_MS;
+        } else if (Date.now() > until) {
+          throw this.#lost(error);
+        }
+        await pause(RECEIPT_STEP_MS);
+      }
+    }
+  }
+
+  #lost(cause) {
     this.#leash.ended(this);
     this.#stream?.close();
-    const why = "the daemon that held it is gone, and what it held was ended without it";
+    const why = "the daemon that held it was killed, and what it held was ended without it";
     const hint = `\`leash history ${this.id}\` has the receipts`;
     return new LeashError("session-lost", `session \`${this.id}\` is not known any more: ${why}\nhint: ${hint}`, { cause });
   }

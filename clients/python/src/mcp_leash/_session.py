@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional
 from urllib.parse import quote
 
@@ -11,6 +12,11 @@ from ._wire import EventStream
 
 if TYPE_CHECKING:
     from ._link import Link
+
+
+# A daemon that is told to stop writes a receipt as soon as all processes are gone.
+_RECEIPT = 2.0
+_RECEIPT_STEP = 0.05
 
 
 class Session:
@@ -61,18 +67,29 @@ class Session:
         self._delete(("wait", "false"), ("force", "true") if force else None)
 
     def _delete(self, *asked: Any) -> Dict[str, Any]:
-        try:
-            # A daemon that was killed had left nothing but upstream sessions, which the next one deletes: so one is started.
-            return self._link.call("DELETE", self._path + query(*asked), start=True)
-        except LeashError as error:
-            if error.code != "no-such-session":
-                raise
-            self._link.finish(self.id)
-            self._over()
-            why = "the daemon that held it is gone, and what it held was ended without it"
-            hint = f"`leash history {self.id}` has the receipts"
-            text = f"session `{self.id}` is not known any more: {why}\nhint: {hint}"
-            raise LeashError("session-lost", text, status=error.status, problem=error.problem) from error
+        # The daemon that made it may be gone. One that was told to stop lets another one take its place, and ends its sessions meanwhile:
+        # the other one finds the receipt when it is written. One that was killed leaves it to keepers to end the processes, and to the next
+        # one to delete upstream sessions; so one is started.
+        until: Optional[float] = None
+        while True:
+            try:
+                return self._link.call("DELETE", self._path + query(*asked), start=True)
+            except LeashError as error:
+                if error.code != "no-such-session":
+                    raise
+                if until is None:
+                    self._link.finish(self.id)
+                    until = time.monotonic() + _RECEIPT
+                elif time.monotonic() > until:
+                    raise self._lost(error) from error
+                time.sleep(_RECEIPT_STEP)
+
+    def _lost(self, error: LeashError) -> LeashError:
+        self._over()
+        why = "the daemon that held it was killed, and what it held was ended without it"
+        hint = f"`leash history {self.id}` has the receipts"
+        text = f"session `{self.id}` is not known any more: {why}\nhint: {hint}"
+        return LeashError("session-lost", text, status=error.status, problem=error.problem)
 
     def _over(self) -> None:
         self._link.ended(self)
