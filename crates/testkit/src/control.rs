@@ -124,7 +124,7 @@ impl Listening {
     ///
     /// # Panics
     /// When there is none for too long.
-    pub fn next(&mut self) -> Option<(String, Value)> {
+    pub fn event(&mut self) -> Option<(String, Value)> {
         let deadline = Deadline::after(LIMIT);
         loop {
             while let Some((block, rest)) = self.heard.split_once("\n\n") {

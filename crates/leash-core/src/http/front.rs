@@ -57,7 +57,7 @@ async fn serve(
     }
     let (mut parts, body) = request.into_parts();
     check_token(settings.token.as_ref(), &mut parts.headers)?;
-    let (server, rest, job) = route(gateway, &parts.uri)?;
+    let Way { server, rest, job } = route(gateway, &parts.uri)?;
     // Taken until the answer is there.
     let mut room = gateway.bodies.share();
     let body = read_body(&settings, &parts, body, &mut room).await?;
@@ -89,16 +89,25 @@ async fn dispatch(gateway: &Rc<Gateway>, server: &Rc<Server>, rest: &str, call: 
     }
 }
 
-/// The server that a path names, what follows, and the job that it is a server of.
-fn route(gateway: &Gateway, uri: &Uri) -> Result<(Rc<Server>, String, Option<Rc<Job>>), Answer> {
+/// What a path names.
+struct Way {
+    server: Rc<Server>,
+    /// What follows the server's own path.
+    rest: String,
+    /// The job that it is a server of.
+    job: Option<Rc<Job>>,
+}
+
+/// Where a request goes.
+fn route(gateway: &Gateway, uri: &Uri) -> Result<Way, Answer> {
     let path = uri.path().strip_prefix('/').unwrap_or_default();
     // A server may be called `s` all the same: none of its own paths has a job's secret in it.
     if let Some((job, server, rest)) = path.strip_prefix("s/").and_then(|path| gateway.jobs.route(path)) {
-        return Ok((server, rest.to_owned(), Some(job)));
+        return Ok(Way { server, rest: rest.to_owned(), job: Some(job) });
     }
     let (name, rest) = path.split_once('/').ok_or_else(respond::no_such_path)?;
     let server = gateway.server(name).ok_or_else(respond::no_such_path)?;
-    Ok((server, rest.trim_end_matches('/').to_owned(), None))
+    Ok(Way { server, rest: rest.trim_end_matches('/').to_owned(), job: None })
 }
 
 /// What leash answers for itself.

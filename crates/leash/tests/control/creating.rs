@@ -90,7 +90,7 @@ fn an_end_during_the_start_leaves_nothing() {
 /// A caller that leaves does not know the session: nobody could ever end it.
 #[test]
 fn a_caller_that_leaves_during_the_start_leaves_nothing() {
-    let mut stage = or_skip!(Stage::set());
+    let stage = or_skip!(Stage::set());
     let servers = json!({"a": stage.tree("setsid", "300ms")});
     for _ in 0..3 {
         drop(stage.control.begin("POST", "/v1/sessions", &json!({"mcpServers": servers}).to_string()));

@@ -18,8 +18,8 @@ fn without_waiting_the_end_goes_on() {
     let mut events = stage.control.listen("");
     let reply = stage.control.ask("DELETE", &path(&session, "?wait=false"), "");
     assert_eq!((reply.status, &reply.json()["state"]), (202, &json!("ending")), "{}", reply.text());
-    assert_eq!(events.next().map(|(name, _)| name).as_deref(), Some("ending"));
-    let (name, ended) = events.next().expect("it goes on");
+    assert_eq!(events.event().map(|(name, _)| name).as_deref(), Some("ending"));
+    let (name, ended) = events.event().expect("it goes on");
     assert_eq!((name.as_str(), &ended["session"]), ("ended", &session["id"]));
     stage.nothing_is_left();
     assert_eq!(trees(&ended["receipt"]), [("gone", "kill")], "{ended}");

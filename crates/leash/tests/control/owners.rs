@@ -34,7 +34,7 @@ fn a_session_ends_with_its_process() {
     let receipt = ended(&stage.control, &session);
     stage.nothing_is_left();
     assert_eq!((&receipt["reason"]["kind"], &receipt["reason"]["pid"]), (&json!("owner_gone"), &json!(owner.id())));
-    let names: Vec<String> = (0..3).filter_map(|_| events.next()).map(|(name, _)| name).collect();
+    let names: Vec<String> = (0..3).filter_map(|_| events.event()).map(|(name, _)| name).collect();
     assert_eq!(names, ["owner-lost", "ending", "ended"]);
     assert_eq!(stage.gateway.post(&server(&session, "a"), Some(&client), "{}").status, 404);
     // Nobody begins a session for somebody who is gone.
@@ -52,7 +52,7 @@ fn a_session_ends_with_its_connection() {
     let head = connection.head().expect("an answer");
     assert_eq!((head.status, head.header("content-type")), (201, Some("text/event-stream")));
     let mut stream = Listening::on(connection);
-    let (name, session) = stream.next().expect("the session");
+    let (name, session) = stream.event().expect("the session");
     assert_eq!((name.as_str(), head.header("location")), ("session", Some(path(&session, "").as_str())));
     stage.scene.census().wait_ready(LIMIT).expect("it runs");
     stage.open(&session, "a");

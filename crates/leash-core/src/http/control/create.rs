@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use hyper::header::{HeaderValue, LOCATION};
+use hyper::header::{ACCEPT, HeaderValue, LOCATION};
 use hyper::{HeaderMap, StatusCode};
 use tokio::sync::mpsc;
 
@@ -55,7 +55,8 @@ pub(super) async fn create(gateway: &Rc<Gateway>, headers: &HeaderMap, body: &st
     }
     let request = session_request(body).map_err(Problem::misread)?;
     let connection = request.owner == Some(OwnerWish::Connection);
-    if connection && !headers::accepts(headers, &["text/event-stream"]) {
+    // Whoever says nothing accepts anything.
+    if connection && headers.contains_key(ACCEPT) && !headers::accepts(headers, &["text/event-stream"]) {
         return Err(Problem::not_acceptable());
     }
     let owner = owner(&request)?;
@@ -164,7 +165,10 @@ fn never_began(job: &Job, why: &Reason) -> Problem {
 async fn start_one(gateway: &Rc<Gateway>, server: &Rc<Server>) -> Result<(), String> {
     match &server.settings().target {
         Target::Command(_) => stdio::warm(gateway, server).await,
-        Target::Url(upstream) => gateway.client.reach(&upstream.url).await.map_err(|error| error.to_string()),
+        Target::Url(upstream) => tokio::select! {
+            reached = gateway.client.reach(&upstream.url) => reached.map_err(|error| error.to_string()),
+            () = server.closing.cancelled() => Err("the session was ended before it was reached".to_owned()),
+        },
     }
 }
 

@@ -28,6 +28,8 @@ pub(crate) struct Job {
     pub(super) name: Option<String>,
     pub(super) owner: OwnerView,
     pub(super) started_ms: u64,
+    /// How many began before it.
+    pub(super) number: u64,
     /// Its servers by name. Which there are never changes.
     pub(crate) servers: BTreeMap<String, Rc<Server>>,
     gateway: Weak<Gateway>,
@@ -62,6 +64,7 @@ impl Job {
             name: plan.name,
             owner: plan.owner,
             started_ms: clock::unix_ms(),
+            number: gateway.jobs.count(),
             servers,
             account,
             gateway: Rc::downgrade(gateway),
@@ -152,6 +155,11 @@ impl Job {
             }
             over.await;
         }
+    }
+
+    /// What became of it, once it is over.
+    pub(super) fn receipt(&self) -> Option<&Receipt> {
+        self.receipt.get().map(|receipt| &**receipt)
     }
 
     /// Its timer fired.

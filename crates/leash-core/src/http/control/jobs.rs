@@ -28,6 +28,8 @@ pub(crate) struct Jobs {
     pub(crate) timers: Timers<Job>,
     pub(super) bus: Bus,
     changed: Notify,
+    /// All that ever began.
+    counted: Cell<u64>,
     /// None begins any more.
     closed: Cell<bool>,
     /// How `leash attach` is called.
@@ -100,6 +102,12 @@ impl Jobs {
         self.attach.get_or_init(|| Attach::through(None))
     }
 
+    /// Counts a job that is to begin.
+    pub(super) fn count(&self) -> u64 {
+        self.counted.update(|counted| counted + 1);
+        self.counted.get()
+    }
+
     /// Whether a job may begin.
     pub(super) fn is_closed(&self) -> bool {
         self.closed.get()
@@ -140,7 +148,7 @@ impl Jobs {
     /// All that are not over, in the order in which they began.
     pub(crate) fn list(&self) -> Vec<Rc<Job>> {
         let mut jobs: Vec<_> = self.all.borrow().values().cloned().collect();
-        jobs.sort_by(|a, b| (a.started_ms, a.id()).cmp(&(b.started_ms, b.id())));
+        jobs.sort_by_key(|job| job.number);
         jobs
     }
 

@@ -59,6 +59,10 @@ fn ms(span: Duration) -> u64 {
 }
 
 fn view(gateway: &Gateway, job: &Job, sizes: &HashMap<String, Size>) -> SessionView {
+    // It may have ended while the ledger was looked at.
+    if let Some(receipt) = job.receipt() {
+        return over(job, receipt);
+    }
     let servers = job.servers.values().map(|server| server_view(gateway, job, server, sizes)).collect();
     let (now, unix) = (Moment::now(), clock::unix_ms());
     let at = |moment: Moment| unix + ms(moment.since(now));

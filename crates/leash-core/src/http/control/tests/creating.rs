@@ -39,7 +39,7 @@ fn a_job_is_created_used_and_ended() {
         assert!(fake.live.borrow().is_empty(), "the upstream session is deleted before the call returns");
         assert!(receipt.all_gone() && receipt.upstreams().count() == 1, "{receipt:?}");
         assert_eq!((receipt.name.as_str(), receipt.labels["team"].as_str()), ("job 42", "a"));
-        assert_eq!(rig.receipts(), [receipt.clone()]);
+        assert_eq!(rig.receipts(), std::slice::from_ref(&receipt));
         assert_eq!(rig.post(&job, Some(&session), CALL).await.status, 404);
         assert_eq!(rig.post(&job, None, INITIALIZE).await.status, 404);
         assert!(rig.booked().is_empty() && rig.gateway.jobs.is_empty());
