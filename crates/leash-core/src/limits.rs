@@ -258,7 +258,6 @@ pub const PEER_BATCH: usize = 4096;
 
 /// How many processes are remembered as likely owners of the next connection. A machine has a handful of MCP clients at a
 /// time; looking at one of them in vain takes some 0.1 ms.
-#[cfg(feature = "http")]
 pub const PEER_HINTS: usize = 32;
 
 /// How long `initialize` waits for the search for its client's process, which mostly takes a few milliseconds and is over before

@@ -8,14 +8,7 @@ use testkit::user::Who;
 /// Runs a command on a fresh scene and compares everything it said.
 fn check(words: &[&str], expected: &Expect) {
     let scene = or_skip!(Scene::set(Who::User));
-    expected.assert_eq(&transcript(&scene, words));
-}
-
-fn transcript(scene: &Scene, words: &[&str]) -> String {
-    let answer = scene.answer(words);
-    let text = format!("$ leash {}\n{}{}[{}]\n", words.join(" "), answer.stdout, answer.stderr, answer.code);
-    let dir = scene.dir().display().to_string();
-    text.replace(&dir, "DIR").lines().map(|line| format!("{}\n", line.trim_end())).collect()
+    expected.assert_eq(&scene.transcript(words));
 }
 
 #[test]

@@ -8,14 +8,7 @@ use testkit::user::Who;
 /// Runs a command on a fresh scene and compares everything it said.
 fn check(words: &[&str], expected: &Expect) {
     let scene = or_skip!(Scene::set(Who::User));
-    expected.assert_eq(&transcript(&scene, words));
-}
-
-fn transcript(scene: &Scene, words: &[&str]) -> String {
-    let answer = scene.answer(words);
-    let text = format!("$ leash {}\n{}{}[{}]\n", words.join(" "), answer.stdout, answer.stderr, answer.code);
-    let dir = scene.dir().display().to_string();
-    text.replace(&dir, "DIR").lines().map(|line| format!("{}\n", line.trim_end())).collect()
+    expected.assert_eq(&scene.transcript(words));
 }
 
 #[test]
@@ -193,7 +186,7 @@ fn a_token_and_a_header() {
         hint: names are the same in upper and lower case; keep one of them
         [2]
     "#]]
-    .assert_eq(&transcript(&scene, &words));
+    .assert_eq(&scene.transcript(&words));
 }
 
 #[test]
@@ -246,7 +239,7 @@ fn no_ledger() {
         hint: set LEASH_RUNTIME_DIR to a directory that can be written; the ledger must exist before a session does
         [125]
     "#]]
-    .assert_eq(&transcript(&scene, &["connect", "http://h/"]));
+    .assert_eq(&scene.transcript(&["connect", "http://h/"]));
 }
 
 /// Nothing was asked, so nobody was reached and nothing is said.

@@ -9,12 +9,8 @@ use testkit::user::Who;
 fn check(config: &str, words: &[&str], expected: &Expect) {
     let scene = or_skip!(Scene::set(Who::User));
     std::fs::write(scene.dir().join(".mcp.json"), config).expect("cannot write the configuration");
-    let answer = scene.answer(words);
-    let text = format!("$ leash {}\n{}{}[{}]\n", words.join(" "), answer.stdout, answer.stderr, answer.code);
-    let dir = scene.dir().display().to_string();
     let path = std::env::var("PATH").unwrap_or_default();
-    let text = text.replace(&dir, "DIR").replace(&path, "PATH");
-    expected.assert_eq(&text.lines().map(|line| format!("{}\n", line.trim_end())).collect::<String>());
+    expected.assert_eq(&scene.transcript(words).replace(&path, "PATH"));
 }
 
 #[test]

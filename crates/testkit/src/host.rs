@@ -5,11 +5,11 @@ use std::io::Write;
 use std::process::{Child, ChildStdin, ChildStdout};
 use std::time::Duration;
 
-use rustix::event::PollFlags;
 use rustix::process::{Pid, Signal};
 
+use crate::lines::Lines;
 use crate::process::{Handle, Process};
-use crate::wait::{self, Deadline, LIMIT};
+use crate::wait::LIMIT;
 
 /// What a host talks to its server through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,17 +79,15 @@ pub enum Ended {
 pub struct Host {
     host: Child,
     orders: Option<ChildStdin>,
-    says: ChildStdout,
-    heard: Vec<u8>,
+    says: Lines<ChildStdout>,
 }
 
 impl Host {
     pub(crate) fn new(mut host: Child) -> Self {
         Self {
             orders: host.stdin.take(),
-            says: host.stdout.take().expect("the host's stdout is a pipe"),
+            says: Lines::new(host.stdout.take().expect("the host's stdout is a pipe")),
             host,
-            heard: Vec::new(),
         }
     }
 
@@ -102,7 +100,8 @@ impl Host {
     pub fn server(&mut self) -> Handle {
         self.order("pid");
         let pid = self
-            .wait_line(LIMIT, |line| line.strip_prefix("pid ")?.parse().ok())
+            .says
+            .wait(LIMIT, |line| line.strip_prefix("pid ")?.parse().ok())
             .and_then(Pid::from_raw)
             .expect("the host did not say the number of its server");
         let host = self.pid().as_raw_nonzero().get();
@@ -117,7 +116,7 @@ impl Host {
     /// Waits for a line of the server.
     pub fn wait_answer(&mut self, text: &str) -> bool {
         let wanted = format!("out {text}");
-        self.wait_line(LIMIT, |line| (line == wanted).then_some(())).is_some()
+        self.says.wait(LIMIT, |line| (line == wanted).then_some(())).is_some()
     }
 
     /// Waits for a line of the server that contains a text.
@@ -150,7 +149,7 @@ impl Host {
 
     /// Waits until the host saw its server end. `None` when it did not within `limit`.
     pub fn wait_ended(&mut self, limit: Duration) -> Option<Ended> {
-        self.wait_line(limit, |line| {
+        self.says.wait(limit, |line| {
             let (how, number) = line.split_once(' ')?;
             let number = number.parse().ok()?;
             match how {
@@ -164,44 +163,6 @@ impl Host {
     fn order(&mut self, order: &str) {
         let orders = self.orders.as_mut().expect("the host takes no orders any more");
         writeln!(orders, "{order}").expect("the host does not listen");
-    }
-
-    /// Waits for a line that `wanted` accepts, and forgets it; the others are kept.
-    fn wait_line<T>(&mut self, limit: Duration, wanted: impl Fn(&str) -> Option<T>) -> Option<T> {
-        let deadline = Deadline::after(limit);
-        loop {
-            if let Some(found) = self.take_line(&wanted) {
-                return Some(found);
-            }
-            if !wait::ready(&self.says, PollFlags::IN, deadline.left()) || !self.listen() {
-                return None;
-            }
-        }
-    }
-
-    fn take_line<T>(&mut self, wanted: impl Fn(&str) -> Option<T>) -> Option<T> {
-        let mut start = 0;
-        while let Some(length) = self.heard[start..].iter().position(|&byte| byte == b'\n') {
-            let line = String::from_utf8_lossy(&self.heard[start..start + length]);
-            if let Some(found) = wanted(&line) {
-                self.heard.drain(start..=start + length);
-                return Some(found);
-            }
-            start += length + 1;
-        }
-        None
-    }
-
-    /// One read. False at the end.
-    fn listen(&mut self) -> bool {
-        let mut buffer = [0; 4096];
-        match rustix::io::read(&self.says, &mut buffer) {
-            Ok(0) | Err(_) => false,
-            Ok(got) => {
-                self.heard.extend_from_slice(&buffer[..got]);
-                true
-            }
-        }
     }
 }
 

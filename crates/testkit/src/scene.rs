@@ -249,6 +249,14 @@ impl Scene {
         command.output().expect("cannot start leash").into()
     }
 
+    /// Everything that a command says, as a person sees it.
+    pub fn transcript(&self, words: &[&str]) -> String {
+        let answer = self.answer(words);
+        let text = format!("$ leash {}\n{}{}[{}]\n", words.join(" "), answer.stdout, answer.stderr, answer.code);
+        let dir = self.dir().display().to_string();
+        text.replace(&dir, "DIR").lines().map(|line| format!("{}\n", line.trim_end())).collect()
+    }
+
     /// Waits until both witnesses say that nothing is left but `others`.
     pub fn wait_gone(&self, others: &[Pid]) -> Result<(), Survivors> {
         self.wait_gone_within(LIMIT, others)

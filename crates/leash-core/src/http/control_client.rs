@@ -161,7 +161,7 @@ pub fn servers(socket: &Path, session: &str) -> Result<Vec<(String, Secret)>, Co
     let malformed = |what: &str| ControlClientError::Malformed(what.to_owned());
     let mut found: Value = serde_json::from_slice(&body).map_err(|error| malformed(&error.to_string()))?;
     if let Some(state @ ("ending" | "ended")) = found["state"].as_str() {
-        let detail = format!("session `{session}` has ended or is ending (it is {state})");
+        let detail = format!("session `{session}` {}", if state == "ended" { "has ended" } else { "is ending" });
         return Err(ControlClientError::Refused { status: 409, problem: "ended".to_owned(), detail, hint: None });
     }
     let Value::Array(servers) = found["servers"].take() else { return Err(malformed("there is no list of servers")) };

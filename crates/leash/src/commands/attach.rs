@@ -62,10 +62,11 @@ fn missing(error: &ControlClientError) -> Missing {
                 .to_owned(),
             exit_code::LEASH_FAILED,
         ),
-        ControlClientError::Refused { hint, .. } => (
-            hint.clone().unwrap_or_else(|| "`leash ps` lists the sessions that are alive".to_owned()),
+        ControlClientError::Refused { problem, .. } if matches!(problem.as_str(), "no-such-session" | "ended") => (
+            "`leash ps` lists the sessions that are alive, `leash history` those that ended".to_owned(),
             exit_code::NOT_ALL,
         ),
+        ControlClientError::Refused { hint: Some(hint), .. } => (hint.clone(), exit_code::LEASH_FAILED),
         ControlClientError::Stranger { .. } => {
             ("nothing was sent; --control names the socket of your own `leash serve`".to_owned(), exit_code::LEASH_FAILED)
         }

@@ -42,9 +42,10 @@ impl Old {
     fn listen(&self, talk: &mut Talk) {
         let (sender, said): (Sender<Said>, Receiver<Said>) = channel();
         let number = self.streams.fetch_add(1, Ordering::SeqCst) + 1;
+        // Before the client knows where to POST: it may be quick.
+        *self.stream.lock().expect("no thread panics") = Some(sender);
         talk.begin_stream();
         talk.event(&format!("event: endpoint\ndata: /post?session=old-{number}\n\n"));
-        *self.stream.lock().expect("no thread panics") = Some(sender);
         for said in said {
             match said {
                 Said::Event(event) => talk.event(&event),

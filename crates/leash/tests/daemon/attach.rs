@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs;
 
+use expect_test::{Expect, expect};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use testkit::client::{Client, Mode, Order, Sdk, Target};
@@ -220,5 +221,45 @@ fn the_secret_is_in_no_command_line_no_listing_and_no_receipt() {
     assert!(!stage.gateway.said().contains(&secret), "{}", stage.gateway.said());
     assert!(!stage.scene.stderr().contains(&secret), "{}", stage.scene.stderr());
     drop(host);
+    stage.end();
+}
+
+#[test]
+fn what_is_not_there_is_told() {
+    let stage = or_skip!(Stage::set());
+    let check = |target: &str, expected: &Expect| {
+        let answer = stage.scene.answer(["attach", target]);
+        let text = format!("{}{}[{}]\n", answer.stdout, answer.stderr, answer.code);
+        expected.assert_eq(&text.replace(stage.id(), "SESSION"));
+    };
+    check(
+        "no-such-session/files",
+        &expect![[r#"
+            error: there is no session `no-such-session`
+
+            hint: `leash ps` lists the sessions that are alive, `leash history` those that ended
+            [1]
+        "#]],
+    );
+    check(
+        &format!("{}/file", stage.id()),
+        &expect![[r#"
+        error: session `SESSION` has no server `file`
+
+        hint: it has: files, sdk, web
+        [1]
+    "#]],
+    );
+    let path = format!("/v1/sessions/{}", stage.id());
+    assert_eq!(ask(&socket(&stage.scene), "DELETE", &path, "").status, 200);
+    check(
+        &format!("{}/files", stage.id()),
+        &expect![[r#"
+            error: session `SESSION` has ended
+
+            hint: `leash ps` lists the sessions that are alive, `leash history` those that ended
+            [1]
+        "#]],
+    );
     stage.end();
 }

@@ -9,6 +9,7 @@
 
 use std::net::SocketAddr;
 
+pub mod hints;
 pub mod holders;
 #[cfg(feature = "http")]
 pub mod resolver;

@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::TaskTracker;
 
+use super::hints::Hints;
 use super::holders::{Holders, Why, holders_of};
 use super::sock_diag::{Asked, Lookup};
 use super::{Ends, PeerSocket, is_local, table};
@@ -114,13 +115,12 @@ async fn serve(mut queue: mpsc::UnboundedReceiver<Request>, tracker: TaskTracker
 struct Searcher {
     proc: Option<Proc>,
     lookup: Lookup,
-    /// Processes that held sockets before, the latest first.
-    hints: Vec<i32>,
+    hints: Hints,
 }
 
 impl Searcher {
     fn new() -> Searcher {
-        Searcher { proc: Proc::own().ok(), lookup: Lookup::open(), hints: Vec::new() }
+        Searcher { proc: Proc::own().ok(), lookup: Lookup::open(), hints: Hints::default() }
     }
 
     fn answer(&mut self, questions: &[Question]) -> Vec<Holders> {
@@ -129,15 +129,14 @@ impl Searcher {
             Ok(known) => known,
             Err(why) => return vec![Holders::Unknown(why); questions.len()],
         };
-        let mut answers = holders_of(&proc, &sockets, &self.hints);
+        let mut answers = holders_of(&proc, &sockets, &mut self.hints);
         self.look_twice(&proc, questions, &sockets, &mut answers);
-        self.remember(&answers);
         answers
     }
 
     /// Nobody has it, says /proc. Unless the kernel agrees, it was handed on during the search, or it is held where we
     /// can't see.
-    fn look_twice(&self, proc: &Proc, questions: &[Question], sockets: &[PeerSocket], answers: &mut [Holders]) {
+    fn look_twice(&mut self, proc: &Proc, questions: &[Question], sockets: &[PeerSocket], answers: &mut [Holders]) {
         let is_held = |at: &usize| {
             let Question { ends, .. } = questions[*at];
             matches!(answers[*at], Holders::Nobody)
@@ -149,26 +148,12 @@ impl Searcher {
             return;
         }
         let again: Vec<PeerSocket> = doubtful.iter().map(|&at| sockets[at]).collect();
-        for (at, holders) in doubtful.into_iter().zip(holders_of(proc, &again, &self.hints)) {
+        for (at, holders) in doubtful.into_iter().zip(holders_of(proc, &again, &mut self.hints)) {
             answers[at] = match holders {
                 Holders::Nobody => Holders::Unknown(Why::Hidden),
                 holders => holders,
             };
         }
-    }
-
-    fn remember(&mut self, answers: &[Holders]) {
-        let known = answers.iter().filter_map(|answer| match answer {
-            Holders::Known(holders) => Some(holders),
-            Holders::Nobody | Holders::Unknown(_) => None,
-        });
-        for pid in known.flatten().map(|held| held.id.pid) {
-            if self.hints.first() != Some(&pid) {
-                self.hints.retain(|&hint| hint != pid);
-                self.hints.insert(0, pid);
-            }
-        }
-        self.hints.truncate(limits::PEER_HINTS);
     }
 }
 
@@ -213,19 +198,5 @@ mod tests {
         assert_eq!(found, [0, inode]);
         let answers = Searcher::new().answer(&questions);
         assert!(matches!(answers[..], [Holders::Nobody, Holders::Unknown(Why::Hidden)]), "{answers:?}");
-    }
-
-    #[test]
-    fn the_latest_owners_are_remembered_first() {
-        let proc = Proc::own().unwrap();
-        let mut searcher = Searcher::new();
-        searcher.hints = (1000..1000 + limits::PEER_HINTS as i32).collect();
-        let me = rustix::process::getpid().as_raw_pid();
-        let held = std::sync::Arc::new(crate::tree::identity::Held::open(&proc, me).unwrap());
-        for _ in 0..3 {
-            searcher.remember(&[Holders::Nobody, Holders::Known(vec![held.clone()])]);
-            assert_eq!(searcher.hints[..2], [me, 1000]);
-            assert_eq!(searcher.hints.len(), limits::PEER_HINTS);
-        }
     }
 }
