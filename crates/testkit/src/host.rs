@@ -121,7 +121,7 @@ impl Host {
 
     /// Waits for a line of the server that contains a text.
     pub fn wait_containing(&mut self, text: &str) -> bool {
-        self.wait_line(LIMIT, |line| line.strip_prefix("out ")?.contains(text).then_some(())).is_some()
+        self.says.wait(LIMIT, |line| line.strip_prefix("out ")?.contains(text).then_some(())).is_some()
     }
 
     /// Has the host close the server's stdin.
