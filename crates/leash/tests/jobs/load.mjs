@@ -21,6 +21,7 @@ const word = (lane) => new Promise((resolve) => waiting.set(lane, resolve));
 const leash = await Leash.connect();
 say({ at: "ready", daemon: (await leash.version()).pid });
 
+const seen = new Set();
 let next = 0;
 async function work(lane) {
   while (next < order.jobs) {
@@ -35,15 +36,21 @@ async function work(lane) {
     const session = await leash.session({ mcpServers: servers, name: `job ${job}` });
     const clients = await Promise.all(Object.values(session.servers).map(({ url }) => Client.open(url)));
     await Promise.all(clients.map((client) => client.ask("tools/call", { name: "echo", arguments: { message: "x", text: "x" } })));
-    const upstream = Object.values(session.servers).findIndex(({ kind }) => kind === "http");
+    const number = Object.values(session.servers).findIndex(({ kind }) => kind === "http");
+    const about = { lane, mark: `${process.pid}.${job}`, upstream: clients[number]?.session };
+    if (order.waits && !seen.has(lane)) {
+      // Once in each lane others shall see that there is something to see.
+      seen.add(lane);
+      const told = word(lane);
+      say({ at: "running", ...about });
+      await told;
+    }
     const receipt = await session.end();
     const told = order.waits ? word(lane) : undefined;
     globalThis.gc?.();
     say({
       at: "done",
-      lane,
-      mark: `${process.pid}.${job}`,
-      upstream: clients[upstream]?.session,
+      ...about,
       gone: allGone(receipt),
       held: receipt.holdings.map(({ kind }) => kind).sort(),
       heap: process.memoryUsage().heapUsed,

@@ -1,7 +1,5 @@
 //! Many jobs of one worker: after each of them nothing of it is left, and neither worker nor daemon grows.
 
-use std::fmt::Debug;
-
 use rustix::process::Pid;
 use serde_json::Value;
 use testkit::census::Census;
@@ -36,24 +34,41 @@ fn check(lanes: usize, jobs: usize) {
     let ready = worker.heard(&stage);
     let daemon = ready["daemon"].as_i64().and_then(|pid| Pid::from_raw(pid as i32)).expect("the worker has a daemon");
     let mut samples = Samples::default();
-    for _ in 0..jobs {
-        let done = worker.heard(&stage);
-        let lane = done["lane"].as_u64().expect("a job has a lane") as usize;
-        check_job(&stage, &lanes[lane], &done);
-        samples.take(daemon, &worker, &done);
+    loop {
+        let said = worker.heard(&stage);
+        let lane = said["lane"].as_u64().unwrap_or_default() as usize;
+        match said["at"].as_str() {
+            Some("running") => check_running(&stage, &lanes[lane], &said),
+            Some("done") => {
+                check_done(&stage, &lanes[lane], &said);
+                samples.take(daemon, &worker, &said);
+            }
+            Some("end") => break,
+            _ => panic!("{said}\n{}", stage.scene.stderr()),
+        }
         worker.tell(&lane.to_string());
     }
-    assert_eq!(worker.heard(&stage)["at"], "end");
-    assert_eq!(stage.fixture.wait_deleted(), jobs as u64);
+    assert_eq!((stage.fixture.wait_deleted(), samples.worker_heap.len()), (jobs as u64, jobs));
     worker.end_input();
     assert!(worker.wait().success(), "{}", stage.scene.stderr());
     samples.check_flat(lanes.len());
     stage.check_end();
 }
 
+/// The witnesses see a job that has not ended.
+fn check_running(stage: &Stage, lane: &Census, said: &Value) {
+    assert!(lane.is_populated(), "{said}");
+    if stage.scene.outer().is_some() {
+        // npm, sh and the server with its helper; the other server with its helper.
+        let marked = stage.marked(said["mark"].as_str().expect("a job has a mark"));
+        assert!(marked.len() >= 6, "{said}: {marked:#?}");
+    }
+    let report = stage.fixture.report();
+    assert!(report.open().iter().any(|open| said["upstream"] == open.as_str()), "{said}: {:?}", report.open());
+}
+
 /// The call that ended the job has returned: its processes and its upstream session are gone, not going.
-fn check_job(stage: &Stage, lane: &Census, done: &Value) {
-    assert_eq!(done["at"], "done", "{done}\n{}", stage.scene.stderr());
+fn check_done(stage: &Stage, lane: &Census, done: &Value) {
     assert!(!lane.is_populated(), "{:#?} are left of {done}", lane.holders());
     let mark = done["mark"].as_str().expect("a job has a mark");
     let marked: Vec<String> = stage.marked(mark).iter().map(ToString::to_string).collect();
@@ -75,7 +90,6 @@ impl Samples {
     }
 
     fn check_flat(&self, lanes: usize) {
-        // What an allocator and a few connections take more or less at one moment or another; a leak of a job is more than that.
         check_flat("the daemon's memory", &self.daemon_memory, lanes, 512 << 10);
         check_flat("the daemon's descriptors", &self.daemon_descriptors, lanes, 2 * lanes as u64);
         check_flat("the worker's memory", &self.worker_heap, lanes, 1 << 20);
@@ -83,19 +97,21 @@ impl Samples {
     }
 }
 
-/// The middle of the first part, after one round of all lanes, against the middle of the last part.
-fn check_flat<T: Copy + Ord + Into<u64> + Debug>(what: &str, samples: &[T], lanes: usize, slack: u64) {
+/// The middle of the first hundred, after one round of all lanes, against the middle of the last hundred: 5% are noise. In a suite with
+/// fewer jobs an allocator and a few connections take as much as `slack` more at one moment than at another.
+fn check_flat(what: &str, samples: &[u64], lanes: usize, slack: u64) {
     let samples = &samples[lanes.min(samples.len() / 3)..];
     let part = (samples.len() / 3).clamp(1, 100);
     let (first, last) = (median(&samples[..part]), median(&samples[samples.len() - part..]));
     testkit::note(&format!("{what}: {first} in the first {part} jobs, {last} in the last"));
+    let slack = if part == 100 { 0 } else { slack };
     assert!(last <= first + first / 20 + slack, "{what} grew from {first} to {last}: {samples:?}");
 }
 
-fn median<T: Copy + Ord + Into<u64>>(samples: &[T]) -> u64 {
+fn median(samples: &[u64]) -> u64 {
     let mut sorted = samples.to_vec();
     sorted.sort_unstable();
-    sorted[sorted.len() / 2].into()
+    sorted[sorted.len() / 2]
 }
 
 fn descriptors(pid: Pid) -> u64 {
