@@ -82,7 +82,7 @@ async fn dispatch(gateway: &Rc<Gateway>, server: &Rc<Server>, rest: &str, call: 
     match &server.settings().target {
         Target::Command(_) if rest == "mcp" => stdio::answer(gateway, server, call).await,
         Target::Url(upstream) if upstream.transport == Transport::Sse => {
-            guard::answer_sse(gateway, server, rest, call).await
+            Box::pin(guard::answer_sse(gateway, server, rest, call)).await
         }
         Target::Url(_) if rest == "mcp" => guard::answer(gateway, server, call).await,
         _ => respond::no_such_path(),

@@ -125,7 +125,7 @@ async fn post(gateway: &Rc<Gateway>, server: &Rc<Server>, call: Call) -> Answer 
             Err(_) if asked.modern => forward::without_session(gateway, server, &call, asked).await,
             Err(unknown) => unknown,
         },
-        None if asked.initialize.is_some() => initialize::answer(gateway, server, call, asked).await,
+        None if asked.initialize.is_some() => Box::pin(initialize::answer(gateway, server, call, asked)).await,
         None => forward::without_session(gateway, server, &call, asked).await,
     }
 }

@@ -73,7 +73,8 @@ async fn post(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call) -> Result
         Message::One(envelope)
             if envelope.method.as_deref() == Some("initialize") && envelope.kind == Kind::Request =>
         {
-            open::answer(gateway, server, call, envelope).await
+            // Large, and seldom.
+            Box::pin(open::answer(gateway, server, call, envelope)).await
         }
         _ if token.is_some() => Err(respond::no_session()),
         _ => Err(respond::session_missing()),
