@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import threading
 import time
@@ -69,7 +70,7 @@ class Link:
                 if tries >= _TRIES or not (repeat or self._is_another(daemon)):
                     why = "it speaks to the user only who started it"
                     raise LeashError("connection-lost", f"cannot speak to leash at {self._place}: {error}; {why}") from error
-            except OSError as error:
+            except (OSError, http.client.HTTPException) as error:
                 raise LeashError("connection-lost", f"cannot speak to leash at {self._place}: {error}") from error
             tries += 1
 
@@ -81,7 +82,7 @@ class Link:
     def _look(self) -> Optional[int]:
         try:
             self._pid = _wire.call(self._place, "GET", "/v1/version")["pid"]
-        except (OSError, LeashError, *_wire.BROKEN):
+        except (OSError, LeashError, http.client.HTTPException):
             return None
         return self._pid
 
