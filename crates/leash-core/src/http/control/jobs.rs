@@ -15,7 +15,6 @@ use crate::http::server::Server;
 use crate::http::timers::Timers;
 use crate::ledger::receipt::{Reason, Receipt};
 use crate::limits;
-use crate::tree::linux;
 
 /// The jobs of a gateway.
 #[derive(Default)]
@@ -31,8 +30,6 @@ pub(crate) struct Jobs {
     changed: Notify,
     /// All that ever began.
     counted: Cell<u64>,
-    /// All that are over.
-    finished: Cell<u64>,
     /// None begins any more.
     closed: Cell<bool>,
     /// How `leash attach` is called.
@@ -139,11 +136,6 @@ impl Jobs {
             }
             let view = serde_json::to_string(&look::over(job, receipt)).unwrap_or_default();
             ended.push_back(Ended { id: Rc::clone(job.id()), view: view.into() });
-        }
-        self.finished.update(|finished| finished + 1);
-        // What many small ends leave in the middle of the allocator's heap would only ever grow.
-        if self.finished.get().is_multiple_of(limits::JOBS_TIDE) {
-            linux::give_back_memory();
         }
         self.changed.notify_waiters();
     }
