@@ -351,6 +351,9 @@ pub const JOB_HOLDINGS: usize = 1000;
 /// found by their receipts.
 pub const ENDED_JOBS: usize = 100;
 
+/// After so many sessions of the control API freed memory is given back to the kernel, which takes less than a millisecond.
+pub const JOBS_GIVE_BACK: usize = 32;
+
 /// How long the end of a session of the control API waits for a server elsewhere that was asked to open a session and has not
 /// answered. What it opens is deleted; of one that takes longer nobody will ever know the id.
 pub const JOB_LATE_ANSWER: Duration = Duration::from_secs(5);
