@@ -367,7 +367,3 @@ pub const JOB_SERVERS: usize = 64;
 
 /// Largest request of the control API: an environment has some 10 KiB, and a job has a handful of servers.
 pub const CONTROL_BODY: usize = 4 * 1024 * 1024;
-
-/// After so many sessions of the control API freed memory is given back. It takes a millisecond for a heap of some megabytes;
-/// without it a worker's thousand jobs leave twice what the first hundred did.
-pub const JOBS_TIDE: u64 = 16;

@@ -64,8 +64,9 @@ fn check(scene: &mut Scene, receipt: &Receipt) {
 fn one_receipt_for_all_servers() {
     let mut scene = or_skip!(Scene::set(me()));
     let session = three(&mut scene);
-    let listed = scene.answer(["ps", "--json"]).stdout;
-    assert_eq!(listed.matches("\"job-7\"").count(), 3, "{listed}");
+    let listed = scene.answer(["ps", "--json"]).json();
+    let runs = listed["sessions"].as_array().expect("runs").iter().filter(|run| run["session"] == "job-7");
+    assert_eq!(runs.count(), 3, "{listed:#}");
     let receipt = session.end().wait();
     check(&mut scene, &receipt);
 }
