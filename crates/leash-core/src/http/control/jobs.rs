@@ -31,12 +31,12 @@ pub(crate) struct Jobs {
     changed: Notify,
     /// All that ever began.
     counted: Cell<u64>,
-    /// All that are over.
-    finished: Cell<u64>,
     /// None begins any more.
     closed: Cell<bool>,
     /// How `leash attach` is called.
     attach: OnceCell<Attach>,
+    /// How many were over since memory was given back.
+    freed: Cell<usize>,
 }
 
 /// How a server of a job is reached through stdin and stdout.
@@ -140,12 +140,17 @@ impl Jobs {
             let view = serde_json::to_string(&look::over(job, receipt)).unwrap_or_default();
             ended.push_back(Ended { id: Rc::clone(job.id()), view: view.into() });
         }
-        self.finished.update(|finished| finished + 1);
-        // What many small ends leave in the middle of the allocator's heap would only ever grow.
-        if self.finished.get().is_multiple_of(limits::JOBS_TIDE) {
+        self.give_back();
+        self.changed.notify_waiters();
+    }
+
+    /// The allocator keeps what is freed between things that live on: without this a daemon grows for as long as there are jobs.
+    fn give_back(&self) {
+        let freed = self.freed.get() + 1;
+        self.freed.set(freed % limits::JOBS_GIVE_BACK);
+        if freed == limits::JOBS_GIVE_BACK {
             linux::give_back_memory();
         }
-        self.changed.notify_waiters();
     }
 
     /// A job that is not over.
