@@ -317,6 +317,16 @@ pub const SHORT_ANSWER: u64 = 16 * 1024;
 /// Longest `initialize` that is kept for a revival. Clients send some hundred bytes; ten thousand sessions keep one each.
 pub const REVIVAL: usize = 64 * 1024;
 
+/// After so many sessions of the control API freed memory is given back to the kernel, which takes less than a millisecond.
+pub const JOBS_GIVE_BACK: usize = 32;
+
+/// Most threads for what may block: starting a server, searching /proc, reading a file. All of it is short, but a program on a
+/// disk that does not answer takes one for as long as that lasts.
+pub const THREADS: usize = 64;
+
+/// How long a thread waits for the next such work.
+pub const THREAD_IDLE: Duration = Duration::from_secs(1);
+
 /// Bytes that the bodies of all requests being served may take: 64 of the largest that are allowed by default.
 pub const BODIES: usize = 256 * 1024 * 1024;
 

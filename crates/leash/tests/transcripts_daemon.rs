@@ -9,12 +9,9 @@ use testkit::user::Who;
 fn check(words: &[&str], expected: &Expect) {
     let scene = or_skip!(Scene::set(Who::User));
     let words: Vec<String> = words.iter().map(|word| word.replace("DIR", &scene.dir().display().to_string())).collect();
-    let answer = scene.answer(&words);
-    let text = format!("$ leash {}\n{}{}[{}]\n", words.join(" "), answer.stdout, answer.stderr, answer.code);
-    let text = text.replace(&scene.dir().display().to_string(), "DIR");
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
     // The number of bytes is that of the directory's name.
-    let text = without_bytes(&text);
-    expected.assert_eq(&text.lines().map(|line| format!("{}\n", line.trim_end())).collect::<String>());
+    expected.assert_eq(&without_bytes(&scene.transcript(&words)));
 }
 
 /// `... 123 bytes ...` without the number, which depends on where the tests run.

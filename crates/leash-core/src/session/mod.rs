@@ -2,7 +2,7 @@
 
 #[cfg(feature = "http")]
 pub mod job;
-#[cfg(feature = "http")]
+#[cfg(any(feature = "http", feature = "tower"))]
 pub mod machine;
 
 mod ending;
@@ -11,7 +11,11 @@ mod joined;
 mod together;
 
 pub use ending::{Ended, Ending, Unfinished};
-pub use held::{Session, SessionEnd};
+#[cfg(feature = "tokio")]
+pub use held::AsyncStreams;
+#[cfg(feature = "rmcp")]
+pub(crate) use held::elsewhere;
+pub use held::{Session, SessionEnding, SessionError};
 pub use joined::{Joined, Target, joined};
 pub use together::together;
 

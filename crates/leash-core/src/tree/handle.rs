@@ -286,6 +286,39 @@ impl Drop for Tree {
     }
 }
 
+/// Waits for many trees whose end has begun; what became of each, in their order. Output that nobody took is drained meanwhile, of
+/// all of them: who waits for one after the other would leave a server blocked on a full pipe.
+pub(crate) fn wait_all(trees: Vec<Tree>) -> Vec<Result<Receipt, TreeError>> {
+    let mut trees: Vec<Option<Tree>> = trees.into_iter().map(Some).collect();
+    let mut ends: Vec<Option<Result<Receipt, TreeError>>> = trees.iter().map(|_| None).collect();
+    loop {
+        for (slot, end) in trees.iter_mut().zip(&mut ends) {
+            if let Some(over) = slot.as_mut().and_then(Tree::poll_over) {
+                *end = Some(over);
+                slot.take().into_iter().for_each(Tree::reap);
+            }
+        }
+        let mut left: Vec<&mut Tree> = trees.iter_mut().flatten().collect();
+        if left.is_empty() {
+            return ends.into_iter().map(|end| end.unwrap_or(Err(TreeError::Lost))).collect();
+        }
+        let talkers: Vec<bool> = {
+            let controls = left.iter().map(|tree| PollFd::from_borrowed_fd(tree.control.as_fd(), PollFlags::IN));
+            // A descriptor per tree in the second half too, so that the places agree; asking for nothing, where there is none.
+            let outputs = left.iter().map(|tree| match &tree.stdout {
+                Some(stdout) => PollFd::new(stdout, PollFlags::IN),
+                None => PollFd::from_borrowed_fd(tree.control.as_fd(), PollFlags::empty()),
+            });
+            let mut fds: Vec<PollFd<'_>> = controls.chain(outputs).collect();
+            let _ = rustix::event::poll(&mut fds, None);
+            fds[left.len()..].iter().map(|fd| !fd.revents().is_empty()).collect()
+        };
+        for (tree, _) in left.iter_mut().zip(talkers).filter(|(tree, talks)| *talks && tree.stdout.is_some()) {
+            tree.drain();
+        }
+    }
+}
+
 /// Waits for a report or for output; whether there is output.
 fn wait_for(control: BorrowedFd<'_>, stdout: Option<&ChildStdout>) -> bool {
     let mut fds = vec![PollFd::from_borrowed_fd(control, PollFlags::IN)];

@@ -344,19 +344,23 @@ pub(crate) fn exec(path: &CStr, argv: &[CString], env: &[CString]) -> Errno {
 }
 
 /// Keeps large buffers out of the allocator's heap, so that they are given back as soon as they are freed. Left to itself, it
-/// puts them there as soon as it has seen one, and keeps twice the largest.
+/// puts them there as soon as it has seen one, and keeps twice the largest. It would also have a heap for each of the threads that
+/// start servers, all of which grow; the one thread that serves needs none of its own.
+#[cfg(feature = "http")]
 pub(crate) fn give_back_large_buffers(from: i32) {
     #[cfg(target_env = "gnu")]
     // SAFETY: it takes two numbers, and changes nothing of what is allocated.
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, from);
         libc::mallopt(libc::M_TRIM_THRESHOLD, from);
+        libc::mallopt(libc::M_ARENA_MAX, 1);
     }
     #[cfg(not(target_env = "gnu"))]
     let _ = from;
 }
 
 /// Gives back to the kernel what the allocator keeps of freed memory.
+#[cfg(feature = "http")]
 pub(crate) fn give_back_memory() {
     // Other allocators do so by themselves.
     #[cfg(target_env = "gnu")]

@@ -182,7 +182,7 @@ impl Supervisor {
                 entry,
                 proc,
                 has_strangers,
-                grace: spec.grace,
+                grace: spec.pace(),
                 phase: Waiting::Start { give_up: Moment::now() + limits::START },
                 keeper_dead: false,
                 asked: None,

@@ -42,20 +42,36 @@ fn ended_by_itself(scene: &Scene, mut daemon: Process) {
     scene.wait_gone(&[]).expect("nothing is left");
 }
 
-#[test]
-fn of_ten_that_start_at_once_one_stays() {
-    let scene = or_skip!(Scene::set(Who::User));
-    let starter = starter(&scene);
-    let mut daemons: Vec<Process> = (0..10).map(|_| for_starter(&scene, &starter)).collect();
-    let one = wait_answering(&socket(&scene));
+fn check_ten_at_once(scene: &Scene) {
+    let starter = starter(scene);
+    let mut daemons: Vec<Process> = (0..10).map(|_| for_starter(scene, &starter)).collect();
+    let one = wait_answering(&socket(scene));
     let mut others: Vec<_> = daemons.extract_if(.., |daemon| daemon.number() != one).collect();
     assert_eq!((daemons.len(), others.len()), (1, 9));
     for other in &mut others {
         assert_eq!(other.wait().code(), Some(0), "{}", scene.stderr());
     }
-    assert_eq!(answering(&socket(&scene)), Some(one));
+    assert_eq!(answering(&socket(scene)), Some(one));
     drop(starter);
-    ended_by_itself(&scene, daemons.remove(0));
+    ended_by_itself(scene, daemons.remove(0));
+}
+
+#[test]
+fn of_ten_that_start_at_once_one_stays() {
+    check_ten_at_once(&or_skip!(Scene::set(Who::User)));
+}
+
+#[test]
+fn of_ten_that_find_the_socket_of_a_dead_one_one_stays() {
+    let scene = or_skip!(Scene::set(Who::User));
+    let starter = starter(&scene);
+    let mut dead = for_starter(&scene, &starter);
+    wait_answering(&socket(&scene));
+    dead.handle.signal(Signal::KILL).expect("it is alive");
+    dead.wait();
+    assert!(socket(&scene).exists());
+    drop(starter);
+    check_ten_at_once(&scene);
 }
 
 #[test]

@@ -70,7 +70,7 @@ pub(super) async fn create(gateway: &Rc<Gateway>, headers: &HeaderMap, body: &st
     // Ended meanwhile, by somebody else or because its owner is gone: nothing remains.
     if let Some(why) = job.why() {
         job.over().await;
-        return Err(Problem::ended(job.id(), &why.describe()));
+        return Err(never_began(&job, &why));
     }
     let mut answer = if connection {
         let events = gateway.jobs.bus.listen(Some(Rc::clone(job.id())));
@@ -144,13 +144,22 @@ async fn start(gateway: &Rc<Gateway>, job: &Rc<Job>) -> Result<(), Problem> {
             job.end(Reason::StartFailed, false);
             job.over().await;
             return Err(match others {
-                Some(reason) => Problem::ended(job.id(), &reason.describe()),
+                Some(reason) => never_began(job, &reason),
                 None => Problem::server_failed(&server.name, why, hint(&server)),
             });
         }
     }
     job.started();
     Ok(())
+}
+
+/// A job that ended before its creator knew of it. At the end of the daemon it is as if it had been asked for too late: another one
+/// can do it.
+fn never_began(job: &Job, why: &Reason) -> Problem {
+    match why {
+        Reason::Shutdown => Problem::draining(),
+        why => Problem::ended(job.id(), &why.describe()),
+    }
 }
 
 async fn start_one(gateway: &Rc<Gateway>, server: &Rc<Server>) -> Result<(), String> {

@@ -15,6 +15,7 @@ use crate::http::server::Server;
 use crate::http::timers::Timers;
 use crate::ledger::receipt::{Reason, Receipt};
 use crate::limits;
+use crate::tree::linux;
 
 /// The jobs of a gateway.
 #[derive(Default)]
@@ -34,6 +35,8 @@ pub(crate) struct Jobs {
     closed: Cell<bool>,
     /// How `leash attach` is called.
     attach: OnceCell<Attach>,
+    /// How many were over since memory was given back.
+    freed: Cell<usize>,
 }
 
 /// How a server of a job is reached through stdin and stdout.
@@ -137,7 +140,17 @@ impl Jobs {
             let view = serde_json::to_string(&look::over(job, receipt)).unwrap_or_default();
             ended.push_back(Ended { id: Rc::clone(job.id()), view: view.into() });
         }
+        self.give_back();
         self.changed.notify_waiters();
+    }
+
+    /// The allocator keeps what is freed between things that live on: without this a daemon grows for as long as there are jobs.
+    fn give_back(&self) {
+        let freed = self.freed.get() + 1;
+        self.freed.set(freed % limits::JOBS_GIVE_BACK);
+        if freed == limits::JOBS_GIVE_BACK {
+            linux::give_back_memory();
+        }
     }
 
     /// A job that is not over.

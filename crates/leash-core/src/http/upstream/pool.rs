@@ -88,13 +88,16 @@ where
         }
     }
 
-    /// Makes a connection and keeps it.
+    /// Makes a connection, and keeps it if there is no other: thousands who look would leave as many.
     pub(crate) async fn reach(&self, uri: &Uri) -> Result<(), UpstreamError> {
         let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
             return Err(UpstreamError::Unreachable("the address has no host".to_owned()));
         };
         let connection = self.connect(uri).await?;
-        self.keep((scheme.clone(), authority.clone()), connection);
+        let origin = (scheme.clone(), authority.clone());
+        if self.0.idle.borrow().get(&origin).is_none_or(Vec::is_empty) {
+            self.keep(origin, connection);
+        }
         Ok(())
     }
 

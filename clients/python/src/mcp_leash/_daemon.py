@@ -1,0 +1,126 @@
+"""Finding the daemon, and starting one where there is none."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import stat
+import subprocess
+import time
+from typing import Callable, Dict, List, Optional
+
+from ._errors import LeashError
+
+# A daemon listens within milliseconds. This is for machines that are busy with something else.
+PATIENCE = 30.0
+STEP = 0.02
+
+# A daemon that is asked why it does not start says so at once.
+REASON = 5.0
+
+# Daemons that were started here: someone has to collect what is left of those that ended.
+_started: List[subprocess.Popen] = []
+
+
+@atexit.register
+def _leave() -> None:
+    """They are meant to outlive us, which Python takes for a mistake."""
+    for child in _started:
+        if child.poll() is None:
+            child.returncode = 0
+
+
+def runtime_dir() -> str:
+    """The runtime directory, by the same rules as the program has."""
+    told = os.environ.get("LEASH_RUNTIME_DIR")
+    if told:
+        return os.path.abspath(told)
+    me = os.geteuid()
+    session = os.environ.get("XDG_RUNTIME_DIR", "")
+    if os.path.isabs(session) and _is_ours(session, me):
+        return os.path.join(session, "leash")
+    return "/run/leash" if me == 0 and os.path.isdir("/run") else f"/tmp/leash-{me}"
+
+
+def _is_ours(path: str, me: int) -> bool:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == me
+
+
+def program(told: Optional[str]) -> str:
+    """What to start. The daemon is started in another directory, so a path must not depend on ours."""
+    name = told or os.environ.get("LEASH_BIN") or "leash"
+    return os.path.abspath(name) if "/" in name else name
+
+
+def _words(bin: str, control: Optional[str]) -> List[str]:
+    """The words that start a daemon which ends itself: when it has no session, and this process is gone."""
+    place = [] if control is None else ["--control", control]
+    return [bin, "serve", "--on-demand", "--starter", str(os.getpid()), *place]
+
+
+def _environment() -> Dict[str, str]:
+    env = dict(os.environ)
+    if env.get("LEASH_RUNTIME_DIR"):
+        env["LEASH_RUNTIME_DIR"] = os.path.abspath(env["LEASH_RUNTIME_DIR"])
+    return env
+
+
+def _launch(bin: str, control: Optional[str], stderr: int) -> subprocess.Popen:
+    _started[:] = [child for child in _started if child.poll() is None]
+    try:
+        # Not ours: it must not keep our directory busy, nor our terminal, nor our output open.
+        child = subprocess.Popen(
+            _words(bin, control),
+            cwd="/",
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+            start_new_session=True,
+        )
+    except OSError as error:
+        hint = "install leash, or say where it is: the argument `bin`, or LEASH_BIN"
+        raise LeashError("no-daemon", f"cannot start `{bin}`: {error.strerror}\nhint: {hint}") from error
+    _started.append(child)
+    return child
+
+
+def start(bin: str, control: Optional[str], is_there: Callable[[], bool]) -> None:
+    """Starts a daemon and waits until there is one, this or another: of several that start at once one stays, and the others leave."""
+    until = time.monotonic() + PATIENCE
+    child = _launch(bin, control, subprocess.DEVNULL)
+    while not is_there():
+        code = child.poll()
+        if code:
+            raise _reason(bin, control, code)
+        if time.monotonic() > until:
+            raise LeashError("daemon-failed", f"`{bin} serve --on-demand` does not answer after {PATIENCE:.0f} s")
+        time.sleep(STEP)
+        # It left in favour of another one, which is leaving as well.
+        if code == 0 and not is_there():
+            child = _launch(bin, control, subprocess.DEVNULL)
+
+
+def _reason(bin: str, control: Optional[str], code: int) -> LeashError:
+    """Why it failed. Its stderr is nowhere, because servers inherit it; so it is asked once more."""
+    child = _launch(bin, control, subprocess.PIPE)
+    try:
+        _, said = child.communicate(timeout=REASON)
+    except subprocess.TimeoutExpired:
+        # This time it started. One whose stderr we hold is not left behind.
+        child.terminate()
+        _, said = child.communicate()
+    text = said.decode("utf-8", "replace").strip()[:4000]
+    return LeashError("daemon-failed", f"`{bin} serve --on-demand` failed with exit code {code}" + (f"\n{text}" if text else ""))
+
+
+def finish(bin: str, id: str) -> None:
+    """Waits until nothing is left of a session whose daemon was killed. Its keepers are at it; what they did not finish is in the ledger."""
+    null = subprocess.DEVNULL
+    with contextlib.suppress(OSError):
+        subprocess.run([bin, "end", id], cwd="/", env=_environment(), stdin=null, stdout=null, stderr=null, check=False)

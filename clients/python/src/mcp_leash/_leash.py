@@ -1,0 +1,92 @@
+"""The daemon, as a caller sees it."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Mapping, Optional
+from urllib.parse import quote
+
+from ._documents import Duration, Owner, Receipt, duration, outgoing, owner as owner_of, query
+from ._link import Link
+from ._session import Session
+from ._wire import EventStream
+
+
+class Leash:
+    """The daemon of this user. Found, or started, by the first call; leaving its `with` ends the sessions that were made through it.
+
+    `socket` is another control socket; `url` and `token` a daemon that listens on TCP. `bin` is the program to start where no daemon runs
+    (otherwise `LEASH_BIN`, otherwise `leash` on the PATH); it ends itself when its last session and this process are gone.
+    """
+
+    def __init__(
+        self,
+        *,
+        socket: Optional[str] = None,
+        url: Optional[str] = None,
+        token: Optional[str] = None,
+        bin: Optional[str] = None,
+        start: bool = True,
+    ) -> None:
+        self._link = Link(socket, url, token, bin, start)
+
+    def session(
+        self,
+        mcp_servers: Mapping[str, Any],
+        *,
+        owner: Optional[Owner] = None,
+        inherit_env: bool = True,
+        ttl: Optional[Duration] = None,
+        idle: Optional[Duration] = None,
+        max_age: Optional[Duration] = None,
+        name: Optional[str] = None,
+        labels: Optional[Mapping[str, str]] = None,
+    ) -> Session:
+        """Makes a session with servers of its own, which run when this returns. If one can't, none does, and the error says which and why.
+
+        It lives for this process, or for `owner`: `{"pid": N}`, `"connection"` (of this call) or `"none"`. With `inherit_env` servers have the
+        environment and the directory of this process, otherwise the daemon's. Durations are texts such as `30s`, or seconds.
+        """
+        body: Dict[str, Any] = {
+            "mcpServers": outgoing(mcp_servers, inherit_env),
+            "owner": owner_of(owner, self._link.is_remote),
+            "ttl": duration(ttl),
+            "idle": duration(idle),
+            "maxAge": duration(max_age),
+            "name": name,
+            "labels": None if labels is None else dict(labels),
+        }
+        return self._link.create({key: value for key, value in body.items() if value is not None})
+
+    def sessions(self, *, all: bool = False, label: Optional[Mapping[str, str]] = None) -> List[Dict[str, Any]]:
+        """The sessions there are; with `all` also those that ended of late."""
+        labels = [("label", f"{key}={value}") for key, value in (label or {}).items()]
+        path = f"/v1/sessions{query(('all', 'true') if all else None, *labels)}"
+        return self._link.call("GET", path, start=True)["sessions"]
+
+    def attach(self, id: str) -> Session:
+        """A session that somebody made, by its id."""
+        return Session(self._link, self._link.call("GET", f"/v1/sessions/{quote(id, safe='')}"))
+
+    def end_all(self, *, force: bool = False) -> List[Receipt]:
+        """Ends every session of this daemon, whoever made it."""
+        answer = self._link.call("DELETE", f"/v1/sessions{query(('force', 'true') if force else None)}")
+        return [Receipt(receipt) for receipt in answer["receipts"]]
+
+    def events(self, *, session: Optional[str] = None) -> EventStream:
+        """What happens from now on, to all sessions or to one."""
+        return self._link.stream("GET", f"/v1/events{query(None if session is None else ('session', session))}", repeat=True)
+
+    def version(self) -> Dict[str, Any]:
+        """Which leash this is."""
+        return self._link.version()
+
+    def close(self) -> None:
+        """Ends the sessions that were made through this object and not ended. The daemon ends itself when nobody needs it."""
+        self._link.end_own()
+
+    def __enter__(self) -> Leash:
+        self.version()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,298 @@
+// The daemon, as a caller sees it.
+
+import path from "node:path";
+
+import { finish, pause, runtimeDir, start } from "./daemon.js";
+import { LeashError } from "./error.js";
+import { EventStream } from "./events.js";
+import { duration, outgoing, query } from "./servers.js";
+import { Session } from "./session.js";
+import { document, isBroken, isNobody, read, send } from "./wire.js";
+
+// A daemon that is leaving ends its sessions first, each with its grace.
+const LEAVING_MS = 60_000;
+const LEAVING_STEP_MS = 50;
+
+// A connection that breaks this often is not broken by a daemon that went away.
+const TRIES = 4;
+
+/** The way to the daemon: calls that survive one that is leaving, and start one where there is none. */
+export class Link {
+  #place;
+  #bin;
+  #told;
+  #mayStart;
+  #starting;
+  #pid;
+  #sessions = new Set();
+
+  constructor({ socket, url, token, bin, start: mayStart = true } = {}) {
+    if (url !== undefined) {
+      if (!token) {
+        throw new LeashError("invalid-argument", "a daemon at a `url` wants a `token`");
+      }
+      this.#place = { url: new URL(url), token };
+      this.#mayStart = false;
+    } else {
+      this.#told = socket === undefined ? undefined : path.resolve(socket);
+      this.#place = { socketPath: this.#told ?? path.join(runtimeDir(), "control.sock") };
+      this.#mayStart = mayStart;
+    }
+    const program = bin ?? (process.env.LEASH_BIN || "leash");
+    // The daemon is started in another directory.
+    this.#bin = program.includes("/") ? path.resolve(program) : program;
+  }
+
+  /** The socket, unless the daemon is elsewhere. */
+  get control() {
+    return this.#place.socketPath;
+  }
+
+  get isRemote() {
+    return this.control === undefined;
+  }
+
+  /**
+   * Sends a request and reads its answer. What is no POST, or says `repeat`, is sent again when the connection breaks.
+   *
+   * @param {{method: string, path: string, body?: unknown, signal?: AbortSignal}} request
+   */
+  call(request, { start = false, repeat = request.method !== "POST" } = {}) {
+    return this.#persist(async () => document(await send(this.#place, request)), { request, start, repeat });
+  }
+
+  /** The same for an answer that is a stream of events. */
+  async stream(request, order) {
+    const accept = "text/event-stream, application/problem+json";
+    const open = async () => {
+      const answer = await send(this.#place, { ...request, accept });
+      if (answer.statusCode < 200 || answer.statusCode > 299) {
+        throw LeashError.from(answer.statusCode, await read(answer));
+      }
+      return new EventStream(answer);
+    };
+    return this.#persist(open, { request, ...order });
+  }
+
+  listen(session, signal) {
+    const path = `/v1/events${query(session === undefined ? [] : [["session", session]])}`;
+    return this.stream({ method: "GET", path, signal }, { start: true, repeat: true });
+  }
+
+  async #persist(attempt, { request, start: mayStart, repeat }) {
+    for (let tries = 1; ; tries += 1) {
+      const daemon = this.#pid;
+      try {
+        return await attempt();
+      } catch (error) {
+        if (error instanceof LeashError || request.signal?.aborted) {
+          throw error;
+        }
+        if (isNobody(error) && mayStart && this.#mayStart && tries < TRIES) {
+          await this.#startDaemon();
+        } else if (!(isBroken(error) && tries < TRIES && (repeat || (await this.#isAnother(daemon))))) {
+          throw this.#explain(error);
+        }
+      }
+    }
+  }
+
+  /** Whether the daemon is not the one that it was: what that one had begun ended with it, so it can be begun again. */
+  async #isAnother(daemon) {
+    const there = await this.#look();
+    return there === undefined || there !== daemon;
+  }
+
+  async #look() {
+    try {
+      const version = await document(await send(this.#place, { method: "GET", path: "/v1/version" }));
+      this.#pid = version.pid;
+      return version.pid;
+    } catch {
+      return undefined;
+    }
+  }
+
+  // Whoever comes meanwhile waits for the same one.
+  #startDaemon() {
+    const isThere = async () => (await this.#look()) !== undefined;
+    this.#starting ??= start({ bin: this.#bin, control: this.#told, isThere }).finally(() => (this.#starting = undefined));
+    return this.#starting;
+  }
+
+  #explain(cause) {
+    const where = this.control ?? this.#place.url.origin;
+    if (isNobody(cause)) {
+      return new LeashError("no-daemon", `no leash listens at ${where}\nhint: start one with \`leash serve\``, { cause });
+    }
+    const why = isBroken(cause) ? "; it speaks to the user only who started it" : "";
+    return new LeashError("connection-lost", `cannot speak to leash at ${where}: ${cause.message}${why}`, { cause });
+  }
+
+  async version({ start = true, signal } = {}) {
+    const version = await this.call({ method: "GET", path: "/v1/version", signal }, { start });
+    this.#pid = version.pid;
+    if (version.api !== 1) {
+      throw new LeashError("invalid-answer", `leash ${version.version} speaks version ${version.api} of its API, not 1`);
+    }
+    return version;
+  }
+
+  /** Makes a session, at another daemon where the one that is there is leaving. */
+  async create(body) {
+    const until = Date.now() + LEAVING_MS;
+    for (;;) {
+      try {
+        const session = await this.#createOnce(body);
+        this.#sessions.add(session);
+        return session;
+      } catch (error) {
+        if (error.code !== "draining" || !this.#mayStart || Date.now() > until) {
+          throw error;
+        }
+        await pause(LEAVING_STEP_MS);
+      }
+    }
+  }
+
+  async #createOnce(body) {
+    const request = { method: "POST", path: "/v1/sessions", body };
+    if (!body.owner?.connection) {
+      return new Session(this, await this.call(request, { start: true }));
+    }
+    const stream = await this.stream(request, { start: true, repeat: false });
+    const first = await stream.next();
+    if (first?.type !== "session") {
+      stream.close();
+      throw new LeashError("connection-lost", "the connection that was to own the session broke");
+    }
+    const { type, ...session } = first;
+    return new Session(this, session, stream);
+  }
+
+  ended(session) {
+    this.#sessions.delete(session);
+  }
+
+  /** Waits until nothing is left of a session that no daemon knows. Where the daemon is elsewhere, that can't be seen from here. */
+  async finish(id) {
+    if (!this.isRemote) {
+      await finish({ bin: this.#bin, id });
+    }
+  }
+
+  /** Ends what was made here and not ended. */
+  async endOwn() {
+    return Promise.all([...this.#sessions].map((session) => session.end()));
+  }
+}
+
+/** A daemon that answers. */
+export class Leash {
+  #link;
+
+  /** Use {@link Leash.connect}. */
+  constructor(link) {
+    this.#link = link;
+  }
+
+  /** Finds the daemon, or starts one. */
+  static async connect(options = {}) {
+    const link = new Link(options);
+    await link.version({ signal: options.signal });
+    return new Leash(link);
+  }
+
+  /**
+   * Makes a session with servers of its own, which run when this returns. If one can't, none does, and the error says which and why.
+   */
+  async session({ mcpServers, owner, inheritEnv = true, ttl, idle, maxAge, name, labels, signal } = {}) {
+    signal?.throwIfAborted();
+    const body = {
+      name,
+      labels,
+      mcpServers: outgoing(mcpServers, inheritEnv),
+      owner: this.#owner(owner),
+      ttl: duration(ttl),
+      idle: duration(idle),
+      maxAge: duration(maxAge),
+    };
+    const creating = this.#link.create(body);
+    return signal === undefined ? creating : unlessAborted(creating, signal);
+  }
+
+  // By default a session lives for the process that made it. A daemon elsewhere does not see that process, but the connection.
+  #owner(owner) {
+    if (owner === undefined) {
+      return this.#link.isRemote ? { connection: true } : { pid: process.pid };
+    }
+    return owner === "none" ? undefined : owner;
+  }
+
+  /** Makes a session for `job`, and ends it however that ends: for JavaScript without `await using`. */
+  async withSession(options, job) {
+    const session = await this.session(options);
+    try {
+      return await job(session);
+    } finally {
+      await session.end();
+    }
+  }
+
+  /** The sessions there are; with `all` also those that ended of late. */
+  async sessions({ all = false, label, signal } = {}) {
+    const labels = Object.entries(label ?? {}).map(([key, value]) => ["label", `${key}=${value}`]);
+    const path = `/v1/sessions${query([...(all ? [["all", "true"]] : []), ...labels])}`;
+    const { sessions } = await this.#link.call({ method: "GET", path, signal }, { start: true });
+    return sessions;
+  }
+
+  /** A session that somebody made, by its id. */
+  async attach(id, { signal } = {}) {
+    const path = `/v1/sessions/${encodeURIComponent(id)}`;
+    return new Session(this.#link, await this.#link.call({ method: "GET", path, signal }));
+  }
+
+  /** Ends every session of this daemon, whoever made it. */
+  async endAll({ force = false, signal } = {}) {
+    const path = `/v1/sessions${force ? "?force=true" : ""}`;
+    const { receipts } = await this.#link.call({ method: "DELETE", path, signal });
+    return receipts;
+  }
+
+  /** What happens from now on, to all sessions or to one. */
+  events({ session, signal } = {}) {
+    return this.#link.listen(session, signal);
+  }
+
+  /** Which leash this is. */
+  version({ signal } = {}) {
+    return this.#link.version({ signal });
+  }
+
+  /** Ends the sessions that were made through this object and not ended. The daemon ends itself when nobody needs it. */
+  async close() {
+    await this.#link.endOwn();
+  }
+
+  async [Symbol.asyncDispose]() {
+    await this.close();
+  }
+}
+
+/** Whether everything that a receipt speaks of is proved to be gone. */
+export function allGone(receipt) {
+  return receipt.holdings.every((holding) => holding.fate === "gone");
+}
+
+// The daemon may have made the session by the time its caller loses interest: it is ended then.
+function unlessAborted(creating, signal) {
+  return new Promise((resolve, reject) => {
+    const abort = () => {
+      reject(signal.reason);
+      creating.then((session) => session.end({ force: true })).catch(() => {});
+    };
+    signal.addEventListener("abort", abort, { once: true });
+    creating.then(resolve, reject).finally(() => signal.removeEventListener("abort", abort));
+  });
+}

@@ -1,0 +1,34 @@
+// The types are written by hand: they must speak of what is there, and of all of it.
+
+import assert from "node:assert/strict";
+import fs from "node:fs";
+import test from "node:test";
+
+import * as module from "mcp-leash";
+
+const types = fs.readFileSync(new URL("../src/index.d.ts", import.meta.url), "utf8");
+
+test("every export has a type, and every type of a value is an export", () => {
+  const declared = [...types.matchAll(/^export (?:class|function) (\w+)/gm)].map(([, name]) => name);
+  assert.deepEqual(declared.sort(), Object.keys(module).sort());
+});
+
+for (const [, name, text] of types.matchAll(/^export class (\w+)[^{]*\{\n(.*?)^\}/gms)) {
+  test(`the methods of ${name} are those of its type`, () => {
+    const found = module[name];
+    const methods = (pattern) => [...new Set([...text.matchAll(pattern)].map(([, method]) => method))].sort();
+    const own = (object) => Object.getOwnPropertyNames(object).filter((method) => typeof object[method] === "function");
+    const onInstances = Object.entries(Object.getOwnPropertyDescriptors(found.prototype))
+      .filter(([method, { value }]) => typeof value === "function" && method !== "constructor")
+      .map(([method]) => method);
+    assert.deepEqual(methods(/^ {2}(?!constructor)(\w+)(?:<T>)?\(/gm), onInstances.sort());
+    // How errors are made is nobody else's business.
+    const onClass = own(found).filter((method) => name !== "LeashError" || method !== "from");
+    assert.deepEqual(methods(/^ {2}static (\w+)\(/gm), onClass.sort());
+    for (const symbol of ["asyncIterator", "asyncDispose"]) {
+      assert.equal(Symbol[symbol] in found.prototype, text.includes(`[Symbol.${symbol}]`), symbol);
+    }
+    const getters = Object.entries(Object.getOwnPropertyDescriptors(found.prototype)).filter(([, { get }]) => get !== undefined);
+    assert.ok(getters.every(([getter]) => text.includes(`readonly ${getter}:`)), String(getters.map(([getter]) => getter)));
+  });
+}

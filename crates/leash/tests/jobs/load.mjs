@@ -1,0 +1,65 @@
+// A worker under load: node --expose-gc load.mjs ORDER
+//
+// ORDER is JSON: {module, mcp, jobs, lanes, waits, lane: [MCPSERVERS...]}. Each lane does one job after another with the servers of its own,
+// all lanes at the same time, until `jobs` are done. After each job the worker says so, and (`waits`) does nothing in that lane until it
+// is told to go on, so that others can look at what is left.
+
+import { createInterface } from "node:readline";
+
+const order = JSON.parse(process.argv[2]);
+const { allGone, Leash } = await import(order.module);
+const { Client } = await import(order.mcp);
+
+const say = (what) => process.stdout.write(`${JSON.stringify(what)}\n`);
+
+// Who waits for the word to go on, by lane.
+const waiting = new Map();
+const words = createInterface({ input: process.stdin });
+words.on("line", (lane) => waiting.get(Number(lane))?.());
+const word = (lane) => new Promise((resolve) => waiting.set(lane, resolve));
+
+const leash = await Leash.connect();
+say({ at: "ready", daemon: (await leash.version()).pid });
+
+const seen = new Set();
+let next = 0;
+async function work(lane) {
+  while (next < order.jobs) {
+    const job = (next += 1);
+    const servers = structuredClone(order.lane[lane]);
+    for (const server of Object.values(servers)) {
+      if (server.command !== undefined) {
+        // A mark of the test's own, for whoever looks for what is left.
+        server.env = { LEASH_TEST_JOB: `${process.pid}.${job}` };
+      }
+    }
+    const session = await leash.session({ mcpServers: servers, name: `job ${job}` });
+    const clients = await Promise.all(Object.values(session.servers).map(({ url }) => Client.open(url)));
+    await Promise.all(clients.map((client) => client.ask("tools/call", { name: "echo", arguments: { message: "x", text: "x" } })));
+    const number = Object.values(session.servers).findIndex(({ kind }) => kind === "http");
+    const about = { lane, mark: `${process.pid}.${job}`, upstream: clients[number]?.session };
+    if (order.waits && !seen.has(lane)) {
+      // Once in each lane others shall see that there is something to see.
+      seen.add(lane);
+      const told = word(lane);
+      say({ at: "running", ...about });
+      await told;
+    }
+    const receipt = await session.end();
+    const told = order.waits ? word(lane) : undefined;
+    globalThis.gc?.();
+    say({
+      at: "done",
+      ...about,
+      gone: allGone(receipt),
+      held: receipt.holdings.map(({ kind }) => kind).sort(),
+      heap: process.memoryUsage().heapUsed,
+      receipt,
+    });
+    await told;
+  }
+}
+
+await Promise.all(order.lane.map((_, lane) => work(lane)));
+words.close();
+say({ at: "end" });
