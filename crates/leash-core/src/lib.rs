@@ -7,6 +7,8 @@
 //! A program that uses it must call [`enter`] first in `main`: the library executes that program again as the keeper of a tree.
 
 #[cfg(feature = "orphans")]
+pub mod adopt;
+#[cfg(feature = "orphans")]
 pub mod clients;
 pub mod clock;
 #[cfg(feature = "http")]

@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use leash_core::clients::Roots;
 use leash_core::tree::Places;
 
 /// All places of this process.
@@ -37,7 +38,7 @@ pub(crate) fn runtime_dir() -> PathBuf {
 }
 
 /// The directory for what is kept for good.
-fn state_dir() -> PathBuf {
+pub(crate) fn state_dir() -> PathBuf {
     if let Some(dir) = path_variable("XDG_STATE_HOME") {
         return dir.join("leash");
     }
@@ -52,6 +53,18 @@ fn state_dir() -> PathBuf {
 pub(crate) fn config_dir() -> Option<PathBuf> {
     let base = path_variable("XDG_CONFIG_HOME").or_else(|| Some(path_variable("HOME")?.join(".config")))?;
     Some(base.join("leash"))
+}
+
+/// Where MCP clients have their configurations, if there is a home.
+pub(crate) fn roots(projects: &[PathBuf]) -> Option<Roots> {
+    let home = path_variable("HOME")?;
+    let variable = |name: &'static str| Some((name.to_owned(), path_variable(name)?));
+    Some(Roots {
+        config: path_variable("XDG_CONFIG_HOME").unwrap_or_else(|| home.join(".config")),
+        projects: projects.iter().map(|dir| std::path::absolute(dir).unwrap_or_else(|_| dir.clone())).collect(),
+        variables: Roots::variables_wanted().into_iter().filter_map(variable).collect(),
+        ..Roots::of_home(&home)
+    })
 }
 
 /// A path from the environment; an empty or relative one counts as unset, as the XDG specification asks for.

@@ -7,9 +7,11 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use leash_core::tree::contain::Containment;
 
+mod adopt;
 mod connect;
 mod serve;
 mod values;
+pub(crate) use adopt::{Adopt, Release};
 pub(crate) use connect::{Connect, Transport};
 pub(crate) use serve::{LivesFor, Serve, Single, Speaks};
 pub(crate) use values::{Owner, Pair};
@@ -31,6 +33,8 @@ pub(crate) enum Command {
     Ps(Ps),
     End(End),
     History(History),
+    Adopt(Adopt),
+    Release(Release),
     Doctor(Doctor),
     Demo(Demo),
     Completions(Completions),
@@ -69,6 +73,9 @@ pub(crate) struct Run {
     /// Join the session with this id [default: a session of its own]
     #[arg(long, value_name = "ID", value_parser = values::session)]
     pub(crate) session: Option<String>,
+    /// Join the session that this variable names; unset, it is a session of its own
+    #[arg(long, value_name = "VARIABLE", value_parser = values::short, conflicts_with = "session")]
+    pub(crate) session_env: Option<String>,
     /// A name for listings [default: the command's]
     #[arg(long, value_parser = values::short)]
     pub(crate) name: Option<String>,

@@ -7,6 +7,7 @@ use crate::args::{Cli, Command};
 use crate::exit_code;
 use crate::output::printer::Printer;
 
+mod adopt;
 mod connect;
 mod demo;
 mod doctor;
@@ -15,6 +16,7 @@ mod history;
 mod ledger;
 mod pages;
 mod ps;
+mod release;
 mod run;
 mod serve;
 
@@ -38,6 +40,8 @@ pub(crate) fn dispatch(first: FirstLook) -> u8 {
         Command::Ps(args) => ps::ps(&args),
         Command::End(args) => end::end(&args),
         Command::History(args) => history::history(&args),
+        Command::Adopt(args) => adopt::adopt(&args),
+        Command::Release(args) => release::release(&args),
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Demo(args) => demo::demo(&args),
         Command::Completions(args) => pages::completions(&args),

@@ -1,5 +1,7 @@
 //! `leash run`.
 
+use std::env;
+
 use leash_core::ledger::receipt::Receipt;
 use leash_core::limits;
 use leash_core::owner::Wish as OwnerWish;
@@ -28,13 +30,31 @@ pub(crate) fn run(args: Run, first: FirstLook) -> u8 {
             return exit_code::USAGE;
         }
     };
-    let spec = spec(args, owners);
+    let session = session(args.session.clone(), args.session_env.as_deref(), printer);
+    let spec = spec(args, owners, session);
     match supervisor::supervise(&spec, &places::places(), first, &mut |event| message::tell(printer, &event)) {
         Ok(receipt) => report(printer, &receipt),
         Err(error) => {
             let (hint, code) = message::advice(&error);
             printer.error_with(&error, &message::refusals(&error), hint.as_deref());
             code
+        }
+    }
+}
+
+/// The session to join: the one given, or the one that a variable names. A client that does not set the variable, or sets it to
+/// something else, must still get its server.
+pub(super) fn session(given: Option<String>, variable: Option<&str>, printer: Printer) -> Option<String> {
+    let variable = variable.filter(|_| given.is_none());
+    let Some((name, value)) = variable.and_then(|name| Some((name, env::var(name).ok().filter(|value| !value.is_empty())?)))
+    else {
+        return given;
+    };
+    match leash_core::id::check_session(&value) {
+        Ok(()) => Some(value),
+        Err(why) => {
+            printer.warning(format!("`{name}` is no id of a session ({why}); this one gets an id of its own"));
+            None
         }
     }
 }
@@ -65,14 +85,14 @@ pub(super) fn owners(typed: &[Owner]) -> Result<Vec<OwnerWish>, &'static str> {
     Ok(wishes)
 }
 
-fn spec(args: Run, owners: Vec<OwnerWish>) -> Spec {
+fn spec(args: Run, owners: Vec<OwnerWish>, session: Option<String>) -> Spec {
     let mut spec = Spec::new(args.command)
         .grace(args.grace)
         .max_age(args.max_age)
         .owners(owners)
         .contain(Wish { exactly: args.contain, at_least: args.require })
         .caps(Caps { memory: args.memory, pids: args.pids });
-    if let Some(session) = args.session {
+    if let Some(session) = session {
         spec = spec.session(session);
     }
     if let Some(name) = args.name {
