@@ -66,10 +66,14 @@ impl WriteError {
         match self {
             WriteError::Follow { .. } => "check the link and the directories above it",
             WriteError::HardLinks { .. } => "make it a single file, or a symbolic link",
-            WriteError::Directory { .. } => "make the directory writable; leash writes a new file beside the old one and never half a file",
+            WriteError::Directory { .. } => {
+                "make the directory writable; leash writes a new file beside the old one and never half a file"
+            }
             WriteError::Owner { .. } => "run leash as the user that it belongs to",
             WriteError::Changed { .. } => "close the client and try again",
-            WriteError::Replace { .. } => "a file that is mounted by itself can't be replaced; change it where it comes from",
+            WriteError::Replace { .. } => {
+                "a file that is mounted by itself can't be replaced; change it where it comes from"
+            }
         }
     }
 }

@@ -189,7 +189,9 @@ impl AdoptError {
 /// Keeps what the file was, then changes it. Killed in between, the file is as it was and the next `adopt` or `release` notices.
 pub fn carry_out(shelf: &shelf::Shelf, file: &ConfigFile, plan: &Plan) -> Result<(), AdoptError> {
     let layers = shelf.layers()?;
-    if let Some(last) = layers.iter().rfind(|layer| layer.what.path == file.path).filter(|layer| layer.before == file.text) {
+    if let Some(last) =
+        layers.iter().rfind(|layer| layer.what.path == file.path).filter(|layer| layer.before == file.text)
+    {
         shelf.forget(last)?;
     }
     let place = file.client.places.iter().position(|place| place == file.place).unwrap_or_default();
@@ -265,7 +267,9 @@ fn one(file: &ConfigFile, entry: &Entry, wish: &Wish<'_>) -> Result<Option<rewri
         return Err(Why::Disabled);
     }
     let rewritten = match launch {
-        Launch::Stdio { .. } => rewrite::stdio(file, entry, &run_words(file.client, entry.name(), "run"), wish.program)?,
+        Launch::Stdio { .. } => {
+            rewrite::stdio(file, entry, &run_words(file.client, entry.name(), "run"), wish.program)?
+        }
         Launch::Url { .. } if !wish.with_urls => return Err(Why::Url),
         Launch::Url { url } => upstream::url(file, entry, url, wish.program)?,
     };

@@ -65,7 +65,9 @@ pub fn carry_out(shelf: &Shelf, file: &ConfigFile, layers: &[Layer], undo: &Undo
             outcomes.iter().filter(|(_, outcome)| stays(outcome)).map(|(adopted, _)| adopted.clone()).collect();
         match adopted.is_empty() {
             true => shelf.forget(layer)?,
-            false if adopted.len() < outcomes.len() => shelf.keep_only(layer, &Record { adopted, ..layer.what.clone() })?,
+            false if adopted.len() < outcomes.len() => {
+                shelf.keep_only(layer, &Record { adopted, ..layer.what.clone() })?
+            }
             false => {}
         }
     }
@@ -82,7 +84,9 @@ fn one(file: &ConfigFile, text: &mut String, adopted: &Adopted) -> Outcome {
         // Under another name, but otherwise as leash wrote it.
         None => entries
             .iter()
-            .filter(|entry| entry.path.split_last().map(|(_, map)| map) == adopted.path.split_last().map(|(_, map)| map))
+            .filter(|entry| {
+                entry.path.split_last().map(|(_, map)| map) == adopted.path.split_last().map(|(_, map)| map)
+            })
             .find_map(|entry| exactly(text, entry, adopted)),
     };
     match (splices.and_then(|splices| apply(text, &splices)), here) {

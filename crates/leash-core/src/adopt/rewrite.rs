@@ -83,15 +83,20 @@ impl Ground<'_> {
         let (changes, list_before) = match list.map(|list| (list, &list.node.value)) {
             Some((list, Value::List(items))) => {
                 let change = self.change(inside, (command, &command.key), head);
-                (vec![change, self.prepended(list, items, &words, inside)], Some(self.text[list.node.span.clone()].to_owned()))
+                (
+                    vec![change, self.prepended(list, items, &words, inside)],
+                    Some(self.text[list.node.span.clone()].to_owned()),
+                )
             }
             // `args:` with nothing after it, as YAML and JSON have it.
             Some((list, _)) => {
                 let gap = if list.node.span.is_empty() { " " } else { "" };
                 let key = &self.text[list.key_span.start..list.node.span.start];
                 let after = format!("{key}{gap}{}", write::list(self.format, &words));
-                let changes =
-                    vec![self.change(inside, (command, &command.key), head), self.change(inside, (list, &list.key), after)];
+                let changes = vec![
+                    self.change(inside, (command, &command.key), head),
+                    self.change(inside, (list, &list.key), after),
+                ];
                 (changes, Some(self.text[list.node.span.clone()].to_owned()))
             }
             None => {

@@ -93,7 +93,8 @@ impl Shelf {
     pub fn open(dir: &Path) -> Result<Shelf, ShelfError> {
         DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(at(dir))?;
         let path = dir.join(".lock");
-        let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(at(&path))?;
+        let lock =
+            OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(at(&path))?;
         lock.lock().map_err(at(&path))?;
         let shelf = Shelf { dir: dir.to_owned(), _lock: lock };
         shelf.clean()?;
@@ -111,7 +112,8 @@ impl Shelf {
 
     fn names(&self) -> Result<Vec<String>, ShelfError> {
         let entries = fs::read_dir(&self.dir).map_err(at(&self.dir))?;
-        let mut names: Vec<String> = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        let mut names: Vec<String> =
+            entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
         names.sort();
         Ok(names)
     }

@@ -48,7 +48,9 @@ fn odd() -> Why {
 fn check_address(url: &str) -> Result<(), Why> {
     if refers(url) {
         // The client would expand it on the command line.
-        return Err(Why::NeedsClient("the client puts its address together, which would be seen on the command line".to_owned()));
+        return Err(Why::NeedsClient(
+            "the client puts its address together, which would be seen on the command line".to_owned(),
+        ));
     }
     let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
     let rest = rest.ok_or_else(|| Why::Unknown("its address is neither http nor https".to_owned()))?;
@@ -83,7 +85,9 @@ fn refers(text: &str) -> bool {
 fn transport(entry: &Node, key: &str) -> Option<&'static str> {
     match (entry.get("type").or_else(|| entry.get("transport")).and_then(Node::text), key) {
         (Some("sse"), _) => Some("sse"),
-        (Some("http" | "streamableHttp" | "streamable-http" | "streamable_http"), _) | (None, "httpUrl") => Some("http"),
+        (Some("http" | "streamableHttp" | "streamable-http" | "streamable_http"), _) | (None, "httpUrl") => {
+            Some("http")
+        }
         _ => None,
     }
 }
@@ -153,7 +157,8 @@ impl Ground<'_> {
             return Err(odd());
         }
         words.push(format!("--bearer-env={variable}"));
-        let after = format!("{}{}", write::key(self.format, "env_vars"), write::list(self.format, &[variable.to_owned()]));
+        let after =
+            format!("{}{}", write::key(self.format, "env_vars"), write::list(self.format, &[variable.to_owned()]));
         Ok(Some(self.change(member, ("env_vars", "env_vars"), after)))
     }
 
@@ -201,8 +206,10 @@ impl Ground<'_> {
 
 /// The variable that a header is passed in.
 fn variable(header: &str) -> String {
-    let name: String =
-        header.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter.to_ascii_uppercase() } else { '_' }).collect();
+    let name: String = header
+        .chars()
+        .map(|letter| if letter.is_ascii_alphanumeric() { letter.to_ascii_uppercase() } else { '_' })
+        .collect();
     format!("LEASH_HEADER_{name}")
 }
 
@@ -212,7 +219,11 @@ mod tests {
 
     #[test]
     fn addresses_that_hold_secrets() {
-        for fine in ["https://mcp.example.com/mcp", "http://127.0.0.1:8080/sse?debug=1", "https://a/very-long-but-plain-words/mcp"] {
+        for fine in [
+            "https://mcp.example.com/mcp",
+            "http://127.0.0.1:8080/sse?debug=1",
+            "https://a/very-long-but-plain-words/mcp",
+        ] {
             assert_eq!(check_address(fine), Ok(()), "{fine}");
         }
         for secret in [

@@ -47,7 +47,9 @@ impl Launch {
     /// The program and its arguments in one list.
     pub fn words(&self) -> Vec<&str> {
         match self {
-            Launch::Stdio { command, args, .. } => std::iter::once(command.as_str()).chain(args.iter().map(String::as_str)).collect(),
+            Launch::Stdio { command, args, .. } => {
+                std::iter::once(command.as_str()).chain(args.iter().map(String::as_str)).collect()
+            }
             Launch::Url { .. } => Vec::new(),
         }
     }
@@ -116,7 +118,8 @@ pub enum Kind {
 
 /// The servers that a file declares, and what in it was not understood.
 pub fn servers(file: &ConfigFile) -> (Vec<Declared>, Vec<Note>) {
-    let note = |server: Option<&str>, text: String| Note { path: file.path.clone(), server: server.map(str::to_owned), text };
+    let note =
+        |server: Option<&str>, text: String| Note { path: file.path.clone(), server: server.map(str::to_owned), text };
     let entries = match entries(file) {
         Ok(entries) => entries,
         Err(error) => return (Vec::new(), vec![note(None, error.to_string())]),
@@ -217,7 +220,9 @@ fn kind(node: &Node, shape: &Shape) -> Kind {
             None => unknown("its address is no text"),
         },
         // Zed has entries that only hold settings for an extension's server.
-        (None, None) if node.get("settings").is_some() || node.get("source").and_then(Node::text) == Some("extension") => {
+        (None, None)
+            if node.get("settings").is_some() || node.get("source").and_then(Node::text) == Some("extension") =>
+        {
             unknown("an extension starts it; leash can't be put in front")
         }
         (None, None) => unknown("it has neither a command nor an address"),
@@ -296,13 +301,19 @@ mod tests {
         );
         assert_eq!(shown("opencode", r#"{"mcp": {"servers": {"b": {"command": ["bun"]}}}}"#), ["b User: bun"]);
         assert_eq!(
-            shown("zed", r#"{"context_servers": {"a": {"command": {"path": "p", "args": ["x"]}}, "b": {"settings": {}}}}"#),
+            shown(
+                "zed",
+                r#"{"context_servers": {"a": {"command": {"path": "p", "args": ["x"]}}, "b": {"settings": {}}}}"#
+            ),
             ["a User: p x", "note b: an extension starts it; leash can't be put in front"]
         );
         assert_eq!(shown("codex", "[mcp_servers.a]\ncommand = \"x\"\nargs = ['y']\n"), ["a User: x y"]);
         assert_eq!(shown("windsurf", r#"{"mcpServers": {"a": {"serverUrl": "http://h/"}}}"#), ["a User: http://h/"]);
         assert_eq!(
-            shown("goose", "extensions:\n  a:\n    type: builtin\n  b:\n    type: stdio\n    cmd: uvx\n    args:\n    - x\n"),
+            shown(
+                "goose",
+                "extensions:\n  a:\n    type: builtin\n  b:\n    type: stdio\n    cmd: uvx\n    args:\n    - x\n"
+            ),
             ["b User: uvx x"]
         );
     }

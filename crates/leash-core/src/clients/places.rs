@@ -102,7 +102,9 @@ pub fn configs(roots: &Roots) -> (Vec<ConfigFile>, Vec<Note>) {
 pub fn read(path: &Path) -> io::Result<Option<String>> {
     let file = match File::open(path) {
         Ok(file) => file,
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => return Ok(None),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Ok(None);
+        }
         Err(error) => return Err(error),
     };
     let meta = file.metadata()?;

@@ -26,11 +26,25 @@ const fn place(scope: Scope, root: Root, path: &'static str) -> Place {
 }
 
 /// Every client that is known.
-pub const CLIENTS: &[Client] =
-    &[CLAUDE_CODE, CLAUDE_DESKTOP, CURSOR, VS_CODE, VS_CODE_INSIDERS, WINDSURF, CODEX, GEMINI, COPILOT, OPENCODE, ZED, GOOSE, CLINE];
+pub const CLIENTS: &[Client] = &[
+    CLAUDE_CODE,
+    CLAUDE_DESKTOP,
+    CURSOR,
+    VS_CODE,
+    VS_CODE_INSIDERS,
+    WINDSURF,
+    CODEX,
+    GEMINI,
+    COPILOT,
+    OPENCODE,
+    ZED,
+    GOOSE,
+    CLINE,
+];
 
 // code.claude.com/docs/en/mcp: scopes and files; `${VAR}` and `${VAR:-default}` in command, args, env, url and headers.
-// .../plugins-reference: `.mcp.json` of a plugin, or `mcpServers` in its plugin.json. CLAUDE_CONFIG_DIR moves `.claude.json` as well.
+// .../plugins-reference: `.mcp.json` of a plugin, or `mcpServers` in its plugin.json; installed ones are in
+// `plugins/cache/MARKETPLACE/PLUGIN/VERSION`. CLAUDE_CONFIG_DIR moves `.claude.json` as well.
 // Marks: .../env-vars, and the changes of 2.1.154, since when stdio servers get CLAUDECODE and CLAUDE_CODE_SESSION_ID (claude-code#63305).
 const CLAUDE_CODE: Client = Client {
     id: "claude-code",
@@ -41,22 +55,6 @@ const CLAUDE_CODE: Client = Client {
             ..place(Scope::User, Root::Variable("CLAUDE_CONFIG_DIR", ""), ".claude.json")
         },
         place(Scope::Project, Root::Project, ".mcp.json"),
-        Place {
-            ours_to_edit: false,
-            ..place(
-                Scope::Plugin,
-                Root::Variable("CLAUDE_CONFIG_DIR", ".claude"),
-                "plugins/marketplaces/*/plugins/*/.mcp.json",
-            )
-        },
-        Place {
-            ours_to_edit: false,
-            ..place(
-                Scope::Plugin,
-                Root::Variable("CLAUDE_CONFIG_DIR", ".claude"),
-                "plugins/marketplaces/*/external_plugins/*/.mcp.json",
-            )
-        },
         Place {
             ours_to_edit: false,
             // An older form has the servers at the top, without `mcpServers`.
@@ -106,7 +104,11 @@ const CURSOR: Client = Client {
         Place { format: Jsonc, ..place(Scope::Project, Root::Project, ".cursor/mcp.json") },
     ],
     shape: PLAIN,
-    host: Host { comms: &["cursor", "Cursor", "cursor-agent"], programs: &["cursor", "cursor-agent"], scripts: &["/cursor-agent/"] },
+    host: Host {
+        comms: &["cursor", "Cursor", "cursor-agent"],
+        programs: &["cursor", "cursor-agent"],
+        scripts: &["/cursor-agent/"],
+    },
     marks: &[
         Mark { variable: "CURSOR_TRACE_ID", meaning: Meaning::Presence },
         Mark { variable: "CURSOR_AGENT", meaning: Meaning::Presence },
@@ -147,7 +149,11 @@ const VS_CODE_INSIDERS: Client = Client {
             maps: SERVERS,
             ..place(Scope::User, Root::Config, "Code - Insiders/User/profiles/*/mcp.json")
         },
-        Place { format: Jsonc, maps: SETTINGS, ..place(Scope::User, Root::Config, "Code - Insiders/User/settings.json") },
+        Place {
+            format: Jsonc,
+            maps: SETTINGS,
+            ..place(Scope::User, Root::Config, "Code - Insiders/User/settings.json")
+        },
         Place {
             format: Jsonc,
             maps: SERVERS,
@@ -179,7 +185,11 @@ const WINDSURF: Client = Client {
         place(Scope::User, Root::Home, ".codeium/windsurf-next/mcp_config.json"),
     ],
     shape: Shape { urls: &["serverUrl", "url"], stdio_type: None, ..PLAIN },
-    host: Host { comms: &["windsurf", "windsurf-next"], programs: &["windsurf", "windsurf-next"], scripts: &["/.windsurf-server/"] },
+    host: Host {
+        comms: &["windsurf", "windsurf-next"],
+        programs: &["windsurf", "windsurf-next"],
+        scripts: &["/.windsurf-server/"],
+    },
     marks: &[],
 };
 
@@ -215,7 +225,11 @@ const GEMINI: Client = Client {
     places: &[
         Place { format: Jsonc, ..place(Scope::User, Root::Home, ".gemini/settings.json") },
         Place { format: Jsonc, ..place(Scope::Project, Root::Project, ".gemini/settings.json") },
-        Place { format: Jsonc, ours_to_edit: false, ..place(Scope::System, Root::System, "etc/gemini-cli/settings.json") },
+        Place {
+            format: Jsonc,
+            ours_to_edit: false,
+            ..place(Scope::System, Root::System, "etc/gemini-cli/settings.json")
+        },
     ],
     shape: Shape { urls: &["httpUrl", "url"], stdio_type: None, ..PLAIN },
     host: Host { comms: &["gemini"], programs: &["gemini"], scripts: &["/@google/gemini-cli/", "/bin/gemini"] },
@@ -257,7 +271,11 @@ const ZED: Client = Client {
     name: "Zed",
     places: &[
         Place { format: Jsonc, maps: &[&["context_servers"]], ..place(Scope::User, Root::Config, "zed/settings.json") },
-        Place { format: Jsonc, maps: &[&["context_servers"]], ..place(Scope::Project, Root::Project, ".zed/settings.json") },
+        Place {
+            format: Jsonc,
+            maps: &[&["context_servers"]],
+            ..place(Scope::Project, Root::Project, ".zed/settings.json")
+        },
     ],
     shape: Shape { stdio_type: None, env_expands: false, ..PLAIN },
     host: Host { comms: &["zed", "zed-editor"], programs: &["zed", "zed-editor", "zeditor"], scripts: &[] },
@@ -269,7 +287,11 @@ const ZED: Client = Client {
 const GOOSE: Client = Client {
     id: "goose",
     name: "goose",
-    places: &[Place { format: Yaml, maps: &[&["extensions"]], ..place(Scope::User, Root::Config, "goose/config.yaml") }],
+    places: &[Place {
+        format: Yaml,
+        maps: &[&["extensions"]],
+        ..place(Scope::User, Root::Config, "goose/config.yaml")
+    }],
     shape: Shape { command: "cmd", env: "envs", urls: &["uri"], env_expands: false, ..PLAIN },
     host: Host { comms: &["goose", "goosed"], programs: &["goose", "goosed"], scripts: &[] },
     marks: &[Mark { variable: "GOOSE_TERMINAL", meaning: Meaning::Presence }],
@@ -282,13 +304,21 @@ const CLINE: Client = Client {
     name: "Cline",
     places: &[
         place(Scope::User, Root::Home, ".cline/data/settings/cline_mcp_settings.json"),
-        place(Scope::User, Root::Config, "Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json"),
+        place(
+            Scope::User,
+            Root::Config,
+            "Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
+        ),
         place(
             Scope::User,
             Root::Config,
             "Code - Insiders/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
         ),
-        place(Scope::User, Root::Config, "Cursor/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json"),
+        place(
+            Scope::User,
+            Root::Config,
+            "Cursor/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
+        ),
         place(
             Scope::User,
             Root::Home,

@@ -28,7 +28,7 @@ pub(crate) fn adopt(args: &Adopt) -> u8 {
     let wish = Wish { program: &program, servers: &args.servers, with_urls: args.all };
     let (files, mut notes) = clients::configs(&roots);
     let files: Vec<ConfigFile> = files.into_iter().filter(|file| chosen.contains(&file.client.id)).collect();
-    notes.retain(|note| !args.clients.is_empty() || note.server.is_none());
+    let unread = notes.len();
     let mut changes = plans(files, &wish, &mut notes);
     let wanted = changes.iter().any(|change| change.is_change());
     if !args.json {
@@ -42,7 +42,7 @@ pub(crate) fn adopt(args: &Adopt) -> u8 {
         printer.error(&error, Some("check XDG_STATE_HOME: leash keeps what a file was before it changes it"));
         return exit_code::LEASH_FAILED;
     }
-    let failed = changes.iter().any(|change| change.result.is_err());
+    let failed = unread > 0 || changes.iter().any(|change| change.result.is_err());
     if args.json {
         let files: Vec<Value> = changes.iter().map(as_json).collect();
         printer.data(format!("{:#}\n", json!({ "version": 1, "files": files, "notes": notes })));
@@ -76,7 +76,9 @@ fn program() -> String {
         dirs.find(|dir| fs::canonicalize(dir.join("leash")).ok().is_some_and(|found| Some(found) == me))
     });
     match found {
-        Some(dir) if ["/usr/local/bin", "/usr/bin", "/bin"].iter().any(|known| dir == Path::new(known)) => "leash".to_owned(),
+        Some(dir) if ["/usr/local/bin", "/usr/bin", "/bin"].iter().any(|known| dir == Path::new(known)) => {
+            "leash".to_owned()
+        }
         // The name rather than what it links to: it stays when leash is installed anew.
         Some(dir) => dir.join("leash").to_string_lossy().into_owned(),
         None => me.map_or_else(|| "leash".to_owned(), |me| me.to_string_lossy().into_owned()),
@@ -125,7 +127,13 @@ fn plans(files: Vec<ConfigFile>, wish: &Wish<'_>, notes: &mut Vec<Note>) -> Vec<
             Ok(plan) => changes.push(FileChange { file, plan, written: false, result: Ok(()), hint: None }),
             Err(error) => {
                 let (plan, result) = (empty(), Err(format!("it can't be understood: {error}")));
-                changes.push(FileChange { file, plan, written: false, result, hint: Some("nothing was changed in it") });
+                changes.push(FileChange {
+                    file,
+                    plan,
+                    written: false,
+                    result,
+                    hint: Some("nothing was changed in it"),
+                });
             }
         }
     }
@@ -201,7 +209,8 @@ pub(super) fn shelf_dir() -> PathBuf {
 }
 
 fn as_json(change: &FileChange) -> Value {
-    let left = |left: &adopt::Left| json!({ "server": left.name(), "why": left.why.to_string(), "hint": left.why.hint() });
+    let left =
+        |left: &adopt::Left| json!({ "server": left.name(), "why": left.why.to_string(), "hint": left.why.hint() });
     json!({
         "client": change.file.client.id,
         "scope": change.file.place.scope,

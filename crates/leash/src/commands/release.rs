@@ -45,7 +45,9 @@ fn work(args: &Release, chosen: &[&str], printer: Printer) -> Result<u8, ShelfEr
     } else {
         conclude(&files, decision, printer);
     }
-    let failed = files.iter().any(|file| file.error.is_some() || file.count(|outcome| matches!(outcome, Outcome::Refused(_))) > 0);
+    let failed = files
+        .iter()
+        .any(|file| file.error.is_some() || file.count(|outcome| matches!(outcome, Outcome::Refused(_))) > 0);
     Ok(if failed { exit_code::NOT_ALL } else { exit_code::OK })
 }
 
@@ -92,7 +94,14 @@ fn groups(layers: impl Iterator<Item = Layer>) -> Vec<Vec<Layer>> {
 fn prepare(layers: Vec<Layer>, wanted: &dyn Fn(&str) -> bool) -> FileUndo {
     let what = &layers[0].what;
     let (path, client) = (what.path.clone(), Client::find(&what.client));
-    let mut file = FileUndo { path, client: client.map_or("", |client| client.id), layers, undo: None, written: false, error: None };
+    let mut file = FileUndo {
+        path,
+        client: client.map_or("", |client| client.id),
+        layers,
+        undo: None,
+        written: false,
+        error: None,
+    };
     let place = client.and_then(|client| Some((client, client.places.get(file.layers[0].what.place)?)));
     let Some((client, place)) = place else {
         file.error = Some(("it was adopted by another version of leash".to_owned(), "use that version to release it"));
@@ -195,7 +204,9 @@ fn conclude(files: &[FileUndo], decision: Decision, printer: Printer) {
         Decision::Yes => printer.note(format!("{} taken off the leash; restart the clients", of(&|file| file.written))),
         Decision::DryRun => {
             let text = of(&|file| file.undo.is_some());
-            printer.note(format!("{text} would be taken off the leash; nothing was written: `leash release --yes` does it"));
+            printer.note(format!(
+                "{text} would be taken off the leash; nothing was written: `leash release --yes` does it"
+            ));
         }
         Decision::No if files.is_empty() => printer.note("leash has adopted nothing here"),
         Decision::No => printer.note("nothing was written"),

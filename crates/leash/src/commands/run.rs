@@ -46,7 +46,8 @@ pub(crate) fn run(args: Run, first: FirstLook) -> u8 {
 /// something else, must still get its server.
 pub(super) fn session(given: Option<String>, variable: Option<&str>, printer: Printer) -> Option<String> {
     let variable = variable.filter(|_| given.is_none());
-    let Some((name, value)) = variable.and_then(|name| Some((name, env::var(name).ok().filter(|value| !value.is_empty())?)))
+    let Some((name, value)) =
+        variable.and_then(|name| Some((name, env::var(name).ok().filter(|value| !value.is_empty())?)))
     else {
         return given;
     };

@@ -35,7 +35,12 @@ fn check(text: &str, edit: impl Fn(&str) -> String, expected: &str) {
 
 #[test]
 fn what_was_added_elsewhere_stays() {
-    let add = |text: &str| text.replace("\"mcpServers\": {", "\"theme\": \"dark\",\n  \"mcpServers\": {\n    \"new\": {\"url\": \"http://h\"},");
+    let add = |text: &str| {
+        text.replace(
+            "\"mcpServers\": {",
+            "\"theme\": \"dark\",\n  \"mcpServers\": {\n    \"new\": {\"url\": \"http://h\"},",
+        )
+    };
     check(ONE, add, &add(ONE));
 }
 
@@ -70,7 +75,10 @@ fn every_client_with_something_else_changed() {
 
 #[test]
 fn words_and_variables_added_to_an_entry_stay() {
-    let edit = |text: &str| text.replace("\"x\"\n", "\"x\",\n        \"--more\"\n").replace("\"b\": { ", "\"b\": { \"env\": {\"K\": \"v\"}, ");
+    let edit = |text: &str| {
+        text.replace("\"x\"\n", "\"x\",\n        \"--more\"\n")
+            .replace("\"b\": { ", "\"b\": { \"env\": {\"K\": \"v\"}, ")
+    };
     check(ONE, edit, &edit(ONE));
 }
 
@@ -150,7 +158,8 @@ fn a_file_that_cannot_be_read_any_more_is_left_alone() {
 #[test]
 fn servers_added_later_are_adopted_later_and_all_are_released() {
     let home = Home::new();
-    let add = |text: &str| text.replace("\"mcpServers\": {", "\"mcpServers\": {\n    \"late\": { \"command\": \"late\" },");
+    let add =
+        |text: &str| text.replace("\"mcpServers\": {", "\"mcpServers\": {\n    \"late\": { \"command\": \"late\" },");
     home.put(".claude.json", ONE);
     home.adopt(&[]);
     home.put(".claude.json", &add(&home.text(".claude.json")));

@@ -95,7 +95,10 @@ fn claude_code_lists_and_starts_them() {
     let before = stage.home.text(".claude.json");
     stage.adopt("claude-code");
     let list = stage.client(claude.clone(), &["mcp", "list"]);
-    let line = format!("demo: {} run --session-env=CLAUDE_CODE_SESSION_ID --name=demo -- python3 {}", stage.leash, stage.server);
+    let line = format!(
+        "demo: {} run --session-env=CLAUDE_CODE_SESSION_ID --name=demo -- python3 {}",
+        stage.leash, stage.server
+    );
     assert!(list.stdout.contains(&line) && list.stdout.contains("Connected"), "{list:?}");
     let get = stage.client(claude, &["mcp", "get", "demo"]);
     assert!(get.stdout.contains("Status: ✔ Connected") && get.stdout.contains("Type: stdio"), "{get:?}");
@@ -115,12 +118,16 @@ fn claude_code_lists_and_starts_them() {
 #[test]
 fn codex_lists_them() {
     let stage = or_skip!(Stage::set());
-    let text = format!("# mine\n[mcp_servers.demo]\ncommand = \"python3\" # any\nargs = [\"{}\"]\n\n[mcp_servers.bare]\ncommand = \"bare\"\n", stage.server);
+    let text = format!(
+        "# mine\n[mcp_servers.demo]\ncommand = \"python3\" # any\nargs = [\"{}\"]\n\n[mcp_servers.bare]\ncommand = \"bare\"\n",
+        stage.server
+    );
     stage.home.put(".codex/config.toml", &text);
     stage.adopt("codex");
     let list = stage.client(stage.deps.codex(), &["mcp", "list", "--json"]).json();
     let args = |name: &str| {
-        let found = list.as_array().expect("a list").iter().find(|server| server["name"] == name).expect("it is listed");
+        let found =
+            list.as_array().expect("a list").iter().find(|server| server["name"] == name).expect("it is listed");
         assert_eq!((&found["transport"]["command"], &found["enabled"]), (&stage.leash.as_str().into(), &true.into()));
         found["transport"]["args"].clone()
     };

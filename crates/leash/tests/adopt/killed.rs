@@ -1,6 +1,5 @@
 //! Killed at any moment, leash leaves the old file or the new one, and nothing that a later `release` could not undo.
 
-use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
@@ -14,7 +13,8 @@ const ROUNDS: u32 = 60;
 
 /// A file of the size that Claude Code's grows to, so that writing it takes a while.
 fn large() -> String {
-    let history: Vec<String> = (0..20_000).map(|number| format!("    \"line {number}: {{}} [] , // no comment\"")).collect();
+    let history: Vec<String> =
+        (0..20_000).map(|number| format!("    \"line {number}: {{}} [] , // no comment\"")).collect();
     format!(
         "{{\n  \"history\": [\n{}\n  ],\n  \"mcpServers\": {{\n    \"a\": {{ \"command\": \"npx\", \"args\": [\"x\"] }}\n  }}\n}}\n",
         history.join(",\n")
@@ -23,7 +23,7 @@ fn large() -> String {
 
 fn start(home: &Home, words: &[&str]) -> Child {
     let mut command = home.scene.leash(words);
-    command.stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
     command.spawn().expect("cannot start leash")
 }
 
@@ -58,13 +58,22 @@ fn at_any_moment_the_file_is_whole() {
     for words in [&adopt[..], &release[..]] {
         for round in 0..ROUNDS {
             // From the state that the command starts from, whatever the kill before has left.
-            if words.len() == adopt.len() { home.well(&release) } else { home.well(&adopt) };
+            if words.len() == adopt.len() {
+                home.well(&release)
+            } else {
+                home.well(&adopt)
+            };
             killed_after(&home, words, took * 3 / 2 * round / ROUNDS);
             let now = home.text(".claude.json");
             match (now == before, now == after) {
                 (true, false) => seen[0] += 1,
                 (false, true) => seen[1] += 1,
-                _ => panic!("{words:?} killed in round {round}: {} bytes of {} or {}", now.len(), before.len(), after.len()),
+                _ => panic!(
+                    "{words:?} killed in round {round}: {} bytes of {} or {}",
+                    now.len(),
+                    before.len(),
+                    after.len()
+                ),
             }
         }
         home.well(&release);

@@ -45,8 +45,14 @@ fn leashed_disabled_and_unknown_entries() {
 fn secrets_stay_where_they_are() {
     let hint = "(put it into a variable that the client expands, such as `Bearer ${TOKEN}`)";
     for (text, why) in [
-        (r#"{"url": "https://h/mcp", "headers": {"Authorization": "Bearer sk-123"}}"#, "its header `Authorization` holds a secret"),
-        (r#"{"url": "https://h/mcp", "headers": {"Accept": "x", "X-Api-Key": "123"}}"#, "its header `X-Api-Key` holds a secret"),
+        (
+            r#"{"url": "https://h/mcp", "headers": {"Authorization": "Bearer sk-123"}}"#,
+            "its header `Authorization` holds a secret",
+        ),
+        (
+            r#"{"url": "https://h/mcp", "headers": {"Accept": "x", "X-Api-Key": "123"}}"#,
+            "its header `X-Api-Key` holds a secret",
+        ),
         (r#"{"url": "https://user:pw@h/mcp"}"#, "its address holds a secret"),
         (r#"{"url": "https://h/mcp?api_key=123"}"#, "its address holds a secret"),
         (r#"{"url": "https://h/sse/ab12cd34ef56ab12cd34ef56"}"#, "its address holds a secret"),
@@ -59,7 +65,11 @@ fn secrets_stay_where_they_are() {
 fn what_only_the_client_can_do_stays_with_it() {
     for (path, text, why) in [
         (".claude.json", entry(r#"{"url": "https://${HOST}/mcp"}"#), "the client puts its address together"),
-        (".claude.json", entry(r#"{"url": "https://h/mcp", "oauth": {"clientId": "x"}}"#), "the client signs in for it (`oauth`)"),
+        (
+            ".claude.json",
+            entry(r#"{"url": "https://h/mcp", "oauth": {"clientId": "x"}}"#),
+            "the client signs in for it (`oauth`)",
+        ),
         (
             ".cline/data/settings/cline_mcp_settings.json",
             entry(r#"{"url": "https://h/mcp", "headers": {"A": "${B}"}}"#),
@@ -70,7 +80,11 @@ fn what_only_the_client_can_do_stays_with_it() {
             "[mcp_servers.a]\nurl = \"https://h/mcp\"\nenv_http_headers = { X = \"Y\" }\n".to_owned(),
             "its headers come from `env_http_headers`",
         ),
-        (".codex/config.toml", "mcp_servers.a.command = \"x\"\n".to_owned(), "it is written in a way that can't be changed safely"),
+        (
+            ".codex/config.toml",
+            "mcp_servers.a.command = \"x\"\n".to_owned(),
+            "it is written in a way that can't be changed safely",
+        ),
     ] {
         check(path, &text, why);
     }
@@ -88,7 +102,10 @@ fn http_servers_are_asked_for() {
     home.adopt(&["--server", "a"]);
     let session = "\"--session-env=CLAUDE_CODE_SESSION_ID\"";
     let args = format!("[\"connect\", {session}, \"--name=a\", \"--transport=http\", \"https://h/mcp\"]");
-    assert_eq!(home.text(".claude.json"), entry(&format!(r#"{{"type": "stdio", "command": "leash", "args": {args}}}"#)));
+    assert_eq!(
+        home.text(".claude.json"),
+        entry(&format!(r#"{{"type": "stdio", "command": "leash", "args": {args}}}"#))
+    );
 }
 
 #[test]
@@ -98,9 +115,21 @@ fn one_broken_file_does_not_stop_the_others() {
     home.put(".cursor/mcp.json", &entry(r#"{"command": "x"}"#));
     let answer = home.leash(&["adopt", "--yes", "--leash", "leash"]);
     assert_eq!(answer.code, 1, "{answer:?}");
-    assert!(answer.stderr.contains(".claude.json: it can't be understood: line 1: a key in quotes is expected"), "{answer:?}");
+    assert!(
+        answer.stderr.contains(".claude.json: it can't be understood: line 1: a key in quotes is expected"),
+        "{answer:?}"
+    );
     assert!(home.text(".cursor/mcp.json").contains("--name=a"));
     assert_eq!(home.text(".claude.json"), "{ \"mcpServers\": { broken\n");
+}
+
+#[test]
+fn what_is_no_file_is_said() {
+    let home = Home::new();
+    fs::create_dir_all(home.path(".claude.json")).expect("a directory");
+    let answer = home.leash(&["adopt"]);
+    assert_eq!(answer.code, 1, "{answer:?}");
+    assert!(answer.stderr.contains(".claude.json: it can't be read: it is no regular file"), "{answer:?}");
 }
 
 #[test]
@@ -112,7 +141,10 @@ fn files_of_plugins_and_projects_are_not_touched_unasked() {
     home.put(".mcp.json", &text);
     home.put(".vscode/mcp.json", &text);
     let answer = home.adopt(&[]);
-    assert!(answer.stderr.contains("1 server, but the file belongs to a plugin's package and is left alone"), "{answer:?}");
+    assert!(
+        answer.stderr.contains("1 server, but the file belongs to a plugin's package and is left alone"),
+        "{answer:?}"
+    );
     for path in [plugin, ".mcp.json", ".vscode/mcp.json"] {
         assert_eq!(home.text(path), text, "{path}");
     }
@@ -132,7 +164,10 @@ fn a_directory_that_cannot_be_written_is_a_clear_error() {
     fs::set_permissions(&dir, fs::Permissions::from_mode(0o700)).expect("its mode");
     assert_eq!(answer.code, 1, "{answer:?}");
     let error = format!("error: a new file can't be written in `{}`: Permission denied", dir.display());
-    assert!(answer.stderr.contains(&error) && answer.stderr.contains("hint: make the directory writable"), "{answer:?}");
+    assert!(
+        answer.stderr.contains(&error) && answer.stderr.contains("hint: make the directory writable"),
+        "{answer:?}"
+    );
     assert_eq!(home.text(".cursor/mcp.json"), text);
     // The other file is on the leash, and nothing is kept for the one that is not.
     assert!(home.text(".claude.json").contains("--name=a"));

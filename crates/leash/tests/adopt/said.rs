@@ -8,7 +8,8 @@ use testkit::wait::LIMIT;
 
 use crate::Home;
 
-const TEXT: &str = "{\n  \"mcpServers\": {\n    \"a\": { \"command\": \"x\" },\n    \"b\": { \"url\": \"https://h/mcp\" }\n  }\n}\n";
+const TEXT: &str =
+    "{\n  \"mcpServers\": {\n    \"a\": { \"command\": \"x\" },\n    \"b\": { \"url\": \"https://h/mcp\" }\n  }\n}\n";
 
 fn home() -> Home {
     let home = Home::new();
@@ -48,7 +49,10 @@ fn programs_get_json() {
     assert_eq!(done["files"][0]["written"], true);
     assert_ne!(home.text(".cursor/mcp.json"), TEXT);
     let released = home.well(&["release", "--json", "--yes"]).json();
-    assert_eq!(released["files"][0]["servers"][0], serde_json::json!({"server": "a", "outcome": "released", "why": null}));
+    assert_eq!(
+        released["files"][0]["servers"][0],
+        serde_json::json!({"server": "a", "outcome": "released", "why": null})
+    );
     assert_eq!(home.text(".cursor/mcp.json"), TEXT);
 }
 
@@ -62,7 +66,8 @@ fn the_diff_can_be_applied_by_others() {
     home.put("change.patch", &diff);
     // git is where this repository is.
     let mut git = home.scene.command("git");
-    let applied = git.args(["apply", "--unsafe-paths", "-p0", "--directory=/", "change.patch"]).output().expect("cannot start git");
+    git.args(["apply", "--unsafe-paths", "-p1"]).arg(home.path("change.patch")).current_dir("/");
+    let applied = git.output().expect("cannot start git");
     assert!(applied.status.success(), "{applied:?}\n{diff}");
     assert_eq!(home.text(".cursor/mcp.json"), adopted);
 }

@@ -122,12 +122,14 @@ impl Reader<'_> {
             }
         }
         let source = self.text.get(start..self.at).ok_or_else(|| self.error("a text does not end"))?;
-        serde_json::from_str(source).map_err(|_| TextError::at(self.text, start, "a text is not written as JSON has it"))
+        serde_json::from_str(source)
+            .map_err(|_| TextError::at(self.text, start, "a text is not written as JSON has it"))
     }
 
     fn word(&mut self) -> Result<Value, TextError> {
         let rest = &self.text[self.at..];
-        let end = rest.find(|letter: char| !letter.is_ascii_alphanumeric() && !"+-.".contains(letter)).unwrap_or(rest.len());
+        let end =
+            rest.find(|letter: char| !letter.is_ascii_alphanumeric() && !"+-.".contains(letter)).unwrap_or(rest.len());
         let word = &rest[..end];
         let value = match word {
             "true" => Value::Bool(true),

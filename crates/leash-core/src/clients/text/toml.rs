@@ -36,7 +36,8 @@ fn node(item: &Item) -> Option<Node> {
         Item::Value(value) => Some(of_value(value)),
         Item::Table(found) => {
             let members = table(found);
-            let start = found.span().map(|span| span.start).or_else(|| members.first().map(|first| first.key_span.start));
+            let start =
+                found.span().map(|span| span.start).or_else(|| members.first().map(|first| first.key_span.start));
             let end = members.iter().map(|member| member.node.span.end).max();
             let span = start.unwrap_or_default()..end.or(found.span().map(|span| span.end)).unwrap_or_default();
             Some(Node { span, value: Value::Map(members) })

@@ -120,7 +120,8 @@ mod tests {
 
     #[test]
     fn words_are_quoted_where_they_must_be() {
-        for text in ["plain", "/a/b.c", "", "--x", "a b", "true", "12", "é\"\\\n", "{x}", "a: b", "#c", "\u{7f}", "~"] {
+        for text in ["plain", "/a/b.c", "", "--x", "a b", "true", "12", "é\"\\\n", "{x}", "a: b", "#c", "\u{7f}", "~"]
+        {
             for format in [Format::Json, Format::Toml, Format::Yaml] {
                 let source = format!("{}{}", key(format, "a"), word(format, text));
                 let source = if format == Format::Json { format!("{{{source}}}") } else { source };

@@ -1,7 +1,10 @@
 //! YAML as configurations use it: blocks of maps and lists, scalars, and flow lists and maps. What is rarer (block scalars, anchors,
 //! tags, texts over several lines) is passed over as [`Value::Other`]; what would change the meaning of the rest is refused.
 
+mod flow;
+
 use super::{Member, Node, TextError, Value};
+use flow::Flow;
 
 /// Reads a text of one document.
 pub fn parse(text: &str) -> Result<Node, TextError> {
@@ -15,7 +18,9 @@ pub fn parse(text: &str) -> Result<Node, TextError> {
         Some(line) => reader.block(line.indent)?,
     };
     match reader.line() {
-        Some(line) if matches!(reader.content(line), "---" | "...") => Err(reader.error(line.start, "there is more than one document")),
+        Some(line) if matches!(reader.content(line), "---" | "...") => {
+            Err(reader.error(line.start, "there is more than one document"))
+        }
         Some(line) => Err(reader.error(line.start, "the indentation is not understood")),
         None => Ok(node),
     }
@@ -271,188 +276,5 @@ fn looks_like_map(content: &str) -> bool {
     rest.ends_with(':') || rest.contains(": ")
 }
 
-/// `[a, "b"]` and `{a: b}`.
-struct Flow<'a> {
-    text: &'a str,
-    at: usize,
-}
-
-impl Flow<'_> {
-    fn error(&self, what: &str) -> TextError {
-        TextError::at(self.text, self.at, what)
-    }
-
-    fn blank(&mut self) {
-        loop {
-            let rest = &self.text[self.at..];
-            self.at += rest.len() - rest.trim_start().len();
-            match self.text[self.at..].starts_with('#') {
-                true => self.at += self.text[self.at..].find('\n').unwrap_or(self.text.len() - self.at),
-                false => return,
-            }
-        }
-    }
-
-    fn peek(&self) -> Option<u8> {
-        self.text.as_bytes().get(self.at).copied()
-    }
-
-    fn value(&mut self, depth: usize) -> Result<Node, TextError> {
-        if depth > 64 {
-            return Err(self.error("it is nested too deeply"));
-        }
-        let start = self.at;
-        let value = match self.peek() {
-            Some(b'[') => {
-                let mut items = Vec::new();
-                while self.go_on(b']')? {
-                    items.push(self.value(depth + 1)?);
-                }
-                Value::List(items)
-            }
-            Some(b'{') => {
-                let mut members = Vec::new();
-                while self.go_on(b'}')? {
-                    members.push(self.member(depth)?);
-                }
-                Value::Map(members)
-            }
-            Some(b'"' | b'\'') => {
-                let length = quoted_length(&self.text[start..]).ok_or_else(|| self.error("a text does not end"))?;
-                self.at += length;
-                unquote(&self.text[start..self.at]).map_or(Value::Other, Value::Text)
-            }
-            Some(b'&' | b'*' | b'!') => return Err(self.error("anchors and tags are not understood here")),
-            Some(_) => self.plain(),
-            None => return Err(self.error("it ends too early")),
-        };
-        Ok(Node { span: start..self.at, value })
-    }
-
-    /// Passes over the opening bracket or a comma. False when the list or map is at its end, which is passed over too.
-    fn go_on(&mut self, close: u8) -> Result<bool, TextError> {
-        self.blank();
-        match self.peek() {
-            Some(byte) if byte == close => {}
-            Some(b'[' | b'{' | b',') => {
-                self.at += 1;
-                self.blank();
-                if self.peek() != Some(close) {
-                    return Ok(true);
-                }
-            }
-            _ => return Err(self.error("a `,` or the end of a list or map is expected")),
-        }
-        self.at += 1;
-        Ok(false)
-    }
-
-    fn member(&mut self, depth: usize) -> Result<Member, TextError> {
-        let start = self.at;
-        let key = match self.value(depth + 1)?.value {
-            Value::Text(key) => key,
-            _ => return Err(self.error("a key of this kind is not understood")),
-        };
-        let key_span = start..self.at;
-        self.blank();
-        if self.peek() != Some(b':') {
-            return Err(self.error("a `:` is expected"));
-        }
-        self.at += 1;
-        self.blank();
-        Ok(Member { key, key_span, node: self.value(depth + 1)? })
-    }
-
-    fn plain(&mut self) -> Value {
-        let rest = &self.text[self.at..];
-        let ends = |(at, letter): &(usize, char)| match letter {
-            ',' | ']' | '}' | '[' | '{' | '\n' => true,
-            ':' => matches!(rest.as_bytes().get(at + 1), None | Some(b' ' | b',' | b']' | b'}' | b'\n' | b'\r')),
-            '#' => rest[..*at].ends_with([' ', '\t']),
-            _ => false,
-        };
-        let end = rest.char_indices().find(ends).map_or(rest.len(), |(at, _)| at);
-        let word = rest[..end].trim_end();
-        self.at += word.len();
-        scalar(word)
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const GOOSE: &str = "\
-# my goose
-GOOSE_PROVIDER: openai
-extensions:
-  fetch:
-    args:
-    - mcp-server-fetch # the server
-    - \"--x\"
-    cmd: uvx
-    enabled: true
-    envs: {A: 'it''s', \"B\": b}
-    name: fetch
-    timeout: 300
-    description: |
-      cmd: not this
-      # nor that
-    type: stdio
-  two: {type: stdio, cmd: node, args: [a b, 'c',
-      \"d\"]}
-  empty:
-GOOSE_MODEL: gpt-4o
-";
-
-    fn at<'a>(node: &'a Node, path: &[&str]) -> &'a Node {
-        path.iter().fold(node, |node, key| node.get(key).unwrap_or_else(|| panic!("{key}")))
-    }
-
-    #[test]
-    fn a_real_configuration() {
-        let root = parse(GOOSE).expect("it is YAML");
-        let fetch = at(&root, &["extensions", "fetch"]);
-        assert_eq!(at(fetch, &["args"]).texts(), Some(vec!["mcp-server-fetch", "--x"]));
-        assert_eq!(at(fetch, &["cmd"]).text(), Some("uvx"));
-        assert_eq!(at(fetch, &["enabled"]).value, Value::Bool(true));
-        assert_eq!(at(fetch, &["envs", "A"]).text(), Some("it's"));
-        assert_eq!(at(fetch, &["description"]).value, Value::Other);
-        assert_eq!(at(&root, &["extensions", "two", "args"]).texts(), Some(vec!["a b", "c", "d"]));
-        assert_eq!(at(&root, &["extensions", "empty"]).value, Value::Null);
-        assert_eq!(at(&root, &["GOOSE_MODEL"]).text(), Some("gpt-4o"));
-        let cmd = fetch.member("cmd").expect("there");
-        assert_eq!(&GOOSE[cmd.span()], "cmd: uvx");
-        let crlf = GOOSE.replace('\n', "\r\n");
-        assert_eq!(at(&parse(&crlf).expect("it is YAML"), &["extensions", "fetch", "cmd"]).text(), Some("uvx"));
-    }
-
-    #[test]
-    fn what_is_rare_is_passed_over() {
-        let root = parse("---\na: &x\n  b: 1\nc: one\n  two\nd: 'x\n  y'\ne: - no\nf:\n  - g: 1\n    h: 2\n  - [1]\nurl: http://a:1/#b\n");
-        let root = root.expect("it is YAML");
-        for key in ["a", "c", "d"] {
-            assert_eq!(at(&root, &[key]).value, Value::Other, "{key}");
-        }
-        assert_eq!(at(&root, &["url"]).text(), Some("http://a:1/#b"));
-        assert!(matches!(&at(&root, &["f"]).value, Value::List(items) if items.len() == 2));
-        assert_eq!(parse("# nothing\n").expect("it is YAML").members(), Some(&[][..]));
-    }
-
-    #[test]
-    fn what_would_change_the_rest_is_refused() {
-        for (text, line) in [
-            ("a: 1\n\tb: 2\n", 2),
-            ("a: 1\n---\nb: 2\n", 2),
-            ("a:\n    b: 1\n  c: 2\n", 3),
-            ("no colon\n", 1),
-            ("? a\n: b\n", 1),
-            ("a: \"x\n", 1),
-            ("a: [1, 2\n", 2),
-            ("a: \"x\" y\n", 1),
-            ("a: {b: *c}\n", 1),
-        ] {
-            assert_eq!(parse(text).map_err(|error| error.line).err(), Some(line), "{text:?}");
-        }
-    }
-}
+mod tests;
