@@ -9,6 +9,8 @@ pub mod file;
 pub mod release;
 pub mod rewrite;
 pub mod shelf;
+#[cfg(test)]
+mod tests;
 pub mod upstream;
 
 use serde::{Deserialize, Serialize};

@@ -55,6 +55,17 @@ fn check_layout(way: Way, sample: &Sample, text: &str) {
 }
 
 #[test]
+fn every_client_has_a_sample() {
+    let home = furnished(Way::Plain);
+    let plan = home.well(&["adopt", "--json", "--project", "p"]).json();
+    for client in leash_core::clients::CLIENTS {
+        let samples = SAMPLES.iter().filter(|sample| sample.client == client.id).count();
+        let found = plan["files"].as_array().expect("a list").iter().filter(|file| file["client"] == client.id).count();
+        assert!(samples > 0 && samples == found, "{}: {samples} samples, {found} found", client.id);
+    }
+}
+
+#[test]
 fn every_client_in_every_way() {
     WAYS.iter().for_each(|way| check_there_and_back(*way, false));
 }

@@ -25,14 +25,69 @@ fn check(home: &Home, words: &[&str], expected: &Expect) {
 #[test]
 fn without_a_terminal_nothing_is_written() {
     let home = home();
-    check(&home, &["adopt", "--leash", "leash"], &expect![[r#""#]]);
+    check(
+        &home,
+        &["adopt", "--leash", "leash"],
+        &expect![[r#"
+        $ leash adopt --leash leash
+        --- DIR/.cursor/mcp.json
+        +++ DIR/.cursor/mcp.json
+        @@ -1,6 +1,6 @@
+         {
+           "mcpServers": {
+        -    "a": { "command": "x" },
+        +    "a": { "command": "leash", "args": ["run", "--name=a", "--", "x"] },
+             "b": { "url": "https://h/mcp" }
+           }
+         }
+        Cursor: `b` is left alone: it is an HTTP server (ask for it by name (--server) or for all of them (--all))
+        1 server in 1 file would be put on the leash; nothing was written: `leash adopt --yes` does it
+        [0]
+    "#]],
+    );
     assert_eq!(home.text(".cursor/mcp.json"), TEXT);
     assert!(!home.path("state/leash/adopt").exists());
     home.adopt(&[]);
     let adopted = home.text(".cursor/mcp.json");
-    check(&home, &["release"], &expect![[r#""#]]);
+    check(
+        &home,
+        &["release"],
+        &expect![[r#"
+        $ leash release
+        --- DIR/.cursor/mcp.json
+        +++ DIR/.cursor/mcp.json
+        @@ -1,6 +1,6 @@
+         {
+           "mcpServers": {
+        -    "a": { "command": "leash", "args": ["run", "--name=a", "--", "x"] },
+        +    "a": { "command": "x" },
+             "b": { "url": "https://h/mcp" }
+           }
+         }
+        1 server in 1 file would be taken off the leash; nothing was written: `leash release --yes` does it
+        [0]
+    "#]],
+    );
     assert_eq!(home.text(".cursor/mcp.json"), adopted);
-    check(&home, &["release", "--yes"], &expect![[r#""#]]);
+    check(
+        &home,
+        &["release", "--yes"],
+        &expect![[r#"
+        $ leash release --yes
+        --- DIR/.cursor/mcp.json
+        +++ DIR/.cursor/mcp.json
+        @@ -1,6 +1,6 @@
+         {
+           "mcpServers": {
+        -    "a": { "command": "leash", "args": ["run", "--name=a", "--", "x"] },
+        +    "a": { "command": "x" },
+             "b": { "url": "https://h/mcp" }
+           }
+         }
+        1 server in 1 file taken off the leash; restart the clients
+        [0]
+    "#]],
+    );
     assert_eq!(home.text(".cursor/mcp.json"), TEXT);
 }
 
@@ -98,14 +153,122 @@ fn at_a_terminal_it_asks() {
 #[test]
 fn mistakes_on_the_command_line() {
     let home = home();
-    check(&home, &["adopt", "emacs"], &expect![[r#""#]]);
-    check(&home, &["adopt", "--leash", "/opt/other"], &expect![[r#""#]]);
+    check(
+        &home,
+        &["adopt", "emacs"],
+        &expect![[r#"
+        $ leash adopt emacs
+        error: there is no client `emacs`
+
+        hint: known are claude-code, claude-desktop, cursor, vscode, vscode-insiders, windsurf, codex, gemini, copilot, opencode, zed, goose, cline
+        [2]
+    "#]],
+    );
+    check(
+        &home,
+        &["adopt", "--leash", "/opt/other"],
+        &expect![[r#"
+        $ leash adopt --leash /opt/other
+        error: invalid value '/opt/other' for '--leash <PATH>': write leash, or an absolute path that ends in /leash
+
+        hint: leash --help lists the commands, leash COMMAND --help explains one
+        [2]
+    "#]],
+    );
     assert_eq!(home.text(".cursor/mcp.json"), TEXT);
 }
 
 #[test]
 fn help() {
     let home = Home::new();
-    check(&home, &["adopt", "--help"], &expect![[r#""#]]);
-    check(&home, &["release", "--help"], &expect![[r#""#]]);
+    check(
+        &home,
+        &["adopt", "--help"],
+        &expect![[r#"
+        $ leash adopt --help
+        Put the servers of MCP clients on the leash, in their own configurations
+
+        Finds the configurations of Claude Code, Claude Desktop, Cursor, VS Code, Windsurf, Codex CLI,
+        Gemini CLI, Copilot CLI, opencode, Zed, goose and Cline, and shows what would change: stdio servers
+        get `leash run` in front of their command. Comments, order and layout stay. HTTP servers become
+        `leash connect` where asked for. `leash release` undoes it.
+
+        Nothing is written without --yes or a yes at the terminal. The exit code is 1 when a file could not
+        be read or changed.
+
+        Usage: leash adopt [OPTIONS] [CLIENT]...
+
+        Arguments:
+          [CLIENT]...
+                  Only these clients, such as claude-code, cursor or codex [default: all that are found]
+
+        Options:
+              --server <NAME>
+                  Only the server of this name, also if it is an HTTP server; may be repeated
+
+              --all
+                  HTTP servers as well
+
+                  A client that signs in to an HTTP server by itself (OAuth) does so no more once leash is
+                  in between.
+
+              --project <DIR>
+                  Also the files of the project in this directory, which others may share; may be repeated
+
+              --leash <PATH>
+                  How the clients are to start leash [default: its name if it is in a directory of the
+                  system, else its path]
+
+              --yes
+                  Write the changes without asking
+
+              --diff
+                  Only show the changes, and ask nothing
+
+              --json
+                  Print JSON
+
+          -h, --help
+                  Print help (see a summary with '-h')
+        [0]
+    "#]],
+    );
+    check(
+        &home,
+        &["release", "--help"],
+        &expect![[r#"
+        $ leash release --help
+        Undo what `leash adopt` did
+
+        A file that was not changed since becomes what it was, to the byte. In one that was, each entry that
+        leash changed is restored and everything else stays; what can't be undone safely is left alone and
+        said.
+
+        Nothing is written without --yes or a yes at the terminal. The exit code is 1 when something could
+        not be undone.
+
+        Usage: leash release [OPTIONS] [CLIENT]...
+
+        Arguments:
+          [CLIENT]...
+                  Only these clients [default: all]
+
+        Options:
+              --server <NAME>
+                  Only the server of this name; may be repeated
+
+              --yes
+                  Write the changes without asking
+
+              --diff
+                  Only show the changes, and ask nothing
+
+              --json
+                  Print JSON
+
+          -h, --help
+                  Print help (see a summary with '-h')
+        [0]
+    "#]],
+    );
 }
