@@ -135,3 +135,54 @@ pub fn written_twice(node: &Node) -> Option<&str> {
     let twice = |(index, member): (usize, &'_ Member)| members[..index].iter().any(|other| other.key == member.key);
     members.iter().enumerate().find(|pair| twice(*pair)).map(|(_, member)| member.key.as_str())
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Pieces that mean something in one of the formats.
+    const PIECES: &[&str] = &[
+        "{", "}", "[", "]", ":", ": ", ",", "\"", "'", "\\", "\n", "\r\n", "  ", "\t", "- ", "-", "# ", "//", "/*",
+        "*/", "a", "b = ", "é", "\u{feff}", "\"k\": ", "key: ", "[t]", "[[t]]", "true", "null", "1e5", "|", ">", "&x ",
+        "*x", "!t ", "---\n", "\"\"\"", "''", "\\u00", "?", "%",
+    ];
+
+    fn check_spans(text: &str, node: &Node) -> Result<(), TestCaseError> {
+        prop_assert!(text.get(node.span.clone()).is_some(), "{:?} in {text:?}", node.span);
+        let members = node.members().unwrap_or_default();
+        for member in members {
+            prop_assert!(text.get(member.key_span.clone()).is_some(), "{:?} in {text:?}", member.key_span);
+            check_spans(text, &member.node)?;
+        }
+        if let Value::List(items) = &node.value {
+            items.iter().try_for_each(|item| check_spans(text, item))?;
+        }
+        Ok(())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        /// No text makes a reader panic, and what it finds is in the text.
+        #[test]
+        fn any_text_is_read_or_refused(pieces in prop::collection::vec(prop::sample::select(PIECES), 0..40)) {
+            let text = pieces.concat();
+            for format in [Format::Jsonc, Format::Toml, Format::Yaml] {
+                if let Ok(node) = format.parse(&text) {
+                    check_spans(&text, &node)?;
+                }
+            }
+        }
+
+        /// What JSON is, this reader takes for the same.
+        #[test]
+        fn json_is_read_as_others_read_it(pieces in prop::collection::vec(prop::sample::select(PIECES), 0..12)) {
+            let text = pieces.concat();
+            if serde_json::from_str::<serde_json::Value>(&text).is_ok() {
+                prop_assert!(Format::Json.parse(&text).is_ok(), "{text:?}");
+            }
+        }
+    }
+}

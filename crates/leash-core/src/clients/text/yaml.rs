@@ -6,6 +6,9 @@ mod flow;
 use super::{Member, Node, TextError, Value};
 use flow::Flow;
 
+/// Further to the right than anybody writes, and shallow enough for the stack.
+const DEEPEST: usize = 512;
+
 /// Reads a text of one document.
 pub fn parse(text: &str) -> Result<Node, TextError> {
     let start = if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
@@ -81,6 +84,9 @@ impl<'a> Reader<'a> {
     /// A map or list whose lines have this indentation.
     fn block(&mut self, indent: usize) -> Result<Node, TextError> {
         let Some(first) = self.line() else { return Err(self.error(self.text.len(), "it ends too early")) };
+        if indent > DEEPEST {
+            return Err(self.error(first.start, "it is nested too deeply"));
+        }
         if self.is_item(first) { self.list(indent) } else { self.map(indent) }
     }
 
