@@ -1,7 +1,8 @@
 //! Process trees and sessions that never outlive their owner: the library under `leash`.
 //!
 //! The rooms: [`tree`] starts, guards and ends process trees; [`owner`] knows what they live for; [`ledger`] remembers what is
-//! alive and what became of the rest; `config` (feature `http`) reads what a gateway is told. The library prints nothing and
+//! alive and what became of the rest; `config` (feature `http`) reads what a gateway is told;
+//! `clients` (feature `orphans`) knows other programs' configurations, and `adopt` changes them. The library prints nothing and
 //! reads no home directory; of the environment it looks at PATH alone, to find the server's program.
 //!
 //! A program that uses it must call [`enter`] first in `main`: the library executes that program again as the keeper of a tree.

@@ -48,83 +48,83 @@ fn help_of_run() {
     check(
         &["run", "--help"],
         &expect![[r#"
-            $ leash run --help
-            Run a stdio server; its whole process tree dies with its owner
+        $ leash run --help
+        Run a stdio server; its whole process tree dies with its owner
 
-            The server gets the host's own stdin, stdout and stderr: leash touches no byte. When the owner is
-            gone (the host closed stdin, exited, crashed or was killed; the terminal was closed; leash was told
-            or killed), every process the server started is ended: end of input, wait, SIGTERM to all, wait,
-            SIGKILL to all, and a proof that nothing is left.
+        The server gets the host's own stdin, stdout and stderr: leash touches no byte. When the owner is
+        gone (the host closed stdin, exited, crashed or was killed; the terminal was closed; leash was told
+        or killed), every process the server started is ended: end of input, wait, SIGTERM to all, wait,
+        SIGKILL to all, and a proof that nothing is left.
 
-            The exit code is the server's own, or 128 + n after signal n; 125 leash failed, 126 cannot execute,
-            127 not found.
+        The exit code is the server's own, or 128 + n after signal n; 125 leash failed, 126 cannot execute,
+        127 not found.
 
-            Usage: leash run [OPTIONS] -- <COMMAND>...
+        Usage: leash run [OPTIONS] -- <COMMAND>...
 
-            Arguments:
-              <COMMAND>...
-                      The server and its arguments
+        Arguments:
+          <COMMAND>...
+                  The server and its arguments
 
-            Options:
-                  --contain <NAME>
-                      Use exactly this containment: sealed, unit, leaf, reaper or group [default: the best that
-                      works]
+        Options:
+              --contain <NAME>
+                  Use exactly this containment: sealed, unit, leaf, reaper or group [default: the best that
+                  works]
 
-                  --require <NAME>
-                      Refuse to start with less than this containment
+              --require <NAME>
+                  Refuse to start with less than this containment
 
-                  --grace <DURATION>
-                      Time between the steps of the ending ladder; 0 kills at once
+              --grace <DURATION>
+                  Time between the steps of the ending ladder; 0 kills at once
 
-                      [default: 2s]
+                  [default: 2s]
 
-                  --owner <OWNER>
-                      What the server lives for: parent, ancestor, stdin, tty, pid:N or none; may be repeated
+              --owner <OWNER>
+                  What the server lives for: parent, ancestor, stdin, tty, pid:N or none; may be repeated
 
-                      The default is the parent, the nearest ancestor that is not a wrapper (sh -c, npx,
-                      env...), the other end of stdin, and the terminal if the parent is in its session. Owners
-                      given here replace parent, ancestor and terminal; stdin stays watched, because its end is
-                      how MCP ends a server. `none` watches nothing: the session ends when the server does, by
-                      `leash end`, or by a signal.
+                  The default is the parent, the nearest ancestor that is not a wrapper (sh -c, npx,
+                  env...), the other end of stdin, and the terminal if the parent is in its session. Owners
+                  given here replace parent, ancestor and terminal; stdin stays watched, because its end is
+                  how MCP ends a server. `none` watches nothing: the session ends when the server does, by
+                  `leash end`, or by a signal.
 
-                  --max-age <DURATION>
-                      End the server when it has lived this long
+              --max-age <DURATION>
+                  End the server when it has lived this long
 
-                  --session <ID>
-                      Join the session with this id [default: a session of its own]
+              --session <ID>
+                  Join the session with this id [default: a session of its own]
 
-                  --session-env <VARIABLE>
-                      Join the session that this variable names; unset, it is a session of its own
+              --session-env <VARIABLE>
+                  Join the session that this variable names; unset, it is a session of its own
 
-                  --name <NAME>
-                      A name for listings [default: the command's]
+              --name <NAME>
+                  A name for listings [default: the command's]
 
-                  --label <KEY=VALUE>
-                      A label for listings and receipts; may be repeated
+              --label <KEY=VALUE>
+                  A label for listings and receipts; may be repeated
 
-                  --spare <NAME>
-                      Leave programs of this name alive (adb, gpg-agent...); may be repeated
+              --spare <NAME>
+                  Leave programs of this name alive (adb, gpg-agent...); may be repeated
 
-                  --memory <SIZE>
-                      Most memory for the whole tree, such as 512M or 2G; needs a cgroup with the memory
-                      controller
+              --memory <SIZE>
+                  Most memory for the whole tree, such as 512M or 2G; needs a cgroup with the memory
+                  controller
 
-                  --pids <COUNT>
-                      Most processes and threads in the tree; needs a cgroup with the pids controller
+              --pids <COUNT>
+                  Most processes and threads in the tree; needs a cgroup with the pids controller
 
-                  --cwd <DIR>
-                      Start the server in this directory
+              --cwd <DIR>
+                  Start the server in this directory
 
-                  --env <KEY=VALUE>
-                      Set a variable in the server's environment; may be repeated
+              --env <KEY=VALUE>
+                  Set a variable in the server's environment; may be repeated
 
-              -v, --verbose
-                      Say on stderr what happens
+          -v, --verbose
+                  Say on stderr what happens
 
-              -h, --help
-                      Print help (see a summary with '-h')
-            [0]
-        "#]],
+          -h, --help
+                  Print help (see a summary with '-h')
+        [0]
+    "#]],
     );
 }
 

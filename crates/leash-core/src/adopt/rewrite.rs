@@ -100,8 +100,8 @@ impl Ground<'_> {
                 (changes, Some(self.text[list.node.span.clone()].to_owned()))
             }
             None => {
-                let value = write::list(self.format, &words);
-                let added = write::sibling(self.text, self.format, map, command, self.list, &value).ok_or_else(odd)?;
+                let list = format!("{}{}", write::key(self.format, self.list), write::list(self.format, &words));
+                let added = write::sibling(self.text, map, command, &list).ok_or_else(odd)?;
                 (vec![self.change(inside, (command, self.list), head + &added)], None)
             }
         };

@@ -185,8 +185,8 @@ impl Ground<'_> {
             let after = format!("{key}{}", write::list(self.format, &all));
             return Ok(self.change(address, (shape.command, shape.command), after));
         }
-        let list = write::list(self.format, words);
-        let added = write::sibling(self.text, self.format, self.map, address, shape.args, &list).ok_or_else(odd)?;
+        let list = format!("{}{}", write::key(self.format, shape.args), write::list(self.format, words));
+        let added = write::sibling(self.text, self.map, address, &list).ok_or_else(odd)?;
         let after = format!("{key}{}{added}", write::word(self.format, program));
         Ok(self.change(address, (shape.command, shape.args), after))
     }

@@ -1,12 +1,15 @@
 //! The official clients themselves: after `adopt` they list the servers as leash wrote them, and start them where their command
 //! does so. They run without a network; `cargo xtask setup` installed them.
 
+use std::io::Write as _;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use testkit::deps::Deps;
 use testkit::leash::Answer;
+use testkit::lines::Lines;
+use testkit::wait::LIMIT;
 use testkit::{note, or_skip};
 
 use crate::Home;
@@ -42,8 +45,13 @@ impl Stage {
         Ok(Stage { home, deps, leash, server })
     }
 
-    /// Runs a command of a client, in a directory of its own and without a network.
+    /// Runs a command of a client to its end.
     fn client(&self, program: PathBuf, words: &[&str]) -> Answer {
+        self.command(program, words).output().expect("cannot start the client").into()
+    }
+
+    /// A command of a client, in a directory of its own and without a network.
+    fn command(&self, program: PathBuf, words: &[&str]) -> Command {
         let mut command = self.without_network(program);
         command
             .args(words)
@@ -52,7 +60,7 @@ impl Stage {
             .env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1")
             .env("GEMINI_CLI_TRUST_WORKSPACE", "true")
             .env("NO_COLOR", "1");
-        command.output().expect("cannot start the client").into()
+        command
     }
 
     fn without_network(&self, program: PathBuf) -> Command {
@@ -131,10 +139,48 @@ fn codex_lists_them() {
         assert_eq!((&found["transport"]["command"], &found["enabled"]), (&stage.leash.as_str().into(), &true.into()));
         found["transport"]["args"].clone()
     };
-    assert_eq!(args("demo"), serde_json::json!(["run", "--name=demo", "--", "python3", stage.server]));
-    assert_eq!(args("bare"), serde_json::json!(["run", "--name=bare", "--", "bare"]));
+    assert_eq!(args("demo"), json!(["run", "--name=demo", "--", "python3", stage.server]));
+    assert_eq!(args("bare"), json!(["run", "--name=bare", "--", "bare"]));
     let get = stage.client(stage.deps.codex(), &["mcp", "get", "demo"]);
     assert!(get.code == 0 && get.stdout.contains("command:"), "{get:?}");
+    stage.home.well(&["release", "--yes"]);
+    assert_eq!(stage.home.text(".codex/config.toml"), text);
+}
+
+/// Its list does not start servers; the program behind its editors does when it is asked how they are.
+#[test]
+fn codex_starts_them() {
+    let stage = or_skip!(Stage::set());
+    // Codex passes on little of its environment: leash is told where its places are.
+    let places = format!(
+        "LEASH_RUNTIME_DIR = \"{}\"\nXDG_STATE_HOME = \"{}\"",
+        stage.home.scene.runtime_dir().display(),
+        stage.home.path("state").display()
+    );
+    let text = format!(
+        "[mcp_servers.demo]\ncommand = \"python3\"\nargs = [\"{}\"]\n[mcp_servers.demo.env]\n{places}\n",
+        stage.server
+    );
+    stage.home.put(".codex/config.toml", &text);
+    stage.adopt("codex");
+    let mut command = stage.command(stage.deps.codex(), &["app-server"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().expect("cannot start codex");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    let mut lines = Lines::new(child.stdout.take().expect("a pipe"));
+    let mut ask = |id: u32, method: &str, params: Value| {
+        writeln!(stdin, "{}", json!({ "id": id, "method": method, "params": params })).expect("it reads");
+        let answer = |line: &str| serde_json::from_str(line).ok().filter(|answer: &Value| answer["id"] == id);
+        lines.wait(LIMIT, answer).unwrap_or_else(|| panic!("no answer to {method}"))
+    };
+    ask(1, "initialize", json!({ "clientInfo": { "name": "test", "version": "1" } }));
+    let status = ask(2, "mcpServerStatus/list", json!({}));
+    let server = &status["result"]["data"][0];
+    assert_eq!((&server["name"], &server["serverInfo"]["name"]), (&"demo".into(), &"s".into()), "{status}");
+    drop(stdin);
+    child.wait().expect("it is ours");
+    let ended = testkit::wait::until("its receipt", || Some(stage.sessions()).filter(|sessions| !sessions.is_empty()));
+    assert_eq!((&ended[0]["name"], &ended[0]["holdings"][0]["fate"]), (&"demo".into(), &"gone".into()));
     stage.home.well(&["release", "--yes"]);
     assert_eq!(stage.home.text(".codex/config.toml"), text);
 }

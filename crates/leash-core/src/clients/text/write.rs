@@ -65,11 +65,10 @@ pub fn dash_of(text: &str, item: usize) -> usize {
 }
 
 /// What to write right after `member` so that a further one follows it in its map; nothing where that can't be told.
-/// `source` is the value of the new one, as the format writes it on one line.
-pub fn sibling(text: &str, format: Format, map: &Node, member: &Member, name: &str, source: &str) -> Option<String> {
+/// `added` is the new one, as the format writes it on one line.
+pub fn sibling(text: &str, map: &Node, member: &Member, added: &str) -> Option<String> {
     let start = member.key_span.start;
     let in_braces = text[map.span.start..].starts_with('{');
-    let added = format!("{}{source}", key(format, name));
     if in_braces {
         let before = text[..start].trim_end_matches([' ', '\t', '\r', '\n']);
         let gap = &text[before.len()..start];
@@ -136,7 +135,7 @@ mod tests {
         let root = format.parse(text).expect("it is readable");
         let map = root.get("m").expect("there");
         let member = map.member("c").expect("there");
-        let added = sibling(text, format, map, member, "args", "[]");
+        let added = sibling(text, map, member, &format!("{}[]", key(format, "args")));
         let end = member.node.span.end;
         assert_eq!(added.map(|added| format!("{}{added}{}", &text[..end], &text[end..])).as_deref(), expected);
     }
