@@ -9,6 +9,11 @@ pub(crate) fn run(workspace: &Workspace) -> Outcome {
     workspace
         .cargo(["clippy", "--package", "testkit", "--features", "fixture", "--bin", "fixture", "--", "-D", "warnings"])
         .run()?;
+    for features in ["--all-features", "--no-default-features"] {
+        workspace
+            .cargo(["clippy", "--package", "mcp-leash-core", "--all-targets", features, "--", "-D", "warnings"])
+            .run()?;
+    }
     workspace.cargo(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings").run()?;
     match Step::cargo().args(["deny", "--version"]).answer() {
         Some(_) => workspace.cargo(["deny", "check", "licenses", "bans", "sources"]).run()?,

@@ -14,6 +14,13 @@ pub(crate) fn run(workspace: &Workspace, wanted: &[String]) -> Outcome {
     // Before the others, so that the summary of nextest closes the output.
     if wanted.is_empty() {
         workspace.cargo(["test", "--workspace", "--doc"]).run()?;
+        workspace.cargo(["test", "--package", "mcp-leash-core", "--all-features", "--doc"]).run()?;
+        // What the library has for others is not among its default features.
+        workspace
+            .cargo(["nextest", "run", "--package", "mcp-leash-core", "--features", "rmcp,tower"])
+            .args(["--test", "rmcp", "--test", "layer"])
+            .envs(&workspace.programs())
+            .run()?;
     }
     let mut words = vec!["nextest", "run", "--workspace"];
     if env::var_os("CI").is_some_and(|value| value == "true") {

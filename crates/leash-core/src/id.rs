@@ -24,6 +24,8 @@ pub fn check_session(text: &str) -> Result<(), String> {
         "" => Err("it is empty".to_owned()),
         _ if text.len() > 128 => Err("it is longer than 128 characters".to_owned()),
         _ if !text.chars().all(fine) => Err("only letters, digits and - _ . : @ + are allowed".to_owned()),
+        // It is a part of paths, in which these two mean something else.
+        "." | ".." => Err("it is only dots".to_owned()),
         _ => Ok(()),
     }
 }
@@ -43,7 +45,7 @@ mod tests {
     #[test]
     fn session_names_are_checked() {
         assert!(check_session("job-42@host:1").is_ok());
-        for bad in ["", "a b", "../x", "a/b", "ü", &"x".repeat(129)] {
+        for bad in ["", "a b", ".", "..", "../x", "a/b", "ü", &"x".repeat(129)] {
             assert!(check_session(bad).is_err(), "{bad}");
         }
     }

@@ -325,3 +325,49 @@ pub const BODY_READ: Duration = Duration::from_secs(120);
 
 /// The shortest pause before a stream is asked for again.
 pub const RETRY_SHORTEST: Duration = Duration::from_millis(100);
+
+/// How often a session that is being ended is looked at for members that joined meanwhile. A host that starts its server again
+/// whenever it is gone would keep `leash end` busy for ever; one that does it twice or three times is not told from one that gave up.
+pub const END_ROUNDS: usize = 32;
+
+/// Longest path of a socket: what `sun_path` holds, less the byte that ends it.
+pub const SOCKET_PATH: usize = 107;
+
+/// How long a daemon may be silent on its control socket before it is asked whether it is alive, and may take to answer that. It
+/// answers from memory; a machine that swaps needs seconds.
+pub const CONTROL_SILENCE: Duration = Duration::from_secs(10);
+
+/// Largest answer of the control API that its own client reads: ten thousand sessions with all that they hold.
+pub const CONTROL_ANSWER: usize = 256 * 1024 * 1024;
+
+/// How long a gateway that was started on demand stays when its starter is dead and no session is left. A worker that restarts
+/// finds it; nobody else would.
+pub const ON_DEMAND_LINGER: Duration = Duration::from_secs(5);
+
+/// How long those who speak to the control API may take to read the end of their answers when everything has ended.
+pub const CONTROL_LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// Most holdings that the receipt of a session of the control API names. A worker's session has a handful; one that lives for
+/// months may see its servers restart, and each is some 300 bytes.
+pub const JOB_HOLDINGS: usize = 1000;
+
+/// How many sessions of the control API that are over are kept in memory, for those who ask what became of them. Older ones are
+/// found by their receipts.
+pub const ENDED_JOBS: usize = 100;
+
+/// How long the end of a session of the control API waits for a server elsewhere that was asked to open a session and has not
+/// answered. What it opens is deleted; of one that takes longer nobody will ever know the id.
+pub const JOB_LATE_ANSWER: Duration = Duration::from_secs(5);
+
+/// Events of the control API that wait for a reader before it is cut off.
+pub const EVENT_QUEUE: usize = 256;
+
+/// Most servers of one session of the control API.
+pub const JOB_SERVERS: usize = 64;
+
+/// Largest request of the control API: an environment has some 10 KiB, and a job has a handful of servers.
+pub const CONTROL_BODY: usize = 4 * 1024 * 1024;
+
+/// After so many sessions of the control API freed memory is given back. It takes a millisecond for a heap of some megabytes;
+/// without it a worker's thousand jobs leave twice what the first hundred did.
+pub const JOBS_TIDE: u64 = 16;

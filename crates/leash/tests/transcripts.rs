@@ -24,6 +24,7 @@ fn help() {
             Commands:
               run          Run a stdio server; its whole process tree dies with its owner
               connect      Give a stdio host an HTTP server; the session there is always ended
+              attach       Give a stdio host one server of a session that was made through the control API
               serve        Serve MCP servers over HTTP; no session outlives its client
               ps           Show the sessions that are alive, and what keeps them
               end          End sessions now, wait until they are gone, and print their receipts
@@ -48,83 +49,87 @@ fn help_of_run() {
     check(
         &["run", "--help"],
         &expect![[r#"
-        $ leash run --help
-        Run a stdio server; its whole process tree dies with its owner
+            $ leash run --help
+            Run a stdio server; its whole process tree dies with its owner
 
-        The server gets the host's own stdin, stdout and stderr: leash touches no byte. When the owner is
-        gone (the host closed stdin, exited, crashed or was killed; the terminal was closed; leash was told
-        or killed), every process the server started is ended: end of input, wait, SIGTERM to all, wait,
-        SIGKILL to all, and a proof that nothing is left.
+            The server gets the host's own stdin, stdout and stderr: leash touches no byte. When the owner is
+            gone (the host closed stdin, exited, crashed or was killed; the terminal was closed; leash was told
+            or killed), every process the server started is ended: end of input, wait, SIGTERM to all, wait,
+            SIGKILL to all, and a proof that nothing is left.
 
-        The exit code is the server's own, or 128 + n after signal n; 125 leash failed, 126 cannot execute,
-        127 not found.
+            The exit code is the server's own, or 128 + n after signal n; 125 leash failed, 126 cannot execute,
+            127 not found.
 
-        Usage: leash run [OPTIONS] -- <COMMAND>...
+            Usage: leash run [OPTIONS] -- <COMMAND>...
 
-        Arguments:
-          <COMMAND>...
-                  The server and its arguments
+            Arguments:
+              <COMMAND>...
+                      The server and its arguments
 
-        Options:
-              --contain <NAME>
-                  Use exactly this containment: sealed, unit, leaf, reaper or group [default: the best that
-                  works]
+            Options:
+                  --contain <NAME>
+                      Use exactly this containment: sealed, unit, leaf, reaper or group [default: the best that
+                      works]
 
-              --require <NAME>
-                  Refuse to start with less than this containment
+                  --require <NAME>
+                      Refuse to start with less than this containment
 
-              --grace <DURATION>
-                  Time between the steps of the ending ladder; 0 kills at once
+                  --grace <DURATION>
+                      Time between the steps of the ending ladder; 0 kills at once
 
-                  [default: 2s]
+                      [default: 2s]
 
-              --owner <OWNER>
-                  What the server lives for: parent, ancestor, stdin, tty, pid:N or none; may be repeated
+                  --owner <OWNER>
+                      What the server lives for: parent, ancestor, stdin, tty, pid:N or none; may be repeated
 
-                  The default is the parent, the nearest ancestor that is not a wrapper (sh -c, npx,
-                  env...), the other end of stdin, and the terminal if the parent is in its session. Owners
-                  given here replace parent, ancestor and terminal; stdin stays watched, because its end is
-                  how MCP ends a server. `none` watches nothing: the session ends when the server does, by
-                  `leash end`, or by a signal.
+                      The default is the parent, the nearest ancestor that is not a wrapper (sh -c, npx,
+                      env...), the other end of stdin, and the terminal if the parent is in its session. Owners
+                      given here replace parent, ancestor and terminal; stdin stays watched, because its end is
+                      how MCP ends a server. `none` watches nothing: the session ends when the server does, by
+                      `leash end`, or by a signal.
 
-              --max-age <DURATION>
-                  End the server when it has lived this long
+                  --max-age <DURATION>
+                      End the server when it has lived this long
 
-              --session <ID>
-                  Join the session with this id [default: a session of its own]
+                  --session <ID>
+                      Join the session with this id [default: a session of its own]
 
-              --session-env <VARIABLE>
-                  Join the session that this variable names; unset, it is a session of its own
+                      `leash end ID` ends all members of a session, wherever they were started. {VARIABLE} and
+                      {VARIABLE:-default} are replaced by the environment, so that one line of configuration
+                      names every host session: --session '{CLAUDE_CODE_SESSION_ID}'.
 
-              --name <NAME>
-                  A name for listings [default: the command's]
+                  --session-env <VARIABLE>
+                      Join the session that this variable names; unset, it is a session of its own
 
-              --label <KEY=VALUE>
-                  A label for listings and receipts; may be repeated
+                  --name <NAME>
+                      A name for listings [default: the command's]
 
-              --spare <NAME>
-                  Leave programs of this name alive (adb, gpg-agent...); may be repeated
+                  --label <KEY=VALUE>
+                      A label for listings and receipts; may be repeated
 
-              --memory <SIZE>
-                  Most memory for the whole tree, such as 512M or 2G; needs a cgroup with the memory
-                  controller
+                  --spare <NAME>
+                      Leave programs of this name alive (adb, gpg-agent...); may be repeated
 
-              --pids <COUNT>
-                  Most processes and threads in the tree; needs a cgroup with the pids controller
+                  --memory <SIZE>
+                      Most memory for the whole tree, such as 512M or 2G; needs a cgroup with the memory
+                      controller
 
-              --cwd <DIR>
-                  Start the server in this directory
+                  --pids <COUNT>
+                      Most processes and threads in the tree; needs a cgroup with the pids controller
 
-              --env <KEY=VALUE>
-                  Set a variable in the server's environment; may be repeated
+                  --cwd <DIR>
+                      Start the server in this directory
 
-          -v, --verbose
-                  Say on stderr what happens
+                  --env <KEY=VALUE>
+                      Set a variable in the server's environment; may be repeated
 
-          -h, --help
-                  Print help (see a summary with '-h')
-        [0]
-    "#]],
+              -v, --verbose
+                      Say on stderr what happens
+
+              -h, --help
+                      Print help (see a summary with '-h')
+            [0]
+        "#]],
     );
 }
 
@@ -153,26 +158,51 @@ fn help_of_end() {
     check(
         &["end", "--help"],
         &expect![[r#"
-        $ leash end --help
-        End sessions now, wait until they are gone, and print their receipts
+            $ leash end --help
+            End sessions now, wait until they are gone, and print their receipts
 
-        The exit code is 0 when everything is proved to be gone, 1 when something is left or a session is
-        not known.
+            All members of a session end at the same time, wherever they were started: servers under `leash
+            run`, connections of `leash connect`, and what a `leash serve` of the same user holds for it. Who
+            joins meanwhile is ended, too. There is one receipt for each session. Sessions of other users are
+            neither seen nor ended.
 
-        Usage: leash end [OPTIONS] <SESSION>...
+            The exit code is 0 when everything is proved to be gone, 1 when something is left or a session is
+            not known. That --match, --all or --hook found nothing to end is no failure.
 
-        Arguments:
-          <SESSION>...
-                  Sessions by id, by run, or by an unambiguous beginning of either
+            Usage: leash end [OPTIONS] <SESSION|--match <LABEL=VALUE>|--all|--hook>
 
-        Options:
-              --json
-                  Print JSON
+            Arguments:
+              [SESSION]...
+                      Sessions by id, by run, or by an unambiguous beginning of either; {VARIABLE} as in `leash
+                      run --session`
 
-          -h, --help
-                  Print help (see a summary with '-h')
-        [0]
-    "#]],
+            Options:
+                  --match <LABEL=VALUE>
+                      Sessions with a member that has this label; * stands for anything. May be repeated, then
+                      all must match
+
+                  --all
+                      All sessions of this user
+
+                  --hook
+                      The session that a host's hook tells of on stdin, as JSON with a `session_id`
+
+                      For the SessionEnd hook of Claude Code and the like. Nothing is ended when the host only
+                      goes on to another conversation (`reason` is clear or resume): it keeps its servers.
+
+                  --force
+                      No grace: everything is killed at once
+
+                  --control <PATH>
+                      The control socket of `leash serve` [default: control.sock in the runtime directory]
+
+                  --json
+                      Print JSON
+
+              -h, --help
+                      Print help (see a summary with '-h')
+            [0]
+        "#]],
     );
 }
 
@@ -181,20 +211,20 @@ fn help_of_history() {
     check(
         &["history", "--help"],
         &expect![[r#"
-        $ leash history --help
-        Show what was ended, why and how
+            $ leash history --help
+            Show what was ended, why and how
 
-        Usage: leash history [OPTIONS] [SESSION]
+            Usage: leash history [OPTIONS] [SESSION]
 
-        Arguments:
-          [SESSION]  Only this session
+            Arguments:
+              [SESSION]  Only this session, with all its members, by its id or the beginning of it
 
-        Options:
-          -n, --lines <COUNT>  How many of the newest to show [default: 20]
-              --json           Print JSON
-          -h, --help           Print help
-        [0]
-    "#]],
+            Options:
+              -n, --lines <COUNT>  How many of the newest to show [default: 20, of a session all]
+                  --json           Print JSON
+              -h, --help           Print help
+            [0]
+        "#]],
     );
 }
 
@@ -252,6 +282,7 @@ fn nothing_was_said() {
             Commands:
               run          Run a stdio server; its whole process tree dies with its owner
               connect      Give a stdio host an HTTP server; the session there is always ended
+              attach       Give a stdio host one server of a session that was made through the control API
               serve        Serve MCP servers over HTTP; no session outlives its client
               ps           Show the sessions that are alive, and what keeps them
               end          End sessions now, wait until they are gone, and print their receipts
@@ -455,6 +486,7 @@ fn no_sessions_as_json() {
         &expect![[r#"
             $ leash ps --json
             {
+              "groups": [],
               "sessions": [],
               "upstream": [],
               "version": 1
@@ -507,4 +539,115 @@ fn completions_and_man_are_generated() {
         let text = std::fs::read_to_string(dir.join(page)).unwrap_or_default();
         assert!(text.contains("leash"), "{page} is missing or empty");
     }
+}
+
+#[test]
+fn nothing_to_end() {
+    check(
+        &["end"],
+        &expect![[r#"
+        $ leash end
+        error: the following required arguments were not provided:
+          <SESSION|--match <LABEL=VALUE>|--all|--hook>
+
+        Usage: leash end <SESSION|--match <LABEL=VALUE>|--all|--hook>
+
+        hint: leash --help lists the commands, leash COMMAND --help explains one
+        [2]
+    "#]],
+    );
+    check(
+        &["end", "--all"],
+        &expect![[r#"
+        $ leash end --all
+        nothing to end: no session is alive
+        [0]
+    "#]],
+    );
+    check(
+        &["end", "--match", "team=*"],
+        &expect![[r#"
+        $ leash end --match team=*
+        nothing to end: no session that is alive has these labels
+        [0]
+    "#]],
+    );
+    check(
+        &["end", "--all", "--json"],
+        &expect![[r#"
+        $ leash end --all --json
+        {
+          "receipts": [],
+          "unfinished": [],
+          "version": 1
+        }
+        [0]
+    "#]],
+    );
+    check(
+        &["end", "--match", "team"],
+        &expect![[r#"
+        $ leash end --match team
+        error: invalid value 'team' for '--match <LABEL=VALUE>': write KEY=VALUE
+
+        hint: leash --help lists the commands, leash COMMAND --help explains one
+        [2]
+    "#]],
+    );
+    check(
+        &["end", "--all", "job"],
+        &expect![[r#"
+        $ leash end --all job
+        error: the argument '--all' cannot be used with '[SESSION]...'
+
+        Usage: leash end <SESSION|--match <LABEL=VALUE>|--all|--hook>
+
+        hint: leash --help lists the commands, leash COMMAND --help explains one
+        [2]
+    "#]],
+    );
+    check(
+        &["end", "--hook"],
+        &expect![[r#"
+        $ leash end --hook
+        error: stdin is not the input of a hook: it is empty
+
+        hint: hosts write it: {"session_id": "..."}; by hand, use leash end SESSION
+        [2]
+    "#]],
+    );
+}
+
+#[test]
+fn a_session_of_a_variable_that_is_not_set() {
+    check(
+        &["run", "--session", "{LEASH_TEST_NONE}", "--", "true"],
+        &expect![[r#"
+        $ leash run --session {LEASH_TEST_NONE} -- true
+        error: the variable `LEASH_TEST_NONE` in the session's id is not set
+
+        hint: set LEASH_TEST_NONE where leash is started, or give a default: {LEASH_TEST_NONE:-main}
+        [2]
+    "#]],
+    );
+    check(
+        &["run", "--session", "job-{}", "--", "true"],
+        &expect![[r#"
+        $ leash run --session job-{} -- true
+        error: invalid value 'job-{}' for '--session <ID>': `{}` names no variable: write {VARIABLE} or {VARIABLE:-default}
+
+        hint: leash --help lists the commands, leash COMMAND --help explains one
+        [2]
+    "#]],
+    );
+    check(
+        &["end", "{LEASH_TEST_NONE}"],
+        &expect![[r#"
+        $ leash end {LEASH_TEST_NONE}
+        error: the variable `LEASH_TEST_NONE` in the session's id is not set
+
+        hint: set LEASH_TEST_NONE where leash is started, or give a default: {LEASH_TEST_NONE:-main}
+        [2]
+    "#]],
+    );
 }

@@ -85,6 +85,10 @@ fn help() {
                   --session <ID>
                       Join the session with this id [default: a session of its own]
 
+                      `leash end ID` ends all members of a session, wherever they were started. {VARIABLE} and
+                      {VARIABLE:-default} are replaced by the environment, so that one line of configuration
+                      names every host session: --session '{CLAUDE_CODE_SESSION_ID}'.
+
                   --session-env <VARIABLE>
                       Join the session that this variable names; unset, it is a session of its own
 

@@ -19,96 +19,124 @@ fn help() {
         "",
         &["serve", "--help"],
         &expect![[r#"
-        $ leash serve --help
-        Serve MCP servers over HTTP; no session outlives its client
+            $ leash serve --help
+            Serve MCP servers over HTTP; no session outlives its client
 
-        Every server of the configuration is at http://ADDRESS/NAME/mcp (Streamable HTTP, 2025-03-26 to
-        2026-07-28). A stdio server gets a process tree per session, ended with the session; a session at an
-        HTTP server is DELETEd on every end. A session ends when its client says so, when the client's
-        process is gone, when it was idle, when it is too old, and with the gateway.
+            Every server of the configuration is at http://ADDRESS/NAME/mcp (Streamable HTTP, 2025-03-26 to
+            2026-07-28). A stdio server gets a process tree per session, ended with the session; a session at an
+            HTTP server is DELETEd on every end. A session ends when its client says so, when the client's
+            process is gone, when it was idle, when it is too old, and with the gateway.
 
-        The configuration is read from --config, else ./.mcp.json, else $XDG_CONFIG_HOME/leash/leash.json;
-        it is read again on SIGHUP and when the file changes. One server needs no file: --name NAME and
-        either --url URL or -- COMMAND.
+            The configuration is read from --config, else ./.mcp.json, else $XDG_CONFIG_HOME/leash/leash.json;
+            it is read again on SIGHUP and when the file changes. One server needs no file: --name NAME and
+            either --url URL or -- COMMAND.
 
-        Usage: leash serve [OPTIONS] [-- <COMMAND>...]
+            Programs make sessions of their own through the control socket, control.sock in the runtime
+            directory: POST /v1/sessions with their mcpServers, DELETE when the job is done. Only processes of
+            the same user and of root can use it.
 
-        Options:
-              --config <FILE>
-                  The configuration: {"mcpServers": {...}, "leash": {...}}
+            Usage: leash serve [OPTIONS] [-- <COMMAND>...]
 
-              --listen <ADDRESS>
-                  Where to listen [default: 127.0.0.1:5327]; an address that others can reach needs a token
+            Options:
+                  --config <FILE>
+                      The configuration: {"mcpServers": {...}, "leash": {...}}
 
-              --token-env <VARIABLE>
-                  Ask clients for the bearer token in this variable
+                  --listen <ADDRESS>
+                      Where to listen [default: 127.0.0.1:5327]; an address that others can reach needs a token
 
-              --check
-                  Report every mistake of the configuration and leave
+                  --token-env <VARIABLE>
+                      Ask clients for the bearer token in this variable
 
-          -v, --verbose
-                  Say on stderr what happens
+                  --check
+                      Report every mistake of the configuration and leave
 
-          -h, --help
-                  Print help (see a summary with '-h')
+              -v, --verbose
+                      Say on stderr what happens
 
-        One server, without a file:
-              --name <NAME>
-                  Its name, which is its path: /NAME/mcp
+              -h, --help
+                      Print help (see a summary with '-h')
 
-              --url <URL>
-                  It is an HTTP server at this address
+            Sessions as an API:
+                  --control <PATH>
+                      Put the control socket here [default: control.sock in the runtime directory]
 
-              --transport <TRANSPORT>
-                  How the HTTP server speaks
+                  --no-control
+                      Have no control socket
 
-                  Possible values:
-                  - http: Streamable HTTP
-                  - sse:  HTTP+SSE of 2024-11-05
+                  --control-listen <ADDRESS>
+                      Serve the control API on this address as well; it always needs a token
 
-                  [default: http]
+                  --control-token-env <VARIABLE>
+                      Ask callers of --control-listen for the bearer token in this variable
 
-              --header <HEADER>
-                  Send this header to the HTTP server, as `Name: value`; may be repeated
+                  --on-demand
+                      Be there for a program that needs a gateway: end when the last session is gone and the
+                      starter is dead
 
-              --idle <DURATION>
-                  End a session that was idle for so long; `never` does not [default: 30m]
+                      No configuration is read unless it is named, and any free port is listened on unless
+                      --listen says another. If another gateway has the control socket, this one leaves at once
+                      with exit code 0. It ends when there has been no session and no starter for 5 seconds.
 
-              --max-age <DURATION>
-                  End a session of this age
+                  --starter <PID>
+                      Who started it, with --on-demand [default: the parent process]
 
-              --max-sessions <COUNT>
-                  Most sessions at once
+            One server, without a file:
+                  --name <NAME>
+                      Its name, which is its path: /NAME/mcp
 
-              --grace <DURATION>
-                  Time between the steps of the ending ladder [default: 2s]
+                  --url <URL>
+                      It is an HTTP server at this address
 
-              --linger <DURATION>
-                  How long a session outlives its client's process [default: 5s]
+                  --transport <TRANSPORT>
+                      How the HTTP server speaks
 
-              --init-timeout <DURATION>
-                  How long the server may take to answer `initialize` [default: 60s]
+                      Possible values:
+                      - http: Streamable HTTP
+                      - sse:  HTTP+SSE of 2024-11-05
 
-              --keep-alive <DURATION>
-                  Ping clients that listen this often; three unanswered pings end the session
+                      [default: http]
 
-              --revive
-                  Open a session anew on the client's behalf when the HTTP server has lost it
+                  --header <HEADER>
+                      Send this header to the HTTP server, as `Name: value`; may be repeated
 
-              --owner <OWNER>
-                  What a session lives for: the client's process where it can be known (auto), or its
-                  traffic alone
+                  --idle <DURATION>
+                      End a session that was idle for so long; `never` does not [default: 30m]
 
-                  Possible values:
-                  - auto:    The client's process where it can be known
-                  - traffic: Its traffic alone
+                  --max-age <DURATION>
+                      End a session of this age
 
-                  [default: auto]
+                  --max-sessions <COUNT>
+                      Most sessions at once
 
-          [COMMAND]...
-                  The server and its arguments
-        [0]
-    "#]],
+                  --grace <DURATION>
+                      Time between the steps of the ending ladder [default: 2s]
+
+                  --linger <DURATION>
+                      How long a session outlives its client's process [default: 5s]
+
+                  --init-timeout <DURATION>
+                      How long the server may take to answer `initialize` [default: 60s]
+
+                  --keep-alive <DURATION>
+                      Ping clients that listen this often; three unanswered pings end the session
+
+                  --revive
+                      Open a session anew on the client's behalf when the HTTP server has lost it
+
+                  --owner <OWNER>
+                      What a session lives for: the client's process where it can be known (auto), or its
+                      traffic alone
+
+                      Possible values:
+                      - auto:    The client's process where it can be known
+                      - traffic: Its traffic alone
+
+                      [default: auto]
+
+              [COMMAND]...
+                      The server and its arguments
+            [0]
+        "#]],
     );
 }
 

@@ -119,6 +119,11 @@ impl Host {
         self.says.wait(LIMIT, |line| (line == wanted).then_some(())).is_some()
     }
 
+    /// Waits for a line of the server that contains a text.
+    pub fn wait_containing(&mut self, text: &str) -> bool {
+        self.says.wait(LIMIT, |line| line.strip_prefix("out ")?.contains(text).then_some(())).is_some()
+    }
+
     /// Has the host close the server's stdin.
     pub fn close_stdin(&mut self) {
         self.order("close-stdin");

@@ -2,6 +2,8 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 
 use serde_json::Value;
 
@@ -45,9 +47,18 @@ impl Reply {
 
 /// One connection; it may be used for several requests.
 #[derive(Debug)]
-pub struct Connection {
-    stream: BufReader<TcpStream>,
-    address: SocketAddr,
+pub struct Connection<S: Read = TcpStream> {
+    stream: BufReader<S>,
+    host: String,
+}
+
+impl Connection<UnixStream> {
+    /// Connects to a socket of this machine.
+    pub fn open_local(path: &Path) -> std::io::Result<Self> {
+        let stream = UnixStream::connect(path)?;
+        stream.set_read_timeout(Some(LIMIT))?;
+        Ok(Self { stream: BufReader::new(stream), host: "localhost".to_owned() })
+    }
 }
 
 impl Connection {
@@ -59,7 +70,7 @@ impl Connection {
         let stream = TcpStream::connect(address).expect("nobody listens");
         stream.set_read_timeout(Some(LIMIT)).expect("a socket has a timeout");
         stream.set_nodelay(true).expect("a TCP socket has this option");
-        Self { stream: BufReader::new(stream), address }
+        Self { stream: BufReader::new(stream), host: address.to_string() }
     }
 
     /// The socket.
@@ -71,13 +82,15 @@ impl Connection {
     pub fn into_socket(self) -> TcpStream {
         self.stream.into_inner()
     }
+}
 
+impl<S: Read + Write> Connection<S> {
     /// Sends a request; `Host` and `Content-Length` are added unless given.
     pub fn send(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> std::io::Result<()> {
         let given = |name: &str| headers.iter().any(|(known, _)| known.eq_ignore_ascii_case(name));
         let mut head = format!("{method} {path} HTTP/1.1\r\n");
         if !given("host") {
-            head.push_str(&format!("Host: {}\r\n", self.address));
+            head.push_str(&format!("Host: {}\r\n", self.host));
         }
         if !given("content-length") && !given("transfer-encoding") && (method == "POST" || !body.is_empty()) {
             head.push_str(&format!("Content-Length: {}\r\n", body.len()));

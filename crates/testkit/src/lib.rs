@@ -9,6 +9,7 @@ pub mod census;
 pub mod cgroup;
 pub mod client;
 pub mod conformance;
+pub mod control;
 pub mod deps;
 pub mod events;
 pub mod everything;

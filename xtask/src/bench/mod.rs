@@ -2,6 +2,7 @@
 //! without leash, in one run. Absolute numbers are of the machine; ratios and differences are of leash.
 
 mod http;
+mod jobs;
 mod proc;
 mod processor;
 mod report;
@@ -31,7 +32,8 @@ struct Bench {
 fn benches() -> impl Iterator<Item = &'static Bench> {
     const RUN: &[Bench] = &run::BENCHES;
     const HTTP: &[Bench] = &http::BENCHES;
-    RUN.iter().chain(HTTP)
+    const JOBS: &[Bench] = &jobs::BENCHES;
+    RUN.iter().chain(HTTP).chain(JOBS)
 }
 
 /// How much work is put into a number.

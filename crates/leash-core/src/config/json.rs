@@ -16,6 +16,8 @@ pub(super) struct Reader<'a> {
     pub(super) variable: &'a dyn Fn(&str) -> Option<String>,
     /// The address or the token comes from elsewhere.
     pub(super) overridden: bool,
+    /// Variables are put in.
+    pub(super) expands: bool,
     pub(super) found: Vec<Mistake>,
 }
 
@@ -221,6 +223,11 @@ impl fmt::Display for Kind {
             Kind::Number => "a number",
         })
     }
+}
+
+/// The keys and values of an object, as they were written; none if it is no object.
+pub(super) fn entries(value: &RawValue) -> Vec<(&RawValue, &RawValue)> {
+    serde_json::from_str::<Entries<'_>>(value.get()).map(|Entries(entries)| entries).unwrap_or_default()
 }
 
 /// An object as it was written: in order, with keys that come twice.

@@ -11,6 +11,7 @@ mod gateway;
 mod json;
 mod keys;
 mod mistake;
+mod request;
 mod server;
 mod settings;
 mod single;
@@ -22,6 +23,7 @@ mod values;
 
 pub use commands::check_commands;
 pub use mistake::{Mistake, Mistakes};
+pub(crate) use request::{Fault, Misread, OwnerWish, SessionRequest, lease_request, session_request};
 pub use settings::{
     CommandLine, Origin, OwnerPolicy, PORT, Policy, Secret, Server, Settings, Target, Transport, Upstream,
 };
@@ -76,7 +78,7 @@ fn look(
 ) -> (Settings, Vec<Mistake>) {
     // Editors of Windows put a byte order mark in front.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let mut reader = json::Reader { text, file, variable, overridden, found: Vec::new() };
+    let mut reader = json::Reader { text, file, variable, overridden, expands: true, found: Vec::new() };
     let settings = reader.file();
     (settings, reader.found)
 }

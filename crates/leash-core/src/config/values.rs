@@ -127,7 +127,8 @@ impl<'a> Reader<'a> {
     /// A text with its variables put in.
     pub(super) fn expanded(&mut self, field: &Field<'a>) -> Option<String> {
         let text = self.string(field)?;
-        match expand::expand(&text, self.variable) {
+        let expanded = if self.expands { expand::expand(&text, self.variable) } else { Ok(text) };
+        match expanded {
             Ok(text) if text.contains('\0') => {
                 self.say(field.value.get(), format!("{field} has a NUL character in it"), None);
                 None

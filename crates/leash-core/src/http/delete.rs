@@ -220,7 +220,7 @@ fn settled(how: DeleteHow, tried: Tried, tries: u32) -> Deleted {
 }
 
 /// The gateway had no more time.
-fn cut_short(tries: u32) -> Deleted {
+pub(crate) fn cut_short(tries: u32) -> Deleted {
     let why = "leash stopped before the server answered".to_owned();
     Deleted { how: DeleteHow::Unreachable, status: None, tries, why: Some(why), cut_short: true }
 }

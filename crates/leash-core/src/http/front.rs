@@ -6,12 +6,13 @@ use std::rc::Rc;
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
-use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, HOST, HeaderName, ORIGIN};
+use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, HOST, HeaderName, HeaderValue, ORIGIN};
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, Request, StatusCode, Uri};
 
 use super::budget::Share;
 use super::connection::{Connection, Principal};
+use super::control::{self, Job, To};
 use super::gateway::Gateway;
 use super::respond::{self, Answer};
 use super::server::Server;
@@ -56,7 +57,7 @@ async fn serve(
     }
     let (mut parts, body) = request.into_parts();
     check_token(settings.token.as_ref(), &mut parts.headers)?;
-    let (server, rest) = route(gateway, &parts.uri)?;
+    let Way { server, rest, job } = route(gateway, &parts.uri)?;
     // Taken until the answer is there.
     let mut room = gateway.bodies.share();
     let body = read_body(&settings, &parts, body, &mut room).await?;
@@ -64,8 +65,14 @@ async fn serve(
     let local = socket.map(|_| Rc::clone(connection));
     let principal = gateway.principals.of(&parts.headers, socket.map(|socket| socket.uid));
     let call = Call { method: parts.method, headers: parts.headers, body, principal, local };
-    let timing = gateway.metrics.request(&server.name, call.body.len());
-    let answer = dispatch(gateway, &server, &rest, call).await;
+    let timing = gateway.metrics.request(&server.bucket, call.body.len());
+    let answer = match job {
+        None => dispatch(gateway, &server, &rest, call).await,
+        Some(job) => {
+            let to = To { job, server: Rc::clone(&server) };
+            control::serve(gateway, to, call, async |call| dispatch(gateway, &server, &rest, call).await).await
+        }
+    };
     timing.done(answer.status());
     Ok(answer)
 }
@@ -75,19 +82,32 @@ async fn dispatch(gateway: &Rc<Gateway>, server: &Rc<Server>, rest: &str, call: 
     match &server.settings().target {
         Target::Command(_) if rest == "mcp" => stdio::answer(gateway, server, call).await,
         Target::Url(upstream) if upstream.transport == Transport::Sse => {
-            guard::answer_sse(gateway, server, rest, call).await
+            Box::pin(guard::answer_sse(gateway, server, rest, call)).await
         }
         Target::Url(_) if rest == "mcp" => guard::answer(gateway, server, call).await,
         _ => respond::no_such_path(),
     }
 }
 
-/// The server that a path names, and what follows.
-fn route(gateway: &Gateway, uri: &Uri) -> Result<(Rc<Server>, String), Answer> {
+/// What a path names.
+struct Way {
+    server: Rc<Server>,
+    /// What follows the server's own path.
+    rest: String,
+    /// The job that it is a server of.
+    job: Option<Rc<Job>>,
+}
+
+/// Where a request goes.
+fn route(gateway: &Gateway, uri: &Uri) -> Result<Way, Answer> {
     let path = uri.path().strip_prefix('/').unwrap_or_default();
+    // A server may be called `s` all the same: none of its own paths has a job's secret in it.
+    if let Some((job, server, rest)) = path.strip_prefix("s/").and_then(|path| gateway.jobs.route(path)) {
+        return Ok(Way { server, rest: rest.to_owned(), job: Some(job) });
+    }
     let (name, rest) = path.split_once('/').ok_or_else(respond::no_such_path)?;
     let server = gateway.server(name).ok_or_else(respond::no_such_path)?;
-    Ok((server, rest.trim_end_matches('/').to_owned()))
+    Ok(Way { server, rest: rest.trim_end_matches('/').to_owned(), job: None })
 }
 
 /// What leash answers for itself.
@@ -106,15 +126,18 @@ async fn own_path(gateway: &Gateway, request: &Request<Incoming>) -> Option<Answ
 /// The name in `Host` must be one of ours: a foreign name that resolves to us is how a page reaches a local server (DNS
 /// rebinding).
 fn check_host(settings: &Settings, request: &Request<Incoming>) -> Result<(), Answer> {
-    let known =
-        |host: &str| is_ours(settings, host) || settings.allowed_hosts.iter().any(|allowed| same_host(allowed, host));
+    knows_host(settings.listen.ip(), &settings.allowed_hosts, request).then_some(()).ok_or_else(|| {
+        respond::error(StatusCode::FORBIDDEN, None, codes::SERVER, "Forbidden: this Host is not allowed")
+    })
+}
+
+/// Whether `Host` names us: one who is bound to this address, and has these other names.
+pub(super) fn knows_host(bound: IpAddr, allowed: &[String], request: &Request<Incoming>) -> bool {
+    let known = |host: &str| is_ours(bound, host) || allowed.iter().any(|allowed| same_host(allowed, host));
     let mut named = request.headers().get_all(HOST).iter().map(|host| host.to_str().is_ok_and(known));
     // Exactly one, and the same for a target that is written out in full.
     let fine = named.next() == Some(true) && named.next().is_none();
-    let fine = fine && request.uri().authority().is_none_or(|authority| known(authority.as_str()));
-    fine.then_some(()).ok_or_else(|| {
-        respond::error(StatusCode::FORBIDDEN, None, codes::SERVER, "Forbidden: this Host is not allowed")
-    })
+    fine && request.uri().authority().is_none_or(|authority| known(authority.as_str()))
 }
 
 /// A present `Origin` must be ours or allowed; programs send none.
@@ -129,8 +152,7 @@ fn check_origin(settings: &Settings, headers: &HeaderMap) -> Result<(), Answer> 
 }
 
 /// Whether a `Host` names this gateway by itself: loopback, or the very address it is bound to. A number can't be rebound.
-fn is_ours(settings: &Settings, host: &str) -> bool {
-    let bound = settings.listen.ip();
+fn is_ours(bound: IpAddr, host: &str) -> bool {
     is_loopback(host) || name_of(host).parse::<IpAddr>().is_ok_and(|ip| ip == bound || bound.is_unspecified())
 }
 
@@ -162,9 +184,18 @@ fn check_token(token: Option<&Secret>, headers: &mut HeaderMap) -> Result<(), An
     let Some(token) = token else { return Ok(()) };
     let own = headers.remove(LEASH_AUTHORIZATION);
     let given = own.or_else(|| headers.remove(AUTHORIZATION)).ok_or_else(respond::unauthorized)?;
+    if is_bearer(&given, token) { Ok(()) } else { Err(respond::unauthorized()) }
+}
+
+/// Whether a request shows this token.
+pub(super) fn bears(token: &Secret, headers: &HeaderMap) -> bool {
+    headers.get(AUTHORIZATION).is_some_and(|given| is_bearer(given, token))
+}
+
+fn is_bearer(given: &HeaderValue, token: &Secret) -> bool {
     let given = given.as_bytes();
     let bearer = given.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"bearer "));
-    if bearer && equal(&given[7..], token.expose().as_bytes()) { Ok(()) } else { Err(respond::unauthorized()) }
+    bearer && equal(&given[7..], token.expose().as_bytes())
 }
 
 /// Compares without telling by its time where the difference is.

@@ -1,7 +1,8 @@
 //! What all connections share.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
@@ -9,11 +10,13 @@ use tokio_util::task::TaskTracker;
 
 use super::budget::Budget;
 use super::connection::Principals;
+use super::control::Jobs;
 use super::guard;
 use super::metrics::Metrics;
 use super::notice::Notice;
 use super::respond::{self, Answer};
-use super::server::Server;
+use super::server::{JOBS_BUCKET, Occupied, Server};
+use super::session::Session;
 use super::tide::Tide;
 use super::timers::Timers;
 use crate::config::Settings;
@@ -33,7 +36,7 @@ pub(crate) struct Gateway {
     pub(crate) settings: RefCell<Rc<Settings>>,
     pub(crate) servers: RefCell<HashMap<Rc<str>, Rc<Server>>>,
     pub(crate) metrics: Metrics,
-    pub(crate) timers: Timers,
+    pub(crate) timers: Timers<Session>,
     /// Whatever goes on behind a request; waited for before the gateway is over.
     pub(crate) tasks: TaskTracker,
     pub(crate) principals: Principals,
@@ -52,6 +55,10 @@ pub(crate) struct Gateway {
     pub(crate) tide: Tide,
     /// For the bodies of requests.
     pub(crate) bodies: Rc<Budget>,
+    /// Sessions of the control API.
+    pub(crate) jobs: Jobs,
+    /// Where it listens, once it does.
+    pub(crate) address: Cell<Option<SocketAddr>>,
     pub(crate) tell: Box<dyn Fn(Notice)>,
 }
 
@@ -83,14 +90,14 @@ impl Gateway {
         }
         let most = server.settings().policy.max_sessions.unwrap_or(usize::MAX);
         if self.count.get() >= self.settings.borrow().max_sessions || server.count.get() >= most {
-            self.metrics.session_refused(&server.name);
+            self.metrics.session_refused(&server.bucket);
             return Err(respond::unavailable("Service Unavailable: too many sessions"));
         }
         for count in [&self.count, &server.count] {
             count.update(|count| count + 1);
         }
         self.tide.rose(self.held());
-        Ok(Seat { gateway: Rc::downgrade(self), server: Rc::clone(server) })
+        Ok(Seat { gateway: Rc::downgrade(self), server: Rc::clone(server), _occupied: server.occupy() })
     }
 
     /// What takes memory: connections and sessions.
@@ -101,13 +108,17 @@ impl Gateway {
     /// Memory of the trees by server, as their keepers wrote it down last.
     pub(crate) async fn tree_memory(&self) -> BTreeMap<String, u64> {
         let (dir, run) = (self.places.runtime_dir.clone(), self.book.run().to_owned());
+        // As many names as there are jobs would be too many.
+        let jobs: HashSet<String> = self.jobs.list().iter().map(|job| job.id().to_string()).collect();
         // A file per tree is read: not on the thread that serves everybody.
         let read = move || {
             let mut memory = BTreeMap::new();
             let records = Store::look(&dir).ok().flatten().and_then(|store| store.list().ok());
             for record in records.into_iter().flatten().filter_map(|found| found.record) {
                 if record.labels.get(GATEWAY_LABEL) == Some(&run) {
-                    *memory.entry(record.name).or_default() += record.memory_bytes;
+                    let of_job = jobs.contains(&record.session);
+                    let name = if of_job { JOBS_BUCKET.to_owned() } else { record.name };
+                    *memory.entry(name).or_default() += record.memory_bytes;
                 }
             }
             memory
@@ -117,15 +128,31 @@ impl Gateway {
 
     /// The longest that the end of a tree may take, if nothing is left of it then.
     pub(crate) fn longest_ladder(&self) -> Duration {
-        let servers = self.servers.borrow();
-        servers.values().map(|server| server.settings().policy.grace * 2).max().unwrap_or_default()
+        let servers = self.servers.borrow().values().cloned().chain(self.jobs.servers()).collect::<Vec<_>>();
+        servers.iter().map(|server| server.settings().policy.grace * 2).max().unwrap_or_default()
     }
 
     /// Ends everything, all at once.
-    pub(crate) fn end_all(&self, reason: &Reason) -> usize {
+    pub(crate) fn end_all(self: &Rc<Self>, reason: &Reason) -> usize {
         self.draining.set(true);
         let servers: Vec<_> = self.servers.borrow().values().cloned().collect();
-        servers.iter().map(|server| self.end_server(server, reason)).sum()
+        let sessions: usize = servers.iter().map(|server| self.end_server(server, reason)).sum();
+        let jobs = self.jobs.close(reason, false);
+        let (gateway, reason) = (Rc::clone(self), reason.clone());
+        // Those who listen hear of the last one.
+        self.tasks.spawn_local(async move { gateway.jobs.end_all(reason, false).await });
+        sessions + jobs
+    }
+
+    /// Where a client on this machine reaches it.
+    pub(crate) fn reached_at(&self) -> SocketAddr {
+        let mut address = self.address.get().unwrap_or(self.settings.borrow().listen);
+        if address.ip().is_unspecified() {
+            let loopback: IpAddr =
+                if address.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
+            address.set_ip(loopback);
+        }
+        address
     }
 
     /// Ends everything of one server.
@@ -141,6 +168,7 @@ impl Gateway {
 pub(crate) struct Seat {
     gateway: Weak<Gateway>,
     server: Rc<Server>,
+    _occupied: Occupied,
 }
 
 impl Drop for Seat {

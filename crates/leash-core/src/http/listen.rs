@@ -41,7 +41,7 @@ pub(crate) async fn accept(gateway: Rc<Gateway>, listener: TcpListener, stop: Ca
 
 /// Out of descriptors or memory: those who are connected go on, and the next one is tried after a moment. An error of one
 /// connection (it was reset before it was accepted) needs no pause.
-async fn pause(gateway: &Gateway, error: &io::Error, told: &mut Option<Moment>) {
+pub(super) async fn pause(gateway: &Gateway, error: &io::Error, told: &mut Option<Moment>) {
     if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset) {
         return;
     }
@@ -63,12 +63,7 @@ async fn serve(gateway: Rc<Gateway>, connection: Rc<Connection>, stream: TcpStre
         // In a box of its own: hyper keeps room for the largest answer in every connection, also in one that is idle.
         Box::pin(async move { Ok::<_, std::convert::Infallible>(answer.await) })
     });
-    let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new())
-        .header_read_timeout(limits::HEADER_READ)
-        .max_headers(limits::HEADERS)
-        .max_buf_size(limits::HEAD_BYTES);
-    let mut served = std::pin::pin!(http.serve_connection(TokioIo::new(stream), service));
+    let mut served = std::pin::pin!(http(true).serve_connection(TokioIo::new(stream), service));
     let stopped = tokio::select! {
         // A client that broke its connection off has nothing more to be told.
         _ = served.as_mut() => false,
@@ -83,9 +78,20 @@ async fn serve(gateway: Rc<Gateway>, connection: Rc<Connection>, stream: TcpStre
     gateway.tide.fell(gateway.held());
 }
 
+/// How connections are served, for several requests or for one.
+pub(super) fn http(keep_alive: bool) -> http1::Builder {
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new())
+        .keep_alive(keep_alive)
+        .header_read_timeout(limits::HEADER_READ)
+        .max_headers(limits::HEADERS)
+        .max_buf_size(limits::HEAD_BYTES);
+    http
+}
+
 /// A peer that vanished without a word (cable, suspended machine, half-open) is noticed by the kernel: probes while nothing is
 /// written, and a limit on unacknowledged data while something is.
-fn notice_dead_peers(stream: &TcpStream) {
+pub(super) fn notice_dead_peers(stream: &TcpStream) {
     let seconds = |time: Duration| u32::try_from(time.as_secs()).unwrap_or(u32::MAX);
     let _ = stream.set_nodelay(true);
     let _ = rustix::net::sockopt::set_socket_keepalive(stream, true);

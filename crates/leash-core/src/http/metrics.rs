@@ -8,6 +8,7 @@ use std::rc::Rc;
 use hyper::StatusCode;
 
 use super::gateway::Gateway;
+use super::server::{JOBS_BUCKET, Server};
 use crate::clock::Moment;
 use crate::ledger::receipt::Reason;
 
@@ -123,7 +124,12 @@ impl Metrics {
     pub(crate) fn render(&self, gateway: &Gateway, memory: &BTreeMap<String, u64>) -> String {
         let mut page = Page::default();
         let servers = self.servers.borrow();
-        let live = |name: &Rc<str>| gateway.server(name).map_or(0, |server| server.sessions.borrow().len());
+        let open = |server: &Rc<Server>| server.sessions.borrow().len();
+        let of_jobs: usize = gateway.jobs.servers().iter().map(open).sum();
+        let live = |name: &Rc<str>| {
+            let more = if **name == *JOBS_BUCKET { of_jobs } else { 0 };
+            gateway.server(name).as_ref().map_or(0, open) + more
+        };
         page.family("leash_sessions", "gauge", "Sessions by server and state.");
         for (name, counters) in servers.iter() {
             page.line(&[("server", name), ("state", "live")], live(name));
@@ -156,6 +162,8 @@ impl Metrics {
         page.counters("leash_deletes_failed_total", "Upstream sessions left behind.", &servers, |counters| {
             &counters.deletes_failed
         });
+        page.family("leash_control_sessions", "gauge", "Sessions of the control API that are not over.");
+        page.line(&[], gateway.jobs.list().len());
         page.family("leash_deletes_pending", "gauge", "Upstream sessions being deleted.");
         page.line(&[], self.deletes_pending.get());
         page.counters("leash_garbage_lines_total", "Lines of servers that were no protocol.", &servers, |counters| {

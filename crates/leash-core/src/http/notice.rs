@@ -1,6 +1,7 @@
 //! What a gateway has to tell people while it runs. The library prints nothing.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use crate::ledger::receipt::{Reason, Receipt};
 
@@ -9,6 +10,10 @@ use crate::ledger::receipt::{Reason, Receipt};
 pub enum Notice {
     /// It listens.
     Listening(SocketAddr),
+    /// It can be controlled through this socket.
+    ControlSocket(PathBuf),
+    /// It can be controlled at this address.
+    ControlListening(SocketAddr),
     /// What a dead gateway had left was ended.
     Swept(Box<Receipt>),
     /// A session began.

@@ -15,10 +15,13 @@ use tokio_util::task::TaskTracker;
 
 use super::budget::Budget;
 use super::connection::Principals;
+use super::control::{Job, Jobs};
+use super::daemon::{self, Control, ControlError, Doors, Open};
 use super::gateway::Gateway;
 use super::metrics::Metrics;
 use super::notice::Notice;
 use super::server::Server;
+use super::session::Session;
 use super::tide::Tide;
 use super::timers::Timers;
 use super::watch_file::FileWatch;
@@ -46,6 +49,8 @@ pub struct Serving {
     pub places: Places,
     /// The file the settings came from, and how to read it again.
     pub source: Option<Source>,
+    /// How it is controlled.
+    pub control: Control,
     /// The terminal it was started from: when that is closed, the gateway ends. `None` under `nohup` and without one.
     pub terminal: Option<Watch>,
     /// Called for everything that people may want to know.
@@ -74,6 +79,12 @@ pub enum ServeError {
     /// A bind that others can reach needs a token.
     #[error("`{0}` can be reached by others, and no token is set")]
     Exposed(SocketAddr),
+    /// It can't be controlled as it should.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// The control API is for nobody who has no token.
+    #[error("the control API on `{0}` needs a token")]
+    NoControlToken(SocketAddr),
     /// The ledger can't be kept.
     #[error(transparent)]
     Ledger(#[from] BookError),
@@ -86,6 +97,8 @@ pub enum ServeError {
 enum Told {
     /// To stop.
     Stop,
+    /// Nobody is left who could want it.
+    Alone,
     /// SIGHUP: to read its configuration again, or its terminal is gone.
     HangUp,
     /// The configuration file was changed.
@@ -106,36 +119,46 @@ pub fn serve(serving: Serving) -> Result<(), ServeError> {
 }
 
 async fn run(serving: Serving) -> Result<(), ServeError> {
-    let Serving { settings, places, source, terminal, tell } = serving;
+    let Serving { settings, places, source, control, terminal, tell } = serving;
     if settings.is_exposed() {
         return Err(ServeError::Exposed(settings.listen));
     }
     // Before anything else exists: a signal must not find us without an answer.
     let mut signals = Signals::new().map_err(ServeError::Start)?;
+    let doors = match Doors::open(&control, &places.runtime_dir) {
+        // Somebody else was faster: there is one, and that is all that was asked for.
+        Err(ServeError::Control(ControlError::Held { .. })) if control.on_demand.is_some() => return Ok(()),
+        doors => doors?,
+    };
     let listener = bind(settings.listen)?;
     let address = listener.local_addr().map_err(ServeError::Start)?;
     let book = Book::create(&places, "serve")?;
     let gateway = Rc::new(gateway(settings, places, book, tell));
+    gateway.address.set(Some(address));
     gateway.tell(|| Notice::Listening(address));
     gateway.tasks.spawn_local(sweep::sweep(Rc::clone(&gateway)));
     gateway.tasks.spawn_local(sweep_trees(Rc::clone(&gateway)));
     let stop = CancellationToken::new();
     gateway.tasks.spawn_local(listen::accept(Rc::clone(&gateway), listener, stop.clone()));
+    let mut open = doors.serve(&gateway)?;
     let ticking = tokio::task::spawn_local(tick(Rc::clone(&gateway)));
     let mut file = source.as_ref().map(|source| FileWatch::new(&source.file));
+    let mut alone = std::pin::pin!(daemon::alone(&gateway, control.on_demand));
     loop {
         let told = tokio::select! {
             told = signals.next() => told,
             () = FileWatch::changed(file.as_mut()) => Told::Changed,
+            () = alone.as_mut() => Told::Alone,
         };
         match told {
-            Told::Stop => break,
+            Told::Stop | Told::Alone => break,
             Told::HangUp if terminal.as_ref().and_then(owner::lost_by_now).is_some() => break,
             Told::HangUp | Told::Changed => reload(&gateway, source.as_ref()),
         }
     }
+    open.close();
     stop.cancel();
-    drain(&gateway, &mut signals).await;
+    drain(&gateway, &mut signals, open).await;
     ticking.abort();
     Ok(())
 }
@@ -171,6 +194,8 @@ pub(super) fn gateway(settings: Settings, places: Places, book: Book, tell: Box<
         count: Cell::new(0),
         tide: Tide::default(),
         bodies: Budget::new(limits::BODIES),
+        jobs: Jobs::default(),
+        address: Cell::new(None),
         tell,
     }
 }
@@ -184,11 +209,12 @@ async fn sweep_trees(gateway: Rc<Gateway>) {
     swept.receipts.into_iter().for_each(|receipt| gateway.tell(|| Notice::Swept(Box::new(receipt))));
 }
 
-/// Asks sessions whose time has come.
+/// Asks sessions and jobs whose time has come.
 pub(super) async fn tick(gateway: Rc<Gateway>) {
     loop {
-        if let Some(session) = gateway.timers.next().await {
-            session.tick();
+        tokio::select! {
+            session = gateway.timers.next() => session.iter().for_each(Session::tick),
+            job = gateway.jobs.timers.next() => job.iter().for_each(Job::tick),
         }
     }
 }
@@ -251,8 +277,13 @@ fn retire(gateway: &Gateway, name: &str) {
 
 /// Ends everything at once and waits for it: bounded, and cut short by a further signal. What is not done then is finished by
 /// the keepers (trees) and by the next start (upstream sessions, from the ledger).
-async fn drain(gateway: &Rc<Gateway>, signals: &mut Signals) {
+async fn drain(gateway: &Rc<Gateway>, signals: &mut Signals, open: Open) {
     let sessions = gateway.end_all(&Reason::Shutdown);
+    let ending = Rc::clone(gateway);
+    gateway.tasks.spawn_local(async move {
+        ending.jobs.end_all(Reason::Shutdown, false).await;
+        open.over();
+    });
     // What is not deleted by then is written down as left, and stays in the book.
     gateway.client.hurry.by(Moment::now() + gateway.settings().drain);
     gateway.tell(|| Notice::Draining(sessions));

@@ -15,7 +15,7 @@ use super::notice::Notice;
 use super::respond::{self, Answer};
 use super::server::Server;
 use super::stdio;
-use super::timers::Timer;
+use super::timers::{Timed, Timer};
 use crate::clock::{self, Moment};
 use crate::config::OwnerPolicy;
 use crate::id;
@@ -42,7 +42,7 @@ pub(crate) struct Session {
     /// Who opened it; nobody else may use it.
     pub(crate) principal: Principal,
     pub(crate) started_ms: u64,
-    pub(crate) timer: RefCell<Option<Timer>>,
+    timer: RefCell<Option<Timer>>,
     gateway: Weak<Gateway>,
     seat: RefCell<Option<Rc<Seat>>>,
     /// What the client presents; the id until the server gave another.
@@ -74,16 +74,18 @@ impl Session {
     /// is [announced](Session::announce); it may also be [discarded](Session::discard).
     pub(crate) fn begin(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call) -> Result<Rc<Session>, Answer> {
         let seat = gateway.admit(server)?;
-        let id: Rc<str> = id::random().into();
+        let id: Rc<str> = server.job.as_ref().map_or_else(id::random, |job| job.next_session()).into();
+        // What a client presents must not be guessed, and the id of a job is no secret.
+        let token: Rc<str> = if server.job.is_some() { id::random().into() } else { Rc::clone(&id) };
         let session = Rc::new(Session {
-            id: Rc::clone(&id),
+            id,
             server: Rc::clone(server),
             principal: call.principal,
             started_ms: clock::unix_ms(),
             timer: RefCell::default(),
             gateway: Rc::downgrade(gateway),
             seat: RefCell::new(Some(Rc::new(seat))),
-            token: RefCell::new(Rc::clone(&id)),
+            token: RefCell::new(Rc::clone(&token)),
             life: RefCell::new(Life::begin(Moment::now())),
             holding: OnceCell::new(),
             owners: RefCell::default(),
@@ -94,7 +96,7 @@ impl Session {
             over: Notify::new(),
             receipt: OnceCell::new(),
         });
-        server.sessions.borrow_mut().insert(id, Rc::clone(&session));
+        server.sessions.borrow_mut().insert(token, Rc::clone(&session));
         session.used_by(call);
         session.apply(Event::Tick);
         Ok(session)
@@ -103,7 +105,7 @@ impl Session {
     /// There is a session: it is counted and told.
     pub(crate) fn announce(&self, gateway: &Gateway) {
         if !self.announced.replace(true) {
-            gateway.metrics.session_opened(&self.server.name);
+            gateway.metrics.session_opened(&self.server.bucket);
             gateway.tell(|| Notice::Opened { session: self.id.to_string(), server: self.server.name.to_string() });
         }
     }
@@ -225,8 +227,11 @@ impl Session {
             Effect::Nothing => {}
             Effect::End(reason) => self.begin_end(&gateway, reason),
             Effect::Release(reason) => {
-                let session = Rc::clone(self);
-                gateway.tasks.spawn_local(async move { session.let_go(reason).await });
+                let (session, occupied) = (Rc::clone(self), self.server.occupy());
+                gateway.tasks.spawn_local(async move {
+                    session.let_go(reason).await;
+                    drop(occupied);
+                });
             }
         }
     }
@@ -235,7 +240,7 @@ impl Session {
     fn begin_end(self: &Rc<Self>, gateway: &Rc<Gateway>, reason: Reason) {
         self.announce(gateway);
         self.forget(gateway);
-        gateway.metrics.session_ending(&self.server.name);
+        gateway.metrics.session_ending(&self.server.bucket);
         let (session, server) = (self.id.to_string(), self.server.name.to_string());
         gateway.tell(|| Notice::Ending { session, server, why: reason.clone() });
         // Looked at now: what comes between this and the task's first step is let go by itself, and must not be twice.
@@ -247,7 +252,7 @@ impl Session {
             }
             session.apply(Event::Released);
             drop(session.seat.take());
-            gateway.metrics.session_ended(&session.server.name, &reason);
+            gateway.metrics.session_ended(&session.server.bucket, &reason);
             session.over.notify_waiters();
         });
     }
@@ -359,6 +364,12 @@ impl Session {
         if let Some(gateway) = self.gateway.upgrade() {
             gateway.tasks.spawn_local(task);
         }
+    }
+}
+
+impl Timed for Session {
+    fn timer(&self) -> &RefCell<Option<Timer>> {
+        &self.timer
     }
 }
 

@@ -1,10 +1,12 @@
 //! What dead gateways have left open at upstream servers is ended by the next one, in the background.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
 use hyper::{HeaderMap, Uri};
+use tokio::runtime::{Builder, LocalOptions};
 use tokio::task::JoinSet;
 
 use super::delete::{self, Deleted, Ticket};
@@ -14,7 +16,7 @@ use super::upstream::Client;
 use crate::clock::Moment;
 use crate::config::{Settings, Target};
 use crate::ledger::book::{Abandoned, Book, Entry};
-use crate::ledger::receipt::{self, EndedBy, Reason};
+use crate::ledger::receipt::{self, EndedBy, Reason, Receipt};
 use crate::limits;
 use crate::protocol::headers;
 use crate::tree::Places;
@@ -81,6 +83,25 @@ pub(crate) async fn books(
     // What was cut short stays for the next start.
     let cut = |book: &Abandoned| book.open.iter().any(is_sound);
     books.into_iter().filter(|book| !cut(book)).for_each(Abandoned::remove);
+}
+
+/// The same for a program that is no gateway: returns when it is done, with the receipts and what else there is to say.
+pub(crate) fn at_once(places: &Places) -> (Vec<Receipt>, Vec<String>) {
+    let (receipts, warnings) = (RefCell::new(Vec::new()), RefCell::new(Vec::new()));
+    let runtime = match Builder::new_current_thread().enable_all().build_local(LocalOptions::default()) {
+        Ok(runtime) => runtime,
+        Err(error) => return (Vec::new(), vec![format!("cannot end abandoned upstream sessions: {error}")]),
+    };
+    let tell = |notice| match notice {
+        Notice::Swept(receipt) => receipts.borrow_mut().push(*receipt),
+        Notice::Warning(warning) => warnings.borrow_mut().push(warning),
+        _ => {}
+    };
+    // No server is configured here, and so nothing is known of any but what its book says.
+    runtime.block_on(books(&Client::new(), places, &|_| None, &tell));
+    // A name may still be looked up on another thread; nobody waits for it.
+    runtime.shutdown_background();
+    (receipts.into_inner(), warnings.into_inner())
 }
 
 fn is_sound(entry: &Entry) -> bool {

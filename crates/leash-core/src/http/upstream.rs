@@ -74,6 +74,11 @@ impl Client {
         Client { http, hurry: Hurry::default() }
     }
 
+    /// Makes a connection, to see whether that can be done. It is kept for the first request.
+    pub(crate) async fn reach(&self, uri: &Uri) -> Result<(), UpstreamError> {
+        self.http.reach(uri).await
+    }
+
     /// Sends a request and returns the head of the answer; the body follows as long as it likes. A redirect that keeps the
     /// method and the origin is followed: a client that followed it by itself would go past leash.
     pub(crate) async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, UpstreamError> {

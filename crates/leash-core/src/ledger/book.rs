@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use self::journal::{Journal, Line, Pages, read, text_of};
 use super::receipt::{EndedBy, Holding, Reason, Receipt, UpstreamEnd, VERSION};
 use super::store::{self, StoreError};
+use crate::owner::Owner;
 use crate::tree::Places;
 use crate::tree::identity::{Identity, boot_id};
 use crate::tree::proc::Proc;
@@ -51,6 +52,25 @@ pub struct Cover {
     pub receipts: PathBuf,
     /// When it began, milliseconds since 1970.
     pub started_ms: u64,
+    /// The session that the process itself is in, if it is in one: a `connect` is, from its first moment on and whether or not it
+    /// has anything open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub member: Option<Membership>,
+}
+
+/// What makes a process a member of a session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Membership {
+    /// The session.
+    pub session: String,
+    /// The member's name.
+    pub name: String,
+    /// Labels as given.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// What it lives for.
+    #[serde(default)]
+    pub owners: Vec<Owner>,
 }
 
 /// A session that is open at an upstream server.
@@ -67,13 +87,25 @@ pub struct Entry {
     /// The protocol version, as far as it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
+    /// What is shown in the place of the address, where that is a secret: the book is for our own eyes, listings are not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shown: Option<String>,
     /// When it began, milliseconds since 1970.
     pub started_ms: u64,
 }
 
 impl Entry {
+    /// The address for people.
+    pub fn shown(&self) -> &str {
+        self.shown.as_deref().unwrap_or(&self.url)
+    }
+
     /// The receipt of its end.
     pub fn receipt(&self, reason: Reason, ended_by: EndedBy, took: Duration, end: UpstreamEnd) -> Receipt {
+        let end = match &self.shown {
+            Some(shown) => UpstreamEnd { url: shown.clone(), ..end },
+            None => end,
+        };
         Receipt {
             version: VERSION,
             session: self.session.clone(),
@@ -85,6 +117,7 @@ impl Entry {
             containment: None,
             refused: Vec::new(),
             holdings: vec![Holding::Upstream(end)],
+            dropped_holdings: 0,
             ended_by,
             started_ms: self.started_ms,
             ended_ms: clock::unix_ms(),
@@ -117,7 +150,7 @@ pub struct Abandoned {
 }
 
 /// A book, as one who only looks sees it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Listed {
     /// Whose it is.
     pub cover: Cover,
@@ -127,18 +160,51 @@ pub struct Listed {
     pub attended: bool,
 }
 
+impl Listed {
+    /// The session that the process is in: as its cover says, or, before covers did, as what it has open says.
+    pub fn session(&self) -> Option<&str> {
+        let open = || self.open.first().filter(|_| self.cover.command == "connect").map(|entry| entry.session.as_str());
+        self.cover.member.as_ref().map(|member| member.session.as_str()).or_else(open)
+    }
+
+    /// The session that something open belongs to. A gateway numbers what it opens for a session of its own: `SESSION.N`.
+    pub fn session_of<'e>(&self, entry: &'e Entry) -> &'e str {
+        match entry.session.rsplit_once('.') {
+            Some((session, _)) if self.cover.command != "connect" => session,
+            _ => &entry.session,
+        }
+    }
+
+    /// The name of the process, where it is in a session.
+    pub fn name(&self) -> Option<&str> {
+        let open = || self.open.first().map(|entry| entry.server.as_str());
+        self.cover.member.as_ref().map(|member| member.name.as_str()).or_else(open)
+    }
+}
+
 impl Book {
     /// Begins a book for this process.
     pub fn create(places: &Places, command: &str) -> Result<Book, BookError> {
+        Book::begin(places, command, id::random(), None)
+    }
+
+    /// Begins a book for this process, which is in a session itself. The book has the process's own run id, so that its receipt is
+    /// found by it.
+    pub fn create_for(places: &Places, command: &str, run: &str, member: Membership) -> Result<Book, BookError> {
+        Book::begin(places, command, run.to_owned(), Some(member))
+    }
+
+    fn begin(places: &Places, command: &str, run: String, member: Option<Membership>) -> Result<Book, BookError> {
         let dir = store::prepare(&places.runtime_dir, DIR)?;
         let cover = Cover {
             version: BOOK_VERSION,
             boot: boot_id(),
-            run: id::random(),
+            run,
             process: Proc::own().ok().and_then(|proc| Identity::current(&proc)),
             command: command.to_owned(),
             receipts: places.receipts.clone(),
             started_ms: clock::unix_ms(),
+            member,
         };
         let path = path(&dir, &cover.run, "lock");
         let lock = store::new_lock(&path).map_err(|source| StoreError::Write { path, source })?;
@@ -213,6 +279,11 @@ impl Book {
         }
         found.sort_by_key(|book| book.cover.started_ms);
         Ok(found)
+    }
+
+    /// Whether somebody looks after a book.
+    pub fn is_attended(runtime_dir: &Path, run: &str) -> bool {
+        store::is_locked(&path(&runtime_dir.join(DIR), run, "lock"))
     }
 
     fn write(&self, line: &Line<'_>) -> io::Result<()> {

@@ -19,6 +19,7 @@ pub const VERSION: u32 = 1;
 
 /// Why a session ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "http", derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Reason {
     /// The host closed the server's stdin, or died and took it along.
@@ -27,7 +28,7 @@ pub enum Reason {
     OwnerGone {
         /// Its pid.
         pid: i32,
-        /// What it was to us: `parent`, `ancestor`, `pid` or `client`.
+        /// What it was to us: `parent`, `ancestor`, `pid`, `client`, or the `owner` of a session of the control API.
         role: String,
     },
     /// The terminal was closed.
@@ -69,6 +70,10 @@ pub enum Reason {
     Shutdown,
     /// The server was removed from the configuration, or is another one now.
     Reconfigured,
+    /// Its lease was not renewed.
+    LeaseExpired,
+    /// One of its servers could not be started, so none was.
+    StartFailed,
 }
 
 impl Reason {
@@ -81,8 +86,11 @@ impl Reason {
             | Reason::Idle
             | Reason::NotInitialized
             | Reason::Shutdown
-            | Reason::Reconfigured => true,
-            Reason::OwnerGone { role, .. } => role == "client",
+            | Reason::Reconfigured
+            | Reason::LeaseExpired
+            | Reason::StartFailed
+            | Reason::Requested => true,
+            Reason::OwnerGone { role, .. } => role == "client" || role == "owner",
             _ => false,
         }
     }
@@ -110,6 +118,8 @@ impl Reason {
             Reason::UpstreamForgot => "upstream forgot it".to_owned(),
             Reason::Shutdown => "shutdown".to_owned(),
             Reason::Reconfigured => "reconfigured".to_owned(),
+            Reason::LeaseExpired => "lease not renewed".to_owned(),
+            Reason::StartFailed => "a server did not start".to_owned(),
         }
     }
 }
@@ -138,6 +148,8 @@ impl Reason {
             Reason::UpstreamForgot => "upstream_forgot",
             Reason::Shutdown => "shutdown",
             Reason::Reconfigured => "reconfigured",
+            Reason::LeaseExpired => "lease_expired",
+            Reason::StartFailed => "start_failed",
         }
     }
 }
@@ -156,6 +168,7 @@ pub fn signal_name(signal: i32) -> String {
 
 /// The step that ended a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "http", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum How {
     /// It left by itself; nobody had asked.
@@ -170,6 +183,7 @@ pub enum How {
 
 /// How the server's first process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "http", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Exit {
     /// With an exit code.
@@ -196,6 +210,7 @@ impl Exit {
 
 /// What became of a holding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "http", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Fate {
     /// Proved to be gone.
@@ -206,6 +221,7 @@ pub enum Fate {
 
 /// A process that is still there, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "http", derive(schemars::JsonSchema))]
 pub struct LeftOver {
     /// Its pid.
     pub pid: i32,
@@ -217,6 +233,7 @@ pub struct LeftOver {
 
 /// A process tree and its end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "http", derive(schemars::JsonSchema))]
 pub struct TreeEnd {
     /// The server's first process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -242,6 +259,7 @@ pub struct TreeEnd {
 
 /// How the end of an upstream session went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "http", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum DeleteHow {
     /// DELETE was answered with success.
@@ -260,6 +278,7 @@ pub enum DeleteHow {
 
 /// A session at an HTTP server, and its end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "http", derive(schemars::JsonSchema))]
 pub struct UpstreamEnd {
     /// The server, without the query: that may hold a secret.
     pub url: String,
@@ -281,6 +300,7 @@ pub struct UpstreamEnd {
 
 /// A thing that a session held, and what became of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "http", derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Holding {
     /// A process tree.
@@ -301,6 +321,7 @@ impl Holding {
 
 /// Who wrote a receipt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "http", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum EndedBy {
     /// The keeper, as planned.
@@ -315,6 +336,7 @@ pub enum EndedBy {
 
 /// The end of one session on this host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "http", derive(schemars::JsonSchema))]
 pub struct Receipt {
     /// [`VERSION`].
     pub version: u32,
@@ -336,6 +358,9 @@ pub struct Receipt {
     pub refused: Vec<Refusal>,
     /// What the session held, and what became of each.
     pub holdings: Vec<Holding>,
+    /// Holdings that came before them and are not named, because there were too many.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub dropped_holdings: u64,
     /// Who saw to it.
     pub ended_by: EndedBy,
     /// When the session began, milliseconds since 1970.
@@ -390,6 +415,37 @@ pub fn append(path: &Path, receipt: &Receipt) -> io::Result<()> {
 pub(crate) fn append_once(path: &Path, receipt: &Receipt) -> io::Result<()> {
     let (known, _) = read(path)?;
     if known.iter().any(|known| known.run == receipt.run) { Ok(()) } else { append(path, receipt) }
+}
+
+/// The run of the one receipt for all of a session of the control API; runs and client sessions in it have others.
+pub(crate) fn whole(session: &str) -> String {
+    format!("{session}.0")
+}
+
+/// The one receipt for all of a session of the control API.
+pub fn find(path: &Path, session: &str) -> io::Result<Option<Receipt>> {
+    let (mut found, run) = (None, whole(session));
+    for path in [rotated(path), path.to_owned()] {
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
+        for line in BufReader::new(file).split(b'\n') {
+            let line = line?;
+            // Most lines are of others: they are not taken apart.
+            let named = || std::str::from_utf8(&line).is_ok_and(|line| line.contains(&run));
+            let same = |receipt: &Receipt| receipt.session == session && receipt.run == run;
+            if let Some(receipt) = named().then(|| serde_json::from_slice(&line).ok()).flatten().filter(same) {
+                found = Some(receipt);
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// Reads all receipts, oldest first. Lines that are not receipts (a torn write on a full disk) are counted and passed over.

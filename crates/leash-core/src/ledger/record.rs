@@ -104,6 +104,7 @@ impl Record {
             containment: self.containment,
             refused: self.refused.clone(),
             holdings: vec![Holding::Tree(tree)],
+            dropped_holdings: 0,
             ended_by,
             started_ms: self.started_ms,
             ended_ms: clock::unix_ms(),

@@ -189,19 +189,25 @@ impl Entry {
     }
 }
 
-/// Makes the runtime directory and a directory in it, as far as they are not there, and checks that both are ours.
-pub(crate) fn prepare(dir: &Path, inner: &str) -> Result<PathBuf, StoreError> {
-    let unusable = |source| StoreError::Unusable { dir: dir.to_owned(), source };
-    DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|error| match error.kind() {
+/// Makes the runtime directory, if it is not there, and checks that it is ours.
+pub(crate) fn prepare_runtime(dir: &Path) -> Result<(), StoreError> {
+    DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|source| match source.kind() {
         io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
             StoreError::NotADirectory { dir: dir.to_owned() }
         }
-        _ => unusable(error),
+        _ => StoreError::Unusable { dir: dir.to_owned(), source },
     })?;
-    check_ours(dir)?;
+    check_ours(dir)
+}
+
+/// Makes the runtime directory and a directory in it, as far as they are not there, and checks that both are ours.
+pub(crate) fn prepare(dir: &Path, inner: &str) -> Result<PathBuf, StoreError> {
+    prepare_runtime(dir)?;
     let inner = dir.join(inner);
     match DirBuilder::new().mode(0o700).create(&inner) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(unusable(error)),
+        Err(source) if source.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(StoreError::Unusable { dir: dir.to_owned(), source });
+        }
         _ => {}
     }
     check_ours(&inner)?;
@@ -233,12 +239,12 @@ pub(crate) fn is_locked(path: &Path) -> bool {
     rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_err()
 }
 
-fn open_lock(path: &Path) -> io::Result<File> {
+pub(crate) fn open_lock(path: &Path) -> io::Result<File> {
     File::options().create(true).truncate(false).write(true).mode(0o600).open(path)
 }
 
 /// Whether the path still names the file that we have open.
-fn still_at(file: &File, path: &Path) -> bool {
+pub(crate) fn still_at(file: &File, path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|now| file.metadata().is_ok_and(|ours| ours.ino() == now.ino()))
 }
 

@@ -180,6 +180,12 @@ impl Parent {
         Parent { pid, fd }
     }
 
+    /// The pidfd of it, if it is still our parent: for one who only asks whether it lives.
+    #[cfg(feature = "http")]
+    pub(crate) fn living(self) -> Option<OwnedFd> {
+        self.fd.filter(|_| self.pid.is_some() && getppid() == self.pid)
+    }
+
     /// Whether it is still the one that was taken.
     fn watch(self, proc: Option<&Proc>) -> Result<Option<Watch>, OwnerError> {
         let Some(pid) = self.pid else {

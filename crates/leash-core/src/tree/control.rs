@@ -64,6 +64,8 @@ pub(crate) enum Order {
     End(Reason),
     /// You are ending it; take the next step now.
     Nudge,
+    /// No more grace.
+    Hurry,
 }
 
 /// Why a keeper could not start a tree.

@@ -14,9 +14,13 @@ use thiserror::Error;
 use super::command::{self, Launch};
 use super::contain::{Containment, Refusal};
 use super::control::{self, Heard, fds};
+#[cfg(feature = "http")]
+use super::identity;
 use super::linux;
 use super::spec::{Places, Spec};
 use super::supervisor::{self, FirstLook};
+#[cfg(feature = "http")]
+use super::warden::{END_SIGNAL, FORCE_VALUE};
 use crate::event::Event;
 use crate::ledger::receipt::{Reason, Receipt};
 use crate::owner::{Owner, Watch, Wish};
@@ -193,6 +197,16 @@ impl Tree {
         self.stdin = None;
     }
 
+    /// No more grace: what is left is killed. For a tree whose end was asked for.
+    #[cfg(feature = "http")]
+    pub(crate) fn hurry(&self) {
+        let pid = self.supervisor.as_ref().and_then(|child| i32::try_from(child.id()).ok());
+        // It was not waited for, so the number is still its own.
+        if let Some(supervisor) = pid.and_then(|pid| identity::pidfd(pid).ok()) {
+            let _ = linux::queue(supervisor.as_fd(), END_SIGNAL, FORCE_VALUE);
+        }
+    }
+
     /// Ends the tree and returns when everything is gone, or when it is clear what is left.
     pub fn end(mut self) -> Result<Receipt, TreeError> {
         self.ask_to_end();
@@ -268,6 +282,39 @@ impl Drop for Tree {
             }
             let reaper = std::thread::Builder::new().name("leash-reaper".to_owned());
             let _ = reaper.spawn(move || child.wait());
+        }
+    }
+}
+
+/// Waits for many trees whose end has begun; what became of each, in their order. Output that nobody took is drained meanwhile, of
+/// all of them: who waits for one after the other would leave a server blocked on a full pipe.
+pub(crate) fn wait_all(trees: Vec<Tree>) -> Vec<Result<Receipt, TreeError>> {
+    let mut trees: Vec<Option<Tree>> = trees.into_iter().map(Some).collect();
+    let mut ends: Vec<Option<Result<Receipt, TreeError>>> = trees.iter().map(|_| None).collect();
+    loop {
+        for (slot, end) in trees.iter_mut().zip(&mut ends) {
+            if let Some(over) = slot.as_mut().and_then(Tree::poll_over) {
+                *end = Some(over);
+                slot.take().into_iter().for_each(Tree::reap);
+            }
+        }
+        let mut left: Vec<&mut Tree> = trees.iter_mut().flatten().collect();
+        if left.is_empty() {
+            return ends.into_iter().map(|end| end.unwrap_or(Err(TreeError::Lost))).collect();
+        }
+        let talkers: Vec<bool> = {
+            let controls = left.iter().map(|tree| PollFd::from_borrowed_fd(tree.control.as_fd(), PollFlags::IN));
+            // A descriptor per tree in the second half too, so that the places agree; asking for nothing, where there is none.
+            let outputs = left.iter().map(|tree| match &tree.stdout {
+                Some(stdout) => PollFd::new(stdout, PollFlags::IN),
+                None => PollFd::from_borrowed_fd(tree.control.as_fd(), PollFlags::empty()),
+            });
+            let mut fds: Vec<PollFd<'_>> = controls.chain(outputs).collect();
+            let _ = rustix::event::poll(&mut fds, None);
+            fds[left.len()..].iter().map(|fd| !fd.revents().is_empty()).collect()
+        };
+        for (tree, _) in left.iter_mut().zip(talkers).filter(|(tree, talks)| *talks && tree.stdout.is_some()) {
+            tree.drain();
         }
     }
 }

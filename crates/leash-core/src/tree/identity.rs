@@ -12,6 +12,7 @@ use super::proc::{self, Proc, Stat};
 
 /// A process, told apart from every other that had or will have its number since boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "http", derive(schemars::JsonSchema))]
 pub struct Identity {
     /// Its number in our PID namespace.
     pub pid: i32,

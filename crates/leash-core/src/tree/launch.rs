@@ -61,7 +61,7 @@ pub(super) fn new_record(spec: &Spec, receipts: &Path, watches: &[Watch], proc: 
         refused: Vec::new(),
         leaf,
         spare: spec.spare.clone(),
-        grace_ms: u64::try_from(spec.grace.as_millis()).unwrap_or(u64::MAX),
+        grace_ms: u64::try_from(spec.pace().as_millis()).unwrap_or(u64::MAX),
         started_ms: clock::unix_ms(),
         receipts: receipts.to_owned(),
         over: None,

@@ -345,6 +345,7 @@ pub(crate) fn exec(path: &CStr, argv: &[CString], env: &[CString]) -> Errno {
 
 /// Keeps large buffers out of the allocator's heap, so that they are given back as soon as they are freed. Left to itself, it
 /// puts them there as soon as it has seen one, and keeps twice the largest.
+#[cfg(feature = "http")]
 pub(crate) fn give_back_large_buffers(from: i32) {
     #[cfg(target_env = "gnu")]
     // SAFETY: it takes two numbers, and changes nothing of what is allocated.
@@ -357,6 +358,7 @@ pub(crate) fn give_back_large_buffers(from: i32) {
 }
 
 /// Gives back to the kernel what the allocator keeps of freed memory.
+#[cfg(feature = "http")]
 pub(crate) fn give_back_memory() {
     // Other allocators do so by themselves.
     #[cfg(target_env = "gnu")]

@@ -36,7 +36,8 @@ pub struct Spec {
     pub(crate) env: Vec<(OsString, Option<OsString>)>,
     pub(crate) contain: ContainWish,
     pub(crate) caps: Caps,
-    pub(crate) grace: Duration,
+    /// As asked for; else [`limits::GRACE`].
+    pub(crate) grace: Option<Duration>,
     pub(crate) max_age: Option<Duration>,
     pub(crate) owners: Vec<Wish>,
     pub(crate) spare: Vec<String>,
@@ -56,7 +57,7 @@ impl Spec {
             env: Vec::new(),
             contain: ContainWish::default(),
             caps: Caps::default(),
-            grace: limits::GRACE,
+            grace: None,
             max_age: None,
             owners: Wish::DEFAULT.to_vec(),
             spare: Vec::new(),
@@ -115,7 +116,7 @@ impl Spec {
     /// The pace of the ending ladder; zero kills at once.
     #[must_use]
     pub fn grace(mut self, grace: Duration) -> Spec {
-        self.grace = grace;
+        self.grace = Some(grace);
         self
     }
 
@@ -159,6 +160,11 @@ impl Spec {
     /// This run's id.
     pub fn run_id(&self) -> &str {
         &self.run
+    }
+
+    /// The pace of the ending ladder.
+    pub(crate) fn pace(&self) -> Duration {
+        self.grace.unwrap_or(limits::GRACE)
     }
 
     /// The command for people, cut where it becomes too long to read.

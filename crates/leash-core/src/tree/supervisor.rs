@@ -19,7 +19,7 @@ use super::machine::{Event as MachineEvent, State};
 use super::proc::Proc;
 use super::spawn;
 use super::spec::{Places, Spec};
-use super::warden::{END_SIGNAL, END_VALUE, Most, Snapshots, Warden};
+use super::warden::{END_SIGNAL, END_VALUE, FORCE_VALUE, Most, Snapshots, Warden};
 use crate::clock::{Moment, timeout_until};
 use crate::event::Event;
 use crate::ledger::receipt::{self, EndedBy, Reason, Receipt};
@@ -182,7 +182,7 @@ impl Supervisor {
                 entry,
                 proc,
                 has_strangers,
-                grace: spec.grace,
+                grace: spec.pace(),
                 phase: Waiting::Start { give_up: Moment::now() + limits::START },
                 keeper_dead: false,
                 asked: None,
@@ -322,6 +322,12 @@ impl Supervisor {
         while let Some(received) = linux::receive(self.signals.as_fd()) {
             match received.signal {
                 END_SIGNAL if received.queued == Some(END_VALUE) => self.order(Reason::Requested),
+                END_SIGNAL if received.queued == Some(FORCE_VALUE) => {
+                    // The keeper may be gone or stuck: then this is what we have to do it with.
+                    self.grace = Duration::ZERO;
+                    self.order(Reason::Requested);
+                    control::send(self.control.as_fd(), &Order::Hurry);
+                }
                 libc::SIGCHLD => self.reap(),
                 // Somebody else's SIGUSR1 has no meaning here; it may not end leash either.
                 END_SIGNAL => {}

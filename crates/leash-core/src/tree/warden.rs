@@ -25,6 +25,8 @@ use crate::owner::{self, Owner, Watch};
 pub(crate) const END_SIGNAL: i32 = libc::SIGUSR1;
 /// See [`END_SIGNAL`]: "leash" on a telephone.
 pub(crate) const END_VALUE: i32 = 53274;
+/// The same for `leash end --force`: no grace.
+pub(crate) const FORCE_VALUE: i32 = 53275;
 
 /// The other process of leash.
 #[derive(Debug)]
@@ -218,12 +220,13 @@ impl Warden {
 
     fn hear_signals(&mut self) -> Option<Vec<LeftOver>> {
         while let Some(received) = linux::receive(self.signals.as_fd()) {
-            let asked = received.signal == END_SIGNAL && received.queued == Some(END_VALUE);
+            let asked = received.queued.filter(|_| received.signal == END_SIGNAL);
             // The keeper lets all other signals pass by. A supervisor that took over is the one that people signal.
             let told = self.ended_by == EndedBy::Supervisor
                 && matches!(received.signal, libc::SIGTERM | libc::SIGINT | libc::SIGHUP | libc::SIGQUIT);
             let event = match (asked, told) {
-                (true, _) => self.end(Reason::Requested),
+                (Some(END_VALUE), _) => self.end(Reason::Requested),
+                (Some(FORCE_VALUE), _) => Event::Hurry(Reason::Requested),
                 (_, true) => Event::Nudge,
                 _ => continue,
             };
@@ -243,6 +246,7 @@ impl Warden {
             let event = match order {
                 Order::End(why) => self.end(why),
                 Order::Nudge => Event::Nudge,
+                Order::Hurry => Event::Hurry(Reason::Requested),
             };
             if let Some(left) = self.apply(event) {
                 return Some(left);

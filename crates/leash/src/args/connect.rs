@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
 
+use super::session_name::SessionName;
 use super::values::{self, Owner, Pair};
 
 /// Give a stdio host an HTTP server; the session there is always ended
@@ -54,8 +55,11 @@ pub(crate) struct Connect {
     #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     pub(crate) max_age: Option<Duration>,
     /// Join the session with this id [default: a session of its own]
-    #[arg(long, value_name = "ID", value_parser = values::session)]
-    pub(crate) session: Option<String>,
+    ///
+    /// `leash end ID` ends all members of a session, wherever they were started. {VARIABLE} and {VARIABLE:-default} are replaced by
+    /// the environment, so that one line of configuration names every host session: --session '{CLAUDE_CODE_SESSION_ID}'.
+    #[arg(long, value_name = "ID", value_parser = SessionName::parse_id)]
+    pub(crate) session: Option<SessionName>,
     /// Join the session that this variable names; unset, it is a session of its own
     #[arg(long, value_name = "VARIABLE", value_parser = values::short, conflicts_with = "session")]
     pub(crate) session_env: Option<String>,

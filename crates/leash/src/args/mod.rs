@@ -4,16 +4,20 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use leash_core::tree::contain::Containment;
 
 mod adopt;
+mod attach;
 mod connect;
 mod serve;
+mod session_name;
 mod values;
 pub(crate) use adopt::{Adopt, Release};
+pub(crate) use attach::{Attach, Target};
 pub(crate) use connect::{Connect, Transport};
-pub(crate) use serve::{LivesFor, Serve, Single, Speaks};
+pub(crate) use serve::{Control, LivesFor, Serve, Single, Speaks};
+pub(crate) use session_name::SessionName;
 pub(crate) use values::{Owner, Pair};
 
 /// Nothing outlives its owner: the lifecycle guarantee for MCP servers and sessions
@@ -29,6 +33,7 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     Run(Box<Run>),
     Connect(Box<Connect>),
+    Attach(Box<Attach>),
     Serve(Box<Serve>),
     Ps(Ps),
     End(End),
@@ -71,8 +76,11 @@ pub(crate) struct Run {
     #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     pub(crate) max_age: Option<Duration>,
     /// Join the session with this id [default: a session of its own]
-    #[arg(long, value_name = "ID", value_parser = values::session)]
-    pub(crate) session: Option<String>,
+    ///
+    /// `leash end ID` ends all members of a session, wherever they were started. {VARIABLE} and {VARIABLE:-default} are replaced by
+    /// the environment, so that one line of configuration names every host session: --session '{CLAUDE_CODE_SESSION_ID}'.
+    #[arg(long, value_name = "ID", value_parser = SessionName::parse_id)]
+    pub(crate) session: Option<SessionName>,
     /// Join the session that this variable names; unset, it is a session of its own
     #[arg(long, value_name = "VARIABLE", value_parser = values::short, conflicts_with = "session")]
     pub(crate) session_env: Option<String>,
@@ -121,12 +129,36 @@ pub(crate) struct Ps {
 
 /// End sessions now, wait until they are gone, and print their receipts
 ///
-/// The exit code is 0 when everything is proved to be gone, 1 when something is left or a session is not known.
+/// All members of a session end at the same time, wherever they were started: servers under `leash run`, connections of `leash
+/// connect`, and what a `leash serve` of the same user holds for it. Who joins meanwhile is ended, too. There is one receipt for each
+/// session. Sessions of other users are neither seen nor ended.
+///
+/// The exit code is 0 when everything is proved to be gone, 1 when something is left or a session is not known. That --match, --all
+/// or --hook found nothing to end is no failure.
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("which").required(true).args(["sessions", "matching", "all", "hook"]))]
 pub(crate) struct End {
-    /// Sessions by id, by run, or by an unambiguous beginning of either
-    #[arg(required = true, value_name = "SESSION", value_parser = values::short)]
-    pub(crate) sessions: Vec<String>,
+    /// Sessions by id, by run, or by an unambiguous beginning of either; {VARIABLE} as in `leash run --session`
+    #[arg(value_name = "SESSION", value_parser = SessionName::parse_word)]
+    pub(crate) sessions: Vec<SessionName>,
+    /// Sessions with a member that has this label; * stands for anything. May be repeated, then all must match
+    #[arg(long = "match", value_name = "LABEL=VALUE", value_parser = values::label)]
+    pub(crate) matching: Vec<Pair>,
+    /// All sessions of this user
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// The session that a host's hook tells of on stdin, as JSON with a `session_id`
+    ///
+    /// For the SessionEnd hook of Claude Code and the like. Nothing is ended when the host only goes on to another
+    /// conversation (`reason` is clear or resume): it keeps its servers.
+    #[arg(long)]
+    pub(crate) hook: bool,
+    /// No grace: everything is killed at once
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// The control socket of `leash serve` [default: control.sock in the runtime directory]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -135,12 +167,12 @@ pub(crate) struct End {
 /// Show what was ended, why and how
 #[derive(Debug, Args)]
 pub(crate) struct History {
-    /// Only this session
+    /// Only this session, with all its members, by its id or the beginning of it
     #[arg(value_name = "SESSION")]
     pub(crate) session: Option<String>,
-    /// How many of the newest to show
-    #[arg(short = 'n', long, default_value_t = 20, value_name = "COUNT")]
-    pub(crate) lines: usize,
+    /// How many of the newest to show [default: 20, of a session all]
+    #[arg(short = 'n', long, value_name = "COUNT")]
+    pub(crate) lines: Option<usize>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

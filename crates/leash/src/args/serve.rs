@@ -16,6 +16,9 @@ use super::values;
 ///
 /// The configuration is read from --config, else ./.mcp.json, else $XDG_CONFIG_HOME/leash/leash.json; it is read again on
 /// SIGHUP and when the file changes. One server needs no file: --name NAME and either --url URL or -- COMMAND.
+///
+/// Programs make sessions of their own through the control socket, control.sock in the runtime directory: POST /v1/sessions with
+/// their mcpServers, DELETE when the job is done. Only processes of the same user and of root can use it.
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
     /// The configuration: {"mcpServers": {...}, "leash": {...}}
@@ -33,8 +36,37 @@ pub(crate) struct Serve {
     /// Say on stderr what happens
     #[arg(short, long)]
     pub(crate) verbose: bool,
+    #[command(flatten, next_help_heading = "Sessions as an API")]
+    pub(crate) control: Control,
     #[command(flatten, next_help_heading = "One server, without a file")]
     pub(crate) single: Single,
+}
+
+/// How programs make sessions.
+#[derive(Debug, Args)]
+pub(crate) struct Control {
+    /// Put the control socket here [default: control.sock in the runtime directory]
+    #[arg(long = "control", value_name = "PATH", conflicts_with = "no_control")]
+    pub(crate) socket: Option<PathBuf>,
+    /// Have no control socket
+    #[arg(long)]
+    pub(crate) no_control: bool,
+    /// Serve the control API on this address as well; it always needs a token
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) control_listen: Option<SocketAddr>,
+    /// Ask callers of --control-listen for the bearer token in this variable
+    #[arg(long, value_name = "VARIABLE", requires = "control_listen", value_parser = values::short)]
+    pub(crate) control_token_env: Option<String>,
+    /// Be there for a program that needs a gateway: end when the last session is gone and the starter is dead
+    ///
+    /// No configuration is read unless it is named, and any free port is listened on unless --listen says another. If another
+    /// gateway has the control socket, this one leaves at once with exit code 0. It ends when there has been no session and no
+    /// starter for 5 seconds.
+    #[arg(long, conflicts_with = "no_control")]
+    pub(crate) on_demand: bool,
+    /// Who started it, with --on-demand [default: the parent process]
+    #[arg(long, value_name = "PID", requires = "on_demand", value_parser = clap::value_parser!(i32).range(1..))]
+    pub(crate) starter: Option<i32>,
 }
 
 /// One server on the command line.

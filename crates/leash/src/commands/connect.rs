@@ -10,15 +10,20 @@ use leash_core::owner::OwnerError;
 use leash_core::tree::supervisor::FirstLook;
 
 use super::{run, serve};
-use crate::args::{Connect, Pair, Transport};
+use crate::args::{Connect, Pair, SessionName, Transport};
 use crate::exit_code;
 use crate::output::printer::Printer;
 use crate::places;
 
 pub(crate) fn connect(args: Connect, first: FirstLook) -> u8 {
+    connect_to(args, None, first)
+}
+
+/// The same, where the address is a secret and is `shown` as something else.
+pub(super) fn connect_to(args: Connect, shown: Option<String>, first: FirstLook) -> u8 {
     let printer = Printer::new(args.verbose);
     let connecting = match connecting(args, printer) {
-        Ok(connecting) => connecting,
+        Ok(connecting) => Connecting { shown, ..connecting },
         Err(Refused { text, hint }) => {
             printer.error_text(text, Some(&hint));
             return exit_code::USAGE;
@@ -51,6 +56,8 @@ fn connecting(args: Connect, printer: Printer) -> Result<Connecting, Refused> {
     }
     let owners = run::owners(&args.owners)
         .map_err(|text| refuse(text, "leave --owner out to be owned by the parent process"))?;
+    let session = args.session.as_ref().map(SessionName::resolve).transpose();
+    let session = session.map_err(|unresolved| refuse(unresolved.text, unresolved.hint))?;
     let headers = headers(&args)?;
     let (speaks, transport) = match args.transport {
         Transport::Auto => (Speaks::Auto, config::Transport::Streamable),
@@ -61,9 +68,10 @@ fn connecting(args: Connect, printer: Printer) -> Result<Connecting, Refused> {
         let hint = hint(&error);
         refuse(error.to_string(), hint)
     })?;
-    let session = run::session(args.session, args.session_env.as_deref(), printer);
+    let session = session.or_else(|| run::session_of(args.session_env.as_deref()?, printer));
     Ok(Connecting {
         upstream,
+        shown: None,
         speaks,
         revive: !args.no_revive,
         owners,

@@ -1,170 +1,282 @@
 //! `leash end`.
 
-use leash_core::ledger::book::Book;
+use leash_core::ledger::book::{Book, Listed};
 use leash_core::ledger::receipt::Receipt;
-use leash_core::ledger::record::Record;
-use leash_core::ledger::store::Store;
-use leash_core::session::{self, Ended};
+use leash_core::session::{self, Ended, Ending, Target, Unfinished};
+use leash_core::tree::Places;
 use leash_core::tree::proc::Proc;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::ledger;
-use crate::args::End;
+use super::choose::{self, Known};
+use super::control::Daemon;
+use super::hook::{self, Told};
+use super::{attach, ledger};
+use crate::args::{End, SessionName};
 use crate::exit_code;
 use crate::output::message;
 use crate::output::printer::Printer;
 use crate::places;
 
+const WHO_IS_THERE: &str = "`leash ps` lists the sessions that are alive, `leash history` those that ended";
+
 pub(crate) fn end(args: &End) -> u8 {
     let printer = Printer::new(false);
-    let proc = match Proc::own() {
-        Ok(proc) => proc,
-        Err(why) => {
-            printer.error_text(
-                format!("cannot tell processes apart: {why}"),
-                Some("run `leash end` where `leash run` runs"),
-            );
-            return exit_code::LEASH_FAILED;
-        }
-    };
-    let store = match ledger::look(printer) {
-        Ok(store) => store,
-        Err(code) => return code,
-    };
-    let (runs, unknown) = match select(store.as_ref(), &args.sessions) {
-        Ok(selected) => selected,
-        Err(error) => {
-            printer.error(&error, None);
-            return exit_code::LEASH_FAILED;
-        }
-    };
-    let mut ended = store.map(|store| session::end(&store, &proc, runs)).unwrap_or_default();
-    let unknown = end_connections(&unknown, &proc, &mut ended);
-    for problem in &unknown {
-        printer.error_text(
-            problem,
-            Some("`leash ps` lists the sessions that are alive, `leash history` those that ended"),
-        );
+    match try_end(args, printer) {
+        Ok(code) | Err(code) => code,
     }
+}
+
+/// The error is an exit code, too; people have been told.
+fn try_end(args: &End, printer: Printer) -> Result<u8, u8> {
+    let wish = wish(args, printer)?;
+    let proc = Proc::own().map_err(|why| {
+        let text = format!("cannot tell processes apart: {why}");
+        printer.error_text(text, Some("run `leash end` where `leash run` runs"));
+        exit_code::LEASH_FAILED
+    })?;
+    let places = places::places();
+    let (daemon, silent) = Daemon::ask(&attach::socket(args.control.as_deref()));
+    silent.iter().for_each(|warning| printer.warning(warning));
+    let choice = choose(&wish, &places, &daemon, printer)?;
+    for problem in &choice.problems {
+        printer.error_text(problem, Some(WHO_IS_THERE));
+    }
+    let request = Request { places: &places, proc: &proc, daemon: &daemon, force: args.force };
+    let ended = request.end(&choice.targets).map_err(|error| failed(printer, &error))?;
     ended.warnings.iter().for_each(|warning| printer.warning(warning));
-    show(printer, args.json, &ended.receipts, &ended.unfinished);
-    let all_gone = ended.receipts.iter().all(Receipt::all_gone) && ended.unfinished.is_empty() && unknown.is_empty();
-    if all_gone { exit_code::OK } else { exit_code::NOT_ALL }
-}
-
-fn show(printer: Printer, as_json: bool, receipts: &[Receipt], unfinished: &[(String, String)]) {
-    if as_json {
-        let unfinished: Vec<_> = unfinished.iter().map(|(run, why)| json!({ "run": run, "why": why })).collect();
-        return printer
-            .data(format!("{:#}\n", json!({ "version": 1, "receipts": receipts, "unfinished": unfinished })));
-    }
-    for receipt in receipts {
-        printer.data(format!("{}\n", message::receipt_line(receipt)));
-        for line in message::left_lines(receipt) {
-            printer.data(format!("  {line}\n"));
+    let sessions = by_session(&choice.targets, &ended.receipts);
+    if args.json {
+        printer.data(format!("{:#}\n", as_json(&sessions, &ended)));
+    } else {
+        show(printer, &sessions, &ended);
+        if choice.targets.is_empty() && choice.problems.is_empty() {
+            printer.note(wish.nothing());
         }
     }
-    for (run, why) in unfinished {
-        printer.error_text(format!("run {run}: {why}"), None);
+    let all_gone = ended.receipts.iter().all(Receipt::all_gone) && ended.unfinished.is_empty();
+    let all_known = choice.problems.is_empty() && silent.is_none();
+    Ok(if all_gone && all_known { exit_code::OK } else { exit_code::NOT_ALL })
+}
+
+fn failed(printer: Printer, error: &std::io::Error) -> u8 {
+    printer.error(error, Some("check the runtime directory with `leash doctor`"));
+    exit_code::LEASH_FAILED
+}
+
+/// Everything that an end needs.
+struct Request<'a> {
+    places: &'a Places,
+    proc: &'a Proc,
+    daemon: &'a Daemon,
+    force: bool,
+}
+
+impl Request<'_> {
+    /// Ends what the daemon holds and what the ledger knows at the same time, and then whoever is still there.
+    fn end(&self, targets: &[Target]) -> std::io::Result<Ended> {
+        if targets.is_empty() {
+            return Ok(Ended::default());
+        }
+        let whole = targets.iter().filter_map(|target| match target {
+            Target::Session(session) => Some(session.as_str()),
+            Target::Run(_) => None,
+        });
+        let held: Vec<&str> = whole.filter(|session| self.daemon.has(session)).collect();
+        let mut ending = Ending::new(self.places, self.proc, targets.to_vec(), self.force);
+        let (told, first) = std::thread::scope(|scope| {
+            let told = (!held.is_empty()).then(|| scope.spawn(|| self.daemon.end(&held, self.force)));
+            let first = ending.round(&|member| held.contains(&member.session()) && self.daemon.holds(member));
+            let lost = |_| (Vec::new(), not_told(&held));
+            (told.map(|thread| thread.join().unwrap_or_else(lost)).unwrap_or_default(), first)
+        });
+        first?;
+        let mut ended = ending.rest()?;
+        let (mut receipts, unfinished) = told;
+        receipts.append(&mut ended.receipts);
+        ended.receipts = receipts;
+        ended.unfinished.extend(unfinished);
+        Ok(ended)
     }
 }
 
-/// A word that means no run, and what to say about it.
-struct Unknown {
-    word: String,
-    problem: String,
+/// Whoever was to tell the daemon has failed.
+fn not_told(sessions: &[&str]) -> Vec<Unfinished> {
+    let why = "`leash serve` could not be told";
+    let unfinished = |session: &&str| {
+        let (session, run) = ((*session).to_owned(), (*session).to_owned());
+        Unfinished { session, run, why: why.to_owned() }
+    };
+    sessions.iter().map(unfinished).collect()
 }
 
-/// Ends the connections (`leash connect`) that words mean which mean no run; the problems that remain.
-fn end_connections(unknown: &[Unknown], proc: &Proc, ended: &mut Ended) -> Vec<String> {
-    let dir = places::runtime_dir();
-    let books = if unknown.is_empty() { Vec::new() } else { Book::list(&dir).unwrap_or_default() };
-    let open = || books.iter().flat_map(|book| book.open.iter().map(move |entry| (book, entry)));
-    let mut problems = Vec::new();
-    for Unknown { word, problem } in unknown {
-        let exact: Vec<_> = open().filter(|(_, entry)| entry.session == *word).collect();
-        let begins = || open().filter(|(_, entry)| entry.session.starts_with(word.as_str())).collect::<Vec<_>>();
-        let found = if exact.is_empty() { begins() } else { exact };
-        match &found[..] {
-            [] => problems.push(problem.clone()),
-            [(_, first), rest @ ..] if rest.iter().any(|(_, entry)| entry.session != first.session) => {
-                problems.push(format!("`{word}` is the beginning of {} sessions", found.len()));
+/// What is to be ended, as far as the command line and the environment say it.
+enum Wish<'a> {
+    Words(Vec<String>),
+    Labels(&'a [crate::args::Pair]),
+    All,
+    /// Exactly this session, if there is one.
+    Hook(String),
+    /// Nothing, because the host goes on for this reason.
+    GoesOn(String),
+}
+
+impl Wish<'_> {
+    /// What to say when nothing was there to be ended.
+    fn nothing(&self) -> String {
+        match self {
+            Wish::Words(_) => "nothing to end".to_owned(),
+            Wish::Labels(_) => "nothing to end: no session that is alive has these labels".to_owned(),
+            Wish::All => "nothing to end: no session is alive".to_owned(),
+            Wish::Hook(session) => format!("nothing to end: no session {session} is alive"),
+            Wish::GoesOn(reason) => format!("nothing was ended: after `{reason}` the host goes on with its servers"),
+        }
+    }
+}
+
+fn wish(args: &End, printer: Printer) -> Result<Wish<'_>, u8> {
+    if args.all {
+        return Ok(Wish::All);
+    }
+    if !args.matching.is_empty() {
+        return Ok(Wish::Labels(&args.matching));
+    }
+    if args.hook {
+        return match hook::told() {
+            Ok(Told::Over(session)) => Ok(Wish::Hook(session)),
+            Ok(Told::GoesOn(reason)) => Ok(Wish::GoesOn(reason)),
+            Err(text) => {
+                printer.error_text(
+                    text,
+                    Some("hosts write it: {\"session_id\": \"...\"}; by hand, use leash end SESSION"),
+                );
+                Err(exit_code::USAGE)
             }
-            [(book, _), ..] if book.cover.command != "connect" => {
-                problems
-                    .push(format!("`{word}` belongs to a client of `leash {}` and ends with it", book.cover.command));
-            }
-            found => {
-                for (book, entry) in found {
-                    match session::end_connection(&dir, book, &entry.session, proc) {
-                        Ok(receipt) => ended.receipts.push(receipt),
-                        Err(why) => ended.unfinished.push((entry.session.clone(), why)),
-                    }
+        };
+    }
+    let words = args.sessions.iter().map(SessionName::resolve).collect::<Result<_, _>>();
+    words.map(Wish::Words).map_err(|unresolved| {
+        printer.error_text(unresolved.text, Some(&unresolved.hint));
+        exit_code::USAGE
+    })
+}
+
+/// What a wish means now.
+#[derive(Default)]
+struct Choice {
+    targets: Vec<Target>,
+    /// Words that mean nothing, or too much.
+    problems: Vec<String>,
+}
+
+fn choose(wish: &Wish<'_>, places: &Places, daemon: &Daemon, printer: Printer) -> Result<Choice, u8> {
+    let store = ledger::look(printer)?;
+    let failed = |error: std::io::Error| failed(printer, &error);
+    let members = session::joined(&places.runtime_dir, store.as_ref()).map_err(failed)?;
+    let books = Book::list(&places.runtime_dir).map_err(failed)?;
+    let mut known: Vec<Known> = members.iter().map(Known::from).chain(daemon.known()).collect();
+    // What a dead gateway has left can be ended from here. What a living one holds for its clients can't, but can be named.
+    known.extend(open(&books, false));
+    let mut choice = Choice::default();
+    match wish {
+        Wish::All => choice.targets = choose::all(&known),
+        Wish::Labels(labels) => choice.targets = choose::by_labels(&known, labels),
+        Wish::Hook(session) => {
+            let exact = Target::Session(session.clone());
+            choice.targets.extend(choose::all(&known).into_iter().filter(|target| *target == exact));
+        }
+        Wish::GoesOn(_) => {}
+        Wish::Words(words) => {
+            known.extend(open(&books, true));
+            for word in words {
+                match choose::by_word(&known, word) {
+                    Ok(target) if choice.targets.contains(&target) => {}
+                    Ok(target) => choice.targets.push(target),
+                    Err(problem) => choice.problems.push(problem),
                 }
             }
         }
     }
-    problems
+    Ok(choice)
 }
 
-/// The runs that the given words mean, and what is wrong with the words that mean none.
-fn select(store: Option<&Store>, words: &[String]) -> std::io::Result<(Vec<Record>, Vec<Unknown>)> {
-    let found = store.map(Store::list).transpose()?.unwrap_or_default();
-    let records: Vec<Record> =
-        found.into_iter().filter_map(|found| found.record).filter(Record::of_this_place).collect();
-    let (mut chosen, mut unknown): (Vec<Record>, Vec<Unknown>) = (Vec::new(), Vec::new());
-    for word in words {
-        match matching(&records, word) {
-            Ok(runs) => chosen.extend(runs.into_iter().cloned()),
-            Err(problem) => unknown.push(Unknown { word: word.clone(), problem }),
+/// The sessions of gateways that have something open upstream.
+fn open(books: &[Listed], attended: bool) -> impl Iterator<Item = Known> {
+    let books = books.iter().filter(move |book| book.attended == attended && book.session().is_none());
+    books.flat_map(|book| {
+        book.open.iter().map(|entry| Known { session: book.session_of(entry).to_owned(), ..Known::default() })
+    })
+}
+
+/// A session that was ended, and what its members wrote.
+struct SessionEnd {
+    /// The whole; `None` when nobody had held anything.
+    whole: Option<Receipt>,
+    session: String,
+    members: Vec<Receipt>,
+}
+
+/// The receipts, by session, in the order in which the sessions were named.
+fn by_session(targets: &[Target], receipts: &[Receipt]) -> Vec<SessionEnd> {
+    let mut sessions: Vec<SessionEnd> = Vec::new();
+    let begin = |session: &str| SessionEnd { whole: None, session: session.to_owned(), members: Vec::new() };
+    for target in targets {
+        if let Target::Session(session) = target {
+            sessions.push(begin(session));
         }
     }
-    chosen.sort_by(|a, b| a.run.cmp(&b.run));
-    chosen.dedup_by(|a, b| a.run == b.run);
-    Ok((chosen, unknown))
-}
-
-/// All runs of a session, one run, or those of the one session whose id begins so.
-fn matching<'a>(records: &'a [Record], word: &str) -> Result<Vec<&'a Record>, String> {
-    let exact: Vec<&Record> = records.iter().filter(|record| record.session == word || record.run == word).collect();
-    if !exact.is_empty() {
-        return Ok(exact);
-    }
-    let begins: Vec<&Record> =
-        records.iter().filter(|record| record.session.starts_with(word) || record.run.starts_with(word)).collect();
-    match begins.as_slice() {
-        [] => Err(format!("no session `{word}` is alive")),
-        [first, rest @ ..] if rest.iter().all(|record| record.session == first.session) => Ok(begins),
-        several => Err(format!("`{word}` is the beginning of {} sessions", several.len())),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn record(run: &str, session: &str) -> Record {
-        let text = json!({
-            "version": 1, "boot": "", "pid_namespace": 0, "run": run, "session": session, "name": "x", "command": [], "owners": [], "phase": "running",
-            "supervisor": null, "keeper": null, "leader": null, "members": [], "memory_bytes": 0, "containment": null, "leaf": null,
-            "grace_ms": 0, "started_ms": 0, "receipts": "",
+    for receipt in receipts {
+        // What a gateway held for a session is numbered.
+        let of = |session: &str| {
+            receipt.session == session
+                || receipt.session.rsplit_once('.').is_some_and(|(beginning, _)| beginning == session)
+        };
+        let exact = sessions.iter().position(|known| known.session == receipt.session);
+        let at = exact.or_else(|| sessions.iter().position(|known| of(&known.session)));
+        let at = at.unwrap_or_else(|| {
+            sessions.push(begin(&receipt.session));
+            sessions.len() - 1
         });
-        serde_json::from_value(text).unwrap()
+        sessions[at].members.push(receipt.clone());
     }
+    for ended in &mut sessions {
+        ended.whole = session::together(&ended.session, &ended.members);
+    }
+    sessions
+}
 
-    fn check(word: &str, runs: &[&str]) {
-        let records = [record("aa1", "job-1"), record("aa2", "job-1"), record("bb1", "job-2"), record("cc1", "cc1")];
-        let found =
-            matching(&records, word).map(|found| found.iter().map(|record| record.run.clone()).collect::<Vec<_>>());
-        assert_eq!(found.unwrap_or_default(), runs, "{word}");
+fn show(printer: Printer, sessions: &[SessionEnd], ended: &Ended) {
+    for SessionEnd { whole, session, members } in sessions {
+        match whole {
+            Some(whole) => {
+                for line in message::session_lines(whole, members) {
+                    printer.data(format!("{line}\n"));
+                }
+            }
+            None if ended.unfinished.iter().any(|one| one.session == *session) => {}
+            None => printer.data(format!("{session}: ended; it held nothing\n")),
+        }
     }
+    for one in &ended.unfinished {
+        printer.error_text(format!("run {} of session {}: {}", one.run, one.session, one.why), None);
+    }
+}
 
-    #[test]
-    fn by_session_run_or_beginning() {
-        check("job-1", &["aa1", "aa2"]);
-        check("aa2", &["aa2"]);
-        check("cc", &["cc1"]);
-        check("job-", &[]);
-        check("zz", &[]);
-    }
+fn as_json(sessions: &[SessionEnd], ended: &Ended) -> Value {
+    let receipts = sessions.iter().filter_map(|ended| Some((ended.whole.as_ref()?, &ended.members)));
+    let receipts: Vec<Value> = receipts
+        .map(|(whole, members)| {
+            let member = |member: &Receipt| {
+                json!({
+                    "run": member.run, "name": member.name, "labels": member.labels, "reason": member.reason,
+                    "ended_by": member.ended_by, "all_gone": member.all_gone(), "took_ms": member.took_ms,
+                })
+            };
+            let mut receipt = json!(whole);
+            receipt["members"] = members.iter().map(member).collect();
+            receipt
+        })
+        .collect();
+    let unfinished =
+        ended.unfinished.iter().map(|one| json!({ "session": one.session, "run": one.run, "why": one.why }));
+    json!({ "version": 1, "receipts": receipts, "unfinished": unfinished.collect::<Vec<_>>() })
 }

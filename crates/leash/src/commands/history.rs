@@ -2,7 +2,7 @@
 
 use leash_core::clock;
 use leash_core::ledger::receipt::{self, How, Receipt};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::args::History;
 use crate::exit_code;
@@ -24,14 +24,19 @@ pub(crate) fn history(args: &History) -> u8 {
     if broken > 0 {
         printer.warning(format!("{broken} lines of {} are not receipts", path.display()));
     }
-    if let Some(session) = &args.session {
-        receipts.retain(|receipt| {
-            receipt.session.starts_with(session.as_str()) || receipt.run.starts_with(session.as_str())
-        });
+    if let Some(word) = &args.session {
+        receipts = of_session(receipts, word);
     }
-    let newest = receipts.split_off(receipts.len().saturating_sub(args.lines));
+    // Who asks for a session wants to see all of it.
+    let most = args.lines.unwrap_or(if args.session.is_some() { usize::MAX } else { LINES });
+    let newest = receipts.split_off(receipts.len().saturating_sub(most));
+    let sessions = if args.session.is_some() { by_session(&newest) } else { Vec::new() };
     if args.json {
-        printer.data(format!("{:#}\n", json!({ "version": 1, "receipts": newest })));
+        let mut answer = json!({ "version": 1, "receipts": newest });
+        if args.session.is_some() {
+            answer["sessions"] = sessions.iter().map(|(session, members)| summary(session, members)).collect();
+        }
+        printer.data(format!("{answer:#}\n"));
         return exit_code::OK;
     }
     printer.data(table(
@@ -43,7 +48,63 @@ pub(crate) fn history(args: &History) -> u8 {
             printer.data(format!("{}: {line}\n", receipt.session));
         }
     }
+    for (session, members) in sessions.iter().filter(|(_, members)| members.len() > 1) {
+        let fate = if members.iter().all(|receipt| receipt.all_gone()) { "all gone" } else { "NOT all gone" };
+        let held = message::held(members.iter().flat_map(|receipt| &receipt.holdings));
+        printer.data(format!("{session}: {} receipts; {held}; {fate}\n", members.len()));
+    }
     exit_code::OK
+}
+
+/// How many are shown when nobody says.
+const LINES: usize = 20;
+
+/// The receipts of a session: of the one that is called so, else of one run, else of all whose id begins so.
+fn of_session(receipts: Vec<Receipt>, word: &str) -> Vec<Receipt> {
+    let named = |receipt: &Receipt| session_of(receipt, word) == word;
+    let run = |receipt: &Receipt| receipt.run == word;
+    let begins = |receipt: &Receipt| receipt.session.starts_with(word) || receipt.run.starts_with(word);
+    let wanted: &dyn Fn(&Receipt) -> bool = if receipts.iter().any(named) {
+        &named
+    } else if receipts.iter().any(run) {
+        &run
+    } else {
+        &begins
+    };
+    receipts.into_iter().filter(|receipt| wanted(receipt)).collect()
+}
+
+/// The session of a receipt. What a gateway held for a session has the session's id and a number.
+fn session_of<'r>(receipt: &'r Receipt, word: &str) -> &'r str {
+    let numbered = receipt.session.rsplit_once('.');
+    numbered.map(|(session, _)| session).filter(|session| *session == word).unwrap_or(&receipt.session)
+}
+
+/// The sessions in the order in which they first appear, with their receipts.
+fn by_session(receipts: &[Receipt]) -> Vec<(&str, Vec<&Receipt>)> {
+    let mut sessions: Vec<(&str, Vec<&Receipt>)> = Vec::new();
+    for receipt in receipts {
+        let whole = receipt.session.rsplit_once('.').map(|(session, _)| session);
+        let mut at = sessions.iter().position(|(session, _)| *session == receipt.session);
+        at = at.or_else(|| sessions.iter().position(|(session, _)| Some(*session) == whole));
+        match at {
+            Some(at) => sessions[at].1.push(receipt),
+            None => sessions.push((&receipt.session, vec![receipt])),
+        }
+    }
+    sessions
+}
+
+fn summary(session: &str, members: &[&Receipt]) -> Value {
+    let trees = || members.iter().flat_map(|receipt| receipt.trees());
+    json!({
+        "session": session, "receipts": members.len(), "all_gone": members.iter().all(|receipt| receipt.all_gone()),
+        "trees": trees().count(), "upstream": members.iter().flat_map(|receipt| receipt.upstreams()).count(),
+        "processes": trees().map(|tree| tree.members).sum::<usize>(),
+        "memory_bytes": trees().map(|tree| tree.memory_bytes).sum::<u64>(),
+        "started_ms": members.iter().map(|receipt| receipt.started_ms).min(),
+        "ended_ms": members.iter().map(|receipt| receipt.ended_ms).max(),
+    })
 }
 
 fn rows(receipts: &[Receipt]) -> Vec<Vec<String>> {

@@ -8,11 +8,16 @@ use crate::exit_code;
 use crate::output::printer::Printer;
 
 mod adopt;
+mod attach;
+mod choose;
 mod connect;
+mod control;
 mod demo;
 mod doctor;
 mod end;
+mod groups;
 mod history;
+mod hook;
 mod ledger;
 mod pages;
 mod ps;
@@ -36,7 +41,8 @@ pub(crate) fn dispatch(first: FirstLook) -> u8 {
     match cli.command {
         Command::Run(args) => run::run(*args, first),
         Command::Connect(args) => connect::connect(*args, first),
-        Command::Serve(args) => serve::serve(*args, &first),
+        Command::Attach(args) => attach::attach(*args, first),
+        Command::Serve(args) => serve::serve(*args, first),
         Command::Ps(args) => ps::ps(&args),
         Command::End(args) => end::end(&args),
         Command::History(args) => history::history(&args),

@@ -4,13 +4,15 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use leash_core::clock;
-use leash_core::ledger::book::{Book, Entry, Listed};
-use leash_core::ledger::record::{Phase, Record};
+use leash_core::ledger::book::Book;
+use leash_core::ledger::record::Record;
 use leash_core::session::{self, Live, Member};
 use leash_core::tree::proc::Proc;
 use serde_json::json;
 
-use super::ledger;
+use super::control::Daemon;
+use super::groups::{Group, Part, groups, short_id};
+use super::{attach, ledger};
 use crate::args::Ps;
 use crate::exit_code;
 use crate::output::printer::{Printer, bytes, span};
@@ -37,128 +39,128 @@ pub(crate) fn ps(args: &Ps) -> u8 {
         printer.warning(format!("upstream sessions can't be listed: {error}"));
         Vec::new()
     });
+    let (daemon, silent) = Daemon::ask(&attach::socket(None));
+    silent.iter().for_each(|warning| printer.warning(warning));
+    let groups = groups(&runs, &books, &daemon.sessions);
     printer.data(match args {
-        Ps { json: true, .. } => as_json(&runs, &books),
-        Ps { tree: false, verbose: false, .. } => listing(&runs, &books),
-        _ => {
-            let mut text: String = runs.iter().map(|run| details(run, args.verbose, args.tree)).collect();
-            text.extend(upstreams(&books).map(|(book, entry)| upstream_details(book, entry)));
-            text
-        }
+        Ps { json: true, .. } => as_json(&groups),
+        Ps { tree: false, verbose: false, .. } => listing(&groups),
+        _ => groups.iter().map(|group| at_length(group, args)).collect(),
     });
     exit_code::OK
 }
 
-/// Every session that is open at an HTTP server, and whose book it is in.
-fn upstreams(books: &[Listed]) -> impl Iterator<Item = (&Listed, &Entry)> {
-    books.iter().flat_map(|book| book.open.iter().map(move |entry| (book, entry)))
-}
-
-fn upstream_state(book: &Listed) -> &'static str {
-    if book.attended { "running" } else { "abandoned: the next `leash serve` or `connect` ends it" }
-}
-
-fn upstream_details(book: &Listed, entry: &Entry) -> String {
-    let age = span(clock::unix_ms().saturating_sub(entry.started_ms));
-    format!(
-        "{}  {}  upstream, {age}, {}\n  session {} at {}, for leash {}\n",
-        entry.session,
-        entry.server,
-        upstream_state(book),
-        short_id(&entry.id),
-        entry.url,
-        book.cover.command,
-    )
-}
-
-/// The beginning of an id: enough to find it in a server's log, too little to use it.
-fn short_id(id: &str) -> String {
-    id.chars().take(8).collect()
-}
-
-fn upstream_row(book: &Listed, entry: &Entry) -> Vec<String> {
-    let process = book.cover.process.map_or_else(|| "?".to_owned(), |process| process.pid.to_string());
-    vec![
-        entry.session.clone(),
-        entry.server.clone(),
-        format!("{}({process})", book.cover.command),
-        "upstream".to_owned(),
-        "-".to_owned(),
-        "-".to_owned(),
-        span(clock::unix_ms().saturating_sub(entry.started_ms)),
-        upstream_state(book).to_owned(),
-    ]
-}
-
-fn listing(runs: &[Live], books: &[Listed]) -> String {
-    let mut rows: Vec<Vec<String>> = runs
-        .iter()
-        .map(|run| {
-            let record = &run.record;
-            vec![
-                record.session.clone(),
-                record.name.clone(),
-                owners(record),
-                record.containment.map_or("-", |containment| containment.name()).to_owned(),
-                run.members.len().to_string(),
-                bytes(run.memory_bytes()),
-                age(record),
-                state(run).to_owned(),
-            ]
-        })
-        .collect();
-    rows.extend(upstreams(books).map(|(book, entry)| upstream_row(book, entry)));
+/// A session on one line, and if it has several members, one line for each of them below.
+fn listing(groups: &[Group<'_>]) -> String {
+    let mut rows = Vec::new();
+    for group in groups {
+        if let Some(only) = group.only() {
+            rows.push(row(group.session.to_owned(), only));
+            continue;
+        }
+        rows.push(vec![
+            group.session.to_owned(),
+            group.members(),
+            group.owners(),
+            "-".to_owned(),
+            group.processes().to_string(),
+            bytes(group.memory_bytes()),
+            span(clock::unix_ms().saturating_sub(group.started_ms())),
+            group.state().to_owned(),
+        ]);
+        rows.extend(group.parts.iter().map(|part| row(format!("  {}", part.handle()), part)));
+    }
     table(&["SESSION", "SERVER", "OWNER", "CONTAINMENT", "PROCS", "MEMORY", "AGE", "STATE"], &rows)
 }
 
-fn owners(record: &Record) -> String {
-    let names: Vec<String> = record.owners.iter().map(|owner| owner.describe()).collect();
-    if names.is_empty() { "none".to_owned() } else { names.join(",") }
+fn row(session: String, part: &Part<'_>) -> Vec<String> {
+    let number = |number: Option<String>| number.unwrap_or_else(|| "-".to_owned());
+    vec![
+        session,
+        part.name().to_owned(),
+        part.owners(),
+        part.kind().to_owned(),
+        number(part.live().map(|run| run.members.len().to_string())),
+        number(part.live().map(|run| bytes(run.memory_bytes()))),
+        span(clock::unix_ms().saturating_sub(part.started_ms())),
+        part.state().to_owned(),
+    ]
 }
 
-fn age(record: &Record) -> String {
-    span(clock::unix_ms().saturating_sub(record.started_ms))
-}
-
-fn state(run: &Live) -> &'static str {
-    match (run.attended, run.record.phase) {
-        (false, _) => "abandoned: the next `leash run` ends it",
-        (true, Phase::Starting) => "starting",
-        (true, Phase::Running) => "running",
-        (true, Phase::Ending) => "ending",
+/// A session at length.
+fn at_length(group: &Group<'_>, args: &Ps) -> String {
+    let part = |part: &Part<'_>| match part {
+        Part::Run(run) => details(run, args.verbose, args.tree),
+        part => upstream_details(part),
+    };
+    if let Some(only) = group.only() {
+        return part(only);
     }
+    let age = span(clock::unix_ms().saturating_sub(group.started_ms()));
+    let mut text = format!(
+        "{}  {}, {age}, {}\n  owners: {}; {} processes, {}\n",
+        group.session,
+        group.members(),
+        group.state(),
+        group.owners(),
+        group.processes(),
+        bytes(group.memory_bytes()),
+    );
+    let lines = group.parts.iter().map(part).collect::<String>();
+    text.extend(lines.lines().map(|line| format!("  {line}\n")));
+    text
+}
+
+fn upstream_details(part: &Part<'_>) -> String {
+    let age = span(clock::unix_ms().saturating_sub(part.started_ms()));
+    let mut text = format!("{}  {}  {}, {age}, {}\n", part.session(), part.name(), part.kind(), part.state());
+    let (book, entry) = part.upstream();
+    let (command, entry) = (book.map_or("", |book| book.cover.command.as_str()), entry);
+    // Writing to a string cannot fail.
+    let _ = match entry {
+        Some(entry) => {
+            writeln!(text, "  session {} at {}, for leash {command}", short_id(&entry.id), entry.shown())
+        }
+        None => writeln!(text, "  no session is open upstream, for leash {command}"),
+    };
+    text
 }
 
 /// One run at length.
 fn details(run: &Live, verbose: bool, tree: bool) -> String {
     let record = &run.record;
-    let containment = record.containment.map_or("-", |containment| containment.name());
+    let part = Part::Run(run);
+    let age = span(clock::unix_ms().saturating_sub(record.started_ms));
     let mut text = String::new();
     // Writing to a string cannot fail.
-    let _ = writeln!(text, "{}  {}  {}, {}, {}", record.session, record.name, containment, age(record), state(run));
+    let _ = writeln!(text, "{}  {}  {}, {age}, {}", record.session, record.name, part.kind(), part.state());
     let _ = writeln!(text, "  command: {}", record.command.join(" "));
-    let _ =
-        writeln!(text, "  owners: {}; {} processes, {}", owners(record), run.members.len(), bytes(run.memory_bytes()));
+    let (processes, memory) = (run.members.len(), bytes(run.memory_bytes()));
+    let _ = writeln!(text, "  owners: {}; {processes} processes, {memory}", part.owners());
     if verbose {
-        let pids = [("leash", record.supervisor), ("keeper", record.keeper), ("server", record.leader)];
-        let named: Vec<String> =
-            pids.iter().filter_map(|(name, id)| id.map(|id| format!("{name} {}", id.pid))).collect();
-        let _ = writeln!(text, "  pids: {}; run {}", named.join(", "), record.run);
-        for (key, value) in &record.labels {
-            let _ = writeln!(text, "  label: {key}={value}");
-        }
-        if let Some(containment) = record.containment {
-            let _ = writeln!(text, "  promise: {}", containment.promise());
-            let _ = writeln!(text, "  does not cover: {}", containment.does_not_cover());
-        }
-        for refusal in &record.refused {
-            let _ = writeln!(text, "  not {}: {}", refusal.containment, refusal.why);
-        }
+        more(record, &mut text);
     }
     if tree {
         draw(&run.members, &mut text);
     }
     text
+}
+
+/// What `-v` adds.
+fn more(record: &Record, text: &mut String) {
+    let pids = [("leash", record.supervisor), ("keeper", record.keeper), ("server", record.leader)];
+    let named: Vec<String> = pids.iter().filter_map(|(name, id)| id.map(|id| format!("{name} {}", id.pid))).collect();
+    let _ = writeln!(text, "  pids: {}; run {}", named.join(", "), record.run);
+    for (key, value) in &record.labels {
+        let _ = writeln!(text, "  label: {key}={value}");
+    }
+    if let Some(containment) = record.containment {
+        let _ = writeln!(text, "  promise: {}", containment.promise());
+        let _ = writeln!(text, "  does not cover: {}", containment.does_not_cover());
+    }
+    for refusal in &record.refused {
+        let _ = writeln!(text, "  not {}: {}", refusal.containment, refusal.why);
+    }
 }
 
 /// Draws the members below their parents; who has no parent among them stands at the left.
@@ -185,38 +187,61 @@ fn draw(members: &[Member], text: &mut String) {
     }
 }
 
-fn as_json(runs: &[Live], books: &[Listed]) -> String {
+/// `sessions` are runs, `upstream` is what is open at HTTP servers, `groups` are the sessions that these belong to.
+fn as_json(groups: &[Group<'_>]) -> String {
     let now = clock::unix_ms();
-    let sessions: Vec<_> = runs
-        .iter()
-        .map(|run| {
-            let record = &run.record;
-            let members = run.members.iter().map(|member| {
-                json!({
-                    "pid": member.stat.pid, "ppid": member.stat.ppid, "start": member.stat.start, "state": member.stat.state.to_string(),
-                    "command": member.command, "memory_bytes": member.memory_bytes,
-                })
-            });
-            json!({
-                "session": record.session, "run": record.run, "name": record.name, "labels": record.labels, "command": record.command,
-                "owners": record.owners, "phase": record.phase, "attended": run.attended,
-                "containment": record.containment, "refused": record.refused,
-                "promise": record.containment.map(|containment| containment.promise()),
-                "does_not_cover": record.containment.map(|containment| containment.does_not_cover()),
-                "supervisor": record.supervisor, "keeper": record.keeper, "leader": record.leader,
-                "processes": run.members.len(), "members": members.collect::<Vec<_>>(),
-                "memory_bytes": run.memory_bytes(), "age_ms": now.saturating_sub(record.started_ms), "started_ms": record.started_ms,
-            })
-        })
-        .collect();
-    let upstream: Vec<_> = upstreams(books)
+    let mut parts: Vec<&Part<'_>> = groups.iter().flat_map(|group| &group.parts).collect();
+    parts.sort_by_key(|part| part.started_ms());
+    let sessions: Vec<_> = parts.iter().filter_map(|part| part.live()).map(|run| run_json(run, now)).collect();
+    let open = parts.iter().filter_map(|part| {
+        let (book, entry) = part.upstream();
+        Some((book?, entry?))
+    });
+    let upstream: Vec<_> = open
         .map(|(book, entry)| {
             json!({
-                "session": entry.session, "name": entry.server, "url": entry.url, "id": short_id(&entry.id),
+                "session": entry.session, "name": entry.server, "url": entry.shown(), "id": short_id(&entry.id),
                 "protocol_version": entry.version, "command": book.cover.command, "process": book.cover.process,
                 "attended": book.attended, "age_ms": now.saturating_sub(entry.started_ms), "started_ms": entry.started_ms,
             })
         })
         .collect();
-    format!("{:#}\n", json!({ "version": 1, "sessions": sessions, "upstream": upstream }))
+    let groups: Vec<_> = groups.iter().map(|group| group_json(group, now)).collect();
+    format!("{:#}\n", json!({ "version": 1, "sessions": sessions, "upstream": upstream, "groups": groups }))
+}
+
+fn run_json(run: &Live, now: u64) -> serde_json::Value {
+    let record = &run.record;
+    let members = run.members.iter().map(|member| {
+        json!({
+            "pid": member.stat.pid, "ppid": member.stat.ppid, "start": member.stat.start, "state": member.stat.state.to_string(),
+            "command": member.command, "memory_bytes": member.memory_bytes,
+        })
+    });
+    json!({
+        "session": record.session, "run": record.run, "name": record.name, "labels": record.labels, "command": record.command,
+        "owners": record.owners, "phase": record.phase, "attended": run.attended,
+        "containment": record.containment, "refused": record.refused,
+        "promise": record.containment.map(|containment| containment.promise()),
+        "does_not_cover": record.containment.map(|containment| containment.does_not_cover()),
+        "supervisor": record.supervisor, "keeper": record.keeper, "leader": record.leader,
+        "processes": run.members.len(), "members": members.collect::<Vec<_>>(),
+        "memory_bytes": run.memory_bytes(), "age_ms": now.saturating_sub(record.started_ms), "started_ms": record.started_ms,
+    })
+}
+
+fn group_json(group: &Group<'_>, now: u64) -> serde_json::Value {
+    let member = |part: &Part<'_>| {
+        json!({
+            "kind": part.word(), "run": part.run(), "name": part.name(), "labels": part.labels(),
+            "owners": part.owner_list(), "attended": part.attended(), "state": part.state(),
+            "processes": part.live().map(|run| run.members.len()), "memory_bytes": part.live().map(Live::memory_bytes),
+            "url": part.upstream().1.map(|entry| entry.shown()), "started_ms": part.started_ms(),
+        })
+    };
+    json!({
+        "session": group.session, "name": group.name(), "servers": group.servers(), "members": group.parts.iter().map(member).collect::<Vec<_>>(),
+        "processes": group.processes(), "memory_bytes": group.memory_bytes(), "state": group.state(),
+        "age_ms": now.saturating_sub(group.started_ms()), "started_ms": group.started_ms(),
+    })
 }

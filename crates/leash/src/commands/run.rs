@@ -10,7 +10,7 @@ use leash_core::tree::contain::Wish;
 use leash_core::tree::contain::caps::Caps;
 use leash_core::tree::supervisor::{self, FirstLook};
 
-use crate::args::{Owner, Run};
+use crate::args::{Owner, Run, SessionName};
 use crate::exit_code;
 use crate::output::message;
 use crate::output::printer::Printer;
@@ -30,7 +30,13 @@ pub(crate) fn run(args: Run, first: FirstLook) -> u8 {
             return exit_code::USAGE;
         }
     };
-    let session = session(args.session.clone(), args.session_env.as_deref(), printer);
+    let session = match args.session.as_ref().map(SessionName::resolve).transpose() {
+        Ok(session) => session.or_else(|| session_of(args.session_env.as_deref()?, printer)),
+        Err(unresolved) => {
+            printer.error_text(unresolved.text, Some(&unresolved.hint));
+            return exit_code::USAGE;
+        }
+    };
     let spec = spec(args, owners, session);
     match supervisor::supervise(&spec, &places::places(), first, &mut |event| message::tell(printer, &event)) {
         Ok(receipt) => report(printer, &receipt),
@@ -42,19 +48,13 @@ pub(crate) fn run(args: Run, first: FirstLook) -> u8 {
     }
 }
 
-/// The session to join: the one given, or the one that a variable names. A client that does not set the variable, or sets it to
-/// something else, must still get its server.
-pub(super) fn session(given: Option<String>, variable: Option<&str>, printer: Printer) -> Option<String> {
-    let variable = variable.filter(|_| given.is_none());
-    let Some((name, value)) =
-        variable.and_then(|name| Some((name, env::var(name).ok().filter(|value| !value.is_empty())?)))
-    else {
-        return given;
-    };
+/// The session that a variable names. A client that does not set it, or sets it to something else, must still get its server.
+pub(super) fn session_of(variable: &str, printer: Printer) -> Option<String> {
+    let value = env::var(variable).ok().filter(|value| !value.is_empty())?;
     match leash_core::id::check_session(&value) {
         Ok(()) => Some(value),
         Err(why) => {
-            printer.warning(format!("`{name}` is no id of a session ({why}); this one gets an id of its own"));
+            printer.warning(format!("`{variable}` is no id of a session ({why}); this one gets an id of its own"));
             None
         }
     }

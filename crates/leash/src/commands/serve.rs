@@ -7,18 +7,22 @@ use std::path::{Path, PathBuf};
 use leash_core::config::{
     self, CommandLine, Here, Mistake, Mistakes, OwnerPolicy, Policy, Secret, Settings, Target, Transport,
 };
-use leash_core::http::{self, Notice, ServeError, Serving, Source};
+use leash_core::http::{
+    self, ControlError, ControlListen, ControlSocket, Notice, ServeError, Serving, Source, Starter,
+};
 use leash_core::tree::supervisor::FirstLook;
 
-use crate::args::{LivesFor, Serve, Single, Speaks};
+use crate::args::{Control, LivesFor, Serve, Single, Speaks};
 use crate::exit_code;
 use crate::output::message;
 use crate::output::printer::Printer;
 use crate::places;
 
-pub(crate) fn serve(args: Serve, first: &FirstLook) -> u8 {
+pub(crate) fn serve(args: Serve, first: FirstLook) -> u8 {
     let printer = Printer::new(args.verbose);
-    let (settings, file) = match settings(&args) {
+    let terminal = first.terminal();
+    let read = settings(&args).and_then(|(settings, file)| Ok((settings, file, control(&args.control, first)?)));
+    let (settings, file, control) = match read {
         Ok(read) => read,
         Err(Refused::Mistakes(mistakes)) => return report(printer, &mistakes),
         Err(Refused::Text(text, hint)) => {
@@ -31,13 +35,24 @@ pub(crate) fn serve(args: Serve, first: &FirstLook) -> u8 {
         printer.data(format!("{servers} server{} and no mistakes\n", if servers == 1 { "" } else { "s" }));
         return exit_code::OK;
     }
+    let on_demand = args.control.on_demand;
+    if on_demand {
+        // It serves whoever comes: not to be interrupted with its starter's terminal. A leader of a group was set apart already.
+        let _ = rustix::process::setsid();
+    }
     let source = file.map(|file| Source { file: file.clone(), read: Box::new(move || reread(&args, &file)) });
     let serving = Serving {
         settings,
         places: places::places(),
         source,
-        terminal: first.terminal(),
-        tell: Box::new(move |notice| tell(printer, &notice)),
+        control,
+        terminal: terminal.filter(|_| !on_demand),
+        tell: Box::new(move |notice| match notice {
+            // Nobody waits for these lines: its starter has other things to say.
+            Notice::Listening(address) if on_demand => printer.progress("Listening", format!("http://{address}")),
+            Notice::Draining(sessions) if on_demand => printer.progress("Stopping", format!("{sessions} sessions")),
+            notice => tell(printer, &notice),
+        }),
     };
     match http::serve(serving) {
         Ok(()) => exit_code::OK,
@@ -64,6 +79,8 @@ impl From<Mistakes> for Refused {
 fn settings(args: &Serve) -> Result<(Settings, Option<PathBuf>), Refused> {
     let (mut settings, file) = match &args.single.name {
         Some(name) => (single(name, &args.single)?, None),
+        // A file that happens to lie here is not meant.
+        None if args.control.on_demand && args.config.is_none() => (Settings::default(), None),
         None => {
             let file = find_file(args.config.as_deref())?;
             (read(args, &file)?, Some(file))
@@ -77,20 +94,47 @@ fn settings(args: &Serve) -> Result<(Settings, Option<PathBuf>), Refused> {
 fn override_by(args: &Serve, settings: &mut Settings) -> Result<(), Refused> {
     if let Some(listen) = args.listen {
         settings.listen = listen;
+    } else if args.control.on_demand && settings.listen == Settings::default().listen {
+        // Clients learn the address from their sessions; the usual port is left to a gateway with servers.
+        settings.listen.set_port(0);
     }
     if let Some(variable) = &args.token_env {
-        let token = env::var(variable).ok().filter(|token| !token.is_empty());
-        let unset = || {
-            let text = format!("the variable `{variable}` of --token-env is not set");
-            Refused::Text(text, format!("export {variable}=$(openssl rand -hex 32)"))
-        };
-        settings.token = Some(Secret::new(token.ok_or_else(unset)?));
+        settings.token = Some(token(variable, "--token-env")?);
     }
     if settings.is_exposed() {
         let text = format!("`{}` can be reached by others, and no token is set", settings.listen);
         return Err(Refused::Text(text, "set leash.token or --token-env, or listen on 127.0.0.1".to_owned()));
     }
     Ok(())
+}
+
+/// How it is controlled.
+fn control(args: &Control, first: FirstLook) -> Result<http::Control, Refused> {
+    let socket = match &args.socket {
+        Some(path) => ControlSocket::At(std::path::absolute(path).unwrap_or_else(|_| path.clone())),
+        None if args.no_control => ControlSocket::None,
+        None => ControlSocket::Runtime,
+    };
+    let listen = args.control_listen.map(|address| {
+        let Some(variable) = &args.control_token_env else {
+            let text = format!("the control API on `{address}` needs a token");
+            let hint = "whoever reaches it can start programs: --control-token-env VARIABLE names the token's variable";
+            return Err(Refused::Text(text, hint.to_owned()));
+        };
+        Ok(ControlListen { address, token: token(variable, "--control-token-env")? })
+    });
+    let starter = |first| args.starter.map_or_else(|| Starter::parent(first), Starter::process);
+    let on_demand = args.on_demand.then(|| starter(first));
+    Ok(http::Control { socket, listen: listen.transpose()?, on_demand })
+}
+
+/// The token in a variable.
+fn token(variable: &str, option: &str) -> Result<Secret, Refused> {
+    let token = env::var(variable).ok().map(|token| token.trim().to_owned()).filter(|token| !token.is_empty());
+    token.map(Secret::new).ok_or_else(|| {
+        let text = format!("the variable `{variable}` of {option} is not set");
+        Refused::Text(text, format!("export {variable}=$(openssl rand -hex 32)"))
+    })
 }
 
 fn find_file(given: Option<&Path>) -> Result<PathBuf, Refused> {
@@ -194,7 +238,20 @@ fn advice(error: &ServeError) -> &'static str {
     match error {
         ServeError::Listen { .. } => "another program may have the address: choose one with --listen 127.0.0.1:PORT",
         ServeError::Exposed(_) => "set leash.token or --token-env, or listen on 127.0.0.1",
-        ServeError::Ledger(_) => {
+        ServeError::Control(ControlError::Held { .. }) => "name another path with --control, or stop the other one",
+        ServeError::Control(ControlError::TooLong(_)) => {
+            "name a shorter path with --control, or set LEASH_RUNTIME_DIR to a shorter one"
+        }
+        ServeError::Control(ControlError::Directory { .. }) => {
+            "the socket must be in a directory that only you can write to: make one, or name another path with --control"
+        }
+        ServeError::Control(ControlError::Occupied { .. } | ControlError::Make { .. }) => {
+            "name another path with --control"
+        }
+        ServeError::NoControlToken(_) => {
+            "whoever reaches it can start programs: name the token with --control-token-env"
+        }
+        ServeError::Ledger(_) | ServeError::Control(ControlError::Runtime(_)) => {
             "set LEASH_RUNTIME_DIR to a directory that can be written; the ledger must exist before a session does"
         }
         ServeError::Start(_) => "a limit of open files may be used up (ulimit -n); nothing was started",
@@ -209,6 +266,8 @@ fn short(session: &str) -> &str {
 pub(super) fn tell(printer: Printer, notice: &Notice) {
     match notice {
         Notice::Listening(address) => printer.note(format!("listening on http://{address}")),
+        Notice::ControlSocket(path) => printer.progress("Control", path.display()),
+        Notice::ControlListening(address) => printer.note(format!("control API on http://{address}")),
         Notice::Swept(receipt) => printer.progress("Swept", message::receipt_line(receipt)),
         Notice::Opened { session, server } => printer.progress("Opened", format!("{server} [{}]", short(session))),
         Notice::Ending { session, server, why } => {

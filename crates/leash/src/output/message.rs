@@ -1,7 +1,7 @@
 //! Sentences about ends and failures, said the same way everywhere.
 
 use leash_core::event::{Event, Rung};
-use leash_core::ledger::receipt::{DeleteHow, EndedBy, Fate, How, Receipt, TreeEnd, UpstreamEnd};
+use leash_core::ledger::receipt::{DeleteHow, EndedBy, Fate, Holding, How, Receipt, TreeEnd, UpstreamEnd};
 use leash_core::ledger::store::StoreError;
 use leash_core::owner::OwnerError;
 use leash_core::tree::StartError;
@@ -61,6 +61,61 @@ pub(crate) fn receipt_line(receipt: &Receipt) -> String {
         receipt.reason.describe(),
         held.join("; "),
     )
+}
+
+/// The end of a session, as one line and, where it held several things, one for each of them; what is left is below that.
+pub(crate) fn session_lines(whole: &Receipt, members: &[Receipt]) -> Vec<String> {
+    if members.len() == 1 && whole.holdings.len() <= 1 {
+        let left = left_lines(whole).into_iter().map(|line| format!("  {line}"));
+        return std::iter::once(receipt_line(whole)).chain(left).collect();
+    }
+    let fate = if whole.all_gone() { "all gone" } else { "NOT all gone" };
+    let (why, held) = (whole.reason.describe(), held(whole.holdings.iter()));
+    let head = format!("{}: {why}; {held}; {fate} in {}", whole.session, span(whole.took_ms));
+    let mut lines = vec![head];
+    // What two of them tell of is told once.
+    let mut told: Vec<&Holding> = Vec::new();
+    for member in members {
+        for holding in member.holdings.iter().filter(|holding| whole.holdings.contains(holding)) {
+            if matches!(holding, Holding::Tree(_)) && told.contains(&holding) {
+                continue;
+            }
+            told.push(holding);
+            let became = match holding {
+                Holding::Tree(tree) => tree_line(tree, member.took_ms),
+                Holding::Upstream(upstream) => upstream_line(upstream, member.took_ms),
+            };
+            let fate = if *holding.fate() == Fate::Gone { "gone" } else { "LEFT" };
+            lines.push(format!("  {}: {became}; {fate}", member.name));
+        }
+        lines.extend(left_lines(member).into_iter().map(|line| format!("    {line}")));
+    }
+    lines
+}
+
+/// What several holdings were, in sum.
+pub(crate) fn held<'h>(holdings: impl Iterator<Item = &'h Holding>) -> String {
+    let (mut trees, mut upstreams) = (Vec::new(), 0);
+    for holding in holdings {
+        match holding {
+            Holding::Tree(tree) => trees.push(tree),
+            Holding::Upstream(_) => upstreams += 1,
+        }
+    }
+    let mut held: Vec<String> = Vec::new();
+    if !trees.is_empty() {
+        let members = trees.iter().map(|tree| tree.members).sum();
+        let memory = trees.iter().map(|tree| tree.memory_bytes).sum();
+        held.push(format!("{}, {}, {} back", counted(trees.len(), "server"), processes(members), bytes(memory)));
+    }
+    if upstreams > 0 {
+        held.push(counted(upstreams, "upstream session"));
+    }
+    if held.is_empty() { "nothing was held".to_owned() } else { held.join("; ") }
+}
+
+fn counted(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 fn tree_line(tree: &TreeEnd, took_ms: u64) -> String {

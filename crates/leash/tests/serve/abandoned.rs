@@ -160,7 +160,7 @@ fn a_client_that_dies_in_the_middle_of_initialize_leaves_nothing() {
 /// Each one leaves while its server is being started, so that the session is over before there is a tree.
 #[test]
 fn trees_that_nobody_waits_for_take_up_room() {
-    let mut scene = or_skip!(Scene::set(Who::User));
+    let scene = or_skip!(Scene::set(Who::User));
     let (most, grace) = (2, ["--max-sessions", "2", "--grace", "300ms"]);
     let gateway = Gateway::single(&scene, &grace, &scene.tree("stubborn", ["--mcp"]));
     let body = initialize("2025-06-18");

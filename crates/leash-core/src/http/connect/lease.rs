@@ -177,6 +177,7 @@ impl Lease {
             url: shown(&ticket.url),
             id: ticket.session_id.clone(),
             version: ticket.version.clone(),
+            shown: self.terms.shown.clone(),
             started_ms: self.terms.started_ms,
         };
         if std::mem::replace(&mut self.entered, true) { self.book.change(&entry) } else { self.book.open(&entry) }

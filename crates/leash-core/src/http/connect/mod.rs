@@ -48,6 +48,8 @@ pub use run::connect;
 pub struct Connecting {
     /// Where to.
     pub upstream: Upstream,
+    /// What listings and receipts show in the place of the address, where that is a secret.
+    pub shown: Option<String>,
     /// How the upstream speaks.
     pub speaks: Speaks,
     /// Whether a session that the upstream has lost is opened again on the host's behalf.

@@ -21,7 +21,7 @@ use super::terms::Terms;
 use super::watchtower::{Seen, Watchtower};
 use super::{ConnectError, Connecting, Ended, Speaks};
 use crate::clock::{self, Moment};
-use crate::ledger::book::{Book, Entry};
+use crate::ledger::book::{Book, Entry, Membership};
 use crate::ledger::receipt::{self, Reason};
 use crate::tree::proc::Proc;
 use crate::tree::supervisor::{self, FirstLook};
@@ -86,18 +86,25 @@ impl Driver {
         watches: Vec<owner::Watch>,
         tower: impl FnOnce(Vec<owner::Watch>) -> Result<Watchtower, ConnectError>,
     ) -> Result<Driver, ConnectError> {
-        let Connecting { upstream, speaks, revive, session, name, labels, grace, max_age, places, tell, .. } =
+        let Connecting { upstream, shown, speaks, revive, session, name, labels, grace, max_age, places, tell, .. } =
             connecting;
-        let book = Book::create(&places, "connect").map_err(ConnectError::Ledger)?;
         let run = id::random();
         let terms = Terms {
             session: session.unwrap_or_else(|| run.clone()),
             run,
             name: name.unwrap_or_else(|| upstream.url.host().unwrap_or_default().to_owned()),
             labels,
+            shown,
             started_ms: clock::unix_ms(),
             receipts: places.receipts.clone(),
         };
+        let member = Membership {
+            session: terms.session.clone(),
+            name: terms.name.clone(),
+            labels: terms.labels.clone(),
+            owners: watches.iter().map(|watch| watch.owner.clone()).collect(),
+        };
+        let book = Book::create_for(&places, "connect", &terms.run, member).map_err(ConnectError::Ledger)?;
         let copy = |watch: &owner::Watch| {
             rustix::io::fcntl_dupfd_cloexec(watch, 3).map(|copy| (watch.owner.clone(), copy)).map_err(io::Error::from)
         };

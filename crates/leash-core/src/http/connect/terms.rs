@@ -16,6 +16,8 @@ pub(crate) struct Terms {
     pub(crate) run: String,
     pub(crate) name: String,
     pub(crate) labels: BTreeMap<String, String>,
+    /// What is shown in the place of the address.
+    pub(crate) shown: Option<String>,
     pub(crate) started_ms: u64,
     /// Where the receipt goes.
     pub(crate) receipts: PathBuf,
@@ -23,6 +25,10 @@ pub(crate) struct Terms {
 
 impl Terms {
     pub(crate) fn receipt(&self, reason: Reason, ended_by: EndedBy, took: Duration, ends: Vec<UpstreamEnd>) -> Receipt {
+        let shown = |end: UpstreamEnd| match &self.shown {
+            Some(shown) => UpstreamEnd { url: shown.clone(), ..end },
+            None => end,
+        };
         Receipt {
             version: VERSION,
             session: self.session.clone(),
@@ -32,7 +38,8 @@ impl Terms {
             reason,
             containment: None,
             refused: Vec::new(),
-            holdings: ends.into_iter().map(Holding::Upstream).collect(),
+            holdings: ends.into_iter().map(shown).map(Holding::Upstream).collect(),
+            dropped_holdings: 0,
             ended_by,
             started_ms: self.started_ms,
             ended_ms: clock::unix_ms(),

@@ -12,7 +12,7 @@ use tokio::io::unix::AsyncFd;
 use crate::ledger::receipt::Reason;
 use crate::owner::{self, Owner, Watch};
 use crate::tree::linux;
-use crate::tree::warden::{END_SIGNAL, END_VALUE};
+use crate::tree::warden::{END_SIGNAL, END_VALUE, FORCE_VALUE};
 
 /// What was seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,7 +67,8 @@ impl Watchtower {
 fn look(signals: &OwnedFd, watches: &mut Vec<Watch>, epoll: BorrowedFd<'_>) -> Option<Seen> {
     while let Some(received) = linux::receive(signals.as_fd()) {
         match received.signal {
-            END_SIGNAL if received.queued == Some(END_VALUE) => return Some(Seen::Requested),
+            // There is no grace to go without: what is in flight is not waited for anyway.
+            END_SIGNAL if matches!(received.queued, Some(END_VALUE | FORCE_VALUE)) => return Some(Seen::Requested),
             // Somebody else's SIGUSR1 has no meaning here; it may not end leash either.
             END_SIGNAL => {}
             libc::SIGCHLD => return Some(Seen::Child),

@@ -98,7 +98,7 @@ pub(super) async fn send(
 /// The answer for the client: status, headers and body as they came.
 pub(super) fn pass(gateway: &Gateway, server: &Server, answer: Response<Incoming>, until: Until) -> Answer {
     let (head, body) = answer.into_parts();
-    let passing = Passing::new(body, gateway.metrics.of(&server.name), until);
+    let passing = Passing::new(body, gateway.metrics.of(&server.bucket), until);
     Response::from_parts(cleaned(head), Body::stream(passing))
 }
 
@@ -114,7 +114,7 @@ pub(super) async fn pass_whole(
     }
     let (head, body) = answer.into_parts();
     let whole = body.collect().await.map_err(|error| UpstreamError::Broken(error.to_string()))?.to_bytes();
-    gateway.metrics.of(&server.name).sent(whole.len());
+    gateway.metrics.of(&server.bucket).sent(whole.len());
     Ok(Response::from_parts(cleaned(head), Body::Whole(whole)))
 }
 

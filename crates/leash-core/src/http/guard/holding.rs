@@ -19,7 +19,8 @@ use crate::http::server::Server;
 use crate::http::session::{Holding, Session};
 use crate::id;
 use crate::ledger::book::Entry;
-use crate::ledger::receipt::{self, EndedBy, Fate, Reason, Receipt};
+use crate::ledger::receipt::{self, DeleteHow, EndedBy, Fate, Holding as End, Reason, Receipt};
+use crate::limits;
 use crate::protocol::headers;
 
 /// A session at an upstream server.
@@ -114,6 +115,11 @@ impl Upstream {
         }
     }
 
+    /// Where it is, and its id there.
+    pub(super) fn shown(&self) -> (String, String) {
+        (delete::shown(&self.url), self.id().to_string())
+    }
+
     /// What is needed to open it anew, if that is wanted.
     pub(super) fn revival(&self) -> Option<&Revival> {
         match &self.kind {
@@ -182,6 +188,7 @@ impl Upstream {
             url: delete::shown(&self.url),
             id: self.id().to_string(),
             version: self.version().map(Into::into),
+            shown: None,
             started_ms,
         }
     }
@@ -195,11 +202,13 @@ impl Upstream {
 
     /// There is no room for it: it is ended before anybody has used it.
     pub(super) fn refuse(self, gateway: &Rc<Gateway>, server: &Rc<Server>) {
-        let entry = self.entry_as(&id::random(), server, clock::unix_ms());
+        let id = server.job.as_ref().map_or_else(id::random, |job| job.next_session());
+        let entry = self.entry_as(&id, server, clock::unix_ms());
         note(gateway, gateway.book.open(&entry));
-        let (gateway, server) = (Rc::clone(gateway), Rc::clone(server));
+        let (gateway, server, occupied) = (Rc::clone(gateway), Rc::clone(server), server.occupy());
         gateway.clone().tasks.spawn_local(async move {
             self.close(&gateway, &server, entry, Reason::NotInitialized).await;
+            drop(occupied);
         });
     }
 
@@ -223,16 +232,33 @@ impl Upstream {
         let end = deleted.receipt(&self.url, &entry.id);
         let receipt = entry.receipt(reason, EndedBy::Gateway, Moment::now() - began, end);
         write(gateway, &receipt);
+        server.ended(&receipt);
         receipt
     }
 }
 
-/// Sends a DELETE and counts it.
+/// The server was asked for a session and did not answer: whether it has opened one nobody will ever know.
+pub(super) fn never_named(session: &Session) {
+    let Some(job) = &session.server.job else { return };
+    let why = "the server did not answer `initialize`; if it opens a session, nobody knows its id".to_owned();
+    let deleted = Deleted { how: DeleteHow::Unreachable, status: None, tries: 0, why: Some(why), cut_short: false };
+    let url = forward::target(&session.server.settings()).url.clone();
+    job.held(End::Upstream(deleted.receipt(&url, "")));
+}
+
+/// Sends a DELETE and counts it. When there is no grace any more it is tried for as long as one try may take.
 pub(super) async fn send_delete(gateway: &Gateway, server: &Server, ticket: &Ticket) -> Deleted {
-    let (metrics, counters) = (&gateway.metrics, gateway.metrics.of(&server.name));
+    let (metrics, counters) = (&gateway.metrics, gateway.metrics.of(&server.bucket));
     add(&metrics.deletes_pending, 1);
     add(&counters.deletes_sent, 1);
-    let deleted = delete::delete(&gateway.client, ticket).await;
+    let forced = async {
+        server.hurry.cancelled().await;
+        tokio::time::sleep_until(tokio::time::Instant::now() + limits::DELETE_TRY).await;
+    };
+    let deleted = tokio::select! {
+        deleted = delete::delete(&gateway.client, ticket) => deleted,
+        () = forced => delete::cut_short(1),
+    };
     metrics.deletes_pending.set(metrics.deletes_pending.get() - 1);
     if deleted.receipt(&ticket.url, &ticket.session_id).fate == Fate::Left {
         add(&counters.deletes_failed, 1);

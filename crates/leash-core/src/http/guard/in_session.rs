@@ -144,7 +144,7 @@ async fn pass(
     let listens = call.method == Method::GET && forward::is_event_stream(answer.headers());
     let mut answer = if listens {
         let (head, body) = answer.into_parts();
-        let counters = gateway.metrics.of(&session.server.name);
+        let counters = gateway.metrics.of(&session.server.bucket);
         let listening = Listening::new(body, counters, Until::Session(flight));
         Response::from_parts(forward::cleaned(head), Body::stream(listening))
     } else {

@@ -33,7 +33,11 @@ pub(super) async fn answer(gateway: &Rc<Gateway>, server: &Rc<Server>, call: Cal
     };
     let id = asked.id.clone();
     let (sender, answer) = oneshot::channel();
-    session.spawn(open(Rc::clone(gateway), Rc::clone(&session), call, asked, sender));
+    let (opening, occupied) = (open(Rc::clone(gateway), Rc::clone(&session), call, asked, sender), server.occupy());
+    session.spawn(async move {
+        opening.await;
+        drop(occupied);
+    });
     let answer = tokio::select! {
         biased;
         answer = answer => answer.ok(),
@@ -56,7 +60,10 @@ fn too_late(gateway: &Gateway, id: Option<&RawValue>) -> Answer {
 async fn open(gateway: Rc<Gateway>, session: Rc<Session>, call: Call, asked: Asked, client: oneshot::Sender<Answer>) {
     // If nobody waits any more, the sender gives the answer back, and its body ends the session when it is dropped.
     let _ = match head(&gateway, &session, &call).await {
-        None => Ok(()),
+        None => {
+            holding::never_named(&session);
+            Ok(())
+        }
         Some(Err(error)) => {
             session.discard();
             client.send(forward::failed(&error, asked.id.as_deref())).map_err(drop)
@@ -77,6 +84,7 @@ async fn head(gateway: &Gateway, session: &Session, call: &Call) -> Option<Resul
     tokio::select! {
         head = forward::send(gateway, &session.server, call, None) => Some(head),
         _ = given_up => None,
+        () = session.server.too_late() => None,
     }
 }
 

@@ -5,6 +5,7 @@
 //! begin), `in_session` (it is used; `revive` if the server has lost it) or `forward` (there is no session). `holding` is
 //! what leash keeps of a session; `stream` are the bodies of answers; `sse` is the transport of 2024-11-05.
 
+mod cancel;
 mod forward;
 mod holding;
 mod in_session;
@@ -34,8 +35,10 @@ use crate::protocol::envelope::{Kind, Malformed, Message};
 use crate::protocol::era::{self, Era};
 use crate::protocol::headers;
 
+pub(crate) use cancel::{Cancellation, cancellation, upstreams};
 pub(crate) use holding::Upstream;
 pub(crate) use sse::answer_sse;
+pub(crate) use stream::Boundary;
 
 /// Answers a request for a server that speaks Streamable HTTP.
 pub(crate) async fn answer(gateway: &Rc<Gateway>, server: &Rc<Server>, call: Call) -> Answer {
@@ -122,7 +125,7 @@ async fn post(gateway: &Rc<Gateway>, server: &Rc<Server>, call: Call) -> Answer 
             Err(_) if asked.modern => forward::without_session(gateway, server, &call, asked).await,
             Err(unknown) => unknown,
         },
-        None if asked.initialize.is_some() => initialize::answer(gateway, server, call, asked).await,
+        None if asked.initialize.is_some() => Box::pin(initialize::answer(gateway, server, call, asked)).await,
         None => forward::without_session(gateway, server, &call, asked).await,
     }
 }

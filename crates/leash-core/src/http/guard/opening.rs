@@ -124,7 +124,7 @@ pub(super) struct Opening {
 
 impl Opening {
     pub(super) fn new(body: Incoming, headers: &HeaderMap, gateway: &Rc<Gateway>, session: &Rc<Session>) -> Opening {
-        let (counters, reader) = (gateway.metrics.of(&session.server.name), Some(Reader::new(headers)));
+        let (counters, reader) = (gateway.metrics.of(&session.server.bucket), Some(Reader::new(headers)));
         let (flight, cut) = (session.began(), Some(Cut::new(Until::Session(session.began()))));
         Opening { body, reader, gateway: Rc::clone(gateway), counters, flight, cut }
     }

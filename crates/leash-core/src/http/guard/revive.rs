@@ -72,7 +72,15 @@ pub(super) async fn revive(gateway: &Rc<Gateway>, session: &Rc<Session>, lost: &
     settled(upstream).await;
     if upstream.id() == *lost && session.usable() && revival.hopeless.borrow().as_ref() != Some(lost) {
         revival.under_way.set(true);
-        session.spawn(run(Rc::clone(gateway), Rc::clone(session), Rc::clone(lost)));
+        let (session, occupied) = (Rc::clone(session), session.server.occupy());
+        let run = run(Rc::clone(gateway), Rc::clone(&session), Rc::clone(lost));
+        session.clone().spawn(async move {
+            tokio::select! {
+                () = run => {}
+                () = session.server.too_late() => {}
+            }
+            drop(occupied);
+        });
         settled(upstream).await;
     }
     upstream.id() != *lost && session.usable()
@@ -142,8 +150,8 @@ fn refuse(gateway: &Rc<Gateway>, session: &Session, answer: &Response<Incoming>)
     }
 }
 
-/// Sends a message of the client's once more.
-async fn post(
+/// Sends a message of the client's once more, or one in its name.
+pub(super) async fn post(
     gateway: &Gateway,
     session: &Session,
     body: Bytes,

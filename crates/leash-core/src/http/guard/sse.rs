@@ -104,10 +104,10 @@ async fn open(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call) -> Answer
     }
     session.opened();
     let mut start = before.to_vec();
-    let ours = format!("/{}/messages/{}", server.name, session.token());
+    let ours = format!("/{}/messages/{}", server.path, session.token());
     sse::encode(&mut start, None, Some("endpoint"), ours.as_bytes());
     start.extend_from_slice(&after);
-    let counters = gateway.metrics.of(&server.name);
+    let counters = gateway.metrics.of(&server.bucket);
     counters.sent(start.len());
     let stream = Listening::new(body, counters, Until::Session(session.listens())).after(&start);
     let tied = Tied { start: Some(start.into()), stream, session };

@@ -110,7 +110,7 @@ pub(super) fn passed<E: Into<BodyError>>(
 
 /// Where in an event stream something may be inserted: between two events.
 #[derive(Debug)]
-pub(super) struct Boundary {
+pub(crate) struct Boundary {
     /// The line has no byte yet.
     blank: bool,
     /// The last byte was a CR; an LF that follows belongs to it.
@@ -127,12 +127,12 @@ impl Default for Boundary {
 
 impl Boundary {
     /// Whether the last event is complete.
-    pub(super) fn reached(&self) -> bool {
+    pub(crate) fn reached(&self) -> bool {
         self.reached
     }
 
     /// These bytes were sent. Only the line endings at their end matter.
-    pub(super) fn pass(&mut self, bytes: &[u8]) {
+    pub(crate) fn pass(&mut self, bytes: &[u8]) {
         let text = bytes.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r'));
         if text.is_some() {
             *self = Boundary { blank: false, after_cr: false, reached: false };

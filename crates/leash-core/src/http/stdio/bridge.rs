@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::super::gateway::Gateway;
@@ -54,6 +55,7 @@ pub(super) struct Parts {
     pub(super) counters: Rc<Counters>,
     pub(super) input: Sender,
     pub(super) tasks: TaskTracker,
+    pub(super) hurry: CancellationToken,
     /// Bytes of its streams that are kept.
     pub(super) replay: usize,
     /// The id of the `initialize` that comes first.
@@ -68,16 +70,17 @@ impl Bridge {
             session: Rc::downgrade(session),
             gateway: Rc::downgrade(gateway),
             server: Rc::clone(&session.server.name),
-            counters: gateway.metrics.of(&session.server.name),
+            counters: gateway.metrics.of(&session.server.bucket),
             input,
             tasks: gateway.tasks.clone(),
+            hurry: session.server.hurry.clone(),
             replay: session.server.settings().policy.replay,
             opening: Some(opening),
         });
         bridge.read(output, &gateway.tasks);
-        let attended = Rc::clone(&bridge);
+        let (attended, server) = (Rc::clone(&bridge), Rc::clone(&session.server));
         gateway.tasks.spawn_local(async move {
-            let receipt = attended.child.attend(tree, &attended.counters, || attended.server_gone()).await;
+            let receipt = attended.child.attend(tree, (&server, &attended.counters), || attended.server_gone()).await;
             attended.server_gone();
             attended.child.is_over(receipt);
         });
@@ -90,7 +93,7 @@ impl Bridge {
             gateway: parts.gateway,
             server: parts.server,
             counters: parts.counters,
-            child: Child::new(parts.input, parts.tasks),
+            child: Child::new(parts.input, parts.tasks, parts.hurry),
             switch: RefCell::new(Switch::new(parts.replay)),
             opening: RefCell::new(parts.opening),
             version: OnceCell::new(),
@@ -204,6 +207,25 @@ impl Bridge {
             }
             bridge.switch.borrow_mut().give_up(&key, stream);
         });
+    }
+
+    /// Requests that were not answered yet.
+    pub(super) fn in_flight(&self) -> usize {
+        self.switch.borrow().in_flight()
+    }
+
+    /// Takes back whatever is in flight: the server is told, and the clients are answered. Not `initialize`, which can't be.
+    pub(super) fn abort(&self) -> usize {
+        let opening = self.opening.borrow().clone();
+        let aborted = self.switch.borrow_mut().abort(opening.as_ref());
+        for key in &aborted {
+            let params = format!(r#"{{"requestId":{},"reason":"aborted"}}"#, key.as_str());
+            let line = format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{params}}}"#);
+            // If the server can't be told any more, there is nothing left to take back.
+            let _ = self.child.input.give(line.into());
+        }
+        self.drained();
+        aborted.len()
     }
 
     fn opening_answered(&self, envelope: &Envelope<'_>) {

@@ -1,9 +1,11 @@
 //! A server's process tree behind the gateway, and the two pipes to it.
 
 use std::cell::{Cell, OnceCell};
+use std::future::poll_fn;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::task::{Context, Poll, ready};
 
 use thiserror::Error;
 use tokio::io::unix::AsyncFd;
@@ -11,11 +13,12 @@ use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::super::gateway::{GATEWAY_LABEL, Gateway};
 use super::super::metrics::{Counters, add};
-use super::super::server::Server;
+use super::super::server::{Running, Server};
 use super::input::Input;
 use crate::config::{CommandLine, Target};
 use crate::ledger::receipt::{Reason, Receipt};
@@ -56,21 +59,55 @@ impl Watched {
         let copy = rustix::io::fcntl_dupfd_cloexec(&tree, 3)?;
         Ok(Watched { tree, reports: linux::readable(copy)? })
     }
+
+    /// What became of it, once it is over; `None` inside if nobody could tell.
+    pub(super) fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<Option<Receipt>> {
+        loop {
+            let Ok(mut ready) = ready!(self.reports.poll_read_ready(cx)) else { return Poll::Ready(None) };
+            match self.tree.poll_over() {
+                Some(over) => return Poll::Ready(over.ok()),
+                None => ready.clear_ready(),
+            }
+        }
+    }
+
+    /// The id of its run.
+    pub(super) fn run(&self) -> &str {
+        self.tree.run()
+    }
+
+    /// Sees its supervisor off, which has reported and leaves within a millisecond or so; nobody has to wait for that.
+    pub(super) fn reap(self, tasks: &TaskTracker) {
+        let tree = self.tree;
+        tasks.spawn_blocking(move || tree.reap());
+    }
 }
 
-/// Starts a server's program for a session.
+/// A server's program for a session: one that waits for its first client, or a new one.
 pub(super) async fn start(gateway: &Rc<Gateway>, server: &Rc<Server>, session: &str) -> Result<Started, StartError> {
+    match server.warm.take() {
+        Some(started) => Ok(started),
+        None => start_new(gateway, server, session).await,
+    }
+}
+
+/// Starts a server's program for a session. Trees of a job are of the job's session, whoever uses them.
+pub(super) async fn start_new(gateway: &Gateway, server: &Server, session: &str) -> Result<Started, StartError> {
     let settings = server.settings();
     let Target::Command(command) = &settings.target else { return Err(StartError::Gone) };
-    let spec = spec(command)
+    let mut spec = spec(command)
         .grace(settings.policy.grace)
         .named(settings.name.clone())
-        .session(session)
+        .session(server.job.as_ref().map_or(session, |job| &job.id))
         .label(GATEWAY_LABEL, gateway.book.run());
+    for (key, value) in server.job.iter().flat_map(|job| &job.labels) {
+        spec = spec.label(key, value);
+    }
     let places = gateway.places.clone();
     // Some 5 ms of waiting for the keeper, in which the gateway would answer nobody.
     let started = gateway.tasks.spawn_blocking(move || Tree::start(spec, &places)).await;
     let mut tree = started.map_err(|_| StartError::Gone)??;
+    server.tree_began(Running { run: tree.run().into(), pid: tree.leader(), containment: tree.containment() });
     let (stdin, stdout) = tree.take_stdin().zip(tree.take_stdout()).ok_or(StartError::Gone)?;
     // These are our ends of two pipes, open file descriptions that the server does not share: O_NONBLOCK is ours alone.
     Ok(Started {
@@ -110,13 +147,16 @@ pub(super) struct Child {
     /// The task that reads its output.
     pub(super) reader: OnceCell<AbortHandle>,
     pub(super) tasks: TaskTracker,
+    /// Cancelled when there is no grace any more.
+    hurry: CancellationToken,
 }
 
 impl Child {
-    pub(super) fn new(input: Sender, tasks: TaskTracker) -> Child {
+    pub(super) fn new(input: Sender, tasks: TaskTracker, hurry: CancellationToken) -> Child {
         Child {
             input: Input::new(input, tasks.clone()),
             tasks,
+            hurry,
             asked: OnceCell::new(),
             over: OnceCell::new(),
             changed: Notify::new(),
@@ -157,15 +197,19 @@ impl Child {
 
     /// Looks after a tree until it is over, and until all of its output was read. `deaf`: what to do when the server has closed
     /// its input, and so hears nothing any more.
-    pub(super) async fn attend(&self, mut tree: Watched, counters: &Counters, deaf: impl Fn()) -> Option<Receipt> {
+    pub(super) async fn attend(
+        &self,
+        mut tree: Watched,
+        (server, counters): (&Server, &Counters),
+        deaf: impl Fn(),
+    ) -> Option<Receipt> {
         add(&counters.trees, 1);
         add(&counters.trees_started, 1);
         let receipt = self.follow(&mut tree, deaf).await;
         self.last_words().await;
         counters.trees.set(counters.trees.get() - 1);
-        let tree = tree.tree;
-        // The supervisor has reported and leaves, within a millisecond or so; nobody has to wait for that.
-        self.tasks.spawn_blocking(move || tree.reap());
+        server.tree_ended(tree.run(), receipt.as_ref());
+        tree.reap(&self.tasks);
         receipt
     }
 
@@ -191,7 +235,7 @@ impl Child {
     }
 
     async fn follow(&self, watched: &mut Watched, deaf: impl Fn()) -> Option<Receipt> {
-        let (mut told, mut heard) = (false, true);
+        let (mut told, mut heard, mut hurried) = (false, true, false);
         loop {
             tokio::select! {
                 () = self.wait_until(|| self.is_ending()), if !told => {
@@ -202,17 +246,15 @@ impl Child {
                     }
                     self.input.close();
                 }
+                () = self.hurry.cancelled(), if told && !hurried => {
+                    hurried = true;
+                    watched.tree.hurry();
+                }
                 () = self.input.closed(), if heard && !told => {
                     heard = false;
                     deaf();
                 }
-                ready = watched.reports.readable() => {
-                    let Ok(mut ready) = ready else { return None };
-                    match watched.tree.poll_over() {
-                        Some(over) => return over.ok(),
-                        None => ready.clear_ready(),
-                    }
-                }
+                receipt = poll_fn(|cx| watched.poll_over(cx)) => return receipt,
             }
         }
     }

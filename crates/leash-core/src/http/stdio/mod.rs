@@ -22,6 +22,7 @@ mod ping;
 mod post;
 mod reader;
 mod switch;
+mod warm;
 mod window;
 
 use std::rc::Rc;
@@ -32,7 +33,7 @@ use super::front::Call;
 use super::gateway::Gateway;
 use super::respond::{self, Answer};
 use super::server::Server;
-use super::session::{self, Session};
+use super::session::{self, Holding, Session};
 use crate::ledger::receipt::Reason;
 use crate::protocol::envelope::{Kind, Message};
 use crate::protocol::era::{self, Era};
@@ -40,6 +41,7 @@ use crate::protocol::headers;
 
 pub(crate) use bridge::Bridge;
 pub(crate) use modern::ModernTrees;
+pub(crate) use warm::{Warm, end_warm, warm};
 
 /// Answers a request for a server that is a program.
 pub(crate) async fn answer(gateway: &Rc<Gateway>, server: &Rc<Server>, call: Call) -> Answer {
@@ -71,7 +73,8 @@ async fn post(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call) -> Result
         Message::One(envelope)
             if envelope.method.as_deref() == Some("initialize") && envelope.kind == Kind::Request =>
         {
-            open::answer(gateway, server, call, envelope).await
+            // Large, and seldom.
+            Box::pin(open::answer(gateway, server, call, envelope)).await
         }
         _ if token.is_some() => Err(respond::no_session()),
         _ => Err(respond::session_missing()),
@@ -104,6 +107,24 @@ fn named_session(server: &Rc<Server>, call: &Call) -> Result<Rc<Session>, Answer
         Some(Err(unknown)) => Err(unknown),
         None => Err(respond::session_missing()),
     }
+}
+
+/// Requests that were not answered yet.
+pub(crate) fn in_flight(server: &Server) -> usize {
+    bridges(server).iter().map(|bridge| bridge.in_flight()).sum::<usize>() + server.modern.in_flight()
+}
+
+/// Takes back what is in flight; how much that was.
+pub(crate) fn abort(server: &Server) -> usize {
+    bridges(server).iter().map(|bridge| bridge.abort()).sum::<usize>() + server.modern.abort()
+}
+
+fn bridges(server: &Server) -> Vec<Rc<Bridge>> {
+    let bridge = |session: &Rc<Session>| match session.holding() {
+        Some(Holding::Tree(bridge)) => Some(Rc::clone(bridge)),
+        _ => None,
+    };
+    server.all().iter().filter_map(bridge).collect()
 }
 
 /// The session that a request names. What is no text is no session that anybody knows.

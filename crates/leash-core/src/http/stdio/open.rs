@@ -78,8 +78,10 @@ pub(super) async fn answer(
 async fn start(gateway: &Rc<Gateway>, session: &Rc<Session>, opening: IdKey) -> Result<Rc<Bridge>, StartError> {
     let (done, started) = oneshot::channel();
     let (gateway, starting) = (Rc::clone(gateway), Rc::clone(session));
+    // Taken now: the session may end before the task's first step.
+    let (seat, occupied) = (session.seat(), session.server.occupy());
     session.spawn(async move {
-        let seat = starting.seat();
+        let _occupied = occupied;
         let tree = match child::start(&gateway, &starting.server, &starting.id).await {
             Ok(tree) => tree,
             Err(error) => return drop(done.send(Err(error))),

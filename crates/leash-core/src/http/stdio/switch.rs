@@ -310,6 +310,18 @@ impl Switch {
         }
     }
 
+    /// Requests that were not answered yet.
+    pub(super) fn in_flight(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Answers everything but one in the server's place; what that was.
+    pub(super) fn abort(&mut self, except: Option<&IdKey>) -> Vec<IdKey> {
+        let keys: Vec<_> = self.requests.keys().filter(|key| Some(*key) != except).cloned().collect();
+        keys.iter().for_each(|key| self.fail(key, codes::SERVER, "aborted"));
+        keys
+    }
+
     /// Answers a request in the server's place, if it is still in flight.
     fn fail(&mut self, key: &IdKey, code: i64, message: &str) {
         let id = RawValue::from_string(key.as_str().to_owned()).ok();

@@ -23,7 +23,7 @@ impl Ground {
             let version = Some("2025-11-25".to_owned());
             let (session, server) = (format!("s-{id}"), "files".to_owned());
             let url = delete::shown(url);
-            book.open(&Entry { session, server, url, id, version, started_ms: 5 }).expect("written");
+            book.open(&Entry { session, server, url, id, version, shown: None, started_ms: 5 }).expect("written");
         }
     }
 

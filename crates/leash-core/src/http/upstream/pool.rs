@@ -88,6 +88,19 @@ where
         }
     }
 
+    /// Makes a connection, and keeps it if there is no other: thousands who look would leave as many.
+    pub(crate) async fn reach(&self, uri: &Uri) -> Result<(), UpstreamError> {
+        let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
+            return Err(UpstreamError::Unreachable("the address has no host".to_owned()));
+        };
+        let connection = self.connect(uri).await?;
+        let origin = (scheme.clone(), authority.clone());
+        if self.0.idle.borrow().get(&origin).is_none_or(Vec::is_empty) {
+            self.keep(origin, connection);
+        }
+        Ok(())
+    }
+
     async fn connect(&self, uri: &Uri) -> Result<SendRequest<B>, UpstreamError> {
         let stream = self.0.connector.connect(uri.clone()).await?;
         let handshake = http1::Builder::new().max_headers(limits::HEADERS).handshake(stream).await;

@@ -35,6 +35,7 @@ fn entry(session: &str) -> Entry {
         url: "http://127.0.0.1:1/mcp".to_owned(),
         id: format!("upstream-{session}"),
         version: None,
+        shown: None,
         started_ms: 1,
     }
 }
@@ -190,4 +191,45 @@ proptest! {
         let found = Book::abandoned(&ground.runtime()).expect("read");
         prop_assert_eq!(sessions(&found[0].open), model);
     }
+}
+
+/// Written by a leash that did not know of members.
+#[test]
+fn an_older_book_is_read() {
+    let ground = Ground::new();
+    drop(Book::create(&ground.places(), "serve").expect("a book"));
+    let dir = ground.runtime().join(DIR);
+    let cover = r#"{"book":{"version":1,"boot":"b","run":"old","process":null,"command":"connect","receipts":"/r","started_ms":3}}"#;
+    let open = r#"{"open":{"session":"job-7","server":"web","url":"http://127.0.0.1:1/mcp","id":"x","started_ms":4}}"#;
+    fs::write(path(&dir, "old", "jsonl"), format!("{cover}\n{open}\n")).expect("written");
+    fs::write(path(&dir, "old", "lock"), "").expect("written");
+    let listed = Book::list(&ground.runtime()).expect("read");
+    let old = listed.iter().find(|book| book.cover.run == "old").expect("it is listed");
+    assert_eq!((old.session(), old.name(), &old.cover.member), (Some("job-7"), Some("web"), &None));
+    assert!(!Book::is_attended(&ground.runtime(), "old"));
+}
+
+#[test]
+fn a_member_is_in_its_session_before_anything_is_open() {
+    let ground = Ground::new();
+    let member = Membership {
+        session: "job-7".to_owned(),
+        name: "web".to_owned(),
+        labels: BTreeMap::from([("team".to_owned(), "red".to_owned())]),
+        owners: vec![Owner::Stdin],
+    };
+    let book = Book::create_for(&ground.places(), "connect", "run-1", member.clone()).expect("a book");
+    let [listed] = &Book::list(&ground.runtime()).expect("read")[..] else { panic!("one book") };
+    assert_eq!((listed.cover.run.as_str(), listed.session(), listed.name()), ("run-1", Some("job-7"), Some("web")));
+    assert_eq!(listed.cover.member.as_ref(), Some(&member));
+    assert!(Book::is_attended(&ground.runtime(), book.run()));
+    // A gateway is in no session itself; what it opens for one is numbered.
+    let gateway = Book::create(&ground.places(), "serve").expect("a book");
+    for session in ["job-7.1", "job-7.2", "alone"] {
+        gateway.open(&entry(session)).expect("written");
+    }
+    let listed = Book::list(&ground.runtime()).expect("read");
+    let gateway = listed.iter().find(|listed| listed.cover.run == gateway.run()).expect("it is listed");
+    let sessions: Vec<&str> = gateway.open.iter().map(|entry| gateway.session_of(entry)).collect();
+    assert_eq!((gateway.session(), &sessions[..]), (None, &["job-7", "job-7", "alone"][..]));
 }

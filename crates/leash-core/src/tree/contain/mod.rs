@@ -13,6 +13,7 @@ pub(crate) mod unit;
 
 /// What keeps a tree together, weakest first: `a < b` means that `b` promises more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "http", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Containment {
     /// A process group.
@@ -96,6 +97,7 @@ impl FromStr for Containment {
 
 /// A containment that was tried, or passed over, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "http", derive(schemars::JsonSchema))]
 pub struct Refusal {
     /// Which.
     pub containment: Containment,

@@ -43,6 +43,7 @@ impl Stage {
             counters: Rc::default(),
             input,
             tasks: tasks.clone(),
+            hurry: Default::default(),
             replay: usize::MAX,
             opening,
         });
@@ -188,6 +189,32 @@ fn a_cancelled_request_is_answered_if_the_server_does() {
         assert_eq!(tasks.len(), 1, "one is enough");
         stage.says(&answer(1)).await;
         assert_eq!(reader.first(false, true).await, First::Whole(answer(1).into()));
+    });
+}
+
+#[test]
+fn an_abort_tells_the_server_and_answers_the_clients() {
+    run(|mut stage| async move {
+        let (one, two) = (stage.ask(1), stage.ask(2));
+        stage.hears().await;
+        stage.hears().await;
+        assert_eq!((stage.bridge.in_flight(), stage.bridge.abort(), stage.bridge.in_flight()), (2, 2, 0));
+        let mut heard = [stage.hears().await, stage.hears().await];
+        heard.sort();
+        for (id, line) in [1, 2].into_iter().zip(heard) {
+            let params = format!(r#"{{"requestId":{id},"reason":"aborted"}}"#);
+            assert_eq!(line, format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{params}}}"#));
+        }
+        for reader in [one, two] {
+            let First::Whole(error) = reader.first(false, true).await else { panic!("no answer") };
+            assert!(String::from_utf8_lossy(&error).contains(r#""message":"aborted""#), "{error:?}");
+        }
+        // What the server says to it all the same is for nobody, and the session goes on.
+        stage.says(&answer(1)).await;
+        let next = stage.ask(1);
+        stage.hears().await;
+        stage.says(&answer(1)).await;
+        assert_eq!(next.first(false, true).await, First::Whole(answer(1).into()));
     });
 }
 

@@ -214,8 +214,7 @@ impl Exchanges {
         if exchange.answered.is_some() || exchange.cancelled {
             return None;
         }
-        let params = format!(r#"{{"requestId":{number},"reason":"the client closed its connection"}}"#);
-        Some(format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{params}}}"#).into())
+        Some(cancelled(number, "the client closed its connection"))
     }
 
     /// The line of a client's own cancellation with the number in it, if it is clear which request it means.
@@ -229,6 +228,23 @@ impl Exchanges {
             return None;
         }
         Some(Splice::new(source).replace(theirs, number.to_string()).finish().into())
+    }
+
+    /// Requests that were not answered yet.
+    pub(super) fn in_flight(&self) -> usize {
+        self.open.values().filter(|exchange| exchange.answered.is_none()).count()
+    }
+
+    /// Answers everything in the server's place; the lines that tell the server so.
+    pub(super) fn abort(&mut self) -> Vec<Bytes> {
+        let waiting = self.open.iter_mut().filter(|(_, exchange)| exchange.answered.is_none());
+        let line = |(number, exchange): (&Number, &mut Exchange)| {
+            exchange.cancelled = true;
+            cancelled(*number, "aborted")
+        };
+        let lines = waiting.map(line).collect();
+        self.close("aborted");
+        lines
     }
 
     /// Answers everything in the server's place.
@@ -286,6 +302,12 @@ impl Exchange {
             waker.wake();
         }
     }
+}
+
+/// The line that takes a request back.
+fn cancelled(number: Number, reason: &str) -> Bytes {
+    let params = format!(r#"{{"requestId":{number},"reason":"{reason}"}}"#);
+    format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{params}}}"#).into()
 }
 
 /// The HTTP status of an answer that is an error.

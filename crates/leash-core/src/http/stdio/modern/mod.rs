@@ -70,6 +70,21 @@ impl ModernTrees {
         trees.len()
     }
 
+    /// Requests that were not answered yet.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.running().iter().map(|tree| tree.in_flight()).sum()
+    }
+
+    /// Takes back whatever is in flight; how much that was.
+    pub(crate) fn abort(&self) -> usize {
+        self.running().iter().map(|tree| tree.abort()).sum()
+    }
+
+    /// The trees that clients use. One that is asked for its era is leash's own business.
+    fn running(&self) -> Vec<Rc<ModernTree>> {
+        self.trees.borrow().values().filter_map(Place::running).collect()
+    }
+
     /// A tree ends; the principal's next request starts another one.
     fn forget(&self, principal: Principal, tree: &ModernTree) {
         let mut trees = self.trees.borrow_mut();

@@ -63,8 +63,8 @@ impl ModernTree {
             server: Rc::downgrade(server),
             name: Rc::clone(&server.name),
             principal,
-            counters: gateway.metrics.of(&server.name),
-            child: Child::new(input, gateway.tasks.clone()),
+            counters: gateway.metrics.of(&server.bucket),
+            child: Child::new(input, gateway.tasks.clone(), server.hurry.clone()),
             exchanges: RefCell::default(),
             quiet_since: Cell::new(Moment::now()),
             changed: Notify::new(),
@@ -80,10 +80,10 @@ impl ModernTree {
             reading.end(&Reason::ServerExited);
         });
         let _ = tree.child.reader.set(reader.abort_handle());
-        let attended = Rc::clone(&tree);
+        let (attended, server) = (Rc::clone(&tree), Rc::clone(server));
         gateway.tasks.spawn_local(async move {
             let gone = || attended.end(&Reason::ServerExited);
-            let receipt = attended.child.attend(watched, &attended.counters, gone).await;
+            let receipt = attended.child.attend(watched, (&server, &attended.counters), gone).await;
             attended.end(&Reason::ServerExited);
             if let (Some(gateway), Some(receipt)) = (attended.gateway.upgrade(), &receipt) {
                 gateway.tell(|| Notice::Ended(Box::new(receipt.clone())));
@@ -167,6 +167,22 @@ impl ModernTree {
             // If the server can't be told any more, there is nothing left to take back.
             let _ = self.child.input.give(line);
         }
+    }
+
+    /// Requests that were not answered yet.
+    pub(super) fn in_flight(&self) -> usize {
+        self.exchanges.borrow().in_flight()
+    }
+
+    /// Takes back whatever is in flight; how much that was.
+    pub(super) fn abort(&self) -> usize {
+        let lines = self.exchanges.borrow_mut().abort();
+        let aborted = lines.len();
+        for line in lines {
+            let _ = self.child.input.give(line);
+        }
+        self.taken();
+        aborted
     }
 
     fn taken(&self) {

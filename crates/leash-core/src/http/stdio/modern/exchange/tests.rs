@@ -40,6 +40,23 @@ fn two_clients_with_the_same_id_get_their_own_answers() {
 }
 
 #[test]
+fn an_abort_answers_everything_and_tells_the_server_once() {
+    let mut exchanges = Exchanges::default();
+    let (one, _) = begin(&mut exchanges, r#"{"jsonrpc":"2.0","id":"x","method":"a"}"#);
+    let (two, _) = begin(&mut exchanges, r#"{"jsonrpc":"2.0","id":"y","method":"b"}"#);
+    deliver(&mut exchanges, r#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
+    assert_eq!(exchanges.in_flight(), 1, "the other one is answered");
+    let lines = exchanges.abort();
+    let line = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2,"reason":"aborted"}}"#;
+    assert_eq!(lines, [line]);
+    assert_eq!((exchanges.in_flight(), exchanges.abort().len()), (0, 0));
+    let First::Whole(_, error) = first(&mut exchanges, two) else { panic!("no answer") };
+    let error: Value = serde_json::from_slice(&error).unwrap();
+    assert_eq!(error, json!({"jsonrpc": "2.0", "id": "y", "error": {"code": -32000, "message": "aborted"}}));
+    assert_eq!((exchanges.leave(one), exchanges.leave(two)), (None, None), "it knows");
+}
+
+#[test]
 fn progress_and_subscriptions_are_told_by_the_clients_names() {
     let mut exchanges = Exchanges::default();
     let source =

@@ -1,11 +1,14 @@
 //! The library as another program uses it: `Tree` and `Session` with the built `leash` as the program of the keeper.
 
+mod drops;
+mod hosts;
+mod sessions;
+
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use leash_core::ledger::receipt::{self, How, Reason};
-use leash_core::session::Session;
 use leash_core::tree::{Places, Spec, Tree, TreeError};
 use testkit::or_skip;
 use testkit::scene::Scene;
@@ -71,22 +74,6 @@ fn a_dropped_tree_ends_too() {
     let ended =
         wait::until("the receipt", || receipt::read(&receipts).ok()?.0.into_iter().find(|receipt| receipt.run == run));
     assert!(ended.all_gone(), "{ended:?}");
-}
-
-#[test]
-fn a_session_ends_all_its_trees() {
-    let mut scene = or_skip!(Scene::set(me()));
-    let mut session = Session::named("job-7", places(&scene));
-    for kind in ["setsid", "chain", "polite"] {
-        session.start(tree_of(&scene, kind)).unwrap();
-    }
-    scene.census().wait_all_ready(3, wait::LIMIT).unwrap();
-    let listed = scene.answer(["ps", "--json"]).json();
-    assert_eq!(listed["sessions"].as_array().map(Vec::len), Some(3), "{listed}");
-    let ended = session.end();
-    assert!(ended.all_gone(), "{ended:?}");
-    assert!(ended.trees.iter().flatten().all(|receipt| receipt.session == "job-7"));
-    assert!(!scene.census().is_populated(), "something was alive when end() had returned");
 }
 
 #[test]

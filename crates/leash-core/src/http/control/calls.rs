@@ -1,0 +1,200 @@
+//! Calls of MCP clients to the servers of a job, from the head of the request to the last byte of the answer.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use hyper::{Method, StatusCode};
+use serde_json::value::RawValue;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+
+use super::job::{Job, Using};
+use crate::config::{Target, Transport};
+use crate::http::body::{Body, BodyError, Stream};
+use crate::http::front::Call;
+use crate::http::gateway::Gateway;
+use crate::http::guard::{self, Boundary};
+use crate::http::respond::{self, Answer};
+use crate::http::server::Server;
+use crate::protocol::envelope::{Kind, Message, codes, error_body};
+use crate::protocol::sse;
+
+/// Requests that are in flight at a server elsewhere, which an abort takes back.
+struct Flight {
+    server: Rc<Server>,
+    /// Their ids.
+    ids: Vec<Box<RawValue>>,
+    batch: bool,
+    aborted: CancellationToken,
+}
+
+impl Flight {
+    /// The requests of a call; `None` if it has none that could be taken back. `initialize` can't be, says the protocol.
+    fn of(server: &Rc<Server>, call: &Call) -> Option<Flight> {
+        let settings = server.settings();
+        let Target::Url(upstream) = &settings.target else { return None };
+        if upstream.transport == Transport::Sse || call.method != Method::POST {
+            return None;
+        }
+        let message = Message::read(&call.body).ok()?;
+        let requests = message.envelopes().iter().filter(|envelope| envelope.kind == Kind::Request);
+        let requests = requests.filter(|envelope| envelope.method.as_deref() != Some("initialize"));
+        let ids: Vec<_> = requests.filter_map(|envelope| envelope.id).map(ToOwned::to_owned).collect();
+        if ids.is_empty() {
+            return None;
+        }
+        server.calls.update(|calls| calls + ids.len());
+        let batch = matches!(message, Message::Batch(_));
+        Some(Flight { server: Rc::clone(server), ids, batch, aborted: server.aborted() })
+    }
+
+    /// What its requests are answered with.
+    fn errors(&self) -> Vec<Vec<u8>> {
+        self.ids.iter().map(|id| error_body(Some(id), codes::SERVER, "aborted", None)).collect()
+    }
+
+    /// The answer, if there was none.
+    fn answer(&self) -> Answer {
+        let errors = self.errors();
+        let body = match (self.batch, errors.first()) {
+            (false, Some(only)) => only.clone(),
+            _ => [b"[".as_slice(), &errors.join(&b","[..]), b"]"].concat(),
+        };
+        respond::json(StatusCode::OK, body)
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        self.server.calls.update(|calls| calls - self.ids.len());
+    }
+}
+
+/// Where a call goes.
+pub(crate) struct To {
+    pub(crate) job: Rc<Job>,
+    pub(crate) server: Rc<Server>,
+}
+
+/// Serves a call: it is a use of the job until the last byte of its answer, it is cut when nothing is left of the job, and an
+/// abort takes it back.
+pub(crate) async fn serve<F, A>(gateway: &Rc<Gateway>, to: To, call: Call, dispatch: F) -> Answer
+where
+    F: FnOnce(Call) -> A,
+    A: Future<Output = Answer>,
+{
+    let To { job, server } = to;
+    let (using, flight) = (job.used(), Flight::of(&server, &call));
+    if !job.is_alive() {
+        return respond::no_session();
+    }
+    let cancel = flight.as_ref().and_then(|flight| guard::cancellation(&server, &call, &flight.ids));
+    let aborted = async {
+        match &flight {
+            Some(flight) => flight.aborted.cancelled().await,
+            None => std::future::pending().await,
+        }
+    };
+    let answer = tokio::select! {
+        biased;
+        () = job.cut.cancelled() => return respond::no_session(),
+        () = aborted => {
+            if let Some(cancel) = cancel {
+                cancel.send(gateway);
+            }
+            return flight.map_or_else(respond::no_session, |flight| flight.answer());
+        }
+        answer = dispatch(call) => answer,
+    };
+    answer.map(|body| match body {
+        whole @ Body::Whole(_) => whole,
+        Body::Stream(stream) => Body::stream(Serving {
+            stream,
+            cut: Box::pin(job.cut.clone().cancelled_owned()),
+            abort: flight.map(|flight| Abort {
+                waiting: Box::pin(flight.aborted.clone().cancelled_owned()),
+                flight,
+                cancel,
+                gateway: Rc::clone(gateway),
+                boundary: Boundary::default(),
+            }),
+            over: false,
+            _using: using,
+        }),
+    })
+}
+
+/// The body of an answer.
+struct Serving {
+    stream: Stream,
+    cut: Pin<Box<WaitForCancellationFutureOwned>>,
+    abort: Option<Abort>,
+    over: bool,
+    _using: Using,
+}
+
+/// What takes an answer back that has begun.
+struct Abort {
+    waiting: Pin<Box<WaitForCancellationFutureOwned>>,
+    flight: Flight,
+    cancel: Option<guard::Cancellation>,
+    gateway: Rc<Gateway>,
+    /// Where in the stream an event may stand.
+    boundary: Boundary,
+}
+
+impl Abort {
+    /// The last words: errors as events, where the answer is made of events and none is half written.
+    fn end(self) -> Option<Bytes> {
+        if let Some(cancel) = self.cancel {
+            cancel.send(&self.gateway);
+        }
+        let mut words = Vec::new();
+        if self.boundary.reached() {
+            self.flight.errors().iter().for_each(|error| sse::encode(&mut words, None, Some("message"), error));
+        }
+        (!words.is_empty()).then(|| words.into())
+    }
+}
+
+impl HttpBody for Serving {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = self.get_mut();
+        if this.over {
+            return Poll::Ready(None);
+        }
+        let abort = this.abort.take_if(|abort| abort.waiting.as_mut().poll(cx).is_ready());
+        if let Some(abort) = abort {
+            this.over = true;
+            return match abort.end() {
+                Some(words) => Poll::Ready(Some(Ok(Frame::data(words)))),
+                // Broken off, so that nobody takes the half for the whole.
+                None => Poll::Ready(Some(Err("aborted".into()))),
+            };
+        }
+        if let Poll::Ready(frame) = this.stream.as_mut().poll_frame(cx) {
+            if let (Some(abort), Some(Ok(frame))) = (&mut this.abort, &frame)
+                && let Some(bytes) = frame.data_ref()
+            {
+                abort.boundary.pass(bytes);
+            }
+            return Poll::Ready(frame);
+        }
+        // What there was to say was said before.
+        this.cut.as_mut().poll(cx).map(|()| None)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.over || self.stream.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.stream.size_hint()
+    }
+}

@@ -1,0 +1,173 @@
+//! `POST /v1/sessions`: all of its servers run, or none does.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use hyper::header::{ACCEPT, HeaderValue, LOCATION};
+use hyper::{HeaderMap, StatusCode};
+use tokio::sync::mpsc;
+
+use super::job::{Job, Plan};
+use super::problem::Problem;
+use super::view::OwnerView;
+use super::{look, respond_json};
+use crate::config::{self, OwnerWish, SessionRequest, Settings, Target, session_request};
+use crate::http::gateway::Gateway;
+use crate::http::respond::Answer;
+use crate::http::server::Server;
+use crate::http::stdio;
+use crate::ledger::receipt::Reason;
+use crate::protocol::headers;
+use crate::session::job::Terms;
+use crate::tree::identity::Held;
+use crate::tree::proc::Proc;
+
+/// A job that its caller does not know of yet. If it never will, the job ends.
+struct Unknown(Option<Rc<Job>>);
+
+impl Unknown {
+    fn known(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Unknown {
+    fn drop(&mut self) {
+        if let Some(job) = self.0.take() {
+            job.end(Reason::ClientLeft, false);
+        }
+    }
+}
+
+/// The connection that a job lives for.
+struct Connection(Rc<Job>);
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.0.owner_lost(Reason::ClientLeft);
+    }
+}
+
+/// Answers a request for a session.
+pub(super) async fn create(gateway: &Rc<Gateway>, headers: &HeaderMap, body: &str) -> Result<Answer, Problem> {
+    if gateway.draining.get() || gateway.jobs.is_closed() {
+        return Err(Problem::draining());
+    }
+    let request = session_request(body).map_err(Problem::misread)?;
+    let connection = request.owner == Some(OwnerWish::Connection);
+    // Whoever says nothing accepts anything.
+    if connection && headers.contains_key(ACCEPT) && !headers::accepts(headers, &["text/event-stream"]) {
+        return Err(Problem::not_acceptable());
+    }
+    let owner = owner(&request)?;
+    if !has_room(gateway, &request) {
+        return Err(Problem::too_many());
+    }
+    let job = begin(gateway, request, owner.as_ref())?;
+    let unknown = Unknown(Some(Rc::clone(&job)));
+    start(gateway, &job).await?;
+    let view = look::one(gateway, &job).await;
+    // Ended meanwhile, by somebody else or because its owner is gone: nothing remains.
+    if let Some(why) = job.why() {
+        job.over().await;
+        return Err(Problem::ended(job.id(), &why.describe()));
+    }
+    let mut answer = if connection {
+        let events = gateway.jobs.bus.listen(Some(Rc::clone(job.id())));
+        events.beginning("session", &view).keeping(Connection(Rc::clone(&job))).answer(StatusCode::CREATED)
+    } else {
+        respond_json(StatusCode::CREATED, &view)
+    };
+    unknown.known();
+    if let Ok(location) = HeaderValue::from_str(&format!("/v1/sessions/{}", job.id())) {
+        answer.headers_mut().insert(LOCATION, location);
+    }
+    Ok(answer)
+}
+
+/// The process that the job shall live for.
+fn owner(request: &SessionRequest) -> Result<Option<Held>, Problem> {
+    let Some(OwnerWish::Pid(pid)) = request.owner else { return Ok(None) };
+    let held = Proc::own().ok().and_then(|proc| Held::open(&proc, pid)).filter(|held| !held.stat.dead());
+    let missing = || {
+        let hint = "give the pid as this daemon sees it, of a process that lives";
+        Problem::fault("/owner/pid", format!("there is no process {pid}"), hint)
+    };
+    held.ok_or_else(missing).map(Some)
+}
+
+/// Whether its trees still fit.
+fn has_room(gateway: &Gateway, request: &SessionRequest) -> bool {
+    let trees = request.servers.values().filter(|server| matches!(server.target, Target::Command(_))).count();
+    let most = gateway.settings().max_sessions;
+    gateway.count.get() + gateway.jobs.warm() + trees <= most && gateway.jobs.list().len() < most
+}
+
+fn begin(gateway: &Rc<Gateway>, request: SessionRequest, owner: Option<&Held>) -> Result<Rc<Job>, Problem> {
+    let shown = match request.owner {
+        Some(OwnerWish::Pid(pid)) => OwnerView::Pid { pid },
+        Some(OwnerWish::Connection) => OwnerView::Connection,
+        None => OwnerView::None,
+    };
+    let terms = Terms { ttl: request.ttl, idle: request.idle, max_age: request.max_age };
+    let plan = Plan { name: request.name, labels: request.labels, owner: shown, terms, servers: request.servers };
+    let job = Job::new(gateway, plan);
+    if let Some(owner) = owner {
+        let unwatched = |error: std::io::Error| {
+            let hint = "a limit of open files may be used up (ulimit -n)";
+            Problem::fault("/owner/pid", format!("the process cannot be watched: {error}"), hint)
+        };
+        job.owned_by(gateway, owner).map_err(unwatched)?;
+    }
+    gateway.jobs.add(&job);
+    // Its age counts from here.
+    job.tick();
+    Ok(job)
+}
+
+/// Starts all servers at the same time. If one can't be, the others are ended, and nothing remains.
+async fn start(gateway: &Rc<Gateway>, job: &Rc<Job>) -> Result<(), Problem> {
+    let (sender, mut results) = mpsc::unbounded_channel();
+    for server in job.servers.values() {
+        // In a task each: a server that was begun is seen to its end whatever becomes of this request.
+        let (gateway, server, sender) = (Rc::clone(gateway), Rc::clone(server), sender.clone());
+        gateway.clone().tasks.spawn_local(async move {
+            let started = start_one(&gateway, &server).await;
+            // Nobody waits any more: then the job has ended.
+            let _ = sender.send((server, started));
+        });
+    }
+    drop(sender);
+    while let Some((server, started)) = results.recv().await {
+        if let Err(why) = started {
+            let others = job.why();
+            job.end(Reason::StartFailed, false);
+            job.over().await;
+            return Err(match others {
+                Some(reason) => Problem::ended(job.id(), &reason.describe()),
+                None => Problem::server_failed(&server.name, why, hint(&server)),
+            });
+        }
+    }
+    job.started();
+    Ok(())
+}
+
+async fn start_one(gateway: &Rc<Gateway>, server: &Rc<Server>) -> Result<(), String> {
+    match &server.settings().target {
+        Target::Command(_) => stdio::warm(gateway, server).await,
+        Target::Url(upstream) => tokio::select! {
+            reached = gateway.client.reach(&upstream.url) => reached.map_err(|error| error.to_string()),
+            () = server.closing.cancelled() => Err("the session was ended before it was reached".to_owned()),
+        },
+    }
+}
+
+/// What to do about a program that can't be started.
+fn hint(server: &Server) -> Option<String> {
+    let settings = server.settings();
+    let servers = BTreeMap::from([(settings.name.clone(), config::Server::clone(&settings))]);
+    let settings = Settings { servers, ..Settings::default() };
+    let path = std::env::var_os("PATH");
+    config::check_commands(&settings, path.as_deref()).into_iter().next()?.hint
+}

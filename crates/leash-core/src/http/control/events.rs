@@ -1,0 +1,198 @@
+//! What happens to jobs, for those who listen. A reader that does not read is cut off, and told so by its last event.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::rc::{Rc, Weak};
+use std::task::{Context, Poll, Waker, ready};
+
+use bytes::Bytes;
+use hyper::StatusCode;
+use hyper::body::{Body as HttpBody, Frame};
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
+
+use super::super::body::{Body, BodyError};
+use super::super::respond::{self, Answer};
+use super::view::EventView;
+use crate::clock;
+use crate::ledger::receipt::Receipt;
+use crate::limits;
+use crate::protocol::sse;
+
+/// What can happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    Started,
+    OwnerLost,
+    Ending,
+    Ended,
+}
+
+impl What {
+    fn name(self) -> &'static str {
+        match self {
+            What::Started => "started",
+            What::OwnerLost => "owner-lost",
+            What::Ending => "ending",
+            What::Ended => "ended",
+        }
+    }
+}
+
+/// Everybody who listens.
+#[derive(Default)]
+pub(super) struct Bus {
+    readers: RefCell<Vec<Weak<Reader>>>,
+    /// Nothing happens any more.
+    closed: Cell<bool>,
+}
+
+/// One who listens, and what it has not read.
+struct Reader {
+    /// The one job that it wants to hear of.
+    only: Option<Rc<str>>,
+    queue: RefCell<VecDeque<Bytes>>,
+    waker: RefCell<Option<Waker>>,
+    /// There is nothing after what is in the queue.
+    last: Cell<bool>,
+}
+
+impl Reader {
+    fn push(&self, event: Bytes) {
+        if self.last.get() {
+            return;
+        }
+        let mut queue = self.queue.borrow_mut();
+        if queue.len() < limits::EVENT_QUEUE {
+            queue.push_back(event);
+        } else {
+            queue.push_back(lost());
+            self.last.set(true);
+        }
+        drop(queue);
+        self.wake();
+    }
+
+    fn finish(&self) {
+        self.last.set(true);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = self.waker.borrow_mut().take() {
+            waker.wake();
+        }
+    }
+}
+
+/// The last event of a reader that was too slow.
+fn lost() -> Bytes {
+    let why = Some("events were not read fast enough; ask for the sessions, and listen again".to_owned());
+    encode("lost", &EventView { session: None, at_ms: clock::unix_ms(), why, receipt: None })
+}
+
+fn encode(name: &str, event: &impl serde::Serialize) -> Bytes {
+    let mut bytes = Vec::new();
+    // What is written here is text, numbers and lists of both: it can't fail.
+    sse::encode(&mut bytes, None, Some(name), &serde_json::to_vec(event).unwrap_or_default());
+    bytes.into()
+}
+
+impl Bus {
+    /// Tells everybody who wants to know.
+    pub(super) fn tell(&self, job: &str, what: What, why: Option<String>, receipt: Option<&Receipt>) {
+        let mut readers = self.readers.borrow_mut();
+        readers.retain(|reader| reader.strong_count() > 0);
+        if readers.is_empty() {
+            return;
+        }
+        let view = EventView { session: Some(job.to_owned()), at_ms: clock::unix_ms(), why, receipt: receipt.cloned() };
+        let event = encode(what.name(), &view);
+        for reader in readers.iter().filter_map(Weak::upgrade) {
+            if reader.only.as_deref().is_none_or(|only| only == job) {
+                reader.push(event.clone());
+                // Nothing happens to a job that is over.
+                if what == What::Ended && reader.only.is_some() {
+                    reader.finish();
+                }
+            }
+        }
+    }
+
+    /// Nothing will happen any more: everybody is told what was, and then no more.
+    pub(super) fn close(&self) {
+        self.closed.set(true);
+        let readers = self.readers.take();
+        readers.iter().filter_map(Weak::upgrade).for_each(|reader| reader.finish());
+    }
+
+    /// What happens from now on, to one job or to all.
+    pub(super) fn listen(&self, only: Option<Rc<str>>) -> Listening {
+        let reader = Rc::new(Reader {
+            only,
+            queue: RefCell::default(),
+            waker: RefCell::default(),
+            last: Cell::new(self.closed.get()),
+        });
+        self.readers.borrow_mut().push(Rc::downgrade(&reader));
+        let mut quiet = interval_at(Instant::now() + limits::SSE_KEEP_ALIVE, limits::SSE_KEEP_ALIVE);
+        quiet.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // Something at once: whoever listens shall know that it does.
+        Listening { reader, first: Some(Bytes::from_static(b": listening\n\n")), quiet, _kept: None }
+    }
+
+    #[cfg(test)]
+    pub(super) fn readers(&self) -> usize {
+        self.readers.borrow().iter().filter(|reader| reader.strong_count() > 0).count()
+    }
+}
+
+/// The body of an answer: events, for as long as there are any.
+pub(super) struct Listening {
+    reader: Rc<Reader>,
+    first: Option<Bytes>,
+    quiet: Interval,
+    /// What is dropped with the connection.
+    _kept: Option<Box<dyn std::any::Any>>,
+}
+
+impl Listening {
+    /// The stream begins with this.
+    pub(super) fn beginning(self, name: &str, first: &impl serde::Serialize) -> Listening {
+        Listening { first: Some(encode(name, first)), ..self }
+    }
+
+    /// Something that is dropped when the connection is closed.
+    pub(super) fn keeping(self, kept: impl std::any::Any) -> Listening {
+        Listening { _kept: Some(Box::new(kept)), ..self }
+    }
+
+    /// As an answer.
+    pub(super) fn answer(self, status: StatusCode) -> Answer {
+        let mut answer = respond::empty(status);
+        *answer.body_mut() = Body::stream(self);
+        answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+        answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
+        answer
+    }
+}
+
+impl HttpBody for Listening {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = self.get_mut();
+        let next = this.first.take().or_else(|| this.reader.queue.borrow_mut().pop_front());
+        if let Some(event) = next {
+            return Poll::Ready(Some(Ok(Frame::data(event))));
+        }
+        if this.reader.last.get() {
+            return Poll::Ready(None);
+        }
+        *this.reader.waker.borrow_mut() = Some(cx.waker().clone());
+        ready!(this.quiet.poll_tick(cx));
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(sse::KEEP_ALIVE)))))
+    }
+}

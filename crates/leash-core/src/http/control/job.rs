@@ -1,0 +1,315 @@
+//! A job as it runs: the driver of [`crate::session::job`].
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::{Rc, Weak};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::account::{Account, Held};
+use super::events::What;
+use super::view::OwnerView;
+use crate::clock::{self, Moment};
+use crate::http::gateway::Gateway;
+use crate::http::notice::Notice;
+use crate::http::server::Server;
+use crate::http::stdio;
+use crate::http::timers::{Timed, Timer};
+use crate::ledger::receipt::{self, EndedBy, Reason, Receipt, VERSION};
+use crate::owner::peer::watch::WatchId;
+use crate::session::job::{Effect, Event, Life, State, Terms};
+use crate::tree::identity::Held as Process;
+
+/// A session of the control API.
+pub(crate) struct Job {
+    pub(super) account: Rc<Account>,
+    pub(super) name: Option<String>,
+    pub(super) owner: OwnerView,
+    pub(super) started_ms: u64,
+    /// How many began before it.
+    pub(super) number: u64,
+    /// Its servers by name. Which there are never changes.
+    pub(crate) servers: BTreeMap<String, Rc<Server>>,
+    gateway: Weak<Gateway>,
+    life: RefCell<Life>,
+    timer: RefCell<Option<Timer>>,
+    watch: Cell<Option<WatchId>>,
+    /// It was said that it began; so its end is said as well.
+    announced: Cell<bool>,
+    ending_since: Cell<Option<Moment>>,
+    /// Cancelled when nothing of it is left: whatever still goes on in its name is cut.
+    pub(super) cut: CancellationToken,
+    receipt: OnceCell<Rc<Receipt>>,
+    over: Notify,
+}
+
+/// What a job is made of.
+pub(super) struct Plan {
+    pub(super) name: Option<String>,
+    pub(super) labels: BTreeMap<String, String>,
+    pub(super) owner: OwnerView,
+    pub(super) terms: Terms,
+    pub(super) servers: BTreeMap<String, crate::config::Server>,
+}
+
+impl Job {
+    /// A job whose servers are about to be started.
+    pub(super) fn new(gateway: &Rc<Gateway>, plan: Plan) -> Rc<Job> {
+        let account = Account::new(plan.labels);
+        let of_job = |(name, settings)| (name, Server::of_job(settings, &account));
+        let servers = plan.servers.into_iter().map(of_job).collect();
+        Rc::new(Job {
+            name: plan.name,
+            owner: plan.owner,
+            started_ms: clock::unix_ms(),
+            number: gateway.jobs.count(),
+            servers,
+            account,
+            gateway: Rc::downgrade(gateway),
+            life: RefCell::new(Life::begin(Moment::now(), plan.terms)),
+            timer: RefCell::default(),
+            watch: Cell::new(None),
+            announced: Cell::new(false),
+            ending_since: Cell::new(None),
+            cut: CancellationToken::new(),
+            receipt: OnceCell::new(),
+            over: Notify::new(),
+        })
+    }
+
+    /// Its id.
+    pub(crate) fn id(&self) -> &Rc<str> {
+        &self.account.id
+    }
+
+    /// Looks at its state.
+    pub(super) fn look<T>(&self, at: impl FnOnce(&Life) -> T) -> T {
+        at(&self.life.borrow())
+    }
+
+    /// Whether it can be used, or will be.
+    pub(super) fn is_alive(&self) -> bool {
+        self.look(Life::is_alive)
+    }
+
+    /// Why it ends, once it does.
+    pub(super) fn why(&self) -> Option<Reason> {
+        self.look(|life| match life.state() {
+            State::Ending { reason, .. } | State::Ended(reason) => Some(reason.clone()),
+            State::Starting | State::Live => None,
+        })
+    }
+
+    /// It lives for a process.
+    pub(super) fn owned_by(self: &Rc<Self>, gateway: &Gateway, process: &Process) -> std::io::Result<()> {
+        let (job, pid) = (Rc::downgrade(self), process.id.pid);
+        let gone = move || {
+            if let Some(job) = job.upgrade() {
+                // The watch is over by itself.
+                job.watch.set(None);
+                job.owner_lost(Reason::OwnerGone { pid, role: "owner".to_owned() });
+            }
+        };
+        self.watch.set(Some(gateway.watchers.watch(process, gone)?));
+        Ok(())
+    }
+
+    /// What it lives for is gone.
+    pub(super) fn owner_lost(self: &Rc<Self>, reason: Reason) {
+        if self.is_alive() && self.announced.get() {
+            self.tell(What::OwnerLost, Some(reason.describe()), None);
+        }
+        self.apply(Event::OwnerLost(reason));
+    }
+
+    /// All of its servers run.
+    pub(super) fn started(self: &Rc<Self>) {
+        self.apply(Event::Started);
+        if self.is_alive() {
+            self.announced.set(true);
+            self.tell(What::Started, None, None);
+            if let Some(gateway) = self.gateway.upgrade() {
+                gateway.tell(|| Notice::Opened { session: self.id().to_string(), server: self.shown() });
+            }
+        }
+    }
+
+    /// Its lease is renewed.
+    pub(super) fn renew(self: &Rc<Self>, ttl: Option<Duration>) {
+        self.apply(Event::Renewed(ttl));
+    }
+
+    /// Begins its end. It ends once: who comes later waits for the same end.
+    pub(crate) fn end(self: &Rc<Self>, reason: Reason, force: bool) {
+        self.apply(Event::End { reason, force });
+    }
+
+    /// Returns when nothing is left of it, with what became of it.
+    pub(super) async fn over(&self) -> Rc<Receipt> {
+        loop {
+            let over = self.over.notified();
+            if let Some(receipt) = self.receipt.get() {
+                return Rc::clone(receipt);
+            }
+            over.await;
+        }
+    }
+
+    /// What became of it, once it is over.
+    pub(super) fn receipt(&self) -> Option<&Receipt> {
+        self.receipt.get().map(|receipt| &**receipt)
+    }
+
+    /// Its timer fired.
+    pub(crate) fn tick(self: &Rc<Self>) {
+        // A call whose connection was lost goes on, and can be found again: it is a use as well.
+        if self.in_flight() > 0 {
+            self.apply(Event::UseBegan);
+            self.apply(Event::UseEnded);
+        }
+        self.apply(Event::Tick);
+    }
+
+    /// Somebody uses it until the guard is dropped.
+    pub(super) fn used(self: &Rc<Self>) -> Using {
+        self.apply(Event::UseBegan);
+        Using(Rc::clone(self))
+    }
+
+    /// Requests of its clients that were not answered yet.
+    pub(super) fn in_flight(&self) -> usize {
+        self.servers.values().map(|server| in_flight(server)).sum()
+    }
+
+    /// Cancels whatever is in flight; how much that was.
+    pub(super) fn abort(&self) -> usize {
+        self.servers.values().map(|server| stdio::abort(server) + server.abort_calls()).sum()
+    }
+
+    /// Decides, and does what was decided. The one place where a job's state changes.
+    fn apply(self: &Rc<Self>, event: Event) {
+        let Some(gateway) = self.gateway.upgrade() else { return };
+        let now = Moment::now();
+        let (effect, deadline) = {
+            let mut life = self.life.borrow_mut();
+            let effect = life.apply(event, now);
+            (effect, life.deadline())
+        };
+        if let Some((at, _)) = deadline {
+            gateway.jobs.timers.arm(self, at, now);
+        }
+        match effect {
+            Effect::Nothing => {}
+            Effect::End { reason, force } => self.begin_end(&gateway, &reason, force),
+            Effect::Hurry => self.servers.values().for_each(|server| server.hurry.cancel()),
+        }
+    }
+
+    /// From here on its paths answer 404, and everything of it ends at the same time.
+    fn begin_end(self: &Rc<Self>, gateway: &Rc<Gateway>, reason: &Reason, force: bool) {
+        self.ending_since.set(Some(Moment::now()));
+        gateway.jobs.ending(self);
+        if let Some(watch) = self.watch.take() {
+            gateway.watchers.unwatch(watch);
+        }
+        if self.announced.get() {
+            self.tell(What::Ending, Some(reason.describe()), None);
+            let (session, server) = (self.id().to_string(), self.shown());
+            gateway.tell(|| Notice::Ending { session, server, why: reason.clone() });
+        }
+        for server in self.servers.values() {
+            server.closing.cancel();
+            if force {
+                server.hurry.cancel();
+            }
+            gateway.end_server(server, reason);
+            stdio::end_warm(gateway, server, reason);
+        }
+        let (job, gateway, reason) = (Rc::clone(self), Rc::clone(gateway), reason.clone());
+        gateway.clone().tasks.spawn_local(async move {
+            job.emptied().await;
+            job.is_over(&gateway, reason);
+        });
+    }
+
+    /// Returns when nothing of it is left.
+    async fn emptied(&self) {
+        // A call that is being cut may have opened something at one server while another was waited for.
+        while !self.servers.values().all(|server| server.is_empty()) {
+            for server in self.servers.values() {
+                server.empty().await;
+            }
+        }
+        // Nothing was awaited since it was seen to be empty, and a call that was cut does nothing any more.
+        self.cut.cancel();
+    }
+
+    fn is_over(self: &Rc<Self>, gateway: &Rc<Gateway>, reason: Reason) {
+        let receipt = Rc::new(self.make_receipt(reason));
+        if let Err(error) = receipt::append(&gateway.places.receipts, &receipt) {
+            gateway.warn(format!("cannot write {}: {error}", gateway.places.receipts.display()));
+        }
+        let _ = self.receipt.set(Rc::clone(&receipt));
+        self.apply(Event::Released);
+        gateway.jobs.over(self, &receipt, self.announced.get());
+        if self.announced.get() {
+            self.tell(What::Ended, Some(receipt.reason.describe()), Some(&receipt));
+            gateway.tell(|| Notice::Ended(Box::new((*receipt).clone())));
+        }
+        self.over.notify_waiters();
+    }
+
+    fn make_receipt(&self, reason: Reason) -> Receipt {
+        let Held { holdings, dropped } = self.account.take();
+        let took = self.ending_since.get().map(|since| Moment::now() - since).unwrap_or_default();
+        Receipt {
+            version: VERSION,
+            session: self.id().to_string(),
+            run: receipt::whole(self.id()),
+            name: self.shown(),
+            labels: self.account.labels.clone(),
+            reason,
+            containment: None,
+            refused: Vec::new(),
+            holdings: holdings.into(),
+            dropped_holdings: dropped,
+            ended_by: EndedBy::Gateway,
+            started_ms: self.started_ms,
+            ended_ms: clock::unix_ms(),
+            took_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// What people know it by.
+    fn shown(&self) -> String {
+        self.name.clone().unwrap_or_else(|| "session".to_owned())
+    }
+
+    fn tell(&self, what: What, why: Option<String>, receipt: Option<&Receipt>) {
+        if let Some(gateway) = self.gateway.upgrade() {
+            gateway.jobs.bus.tell(self.id(), what, why, receipt);
+        }
+    }
+}
+
+/// Requests at one server that were not answered yet.
+pub(super) fn in_flight(server: &Server) -> usize {
+    stdio::in_flight(server) + server.calls.get()
+}
+
+impl Timed for Job {
+    fn timer(&self) -> &RefCell<Option<Timer>> {
+        &self.timer
+    }
+}
+
+/// A use of a job; dropping it says that it is over.
+pub(super) struct Using(Rc<Job>);
+
+impl Drop for Using {
+    fn drop(&mut self) {
+        self.0.apply(Event::UseEnded);
+    }
+}

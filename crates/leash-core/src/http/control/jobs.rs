@@ -1,0 +1,197 @@
+//! All jobs: those that live, and the last ones that do not.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::path::Path;
+use std::rc::Rc;
+
+use tokio::sync::Notify;
+
+use super::events::Bus;
+use super::job::Job;
+use super::look;
+use super::view::SessionView;
+use crate::http::server::Server;
+use crate::http::timers::Timers;
+use crate::ledger::receipt::{Reason, Receipt};
+use crate::limits;
+use crate::tree::linux;
+
+/// The jobs of a gateway.
+#[derive(Default)]
+pub(crate) struct Jobs {
+    /// By id: those that live, and those whose end is under way.
+    all: RefCell<HashMap<Rc<str>, Rc<Job>>>,
+    /// By the secret in their paths: those that can be used.
+    open: RefCell<HashMap<Rc<str>, Rc<Job>>>,
+    /// The last ones that are over, the oldest first, as text: nothing else is left of them.
+    ended: RefCell<VecDeque<Ended>>,
+    pub(crate) timers: Timers<Job>,
+    pub(super) bus: Bus,
+    changed: Notify,
+    /// All that ever began.
+    counted: Cell<u64>,
+    /// All that are over.
+    finished: Cell<u64>,
+    /// None begins any more.
+    closed: Cell<bool>,
+    /// How `leash attach` is called.
+    attach: OnceCell<Attach>,
+}
+
+/// How a server of a job is reached through stdin and stdout.
+#[derive(Clone, Debug)]
+pub(super) struct Attach {
+    /// The program.
+    pub(super) command: String,
+    /// What stands before `ID/NAME`.
+    pub(super) args: Vec<String>,
+}
+
+impl Attach {
+    /// This very program, at this socket.
+    fn through(socket: Option<&Path>) -> Attach {
+        let program = std::fs::read_link("/proc/self/exe").unwrap_or_else(|_| "leash".into());
+        let socket = socket.map(|socket| ["--control".to_owned(), socket.to_string_lossy().into_owned()]);
+        let args = std::iter::once("attach".to_owned()).chain(socket.into_iter().flatten()).collect();
+        Attach { command: program.to_string_lossy().into_owned(), args }
+    }
+}
+
+/// A job that is over.
+struct Ended {
+    id: Rc<str>,
+    /// Its [`SessionView`], as text.
+    view: Box<str>,
+}
+
+impl Jobs {
+    /// Whether there is none: none that lives, and none whose end is under way.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.all.borrow().is_empty()
+    }
+
+    /// Returns when a job began or was over since this was called.
+    pub(crate) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// Begins the end of all jobs, and lets none begin any more. How many there were that lived.
+    pub(crate) fn close(&self, reason: &Reason, force: bool) -> usize {
+        self.closed.set(true);
+        let living: Vec<_> = self.list().into_iter().filter(|job| job.is_alive()).collect();
+        self.list().iter().for_each(|job| job.end(reason.clone(), force));
+        living.len()
+    }
+
+    /// Ends all jobs at the same time, and lets none begin any more; returns when all are over. Those who listen are told of it,
+    /// and then nothing more.
+    pub(crate) async fn end_all(&self, reason: Reason, force: bool) {
+        self.close(&reason, force);
+        for job in self.list() {
+            job.over().await;
+        }
+        self.bus.close();
+    }
+
+    /// The control socket is here: `leash attach` is told so.
+    pub(crate) fn attach_at(&self, socket: &Path) {
+        // A gateway has one.
+        let _ = self.attach.set(Attach::through(Some(socket)));
+    }
+
+    /// How `leash attach` is called.
+    pub(super) fn attach(&self) -> &Attach {
+        self.attach.get_or_init(|| Attach::through(None))
+    }
+
+    /// Counts a job that is to begin.
+    pub(super) fn count(&self) -> u64 {
+        self.counted.update(|counted| counted + 1);
+        self.counted.get()
+    }
+
+    /// Whether a job may begin.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.get()
+    }
+
+    /// A job begins.
+    pub(super) fn add(&self, job: &Rc<Job>) {
+        self.all.borrow_mut().insert(Rc::clone(job.id()), Rc::clone(job));
+        self.open.borrow_mut().insert(Rc::clone(&job.account.secret), Rc::clone(job));
+        self.changed.notify_waiters();
+    }
+
+    /// A job can't be used any more.
+    pub(super) fn ending(&self, job: &Job) {
+        self.timers.disarm(job);
+        self.open.borrow_mut().remove(&job.account.secret);
+    }
+
+    /// Nothing is left of a job but what became of it. One that never lived is not listed.
+    pub(super) fn over(&self, job: &Job, receipt: &Receipt, lived: bool) {
+        self.all.borrow_mut().remove(job.id());
+        if lived {
+            let mut ended = self.ended.borrow_mut();
+            if ended.len() == limits::ENDED_JOBS {
+                ended.pop_front();
+            }
+            let view = serde_json::to_string(&look::over(job, receipt)).unwrap_or_default();
+            ended.push_back(Ended { id: Rc::clone(job.id()), view: view.into() });
+        }
+        self.finished.update(|finished| finished + 1);
+        // What many small ends leave in the middle of the allocator's heap would only ever grow.
+        if self.finished.get().is_multiple_of(limits::JOBS_TIDE) {
+            linux::give_back_memory();
+        }
+        self.changed.notify_waiters();
+    }
+
+    /// A job that is not over.
+    pub(super) fn get(&self, id: &str) -> Option<Rc<Job>> {
+        self.all.borrow().get(id).cloned()
+    }
+
+    /// All that are not over, in the order in which they began.
+    pub(crate) fn list(&self) -> Vec<Rc<Job>> {
+        let mut jobs: Vec<_> = self.all.borrow().values().cloned().collect();
+        jobs.sort_by_key(|job| job.number);
+        jobs
+    }
+
+    /// One of the last that are over.
+    pub(super) fn ended(&self, id: &str) -> Option<SessionView> {
+        self.ended.borrow().iter().rev().find(|ended| *ended.id == *id).and_then(Ended::view)
+    }
+
+    /// The last ones that are over.
+    pub(super) fn all_ended(&self) -> Vec<SessionView> {
+        self.ended.borrow().iter().filter_map(Ended::view).collect()
+    }
+
+    /// The job and the server that a path names, and what follows: `SECRET/NAME/REST`.
+    pub(crate) fn route<'p>(&self, path: &'p str) -> Option<(Rc<Job>, Rc<Server>, &'p str)> {
+        let (secret, rest) = path.split_once('/')?;
+        let (name, rest) = rest.split_once('/')?;
+        let job = self.open.borrow().get(secret).cloned()?;
+        let server = job.servers.get(name).cloned()?;
+        Some((job, server, rest.trim_end_matches('/')))
+    }
+
+    /// All servers of all jobs that are not over.
+    pub(crate) fn servers(&self) -> Vec<Rc<Server>> {
+        self.all.borrow().values().flat_map(|job| job.servers.values().cloned()).collect()
+    }
+
+    /// Trees that wait for a client.
+    pub(crate) fn warm(&self) -> usize {
+        self.servers().iter().filter(|server| server.warm.is_there()).count()
+    }
+}
+
+impl Ended {
+    fn view(&self) -> Option<SessionView> {
+        serde_json::from_str(&self.view).ok()
+    }
+}

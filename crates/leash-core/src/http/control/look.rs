@@ -1,0 +1,164 @@
+//! Jobs as they are shown.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::job::{self, Job};
+use super::view::{HoldingView, KindView, OwnerView, ServerView, SessionView, StateView};
+use crate::clock::{self, Moment};
+use crate::config::Target;
+use crate::http::gateway::Gateway;
+use crate::http::guard;
+use crate::http::server::Server;
+use crate::ledger::receipt::Receipt;
+use crate::ledger::store::Store;
+use crate::session::job::State;
+
+/// What the ledger knows of a tree.
+#[derive(Clone, Copy, Debug)]
+struct Size {
+    processes: usize,
+    memory_bytes: u64,
+}
+
+/// Jobs as they are now.
+pub(super) async fn now(gateway: &Rc<Gateway>, jobs: &[Rc<Job>]) -> Vec<SessionView> {
+    let servers = jobs.iter().flat_map(|job| job.servers.values());
+    let runs: Vec<Rc<str>> = servers.flat_map(|server| server.trees()).map(|tree| tree.run).collect();
+    let sizes = sizes(gateway, &runs).await;
+    jobs.iter().map(|job| view(gateway, job, &sizes)).collect()
+}
+
+/// A job as it is now.
+pub(super) async fn one(gateway: &Rc<Gateway>, job: &Rc<Job>) -> SessionView {
+    let mut views = now(gateway, std::slice::from_ref(job)).await;
+    views.pop().unwrap_or_else(|| view(gateway, job, &HashMap::new()))
+}
+
+/// What the keepers wrote down last.
+async fn sizes(gateway: &Gateway, runs: &[Rc<str>]) -> HashMap<String, Size> {
+    let (dir, runs) = (gateway.places.runtime_dir.clone(), runs.iter().map(|run| run.to_string()).collect::<Vec<_>>());
+    if runs.is_empty() {
+        return HashMap::new();
+    }
+    // A file per tree is read: not on the thread that serves everybody.
+    let read = move || {
+        let Ok(Some(store)) = Store::look(&dir) else { return HashMap::new() };
+        let size = |run: String| {
+            let record = store.read(&run)?;
+            Some((run, Size { processes: record.members.len(), memory_bytes: record.memory_bytes }))
+        };
+        runs.into_iter().filter_map(size).collect()
+    };
+    gateway.tasks.spawn_blocking(read).await.unwrap_or_default()
+}
+
+fn ms(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn view(gateway: &Gateway, job: &Job, sizes: &HashMap<String, Size>) -> SessionView {
+    // It may have ended while the ledger was looked at.
+    if let Some(receipt) = job.receipt() {
+        return over(job, receipt);
+    }
+    let servers = job.servers.values().map(|server| server_view(gateway, job, server, sizes)).collect();
+    let (now, unix) = (Moment::now(), clock::unix_ms());
+    let at = |moment: Moment| unix + ms(moment.since(now));
+    job.look(|life| {
+        let terms = life.terms();
+        let deadline = life.deadline();
+        SessionView {
+            id: job.id().to_string(),
+            name: job.name.clone(),
+            state: match life.state() {
+                State::Starting => StateView::Starting,
+                State::Live => StateView::Live,
+                State::Ending { .. } => StateView::Ending,
+                State::Ended(_) => StateView::Ended,
+            },
+            owner: job.owner.clone(),
+            labels: job.account.labels.clone(),
+            started_at_ms: job.started_ms,
+            ttl_ms: terms.ttl.map(ms),
+            lease_until_ms: life.lease_until().map(at),
+            idle_ms: terms.idle.map(ms),
+            max_age_ms: terms.max_age.map(ms),
+            deadline_ms: deadline.as_ref().map(|(moment, _)| at(*moment)),
+            deadline_reason: deadline.map(|(_, reason)| reason.label().to_owned()),
+            idle_for_ms: ms(life.idle_for(now)),
+            servers,
+            receipt: None,
+        }
+    })
+}
+
+fn server_view(gateway: &Gateway, job: &Job, server: &Server, sizes: &HashMap<String, Size>) -> ServerView {
+    let trees = server.trees().into_iter().map(|tree| {
+        // A tree that is so young that nobody has looked at it has its first process.
+        let size = sizes.get(&*tree.run).copied().unwrap_or(Size { processes: 0, memory_bytes: 0 });
+        HoldingView::Tree {
+            run: tree.run.to_string(),
+            pid: tree.pid,
+            containment: tree.containment,
+            processes: size.processes.max(1),
+            memory_bytes: size.memory_bytes,
+        }
+    });
+    let upstreams = guard::upstreams(server).into_iter();
+    let upstreams = upstreams.map(|(url, session_id)| HoldingView::Upstream { url, session_id });
+    ServerView {
+        holdings: trees.chain(upstreams).collect(),
+        in_flight: job::in_flight(server),
+        ..plain(gateway, job, server)
+    }
+}
+
+/// What is always true of a server.
+fn plain(gateway: &Gateway, job: &Job, server: &Server) -> ServerView {
+    let attach = gateway.jobs.attach();
+    let target = format!("{}/{}", job.id(), server.name);
+    ServerView {
+        name: server.name.to_string(),
+        kind: kind(server),
+        url: format!("http://{}/{}/mcp", gateway.reached_at(), server.path),
+        command: attach.command.clone(),
+        args: attach.args.iter().cloned().chain([target]).collect(),
+        holdings: Vec::new(),
+        in_flight: 0,
+    }
+}
+
+fn kind(server: &Server) -> KindView {
+    match server.settings().target {
+        Target::Command(_) => KindView::Stdio,
+        Target::Url(_) => KindView::Http,
+    }
+}
+
+/// A job that is over. Its paths lead nowhere any more, so they are not shown.
+pub(super) fn over(job: &Job, receipt: &Receipt) -> SessionView {
+    SessionView { owner: job.owner.clone(), name: job.name.clone(), ..from_receipt(receipt) }
+}
+
+/// A job of which only the receipt is left.
+pub(super) fn from_receipt(receipt: &Receipt) -> SessionView {
+    SessionView {
+        id: receipt.session.clone(),
+        name: None,
+        state: StateView::Ended,
+        owner: OwnerView::None,
+        labels: receipt.labels.clone(),
+        started_at_ms: receipt.started_ms,
+        ttl_ms: None,
+        lease_until_ms: None,
+        idle_ms: None,
+        max_age_ms: None,
+        deadline_ms: None,
+        deadline_reason: None,
+        idle_for_ms: 0,
+        servers: Vec::new(),
+        receipt: Some(receipt.clone()),
+    }
+}

@@ -1,0 +1,220 @@
+//! Sessions as an API: `POST /v1/sessions` and its kin, on the control socket. In code a session of this API is a *job*, because
+//! [`super::session::Session`] is one client's MCP session; a job has servers, and those have such sessions.
+//!
+//! In the order in which a request meets them: this file (what is asked for), `routes` (the table of all that can be), `create`,
+//! then `jobs` and `job` (what lives longer than a request). `look` shows jobs, `events` tells of them, `problem` says what is
+//! wrong. `account` is what a server knows of its job, `calls` is between the front and the servers of a job.
+
+mod account;
+mod calls;
+mod create;
+mod events;
+mod job;
+mod jobs;
+mod look;
+mod openapi;
+mod problem;
+mod query;
+mod routes;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use hyper::{HeaderMap, Request, StatusCode};
+use serde::Serialize;
+
+use super::gateway::Gateway;
+use super::respond::{self, Answer};
+use crate::config::lease_request;
+use crate::ledger::receipt::{self, Reason, Receipt};
+use crate::limits;
+use crate::protocol::headers;
+use problem::Problem;
+use query::Query;
+use routes::{Act, Found, Route};
+use view::{AbortedView, ReceiptsView, SessionView, SessionsView, VersionView};
+
+pub(crate) use account::Account;
+pub(crate) use calls::{To, serve};
+pub(crate) use job::Job;
+pub(crate) use jobs::Jobs;
+
+/// The version of this API.
+const API: u32 = 1;
+
+/// Answers a request of the control API. Who may ask is decided by the one who accepted the connection.
+pub(crate) async fn answer(gateway: Rc<Gateway>, request: Request<Incoming>) -> Answer {
+    match asked(&gateway, request).await {
+        Ok(answer) => answer,
+        Err(problem) => problem.answer(),
+    }
+}
+
+async fn asked(gateway: &Rc<Gateway>, request: Request<Incoming>) -> Result<Answer, Problem> {
+    let (head, body) = request.into_parts();
+    let (route, id) = match routes::find(head.method.as_str(), head.uri.path()) {
+        Found::Route(route, id) => (route, id),
+        Found::Other(methods) => return Err(Problem::method(methods)),
+        Found::Nothing => return Err(Problem::no_such_path(head.uri.path())),
+    };
+    let query = Query::read(route.query, head.uri.query().unwrap_or_default()).map_err(Problem::invalid)?;
+    let body = if route.body.is_some() { read_body(gateway, &head.headers, body).await? } else { String::new() };
+    act(gateway, (route, id), &query, (&head.headers, &body)).await
+}
+
+async fn act(
+    gateway: &Rc<Gateway>,
+    (route, id): (&Route, &str),
+    query: &Query,
+    (headers, body): (&HeaderMap, &str),
+) -> Result<Answer, Problem> {
+    match route.act {
+        Act::Create => create::create(gateway, headers, body).await,
+        Act::List => list(gateway, query).await,
+        Act::EndAll => Ok(end_all(gateway, query).await),
+        Act::Show => show(gateway, id).await,
+        Act::End => end(gateway, id, query).await,
+        Act::Renew => renew(gateway, id, body).await,
+        Act::Abort => {
+            let job = living(gateway, id).await?;
+            Ok(respond_json(StatusCode::OK, &AbortedView { aborted: job.abort() }))
+        }
+        Act::Events => listen(gateway, query).await,
+        Act::Document => Ok(respond_json(StatusCode::OK, &openapi::document())),
+        Act::Version => {
+            let version = env!("CARGO_PKG_VERSION").to_owned();
+            Ok(respond_json(StatusCode::OK, &VersionView { version, pid: std::process::id(), api: API }))
+        }
+    }
+}
+
+/// Something as JSON.
+fn respond_json(status: StatusCode, value: &impl Serialize) -> Answer {
+    // All that is shown is text, numbers and lists of both: it can't fail.
+    respond::json(status, serde_json::to_vec(value).unwrap_or_default())
+}
+
+/// The body of a request, bounded.
+async fn read_body(gateway: &Gateway, headers: &HeaderMap, body: Incoming) -> Result<String, Problem> {
+    let told = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    if told.is_some_and(|told| told > limits::CONTROL_BODY) {
+        return Err(Problem::too_large(limits::CONTROL_BODY));
+    }
+    let read = tokio::time::timeout(limits::BODY_READ, Limited::new(body, limits::CONTROL_BODY).collect()).await;
+    let body: Bytes = match read {
+        Ok(Ok(body)) => body.to_bytes(),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => return Err(Problem::too_large(limits::CONTROL_BODY)),
+        Ok(Err(_)) | Err(_) => return Err(Problem::broken()),
+    };
+    // Nothing is of no type.
+    if (!body.is_empty() || headers.contains_key(CONTENT_TYPE)) && !headers::is_json(headers) {
+        return Err(Problem::not_json());
+    }
+    // Held while it is read, as the bodies of clients are.
+    let mut room = gateway.bodies.share();
+    if !room.take(body.len()) {
+        return Err(Problem::too_many());
+    }
+    String::from_utf8(body.into()).map_err(|_| Problem::broken())
+}
+
+async fn list(gateway: &Rc<Gateway>, query: &Query) -> Result<Answer, Problem> {
+    let wanted = |view: &SessionView| {
+        query.labels().iter().all(|(name, value)| view.labels.get(name).is_some_and(|known| known == value))
+    };
+    let mut sessions = if query.is("all", false) { gateway.jobs.all_ended() } else { Vec::new() };
+    sessions.extend(look::now(gateway, &gateway.jobs.list()).await);
+    sessions.retain(wanted);
+    Ok(respond_json(StatusCode::OK, &SessionsView { sessions }))
+}
+
+async fn end_all(gateway: &Rc<Gateway>, query: &Query) -> Answer {
+    let jobs = gateway.jobs.list();
+    jobs.iter().for_each(|job| job.end(Reason::Requested, query.is("force", false)));
+    if !query.is("wait", true) {
+        let sessions = look::now(gateway, &jobs).await;
+        return respond_json(StatusCode::ACCEPTED, &SessionsView { sessions });
+    }
+    let mut receipts = Vec::new();
+    for job in jobs {
+        receipts.push(Receipt::clone(&*job.over().await));
+    }
+    respond_json(StatusCode::OK, &ReceiptsView { receipts })
+}
+
+async fn show(gateway: &Rc<Gateway>, id: &str) -> Result<Answer, Problem> {
+    let view = match gateway.jobs.get(id) {
+        Some(job) => look::one(gateway, &job).await,
+        None => over(gateway, id).await?,
+    };
+    Ok(respond_json(StatusCode::OK, &view))
+}
+
+async fn end(gateway: &Rc<Gateway>, id: &str, query: &Query) -> Result<Answer, Problem> {
+    let Some(job) = gateway.jobs.get(id) else {
+        // Whoever asks again is told the same.
+        let view = over(gateway, id).await?;
+        return Ok(respond_json(StatusCode::OK, &view.receipt));
+    };
+    job.end(Reason::Requested, query.is("force", false));
+    if query.is("wait", true) {
+        return Ok(respond_json(StatusCode::OK, &*job.over().await));
+    }
+    Ok(respond_json(StatusCode::ACCEPTED, &look::one(gateway, &job).await))
+}
+
+async fn renew(gateway: &Rc<Gateway>, id: &str, body: &str) -> Result<Answer, Problem> {
+    let ttl = lease_request(body).map_err(Problem::misread)?;
+    let job = living(gateway, id).await?;
+    if ttl.is_none() && job.look(|life| life.terms().ttl.is_none()) {
+        return Err(Problem::no_lease(id));
+    }
+    job.renew(ttl);
+    // It may have been over at this very moment.
+    still(&job)?;
+    Ok(respond_json(StatusCode::OK, &look::one(gateway, &job).await))
+}
+
+async fn listen(gateway: &Rc<Gateway>, query: &Query) -> Result<Answer, Problem> {
+    let only = match query.text("session") {
+        None => None,
+        Some(id) => match gateway.jobs.get(id) {
+            Some(job) => Some(Rc::clone(job.id())),
+            None => return Err(over(gateway, id).await.map_or_else(|unknown| unknown, |view| ended(id, &view))),
+        },
+    };
+    Ok(gateway.jobs.bus.listen(only).answer(StatusCode::OK))
+}
+
+/// A job that can be used.
+async fn living(gateway: &Rc<Gateway>, id: &str) -> Result<Rc<Job>, Problem> {
+    let Some(job) = gateway.jobs.get(id) else { return Err(ended(id, &over(gateway, id).await?)) };
+    still(&job)?;
+    Ok(job)
+}
+
+fn still(job: &Job) -> Result<(), Problem> {
+    job.why().map_or(Ok(()), |why| Err(Problem::ended(job.id(), &why.describe())))
+}
+
+fn ended(id: &str, view: &SessionView) -> Problem {
+    let why = view.receipt.as_ref().map(|receipt| receipt.reason.describe());
+    Problem::ended(id, &why.unwrap_or_default())
+}
+
+/// A job that is over: one of the last, or one whose receipt is still kept.
+async fn over(gateway: &Rc<Gateway>, id: &str) -> Result<SessionView, Problem> {
+    if let Some(view) = gateway.jobs.ended(id) {
+        return Ok(view);
+    }
+    let (path, session) = (gateway.places.receipts.clone(), id.to_owned());
+    let find = move || receipt::find(&path, &session).ok().flatten();
+    let found = gateway.tasks.spawn_blocking(find).await.ok().flatten();
+    found.map(|receipt| look::from_receipt(&receipt)).ok_or_else(|| Problem::no_such_session(id))
+}

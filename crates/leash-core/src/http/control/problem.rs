@@ -1,0 +1,222 @@
+//! Errors of the control API, as RFC 9457 has them.
+
+use hyper::StatusCode;
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::super::respond::{self, Answer};
+use crate::config::{Fault, Misread};
+
+/// What went wrong.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Problem {
+    /// `urn:leash:problem:NAME`.
+    #[serde(rename = "type")]
+    kind: String,
+    /// The same for every problem of this type.
+    title: String,
+    /// The HTTP status.
+    status: u16,
+    /// What happened this time.
+    detail: String,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
+    /// Of `invalid-request`: every mistake.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    errors: Vec<Mistake>,
+    /// Of `server-failed`: which server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    server: Option<String>,
+    /// Of `server-failed`: why it could not be started.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
+    #[serde(skip)]
+    #[schemars(skip)]
+    allow: Option<String>,
+}
+
+/// One mistake of a request.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(super) struct Mistake {
+    /// Where in the body: a JSON pointer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pointer: Option<String>,
+    /// Or which parameter of the query.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parameter: Option<String>,
+    /// What is wrong.
+    what: String,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
+}
+
+impl Mistake {
+    /// Of a parameter of the query.
+    pub(super) fn parameter(name: &str, what: String) -> Mistake {
+        Mistake { pointer: None, parameter: Some(name.to_owned()), what, hint: None }
+    }
+}
+
+impl From<Fault> for Mistake {
+    fn from(fault: Fault) -> Mistake {
+        Mistake { pointer: Some(fault.pointer), parameter: None, what: fault.what, hint: fault.hint }
+    }
+}
+
+impl Problem {
+    fn new(status: StatusCode, name: &str, title: &str, detail: impl Into<String>) -> Problem {
+        Problem {
+            kind: format!("urn:leash:problem:{name}"),
+            title: title.to_owned(),
+            status: status.as_u16(),
+            detail: detail.into(),
+            hint: None,
+            errors: Vec::new(),
+            server: None,
+            why: None,
+            allow: None,
+        }
+    }
+
+    fn hint(self, hint: impl Into<Option<String>>) -> Problem {
+        Problem { hint: hint.into(), ..self }
+    }
+
+    /// 400: the body is not what it should be.
+    pub(super) fn misread(misread: Misread) -> Problem {
+        match misread {
+            Misread::NotJson(fault) => {
+                Problem::new(StatusCode::BAD_REQUEST, "invalid-json", "The body is not JSON", fault.what)
+                    .hint(fault.hint)
+            }
+            Misread::Faults(faults) => Problem::invalid(faults.into_iter().map(Mistake::from).collect()),
+        }
+    }
+
+    /// 400: so many mistakes.
+    pub(super) fn invalid(errors: Vec<Mistake>) -> Problem {
+        let detail = match errors.as_slice() {
+            [only] => only.what.clone(),
+            many => format!("there are {} mistakes in the request; nothing was started", many.len()),
+        };
+        let status = StatusCode::BAD_REQUEST;
+        Problem { errors, ..Problem::new(status, "invalid-request", "The request is not valid", detail) }
+    }
+
+    /// 400: one mistake in the body.
+    pub(super) fn fault(pointer: &str, what: String, hint: &str) -> Problem {
+        Problem::misread(Misread::Faults(vec![Fault {
+            pointer: pointer.to_owned(),
+            what,
+            hint: Some(hint.to_owned()),
+        }]))
+    }
+
+    /// 400: the body broke off.
+    pub(super) fn broken() -> Problem {
+        let detail = "the body broke off, or did not come";
+        Problem::new(StatusCode::BAD_REQUEST, "invalid-json", "The body is not JSON", detail)
+    }
+
+    /// 404: no such session.
+    pub(super) fn no_such_session(id: &str) -> Problem {
+        let detail = format!("there is no session `{}`", id.escape_debug());
+        let title = "There is no such session";
+        Problem::new(StatusCode::NOT_FOUND, "no-such-session", title, detail)
+            .hint("GET /v1/sessions lists those that there are".to_owned())
+    }
+
+    /// 404: no such path.
+    pub(super) fn no_such_path(path: &str) -> Problem {
+        let detail = format!("there is nothing at `{}`", path.escape_debug());
+        Problem::new(StatusCode::NOT_FOUND, "no-such-path", "There is nothing at this path", detail)
+            .hint("GET /v1/openapi.json tells what there is".to_owned())
+    }
+
+    /// 405: not by this method.
+    pub(super) fn method(allowed: String) -> Problem {
+        let title = "The path has no such method";
+        let detail = format!("only {allowed}");
+        let status = StatusCode::METHOD_NOT_ALLOWED;
+        Problem { allow: Some(allowed), ..Problem::new(status, "method-not-allowed", title, detail) }
+    }
+
+    /// 406: an event stream that the caller does not accept.
+    pub(super) fn not_acceptable() -> Problem {
+        let detail = "the answer is an event stream, and `Accept` does not allow one";
+        Problem::new(StatusCode::NOT_ACCEPTABLE, "not-acceptable", "The answer would not be accepted", detail)
+            .hint("send `Accept: text/event-stream`".to_owned())
+    }
+
+    /// 409: it is over, or will be.
+    pub(super) fn ended(id: &str, why: &str) -> Problem {
+        let detail = format!("session `{}` has ended or is being ended: {why}", id.escape_debug());
+        Problem::new(StatusCode::CONFLICT, "ended", "The session has ended", detail)
+    }
+
+    /// 409: there is nothing to renew.
+    pub(super) fn no_lease(id: &str) -> Problem {
+        let detail = format!("session `{}` has no ttl", id.escape_debug());
+        Problem::new(StatusCode::CONFLICT, "no-lease", "There is nothing to renew", detail)
+            .hint("send one: `{\"ttl\": \"30s\"}`".to_owned())
+    }
+
+    /// 413: too much.
+    pub(super) fn too_large(most: usize) -> Problem {
+        let detail = format!("a request has at most {most} bytes");
+        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", "The request is too large", detail)
+    }
+
+    /// 415: not JSON, by its own word.
+    pub(super) fn not_json() -> Problem {
+        let title = "The body must be JSON";
+        Problem::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "unsupported-media-type",
+            title,
+            "`Content-Type` says otherwise",
+        )
+        .hint("send `Content-Type: application/json`".to_owned())
+    }
+
+    /// 502: a server could not be started, and so none was.
+    pub(super) fn server_failed(server: &str, why: String, hint: Option<String>) -> Problem {
+        let detail = format!("server `{server}` could not be started: {why}");
+        let problem = Problem::new(StatusCode::BAD_GATEWAY, "server-failed", "A server could not be started", detail);
+        Problem { server: Some(server.to_owned()), why: Some(why), hint, ..problem }
+    }
+
+    /// 503: the daemon is leaving.
+    pub(super) fn draining() -> Problem {
+        let detail = "the daemon is shutting down and begins nothing any more";
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "draining", "The daemon is shutting down", detail)
+            .hint("start another one".to_owned())
+    }
+
+    /// 503: there is no room.
+    pub(super) fn too_many() -> Problem {
+        let detail = "the daemon has as many sessions as it may have";
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too-many-sessions", "There are too many sessions", detail)
+            .hint("end some, or raise `maxSessions`".to_owned())
+    }
+
+    /// As an answer.
+    pub(super) fn answer(&self) -> Answer {
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        // A problem has nothing in it that could not be written.
+        let mut answer = respond::json(status, serde_json::to_vec(self).unwrap_or_default());
+        let headers = answer.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if let Some(Ok(allow)) = self.allow.as_deref().map(HeaderValue::from_str) {
+            headers.insert(ALLOW, allow);
+        }
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        answer
+    }
+}

@@ -1,0 +1,122 @@
+//! What an abort takes back, and what it leaves alone.
+
+use super::*;
+use crate::http::scripted::{run, stream};
+
+const ABORTED: &str = r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32000,"message":"aborted"}}"#;
+
+fn same(text: &str, expected: &str) {
+    let read = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    assert_eq!(read(text), read(expected));
+}
+
+#[test]
+fn a_call_is_taken_back_and_the_session_stays() {
+    run(async {
+        let (fake, upstream) = Fake::start().await;
+        let rig = Rig::start().await;
+        let job = rig.in_front_of(&upstream, json!({})).await;
+        let session = rig.open(&job).await;
+        let stall = fake.stalls();
+        let call = rig.beside(rig.mcp(&job, Method::POST, Some(&session), CALL));
+        upstream.until(|seen| seen.iter().any(|seen| seen.says("tools/call"))).await;
+        let told = rig.ask("POST", &path(&job, "/abort"), "").await;
+        assert_eq!((told.status, told.json()), (200, json!({"aborted": 1})), "{}", told.body);
+        same(&call.answer().await.body, ABORTED);
+        upstream.until(|seen| seen.iter().any(|seen| seen.says("notifications/cancelled"))).await;
+        let cancelled =
+            upstream.seen().into_iter().find(|seen| seen.says("notifications/cancelled")).expect("just seen");
+        assert_eq!(cancelled.header("mcp-session-id"), "up-1");
+        assert!(cancelled.says(r#""requestId":7"#), "{cancelled:?}");
+        // The session and the job go on, and there is nothing to take back.
+        stall.cancel();
+        assert_eq!(rig.post(&job, Some(&session), CALL).await.body, CALL);
+        assert_eq!(rig.ask("POST", &path(&job, "/abort"), "").await.json(), json!({"aborted": 0}));
+        assert!(rig.end(&job).await.all_gone());
+    });
+}
+
+#[test]
+fn a_stream_is_taken_back_between_two_events() {
+    run(async {
+        let (fake, upstream) = Fake::start().await;
+        let rig = Rig::start().await;
+        let job = rig.in_front_of(&upstream, json!({})).await;
+        let session = rig.open(&job).await;
+        let (sender, body) = stream();
+        *fake.stream.borrow_mut() = Some(body);
+        let answer = rig.client.send(rig.mcp(&job, Method::POST, Some(&session), CALL)).await.expect("an answer");
+        let mut body = answer.into_body();
+        sender.send(Bytes::from_static(b"data: {\"jsonrpc\":\"2.0\",\"method\":\"x\"}\n\n")).expect("it is read");
+        assert!(next(&mut body).await.is_some_and(|text| text.contains("\"x\"")));
+        assert_eq!(rig.ask("GET", &path(&job, ""), "").await.json()["servers"][0]["inFlight"], 1);
+        assert_eq!(rig.ask("POST", &path(&job, "/abort"), "").await.json(), json!({"aborted": 1}));
+        let last = next(&mut body).await.expect("last words");
+        same(last.trim().strip_prefix("event: message\ndata: ").expect("an event"), ABORTED);
+        assert_eq!(next(&mut body).await, None);
+        assert_eq!(rig.ask("GET", &path(&job, ""), "").await.json()["servers"][0]["inFlight"], 0);
+        assert!(rig.end(&job).await.all_gone());
+    });
+}
+
+#[test]
+fn a_handshake_is_not_taken_back() {
+    run(async {
+        let (fake, upstream) = Fake::start().await;
+        let rig = Rig::start().await;
+        let job = rig.in_front_of(&upstream, json!({})).await;
+        let hold = CancellationToken::new();
+        *fake.hold.borrow_mut() = Some(hold.clone());
+        let opening = rig.beside(rig.mcp(&job, Method::POST, None, INITIALIZE));
+        upstream.until(|seen| seen.iter().any(|seen| seen.says("initialize"))).await;
+        assert_eq!(rig.ask("POST", &path(&job, "/abort"), "").await.json(), json!({"aborted": 0}));
+        hold.cancel();
+        assert_eq!(opening.answer().await.body, RESULT);
+        assert!(rig.end(&job).await.all_gone());
+    });
+}
+
+#[test]
+fn a_call_without_a_session_is_cut_with_the_job() {
+    run(async {
+        let (fake, upstream) = Fake::start().await;
+        let rig = Rig::start().await;
+        let job = rig.in_front_of(&upstream, json!({})).await;
+        fake.stalls();
+        let call = rig.beside(rig.mcp(&job, Method::POST, None, CALL));
+        upstream.until(|seen| seen.iter().any(|seen| seen.says("tools/call"))).await;
+        assert!(rig.end(&job).await.all_gone());
+        assert_eq!(call.answer().await.status, 404);
+        // The same for an answer that has begun.
+        let job = rig.in_front_of(&upstream, json!({})).await;
+        let (sender, body) = stream();
+        *fake.stream.borrow_mut() = Some(body);
+        let answer = rig.client.send(rig.mcp(&job, Method::POST, None, CALL)).await.expect("an answer");
+        let mut body = answer.into_body();
+        sender.send(Bytes::from_static(b"data: 1\n\n")).expect("it is read");
+        assert!(next(&mut body).await.is_some());
+        assert!(rig.end(&job).await.all_gone());
+        assert_eq!(next(&mut body).await, None);
+    });
+}
+
+#[test]
+fn nobody_gets_in_without_the_secret() {
+    run(async {
+        let (_fake, upstream) = Fake::start().await;
+        let rig = Rig::start().await;
+        let job = rig.in_front_of(&upstream, json!({})).await;
+        let url = job["servers"][0]["url"].as_str().expect("a url").to_owned();
+        let id = job["id"].as_str().expect("an id").to_owned();
+        let secret = url.split('/').nth(4).expect("a secret").to_owned();
+        for guess in [url.replace(&secret, &id), url.replace("/s/mcp", "/t/mcp"), url.replace(&secret, "")] {
+            let mut request = rig.mcp(&job, Method::POST, None, INITIALIZE);
+            *request.uri_mut() = guess.parse().expect("an address");
+            assert_eq!(told(rig.client.send(request).await.expect("an answer")).await.status, 404, "{guess}");
+        }
+        assert!(upstream.seen().is_empty());
+        // And nobody uses a client's session by guessing its number.
+        rig.open(&job).await;
+        assert_eq!(rig.post(&job, Some(&format!("{id}.1")), CALL).await.status, 404);
+    });
+}

@@ -1,0 +1,204 @@
+//! The ends of a job: whoever wants it, and whatever is under way.
+
+use super::*;
+use crate::http::scripted::{run, silence};
+use crate::ledger::receipt::{DeleteHow, Fate, Reason};
+
+#[test]
+fn a_session_that_is_opened_meanwhile_is_deleted_before_the_end() {
+    run(async {
+        let (fake, upstream) = Fake::start().await;
+        let rig = Rig::start().await;
+        let job = rig.in_front_of(&upstream, json!({})).await;
+        let hold = CancellationToken::new();
+        *fake.hold.borrow_mut() = Some(hold.clone());
+        let opening = rig.beside(rig.mcp(&job, Method::POST, None, INITIALIZE));
+        upstream.until(|seen| seen.iter().any(|seen| seen.says("initialize"))).await;
+        let ending = rig.beside(rig.request("DELETE", &path(&job, ""), ""));
+        rig.until(|rig| rig.gateway.jobs.list().iter().all(|job| !job.is_alive())).await;
+        assert_eq!(rig.state(&job).await, "ending", "the server may still open what nobody wants");
+        hold.cancel();
+        let told = ending.answer().await;
+        assert_eq!(fake.minted.get(), 1);
+        assert!(fake.live.borrow().is_empty(), "it was opened, and deleted");
+        let receipt: Receipt = serde_json::from_str(&told.body).expect("a receipt");
+        assert_eq!(receipt.upstreams().map(|end| end.how).collect::<Vec<_>>(), [DeleteHow::Deleted]);
+        assert!(opening.answer().await.status >= 400);
+    });
+}
+
+#[test]
+fn a_server_that_never_answers_is_named_as_left() {
+    run(async {
+        let upstream =
+            Scripted::start(|seen| if seen.says("initialize") { silence() } else { reply(status(404, "")) }).await;
+        let rig = Rig::start().await;
+        let job = rig.in_front_of(&upstream, json!({})).await;
+        let opening = rig.beside(rig.mcp(&job, Method::POST, None, INITIALIZE));
+        upstream.until(|seen| !seen.is_empty()).await;
+        let told = rig.ask("DELETE", &path(&job, "?force=true"), "").await;
+        let receipt: Receipt = serde_json::from_str(&told.body).expect("a receipt");
+        let ends: Vec<_> = receipt.upstreams().map(|end| (end.fate.clone(), end.why.is_some())).collect();
+        assert_eq!(ends, [(Fate::Left, true)], "{receipt:?}");
+        assert!(!receipt.all_gone());
+        assert!(opening.answer().await.status >= 400);
+        upstream.connections(0).await;
+    });
+}
+
+#[test]
+fn everybody_who_ends_a_job_gets_the_same_receipt() {
+    run(async {
+        let (_fake, upstream) = Fake::start().await;
+        let rig = Rig::start().await;
+        let job = rig.in_front_of(&upstream, json!({})).await;
+        rig.open(&job).await;
+        let many: Vec<_> = (0..5).map(|_| rig.beside(rig.request("DELETE", &path(&job, ""), ""))).collect();
+        let all = rig.ask("DELETE", "/v1/sessions", "").await;
+        let mut receipts = Vec::new();
+        for one in many {
+            let told = one.answer().await;
+            assert_eq!(told.status, 200, "{}", told.body);
+            receipts.push(told.json());
+        }
+        assert!(receipts.windows(2).all(|pair| pair[0] == pair[1]), "{receipts:?}");
+        // It may have been over before.
+        let listed = all.json()["receipts"].clone();
+        assert!(listed == json!([]) || listed[0] == receipts[0], "{listed}");
+        assert_eq!(rig.receipts().len(), 1);
+    });
+}
+
+#[test]
+fn a_caller_may_leave_or_not_wait() {
+    run(async {
+        let (fake, upstream) = Fake::start().await;
+        let rig = Rig::start().await;
+        let job = rig.in_front_of(&upstream, json!({})).await;
+        rig.open(&job).await;
+        let told = rig.ask("DELETE", &path(&job, "?wait=false"), "").await;
+        assert_eq!((told.status, told.json()["state"].clone()), (202, json!("ending")), "{}", told.body);
+        rig.quiet().await;
+        assert!(fake.live.borrow().is_empty());
+        assert_eq!(rig.end(&job).await.reason, Reason::Requested);
+
+        let job = rig.in_front_of(&upstream, json!({})).await;
+        rig.open(&job).await;
+        let ending = rig.beside(rig.request("DELETE", &path(&job, ""), ""));
+        rig.until(|rig| rig.gateway.jobs.list().iter().all(|job| !job.is_alive())).await;
+        ending.leave();
+        rig.quiet().await;
+        assert!(fake.live.borrow().is_empty());
+    });
+}
+
+#[test]
+fn a_lease_that_is_not_renewed_cuts_a_call() {
+    run(async {
+        let (fake, upstream) = Fake::start().await;
+        let rig = Rig::start().await;
+        let job = rig.in_front_of(&upstream, json!({"ttl": "300ms"})).await;
+        let session = rig.open(&job).await;
+        fake.stalls();
+        let call = rig.beside(rig.mcp(&job, Method::POST, Some(&session), CALL));
+        upstream.until(|seen| seen.iter().any(|seen| seen.says("tools/call"))).await;
+        let renewed = rig.ask("PUT", &path(&job, "/lease"), r#"{"ttl": "100ms"}"#).await;
+        assert_eq!((renewed.status, renewed.json()["ttlMs"].clone()), (200, json!(100)), "{}", renewed.body);
+        rig.quiet().await;
+        assert_eq!(call.answer().await.status, 404);
+        assert_eq!(rig.receipts()[0].reason, Reason::LeaseExpired);
+        assert!(fake.live.borrow().is_empty());
+        let late = rig.ask("PUT", &path(&job, "/lease"), "{}").await;
+        assert_eq!((late.status, late.problem().as_str()), (409, "ended"));
+    });
+}
+
+#[test]
+fn a_call_is_a_use_until_it_is_answered() {
+    run(async {
+        let (fake, upstream) = Fake::start().await;
+        let rig = Rig::start().await;
+        let job = rig.in_front_of(&upstream, json!({"idle": "80ms"})).await;
+        let session = rig.open(&job).await;
+        let stall = fake.stalls();
+        let call = rig.beside(rig.mcp(&job, Method::POST, Some(&session), CALL));
+        upstream.until(|seen| seen.iter().any(|seen| seen.says("tools/call"))).await;
+        // A job that is not used shows that the idle time is over.
+        let other = rig.in_front_of(&upstream, json!({"idle": "160ms"})).await;
+        rig.until(|rig| rig.gateway.jobs.list().len() == 1).await;
+        assert_eq!(rig.state(&other).await, "ended");
+        let now = rig.ask("GET", &path(&job, ""), "").await.json();
+        assert_eq!(
+            (&now["state"], &now["idleForMs"], &now["servers"][0]["inFlight"], now.get("deadlineMs")),
+            (&json!("live"), &json!(0), &json!(1), None)
+        );
+        stall.cancel();
+        assert_eq!(call.answer().await.body, CALL);
+        rig.quiet().await;
+        assert!(rig.receipts().iter().all(|receipt| receipt.reason == Reason::Idle));
+    });
+}
+
+#[test]
+fn nothing_is_kept_of_jobs_that_are_over() {
+    run(async {
+        let (fake, upstream) = Fake::start().await;
+        let rig = Rig::start().await;
+        let mut first = None;
+        for _ in 0..limits_and_a_half() {
+            let job = rig.in_front_of(&upstream, json!({"ttl": "1h", "labels": {"a": "b"}})).await;
+            rig.open(&job).await;
+            rig.end(&job).await;
+            first.get_or_insert(job);
+        }
+        assert!(fake.live.borrow().is_empty() && rig.gateway.jobs.is_empty());
+        assert_eq!(rig.gateway.count.get(), 0);
+        let ended = rig.ask("GET", "/v1/sessions?all=true", "").await.json();
+        assert_eq!(ended["sessions"].as_array().map(Vec::len), Some(crate::limits::ENDED_JOBS));
+        let metrics = rig.gateway.metrics.render(&rig.gateway, &rig.gateway.tree_memory().await);
+        assert!(metrics.contains("leash_sessions_opened_total{server=\"session\"} 150"), "{metrics}");
+        assert_eq!(metrics.matches("leash_sessions_opened_total{").count(), 1, "one bucket for all");
+        // One that is not kept any more is known by its receipt.
+        let first = first.expect("at least one");
+        assert_eq!(rig.ask("GET", &path(&first, ""), "").await.json()["state"], "ended");
+        assert!(rig.end(&first).await.all_gone());
+    });
+}
+
+fn limits_and_a_half() -> usize {
+    crate::limits::ENDED_JOBS * 3 / 2
+}
+
+#[test]
+fn a_gateway_that_stops_ends_all_jobs_and_answers_who_waits() {
+    run(async {
+        let (fake, upstream) = Fake::start().await;
+        let rig = Rig::start().await;
+        let hold = CancellationToken::new();
+        let job = rig.in_front_of(&upstream, json!({})).await;
+        let other = rig.in_front_of(&upstream, json!({})).await;
+        rig.open(&other).await;
+        *fake.hold.borrow_mut() = Some(hold.clone());
+        let opening = rig.beside(rig.mcp(&job, Method::POST, None, INITIALIZE));
+        upstream.until(|seen| seen.iter().filter(|seen| seen.says("initialize")).count() == 2).await;
+        let events = rig.client.send(rig.request("GET", "/v1/events", "")).await.expect("an answer");
+        let ending = rig.beside(rig.request("DELETE", &path(&job, ""), ""));
+        rig.until(|rig| rig.gateway.jobs.list().iter().filter(|job| job.is_alive()).count() == 1).await;
+        // A signal in the middle of an end.
+        rig.stop.cancel();
+        assert_eq!(rig.gateway.end_all(&Reason::Shutdown), 1, "the other one");
+        let refused = rig.ask("POST", "/v1/sessions", &wanted(json!({"s": {"command": "x"}}), json!({}))).await;
+        assert_eq!((refused.status, refused.problem().as_str()), (503, "draining"));
+        hold.cancel();
+        let receipt: Receipt = serde_json::from_str(&ending.answer().await.body).expect("a receipt");
+        assert_eq!(receipt.reason, Reason::Requested, "the first reason counts");
+        rig.quiet().await;
+        assert!(fake.live.borrow().is_empty());
+        let heard = told(events).await.body;
+        assert!(
+            heard.contains("event: ended") && heard.contains("shutdown"),
+            "the stream is over, and said so: {heard}"
+        );
+        drop(opening);
+    });
+}

@@ -1,0 +1,151 @@
+//! Who listens, and the connection that a job lives for.
+
+use super::*;
+use crate::http::scripted::run;
+use crate::ledger::receipt::Reason;
+
+/// The names and data of the events in a text.
+fn events(text: &str) -> Vec<(String, Value)> {
+    let event = |block: &str| {
+        let name = block.lines().find_map(|line| line.strip_prefix("event: "))?;
+        let data = block.lines().find_map(|line| line.strip_prefix("data: "))?;
+        Some((name.to_owned(), serde_json::from_str(data).expect("JSON")))
+    };
+    text.split("\n\n").filter_map(event).collect()
+}
+
+fn names(events: &[(String, Value)]) -> Vec<&str> {
+    events.iter().map(|(name, _)| name.as_str()).collect()
+}
+
+impl Rig {
+    /// A stream of events; it has begun.
+    async fn listen(&self, query: &str) -> Incoming {
+        let answer = self.client.send(self.request("GET", &format!("/v1/events{query}"), "")).await.expect("an answer");
+        assert_eq!(answer.headers()[CONTENT_TYPE], "text/event-stream");
+        let mut body = answer.into_body();
+        assert_eq!(next(&mut body).await.as_deref(), Some(": listening\n\n"));
+        body
+    }
+
+    /// Begins a job that lives for its connection: the job, and the connection.
+    async fn connected(&self, upstream: &Scripted) -> (Value, Incoming) {
+        let servers = json!({"s": {"url": upstream.url().to_string()}});
+        let mut request =
+            self.request("POST", "/v1/sessions", &wanted(servers, json!({"owner": {"connection": true}})));
+        request.headers_mut().insert("accept", HeaderValue::from_static("text/event-stream"));
+        let answer = Client::new().send(request).await.expect("an answer");
+        assert_eq!(answer.status(), 201);
+        let location = answer.headers()["location"].to_str().expect("text").to_owned();
+        let mut body = answer.into_body();
+        let first = events(&next(&mut body).await.expect("an event"));
+        assert_eq!((names(&first), &first[0].1["owner"]), (vec!["session"], &json!({"kind": "connection"})));
+        assert_eq!(path(&first[0].1, ""), location);
+        (first[0].1.clone(), body)
+    }
+}
+
+#[test]
+fn what_happens_is_told() {
+    run(async {
+        let (_fake, upstream) = Fake::start().await;
+        let rig = Rig::start().await;
+        let mut all = rig.listen("").await;
+        let job = rig.in_front_of(&upstream, json!({})).await;
+        let only = rig.listen(&format!("?session={}", job["id"].as_str().expect("an id"))).await;
+        let other = rig.in_front_of(&upstream, json!({})).await;
+        rig.end(&other).await;
+        rig.end(&job).await;
+        let mut heard = Vec::new();
+        while heard.len() < 6 {
+            heard.extend(events(&next(&mut all).await.expect("it goes on")));
+        }
+        assert_eq!(names(&heard), ["started", "started", "ending", "ended", "ending", "ended"]);
+        assert_eq!((&heard[3].1["session"], &heard[5].1["session"]), (&other["id"], &job["id"]));
+        assert_eq!(heard[5].1["receipt"]["session"], job["id"]);
+        // The one that listens to one job hears of it alone, and then no more.
+        let mut alone = String::new();
+        let mut only = only;
+        while let Some(text) = next(&mut only).await {
+            alone.push_str(&text);
+        }
+        assert_eq!(names(&events(&alone)), ["ending", "ended"]);
+        let unknown = rig.ask("GET", "/v1/events?session=nobody", "").await;
+        assert_eq!((unknown.status, unknown.problem().as_str()), (404, "no-such-session"));
+    });
+}
+
+#[test]
+fn a_job_lives_for_its_connection() {
+    run(async {
+        let (fake, upstream) = Fake::start().await;
+        let rig = Rig::start().await;
+        let mut all = rig.listen("").await;
+        let (job, connection) = rig.connected(&upstream).await;
+        rig.open(&job).await;
+        drop(connection);
+        rig.quiet().await;
+        assert!(fake.live.borrow().is_empty());
+        assert_eq!(rig.receipts()[0].reason, Reason::ClientLeft);
+        let mut heard = Vec::new();
+        while heard.len() < 4 {
+            heard.extend(events(&next(&mut all).await.expect("it goes on")));
+        }
+        assert_eq!(names(&heard), ["started", "owner-lost", "ending", "ended"]);
+    });
+}
+
+#[test]
+fn the_connection_ends_with_the_job() {
+    run(async {
+        let (_fake, upstream) = Fake::start().await;
+        let rig = Rig::start().await;
+        let (job, mut connection) = rig.connected(&upstream).await;
+        let receipt = rig.end(&job).await;
+        let mut heard = String::new();
+        while let Some(text) = next(&mut connection).await {
+            heard.push_str(&text);
+        }
+        let heard = events(&heard);
+        assert_eq!(names(&heard), ["ending", "ended"]);
+        assert_eq!(heard[1].1["receipt"], serde_json::to_value(&receipt).expect("JSON"));
+        assert_eq!(receipt.reason, Reason::Requested);
+    });
+}
+
+#[test]
+fn a_connection_needs_a_stream_that_is_accepted() {
+    run(async {
+        let rig = Rig::start().await;
+        let mut request = rig.request(
+            "POST",
+            "/v1/sessions",
+            &wanted(json!({"s": {"command": "x"}}), json!({"owner": {"connection": true}})),
+        );
+        request.headers_mut().insert("accept", HeaderValue::from_static("application/json"));
+        let refused = told(rig.client.send(request).await.expect("an answer")).await;
+        assert_eq!((refused.status, refused.problem().as_str()), (406, "not-acceptable"));
+    });
+}
+
+#[test]
+fn a_reader_that_does_not_read_is_cut_off() {
+    run(async {
+        let rig = Rig::start().await;
+        let bus = &rig.gateway.jobs.bus;
+        let mut body = Box::pin(bus.listen(None));
+        for _ in 0..crate::limits::EVENT_QUEUE + 50 {
+            bus.tell("x", super::super::events::What::Started, None, None);
+        }
+        let mut heard = String::new();
+        while let Some(frame) = body.frame().await {
+            heard.push_str(&String::from_utf8_lossy(frame.expect("whole").data_ref().expect("data")));
+        }
+        let heard = events(&heard);
+        assert_eq!(heard.len(), crate::limits::EVENT_QUEUE + 1);
+        assert_eq!(heard.last().map(|(name, _)| name.as_str()), Some("lost"));
+        drop(body);
+        bus.tell("x", super::super::events::What::Started, None, None);
+        assert_eq!(bus.readers(), 0);
+    });
+}

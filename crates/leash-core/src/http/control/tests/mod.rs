@@ -1,0 +1,344 @@
+//! Jobs between real sockets: a caller of the control API, an MCP client, the gateway, and an upstream that does as it is told.
+
+mod calls;
+mod creating;
+mod ending;
+mod events;
+mod property;
+mod refused;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{HeaderMap, Method, Request, Response, Uri};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::Settings;
+use crate::http::body::Body;
+use crate::http::gateway::Gateway;
+use crate::http::scripted::{Reply, Scripted, Seen, reply, status};
+use crate::http::upstream::Client;
+use crate::http::{control, listen, serve};
+use crate::ledger::book::Book;
+use crate::ledger::receipt::{self, Receipt};
+use crate::protocol::headers::SESSION_ID;
+use crate::scratch::Scratch;
+use crate::tree::Places;
+
+const INITIALIZE: &str =
+    r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{}}}"#;
+const CALL: &str = r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{}}"#;
+const RESULT: &str = r#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-06-18","capabilities":{},"serverInfo":{"name":"f","version":"0"}}}"#;
+
+/// A gateway without servers of its own, and its control API.
+struct Rig {
+    gateway: Rc<Gateway>,
+    client: Client,
+    control: SocketAddr,
+    stop: CancellationToken,
+    _dir: Scratch,
+    _tasks: JoinSet<()>,
+}
+
+impl Rig {
+    async fn start() -> Rig {
+        Rig::with(Settings::default()).await
+    }
+
+    async fn with(mut settings: Settings) -> Rig {
+        settings.listen.set_port(0);
+        let dir = Scratch::new();
+        let places = Places::below(&*dir);
+        let book = Book::create(&places, "serve").expect("a book");
+        let listener = serve::bind(settings.listen).expect("a port");
+        let gateway = Rc::new(serve::gateway(settings, places, book, Box::new(|_| ())));
+        gateway.address.set(listener.local_addr().ok());
+        let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
+        tasks.spawn_local(listen::accept(Rc::clone(&gateway), listener, stop.clone()));
+        tasks.spawn_local(serve::tick(Rc::clone(&gateway)));
+        let door = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let control = door.local_addr().expect("its address");
+        tasks.spawn_local(accept(Rc::clone(&gateway), door));
+        Rig { gateway, client: Client::new(), control, stop, _dir: dir, _tasks: tasks }
+    }
+
+    fn request(&self, method: &str, path: &str, body: &str) -> Request<Full<Bytes>> {
+        let mut request = Request::new(Full::from(body.to_owned()));
+        *request.uri_mut() = format!("http://{}{path}", self.control).parse().expect("an address");
+        *request.method_mut() = method.parse().expect("a method");
+        if !body.is_empty() {
+            request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
+        request
+    }
+
+    /// Asks the control API.
+    async fn ask(&self, method: &str, path: &str, body: &str) -> Told {
+        told(self.client.send(self.request(method, path, body)).await.expect("an answer")).await
+    }
+
+    /// Begins a job with these servers, and more.
+    async fn create(&self, servers: Value, more: Value) -> Value {
+        let told = self.ask("POST", "/v1/sessions", &wanted(servers, more)).await;
+        assert_eq!(told.status, 201, "{}", told.body);
+        told.json()
+    }
+
+    /// One that is in front of an upstream.
+    async fn in_front_of(&self, upstream: &Scripted, more: Value) -> Value {
+        self.create(json!({"s": {"url": upstream.url().to_string()}}), more).await
+    }
+
+    /// Ends a job, and returns its receipt.
+    async fn end(&self, job: &Value) -> Receipt {
+        let told = self.ask("DELETE", &path(job, ""), "").await;
+        assert_eq!(told.status, 200, "{}", told.body);
+        serde_json::from_str(&told.body).expect("a receipt")
+    }
+
+    /// A request of an MCP client.
+    fn mcp(&self, job: &Value, method: Method, session: Option<&str>, body: &str) -> Request<Full<Bytes>> {
+        let mut request = Request::new(Full::from(body.to_owned()));
+        *request.uri_mut() = job["servers"][0]["url"].as_str().expect("a url").parse().expect("an address");
+        *request.method_mut() = method;
+        let headers = request.headers_mut();
+        headers.insert("accept", HeaderValue::from_static("application/json, text/event-stream"));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(session) = session {
+            headers.insert(SESSION_ID, HeaderValue::from_str(session).expect("an id"));
+        }
+        request
+    }
+
+    async fn post(&self, job: &Value, session: Option<&str>, body: &str) -> Told {
+        told(self.client.send(self.mcp(job, Method::POST, session, body)).await.expect("an answer")).await
+    }
+
+    /// Opens a client's session, and returns what the client would present.
+    async fn open(&self, job: &Value) -> String {
+        let told = self.post(job, None, INITIALIZE).await;
+        assert_eq!(told.status, 200, "{}", told.body);
+        told.headers[SESSION_ID].to_str().expect("text").to_owned()
+    }
+
+    /// A client's request that goes on beside the test.
+    fn beside(&self, request: Request<Full<Bytes>>) -> Beside {
+        let mut task = JoinSet::new();
+        let client = Client::new();
+        task.spawn_local(async move { told(client.send(request).await.expect("an answer")).await });
+        Beside(task)
+    }
+
+    async fn state(&self, job: &Value) -> String {
+        self.ask("GET", &path(job, ""), "").await.json()["state"].as_str().expect("a state").to_owned()
+    }
+
+    /// Waits until something is as wanted; what changes it makes the tasks of this thread run.
+    async fn until(&self, wanted: impl Fn(&Rig) -> bool) {
+        while !wanted(self) {
+            let soon = tokio::time::Instant::now() + Duration::from_millis(1);
+            tokio::time::sleep_until(soon).await;
+        }
+    }
+
+    /// Waits until there is no job.
+    async fn quiet(&self) {
+        self.until(|rig| rig.gateway.jobs.is_empty()).await;
+    }
+
+    /// The receipts of whole jobs.
+    fn receipts(&self) -> Vec<Receipt> {
+        let (all, broken) = receipt::read(&self.gateway.places.receipts).expect("receipts");
+        assert_eq!(broken, 0);
+        all.into_iter().filter(|one| one.run == receipt::whole(&one.session)).collect()
+    }
+
+    /// What is open in the book.
+    fn booked(&self) -> Vec<String> {
+        let books = Book::list(&self.gateway.places.runtime_dir).expect("the ledger");
+        books.into_iter().flat_map(|book| book.open).map(|entry| entry.session).collect()
+    }
+}
+
+/// A request that goes on.
+struct Beside(JoinSet<Told>);
+
+impl Beside {
+    async fn answer(mut self) -> Told {
+        self.0.join_next().await.expect("one task").expect("it does not panic")
+    }
+
+    /// The client leaves.
+    fn leave(self) {
+        drop(self);
+    }
+}
+
+async fn accept(gateway: Rc<Gateway>, door: TcpListener) {
+    let mut connections = JoinSet::new();
+    while let Ok((stream, _)) = door.accept().await {
+        let gateway = Rc::clone(&gateway);
+        connections.spawn_local(async move {
+            let service = service_fn(|request: Request<Incoming>| {
+                let answer = control::answer(Rc::clone(&gateway), request);
+                async move { Ok::<_, std::convert::Infallible>(answer.await) }
+            });
+            let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+        });
+    }
+}
+
+/// What is asked for with `POST /v1/sessions`.
+fn wanted(servers: Value, mut more: Value) -> String {
+    more["mcpServers"] = servers;
+    more.to_string()
+}
+
+fn path(job: &Value, more: &str) -> String {
+    format!("/v1/sessions/{}{more}", job["id"].as_str().expect("an id"))
+}
+
+/// An answer, read to its end.
+#[derive(Debug)]
+struct Told {
+    status: u16,
+    headers: HeaderMap,
+    body: String,
+}
+
+impl Told {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
+    }
+
+    /// The name of a problem.
+    fn problem(&self) -> String {
+        assert_eq!(self.headers[CONTENT_TYPE], "application/problem+json", "{}", self.body);
+        let problem = self.json();
+        assert_eq!(problem["status"], self.status);
+        let name = problem["type"].as_str().and_then(|kind| kind.strip_prefix("urn:leash:problem:"));
+        name.expect("a type of ours").to_owned()
+    }
+}
+
+async fn told(answer: Response<Incoming>) -> Told {
+    let (head, body) = answer.into_parts();
+    let body = match body.collect().await {
+        Ok(body) => String::from_utf8_lossy(&body.to_bytes()).into_owned(),
+        Err(error) => format!("broken off: {error}"),
+    };
+    Told { status: head.status.as_u16(), headers: head.headers, body }
+}
+
+/// The next bytes of a stream; `None` at its end.
+async fn next(body: &mut Incoming) -> Option<String> {
+    loop {
+        match body.frame().await?.ok()?.into_data() {
+            Ok(bytes) => return Some(String::from_utf8_lossy(&bytes).into_owned()),
+            Err(_) => continue,
+        }
+    }
+}
+
+/// A server with sessions, and how it behaves today.
+#[derive(Default)]
+struct Fake {
+    minted: Cell<u32>,
+    /// Ids that were given out and not deleted.
+    live: RefCell<BTreeSet<String>>,
+    /// `initialize` is answered when this is cancelled.
+    hold: RefCell<Option<CancellationToken>>,
+    /// Calls are answered when this is cancelled.
+    stall: RefCell<Option<CancellationToken>>,
+    /// What a call is answered with.
+    stream: RefCell<Option<Body>>,
+}
+
+impl Fake {
+    async fn start() -> (Rc<Fake>, Scripted) {
+        let fake = Rc::new(Fake::default());
+        let script = Rc::clone(&fake);
+        (fake, Scripted::start(move |seen| script.reply(seen)).await)
+    }
+
+    fn stalls(&self) -> CancellationToken {
+        let token = CancellationToken::new();
+        *self.stall.borrow_mut() = Some(token.clone());
+        token
+    }
+
+    fn reply(self: &Rc<Self>, seen: Seen) -> Reply {
+        let session = seen.header("mcp-session-id").to_owned();
+        if seen.says(r#""initialize""#) {
+            return self.mint();
+        }
+        match seen.method {
+            Method::DELETE => {
+                let known = self.live.borrow_mut().remove(&session);
+                reply(status(if known { 200 } else { 404 }, ""))
+            }
+            _ if !session.is_empty() && !self.live.borrow().contains(&session) => reply(status(404, "")),
+            Method::GET => reply(status(405, "")),
+            _ if !seen.says(r#""id""#) => reply(status(202, "")),
+            _ => self.call(seen),
+        }
+    }
+
+    fn call(&self, seen: Seen) -> Reply {
+        if let Some(body) = self.stream.borrow_mut().take() {
+            let mut answer = Response::new(body);
+            answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+            return reply(answer);
+        }
+        let stall = self.stall.borrow().clone();
+        Box::pin(async move {
+            if let Some(stall) = stall {
+                stall.cancelled().await;
+            }
+            let mut answer = json_answer("");
+            *answer.body_mut() = Body::Whole(seen.body);
+            Some(answer)
+        })
+    }
+
+    fn mint(self: &Rc<Self>) -> Reply {
+        let (fake, hold) = (Rc::clone(self), self.hold.borrow().clone());
+        Box::pin(async move {
+            if let Some(hold) = hold {
+                hold.cancelled().await;
+            }
+            fake.minted.set(fake.minted.get() + 1);
+            let id = format!("up-{}", fake.minted.get());
+            fake.live.borrow_mut().insert(id.clone());
+            let mut answer = json_answer(RESULT);
+            answer.headers_mut().insert(SESSION_ID, HeaderValue::from_str(&id).expect("an id"));
+            Some(answer)
+        })
+    }
+}
+
+fn json_answer(body: &'static str) -> Response<Body> {
+    let mut answer = status(200, body);
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    answer
+}
+
+/// An address where nobody listens.
+async fn nowhere() -> Uri {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("its address");
+    format!("http://{address}/mcp").parse().expect("an address")
+}

@@ -1,0 +1,159 @@
+//! The doors to the control API: opened before the gateway begins, closed before it ends.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::rc::Rc;
+
+use tokio::net::{TcpListener, UnixListener};
+use tokio_util::sync::CancellationToken;
+
+use super::super::control_client;
+use super::super::gateway::Gateway;
+use super::super::listen;
+use super::super::notice::Notice;
+use super::super::serve::{ServeError, bind};
+use super::entry::{self, Gate};
+use super::socket::Claim;
+use super::{Control, ControlError, ControlSocket};
+use crate::ledger::store;
+
+/// Doors that are open, and where nobody is let in yet.
+pub(crate) struct Doors {
+    socket: Option<(Claim, std::os::unix::net::UnixListener)>,
+    address: Option<(TcpListener, Gate)>,
+    /// Why there is no socket, although there should be one.
+    missing: Option<ControlError>,
+}
+
+/// What those who serve callers are told.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Bells {
+    /// Nobody else is let in; who has asked is answered.
+    pub(super) closing: CancellationToken,
+    /// All sessions have ended: there is nothing more to say.
+    pub(super) over: CancellationToken,
+}
+
+/// Doors with people behind them.
+pub(crate) struct Open {
+    claim: Option<Claim>,
+    bells: Bells,
+}
+
+impl Doors {
+    /// Opens what is asked for. An error means that the gateway must not start.
+    pub(crate) fn open(control: &Control, runtime_dir: &Path) -> Result<Doors, ServeError> {
+        let needed = control.on_demand.is_some() || matches!(control.socket, ControlSocket::At(_));
+        let (socket, missing) = match socket(&control.socket, runtime_dir) {
+            Ok(socket) => (socket, None),
+            Err(error) if needed => return Err(error.into()),
+            Err(error) => (None, Some(error)),
+        };
+        let address = match &control.listen {
+            Some(listen) if listen.token.expose().is_empty() => return Err(ServeError::NoControlToken(listen.address)),
+            Some(listen) => {
+                let listener = bind(listen.address)?;
+                let bound = listener.local_addr().map_err(ServeError::Start)?;
+                Some((listener, Gate::Token { bound: bound.ip(), token: Rc::new(listen.token.clone()) }))
+            }
+            None => None,
+        };
+        Ok(Doors { socket, address, missing })
+    }
+
+    /// Lets people in.
+    pub(crate) fn serve(self, gateway: &Rc<Gateway>) -> Result<Open, ServeError> {
+        let Doors { socket, address, missing } = self;
+        if let Some(missing) = missing {
+            let text = with_causes(&missing);
+            gateway.warn(format!("there is no control socket: {text}\n  hint: --control PATH puts it elsewhere"));
+        }
+        let bells = Bells::default();
+        let mut claim = None;
+        if let Some((taken, listener)) = socket {
+            let listener = UnixListener::from_std(listener).map_err(ServeError::Start)?;
+            gateway.tell(|| Notice::ControlSocket(taken.path().to_owned()));
+            // Hosts start their servers with few variables, and not with those that tell where the runtime directory is.
+            gateway.jobs.attach_at(taken.path());
+            claim = Some(taken);
+            gateway.tasks.spawn_local(accept_local(Rc::clone(gateway), listener, bells.clone()));
+        }
+        if let Some((listener, gate)) = address {
+            let at = listener.local_addr().map_err(ServeError::Start)?;
+            gateway.tell(|| Notice::ControlListening(at));
+            gateway.tasks.spawn_local(accept(Rc::clone(gateway), listener, gate, bells.clone()));
+        }
+        Ok(Open { claim, bells })
+    }
+}
+
+impl Open {
+    /// Nobody else is let in, and the path is free for the next gateway: it may begin while this one ends what it has.
+    pub(crate) fn close(&mut self) {
+        self.claim = None;
+        self.bells.closing.cancel();
+    }
+
+    /// All sessions have ended: who still listens to events is sent away.
+    pub(crate) fn over(&self) {
+        self.bells.over.cancel();
+    }
+}
+
+type Taken = (Claim, std::os::unix::net::UnixListener);
+
+fn socket(wanted: &ControlSocket, runtime_dir: &Path) -> Result<Option<Taken>, ControlError> {
+    match wanted {
+        ControlSocket::None => Ok(None),
+        ControlSocket::At(path) => Claim::take(path).map(Some),
+        ControlSocket::Runtime => {
+            store::prepare_runtime(runtime_dir)?;
+            Claim::take(&control_client::socket_path(runtime_dir)).map(Some)
+        }
+    }
+}
+
+/// An error and what is behind it, in one line.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
+async fn accept_local(gateway: Rc<Gateway>, listener: UnixListener, bells: Bells) {
+    let mut told = None;
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = bells.closing.cancelled() => break,
+        };
+        match accepted {
+            Ok((stream, _)) => entry::let_in_local(&gateway, stream, &bells),
+            Err(error) => listen::pause(&gateway, &error, &mut told).await,
+        }
+    }
+    // Who knocked before the path was given up is told, and does not wait in vain. It does not block: the runtime made it so.
+    let Ok(listener) = listener.into_std() else { return };
+    while let Ok((stream, _)) = listener.accept() {
+        let stream = stream.set_nonblocking(true).and_then(|()| tokio::net::UnixStream::from_std(stream));
+        if let Ok(stream) = stream {
+            entry::let_in_local(&gateway, stream, &bells);
+        }
+    }
+}
+
+async fn accept(gateway: Rc<Gateway>, listener: TcpListener, gate: Gate, bells: Bells) {
+    let mut told = None;
+    loop {
+        let accepted: Result<(_, SocketAddr), _> = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = bells.closing.cancelled() => return,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                listen::notice_dead_peers(&stream);
+                entry::let_in(&gateway, stream, gate.clone(), &bells);
+            }
+            Err(error) => listen::pause(&gateway, &error, &mut told).await,
+        }
+    }
+}

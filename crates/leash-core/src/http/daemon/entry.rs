@@ -1,0 +1,122 @@
+//! One caller of the control API: who it may be, and its connection from the first request to the last answer.
+
+use std::net::IpAddr;
+use std::rc::Rc;
+
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_TYPE, HeaderValue, ORIGIN, WWW_AUTHENTICATE};
+use hyper::service::service_fn;
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::UnixStream;
+
+use super::super::control;
+use super::super::front;
+use super::super::gateway::Gateway;
+use super::super::listen;
+use super::super::metrics::add;
+use super::super::respond::{self, Answer};
+use super::doors::Bells;
+use crate::config::Secret;
+use crate::limits;
+
+/// What a caller must show.
+#[derive(Clone, Debug)]
+pub(super) enum Gate {
+    /// Nothing more: the kernel has said whose process it is.
+    Local,
+    /// The token, and that it is no page in a browser.
+    Token {
+        /// The address that is listened on.
+        bound: IpAddr,
+        token: Rc<Secret>,
+    },
+}
+
+/// Lets a process of our own user, or of root, in. Others are sent away without a word.
+pub(super) fn let_in_local(gateway: &Rc<Gateway>, stream: UnixStream, bells: &Bells) {
+    let ours = |uid: u32| uid == 0 || uid == rustix::process::geteuid().as_raw();
+    if stream.peer_cred().is_ok_and(|peer| ours(peer.uid())) {
+        let_in(gateway, stream, Gate::Local, bells);
+    }
+}
+
+/// Serves a connection to its end.
+pub(super) fn let_in<S>(gateway: &Rc<Gateway>, stream: S, gate: Gate, bells: &Bells)
+where
+    S: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    gateway.tasks.spawn_local(serve(Rc::clone(gateway), stream, gate, bells.clone()));
+}
+
+async fn serve<S>(gateway: Rc<Gateway>, stream: S, gate: Gate, bells: Bells)
+where
+    S: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    add(&gateway.metrics.connections, 1);
+    gateway.tide.rose(gateway.held());
+    let service = service_fn(|request: Request<Incoming>| {
+        let (gateway, gate) = (Rc::clone(&gateway), gate.clone());
+        async move {
+            let answer = match check(&gateway, &gate, &request) {
+                Ok(()) => control::answer(gateway, request).await,
+                Err(refused) => refused,
+            };
+            Ok::<_, std::convert::Infallible>(answer)
+        }
+    });
+    // One who knocked while the doors were being closed may ask once.
+    let late = bells.closing.is_cancelled();
+    let http = listen::http(!late);
+    let mut served = std::pin::pin!(http.serve_connection(TokioIo::new(stream), service));
+    let closing = async { if late { std::future::pending().await } else { bells.closing.cancelled().await } };
+    let over = async {
+        bells.over.cancelled().await;
+        tokio::time::sleep_until(tokio::time::Instant::now() + limits::CONTROL_LAST_WORDS).await;
+    };
+    tokio::pin!(over);
+    let closed = tokio::select! {
+        // A caller that broke its connection off has nothing more to be told.
+        _ = served.as_mut() => false,
+        () = closing => true,
+        () = over.as_mut() => false,
+    };
+    if closed {
+        // What is being answered is answered, streams of events up to their last one; an idle connection is closed.
+        served.as_mut().graceful_shutdown();
+        tokio::select! {
+            _ = served => {}
+            () = over => {}
+        }
+    }
+    gateway.metrics.connections.set(gateway.metrics.connections.get() - 1);
+    gateway.tide.fell(gateway.held());
+}
+
+/// Whether the caller may ask. Pages in browsers may not, whatever they know: programs send no `Origin`.
+fn check(gateway: &Gateway, gate: &Gate, request: &Request<Incoming>) -> Result<(), Answer> {
+    if request.headers().contains_key(ORIGIN) {
+        return Err(problem(StatusCode::FORBIDDEN, "origin", "requests from pages in browsers are not served"));
+    }
+    let Gate::Token { bound, token } = gate else { return Ok(()) };
+    if !front::knows_host(*bound, &gateway.settings().allowed_hosts, request) {
+        return Err(problem(StatusCode::FORBIDDEN, "host", "this Host is not allowed"));
+    }
+    if front::bears(token, request.headers()) {
+        return Ok(());
+    }
+    let mut answer = problem(StatusCode::UNAUTHORIZED, "unauthorized", "a bearer token is required");
+    answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    Err(answer)
+}
+
+/// A problem document (RFC 9457).
+fn problem(status: StatusCode, name: &str, detail: &str) -> Answer {
+    let title = status.canonical_reason().unwrap_or_default();
+    let kind = format!("urn:leash:problem:{name}");
+    let body = serde_json::json!({ "type": kind, "title": title, "status": status.as_u16(), "detail": detail });
+    let mut answer = respond::json(status, body.to_string());
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    answer
+}

@@ -1,0 +1,57 @@
+//! Telling a server that nobody waits for an answer any more.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use serde_json::value::RawValue;
+
+use super::revive;
+use super::{holding, token};
+use crate::http::front::Call;
+use crate::http::gateway::Gateway;
+use crate::http::server::Server;
+use crate::http::session::Session;
+use crate::limits;
+
+/// What a legacy server is told: dropping a connection means nothing to it.
+pub(crate) struct Cancellation {
+    session: Rc<Session>,
+    messages: Vec<Bytes>,
+}
+
+/// What would have to be said to take back the requests of a call; `None` if there is no session to say it in.
+pub(crate) fn cancellation(server: &Server, call: &Call, ids: &[Box<RawValue>]) -> Option<Cancellation> {
+    let session = server.session(token(call)?)?;
+    let message = |id: &RawValue| {
+        let params = format!(r#"{{"requestId":{id},"reason":"aborted"}}"#);
+        Bytes::from(format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{params}}}"#))
+    };
+    Some(Cancellation { session, messages: ids.iter().map(|id| message(id)).collect() })
+}
+
+impl Cancellation {
+    /// Says it, and does not wait for it.
+    pub(crate) fn send(self, gateway: &Rc<Gateway>) {
+        let occupied = self.session.server.occupy();
+        let asking = Rc::clone(gateway);
+        gateway.tasks.spawn_local(async move {
+            let Some(upstream) = holding::of(&self.session) else { return };
+            let id = upstream.id();
+            for message in self.messages {
+                let sent = revive::post(&asking, &self.session, message, Some(&id));
+                tokio::select! {
+                    // Whether it was understood is the server's business.
+                    _ = tokio::time::timeout(limits::ACCEPT, sent) => {}
+                    () = upstream.gone().cancelled_owned() => break,
+                }
+            }
+            drop(occupied);
+        });
+    }
+}
+
+/// The sessions that a server has open elsewhere: where, and their ids there.
+pub(crate) fn upstreams(server: &Server) -> Vec<(String, String)> {
+    let sessions = server.all();
+    sessions.iter().filter_map(|session| holding::of(session)).map(|upstream| upstream.shown()).collect()
+}

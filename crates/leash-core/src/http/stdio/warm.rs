@@ -1,0 +1,114 @@
+//! A server of a job that was started before anybody asked for it. The first client gets it; what nobody wants is ended with
+//! the job.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::Poll;
+
+use tokio::io::AsyncReadExt as _;
+use tokio::net::unix::pipe::Receiver;
+use tokio::sync::Notify;
+
+use super::super::gateway::Gateway;
+use super::super::server::{Occupied, Server};
+use super::child::{self, Child, StartError, Started};
+use crate::ledger::receipt::Reason;
+
+/// The place of such a tree.
+#[derive(Default)]
+pub(crate) struct Warm {
+    waiting: RefCell<Option<Waiting>>,
+    /// It was taken.
+    taken: Notify,
+}
+
+struct Waiting {
+    started: Started,
+    _occupied: Occupied,
+}
+
+impl Warm {
+    /// The tree, if there is one and it still runs.
+    pub(super) fn take(&self) -> Option<Started> {
+        let waiting = self.waiting.borrow_mut().take()?;
+        self.taken.notify_waiters();
+        Some(waiting.started)
+    }
+
+    /// Whether there is one.
+    pub(crate) fn is_there(&self) -> bool {
+        self.waiting.borrow().is_some()
+    }
+}
+
+/// Starts a server's tree, which then waits for a client. If the server was retired meanwhile, it is ended at once.
+pub(crate) async fn warm(gateway: &Rc<Gateway>, server: &Rc<Server>) -> Result<(), String> {
+    let occupied = server.occupy();
+    let started = child::start_new(gateway, server, "").await.map_err(|error| told(&error))?;
+    if server.retired.get() {
+        end(gateway, server, started, &Reason::Requested).await;
+        return Err("the session was ended before it ran".to_owned());
+    }
+    *server.warm.waiting.borrow_mut() = Some(Waiting { started, _occupied: occupied });
+    gateway.tasks.spawn_local(watch(Rc::clone(gateway), Rc::clone(server)));
+    Ok(())
+}
+
+/// The error with its cause.
+fn told(error: &StartError) -> String {
+    let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
+    format!("{error}{cause}")
+}
+
+/// Notices when a tree that nobody wanted yet leaves by itself: the next client gets a new one.
+async fn watch(gateway: Rc<Gateway>, server: Rc<Server>) {
+    let mut taken = std::pin::pin!(server.warm.taken.notified());
+    let over = poll_fn(|cx| {
+        if taken.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(None);
+        }
+        match server.warm.waiting.borrow_mut().as_mut() {
+            Some(waiting) => waiting.started.tree.poll_over(cx).map(Some),
+            None => Poll::Ready(None),
+        }
+    });
+    let Some(receipt) = over.await else { return };
+    let Some(waiting) = server.warm.waiting.borrow_mut().take() else { return };
+    let tree = waiting.started.tree;
+    server.tree_ended(tree.run(), receipt.as_ref());
+    tree.reap(&gateway.tasks);
+}
+
+/// Begins the end of a tree that waits, if there is one.
+pub(crate) fn end_warm(gateway: &Rc<Gateway>, server: &Rc<Server>, reason: &Reason) {
+    let Some(waiting) = server.warm.waiting.borrow_mut().take() else { return };
+    server.warm.taken.notify_waiters();
+    let Waiting { started, _occupied: occupied } = waiting;
+    let (gateway, server, reason) = (Rc::clone(gateway), Rc::clone(server), reason.clone());
+    gateway.clone().tasks.spawn_local(async move {
+        end(&gateway, &server, started, &reason).await;
+        drop(occupied);
+    });
+}
+
+/// Ends a tree that has no client.
+async fn end(gateway: &Rc<Gateway>, server: &Server, started: Started, reason: &Reason) {
+    let Started { tree, input, output } = started;
+    let child = Rc::new(Child::new(input, gateway.tasks.clone(), server.hurry.clone()));
+    child.ask_to_end(reason);
+    let reading = Rc::clone(&child);
+    let reader = gateway.tasks.spawn_local(async move {
+        drain(output).await;
+        reading.fell_silent();
+    });
+    let _ = child.reader.set(reader.abort_handle());
+    let receipt = child.attend(tree, (server, &gateway.metrics.of(&server.bucket)), || ()).await;
+    child.is_over(receipt);
+}
+
+/// A server blocked on a full pipe can't see its end.
+async fn drain(mut output: Receiver) {
+    let mut scrap = [0; 4096];
+    while let Ok(1..) = output.read(&mut scrap).await {}
+}

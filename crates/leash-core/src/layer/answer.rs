@@ -1,0 +1,32 @@
+//! What the guard answers by itself.
+
+use hyper::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use hyper::{Response, StatusCode};
+
+use super::body::GuardedBody;
+use crate::protocol::envelope::{codes, error_body};
+
+/// 404: the session is over or was never there. The client must begin a new one.
+pub(super) fn no_session<B>() -> Response<GuardedBody<B>> {
+    // -32001 is what the TypeScript SDK's server says here.
+    error(StatusCode::NOT_FOUND, -32001, "Session not found")
+}
+
+/// 503: no more sessions, or none any more.
+pub(super) fn unavailable<B>(message: &str) -> Response<GuardedBody<B>> {
+    let mut answer = error(StatusCode::SERVICE_UNAVAILABLE, codes::SERVER, message);
+    answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("5"));
+    answer
+}
+
+/// 504: the service did not answer `initialize` in time.
+pub(super) fn not_initialized<B>() -> Response<GuardedBody<B>> {
+    error(StatusCode::GATEWAY_TIMEOUT, codes::SERVER, "The server did not answer in time")
+}
+
+fn error<B>(status: StatusCode, code: i64, message: &str) -> Response<GuardedBody<B>> {
+    let mut answer = Response::new(GuardedBody::text(error_body(None, code, message, None)));
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    answer
+}

@@ -1,0 +1,94 @@
+//! Bodies on their way through the guard.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+
+use super::entry::Flight;
+
+pin_project! {
+    /// The body of a request as the service below sees it: the client's, or the empty one of the guard's own DELETE.
+    #[derive(Debug)]
+    pub struct RequestBody<B> {
+        #[pin]
+        body: Option<B>,
+    }
+}
+
+impl<B> RequestBody<B> {
+    pub(super) fn client(body: B) -> RequestBody<B> {
+        RequestBody { body: Some(body) }
+    }
+
+    pub(super) fn empty() -> RequestBody<B> {
+        RequestBody { body: None }
+    }
+}
+
+impl<B: Body> Body for RequestBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        self.project().body.as_pin_mut().map_or(Poll::Ready(None), |body| body.poll_frame(cx))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
+    }
+}
+
+pin_project! {
+    /// The body of a response: the service's, byte for byte, or the guard's own. Its session is in use until it ends or is dropped.
+    #[derive(Debug)]
+    pub struct GuardedBody<B> {
+        #[pin]
+        body: Option<B>,
+        text: Option<Bytes>,
+        flight: Option<Flight>,
+    }
+}
+
+impl<B> GuardedBody<B> {
+    pub(super) fn of(body: B, flight: Option<Flight>) -> GuardedBody<B> {
+        GuardedBody { body: Some(body), text: None, flight }
+    }
+
+    pub(super) fn text(text: impl Into<Bytes>) -> GuardedBody<B> {
+        GuardedBody { body: None, text: Some(text.into()), flight: None }
+    }
+}
+
+impl<B: Body<Data = Bytes>> Body for GuardedBody<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let this = self.project();
+        let Some(body) = this.body.as_pin_mut() else {
+            return Poll::Ready(this.text.take().map(|text| Ok(Frame::data(text))));
+        };
+        let polled = body.poll_frame(cx);
+        if matches!(polled, Poll::Ready(None | Some(Err(_)))) {
+            // It has ended; whoever polled may keep what is left of it for long.
+            *this.flight = None;
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().map_or(self.text.is_none(), Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let own = || SizeHint::with_exact(self.text.as_ref().map_or(0, |text| text.len() as u64));
+        self.body.as_ref().map_or_else(own, Body::size_hint)
+    }
+}

@@ -1,0 +1,301 @@
+//! One guarded session as it runs: the driver of [`crate::session::machine`].
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use hyper::StatusCode;
+use tokio::sync::watch;
+
+use super::release::{self, Deleted, Ended, Release};
+use super::shared::Shared;
+use super::ticket::Ticket;
+use crate::clock::{self, Moment};
+use crate::ledger::receipt::{DeleteHow, Reason};
+use crate::session::machine::{Effect, Event, Life};
+
+/// How far a session is, for those who wait.
+#[derive(Clone, Debug)]
+pub(super) enum Stage {
+    /// It is opening, or live.
+    Runs,
+    /// Its end has begun.
+    Ending(Reason),
+    /// It is over; `None` if it turned out that there was none.
+    Over(Option<Ended>),
+}
+
+/// One session.
+pub(super) struct Entry {
+    pub(super) number: u64,
+    pub(super) started_ms: u64,
+    shared: Weak<Shared>,
+    state: Mutex<State>,
+    stage: watch::Sender<Stage>,
+    release: Release,
+}
+
+struct State {
+    life: Life,
+    /// What the client presents; none until the service gave it.
+    token: Option<Arc<str>>,
+    ticket: Ticket,
+    /// When the sweeper will look at it.
+    armed: Option<Moment>,
+}
+
+/// What an answer to `initialize` came to.
+pub(super) enum Opened {
+    /// There is a session.
+    Live,
+    /// It ended before it was opened, for this reason: it must be let go.
+    Late(Reason),
+    /// The service gave an id that is in use: it is that session.
+    Known(Arc<Entry>),
+}
+
+/// What a list says of a session.
+pub(super) struct Look {
+    pub(super) token: Arc<str>,
+    pub(super) in_flight: u32,
+    pub(super) deadline: Option<(Moment, Reason)>,
+}
+
+impl Entry {
+    pub(super) fn new(shared: &Arc<Shared>, number: u64, ticket: Ticket, release: Release) -> Arc<Entry> {
+        let state = State { life: Life::begin(Moment::now()), token: None, ticket, armed: None };
+        Arc::new(Entry {
+            number,
+            started_ms: clock::unix_ms(),
+            shared: Arc::downgrade(shared),
+            state: Mutex::new(state),
+            stage: watch::Sender::new(Stage::Runs),
+            release,
+        })
+    }
+
+    // Nobody panics with it, and if somebody did: every change is complete before the next call out of here.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A use of the session until the guard is dropped; none if it is over.
+    pub(super) fn begin(self: &Arc<Self>, listens: bool) -> Option<Flight> {
+        let (began, ended) = match listens {
+            true => (Event::ListenBegan, Event::ListenEnded),
+            false => (Event::RequestBegan, Event::RequestEnded),
+        };
+        if !self.state().life.usable() {
+            return None;
+        }
+        self.apply(began);
+        // Counted first and looked at again after that: what ends between the two does so without this request.
+        let usable = self.state().life.usable();
+        usable.then(|| Flight { entry: Arc::clone(self), end: Some(ended) })
+    }
+
+    /// Decides, and does what was decided.
+    pub(super) fn apply(self: &Arc<Self>, event: Event) {
+        let Some(shared) = self.shared.upgrade() else { return };
+        let effect = {
+            let mut state = self.state();
+            let effect = state.life.apply(event, Moment::now(), &shared.policy.terms);
+            self.arm(&shared, &mut state);
+            effect
+        };
+        if let Effect::End(reason) = effect {
+            self.begin_end(&shared, reason);
+        }
+    }
+
+    /// The sweeper looks at it when its time may have come. As with the gateway's timers, that is only ever moved to an earlier moment.
+    fn arm(self: &Arc<Self>, shared: &Shared, state: &mut State) {
+        let Some((at, _)) = state.life.deadline(&shared.policy.terms) else { return };
+        if state.armed.is_none_or(|armed| at < armed) {
+            shared.arm(self, state.armed.replace(at), at);
+        }
+    }
+
+    /// The sweeper looks at it.
+    pub(super) fn fire(self: &Arc<Self>) {
+        self.state().armed = None;
+        self.apply(Event::Tick);
+    }
+
+    /// From here on its token answers 404.
+    fn begin_end(self: &Arc<Self>, shared: &Shared, reason: Reason) {
+        let token = self.state().token.clone();
+        self.stage.send_replace(Stage::Ending(reason.clone()));
+        // Without a token there is nothing to let go yet: the answer to `initialize` will see to it.
+        if let Some(token) = token {
+            shared.retire(self, &token, reason);
+        }
+    }
+
+    /// Begins its end; nothing happens when it has begun already.
+    pub(super) fn end(self: &Arc<Self>, reason: Reason) {
+        self.apply(Event::End(reason));
+    }
+
+    /// The service named the session.
+    pub(super) fn opened(self: &Arc<Self>, shared: &Shared, token: &str) -> Opened {
+        let now = Moment::now();
+        let mut state = self.state();
+        let token: Arc<str> = token.into();
+        state.token = Some(Arc::clone(&token));
+        match state.life.apply(Event::Held, now, &shared.policy.terms) {
+            Effect::Nothing => {}
+            Effect::End(reason) | Effect::Release(reason) => {
+                drop(state);
+                self.stage.send_replace(Stage::Ending(reason.clone()));
+                return Opened::Late(reason);
+            }
+        }
+        if let Some(known) = shared.name(self, token) {
+            return Opened::Known(known);
+        }
+        state.life.apply(Event::Opened, now, &shared.policy.terms);
+        self.arm(shared, &mut state);
+        Opened::Live
+    }
+
+    /// There is no session after all.
+    pub(super) fn discard(self: &Arc<Self>, shared: &Shared) {
+        self.state().life.apply(Event::End(Reason::NotInitialized), Moment::now(), &shared.policy.terms);
+        self.over(shared, None);
+    }
+
+    /// The service took this request for one of the session's client.
+    pub(super) fn refresh(&self, ticket: Ticket) {
+        let mut state = self.state();
+        state.ticket = ticket.after(&state.ticket);
+    }
+
+    /// Whether a request went to where the session is.
+    pub(super) fn is_for(&self, ticket: &Ticket) -> bool {
+        self.state().ticket.is_for(ticket)
+    }
+
+    /// The client's own DELETE has done it: nothing else is to be sent.
+    pub(super) fn deleted(self: &Arc<Self>, status: StatusCode) {
+        let Some(shared) = self.shared.upgrade() else { return };
+        let token = {
+            let mut state = self.state();
+            let effect = state.life.apply(Event::End(Reason::ClientDeleted), Moment::now(), &shared.policy.terms);
+            if !matches!(effect, Effect::End(_)) {
+                // It is ending already, by somebody who will say so.
+                return;
+            }
+            state.token.clone()
+        };
+        if let Some(token) = token {
+            shared.forget_token(&token);
+        }
+        let how = release::judge(Some(status)).unwrap_or(DeleteHow::Unreachable);
+        let deleted = Deleted { how, status: Some(status), tries: 0 };
+        self.finish(&shared, Reason::ClientDeleted, deleted, Moment::now());
+    }
+
+    /// Lets go of it in the service; returns when that is settled.
+    pub(super) async fn let_go(self: Arc<Self>, shared: Arc<Shared>, reason: Reason) {
+        let (ticket, token) = {
+            let state = self.state();
+            (state.ticket.clone(), state.token.as_deref().unwrap_or_default().to_owned())
+        };
+        let mut settling = Settling { entry: Arc::clone(&self), shared, reason, began: Moment::now(), deleted: None };
+        settling.deleted = Some((self.release)(ticket, token).await);
+    }
+
+    fn finish(self: &Arc<Self>, shared: &Shared, reason: Reason, deleted: Deleted, began: Moment) {
+        let token = self.state().token.as_deref().unwrap_or_default().to_owned();
+        let ended = Ended {
+            session: token,
+            reason,
+            how: deleted.how,
+            status: deleted.status.map(|status| status.as_u16()),
+            tries: deleted.tries,
+            took: Moment::now().since(began),
+        };
+        if let Some(tell) = &shared.policy.on_end {
+            tell(&ended);
+        }
+        self.over(shared, Some(ended));
+    }
+
+    fn over(self: &Arc<Self>, shared: &Shared, ended: Option<Ended>) {
+        let armed = {
+            let mut state = self.state();
+            state.life.apply(Event::Released, Moment::now(), &shared.policy.terms);
+            state.armed.take()
+        };
+        shared.remove(self, armed);
+        self.stage.send_replace(Stage::Over(ended));
+    }
+
+    /// Returns when its end has begun.
+    pub(super) async fn ending(&self) -> Option<Reason> {
+        match self.wait(|stage| !matches!(stage, Stage::Runs)).await {
+            Stage::Ending(reason) => Some(reason),
+            Stage::Over(ended) => ended.map(|ended| ended.reason),
+            Stage::Runs => None,
+        }
+    }
+
+    /// Returns when it is over, with what became of it.
+    pub(super) async fn ended(&self) -> Option<Ended> {
+        match self.wait(|stage| matches!(stage, Stage::Over(_))).await {
+            Stage::Over(ended) => ended,
+            Stage::Runs | Stage::Ending(_) => None,
+        }
+    }
+
+    async fn wait(&self, wanted: impl FnMut(&Stage) -> bool) -> Stage {
+        let mut stage = self.stage.subscribe();
+        // The sender is ours: it is not gone while we wait.
+        let found = stage.wait_for(wanted).await.map(|stage| stage.clone());
+        found.unwrap_or(Stage::Over(None))
+    }
+
+    /// What a list says; nothing while it has no id, or none any more.
+    pub(super) fn look(&self, shared: &Shared) -> Option<Look> {
+        let state = self.state();
+        let token = state.token.clone().filter(|_| state.life.usable())?;
+        Some(Look { token, in_flight: state.life.in_flight(), deadline: state.life.deadline(&shared.policy.terms) })
+    }
+}
+
+/// A session that is let go: whatever becomes of the work, it is over after that.
+struct Settling {
+    entry: Arc<Entry>,
+    shared: Arc<Shared>,
+    reason: Reason,
+    began: Moment,
+    deleted: Option<Deleted>,
+}
+
+impl Drop for Settling {
+    fn drop(&mut self) {
+        // The service panicked, or the runtime is gone: nobody knows.
+        let unknown = Deleted { how: DeleteHow::Unreachable, status: None, tries: 1 };
+        let deleted = self.deleted.unwrap_or(unknown);
+        self.entry.finish(&self.shared, self.reason.clone(), deleted, self.began);
+    }
+}
+
+/// A use of a session; dropping it says that it is over.
+pub(super) struct Flight {
+    entry: Arc<Entry>,
+    end: Option<Event>,
+}
+
+impl std::fmt::Debug for Flight {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Flight").field("session", &self.entry.number).finish()
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        if let Some(event) = self.end.take() {
+            self.entry.apply(event);
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! `initialize`, or what may be one: from the first request of a client to a session, or to none.
+
+use std::sync::Arc;
+
+use hyper::{Request, Response};
+use tokio::sync::oneshot;
+use tower_service::Service;
+
+use super::answer;
+use super::body::{GuardedBody, RequestBody};
+use super::entry::{Entry, Flight, Opened};
+use super::release;
+use super::shared::{Refusal, Shared};
+use super::ticket::Ticket;
+use crate::ledger::receipt::Reason;
+use crate::protocol::headers::SESSION_ID;
+
+/// A request without a session, which may open one. The service's answer is seen whether the client waits for it or not.
+pub(super) async fn open<S, B, R>(
+    shared: &Arc<Shared>,
+    mut inner: S,
+    request: Request<B>,
+) -> Result<Response<GuardedBody<R>>, S::Error>
+where
+    S: Service<Request<RequestBody<B>>, Response = Response<R>> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    S::Error: Send + 'static,
+    B: Send + 'static,
+    R: Send + 'static,
+{
+    let entry = match shared.admit(Ticket::of(&request), release::by(inner.clone())) {
+        Ok(entry) => entry,
+        Err(refusal) => return Ok(refused(&refusal)),
+    };
+    shared.keep_swept();
+    let (tell, mut told) = oneshot::channel();
+    let attempt = Attempt { entry: Arc::clone(&entry), shared: Arc::clone(shared), settled: false };
+    // It is in flight from now on; if it ended already, the answer is all the same seen.
+    let flight = entry.begin(false);
+    shared.tasks.spawn(async move {
+        let answer = inner.call(request.map(RequestBody::client)).await;
+        // Nobody may be there to take it.
+        if let Some(delivery) = attempt.settle(answer, flight).await {
+            let _ = tell.send(delivery);
+        }
+    });
+    let reason = tokio::select! {
+        biased;
+        delivery = &mut told => return match delivery {
+            Ok(delivery) => delivery.take(),
+            // It ended meanwhile, or the service panicked.
+            Err(_) => Ok(answer::unavailable("The server cannot open a session now")),
+        },
+        reason = entry.ending() => reason,
+    };
+    Ok(match reason {
+        Some(Reason::NotInitialized) => answer::not_initialized(),
+        _ => answer::unavailable("The server is ending"),
+    })
+}
+
+/// A request that needs no session, and is over with its connection. If the service opens one all the same, it is guarded.
+pub(super) async fn beside<S, B, R>(
+    shared: &Arc<Shared>,
+    mut inner: S,
+    request: Request<B>,
+) -> Result<Response<GuardedBody<R>>, S::Error>
+where
+    S: Service<Request<RequestBody<B>>, Response = Response<R>> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    S::Error: Send + 'static,
+    B: Send + 'static,
+    R: Send + 'static,
+{
+    let (ticket, service) = (Ticket::of(&request), inner.clone());
+    let answer = inner.call(request.map(RequestBody::client)).await?;
+    let Some(token) = token_of(&answer) else {
+        return Ok(answer.map(|body| GuardedBody::of(body, None)));
+    };
+    if shared.known(&token).is_some() {
+        return Ok(answer.map(|body| GuardedBody::of(body, None)));
+    }
+    match shared.admit(ticket.clone(), release::by(service.clone())) {
+        Ok(entry) => {
+            shared.keep_swept();
+            let attempt = Attempt { entry: Arc::clone(&entry), shared: Arc::clone(shared), settled: false };
+            let flight = entry.begin(false);
+            match attempt.settle(Ok(answer), flight).await {
+                Some(delivery) => delivery.take(),
+                None => Ok(answer::no_session()),
+            }
+        }
+        Err(refusal) => {
+            // There is no room for it, so it must not stay.
+            let _ = release::by(service)(ticket, token).await;
+            Ok(refused(&refusal))
+        }
+    }
+}
+
+fn refused<R>(refusal: &Refusal) -> Response<GuardedBody<R>> {
+    answer::unavailable(match refusal {
+        Refusal::Full => "Too many sessions",
+        Refusal::Closed => "The server is ending",
+    })
+}
+
+/// The id that an answer gives to a session.
+fn token_of<R>(answer: &Response<R>) -> Option<String> {
+    let token = answer.headers().get(SESSION_ID).filter(|_| answer.status().is_success())?;
+    token.to_str().ok().map(str::to_owned)
+}
+
+/// A session that may come to be. If nothing is settled, there is none.
+struct Attempt {
+    entry: Arc<Entry>,
+    shared: Arc<Shared>,
+    settled: bool,
+}
+
+impl Attempt {
+    /// Finds out what the service's answer means. Nothing is to be delivered when the session ended before it was there.
+    async fn settle<R, E>(mut self, answer: Result<Response<R>, E>, flight: Option<Flight>) -> Option<Delivery<R, E>> {
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(error) => return Some(Delivery::of(Err(error))),
+        };
+        let Some(token) = token_of(&answer) else {
+            return Some(Delivery::of(Ok(answer.map(|body| GuardedBody::of(body, None)))));
+        };
+        match self.entry.opened(&self.shared, &token) {
+            Opened::Live => {
+                self.settled = true;
+                let mut delivery = Delivery::of(Ok(answer.map(|body| GuardedBody::of(body, flight))));
+                delivery.opened = Some(Arc::clone(&self.entry));
+                Some(delivery)
+            }
+            Opened::Known(known) => {
+                let flight = known.begin(false);
+                Some(Delivery::of(Ok(answer.map(|body| GuardedBody::of(body, flight)))))
+            }
+            Opened::Late(reason) => {
+                self.settled = true;
+                drop(answer);
+                Arc::clone(&self.entry).let_go(Arc::clone(&self.shared), reason).await;
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        if !self.settled {
+            self.entry.discard(&self.shared);
+        }
+    }
+}
+
+/// An answer on its way to the client. A session whose client is not there to take it ends.
+struct Delivery<R, E> {
+    answer: Option<Result<Response<GuardedBody<R>>, E>>,
+    opened: Option<Arc<Entry>>,
+}
+
+impl<R, E> Delivery<R, E> {
+    fn of(answer: Result<Response<GuardedBody<R>>, E>) -> Delivery<R, E> {
+        Delivery { answer: Some(answer), opened: None }
+    }
+
+    fn take(mut self) -> Result<Response<GuardedBody<R>>, E> {
+        self.opened = None;
+        self.answer.take().expect("a delivery is taken once")
+    }
+}
+
+impl<R, E> Drop for Delivery<R, E> {
+    fn drop(&mut self) {
+        if let Some(entry) = self.opened.take() {
+            entry.end(Reason::ClientLeft);
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! All that a DELETE needs: where the client's requests go, and the headers it sends with them. Credentials are in here; it is
+//! kept in memory and nowhere else.
+
+use hyper::header::{self, HeaderName, HeaderValue};
+use hyper::http::Extensions;
+use hyper::{HeaderMap, Method, Request, Uri, Version};
+
+use super::body::RequestBody;
+use crate::protocol::era;
+use crate::protocol::headers::{self, LAST_EVENT_ID, METHOD, NAME, PARAM_PREFIX, PROTOCOL_VERSION, SESSION_ID};
+
+/// What a client sends with every request, and says once in a while only.
+const LASTING: [HeaderName; 4] = [PROTOCOL_VERSION, header::AUTHORIZATION, header::COOKIE, header::PROXY_AUTHORIZATION];
+
+/// What is said of one request and its body, and of no other.
+const PASSING: [HeaderName; 17] = [
+    SESSION_ID,
+    LAST_EVENT_ID,
+    METHOD,
+    NAME,
+    header::ACCEPT,
+    header::ACCEPT_ENCODING,
+    header::CONTENT_ENCODING,
+    header::CONTENT_LENGTH,
+    header::CONTENT_TYPE,
+    header::EXPECT,
+    header::IF_MATCH,
+    header::IF_MODIFIED_SINCE,
+    header::IF_NONE_MATCH,
+    header::IF_RANGE,
+    header::IF_UNMODIFIED_SINCE,
+    header::RANGE,
+    header::CACHE_CONTROL,
+];
+
+/// What of a request goes for the next one as well.
+#[derive(Clone, Debug)]
+pub(super) struct Ticket {
+    uri: Uri,
+    version: Version,
+    headers: HeaderMap,
+    /// What layers above have found out about the client; layers below may ask for it.
+    extensions: Extensions,
+}
+
+impl Ticket {
+    pub(super) fn of<B>(request: &Request<B>) -> Ticket {
+        let mut headers = request.headers().clone();
+        headers::strip_hop_by_hop(&mut headers);
+        PASSING.iter().for_each(|name| drop(headers.remove(name)));
+        let params: Vec<HeaderName> =
+            headers.keys().filter(|name| name.as_str().starts_with(PARAM_PREFIX)).cloned().collect();
+        params.iter().for_each(|name| drop(headers.remove(name)));
+        // The modern era knows no DELETE: a server that has a session for such a client takes it for an older one.
+        if headers.get(PROTOCOL_VERSION).and_then(|value| value.to_str().ok()).is_some_and(era::is_modern_version) {
+            headers.remove(PROTOCOL_VERSION);
+        }
+        Ticket {
+            uri: request.uri().clone(),
+            version: request.version(),
+            headers,
+            extensions: request.extensions().clone(),
+        }
+    }
+
+    /// The same, with what was said before and not repeated.
+    pub(super) fn after(mut self, before: &Ticket) -> Ticket {
+        for name in LASTING {
+            if !self.headers.contains_key(&name) {
+                for value in before.headers.get_all(&name) {
+                    self.headers.append(name.clone(), value.clone());
+                }
+            }
+        }
+        self
+    }
+
+    /// Whether another request went to the same place.
+    pub(super) fn is_for(&self, other: &Ticket) -> bool {
+        self.uri.path() == other.uri.path()
+    }
+
+    /// The DELETE of a session.
+    pub(super) fn delete<B>(&self, token: &str) -> Request<RequestBody<B>> {
+        let mut request = Request::new(RequestBody::empty());
+        *request.method_mut() = Method::DELETE;
+        *request.uri_mut() = self.uri.clone();
+        *request.version_mut() = self.version;
+        *request.extensions_mut() = self.extensions.clone();
+        let headers = request.headers_mut();
+        *headers = self.headers.clone();
+        headers.insert(header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+        // It was read from a header, so it is one.
+        if let Ok(token) = HeaderValue::from_str(token) {
+            headers.insert(SESSION_ID, token);
+        }
+        request
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(headers: &[(&'static str, &'static str)]) -> Request<()> {
+        let mut request = Request::new(());
+        *request.uri_mut() = Uri::from_static("http://localhost/mcp?key=1");
+        for (name, value) in headers {
+            request.headers_mut().append(*name, HeaderValue::from_static(value));
+        }
+        request
+    }
+
+    fn sent(ticket: &Ticket) -> Vec<String> {
+        let request = ticket.delete::<()>("s-1");
+        assert_eq!(
+            (request.method(), request.uri()),
+            (&Method::DELETE, &Uri::from_static("http://localhost/mcp?key=1"))
+        );
+        let line = |(name, value): (&HeaderName, &HeaderValue)| format!("{name}: {}", value.to_str().unwrap());
+        let mut lines: Vec<String> = request.headers().iter().map(line).collect();
+        lines.sort();
+        lines.retain(|line| !line.starts_with("accept:"));
+        lines
+    }
+
+    #[test]
+    fn what_is_said_of_the_client_is_kept_and_what_is_said_of_the_message_is_not() {
+        let ticket = Ticket::of(&request(&[
+            ("host", "localhost"),
+            ("origin", "http://localhost"),
+            ("x-api-key", "k"),
+            ("authorization", "Bearer t"),
+            ("mcp-protocol-version", "2025-06-18"),
+            ("mcp-session-id", "another"),
+            ("mcp-method", "tools/call"),
+            ("mcp-param-path", "/"),
+            ("content-length", "12"),
+            ("content-type", "application/json"),
+            ("connection", "keep-alive, x-hop"),
+            ("x-hop", "1"),
+            ("last-event-id", "4"),
+        ]));
+        let kept = [
+            "authorization: Bearer t",
+            "host: localhost",
+            "mcp-protocol-version: 2025-06-18",
+            "mcp-session-id: s-1",
+            "origin: http://localhost",
+            "x-api-key: k",
+        ];
+        assert_eq!(sent(&ticket), kept);
+    }
+
+    #[test]
+    fn what_was_said_once_is_remembered() {
+        let first = Ticket::of(&request(&[("authorization", "Bearer 1"), ("cookie", "a=1"), ("cookie", "b=2")]));
+        let next = Ticket::of(&request(&[("authorization", "Bearer 2"), ("mcp-protocol-version", "2025-11-25")]));
+        let both = ["authorization: Bearer 2", "cookie: a=1", "cookie: b=2", "mcp-protocol-version: 2025-11-25"];
+        assert_eq!(sent(&next.after(&first)), [&both[..], &["mcp-session-id: s-1"]].concat());
+    }
+
+    #[test]
+    fn a_modern_version_is_not_said() {
+        let ticket = Ticket::of(&request(&[("mcp-protocol-version", "2026-07-28")]));
+        assert_eq!(sent(&ticket), ["mcp-session-id: s-1"]);
+    }
+}

@@ -1,0 +1,147 @@
+//! Client transports for the official Rust SDK, over the pipes of a server on the leash.
+//!
+//! ```no_run
+//! use leash_core::{Places, Session, Spec};
+//! use rmcp::ServiceExt as _;
+//!
+//! # async fn job() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut job = Session::new(Places::below("/run/my-host"));
+//! let server = job.start_async(Spec::new(["npx", "-y", "@modelcontextprotocol/server-everything"])).await?;
+//! let client = ().serve(server.take_transport()?).await?;
+//! let tools = client.list_all_tools().await?;
+//! // ... work ...
+//! let receipt = job.end().await;
+//! assert!(receipt.all_gone());
+//! # let _ = tools;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`Transport`] is one server of a [`Session`](crate::Session). [`Child`] is a server by itself, where the SDK's
+//! `TokioChildProcess` was: that one kills its direct child, this one ends everything the server has started.
+
+use std::io;
+
+use ::rmcp::RoleClient;
+use ::rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
+use ::rmcp::transport::async_rw::AsyncRwTransport;
+use tokio::net::unix::pipe::{Receiver, Sender};
+
+use crate::ledger::receipt::Receipt;
+use crate::session::elsewhere;
+use crate::tree::{Places, Spec, Tree, TreeError};
+
+/// A transport to a server whose tree is somebody else's: of a session, which ends it. Closing the transport closes the server's stdin, which
+/// begins the end of that server as well.
+pub struct Transport(AsyncRwTransport<RoleClient, Receiver, Sender>);
+
+impl std::fmt::Debug for Transport {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Transport").finish_non_exhaustive()
+    }
+}
+
+impl Transport {
+    /// The longest message that is read from the server, in bytes; 16 MiB if nothing is said. Longer ones are passed over.
+    #[must_use]
+    pub fn max_message(self, bytes: usize) -> Transport {
+        Transport(self.0.with_max_line_length(bytes))
+    }
+}
+
+impl Tree {
+    /// The server's streams as a client transport. An error if they were taken before.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime with I/O.
+    pub fn take_transport(&mut self) -> io::Result<Transport> {
+        let (stdin, stdout) = self.take_async_streams()?;
+        Ok(Transport(AsyncRwTransport::new(stdout, stdin)))
+    }
+}
+
+impl ::rmcp::transport::Transport<RoleClient> for Transport {
+    type Error = io::Error;
+
+    fn send(
+        &mut self,
+        message: TxJsonRpcMessage<RoleClient>,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
+        self.0.send(message)
+    }
+
+    fn receive(&mut self) -> impl Future<Output = Option<RxJsonRpcMessage<RoleClient>>> + Send {
+        self.0.receive()
+    }
+
+    fn close(&mut self) -> impl Future<Output = Result<(), Self::Error>> + Send {
+        self.0.close()
+    }
+}
+
+/// A transport that owns its server. Closing it ends the whole tree and returns when it is gone; dropping it ends the tree in the
+/// background, with or without a runtime.
+#[derive(Debug)]
+pub struct Child {
+    transport: Transport,
+    tree: Option<Tree>,
+}
+
+impl Child {
+    /// Starts a server.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime with I/O.
+    pub async fn start(spec: Spec, places: &Places) -> Result<Child, TreeError> {
+        let places = places.clone();
+        let mut tree = elsewhere("leash-start", move || Tree::start(spec, &places)).await?;
+        let transport = tree.take_transport().map_err(TreeError::Launch)?;
+        Ok(Child { transport, tree: Some(tree) })
+    }
+
+    /// The server, until the transport was closed.
+    pub fn tree(&self) -> Option<&Tree> {
+        self.tree.as_ref()
+    }
+
+    /// Ends the server; returns when it is gone, with the receipt, or with nothing if it was ended before.
+    pub async fn end(&mut self) -> Option<Result<Receipt, TreeError>> {
+        use ::rmcp::transport::Transport as _;
+        let mut tree = self.tree.take()?;
+        // First of all: the end of its input is an end as well, with another reason.
+        tree.ask_to_end();
+        let mut ending = elsewhere("leash-ending", move || tree.wait());
+        // It fails when the server has left; that it did is known when the tree is over.
+        let _ = self.transport.close().await;
+        let mut speaks = true;
+        loop {
+            tokio::select! {
+                end = &mut ending => return Some(end),
+                // A server that is blocked on a full pipe can't see its end.
+                message = self.transport.receive(), if speaks => speaks = message.is_some(),
+            }
+        }
+    }
+}
+
+impl ::rmcp::transport::Transport<RoleClient> for Child {
+    type Error = io::Error;
+
+    fn send(
+        &mut self,
+        message: TxJsonRpcMessage<RoleClient>,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
+        self.transport.send(message)
+    }
+
+    fn receive(&mut self) -> impl Future<Output = Option<RxJsonRpcMessage<RoleClient>>> + Send {
+        self.transport.receive()
+    }
+
+    async fn close(&mut self) -> io::Result<()> {
+        match self.end().await {
+            Some(Err(error)) => Err(io::Error::other(error)),
+            Some(Ok(_)) | None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Ends of members that are records only: nobody behind them lives.
+
+use std::cell::RefCell;
+
+use serde_json::json;
+
+use super::*;
+use crate::id;
+use crate::ledger::receipt::EndedBy;
+use crate::ledger::store::Entry as Lock;
+use crate::scratch::Scratch;
+use crate::tree::identity::{boot_id, pid_namespace};
+
+struct Ground {
+    _dir: Scratch,
+    places: Places,
+    store: Store,
+    proc: Proc,
+}
+
+impl Ground {
+    fn new() -> Ground {
+        let dir = Scratch::new();
+        let places = Places::below(&*dir);
+        let store = Store::open(&places.runtime_dir).expect("a ledger");
+        Ground { places, store, proc: Proc::own().expect("a /proc of our own"), _dir: dir }
+    }
+
+    /// A run that is looked after as long as its lock is held.
+    fn join(&self, session: &str) -> Lock {
+        let record = json!({
+            "version": 1, "boot": boot_id(), "pid_namespace": pid_namespace(), "run": id::random(), "session": session, "name": "x",
+            "command": [], "owners": [], "phase": "running", "supervisor": null, "keeper": null, "leader": null, "members": [],
+            "memory_bytes": 0, "containment": "leaf", "leaf": null, "grace_ms": 0, "started_ms": 1, "receipts": self.places.receipts,
+        });
+        let record: Record = serde_json::from_value(record).expect("a record");
+        self.store.create(&record).expect("it is written")
+    }
+
+    fn ending(&self, session: &str) -> Ending<'_> {
+        Ending::new(&self.places, &self.proc, vec![Target::Session(session.to_owned())], false)
+    }
+}
+
+#[test]
+fn a_session_without_members_is_ended_at_once() {
+    let ground = Ground::new();
+    let ended = ground.ending("red").rest().expect("the ledger is read");
+    assert!(ended.receipts.is_empty() && ended.unfinished.is_empty());
+}
+
+/// What nobody looks after is ended by who asks for it, and no other session is.
+#[test]
+fn abandoned_members_are_swept() {
+    let ground = Ground::new();
+    let other = ground.join("blue");
+    for _ in 0..3 {
+        drop(ground.join("red"));
+    }
+    let ended = ground.ending("red").rest().expect("the ledger is read");
+    assert_eq!((ended.receipts.len(), ended.unfinished.len()), (3, 0), "{ended:?}");
+    assert!(ended.receipts.iter().all(|receipt| receipt.session == "red" && receipt.ended_by == EndedBy::Sweep));
+    let left = joined(&ground.places.runtime_dir, Some(&ground.store)).expect("the ledger is read");
+    assert_eq!(left.iter().map(Joined::session).collect::<Vec<_>>(), ["blue"]);
+    drop(other);
+}
+
+/// Whenever one has gone the next is there: it is said, and not waited for for ever.
+#[test]
+fn a_session_that_is_joined_for_ever_is_given_up() {
+    let ground = Ground::new();
+    let newest = RefCell::new(ground.join("red"));
+    let restart = |_: &Joined| {
+        let next = ground.join("red");
+        drop(newest.replace(next));
+        false
+    };
+    let ended = ground.ending("red").rest_except(&restart).expect("the ledger is read");
+    assert_eq!(ended.receipts.len(), limits::END_ROUNDS);
+    let [left] = &ended.unfinished[..] else { panic!("{ended:?}") };
+    assert_eq!((left.session.as_str(), left.why.as_str()), ("red", "others join as fast as they are ended"));
+}

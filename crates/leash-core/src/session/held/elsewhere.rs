@@ -1,0 +1,145 @@
+//! Blocking work for async code, on any runtime or on none: a thread that does it and wakes whoever waits.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::thread::JoinHandle;
+
+/// Work that is done by a thread. Dropping it does not stop the work; its result is dropped then.
+#[derive(Debug)]
+pub(crate) struct Elsewhere<T> {
+    state: State<T>,
+    bell: Arc<Mutex<Bell>>,
+}
+
+#[derive(Debug)]
+enum State<T> {
+    Runs(JoinHandle<T>),
+    /// No thread could be had, so it was done here.
+    Done(T),
+    Taken,
+}
+
+#[derive(Debug, Default)]
+struct Bell {
+    rung: bool,
+    waker: Option<Waker>,
+}
+
+/// Rings when the work is done, also by a panic.
+struct Ringer(Arc<Mutex<Bell>>);
+
+impl Drop for Ringer {
+    fn drop(&mut self) {
+        let waker = {
+            let mut bell = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            bell.rung = true;
+            bell.waker.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+/// Begins the work at once.
+pub(crate) fn elsewhere<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Send + 'static) -> Elsewhere<T> {
+    let bell = Arc::<Mutex<Bell>>::default();
+    // The thread may be refused, and the work with it: it is kept where both can reach it.
+    let kept = Arc::new(Mutex::new(Some(work)));
+    let take = |kept: &Mutex<Option<_>>| kept.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let spawned = {
+        let (ringer, kept) = (Ringer(Arc::clone(&bell)), Arc::clone(&kept));
+        std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+            let _ringer = ringer;
+            let work = take(&kept).expect("the thread exists, so nobody else took the work");
+            work()
+        })
+    };
+    let state = match spawned {
+        Ok(thread) => State::Runs(thread),
+        // It blocks this caller, which is better than not to be done.
+        Err(_) => State::Done(take(&kept).expect("there is no thread that could have taken it")()),
+    };
+    Elsewhere { state, bell }
+}
+
+impl<T> Elsewhere<T> {
+    /// Waits for it, blocking.
+    pub(crate) fn wait(self) -> T {
+        match self.state {
+            State::Runs(thread) => join(thread),
+            State::Done(result) => result,
+            State::Taken => unreachable!("a result that was taken has no one who could wait for it"),
+        }
+    }
+}
+
+// Nothing in it is pinned.
+impl<T> Unpin for Elsewhere<T> {}
+
+impl<T> Future for Elsewhere<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        if let State::Runs(_) = self.state {
+            let mut bell = self.bell.lock().unwrap_or_else(PoisonError::into_inner);
+            if !bell.rung {
+                bell.waker = Some(cx.waker().clone());
+                return Poll::Pending;
+            }
+        }
+        match std::mem::replace(&mut self.state, State::Taken) {
+            // It has rung, so it is on its last instructions.
+            State::Runs(thread) => Poll::Ready(join(thread)),
+            State::Done(result) => Poll::Ready(result),
+            State::Taken => panic!("it was polled after it was done"),
+        }
+    }
+}
+
+fn join<T>(thread: JoinHandle<T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::task::Wake;
+
+    use super::*;
+
+    struct Told(Mutex<mpsc::Sender<()>>);
+
+    impl Wake for Told {
+        fn wake(self: Arc<Self>) {
+            let _ = self.0.lock().unwrap().send(());
+        }
+    }
+
+    #[test]
+    fn who_waits_is_woken() {
+        let (tell, told) = mpsc::channel();
+        let waker = Waker::from(Arc::new(Told(Mutex::new(tell))));
+        let mut cx = Context::from_waker(&waker);
+        let (go, gate) = mpsc::channel::<()>();
+        let mut work = elsewhere("work", move || gate.recv().map(|()| 7));
+        assert!(Pin::new(&mut work).poll(&mut cx).is_pending());
+        go.send(()).unwrap();
+        told.recv().unwrap();
+        assert_eq!(Pin::new(&mut work).poll(&mut cx), Poll::Ready(Ok(7)));
+    }
+
+    #[test]
+    fn it_can_be_waited_for_without_a_runtime() {
+        assert_eq!(elsewhere("work", || 7).wait(), 7);
+    }
+
+    #[test]
+    fn a_panic_arrives_where_it_is_awaited() {
+        let work = elsewhere("work", || std::panic::resume_unwind(Box::new("torn")));
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work.wait()));
+        let caught: Result<(), _> = caught;
+        assert_eq!(caught.unwrap_err().downcast_ref(), Some(&"torn"));
+    }
+}

@@ -1,0 +1,156 @@
+//! From the ends of several trees to the one receipt of their session.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::clock::{self, Moment, timeout_until};
+use crate::ledger::receipt::{self, EndedBy, Fate, Holding, How, LeftOver, Reason, Receipt, TreeEnd};
+use crate::ledger::store::Store;
+use crate::ledger::sweep;
+use crate::limits;
+use crate::session::together;
+use crate::tree::handle::{self, TreeError};
+use crate::tree::proc::Proc;
+use crate::tree::{Places, Tree};
+
+/// What is left of a session when its end has begun.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) id: String,
+    pub(super) labels: BTreeMap<String, String>,
+    pub(super) places: Places,
+    pub(super) started_ms: u64,
+    /// When its end began.
+    pub(super) began: Moment,
+    pub(super) trees: Vec<Tree>,
+}
+
+impl Session {
+    /// Waits for all of it.
+    pub(super) fn wait(mut self) -> Receipt {
+        let trees = std::mem::take(&mut self.trees);
+        let runs: Vec<String> = trees.iter().map(|tree| tree.run().to_owned()).collect();
+        let ends = handle::wait_all(trees);
+        let ends = runs.iter().zip(ends).map(|(run, end)| end.or_else(|error| self.lost(run, error))).collect();
+        self.receipt(ends)
+    }
+
+    /// A tree whose supervisor can't tell of its end: its keeper wrote it down, or a sweep finds out.
+    fn lost(&self, run: &str, error: TreeError) -> Result<Receipt, TreeError> {
+        let found = || {
+            let (store, proc) = (Store::look(&self.places.runtime_dir).ok()??, Proc::own().ok()?);
+            await_keeper(&store, run);
+            // Nothing to do where the keeper has done it.
+            let swept = sweep::sweep(&store, Some(&proc)).receipts.into_iter().find(|receipt| receipt.run == run);
+            let (known, _) = receipt::read(&self.places.receipts).ok()?;
+            swept.or_else(|| known.into_iter().rev().find(|receipt| receipt.run == run))
+        };
+        found().ok_or(error)
+    }
+
+    fn receipt(self, ends: Vec<Result<Receipt, TreeError>>) -> Receipt {
+        let (known, lost): (Vec<_>, Vec<_>) = ends.into_iter().partition(Result::is_ok);
+        let known: Vec<Receipt> = known.into_iter().flatten().collect();
+        let mut holdings: Vec<Holding> = lost.into_iter().filter_map(Result::err).map(untold).collect();
+        let whole = together(&self.id, &known);
+        holdings.splice(0..0, whole.iter().flat_map(|whole| whole.holdings.iter().cloned()));
+        Receipt {
+            version: receipt::VERSION,
+            run: self.id.clone(),
+            name: self.id.clone(),
+            session: self.id,
+            labels: self.labels,
+            reason: reason(&known),
+            containment: whole.as_ref().and_then(|whole| whole.containment),
+            ended_by: whole.as_ref().map_or(EndedBy::Keeper, |whole| whole.ended_by),
+            dropped_holdings: whole.as_ref().map_or(0, |whole| whole.dropped_holdings),
+            refused: whole.map(|whole| whole.refused).unwrap_or_default(),
+            holdings,
+            started_ms: self.started_ms,
+            ended_ms: clock::unix_ms(),
+            took_ms: u64::try_from(Moment::now().since(self.began).as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+}
+
+/// Waits until nobody looks after a run any more, which is after its receipt was written.
+fn await_keeper(store: &Store, run: &str) {
+    let grace = store.read(run).map_or(limits::GRACE, |record| Duration::from_millis(record.grace_ms));
+    let give_up = Moment::now() + grace * 2 + limits::GIVE_UP + limits::KEEPER_SLACK;
+    while store.locked(run) && Moment::now() < give_up {
+        let now = Moment::now();
+        let _ = rustix::event::poll(&mut [], Some(&timeout_until(now + limits::SWEEP_ROUND, now)));
+    }
+}
+
+/// Why the session ended: it was ended here, unless everything was over before.
+fn reason(known: &[Receipt]) -> Reason {
+    let last = known.iter().max_by_key(|receipt| receipt.ended_ms);
+    let before = last.filter(|_| !known.iter().any(|receipt| receipt.reason == Reason::Requested));
+    before.map_or(Reason::Requested, |receipt| receipt.reason.clone())
+}
+
+/// Nobody could say what became of it, so nobody may say that it is gone.
+fn untold(error: TreeError) -> Holding {
+    Holding::Tree(TreeEnd {
+        leader: None,
+        fate: Fate::Left,
+        how: How::Kill,
+        exit: None,
+        members: 0,
+        left: vec![LeftOver { pid: 0, name: String::new(), why: format!("{error}, and there is no receipt") }],
+        spared: Vec::new(),
+        memory_bytes: 0,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::contain::Containment;
+
+    fn end(reason: Reason, ended_ms: u64, fate: Fate) -> Receipt {
+        let Holding::Tree(tree) = untold(TreeError::Lost) else { unreachable!("it is a tree") };
+        Receipt {
+            version: receipt::VERSION,
+            session: "job".to_owned(),
+            run: ended_ms.to_string(),
+            name: "server".to_owned(),
+            labels: BTreeMap::new(),
+            reason,
+            containment: Some(Containment::Leaf),
+            refused: Vec::new(),
+            holdings: vec![Holding::Tree(TreeEnd { fate, ..tree })],
+            dropped_holdings: 0,
+            ended_by: EndedBy::Keeper,
+            started_ms: 0,
+            ended_ms,
+            took_ms: 0,
+        }
+    }
+
+    fn check(ends: Vec<Result<Receipt, TreeError>>, reason: Reason, all_gone: bool) {
+        let holdings = ends.len();
+        let session = Session {
+            id: "job".to_owned(),
+            labels: BTreeMap::new(),
+            places: Places::below("/nowhere"),
+            started_ms: 1,
+            began: Moment::now(),
+            trees: Vec::new(),
+        };
+        let receipt = session.receipt(ends);
+        assert_eq!((receipt.session.as_str(), receipt.holdings.len()), ("job", holdings));
+        assert_eq!((&receipt.reason, receipt.all_gone()), (&reason, all_gone), "{receipt:?}");
+    }
+
+    #[test]
+    fn one_receipt_says_what_became_of_all() {
+        let gone = |reason, at| Ok(end(reason, at, Fate::Gone));
+        check(Vec::new(), Reason::Requested, true);
+        check(vec![gone(Reason::Requested, 5), gone(Reason::ServerExited, 9)], Reason::Requested, true);
+        check(vec![gone(Reason::MaxAge, 5), gone(Reason::ServerExited, 4)], Reason::MaxAge, true);
+        check(vec![gone(Reason::Requested, 5), Ok(end(Reason::Requested, 6, Fate::Left))], Reason::Requested, false);
+        check(vec![gone(Reason::Requested, 5), Err(TreeError::Lost)], Reason::Requested, false);
+    }
+}

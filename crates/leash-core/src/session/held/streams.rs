@@ -1,0 +1,36 @@
+//! A server's pipes, for whoever speaks MCP through them.
+
+use std::process::{ChildStdin, ChildStdout};
+
+use crate::tree::Tree;
+
+impl Tree {
+    /// The server's stdin and stdout, for blocking code; `None` if one of them was taken before. Dropping stdin begins the end of
+    /// the tree, and who has stdout must go on reading it.
+    pub fn take_streams(&mut self) -> Option<(ChildStdin, ChildStdout)> {
+        Some((self.take_stdin()?, self.take_stdout()?))
+    }
+}
+
+/// A server's stdin (`AsyncWrite`) and stdout (`AsyncRead`) on tokio.
+#[cfg(feature = "tokio")]
+pub type AsyncStreams = (tokio::net::unix::pipe::Sender, tokio::net::unix::pipe::Receiver);
+
+#[cfg(feature = "tokio")]
+impl Tree {
+    /// The server's stdin and stdout, for tokio. An error if they were taken before, or could not be registered; in the second
+    /// case they are closed, and the tree ends.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime with I/O, as everything does that tokio has to watch.
+    pub fn take_async_streams(&mut self) -> std::io::Result<AsyncStreams> {
+        use std::os::fd::OwnedFd;
+
+        use tokio::net::unix::pipe::{Receiver, Sender};
+
+        let (stdin, stdout) =
+            self.take_streams().ok_or_else(|| std::io::Error::other("the streams of the server were taken"))?;
+        // These are our ends of two pipes, open file descriptions that the server does not share: O_NONBLOCK is ours alone.
+        Ok((Sender::from_owned_fd(OwnedFd::from(stdin))?, Receiver::from_owned_fd(OwnedFd::from(stdout))?))
+    }
+}

@@ -1,0 +1,315 @@
+//! Every cell of the machine as a table, and properties about what the outside can see.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const TERMS: Terms = Terms {
+    ttl: Some(Duration::from_secs(30)),
+    idle: Some(Duration::from_secs(100)),
+    max_age: Some(Duration::from_secs(1_000)),
+};
+const FREE: Terms = Terms { ttl: None, idle: None, max_age: None };
+
+fn at(seconds: u64) -> Moment {
+    Moment::from_boot(Duration::from_secs(seconds))
+}
+
+fn only(ttl: u64, idle: u64, max_age: u64) -> Terms {
+    let time = |seconds: u64| (seconds > 0).then(|| Duration::from_secs(seconds));
+    Terms { ttl: time(ttl), idle: time(idle), max_age: time(max_age) }
+}
+
+fn end(force: bool) -> Event {
+    Event::End { reason: Reason::Requested, force }
+}
+
+fn owner_lost() -> Event {
+    Event::OwnerLost(Reason::OwnerGone { pid: 7, role: "owner".to_owned() })
+}
+
+fn ended(reason: Reason, force: bool) -> Effect {
+    Effect::End { reason, force }
+}
+
+/// A job that was brought to a state at second 0.
+fn job(state: &str, terms: Terms) -> Life {
+    let mut life = Life::begin(at(0), terms);
+    let way: &[Event] = match state {
+        "starting" => &[],
+        "live" => &[Event::Started],
+        "ending" => &[Event::Started, end(false)],
+        "forced" => &[Event::Started, end(true)],
+        _ => &[Event::Started, end(false), Event::Released],
+    };
+    for event in way {
+        life.apply(event.clone(), at(0));
+    }
+    life
+}
+
+/// What an event at second 1 leads to, in each state.
+fn check(event: &Event, cells: [(&str, Effect, State); 5]) {
+    for (state, effect, then) in cells {
+        let mut life = job(state, TERMS);
+        assert_eq!(life.apply(event.clone(), at(1)), effect, "{event:?} when {state}");
+        assert_eq!(*life.state(), then, "{event:?} when {state}");
+    }
+}
+
+fn ending(force: bool) -> State {
+    State::Ending { reason: Reason::Requested, force }
+}
+
+fn over() -> State {
+    State::Ended(Reason::Requested)
+}
+
+/// The cells of an event that means nothing but in the two states of a living job.
+fn unless_alive(event: &Event, starting: (Effect, State), live: (Effect, State)) {
+    check(
+        event,
+        [
+            ("starting", starting.0, starting.1),
+            ("live", live.0, live.1),
+            ("ending", Effect::Nothing, ending(false)),
+            ("forced", Effect::Nothing, ending(true)),
+            ("ended", Effect::Nothing, over()),
+        ],
+    );
+}
+
+#[test]
+fn every_state_meets_every_event() {
+    use State::{Live, Starting};
+    unless_alive(&Event::Started, (Effect::Nothing, Live), (Effect::Nothing, Live));
+    for quiet in [Event::Renewed(None), Event::UseBegan, Event::UseEnded, Event::Tick] {
+        unless_alive(&quiet, (Effect::Nothing, Starting), (Effect::Nothing, Live));
+    }
+    let lost = Reason::OwnerGone { pid: 7, role: "owner".to_owned() };
+    let losing = State::Ending { reason: lost.clone(), force: false };
+    unless_alive(&owner_lost(), (ended(lost.clone(), false), losing.clone()), (ended(lost, false), losing));
+    let asked = || (ended(Reason::Requested, false), ending(false));
+    unless_alive(&end(false), asked(), asked());
+    check(
+        &end(true),
+        [
+            ("starting", ended(Reason::Requested, true), ending(true)),
+            ("live", ended(Reason::Requested, true), ending(true)),
+            ("ending", Effect::Hurry, ending(true)),
+            ("forced", Effect::Nothing, ending(true)),
+            ("ended", Effect::Nothing, over()),
+        ],
+    );
+    check(
+        &Event::Released,
+        [
+            ("starting", Effect::Nothing, Starting),
+            ("live", Effect::Nothing, Live),
+            ("ending", Effect::Nothing, over()),
+            ("forced", Effect::Nothing, over()),
+            ("ended", Effect::Nothing, over()),
+        ],
+    );
+}
+
+/// Plays events at given seconds; checks when, and why, the job would end, and that it does then and not before.
+fn lives_until(terms: Terms, events: &[(u64, Event)], expected: Option<(u64, Reason)>) {
+    let mut life = Life::begin(at(0), terms);
+    for (second, event) in events {
+        assert_eq!(life.apply(event.clone(), at(*second)), Effect::Nothing, "{event:?} at {second}");
+    }
+    let expected = expected.map(|(second, reason)| (at(second), reason));
+    assert_eq!(life.deadline(), expected, "after {events:?}");
+    match expected {
+        Some((when, reason)) => {
+            let before = Moment::from_boot(when.since(at(0)) - Duration::from_millis(1));
+            assert_eq!(life.apply(Event::Tick, before), Effect::Nothing, "a moment too early");
+            assert_eq!(life.apply(Event::Tick, when), ended(reason, false));
+        }
+        None => assert_eq!(life.apply(Event::Tick, at(100_000_000)), Effect::Nothing),
+    }
+}
+
+#[test]
+fn without_terms_it_lives_until_somebody_ends_it() {
+    lives_until(FREE, &[], None);
+    lives_until(FREE, &[(1, Event::Started)], None);
+}
+
+#[test]
+fn a_lease_begins_with_the_start_and_is_renewed() {
+    use Event::*;
+    let lease = only(30, 0, 0);
+    lives_until(lease.clone(), &[], None);
+    lives_until(lease.clone(), &[(50, Started)], Some((80, Reason::LeaseExpired)));
+    lives_until(lease.clone(), &[(0, Started), (20, Renewed(None))], Some((50, Reason::LeaseExpired)));
+    let longer = Some(Duration::from_secs(90));
+    lives_until(lease.clone(), &[(0, Started), (20, Renewed(longer))], Some((110, Reason::LeaseExpired)));
+    lives_until(
+        lease.clone(),
+        &[(0, Started), (20, Renewed(longer)), (30, Renewed(None))],
+        Some((120, Reason::LeaseExpired)),
+    );
+    // One that had none gets one.
+    lives_until(FREE, &[(0, Started), (20, Renewed(longer))], Some((110, Reason::LeaseExpired)));
+    // A lease that is not renewed ends it in the middle of a call: the one who promised is gone.
+    lives_until(lease, &[(0, Started), (10, UseBegan)], Some((30, Reason::LeaseExpired)));
+}
+
+#[test]
+fn a_renewal_that_comes_too_late_is_none() {
+    let mut life = job("live", only(30, 0, 0));
+    assert_eq!(life.apply(Event::Renewed(None), at(30)), ended(Reason::LeaseExpired, false));
+    assert_eq!(life.apply(Event::Renewed(None), at(31)), Effect::Nothing);
+    assert_eq!(life.lease_until(), None);
+}
+
+#[test]
+fn a_use_is_never_idle() {
+    use Event::*;
+    let idle = only(0, 100, 0);
+    lives_until(idle.clone(), &[], None);
+    lives_until(idle.clone(), &[(7, Started)], Some((107, Reason::Idle)));
+    lives_until(idle.clone(), &[(0, Started), (50, UseBegan)], None);
+    lives_until(idle.clone(), &[(0, Started), (50, UseBegan), (900, UseEnded)], Some((1_000, Reason::Idle)));
+    // Two at once: the last one counts.
+    lives_until(idle, &[(0, Started), (5, UseBegan), (6, UseBegan), (900, UseEnded)], None);
+    // A use at the very moment at which its time would be over saves it.
+    let mut life = job("live", only(0, 100, 0));
+    assert_eq!(life.apply(UseBegan, at(100)), Effect::Nothing);
+    assert_eq!(life.idle_for(at(500)), Duration::ZERO);
+    assert_eq!(life.apply(UseEnded, at(600)), Effect::Nothing);
+    assert_eq!(life.idle_for(at(610)), Duration::from_secs(10));
+}
+
+#[test]
+fn the_age_counts_from_the_beginning_whatever_is_in_flight() {
+    use Event::*;
+    let age = only(0, 0, 1_000);
+    lives_until(age.clone(), &[], Some((1_000, Reason::MaxAge)));
+    lives_until(age, &[(400, Started), (500, UseBegan)], Some((1_000, Reason::MaxAge)));
+    // The first of all that are due.
+    lives_until(TERMS, &[(0, Started)], Some((30, Reason::LeaseExpired)));
+}
+
+#[test]
+fn a_start_that_takes_longer_than_the_age_ends_with_it() {
+    let mut life = Life::begin(at(0), only(0, 0, 10));
+    assert_eq!(life.apply(Event::Started, at(10)), ended(Reason::MaxAge, false));
+}
+
+#[test]
+fn an_end_during_the_start_is_the_end() {
+    for force in [false, true] {
+        let mut life = job("starting", TERMS);
+        assert_eq!(life.apply(end(force), at(1)), ended(Reason::Requested, force));
+        // The servers were started all the same; what the driver does with them is what it does with all it holds.
+        assert_eq!(life.apply(Event::Started, at(2)), Effect::Nothing);
+        assert_eq!(*life.state(), ending(force));
+        assert_eq!(life.deadline(), None);
+    }
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        Just(Event::Started),
+        Just(Event::Renewed(None)),
+        (1..300u64).prop_map(|seconds| Event::Renewed(Some(Duration::from_secs(seconds)))),
+        Just(Event::UseBegan),
+        Just(Event::UseEnded),
+        Just(owner_lost()),
+        Just(Event::Tick),
+        any::<bool>().prop_map(end),
+        Just(Event::Released),
+    ]
+}
+
+fn terms() -> impl Strategy<Value = Terms> {
+    (0..200u64, 0..200u64, 0..2_000u64).prop_map(|(ttl, idle, max_age)| only(ttl, idle, max_age))
+}
+
+proptest! {
+    /// It is ended exactly once, hurried at most once and only then, and never comes back.
+    #[test]
+    fn it_ends_once_and_for_good(terms in terms(), history in prop::collection::vec((event(), 0..60u64), 0..60)) {
+        let mut life = Life::begin(at(0), terms);
+        let (mut now, mut ends, mut hurries, mut first) = (0, 0, 0, None);
+        for (event, pause) in history {
+            now += pause;
+            let was_alive = life.is_alive();
+            let had_ended = matches!(life.state(), State::Ended(_));
+            match life.apply(event, at(now)) {
+                Effect::Nothing => {}
+                Effect::End { reason, .. } => {
+                    prop_assert!(was_alive);
+                    ends += 1;
+                    first = Some(reason);
+                }
+                Effect::Hurry => {
+                    prop_assert!(!was_alive && !had_ended);
+                    hurries += 1;
+                }
+            }
+            prop_assert!(was_alive || !life.is_alive(), "it came back: {:?}", life);
+            prop_assert!(!had_ended || matches!(life.state(), State::Ended(_)), "{:?}", life);
+            prop_assert_eq!(ends, i32::from(!life.is_alive()));
+            prop_assert!(hurries <= 1);
+            if let State::Ending { reason, .. } | State::Ended(reason) = life.state() {
+                prop_assert_eq!(Some(reason), first.as_ref());
+            }
+        }
+    }
+
+    /// While there is a reason to live it lives: nobody asked for its end, the owner is there, and each of its times, told
+    /// independently of the machine, is not over.
+    #[test]
+    fn nothing_ends_it_without_a_reason(terms in terms(), history in prop::collection::vec((event(), 0..60u64), 0..60)) {
+        let mut life = Life::begin(at(0), terms.clone());
+        let (mut now, mut uses, mut quiet, mut lease, mut ttl) = (0, 0u32, None, None, terms.ttl);
+        for (event, pause) in history {
+            now += pause;
+            let asked = matches!(event, Event::End { .. } | Event::OwnerLost(_));
+            let live = *life.state() == State::Live;
+            let late = lease.is_some_and(|until| at(now) >= until);
+            match &event {
+                Event::UseBegan => uses += 1,
+                Event::UseEnded => uses = uses.saturating_sub(1),
+                Event::Renewed(new) if !late => ttl = new.or(ttl),
+                _ => {}
+            }
+            let starts = event == Event::Started && *life.state() == State::Starting;
+            if starts || (live && matches!(event, Event::Renewed(_)) && !late) {
+                lease = ttl.map(|ttl| at(now) + ttl);
+            }
+            if starts || matches!(event, Event::UseBegan | Event::UseEnded) {
+                quiet = Some(at(now));
+            }
+            let effect = life.apply(event, at(now));
+            let Effect::End { reason, .. } = effect else { continue };
+            let over = |since: Option<Moment>, time: Option<Duration>| {
+                since.zip(time).is_some_and(|(since, time)| at(now) >= since + time)
+            };
+            match reason {
+                Reason::LeaseExpired => prop_assert!(late || lease.is_some_and(|until| at(now) >= until)),
+                Reason::Idle => prop_assert!(uses == 0 && over(quiet, terms.idle)),
+                Reason::MaxAge => prop_assert!(over(Some(at(0)), terms.max_age)),
+                _ => prop_assert!(asked),
+            }
+        }
+    }
+
+    /// With any bound, time alone ends a job that nobody uses.
+    #[test]
+    fn time_ends_what_is_bounded(terms in terms(), history in prop::collection::vec((event(), 0..60u64), 0..60)) {
+        prop_assume!(terms.max_age.is_some());
+        let mut life = Life::begin(at(0), terms);
+        let mut now = 0;
+        for (event, pause) in history {
+            now += pause;
+            life.apply(event, at(now));
+        }
+        life.apply(Event::Tick, at(now + 1_000_000));
+        prop_assert!(!life.is_alive());
+    }
+}

@@ -1,0 +1,127 @@
+//! The official SDK's client over servers on the leash.
+
+use std::time::Duration;
+
+use leash_core::ledger::receipt::Reason;
+use leash_core::rmcp::Child;
+use leash_core::{Places, Session, Spec};
+use rmcp::model::CallToolRequestParams;
+use rmcp::service::RunningService;
+use rmcp::{RoleClient, ServiceExt as _};
+use testkit::scene::Scene;
+use testkit::user::Who;
+use testkit::{or_skip, wait};
+
+/// The trees belong to this very process, so the scene is set for whoever runs it.
+fn me() -> Who {
+    if rustix::process::geteuid().is_root() { Who::Root } else { Who::User }
+}
+
+fn places(scene: &Scene) -> Places {
+    Places { program: scene.leash_path(), ..Places::below(scene.dir().join("run")) }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// A server of the official SDK, which starts a helper when it is asked to.
+fn server(scene: &mut Scene) -> Spec {
+    let mut words = vec![scene.fixture_path().into_os_string(), "stdio".into(), "--census".into()];
+    words.push(scene.census().path().into());
+    Spec::new(words).grace(Duration::from_millis(100))
+}
+
+type Client = RunningService<RoleClient, ()>;
+
+/// Lets the server start a helper that outlives everybody who does not look for it.
+async fn start_helper(client: &Client) {
+    let result = client.call_tool(CallToolRequestParams::new("spawn_helper")).await.unwrap();
+    assert_ne!(result.is_error, Some(true), "{result:?}");
+}
+
+#[test]
+fn a_session_is_spoken_to_and_ends() {
+    let mut scene = or_skip!(Scene::set(me()));
+    let spec = server(&mut scene);
+    let receipt = runtime().block_on(async {
+        let mut session = Session::new(places(&scene));
+        let tree = session.start_async(spec).await.unwrap();
+        let client = ().serve(tree.take_transport().unwrap()).await.unwrap();
+        assert!(tree.take_transport().is_err(), "the streams were taken");
+        assert!(client.list_all_tools().await.unwrap().iter().any(|tool| tool.name == "spawn_helper"));
+        start_helper(&client).await;
+        client.cancel().await.unwrap();
+        session.end().await
+    });
+    assert!(!scene.census().is_populated(), "something was alive when the end was told");
+    assert!(receipt.all_gone(), "{receipt:?}");
+    assert!(receipt.trees().all(|tree| tree.members >= 1), "{receipt:?}");
+}
+
+#[test]
+fn a_session_that_ends_ends_its_client() {
+    let mut scene = or_skip!(Scene::set(me()));
+    let spec = server(&mut scene);
+    runtime().block_on(async {
+        let mut session = Session::new(places(&scene));
+        let tree = session.start_async(spec).await.unwrap();
+        let client = ().serve(tree.take_transport().unwrap()).await.unwrap();
+        start_helper(&client).await;
+        let receipt = session.end().await;
+        assert!(receipt.all_gone(), "{receipt:?}");
+        assert_eq!(receipt.reason, Reason::Requested);
+        tokio::time::timeout(wait::LIMIT, client.waiting()).await.expect("the client notices").unwrap();
+    });
+    assert!(!scene.census().is_populated(), "something was alive when the end was told");
+}
+
+#[test]
+fn a_child_is_gone_when_its_client_is() {
+    let mut scene = or_skip!(Scene::set(me()));
+    let spec = server(&mut scene);
+    runtime().block_on(async {
+        let child = Child::start(spec, &places(&scene)).await.unwrap();
+        assert!(child.tree().is_some());
+        let client = ().serve(child).await.unwrap();
+        start_helper(&client).await;
+        client.cancel().await.unwrap();
+    });
+    scene.census().wait_gone(wait::LIMIT).unwrap();
+}
+
+#[test]
+fn a_child_says_what_became_of_it() {
+    let mut scene = or_skip!(Scene::set(me()));
+    let spec = server(&mut scene);
+    runtime().block_on(async {
+        let mut child = Child::start(spec, &places(&scene)).await.unwrap();
+        let receipt = child.end().await.unwrap().unwrap();
+        assert!(receipt.all_gone(), "{receipt:?}");
+        assert_eq!(receipt.reason, Reason::Requested);
+        assert!(child.end().await.is_none() && child.tree().is_none(), "it ends once");
+    });
+    assert!(!scene.census().is_populated(), "something was alive when the end was told");
+}
+
+#[test]
+fn a_child_that_is_dropped_with_its_runtime_ends_too() {
+    let mut scene = or_skip!(Scene::set(me()));
+    let spec = server(&mut scene);
+    let runtime = runtime();
+    let client = runtime.block_on(async {
+        let client = ().serve(Child::start(spec, &places(&scene)).await.unwrap()).await.unwrap();
+        start_helper(&client).await;
+        client
+    });
+    drop(runtime);
+    scene.census().wait_gone(wait::LIMIT).unwrap();
+    drop(client);
+}
+
+#[test]
+fn everything_can_be_sent() {
+    fn send<T: Send + 'static>() {}
+    send::<Child>();
+    send::<leash_core::rmcp::Transport>();
+}

@@ -1,0 +1,104 @@
+//! `leash attach`.
+
+use std::path::{Path, PathBuf};
+
+use leash_core::http::control_client::{self, ControlClientError};
+use leash_core::tree::supervisor::FirstLook;
+
+use super::connect;
+use crate::args::{Attach, Connect, SessionName, Target, Transport};
+use crate::exit_code;
+use crate::output::printer::Printer;
+use crate::places;
+
+pub(crate) fn attach(args: Attach, first: FirstLook) -> u8 {
+    let printer = Printer::new(args.verbose);
+    let socket = socket(args.control.as_deref());
+    match find(&socket, &args.target) {
+        // It goes from memory to memory: neither an argument nor a variable nor a line may hold it, others could read those.
+        Ok(url) => {
+            let Target { session, server } = &args.target;
+            let shown = format!("{session}/{server}");
+            connect::connect_to(connection(args, url), Some(shown), first)
+        }
+        Err(Missing { text, hint, code }) => {
+            printer.error_text(text, Some(&hint));
+            code
+        }
+    }
+}
+
+/// The control socket: as told, else the usual one.
+pub(super) fn socket(told: Option<&Path>) -> PathBuf {
+    told.map_or_else(|| control_client::socket_path(&places::runtime_dir()), Path::to_owned)
+}
+
+/// Why there is nothing to attach to.
+struct Missing {
+    text: String,
+    hint: String,
+    code: u8,
+}
+
+/// The server's address.
+fn find(socket: &Path, target: &Target) -> Result<String, Missing> {
+    let Target { session, server } = target;
+    let servers = control_client::servers(socket, session).map_err(|error| missing(&error))?;
+    let found = servers.iter().find(|(name, _)| name == server);
+    found.map(|(_, url)| url.expose().to_owned()).ok_or_else(|| {
+        let names: Vec<_> = servers.iter().map(|(name, _)| name.as_str()).collect();
+        Missing {
+            text: format!("session `{session}` has no server `{server}`"),
+            hint: format!("it has: {}", names.join(", ")),
+            code: exit_code::NOT_ALL,
+        }
+    })
+}
+
+fn missing(error: &ControlClientError) -> Missing {
+    let (hint, code) = match error {
+        ControlClientError::NoDaemon(_) => (
+            "a session that was made through the control API ends with its `leash serve`; --control names another socket"
+                .to_owned(),
+            exit_code::LEASH_FAILED,
+        ),
+        ControlClientError::Refused { problem, .. } if matches!(problem.as_str(), "no-such-session" | "ended") => (
+            "`leash ps` lists the sessions that are alive, `leash history` those that ended".to_owned(),
+            exit_code::NOT_ALL,
+        ),
+        ControlClientError::Refused { hint: Some(hint), .. } => (hint.clone(), exit_code::LEASH_FAILED),
+        ControlClientError::Stranger { .. } => {
+            ("nothing was sent; --control names the socket of your own `leash serve`".to_owned(), exit_code::LEASH_FAILED)
+        }
+        ControlClientError::TooLong(_) => {
+            ("a socket of this path can't exist; --control names another".to_owned(), exit_code::LEASH_FAILED)
+        }
+        _ => ("see whether `leash serve` is well; nothing was sent to the server".to_owned(), exit_code::LEASH_FAILED),
+    };
+    let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
+    let text = causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"));
+    Missing { text, hint, code }
+}
+
+/// The connection to it, as if it had been typed.
+fn connection(args: Attach, url: String) -> Connect {
+    let Target { session, server } = args.target;
+    Connect {
+        headers: args.headers,
+        header_env: Vec::new(),
+        bearer_env: args.bearer_env,
+        transport: Transport::Auto,
+        revive: false,
+        // A session that was ended is not to be opened again: the host must notice.
+        no_revive: true,
+        owners: args.owners,
+        grace: args.grace,
+        max_age: None,
+        session: Some(SessionName::literal(session)),
+        session_env: None,
+        name: Some(server),
+        labels: args.labels,
+        verbose: args.verbose,
+        url,
+    }
+}

@@ -1,0 +1,86 @@
+//! The sessions that a running `leash serve` has, for the commands that list and end sessions.
+
+use std::path::{Path, PathBuf};
+
+use leash_core::http::control_client::{self, ControlClientError};
+use leash_core::ledger::receipt::Receipt;
+use leash_core::session::{Joined, Unfinished};
+use serde_json::Value;
+
+use super::choose::Known;
+use crate::output::message;
+
+/// A daemon and what it has; nothing where there is none.
+#[derive(Debug, Default)]
+pub(super) struct Daemon {
+    socket: PathBuf,
+    /// The process; what it holds itself it ends itself.
+    pid: Option<i32>,
+    /// Sessions that are not over, as the control API shows them.
+    pub(super) sessions: Vec<Value>,
+}
+
+impl Daemon {
+    /// Asks the daemon behind a socket. The warning is for people: what it has is not known then.
+    pub(super) fn ask(socket: &Path) -> (Daemon, Option<String>) {
+        let mut daemon = Daemon { socket: socket.to_owned(), ..Daemon::default() };
+        match control_client::sessions(socket) {
+            Ok(sessions) => {
+                daemon.sessions = sessions.into_iter().filter(|session| session["state"] != "ended").collect();
+            }
+            Err(error) => return (daemon, Some(format!("sessions of `leash serve` are not known: {}", text(&error)))),
+        }
+        if !daemon.sessions.is_empty() {
+            daemon.pid = control_client::call(socket, "GET", "/v1/version", None)
+                .ok()
+                .and_then(|(_, body)| serde_json::from_slice::<Value>(&body).ok())
+                .and_then(|version| i32::try_from(version["pid"].as_i64()?).ok());
+        }
+        (daemon, None)
+    }
+
+    /// What it has, to be chosen from.
+    pub(super) fn known(&self) -> impl Iterator<Item = Known> {
+        self.sessions.iter().filter_map(|session| {
+            let labels = session["labels"].as_object().into_iter().flatten();
+            let labels = labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
+            Some(Known { session: session["id"].as_str()?.to_owned(), run: None, labels: labels.collect() })
+        })
+    }
+
+    /// Whether it has this session.
+    pub(super) fn has(&self, session: &str) -> bool {
+        self.sessions.iter().any(|known| known["id"] == session)
+    }
+
+    /// Whether a member of one of its sessions is its own, and not of somebody who joined.
+    pub(super) fn holds(&self, member: &Joined) -> bool {
+        self.has(member.session()) && self.pid.is_some_and(|pid| member.is_held_by(pid))
+    }
+
+    /// Ends sessions, all at the same time, and waits for them.
+    pub(super) fn end(&self, sessions: &[&str], force: bool) -> (Vec<Receipt>, Vec<Unfinished>) {
+        if let [_, _, ..] = sessions {
+            let query = if force { "?wait=false&force=true" } else { "?wait=false" };
+            for session in sessions {
+                // If it is not heard now, it will be below.
+                let _ = control_client::call(&self.socket, "DELETE", &format!("/v1/sessions/{session}{query}"), None);
+            }
+        }
+        let (mut receipts, mut unfinished) = (Vec::new(), Vec::new());
+        for session in sessions {
+            match control_client::end_session(&self.socket, session, force) {
+                Ok(receipt) => receipts.extend(receipt),
+                Err(error) => {
+                    let (session, run) = ((*session).to_owned(), (*session).to_owned());
+                    unfinished.push(Unfinished { session, run, why: text(&error) });
+                }
+            }
+        }
+        (receipts, unfinished)
+    }
+}
+
+fn text(error: &ControlClientError) -> String {
+    message::error_chain(error)
+}

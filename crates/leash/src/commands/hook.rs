@@ -1,0 +1,109 @@
+//! What a host's hook says on stdin: which session is over.
+
+use std::io::{self, IsTerminal as _, Read};
+
+use serde::Deserialize;
+
+/// The most that is read of it. Hooks of a session's end have some hundred bytes.
+const LONGEST: u64 = 1024 * 1024;
+
+/// Reasons with which a host leaves a conversation and goes on with the same servers.
+const GOES_ON: [&str; 2] = ["clear", "resume"];
+
+/// What is read of it; the rest is the host's own business.
+#[derive(Deserialize)]
+struct Input {
+    #[serde(alias = "sessionId")]
+    session_id: String,
+    #[serde(default)]
+    reason: Option<String>,
+}
+
+/// What a hook told.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    /// This session is over.
+    Over(String),
+    /// The host goes on, for this reason.
+    GoesOn(String),
+}
+
+/// Reads stdin. The error is what is wrong with it.
+pub(super) fn told() -> Result<Told, String> {
+    if io::stdin().is_terminal() {
+        return Err("--hook reads what a host's hook gets on stdin, and stdin is a terminal".to_owned());
+    }
+    read(io::stdin().lock())
+}
+
+fn read(input: impl Read) -> Result<Told, String> {
+    // One value, and not all there is: a host may leave the pipe open.
+    let mut values = serde_json::Deserializer::from_reader(input.take(LONGEST)).into_iter::<Input>();
+    let Input { session_id, reason } = match values.next() {
+        Some(Ok(input)) => input,
+        Some(Err(error)) => return Err(format!("stdin is not the input of a hook: {error}")),
+        None => return Err("stdin is not the input of a hook: it is empty".to_owned()),
+    };
+    leash_core::id::check_session(&session_id).map_err(|why| format!("the hook's session_id is not an id: {why}"))?;
+    match reason.filter(|reason| GOES_ON.contains(&reason.as_str())) {
+        Some(reason) => Ok(Told::GoesOn(reason)),
+        None => Ok(Told::Over(session_id)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, told: Result<Told, &str>) {
+        match (read(text.as_bytes()), told) {
+            (Ok(read), Ok(told)) => assert_eq!(read, told, "{text}"),
+            (Err(error), Err(why)) => assert!(error.contains(why), "{text}: {error}"),
+            (read, told) => panic!("{text}: {read:?}, not {told:?}"),
+        }
+    }
+
+    #[test]
+    fn the_session_is_found() {
+        let over = |id: &str| Ok(Told::Over(id.to_owned()));
+        check(r#"{"session_id":"a-1"}"#, over("a-1"));
+        check(r#"{"sessionId":"a-1","cwd":"/x"}"#, over("a-1"));
+        for reason in ["logout", "prompt_input_exit", "bypass_permissions_disabled", "other", "something new"] {
+            check(
+                &format!(r#"{{"session_id":"a-1","hook_event_name":"SessionEnd","reason":"{reason}"}}"#),
+                over("a-1"),
+            );
+        }
+    }
+
+    #[test]
+    fn a_host_that_goes_on_keeps_its_servers() {
+        for reason in GOES_ON {
+            let text = format!(r#"{{"session_id":"a-1","reason":"{reason}"}}"#);
+            check(&text, Ok(Told::GoesOn(reason.to_owned())));
+        }
+    }
+
+    #[test]
+    fn what_is_no_hook_is_refused() {
+        check("", Err("empty"));
+        check("job-1", Err("not the input of a hook"));
+        check("{}", Err("session_id"));
+        check(r#"{"session_id":7}"#, Err("not the input of a hook"));
+        check(r#"{"session_id":""}"#, Err("not an id: it is empty"));
+        check(r#"{"session_id":"a b"}"#, Err("not an id"));
+    }
+
+    /// The value is complete; that more might come is not waited for.
+    #[test]
+    fn the_end_of_stdin_is_not_waited_for() {
+        struct Endless<'a>(&'a [u8]);
+        impl Read for Endless<'_> {
+            fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+                assert!(!self.0.is_empty(), "it was read after the value was complete");
+                self.0.read(buffer)
+            }
+        }
+        assert_eq!(read(Endless(br#"{"session_id":"a-1"}"#)), Ok(Told::Over("a-1".to_owned())));
+    }
+}

@@ -1,0 +1,120 @@
+//! A session begins: all of its servers run, or none does.
+
+use serde_json::json;
+use testkit::control::{path, server};
+use testkit::fixture::Fixture;
+use testkit::http::initialize;
+use testkit::or_skip;
+use testkit::wait::LIMIT;
+
+use super::{Stage, trees, web};
+
+#[test]
+fn a_session_is_created_used_and_gone_when_the_call_returns() {
+    let mut stage = or_skip!(Stage::set());
+    let fixture = Fixture::http(&[]);
+    let servers = json!({"a": stage.tree("setsid", "2s"), "b": stage.tree("daemon", "2s"), "web": web(&fixture)});
+    let session = stage.control.create(&json!({"name": "job", "labels": {"n": "1"}, "mcpServers": servers}));
+    stage.scene.census().wait_all_ready(2, LIMIT).expect("both run before anybody has asked for them");
+    let started = &session["servers"][0]["holdings"][0];
+    assert_eq!(started["kind"], "tree", "{session}");
+
+    // The first client gets the tree that was started, the next one another.
+    let first = stage.open(&session, "a");
+    assert_eq!(json!(stage.pid(&session, "a", &first)), started["pid"], "{session}");
+    let second = stage.open(&session, "a");
+    assert_ne!(json!(stage.pid(&session, "a", &second)), started["pid"]);
+    stage.open(&session, "web");
+    stage.open(&session, "web");
+    stage.scene.census().wait_all_ready(3, LIMIT).expect("the second client's tree runs");
+    let now = stage.control.show(&session);
+    let holdings = |at: usize| now["servers"][at]["holdings"].as_array().map(Vec::len);
+    assert_eq!((holdings(0), holdings(1), holdings(2)), (Some(2), Some(1), Some(2)), "{now}");
+    assert_eq!(fixture.report().open().len(), 2);
+
+    let receipt = stage.control.end(&session);
+    assert_eq!(fixture.report().open().len(), 0, "every upstream session is deleted");
+    stage.nothing_is_left();
+    assert_eq!(trees(&receipt).len(), 3, "{receipt}");
+    assert!(trees(&receipt).iter().all(|(fate, _)| *fate == "gone"), "{receipt}");
+    assert_eq!(receipt["holdings"].as_array().map(Vec::len), Some(5), "{receipt}");
+    assert_eq!((&receipt["name"], &receipt["labels"]["n"]), (&json!("job"), &json!("1")));
+    assert_eq!(stage.control.end(&session), receipt, "asked again, the same");
+    assert_eq!(stage.gateway.post(&server(&session, "a"), Some(&first), "{}").status, 404);
+    assert_eq!(stage.gateway.post(&server(&session, "a"), None, &initialize("2025-06-18")).status, 404);
+    stage.gateway.stop();
+}
+
+#[test]
+fn one_server_that_cannot_start_means_none() {
+    let mut stage = or_skip!(Stage::set());
+    let fixture = Fixture::http(&[]);
+    let servers =
+        json!({"a": stage.tree("setsid", "300ms"), "b": {"command": "/nowhere/at-all"}, "web": web(&fixture)});
+    let reply = stage.control.ask("POST", "/v1/sessions", &json!({"mcpServers": servers}).to_string());
+    assert_eq!(reply.status, 502, "{}", reply.text());
+    stage.nothing_is_left();
+    let problem = reply.json();
+    assert_eq!((&problem["type"], &problem["server"]), (&json!("urn:leash:problem:server-failed"), &json!("b")));
+    assert!(problem["why"].as_str().is_some_and(|why| why.contains("/nowhere/at-all")), "{problem}");
+    assert_eq!(stage.control.ask("GET", "/v1/sessions?all=true", "").json(), json!({"sessions": []}));
+    stage.gateway.stop();
+}
+
+/// Somebody ends everything while a session begins, sooner or later.
+#[test]
+fn an_end_during_the_start_leaves_nothing() {
+    let mut stage = or_skip!(Stage::set());
+    let servers = json!({"a": stage.tree("setsid", "300ms"), "b": stage.tree("setsid", "300ms")});
+    let request = json!({"mcpServers": servers}).to_string();
+    for round in 0..12 {
+        let mut begun = stage.control.begin("POST", "/v1/sessions", &request);
+        for _ in 0..round {
+            assert_eq!(stage.control.ask("GET", "/v1/version", "").status, 200);
+        }
+        let ended = stage.control.ask("DELETE", "/v1/sessions", "");
+        assert_eq!(ended.status, 200, "{}", ended.text());
+        let reply = begun.reply().expect("an answer");
+        match reply.status {
+            // Everything was started, and ended, by then.
+            409 => assert_eq!(reply.json()["type"], "urn:leash:problem:ended", "{}", reply.text()),
+            // It was known before it was ended, or begun after it.
+            201 => drop(stage.control.end(&reply.json())),
+            other => panic!("{other}: {}", reply.text()),
+        }
+        stage.nothing_is_left();
+    }
+    stage.gateway.stop();
+}
+
+/// A caller that leaves does not know the session: nobody could ever end it.
+#[test]
+fn a_caller_that_leaves_during_the_start_leaves_nothing() {
+    let stage = or_skip!(Stage::set());
+    let servers = json!({"a": stage.tree("setsid", "300ms")});
+    for _ in 0..3 {
+        drop(stage.control.begin("POST", "/v1/sessions", &json!({"mcpServers": servers}).to_string()));
+    }
+    let pid = stage.gateway.pid();
+    stage.scene.wait_gone(&[pid]).expect("nothing is left");
+    stage.gateway.stop();
+}
+
+#[test]
+fn a_tree_that_leaves_before_its_first_client_is_replaced() {
+    let stage = or_skip!(Stage::set());
+    let session =
+        stage.control.create(&json!({"mcpServers": {"a": {"command": "true"}, "b": stage.tree("polite", "2s")}}));
+    testkit::wait::until("the end of a server that nobody asked for", || {
+        (stage.control.show(&session)["servers"][0]["holdings"] == json!([])).then_some(())
+    });
+    // The next client starts another one, which leaves as well; the session goes on.
+    let reply = stage.gateway.post(&server(&session, "a"), None, &initialize("2025-06-18"));
+    assert_eq!(reply.status, 502, "{}", reply.text());
+    stage.open(&session, "b");
+    assert_eq!(stage.control.show(&session)["state"], "live");
+    let receipt = stage.control.end(&session);
+    assert_eq!(trees(&receipt).len(), 3, "{receipt}");
+    assert_eq!(stage.control.ask("GET", &path(&session, ""), "").json()["receipt"], receipt);
+    stage.gateway.stop();
+}

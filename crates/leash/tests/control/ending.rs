@@ -1,0 +1,116 @@
+//! The ends of a session, with servers that do not want to leave and daemons that have to.
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use testkit::control::{Control, path};
+use testkit::fixture::Fixture;
+use testkit::gateway::Gateway;
+use testkit::or_skip;
+use testkit::wait::{self, LIMIT};
+
+use super::{Stage, trees, web};
+
+#[test]
+fn without_waiting_the_end_goes_on() {
+    let mut stage = or_skip!(Stage::set());
+    let session = stage.control.create(&json!({"mcpServers": {"a": stage.tree("stubborn", "200ms")}}));
+    stage.scene.census().wait_ready(LIMIT).expect("it runs");
+    let mut events = stage.control.listen("");
+    let reply = stage.control.ask("DELETE", &path(&session, "?wait=false"), "");
+    assert_eq!((reply.status, &reply.json()["state"]), (202, &json!("ending")), "{}", reply.text());
+    assert_eq!(events.event().map(|(name, _)| name).as_deref(), Some("ending"));
+    let (name, ended) = events.event().expect("it goes on");
+    assert_eq!((name.as_str(), &ended["session"]), ("ended", &session["id"]));
+    stage.nothing_is_left();
+    assert_eq!(trees(&ended["receipt"]), [("gone", "kill")], "{ended}");
+    assert_eq!(stage.control.end(&session), ended["receipt"]);
+    stage.gateway.stop();
+}
+
+/// A grace that nobody would wait for: what returns before it is over did not wait.
+#[test]
+fn force_means_no_grace() {
+    let mut stage = or_skip!(Stage::set());
+    for escalated in [false, true] {
+        let session = stage.control.create(&json!({"mcpServers": {"a": stage.tree("stubborn", "1h")}}));
+        stage.scene.census().wait_first(LIMIT).expect("it runs");
+        // Somebody else has asked politely before, and still waits.
+        let polite = escalated.then(|| stage.control.begin("DELETE", &path(&session, ""), ""));
+        if escalated {
+            wait::until("the end to begin", || (stage.control.show(&session)["state"] == "ending").then_some(()));
+        }
+        let reply = stage.control.ask("DELETE", &path(&session, "?force=true"), "");
+        assert_eq!(reply.status, 200, "{}", reply.text());
+        stage.nothing_is_left();
+        assert_eq!(trees(&reply.json()), [("gone", "kill")], "{}", reply.text());
+        if let Some(mut polite) = polite {
+            assert_eq!(polite.reply().expect("an answer").json(), reply.json(), "the same receipt");
+        }
+    }
+    stage.gateway.stop();
+}
+
+#[test]
+fn all_sessions_end_at_the_same_time() {
+    let mut stage = or_skip!(Stage::set());
+    let ids: Vec<Value> = (0..4)
+        .map(|_| stage.control.create(&json!({"mcpServers": {"a": stage.tree("setsid", "300ms")}}))["id"].clone())
+        .collect();
+    stage.scene.census().wait_all_ready(4, LIMIT).expect("all run");
+    let reply = stage.control.ask("DELETE", "/v1/sessions?force=true", "");
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    stage.nothing_is_left();
+    let ended: Vec<Value> = reply.json()["receipts"]
+        .as_array()
+        .expect("receipts")
+        .iter()
+        .map(|receipt| receipt["session"].clone())
+        .collect();
+    assert_eq!(ended, ids);
+    stage.gateway.stop();
+}
+
+/// The daemon is told to stop in the middle of an end: who waits for it gets the receipt, and nothing is left of anything.
+#[test]
+fn a_daemon_that_stops_during_an_end_finishes_it() {
+    let mut stage = or_skip!(Stage::set());
+    let fixture = Fixture::http(&[]);
+    let servers = json!({"a": stage.tree("stubborn", "400ms"), "web": web(&fixture)});
+    let session = stage.control.create(&json!({"mcpServers": servers}));
+    let other = stage.control.create(&json!({"mcpServers": servers}));
+    stage.scene.census().wait_all_ready(2, LIMIT).expect("both run");
+    stage.open(&session, "web");
+    stage.open(&other, "web");
+    let mut ending = stage.control.begin("DELETE", &path(&session, ""), "");
+    wait::until("the end to begin", || (stage.control.show(&session)["state"] == "ending").then_some(()));
+    stage.gateway.signal(Signal::TERM);
+    let receipt = ending.reply().expect("an answer").json();
+    assert_eq!(
+        (&receipt["reason"]["kind"], trees(&receipt)),
+        (&json!("requested"), vec![("gone", "kill")]),
+        "{receipt}"
+    );
+    assert_eq!(stage.gateway.wait(), Some(0), "{}", stage.gateway.said());
+    stage.scene.wait_gone(&[]).expect("nothing is left");
+    assert_eq!(fixture.report().open().len(), 0);
+}
+
+/// The daemon is killed: keepers end the trees, and the next one deletes what is open upstream.
+#[test]
+fn a_killed_daemon_leaves_nothing_behind_the_next_one() {
+    let mut stage = or_skip!(Stage::set());
+    let fixture = Fixture::http(&[]);
+    let servers = json!({"a": stage.tree("setsid", "300ms"), "web": web(&fixture)});
+    let session = stage.control.create(&json!({"mcpServers": servers}));
+    stage.scene.census().wait_ready(LIMIT).expect("it runs");
+    stage.open(&session, "web");
+    stage.gateway.signal(Signal::KILL);
+    assert_eq!(stage.gateway.wait(), None);
+    stage.scene.wait_gone(&[]).expect("the keepers end the trees");
+    assert_eq!(fixture.report().open().len(), 1);
+    let next = Gateway::single(&stage.scene, &[], &["cat".into()]);
+    wait::until("the DELETE of what was open", || fixture.report().open().is_empty().then_some(()));
+    let control = Control::of(&stage.scene);
+    assert_eq!(control.ask("GET", &path(&session, ""), "").status, 404, "no daemon has seen its end");
+    next.stop();
+}

@@ -1,0 +1,72 @@
+//! What an abort does to stdio servers, and that a thousand sessions leave no trace in the daemon.
+
+use serde_json::{Value, json};
+use testkit::control::{path, server};
+use testkit::http::{Connection, POST};
+use testkit::or_skip;
+use testkit::wait::{self, LIMIT};
+
+use super::Stage;
+
+/// Begins a call and returns its connection.
+fn begin(stage: &Stage, session: &Value, client: &str, message: &str) -> Connection {
+    let mut connection = stage.gateway.connect();
+    let headers = [POST[0], POST[1], ("mcp-session-id", client)];
+    let path = format!("/{}/mcp", server(session, "a"));
+    connection.send("POST", &path, &headers, message.as_bytes()).expect("it is sent");
+    connection
+}
+
+#[test]
+fn an_abort_cancels_what_is_in_flight_and_keeps_the_session() {
+    let stage = or_skip!(Stage::set());
+    // It answers nothing, and everything that it hears comes back.
+    let session = stage.control.create(&json!({"mcpServers": {"a": stage.tree("polite", "2s")}}));
+    let client = stage.open(&session, "a");
+    let hang = |id: u32| format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"hang"}}}}"#);
+    let mut calls: Vec<Connection> = (5..8).map(|id| begin(&stage, &session, &client, &hang(id))).collect();
+    wait::until("all calls", || (stage.control.show(&session)["servers"][0]["inFlight"] == 3).then_some(()));
+    let reply = stage.control.ask("POST", &path(&session, "/abort"), "");
+    assert_eq!((reply.status, reply.json()), (200, json!({"aborted": 3})));
+    for (id, call) in (5..8).zip(&mut calls) {
+        let answer = call.reply().expect("an answer").json();
+        assert_eq!(answer, json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32000, "message": "aborted"}}));
+    }
+    assert_eq!(stage.control.show(&session)["servers"][0]["inFlight"], 0);
+    // The same tree goes on.
+    let before = session["servers"][0]["holdings"][0]["pid"].clone();
+    assert_eq!(json!(stage.pid(&session, "a", &client)), before);
+    assert_eq!(stage.control.ask("POST", &path(&session, "/abort"), "").json(), json!({"aborted": 0}));
+    stage.control.end(&session);
+    stage.gateway.stop();
+}
+
+/// Sessions begin and end, and the daemon has as many descriptors and as little memory as before.
+#[test]
+fn many_sessions_leave_no_trace_in_the_daemon() {
+    let mut stage = or_skip!(Stage::set());
+    let request =
+        json!({"mcpServers": {"a": stage.tree("polite", "2s")}, "ttl": "1h", "owner": {"pid": std::process::id()}});
+    let round = |stage: &Stage| {
+        let session = stage.control.create(&request);
+        stage.open(&session, "a");
+        stage.control.end(&session);
+    };
+    // What is kept of the last ones is full after a hundred.
+    (0..110).for_each(|_| round(&stage));
+    let settled = |stage: &Stage| {
+        let mut least = stage.gateway.descriptors();
+        wait::within(std::time::Duration::from_secs(2), || {
+            least = least.min(stage.gateway.descriptors());
+            None::<()>
+        });
+        least
+    };
+    let before = (settled(&stage), stage.gateway.memory());
+    (0..60).for_each(|_| round(&stage));
+    let after = (settled(&stage), stage.gateway.memory());
+    assert_eq!(after.0, before.0, "descriptors");
+    assert!(after.1 < before.1 + 1024 * 1024, "memory grew from {} to {}", before.1, after.1);
+    stage.scene.census().wait_gone(LIMIT).expect("nothing is left");
+    stage.gateway.stop();
+}

@@ -1,0 +1,134 @@
+//! Hosts that end without a word. The host is this very test, started again as a process of its own.
+
+use std::io::Read as _;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use leash_core::{Session, Spec};
+use testkit::or_skip;
+use testkit::scene::Scene;
+use testkit::wait;
+
+use super::{me, places};
+
+/// Set for the process that plays the host: where the other one has set its scene.
+const PLAYS: &str = "LEASH_TEST_PLAYS_HOST";
+
+/// What the host needs, as JSON in the variable.
+fn script(scene: &Scene) -> String {
+    let trees: Vec<Vec<String>> = ["daemon", "mixed"]
+        .map(|kind| scene.tree(kind, ["--size", "4"]).iter().map(|word| word.to_string_lossy().into_owned()).collect())
+        .to_vec();
+    serde_json::json!({"trees": trees, "places": places(scene)}).to_string()
+}
+
+/// Plays the host, if this process was started for that: starts a session, and then waits for the end of its stdin.
+fn play() {
+    let Ok(script) = std::env::var(PLAYS) else { return };
+    let script: serde_json::Value = serde_json::from_str(&script).unwrap();
+    let mut session = Session::new(serde_json::from_value(script["places"].clone()).unwrap()).grace(Duration::ZERO);
+    for tree in script["trees"].as_array().unwrap() {
+        let words = tree.as_array().unwrap().iter().map(|word| word.as_str().unwrap());
+        session.start(Spec::new(words)).unwrap();
+    }
+    let _ = std::io::stdin().read(&mut [0]);
+    if std::env::var_os("LEASH_TEST_ABORTS").is_some() {
+        std::process::abort();
+    }
+    // As a crash does: no destructor runs.
+    std::mem::forget(session);
+}
+
+fn host(scene: &Scene, test: &str, aborts: bool) -> Child {
+    let mut command = scene.command(std::env::current_exe().unwrap());
+    command.args([test, "--exact", "--nocapture"]).env(PLAYS, script(scene));
+    if aborts {
+        command.env("LEASH_TEST_ABORTS", "1");
+    }
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+/// Starts the host and lets `ends` end it; nothing may be left.
+fn check(test: &str, aborts: bool, ends: impl FnOnce(&mut Child)) {
+    if std::env::var_os(PLAYS).is_some() {
+        return play();
+    }
+    let mut scene = or_skip!(Scene::set(me()));
+    let mut host = host(&scene, test, aborts);
+    scene.census().wait_all_ready(2, wait::LIMIT).unwrap();
+    ends(&mut host);
+    host.wait().unwrap();
+    scene.wait_gone(&[]).unwrap();
+    wait::until("an empty ledger", || scene.ledger().is_empty().then_some(()));
+}
+
+#[test]
+fn a_host_that_is_killed() {
+    check("hosts::a_host_that_is_killed", false, |host| host.kill().unwrap());
+}
+
+#[test]
+fn a_host_that_aborts() {
+    check("hosts::a_host_that_aborts", true, |host| drop(host.stdin.take()));
+}
+
+#[test]
+fn a_host_that_exits_and_forgets() {
+    check("hosts::a_host_that_exits_and_forgets", false, |host| drop(host.stdin.take()));
+}
+
+#[test]
+fn a_host_that_is_killed_while_it_starts_a_server() {
+    const TEST: &str = "hosts::a_host_that_is_killed_while_it_starts_a_server";
+    if std::env::var_os(PLAYS).is_some() {
+        return play();
+    }
+    for delay in (0..48).step_by(3) {
+        let scene = or_skip!(Scene::set(me()));
+        let mut host = host(&scene, TEST, false);
+        // How far it gets is left to chance; that nothing is left is not.
+        wait::step(Duration::from_millis(delay));
+        host.kill().unwrap();
+        host.wait().unwrap();
+        scene.wait_gone(&[]).unwrap();
+    }
+}
+
+/// What this process has: descriptors, threads, children.
+fn belongings() -> [usize; 3] {
+    let count = |dir: &str| std::fs::read_dir(dir).map_or(0, Iterator::count);
+    let children = testkit::process::children(rustix::process::getpid());
+    [count("/proc/self/fd"), count("/proc/self/task"), children.len()]
+}
+
+/// In a process of its own, because what is counted is the whole process.
+#[test]
+fn a_worker_keeps_nothing_of_its_jobs() {
+    const TEST: &str = "hosts::a_worker_keeps_nothing_of_its_jobs";
+    let Ok(script) = std::env::var(PLAYS) else {
+        let scene = or_skip!(Scene::set(me()));
+        let mut worker = host(&scene, TEST, false);
+        assert!(worker.wait().unwrap().success(), "the worker has kept something");
+        return scene.wait_gone(&[]).unwrap();
+    };
+    let script: serde_json::Value = serde_json::from_str(&script).unwrap();
+    let job = || {
+        let mut session = Session::new(serde_json::from_value(script["places"].clone()).unwrap());
+        for _ in 0..2 {
+            session.start(Spec::new(["cat"])).unwrap();
+        }
+        session
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    // What is made once and for all is made now.
+    runtime.block_on(job().end());
+    let before = belongings();
+    for number in 0..30 {
+        match number % 3 {
+            0 => drop(job().end().wait()),
+            1 => drop(runtime.block_on(job().end())),
+            _ => drop(job()),
+        }
+    }
+    wait::until("as much as before", || (belongings() == before).then_some(()));
+}

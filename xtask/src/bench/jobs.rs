@@ -1,0 +1,50 @@
+//! The benches of the control API: sessions created and ended, and how long it is from DELETE to the proof.
+
+mod ends;
+mod rate;
+
+use serde_json::{Value, json};
+use testkit::control::Control;
+use testkit::gateway::Gateway;
+use testkit::scene::Scene;
+use testkit::user::Who;
+
+use super::Bench;
+use crate::step::{Failure, Outcome};
+
+pub(super) const BENCHES: [Bench; 2] = [
+    Bench { name: "jobs", peers: false, measure: |effort, _| rate::measure(effort) },
+    Bench { name: "job-ends", peers: false, measure: |effort, _| ends::measure(effort) },
+];
+
+/// A daemon, and whoever calls it.
+struct Stage {
+    scene: Scene,
+    gateway: Gateway,
+    control: Control,
+}
+
+impl Stage {
+    fn set() -> Outcome<Self> {
+        let scene = Scene::set(Who::me()).map_err(Failure::new)?;
+        let gateway = Gateway::single(&scene, &[], &["cat".into()]);
+        let control = Control::of(&scene);
+        Ok(Self { scene, gateway, control })
+    }
+
+    /// A tree of the zoo as `mcpServers` has it.
+    fn tree(&self, kind: &str, size: usize, grace: &str) -> Value {
+        let words = self.scene.tree(kind, ["--mcp", "--size", &size.to_string()]);
+        let words: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        json!({"command": words[0], "args": words[1..], "leash": {"grace": grace}})
+    }
+}
+
+/// Whether a receipt says that everything is gone.
+fn all_gone(receipt: &Value) -> Outcome {
+    let holdings = receipt["holdings"].as_array().map(Vec::as_slice).unwrap_or_default();
+    match holdings.iter().find(|holding| holding["fate"] != "gone") {
+        None if !holdings.is_empty() => Ok(()),
+        _ => Err(Failure::new(format!("not everything is gone: {receipt}"))),
+    }
+}
