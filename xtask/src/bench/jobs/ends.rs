@@ -31,13 +31,13 @@ const SIZES: [usize; 3] = [1, 5, 50];
 const LIMIT: Duration = Duration::from_secs(20);
 
 pub(super) fn measure(effort: Effort) -> Outcome<Report> {
-    let stage = Stage::set()?;
+    let mut stage = Stage::set()?;
     let mut report = Report::new(
         "From DELETE of a session to its receipt: every process is gone",
         ["server", "processes", "median ms [95 %]", "max ms"],
     );
     for manner in &MANNERS {
-        let rounds = Rounds::take(effort.pick(5, 50), SIZES.len(), |arm| sample(&stage, manner, SIZES[arm]))?;
+        let rounds = Rounds::take(effort.pick(5, 50), SIZES.len(), |arm| sample(&mut stage, manner, SIZES[arm]))?;
         for (arm, size) in SIZES.iter().enumerate() {
             let (median, max) = (format!("{:.2}", rounds.median(arm)), format!("{:.2}", rounds.max(arm)));
             report.row([manner.name.into(), size.to_string(), median, max]);
@@ -49,7 +49,7 @@ pub(super) fn measure(effort: Effort) -> Outcome<Report> {
 }
 
 /// Milliseconds. A survivor is not slow but a failure.
-fn sample(stage: &Stage, manner: &Manner, size: usize) -> Outcome<f64> {
+fn sample(stage: &mut Stage, manner: &Manner, size: usize) -> Outcome<f64> {
     let tree = stage.tree(manner.kind, size, manner.grace);
     let session = stage.control.create(&json!({"mcpServers": {"tree": tree}}));
     if let Err(heard) = stage.scene.census().wait_ready(LIMIT) {
