@@ -48,6 +48,7 @@ pub(crate) fn install(workspace: &Workspace) -> Outcome<Deps> {
     let path = path_with(&[dir.join("cargo/bin"), dir.join("node/bin")]);
     node(&dir.join("node"), &dir.join("py"), &path)?;
     npm(&dir.join("npm"), &recipes, &path)?;
+    npm(&dir.join("hosts"), &recipes.join("hosts"), &path)?;
     npm(&dir.join("conformance"), &recipes.join("conformance"), &path)?;
     nextest(&dir.join("cargo"), &path)?;
     Ok(Deps { dir, path })
@@ -125,7 +126,7 @@ fn node(dir: &Path, venv: &Path, path: &OsString) -> Outcome {
     })
 }
 
-/// The TypeScript SDKs and the server that everybody tests with, or the conformance suite and the Node it wants.
+/// The TypeScript SDKs and the server that everybody tests with, the official hosts, or the conformance suite and the Node it wants.
 pub(crate) fn npm(dir: &Path, recipes: &Path, path: &OsString) -> Outcome {
     let files = ["package.json", "package-lock.json"];
     let recipe = files.iter().map(|file| read(&recipes.join(file))).collect::<Outcome<String>>()?;

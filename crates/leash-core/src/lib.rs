@@ -37,7 +37,7 @@
 //! # Features
 //!
 //! None is needed for sessions, and without features there is no async runtime below. `http` (default): the gateway and `connect`, as
-//! `leash` has them. `tokio`, `rmcp`, `tower`: see above.
+//! `leash` has them. `orphans` (default): `clients` knows the configurations of MCP clients, `adopt` changes them. `tokio`, `rmcp`, `tower`: see above.
 //!
 //! # Rules
 //!
@@ -48,6 +48,8 @@
 //! The rooms: [`tree`] starts, guards and ends process trees; [`owner`] knows what they live for; [`ledger`] remembers what is
 //! alive and what became of the rest; `config` (feature `http`) reads what a gateway is told.
 
+#[cfg(feature = "orphans")]
+pub mod adopt;
 #[cfg(feature = "orphans")]
 pub mod clients;
 pub mod clock;

@@ -38,7 +38,7 @@ pub(crate) fn runtime_dir() -> PathBuf {
 }
 
 /// The directory for what is kept for good.
-fn state_dir() -> PathBuf {
+pub(crate) fn state_dir() -> PathBuf {
     if let Some(dir) = path_variable("XDG_STATE_HOME") {
         return dir.join("leash");
     }

@@ -32,6 +32,8 @@ fn help() {
               watch        End orphans as they appear
               end          End sessions now, wait until they are gone, and print their receipts
               history      Show what was ended, why and how
+              adopt        Put the servers of MCP clients on the leash, in their own configurations
+              release      Undo what `leash adopt` did
               doctor       Say what this machine offers: which containments work, and why not better
               demo         See it work: a host is killed, with and without leash
               completions  Print a completion script for a shell
@@ -98,6 +100,9 @@ fn help_of_run() {
                       `leash end ID` ends all members of a session, wherever they were started. {VARIABLE} and
                       {VARIABLE:-default} are replaced by the environment, so that one line of configuration
                       names every host session: --session '{CLAUDE_CODE_SESSION_ID}'.
+
+                  --session-env <VARIABLE>
+                      Join the session that this variable names; unset, it is a session of its own
 
                   --name <NAME>
                       A name for listings [default: the command's]
@@ -289,6 +294,8 @@ fn nothing_was_said() {
               watch        End orphans as they appear
               end          End sessions now, wait until they are gone, and print their receipts
               history      Show what was ended, why and how
+              adopt        Put the servers of MCP clients on the leash, in their own configurations
+              release      Undo what `leash adopt` did
               doctor       Say what this machine offers: which containments work, and why not better
               demo         See it work: a host is killed, with and without leash
               completions  Print a completion script for a shell

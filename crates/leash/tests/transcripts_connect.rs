@@ -40,6 +40,12 @@ fn help() {
                   --header <HEADER>
                       Send this header with every request, as `Name: value`; may be repeated
 
+                  --header-env <HEADER=VARIABLE>
+                      Send this header with the value of a variable; may be repeated
+
+                      Unlike the value of --header, that of a variable is not seen by other users of the
+                      machine.
+
                   --bearer-env <VARIABLE>
                       Send `Authorization: Bearer` with the token in this variable
 
@@ -82,6 +88,9 @@ fn help() {
                       `leash end ID` ends all members of a session, wherever they were started. {VARIABLE} and
                       {VARIABLE:-default} are replaced by the environment, so that one line of configuration
                       names every host session: --session '{CLAUDE_CODE_SESSION_ID}'.
+
+                  --session-env <VARIABLE>
+                      Join the session that this variable names; unset, it is a session of its own
 
                   --name <NAME>
                       A name for listings [default: the host of the URL]

@@ -46,6 +46,22 @@ impl Deps {
         self.0.join("conformance/node_modules/@modelcontextprotocol/conformance/dist/index.js")
     }
 
+    /// Claude Code. Its package is a program of this machine's kind.
+    pub fn claude(&self) -> PathBuf {
+        let kind = if cfg!(target_arch = "aarch64") { "arm64" } else { "x64" };
+        self.0.join(format!("hosts/node_modules/@anthropic-ai/claude-code-linux-{kind}/claude"))
+    }
+
+    /// Codex CLI.
+    pub fn codex(&self) -> PathBuf {
+        self.0.join("hosts/node_modules/.bin/codex")
+    }
+
+    /// Gemini CLI.
+    pub fn gemini(&self) -> PathBuf {
+        self.0.join("hosts/node_modules/.bin/gemini")
+    }
+
     /// The script of `server-everything`, for any Node.
     pub fn everything(&self) -> PathBuf {
         self.0.join("npm/node_modules/@modelcontextprotocol/server-everything/dist/index.js")

@@ -23,6 +23,11 @@ pub(crate) struct Connect {
     /// Send this header with every request, as `Name: value`; may be repeated
     #[arg(long = "header", value_name = "HEADER")]
     pub(crate) headers: Vec<String>,
+    /// Send this header with the value of a variable; may be repeated
+    ///
+    /// Unlike the value of --header, that of a variable is not seen by other users of the machine.
+    #[arg(long = "header-env", value_name = "HEADER=VARIABLE")]
+    pub(crate) header_env: Vec<Pair>,
     /// Send `Authorization: Bearer` with the token in this variable
     #[arg(long, value_name = "VARIABLE", value_parser = values::short)]
     pub(crate) bearer_env: Option<String>,
@@ -55,6 +60,9 @@ pub(crate) struct Connect {
     /// the environment, so that one line of configuration names every host session: --session '{CLAUDE_CODE_SESSION_ID}'.
     #[arg(long, value_name = "ID", value_parser = SessionName::parse_id)]
     pub(crate) session: Option<SessionName>,
+    /// Join the session that this variable names; unset, it is a session of its own
+    #[arg(long, value_name = "VARIABLE", value_parser = values::short, conflicts_with = "session")]
+    pub(crate) session_env: Option<String>,
     /// A name for listings [default: the host of the URL]
     #[arg(long, value_parser = values::short)]
     pub(crate) name: Option<String>,

@@ -7,12 +7,14 @@ use std::time::Duration;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use leash_core::tree::contain::Containment;
 
+mod adopt;
 mod attach;
 mod connect;
 mod orphans;
 mod serve;
 mod session_name;
 mod values;
+pub(crate) use adopt::{Adopt, Release};
 pub(crate) use attach::{Attach, Target};
 pub(crate) use connect::{Connect, Transport};
 pub(crate) use orphans::{Reap, Watch, Why};
@@ -41,6 +43,8 @@ pub(crate) enum Command {
     Watch(Box<Watch>),
     End(End),
     History(History),
+    Adopt(Adopt),
+    Release(Release),
     Doctor(Doctor),
     Demo(Demo),
     Completions(Completions),
@@ -82,6 +86,9 @@ pub(crate) struct Run {
     /// the environment, so that one line of configuration names every host session: --session '{CLAUDE_CODE_SESSION_ID}'.
     #[arg(long, value_name = "ID", value_parser = SessionName::parse_id)]
     pub(crate) session: Option<SessionName>,
+    /// Join the session that this variable names; unset, it is a session of its own
+    #[arg(long, value_name = "VARIABLE", value_parser = values::short, conflicts_with = "session")]
+    pub(crate) session_env: Option<String>,
     /// A name for listings [default: the command's]
     #[arg(long, value_parser = values::short)]
     pub(crate) name: Option<String>,

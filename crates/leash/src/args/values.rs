@@ -37,6 +37,16 @@ pub(super) fn label(text: &str) -> Result<Pair, String> {
     if text.len() > LABEL_LENGTH { Err(format!("it is longer than {LABEL_LENGTH} bytes")) } else { Ok(pair) }
 }
 
+/// How other programs are to start leash. Its name is how leash recognises its own entries.
+pub(super) fn leash(text: &str) -> Result<String, String> {
+    let path = std::path::Path::new(text);
+    match (path.file_name(), path.components().count()) {
+        (Some(name), 1) if name == "leash" => Ok(text.to_owned()),
+        (Some(name), _) if name == "leash" && path.is_absolute() => Ok(text.to_owned()),
+        _ => Err("write leash, or an absolute path that ends in /leash".to_owned()),
+    }
+}
+
 /// `KEY=VALUE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pair {

@@ -85,6 +85,7 @@ fn connection(args: Attach, url: String) -> Connect {
     let Target { session, server } = args.target;
     Connect {
         headers: args.headers,
+        header_env: Vec::new(),
         bearer_env: args.bearer_env,
         transport: Transport::Auto,
         revive: false,
@@ -94,6 +95,7 @@ fn connection(args: Attach, url: String) -> Connect {
         grace: args.grace,
         max_age: None,
         session: Some(SessionName::literal(session)),
+        session_env: None,
         name: Some(server),
         labels: args.labels,
         verbose: args.verbose,

@@ -10,7 +10,7 @@ use leash_core::owner::OwnerError;
 use leash_core::tree::supervisor::FirstLook;
 
 use super::{run, serve};
-use crate::args::{Connect, SessionName, Transport};
+use crate::args::{Connect, Pair, SessionName, Transport};
 use crate::exit_code;
 use crate::output::printer::Printer;
 use crate::places;
@@ -68,6 +68,7 @@ fn connecting(args: Connect, printer: Printer) -> Result<Connecting, Refused> {
         let hint = hint(&error);
         refuse(error.to_string(), hint)
     })?;
+    let session = session.or_else(|| run::session_of(args.session_env.as_deref()?, printer));
     Ok(Connecting {
         upstream,
         shown: None,
@@ -93,15 +94,22 @@ fn headers(args: &Connect) -> Result<Vec<(String, String)>, Refused> {
             .ok_or_else(|| refuse("a --header has no `:`", "write it as --header 'Name: value'"))?;
         headers.push((name.trim().to_owned(), value.trim().to_owned()));
     }
-    if let Some(variable) = &args.bearer_env {
-        let token = env::var(variable).ok().map(|token| token.trim().to_owned()).filter(|token| !token.is_empty());
-        let unset = || {
-            let text = format!("the variable `{variable}` of --bearer-env is not set");
-            refuse(text, format!("set {variable} in the environment in which the host starts leash"))
-        };
-        headers.push(("Authorization".to_owned(), format!("Bearer {}", token.ok_or_else(unset)?)));
+    for Pair { key, value } in &args.header_env {
+        headers.push((key.trim().to_owned(), variable(value, "--header-env")?));
+    }
+    if let Some(name) = &args.bearer_env {
+        headers.push(("Authorization".to_owned(), format!("Bearer {}", variable(name, "--bearer-env")?)));
     }
     Ok(headers)
+}
+
+/// What a variable holds, without the newline that files with tokens end with.
+fn variable(name: &str, option: &str) -> Result<String, Refused> {
+    let value = env::var(name).ok().map(|value| value.trim().to_owned()).filter(|value| !value.is_empty());
+    value.ok_or_else(|| {
+        let text = format!("the variable `{name}` of {option} is not set");
+        refuse(text, format!("set {name} in the environment in which the host starts leash"))
+    })
 }
 
 fn hint(error: &UpstreamError) -> String {

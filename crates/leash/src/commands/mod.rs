@@ -7,6 +7,7 @@ use crate::args::{Cli, Command};
 use crate::exit_code;
 use crate::output::printer::Printer;
 
+mod adopt;
 mod attach;
 mod choose;
 mod connect;
@@ -21,6 +22,7 @@ mod ledger;
 mod pages;
 mod ps;
 mod reap;
+mod release;
 mod run;
 mod serve;
 mod survey;
@@ -53,6 +55,8 @@ pub(crate) fn dispatch(first: FirstLook) -> u8 {
         Command::Watch(args) => watch::watch(&args),
         Command::End(args) => end::end(&args),
         Command::History(args) => history::history(&args),
+        Command::Adopt(args) => adopt::adopt(&args),
+        Command::Release(args) => release::release(&args),
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Demo(args) => demo::demo(&args),
         Command::Completions(args) => pages::completions(&args),

@@ -1,5 +1,7 @@
 //! `leash run`.
 
+use std::env;
+
 use leash_core::ledger::receipt::Receipt;
 use leash_core::limits;
 use leash_core::owner::Wish as OwnerWish;
@@ -29,7 +31,7 @@ pub(crate) fn run(args: Run, first: FirstLook) -> u8 {
         }
     };
     let session = match args.session.as_ref().map(SessionName::resolve).transpose() {
-        Ok(session) => session,
+        Ok(session) => session.or_else(|| session_of(args.session_env.as_deref()?, printer)),
         Err(unresolved) => {
             printer.error_text(unresolved.text, Some(&unresolved.hint));
             return exit_code::USAGE;
@@ -42,6 +44,18 @@ pub(crate) fn run(args: Run, first: FirstLook) -> u8 {
             let (hint, code) = message::advice(&error);
             printer.error_with(&error, &message::refusals(&error), hint.as_deref());
             code
+        }
+    }
+}
+
+/// The session that a variable names. A client that does not set it, or sets it to something else, must still get its server.
+pub(super) fn session_of(variable: &str, printer: Printer) -> Option<String> {
+    let value = env::var(variable).ok().filter(|value| !value.is_empty())?;
+    match leash_core::id::check_session(&value) {
+        Ok(()) => Some(value),
+        Err(why) => {
+            printer.warning(format!("`{variable}` is no id of a session ({why}); this one gets an id of its own"));
+            None
         }
     }
 }

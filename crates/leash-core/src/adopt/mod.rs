@@ -1,0 +1,290 @@
+//! Putting the servers of other programs' configurations on the leash, and undoing it.
+//!
+//! [`plan`] is pure: from a file to its new text, with what is left alone and why. [`shelf::Shelf`] keeps what the file was, before it is
+//! changed; [`file::replace`] changes it in one step; [`release`] undoes it. Texts are spliced between the places that the reader found, so
+//! that comments, order and layout stay as they are.
+
+pub mod diff;
+pub mod file;
+pub mod release;
+pub mod rewrite;
+pub mod shelf;
+#[cfg(test)]
+mod tests;
+pub mod upstream;
+
+use serde::{Deserialize, Serialize};
+
+use crate::clients::entry::{Entry, Kind, entries};
+use crate::clients::text::TextError;
+use crate::clients::{Client, ConfigFile, Launch};
+
+/// What is wanted.
+#[derive(Clone, Debug)]
+pub struct Wish<'a> {
+    /// How clients are to start leash: a name on their PATH, or a path.
+    pub program: &'a str,
+    /// Only the servers of these names; all if there is none.
+    pub servers: &'a [String],
+    /// HTTP servers as well. Those that are named are meant in any case.
+    pub with_urls: bool,
+}
+
+/// What would become of a file.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Its new text.
+    pub after: String,
+    /// The changes, in the order of the text.
+    pub splices: Vec<Splice>,
+    /// Servers that would be put on the leash.
+    pub adopted: Vec<Adopted>,
+    /// Servers that are left alone.
+    pub left: Vec<Left>,
+}
+
+/// A change to a text.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Splice {
+    /// Where it is, in bytes of the text before all changes.
+    pub at: usize,
+    /// What stood there.
+    pub before: String,
+    /// What stands there now.
+    pub after: String,
+}
+
+/// Makes the changes. Nothing if they are not about this text.
+pub fn apply(text: &str, splices: &[Splice]) -> Option<String> {
+    let mut changed = String::with_capacity(text.len());
+    let mut done = 0;
+    for splice in splices {
+        let rest = text.get(splice.at..)?;
+        changed.push_str(text.get(done..splice.at)?);
+        rest.strip_prefix(splice.before.as_str())?;
+        changed.push_str(&splice.after);
+        done = splice.at + splice.before.len();
+    }
+    changed.push_str(text.get(done..)?);
+    Some(changed)
+}
+
+/// A server that was put on the leash, with all that is needed to take it off again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Adopted {
+    /// The keys that lead to its entry.
+    pub path: Vec<String>,
+    /// What was changed in it.
+    pub changes: Vec<Change>,
+    /// The words that were put in front of the server's own; nothing for an HTTP server.
+    pub prefix: Option<Prefix>,
+}
+
+impl Adopted {
+    /// The name of the server.
+    pub fn name(&self) -> &str {
+        self.path.last().map_or("", String::as_str)
+    }
+}
+
+/// A change in an entry: what its members from `first` to `last` were and are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    /// The map inside the entry in which they are.
+    pub inside: Vec<String>,
+    /// The first of them, as it is called now.
+    pub first: String,
+    /// The last of them, as it is called now.
+    pub last: String,
+    /// The text before.
+    pub before: String,
+    /// The text after.
+    pub after: String,
+}
+
+/// Words in front of a server's own, for an entry that was changed by others since.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Prefix {
+    /// The map inside the entry in which command and list are.
+    pub inside: Vec<String>,
+    /// The key of the list.
+    pub list: String,
+    /// What the list begins with now.
+    pub words: Vec<String>,
+    /// The list as it was written, if there was one.
+    pub list_before: Option<String>,
+    /// The key of the program, what it is now, and how it was written before. Nothing where the program is the list's first word.
+    pub command: Option<(String, String, String)>,
+}
+
+/// A server that is left alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// The keys that lead to its entry.
+    pub path: Vec<String>,
+    /// Why.
+    pub why: Why,
+}
+
+impl Left {
+    /// The name of the server.
+    pub fn name(&self) -> &str {
+        self.path.last().map_or("", String::as_str)
+    }
+}
+
+/// Why a server is left alone.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Why {
+    /// It is on the leash.
+    #[error("it is on the leash already")]
+    Leashed,
+    /// The client does not use it.
+    #[error("it is disabled")]
+    Disabled,
+    /// Its entry is not understood.
+    #[error("{0}")]
+    Unknown(String),
+    /// HTTP servers were not asked for.
+    #[error("it is an HTTP server")]
+    Url,
+    /// It holds a secret that would be seen on the command line.
+    #[error("{0} holds a secret")]
+    Secret(String),
+    /// The client does something for it that leash can't.
+    #[error("{0}")]
+    NeedsClient(String),
+}
+
+impl Why {
+    /// What to do about it, if anything.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Why::Leashed | Why::Disabled | Why::Unknown(_) | Why::NeedsClient(_) => None,
+            Why::Url => Some("ask for it by name (--server) or for all of them (--all)"),
+            Why::Secret(_) => Some("put it into a variable that the client expands, such as `Bearer ${TOKEN}`"),
+        }
+    }
+}
+
+/// Why a plan was not carried out. The file is as it was.
+#[derive(Debug, thiserror::Error)]
+pub enum AdoptError {
+    /// What the file was can't be kept, so it is not changed.
+    #[error("what the file was can't be kept")]
+    Shelf(#[from] shelf::ShelfError),
+    /// The file can't be changed.
+    #[error(transparent)]
+    Write(#[from] file::WriteError),
+}
+
+impl AdoptError {
+    /// What to do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            AdoptError::Shelf(_) => "check XDG_STATE_HOME: leash keeps what a file was before it changes it",
+            AdoptError::Write(error) => error.hint(),
+        }
+    }
+}
+
+/// Keeps what the file was, then changes it. Killed in between, the file is as it was and the next `adopt` or `release` notices.
+pub fn carry_out(shelf: &shelf::Shelf, file: &ConfigFile, plan: &Plan) -> Result<(), AdoptError> {
+    let layers = shelf.layers()?;
+    if let Some(last) =
+        layers.iter().rfind(|layer| layer.what.path == file.path).filter(|layer| layer.before == file.text)
+    {
+        shelf.forget(last)?;
+    }
+    let place = file.client.places.iter().position(|place| place == file.place).unwrap_or_default();
+    let record = shelf::Record {
+        splices: plan.splices.clone(),
+        adopted: plan.adopted.clone(),
+        ..shelf::Record::new(file.client.id, place, &file.path)
+    };
+    let layer = shelf.keep(&file.text, record)?;
+    let written = file::replace(&file.path, &file.text, &plan.after);
+    if written.is_err() {
+        shelf.forget(&layer)?;
+    }
+    Ok(written?)
+}
+
+/// Says what would become of a file. The error is that of its text.
+pub fn plan(file: &ConfigFile, wish: &Wish<'_>) -> Result<Plan, TextError> {
+    let mut plan = Plan { after: String::new(), splices: Vec::new(), adopted: Vec::new(), left: Vec::new() };
+    for entry in entries(file)? {
+        let is_named = wish.servers.iter().any(|name| name == entry.name());
+        if !wish.servers.is_empty() && !is_named {
+            continue;
+        }
+        let wanted = Wish { with_urls: wish.with_urls || is_named, ..wish.clone() };
+        match one(file, &entry, &wanted) {
+            Ok(None) => {}
+            Ok(Some(rewritten)) => {
+                plan.splices.extend(rewritten.splices);
+                plan.adopted.push(rewritten.adopted);
+            }
+            Err(why) => plan.left.push(Left { path: entry.path, why }),
+        }
+    }
+    plan.splices.sort_by_key(|splice| splice.at);
+    match apply(&file.text, &plan.splices).filter(|after| reads_well(file, after, &plan.adopted)) {
+        Some(after) => plan.after = after,
+        None => give_up(&mut plan, &file.text),
+    }
+    Ok(plan)
+}
+
+/// Whether the new text is what was meant: every server that was changed is on the leash now. What is written to other
+/// people's files is read back before it is.
+fn reads_well(file: &ConfigFile, after: &str, adopted: &[Adopted]) -> bool {
+    let file = ConfigFile { text: after.to_owned(), ..file.clone() };
+    let Ok(entries) = entries(&file) else { return false };
+    adopted.iter().all(|adopted| {
+        entries.iter().any(|entry| {
+            entry.path == adopted.path && matches!(&entry.kind, Kind::Server { launch, .. } if launch.is_leashed())
+        })
+    })
+}
+
+/// Leaves everything alone, because the result would not be what was meant.
+fn give_up(plan: &mut Plan, text: &str) {
+    text.clone_into(&mut plan.after);
+    plan.splices.clear();
+    let why = || Why::Unknown("the file is written in a way that can't be changed safely".to_owned());
+    plan.left.extend(plan.adopted.drain(..).map(|adopted| Left { path: adopted.path, why: why() }));
+}
+
+fn one(file: &ConfigFile, entry: &Entry, wish: &Wish<'_>) -> Result<Option<rewrite::Rewritten>, Why> {
+    let (launch, enabled) = match &entry.kind {
+        Kind::BuiltIn => return Ok(None),
+        Kind::Unknown(why) => return Err(Why::Unknown(why.clone())),
+        Kind::Server { launch, enabled } => (launch, *enabled),
+    };
+    if launch.is_leashed() {
+        return Err(Why::Leashed);
+    }
+    if !enabled {
+        return Err(Why::Disabled);
+    }
+    let rewritten = match launch {
+        Launch::Stdio { .. } => {
+            rewrite::stdio(file, entry, &run_words(file.client, entry.name(), "run"), wish.program)?
+        }
+        Launch::Url { .. } if !wish.with_urls => return Err(Why::Url),
+        Launch::Url { url } => upstream::url(file, entry, url, wish.program)?,
+    };
+    Ok(Some(rewritten))
+}
+
+/// The command of leash and its options, for a server of this client.
+pub(crate) fn run_words(client: &Client, name: &str, command: &str) -> Vec<String> {
+    let mut words = vec![command.to_owned()];
+    // Unset, it means a session of its own: a client that is older than the variable works as before.
+    words.extend(client.session_variable().map(|variable| format!("--session-env={variable}")));
+    if (1..=crate::limits::LABEL_LENGTH).contains(&name.len()) {
+        words.push(format!("--name={name}"));
+    }
+    words
+}

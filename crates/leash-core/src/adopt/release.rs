@@ -1,0 +1,183 @@
+//! Undoing what `adopt` did: exactly if nothing else changed since, else entry by entry.
+
+use super::shelf::{Layer, Record, Shelf};
+use super::{AdoptError, Adopted, Prefix, Splice, apply, file};
+use crate::clients::ConfigFile;
+use crate::clients::entry::{Entry, entries};
+use crate::clients::text::{Node, Value, write};
+
+/// What becomes of a file when changes are undone.
+#[derive(Clone, Debug)]
+pub struct Undo {
+    /// Its new text.
+    pub text: String,
+    /// What became of each server, layer by layer as they were given.
+    pub layers: Vec<Vec<(Adopted, Outcome)>>,
+}
+
+/// What becomes of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Its entry is what it was.
+    Released,
+    /// It is not on the leash any more, or not in the file.
+    NotThere,
+    /// It was not asked for.
+    Kept,
+    /// It was changed by somebody else in a way that can't be undone safely.
+    Refused(&'static str),
+}
+
+/// Undoes the layers of one file, which are given with the newest first. `wanted` says which servers.
+pub fn undo(file: &ConfigFile, layers: &[Layer], wanted: &dyn Fn(&str) -> bool) -> Undo {
+    let mut text = file.text.clone();
+    let mut outcomes = Vec::new();
+    for layer in layers {
+        let adopted = &layer.what.adopted;
+        let all = adopted.iter().all(|adopted| wanted(adopted.name()));
+        let every = |outcome: Outcome| adopted.iter().map(|adopted| (adopted.clone(), outcome.clone())).collect();
+        if all && layer.after().as_deref() == Some(&text) {
+            text.clone_from(&layer.before);
+            outcomes.push(every(Outcome::Released));
+        } else if layer.before == text {
+            // leash was killed before it changed the file, or somebody put it back.
+            outcomes.push(every(Outcome::NotThere));
+        } else {
+            let mut layer = Vec::new();
+            for adopted in adopted {
+                let outcome = if wanted(adopted.name()) { one(file, &mut text, adopted) } else { Outcome::Kept };
+                layer.push((adopted.clone(), outcome));
+            }
+            outcomes.push(layer);
+        }
+    }
+    Undo { text, layers: outcomes }
+}
+
+/// Changes the file, then forgets what was undone. Killed in between, the next `release` finds the file as it was.
+pub fn carry_out(shelf: &Shelf, file: &ConfigFile, layers: &[Layer], undo: &Undo) -> Result<(), AdoptError> {
+    if undo.text != file.text {
+        file::replace(&file.path, &file.text, &undo.text)?;
+    }
+    for (layer, outcomes) in layers.iter().zip(&undo.layers) {
+        let stays = |outcome: &Outcome| matches!(outcome, Outcome::Kept | Outcome::Refused(_));
+        let adopted: Vec<Adopted> =
+            outcomes.iter().filter(|(_, outcome)| stays(outcome)).map(|(adopted, _)| adopted.clone()).collect();
+        match adopted.is_empty() {
+            true => shelf.forget(layer)?,
+            false if adopted.len() < outcomes.len() => {
+                shelf.keep_only(layer, &Record { adopted, ..layer.what.clone() })?
+            }
+            false => {}
+        }
+    }
+    Ok(())
+}
+
+/// Undoes one entry in a text that others have changed.
+fn one(file: &ConfigFile, text: &mut String, adopted: &Adopted) -> Outcome {
+    let now = ConfigFile { text: text.clone(), ..file.clone() };
+    let Ok(entries) = entries(&now) else { return Outcome::Refused("the file can't be read any more") };
+    let here = entries.iter().find(|entry| entry.path == adopted.path);
+    let splices = match here {
+        Some(entry) => exactly(text, entry, adopted).or_else(|| by_words(text, file, entry, adopted)),
+        // Under another name, but otherwise as leash wrote it.
+        None => entries
+            .iter()
+            .filter(|entry| {
+                entry.path.split_last().map(|(_, map)| map) == adopted.path.split_last().map(|(_, map)| map)
+            })
+            .find_map(|entry| exactly(text, entry, adopted)),
+    };
+    match (splices.and_then(|splices| apply(text, &splices)), here) {
+        (Some(undone), _) => {
+            *text = undone;
+            Outcome::Released
+        }
+        (None, Some(entry)) if is_leashed(entry) => {
+            Outcome::Refused("its entry was changed since, and what it was can't be told any more")
+        }
+        (None, _) => Outcome::NotThere,
+    }
+}
+
+fn is_leashed(entry: &Entry) -> bool {
+    use crate::clients::entry::Kind;
+    matches!(&entry.kind, Kind::Server { launch, .. } if launch.is_leashed())
+}
+
+fn inside<'a>(node: &'a Node, path: &[String]) -> Option<&'a Node> {
+    path.iter().try_fold(node, |node, key| node.get(key))
+}
+
+/// The members that were changed are as leash wrote them: they become what they were, to the byte.
+fn exactly(text: &str, entry: &Entry, adopted: &Adopted) -> Option<Vec<Splice>> {
+    let mut splices = Vec::new();
+    for change in &adopted.changes {
+        let map = inside(&entry.node, &change.inside)?;
+        let (first, last) = (map.member(&change.first)?.span(), map.member(&change.last)?.span());
+        let now = text.get(first.start..last.end)?;
+        if now != change.after {
+            return None;
+        }
+        splices.push(Splice { at: first.start, before: now.to_owned(), after: change.before.clone() });
+    }
+    splices.sort_by_key(|splice| splice.at);
+    Some(splices)
+}
+
+/// The entry was written anew (Claude Code does that to its whole file) or added to, but still begins with leash's words: these go.
+fn by_words(text: &str, file: &ConfigFile, entry: &Entry, adopted: &Adopted) -> Option<Vec<Splice>> {
+    let prefix = adopted.prefix.as_ref()?;
+    let map = inside(&entry.node, &prefix.inside)?;
+    let list = map.member(&prefix.list)?;
+    let Value::List(items) = &list.node.value else { return None };
+    let starts = items.len() >= prefix.words.len()
+        && items.iter().zip(&prefix.words).all(|(item, word)| item.text() == Some(word.as_str()));
+    if !starts {
+        return None;
+    }
+    let mut splices = Vec::new();
+    let mut end_of_command = None;
+    if let Some((key, program, source)) = &prefix.command {
+        let command = map.member(key)?;
+        if command.node.text() != Some(program.as_str()) {
+            return None;
+        }
+        end_of_command = Some(command.node.span.end);
+        splices.push(cut(text, command.node.span.start, command.node.span.end, source));
+    }
+    splices.push(shorten(text, file, items, &list.node, (prefix, list.key_span.start, end_of_command))?);
+    splices.sort_by_key(|splice| splice.at);
+    Some(splices)
+}
+
+/// Takes leash's words out of the list, or the list out of the entry.
+fn shorten(
+    text: &str,
+    file: &ConfigFile,
+    items: &[Node],
+    list: &Node,
+    (prefix, key, command): (&Prefix, usize, Option<usize>),
+) -> Option<Splice> {
+    let is_block = !text[list.span.start..].starts_with('[');
+    if let (Some(first), Some(rest)) = (items.first(), items.get(prefix.words.len())) {
+        let begin = |item: &Node| if is_block { write::dash_of(text, item.span.start) } else { item.span.start };
+        return Some(cut(text, begin(first), begin(rest), ""));
+    }
+    match (&prefix.list_before, command) {
+        // Nothing of the server's own was in it when leash came.
+        (Some(before), _) if !before.is_empty() => Some(cut(text, list.span.start, list.span.end, before)),
+        (Some(_), _) => Some(cut(text, list.span.start, list.span.end, &write::list(file.place.format, &[]))),
+        // It was not there: it goes, with what separates it from the command, if it still follows that.
+        (None, Some(end)) if end < key && !text[end..key].contains(['{', '}', '[']) => {
+            let gap = text[end..key].trim_matches([',', ' ', '\t', '\r', '\n', '"']);
+            gap.is_empty().then(|| cut(text, end, list.span.end, ""))
+        }
+        (None, _) => Some(cut(text, list.span.start, list.span.end, &write::list(file.place.format, &[]))),
+    }
+}
+
+fn cut(text: &str, from: usize, to: usize, after: &str) -> Splice {
+    Splice { at: from, before: text[from..to].to_owned(), after: after.to_owned() }
+}

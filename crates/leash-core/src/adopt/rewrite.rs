@@ -1,0 +1,136 @@
+//! A stdio server's entry, with leash in front of its command.
+
+use super::{Adopted, Change, Prefix, Splice, Why};
+use crate::clients::ConfigFile;
+use crate::clients::entry::Entry;
+use crate::clients::text::{Format, Member, Node, Value, write};
+
+/// What becomes of an entry.
+#[derive(Clone, Debug)]
+pub struct Rewritten {
+    /// The changes to the text.
+    pub splices: Vec<Splice>,
+    /// How to undo them.
+    pub adopted: Adopted,
+}
+
+fn odd() -> Why {
+    Why::Unknown("it is written in a way that can't be changed safely".to_owned())
+}
+
+/// Puts leash in front. `options` are its command and options.
+pub fn stdio(file: &ConfigFile, entry: &Entry, options: &[String], program: &str) -> Result<Rewritten, Why> {
+    let shape = &file.client.shape;
+    let command = entry.node.member(shape.command).ok_or_else(odd)?;
+    let mut words = options.to_vec();
+    words.push("--".to_owned());
+    let ground = Ground { text: &file.text, format: file.place.format, list: shape.args, program };
+    let (changes, prefix) = match &command.node.value {
+        Value::List(items) => ground.one_list(command, items, words)?,
+        Value::Map(_) => ground.two_members(&command.node, &[shape.command], "path", words)?,
+        _ => ground.two_members(&entry.node, &[], shape.command, words)?,
+    };
+    let splices = changes.iter().map(|(at, change)| splice(*at, change)).collect();
+    let changes = changes.into_iter().map(|(_, change)| change).collect();
+    Ok(Rewritten { splices, adopted: Adopted { path: entry.path.clone(), changes, prefix: Some(prefix) } })
+}
+
+/// A change and where its text begins.
+pub(super) type Placed = (usize, Change);
+
+pub(super) fn splice(at: usize, change: &Change) -> Splice {
+    Splice { at, before: change.before.clone(), after: change.after.clone() }
+}
+
+/// The text that is changed, and what all changes in it share.
+struct Ground<'a> {
+    text: &'a str,
+    format: Format,
+    /// The key of the arguments.
+    list: &'a str,
+    program: &'a str,
+}
+
+impl Ground<'_> {
+    /// `"command": ["npx", "x"]`: leash and its words come first in the list.
+    fn one_list(&self, command: &Member, items: &[Node], words: Vec<String>) -> Result<(Vec<Placed>, Prefix), Why> {
+        let words: Vec<String> = std::iter::once(self.program.to_owned()).chain(words).collect();
+        let change = self.prepended(command, items, &words, &[]);
+        let prefix = Prefix {
+            inside: Vec::new(),
+            list: command.key.clone(),
+            words,
+            list_before: Some(self.text[command.node.span.clone()].to_owned()),
+            command: None,
+        };
+        Ok((vec![change], prefix))
+    }
+
+    /// `"command": "npx", "args": ["x"]`: leash is the program, and the program moves into the list.
+    fn two_members(
+        &self,
+        map: &Node,
+        inside: &[&str],
+        key: &str,
+        mut words: Vec<String>,
+    ) -> Result<(Vec<Placed>, Prefix), Why> {
+        let command = map.member(key).ok_or_else(odd)?;
+        words.push(command.node.text().ok_or_else(odd)?.to_owned());
+        let source = &self.text[command.node.span.clone()];
+        let list = map.member(self.list);
+        let mut head = self.text[command.key_span.start..command.node.span.start].to_owned();
+        head.push_str(&write::word(self.format, self.program));
+        let (changes, list_before) = match list.map(|list| (list, &list.node.value)) {
+            Some((list, Value::List(items))) => {
+                let change = self.change(inside, (command, &command.key), head);
+                (
+                    vec![change, self.prepended(list, items, &words, inside)],
+                    Some(self.text[list.node.span.clone()].to_owned()),
+                )
+            }
+            // `args:` with nothing after it, as YAML and JSON have it.
+            Some((list, _)) => {
+                let gap = if list.node.span.is_empty() { " " } else { "" };
+                let key = &self.text[list.key_span.start..list.node.span.start];
+                let after = format!("{key}{gap}{}", write::list(self.format, &words));
+                let changes = vec![
+                    self.change(inside, (command, &command.key), head),
+                    self.change(inside, (list, &list.key), after),
+                ];
+                (changes, Some(self.text[list.node.span.clone()].to_owned()))
+            }
+            None => {
+                let list = format!("{}{}", write::key(self.format, self.list), write::list(self.format, &words));
+                let added = write::sibling(self.text, map, command, &list).ok_or_else(odd)?;
+                (vec![self.change(inside, (command, self.list), head + &added)], None)
+            }
+        };
+        let prefix = Prefix {
+            inside: inside.iter().map(|key| (*key).to_owned()).collect(),
+            list: self.list.to_owned(),
+            words,
+            list_before,
+            command: Some((command.key.clone(), self.program.to_owned(), source.to_owned())),
+        };
+        Ok((changes, prefix))
+    }
+
+    fn prepended(&self, list: &Member, items: &[Node], words: &[String], inside: &[&str]) -> Placed {
+        let (at, added) = write::in_front(self.text, self.format, &list.node, items, words);
+        let span = list.span();
+        let after = format!("{}{added}{}", &self.text[span.start..at], &self.text[at..span.end]);
+        self.change(inside, (list, &list.key), after)
+    }
+
+    fn change(&self, inside: &[&str], (member, last): (&Member, &str), after: String) -> Placed {
+        let span = member.span();
+        let change = Change {
+            inside: inside.iter().map(|key| (*key).to_owned()).collect(),
+            first: member.key.clone(),
+            last: last.to_owned(),
+            before: self.text[span.clone()].to_owned(),
+            after,
+        };
+        (span.start, change)
+    }
+}

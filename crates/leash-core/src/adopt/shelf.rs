@@ -1,0 +1,220 @@
+//! What files were before leash changed them, in leash's own state directory: one directory for each change of a file, with the
+//! text before and a note of what was changed. It is complete before the file is changed, and goes when the change was undone.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Adopted, Splice, apply};
+use crate::{clock, id};
+
+/// The version of what is written.
+const VERSION: u32 = 1;
+
+/// The directory. Whoever has it is alone with it.
+#[derive(Debug)]
+pub struct Shelf {
+    dir: PathBuf,
+    /// The lock goes with the file.
+    _lock: File,
+}
+
+/// Why it can't be used.
+#[derive(Debug, thiserror::Error)]
+#[error("`{}` can't be used", path.display())]
+pub struct ShelfError {
+    /// The file or directory.
+    pub path: PathBuf,
+    /// Why.
+    pub source: io::Error,
+}
+
+fn at(path: &Path) -> impl FnOnce(io::Error) -> ShelfError {
+    move |source| ShelfError { path: path.to_owned(), source }
+}
+
+/// One change of a file.
+#[derive(Clone, Debug)]
+pub struct Layer {
+    /// Its name on the shelf; later ones sort after earlier ones.
+    pub name: String,
+    /// What was changed.
+    pub what: Record,
+    /// The text before.
+    pub before: String,
+}
+
+impl Layer {
+    /// The text after; nothing if the record and the text do not belong together.
+    pub fn after(&self) -> Option<String> {
+        apply(&self.before, &self.what.splices)
+    }
+}
+
+/// What is written about a change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// The version of this form.
+    pub version: u32,
+    /// When, in milliseconds of Unix time.
+    pub at_ms: u64,
+    /// The client, by its id.
+    pub client: String,
+    /// Which of its places.
+    pub place: usize,
+    /// The file.
+    pub path: PathBuf,
+    /// The changes, against the text before.
+    pub splices: Vec<Splice>,
+    /// The servers that are still on the leash by this change.
+    pub adopted: Vec<Adopted>,
+}
+
+impl Record {
+    /// A record of now.
+    pub fn new(client: &str, place: usize, path: &Path) -> Record {
+        Record {
+            version: VERSION,
+            at_ms: clock::unix_ms(),
+            client: client.to_owned(),
+            place,
+            path: path.to_owned(),
+            splices: Vec::new(),
+            adopted: Vec::new(),
+        }
+    }
+}
+
+impl Shelf {
+    /// Opens it, and waits for another leash that is at it.
+    pub fn open(dir: &Path) -> Result<Shelf, ShelfError> {
+        DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(at(dir))?;
+        let path = dir.join(".lock");
+        let lock =
+            OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(at(&path))?;
+        lock.lock().map_err(at(&path))?;
+        let shelf = Shelf { dir: dir.to_owned(), _lock: lock };
+        shelf.clean()?;
+        Ok(shelf)
+    }
+
+    /// Removes what was half made or half removed when leash was killed.
+    fn clean(&self) -> Result<(), ShelfError> {
+        for name in self.names()?.iter().filter(|name| name.starts_with(".half-")) {
+            let path = self.dir.join(name);
+            fs::remove_dir_all(&path).map_err(at(&path))?;
+        }
+        Ok(())
+    }
+
+    fn names(&self) -> Result<Vec<String>, ShelfError> {
+        let entries = fs::read_dir(&self.dir).map_err(at(&self.dir))?;
+        let mut names: Vec<String> =
+            entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        names.sort();
+        Ok(names)
+    }
+
+    /// Everything on it, the oldest first. What can't be read is an error: it may be the only copy of somebody's file.
+    pub fn layers(&self) -> Result<Vec<Layer>, ShelfError> {
+        let names = self.names()?.into_iter().filter(|name| !name.starts_with('.'));
+        names.map(|name| self.layer(name)).collect()
+    }
+
+    fn layer(&self, name: String) -> Result<Layer, ShelfError> {
+        let path = self.dir.join(&name);
+        let (record, before) = (path.join("record.json"), path.join("before"));
+        let what = fs::read(&record).map_err(at(&record))?;
+        let what: Record = serde_json::from_slice(&what).map_err(|error| at(&record)(error.into()))?;
+        if what.version != VERSION {
+            return Err(at(&record)(io::Error::other("it was written by another version of leash")));
+        }
+        let before = fs::read_to_string(&before).map_err(at(&before))?;
+        Ok(Layer { name, what, before })
+    }
+
+    /// Keeps a text and what is about to be changed in it. It is on disk when this returns.
+    pub fn keep(&self, before: &str, what: Record) -> Result<Layer, ShelfError> {
+        let name = format!("{:015}-{}", what.at_ms, id::random());
+        let half = self.dir.join(format!(".half-{name}"));
+        DirBuilder::new().mode(0o700).create(&half).map_err(at(&half))?;
+        write(&half.join("before"), before.as_bytes())?;
+        write(&half.join("record.json"), &json(&what))?;
+        sync(&half)?;
+        let path = self.dir.join(&name);
+        fs::rename(&half, &path).map_err(at(&path))?;
+        sync(&self.dir)?;
+        Ok(Layer { name, what, before: before.to_owned() })
+    }
+
+    /// Replaces a record by a smaller one.
+    pub fn keep_only(&self, layer: &Layer, what: &Record) -> Result<(), ShelfError> {
+        let dir = self.dir.join(&layer.name);
+        let (fresh, path) = (dir.join("record.new"), dir.join("record.json"));
+        let _ = fs::remove_file(&fresh);
+        write(&fresh, &json(what))?;
+        fs::rename(&fresh, &path).map_err(at(&path))?;
+        sync(&dir)
+    }
+
+    /// Forgets a change.
+    pub fn forget(&self, layer: &Layer) -> Result<(), ShelfError> {
+        let (path, half) = (self.dir.join(&layer.name), self.dir.join(format!(".half-{}", layer.name)));
+        fs::rename(&path, &half).map_err(at(&path))?;
+        fs::remove_dir_all(&half).map_err(at(&half))
+    }
+
+    /// Where the text before a change is, for people.
+    pub fn place_of(&self, layer: &Layer) -> PathBuf {
+        self.dir.join(&layer.name).join("before")
+    }
+}
+
+fn json(what: &Record) -> Vec<u8> {
+    // A record is texts and numbers: it can always be written.
+    serde_json::to_vec_pretty(what).unwrap_or_default()
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<(), ShelfError> {
+    // Configurations hold secrets: nobody else may read the copy.
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(at(path))?;
+    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(at(path))
+}
+
+fn sync(dir: &Path) -> Result<(), ShelfError> {
+    File::open(dir).and_then(|dir| dir.sync_all()).map_err(at(dir))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+    use crate::scratch::Scratch;
+
+    #[test]
+    fn what_is_kept_is_found_again_and_is_private() {
+        let dir = Scratch::new();
+        let dir = dir.join("a/b");
+        let shelf = Shelf::open(&dir).expect("it opens");
+        let record = Record {
+            splices: vec![Splice { at: 1, before: "b".to_owned(), after: "XY".to_owned() }],
+            ..Record::new("codex", 0, Path::new("/f"))
+        };
+        let kept = shelf.keep("abc", record.clone()).expect("it is kept");
+        drop(shelf);
+        fs::create_dir(dir.join(".half-x")).expect("a directory");
+        let shelf = Shelf::open(&dir).expect("it opens");
+        assert!(!dir.join(".half-x").exists());
+        let layers = shelf.layers().expect("readable");
+        assert_eq!((layers.len(), &layers[0].what, layers[0].after().as_deref()), (1, &record, Some("aXYc")));
+        let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
+        assert_eq!((mode(&dir), mode(&shelf.place_of(&kept))), (0o700, 0o600));
+        shelf.keep_only(&kept, &Record { adopted: Vec::new(), ..record }).expect("it is replaced");
+        shelf.forget(&kept).expect("it is forgotten");
+        assert_eq!(shelf.layers().expect("readable").len(), 0);
+    }
+}

@@ -1,0 +1,182 @@
+//! Whatever a file looks like: what is adopted is on the leash, and what is released is what it was.
+
+use std::path::PathBuf;
+
+use proptest::prelude::*;
+
+use super::release::{Outcome, undo};
+use super::shelf::{Layer, Record};
+use super::*;
+use crate::clients::Declared;
+use crate::clients::entry::servers;
+
+const WISH: Wish<'_> = Wish { program: "/usr/bin/leash", servers: &[], with_urls: true };
+
+fn file(client: &str, text: &str) -> ConfigFile {
+    let client = Client::find(client).expect("it is known");
+    ConfigFile { client, place: &client.places[0], path: PathBuf::from("/f"), text: text.to_owned() }
+}
+
+fn layer(file: &ConfigFile, plan: &Plan) -> Layer {
+    let record = Record {
+        splices: plan.splices.clone(),
+        adopted: plan.adopted.clone(),
+        ..Record::new(file.client.id, 0, &file.path)
+    };
+    Layer { name: "1".to_owned(), what: record, before: file.text.clone() }
+}
+
+fn launches(file: &ConfigFile) -> Vec<(String, Launch)> {
+    let (declared, _) = servers(file);
+    declared.into_iter().map(|Declared { name, launch, .. }| (name, launch)).collect()
+}
+
+/// Adopts, and undoes it in the three ways there are. `extra` makes the text another one at its end.
+fn check(client: &str, text: &str, extra: &str) -> Result<(), TestCaseError> {
+    let before = file(client, text);
+    let plan = plan(&before, &WISH).expect("it can be read");
+    let adopted = file(client, &plan.after);
+    prop_assert!(launches(&adopted).iter().all(|(_, launch)| launch.is_leashed()), "{}", plan.after);
+    prop_assert_eq!(plan.adopted.len(), launches(&before).len(), "{:?}", plan.left);
+
+    let mut layer = layer(&before, &plan);
+    let all = |_: &str| true;
+    prop_assert_eq!(&undo(&adopted, std::slice::from_ref(&layer), &all).text, text);
+
+    let touched = file(client, &format!("{}{extra}", plan.after));
+    prop_assert_eq!(undo(&touched, std::slice::from_ref(&layer), &all).text, format!("{text}{extra}"));
+
+    // As if every entry had been laid out anew: only the words are there to go by.
+    let changes = layer.what.adopted.iter_mut().flat_map(|adopted| &mut adopted.changes);
+    changes.for_each(|change| change.after.push_str("other"));
+    let undone = undo(&touched, std::slice::from_ref(&layer), &all);
+    let released = undone.layers.iter().flatten().all(|(adopted, outcome)| {
+        // Of an HTTP server the address alone does not tell what it was.
+        *outcome == Outcome::Released || (adopted.prefix.is_none() && matches!(outcome, Outcome::Refused(_)))
+    });
+    prop_assert!(released, "{:?}\n{}", undone.layers, plan.after);
+    for ((name, now), (_, then)) in launches(&file(client, &undone.text)).iter().zip(launches(&before)) {
+        prop_assert!(*now == then || matches!(then, Launch::Url { .. }), "{name}: {}", undone.text);
+    }
+    Ok(())
+}
+
+/// Blanks and comments, wherever JSONC has room for them.
+fn gap() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(vec![
+        "",
+        "",
+        " ",
+        "\n",
+        "\n    ",
+        "\r\n\t",
+        " // it's \"c\"\n",
+        "/* {x: [1]} */",
+        "\n// a, b\n  ",
+    ])
+}
+
+fn word() -> impl Strategy<Value = String> {
+    prop::sample::select(vec!["npx", "-y", "", "a b", "é", "\"q\"", "\\", "--", "leash", "{}", "// no", "x,y", "run"])
+        .prop_map(str::to_owned)
+}
+
+#[derive(Clone, Debug)]
+struct Server {
+    command: String,
+    args: Option<Vec<String>>,
+    turned: bool,
+    url: bool,
+    gaps: Vec<&'static str>,
+}
+
+fn server() -> impl Strategy<Value = Server> {
+    let args = prop::option::of(prop::collection::vec(word(), 0..4));
+    let command = prop::sample::select(vec!["npx", "/a b/ü", "c:\\x", "\"q\""]).prop_map(str::to_owned);
+    (command, args, any::<bool>(), prop::bool::weighted(0.2), prop::collection::vec(gap(), 32))
+        .prop_map(|(command, args, turned, url, gaps)| Server { command, args, turned, url, gaps })
+        // `leash run` among a server's own words is a server on the leash.
+        .prop_filter("on the leash already", |server| {
+            !server
+                .args
+                .iter()
+                .flatten()
+                .collect::<Vec<_>>()
+                .windows(2)
+                .any(|pair| pair[0] == "leash" && pair[1] == "run")
+        })
+}
+
+impl Server {
+    fn json(&self, comma: bool) -> String {
+        let mut gaps = self.gaps.iter().cycle();
+        let mut gap = || *gaps.next().expect("it goes round");
+        let quoted = |text: &str| serde_json::Value::from(text).to_string();
+        let mut members = match self.url {
+            true => vec![format!("\"url\"{}:{}\"https://h/mcp\"", gap(), gap())],
+            false => vec![format!("\"command\"{}:{}{}", gap(), gap(), quoted(&self.command))],
+        };
+        if let Some(args) = self.args.as_ref().filter(|_| !self.url) {
+            let words: Vec<String> = args.iter().map(|word| format!("{}{}{}", gap(), quoted(word), gap())).collect();
+            let last = if comma && !words.is_empty() { "," } else { "" };
+            members.push(format!("\"args\":{}[{}{last}{}]", gap(), words.join(","), gap()));
+        }
+        members.push(format!("\"other\":{}[1, {{\"command\": \"no\"}}]", gap()));
+        if self.turned {
+            members.reverse();
+        }
+        let members: Vec<String> = members.iter().map(|member| format!("{}{member}{}", gap(), gap())).collect();
+        format!("{{{}{}{}}}", members.join(","), if comma { "," } else { "" }, gap())
+    }
+}
+
+proptest! {
+    #[test]
+    fn jsonc_in_any_layout(list in prop::collection::vec(server(), 0..5), comma: bool, outer in gap()) {
+        let entries: Vec<String> =
+            list.iter().enumerate().map(|(index, server)| format!("{outer}\"s{index}\":{}{outer}", server.json(comma))).collect();
+        let text = format!("{outer}{{\"theme\": 1,{outer}\"mcpServers\": {{{}}}}}", entries.join(","));
+        check("cursor", &text, "\n// more")?;
+    }
+
+    #[test]
+    fn toml_in_any_layout(list in prop::collection::vec(server(), 0..5), crlf: bool) {
+        let mut text = "top = 1 # c\n".to_owned();
+        for (index, server) in list.iter().enumerate() {
+            let quoted = |text: &str| serde_json::Value::from(text).to_string();
+            let args = server.args.as_ref().map(|args| {
+                let words: Vec<String> = args.iter().map(|word| quoted(word)).collect();
+                format!("args = [{}]", words.join(if server.turned { ",\n    " } else { "," }))
+            });
+            let command = format!("command = {}", quoted(&server.command));
+            text += &match (server.url, args) {
+                (true, _) => format!("[mcp_servers.s{index}]\nurl = \"https://h/mcp\" # c\n\n"),
+                (false, Some(args)) if server.turned => format!("[mcp_servers.s{index}]\n{args}\n{command}\n[mcp_servers.s{index}.env]\nA = \"1\"\n"),
+                (false, Some(args)) => format!("[mcp_servers.s{index}] # h\n  {command}   # c\n  {args} # d\n"),
+                (false, None) if server.turned => format!("[mcp_servers.s{index}]\n\t{command}\n\n# end\n"),
+                (false, None) => format!("  [mcp_servers.s{index}]\n  {command}\n  timeout = 3\n"),
+            };
+        }
+        let text = if crlf { text.replace('\n', "\r\n") } else { text };
+        check("codex", &text, "# more\n")?;
+    }
+}
+
+#[test]
+fn a_plan_that_would_not_read_well_is_given_up() {
+    let before = file("cursor", r#"{"mcpServers": {"a": {"command": "x"}}}"#);
+    // Under this name leash would not recognise its own work.
+    let plan = plan(&before, &Wish { program: "/opt/other", ..WISH }).expect("it can be read");
+    assert_eq!((plan.after.as_str(), plan.splices.len(), plan.adopted.len()), (before.text.as_str(), 0, 0));
+    assert_eq!(plan.left.len(), 1);
+}
+
+#[test]
+fn splices_are_only_made_where_they_belong() {
+    let splice = |at, before: &str, after: &str| Splice { at, before: before.to_owned(), after: after.to_owned() };
+    assert_eq!(apply("abc", &[splice(0, "a", "x"), splice(2, "c", "")]).as_deref(), Some("xb"));
+    assert_eq!(apply("abc", &[splice(1, "a", "x")]), None);
+    assert_eq!(apply("abc", &[splice(9, "", "x")]), None);
+    assert_eq!(apply("é", &[splice(1, "", "x")]), None);
+    assert_eq!(apply("abc", &[splice(2, "c", ""), splice(0, "a", "")]), None);
+}

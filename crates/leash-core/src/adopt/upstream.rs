@@ -1,0 +1,252 @@
+//! An HTTP server's entry, turned into one that starts `leash connect`.
+//!
+//! The address becomes a word on a command line, which every user of the machine can read: an address with a secret in it is left
+//! alone. Headers go through the environment, which only the same user can read.
+
+use super::rewrite::{Placed, Rewritten, splice};
+use super::{Adopted, Change, Why, run_words};
+use crate::clients::entry::Entry;
+use crate::clients::text::{Format, Member, Node, Value, write};
+use crate::clients::{ConfigFile, Shape};
+
+/// Headers that hold no secret, whatever their value.
+const HARMLESS: [&str; 4] = ["accept", "content-type", "user-agent", "mcp-protocol-version"];
+
+/// Keys by which a client is told to sign in by itself.
+const SIGN_IN: [&str; 6] = ["oauth", "auth", "authProviderType", "oauth_resource", "scopes", "headersHelper"];
+
+/// Members whose meaning is kept under another name, or that mean the same for any server.
+const SECRET_NAMES: [&str; 8] = ["key", "token", "secret", "password", "passwd", "auth", "sig", "credential"];
+
+/// Rewrites an entry with an address.
+pub fn url(file: &ConfigFile, entry: &Entry, url: &str, program: &str) -> Result<Rewritten, Why> {
+    let shape = &file.client.shape;
+    check_address(url)?;
+    if let Some(key) = SIGN_IN.iter().find(|key| entry.node.get(key).is_some()) {
+        return Err(Why::NeedsClient(format!("the client signs in for it (`{key}`), which leash can't")));
+    }
+    let address = shape.urls.iter().find_map(|key| entry.node.member(key)).ok_or_else(odd)?;
+    let mut words = run_words(file.client, entry.name(), "connect");
+    words.extend(transport(&entry.node, &address.key).map(|name| format!("--transport={name}")));
+    let ground = Ground { text: &file.text, format: file.place.format, map: &entry.node };
+    let mut changes = Vec::new();
+    changes.extend(ground.headers(shape, &mut words)?);
+    changes.extend(ground.bearer(&mut words)?);
+    changes.extend(ground.kind(shape)?);
+    words.push(url.to_owned());
+    changes.push(ground.address(address, shape, program, &words)?);
+    let splices = changes.iter().map(|(at, change)| splice(*at, change)).collect();
+    let changes = changes.into_iter().map(|(_, change)| change).collect();
+    Ok(Rewritten { splices, adopted: Adopted { path: entry.path.clone(), changes, prefix: None } })
+}
+
+fn odd() -> Why {
+    Why::Unknown("it is written in a way that can't be changed safely".to_owned())
+}
+
+/// Refuses an address that is, or would become, a secret on the command line.
+fn check_address(url: &str) -> Result<(), Why> {
+    if refers(url) {
+        // The client would expand it on the command line.
+        return Err(Why::NeedsClient(
+            "the client puts its address together, which would be seen on the command line".to_owned(),
+        ));
+    }
+    let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
+    let rest = rest.ok_or_else(|| Why::Unknown("its address is neither http nor https".to_owned()))?;
+    let (before, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let (authority, path) = before.split_once('/').unwrap_or((before, ""));
+    let named = query.split('&').any(|pair| {
+        let name = pair.split('=').next().unwrap_or_default().to_ascii_lowercase();
+        SECRET_NAMES.iter().any(|secret| name.contains(secret))
+    });
+    if authority.contains('@') || named || path.split('/').any(looks_random) {
+        return Err(Why::Secret("its address".to_owned()));
+    }
+    Ok(())
+}
+
+/// Whether a part of a path looks like a key rather than a word: long, with letters and digits mixed.
+fn looks_random(part: &str) -> bool {
+    let digits = part.bytes().filter(u8::is_ascii_digit).count();
+    let letters = part.bytes().filter(u8::is_ascii_alphabetic).count();
+    part.len() >= 20 && digits >= 4 && letters >= 4
+}
+
+/// Whether a client would expand something in it.
+fn refers(text: &str) -> bool {
+    let dollar = text.match_indices('$').any(|(at, _)| {
+        text[at + 1..].starts_with(|letter: char| letter == '{' || letter == '_' || letter.is_ascii_alphabetic())
+    });
+    dollar || text.contains("{env:") || text.contains("{file:")
+}
+
+/// How the server speaks, where the entry says so. Gemini says it by the key of the address.
+fn transport(entry: &Node, key: &str) -> Option<&'static str> {
+    match (entry.get("type").or_else(|| entry.get("transport")).and_then(Node::text), key) {
+        (Some("sse"), _) => Some("sse"),
+        (Some("http" | "streamableHttp" | "streamable-http" | "streamable_http"), _) | (None, "httpUrl") => {
+            Some("http")
+        }
+        _ => None,
+    }
+}
+
+struct Ground<'a> {
+    text: &'a str,
+    format: Format,
+    map: &'a Node,
+}
+
+impl Ground<'_> {
+    /// Headers move into the environment, each under a name of ours.
+    fn headers(&self, shape: &Shape, words: &mut Vec<String>) -> Result<Option<Placed>, Why> {
+        for key in ["env_http_headers", "requestInit", "headers_from_env"] {
+            if self.map.get(key).is_some() {
+                return Err(Why::NeedsClient(format!("its headers come from `{key}`")));
+            }
+        }
+        let Some(member) = self.map.member(shape.headers) else { return Ok(None) };
+        let headers = member.node.members().ok_or_else(odd)?;
+        if headers.is_empty() {
+            // Meaningless in the entry of a stdio server, and harmless.
+            return Ok(None);
+        }
+        let mut variables = Vec::new();
+        for header in headers {
+            let value = header.node.text().ok_or_else(odd)?;
+            if !refers(value) && !HARMLESS.contains(&header.key.to_ascii_lowercase().as_str()) {
+                return Err(Why::Secret(format!("its header `{}`", header.key)));
+            }
+            if refers(value) && !shape.env_expands {
+                return Err(Why::NeedsClient(format!("its header `{}` is put together by the client", header.key)));
+            }
+            let variable = variable(&header.key);
+            words.push(format!("--header-env={}={variable}", header.key));
+            variables.push((variable, self.text[header.node.span.clone()].to_owned()));
+        }
+        if self.map.get(shape.env).is_some() {
+            return Err(odd());
+        }
+        Ok(Some(self.change(member, (shape.env, shape.env), self.environment(member, shape, &variables)?)))
+    }
+
+    /// The map of variables, in the place and the layout of the headers.
+    fn environment(&self, member: &Member, shape: &Shape, variables: &[(String, String)]) -> Result<String, Why> {
+        if !matches!(self.format, Format::Json | Format::Jsonc) {
+            return Err(odd());
+        }
+        // Only names change: from the last, so that the places of those before stay true.
+        let mut after = self.text[member.span()].to_owned();
+        let start = member.key_span.start;
+        let headers = member.node.members().unwrap_or_default();
+        for (header, (variable, _)) in headers.iter().zip(variables).rev() {
+            let span = header.key_span.start - start..header.key_span.end - start;
+            after.replace_range(span, &write::word(self.format, variable));
+        }
+        let key = member.key_span.len();
+        after.replace_range(..key, &write::word(self.format, shape.env));
+        Ok(after)
+    }
+
+    /// Codex names the variable of the token; `env_vars` passes it on to what it starts.
+    fn bearer(&self, words: &mut Vec<String>) -> Result<Option<Placed>, Why> {
+        let Some(member) = self.map.member("bearer_token_env_var") else { return Ok(None) };
+        let variable = member.node.text().ok_or_else(odd)?;
+        if self.map.get("env_vars").is_some() {
+            return Err(odd());
+        }
+        words.push(format!("--bearer-env={variable}"));
+        let after =
+            format!("{}{}", write::key(self.format, "env_vars"), write::list(self.format, &[variable.to_owned()]));
+        Ok(Some(self.change(member, ("env_vars", "env_vars"), after)))
+    }
+
+    /// `type` says that it is a stdio server now.
+    fn kind(&self, shape: &Shape) -> Result<Option<Placed>, Why> {
+        let Some(member) = self.map.member("type") else { return Ok(None) };
+        let kind = shape.stdio_type.ok_or_else(odd)?;
+        if !matches!(member.node.value, Value::Text(_)) {
+            return Err(odd());
+        }
+        let head = &self.text[member.key_span.start..member.node.span.start];
+        Ok(Some(self.change(member, ("type", "type"), format!("{head}{}", write::word(self.format, kind)))))
+    }
+
+    fn address(&self, address: &Member, shape: &Shape, program: &str, words: &[String]) -> Result<Placed, Why> {
+        if self.map.get(shape.args).is_some() {
+            return Err(odd());
+        }
+        // opencode has program and arguments in one list; its entries say `remote`.
+        let one_list = shape.env == "environment";
+        let all: Vec<String> = std::iter::once(program.to_owned()).chain(words.iter().cloned()).collect();
+        let key = write::key(self.format, shape.command);
+        if one_list {
+            let after = format!("{key}{}", write::list(self.format, &all));
+            return Ok(self.change(address, (shape.command, shape.command), after));
+        }
+        let list = format!("{}{}", write::key(self.format, shape.args), write::list(self.format, words));
+        let added = write::sibling(self.text, self.map, address, &list).ok_or_else(odd)?;
+        let after = format!("{key}{}{added}", write::word(self.format, program));
+        Ok(self.change(address, (shape.command, shape.args), after))
+    }
+
+    fn change(&self, member: &Member, (first, last): (&str, &str), after: String) -> Placed {
+        let span = member.span();
+        let change = Change {
+            inside: Vec::new(),
+            first: first.to_owned(),
+            last: last.to_owned(),
+            before: self.text[span.clone()].to_owned(),
+            after,
+        };
+        (span.start, change)
+    }
+}
+
+/// The variable that a header is passed in.
+fn variable(header: &str) -> String {
+    let name: String = header
+        .chars()
+        .map(|letter| if letter.is_ascii_alphanumeric() { letter.to_ascii_uppercase() } else { '_' })
+        .collect();
+    format!("LEASH_HEADER_{name}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_that_hold_secrets() {
+        for fine in [
+            "https://mcp.example.com/mcp",
+            "http://127.0.0.1:8080/sse?debug=1",
+            "https://a/very-long-but-plain-words/mcp",
+        ] {
+            assert_eq!(check_address(fine), Ok(()), "{fine}");
+        }
+        for secret in [
+            "https://user:pw@h/mcp",
+            "https://h/mcp?api_key=1",
+            "https://h/mcp?x=1&accessToken=2",
+            "https://actions.zapier.com/mcp/sk-ak-93kdkd93kfjfj203/sse",
+        ] {
+            assert_eq!(check_address(secret), Err(Why::Secret("its address".to_owned())), "{secret}");
+        }
+        for odd in ["https://h/${KEY}/mcp", "https://$HOST/", "ftp://h/", "{env:URL}"] {
+            assert!(check_address(odd).is_err(), "{odd}");
+        }
+    }
+
+    #[test]
+    fn references() {
+        for text in ["${A}", "Bearer $A", "x ${env:A}", "{env:A}", "$_x"] {
+            assert!(refers(text), "{text}");
+        }
+        for text in ["plain", "5$", "$ 5", "$5", ""] {
+            assert!(!refers(text), "{text}");
+        }
+        assert_eq!(variable("X-Api-Key"), "LEASH_HEADER_X_API_KEY");
+    }
+}

@@ -1,0 +1,214 @@
+//! `leash release`.
+
+use std::path::{Path, PathBuf};
+
+use leash_core::adopt::diff;
+use leash_core::adopt::release::{self, Outcome, Undo};
+use leash_core::adopt::shelf::{Layer, Shelf, ShelfError};
+use leash_core::clients::places::read;
+use leash_core::clients::{Client, ConfigFile};
+use serde_json::{Value, json};
+
+use super::adopt::{Decision, chosen, count, decide, shelf_dir};
+use crate::args::Release;
+use crate::exit_code;
+use crate::output::message::error_chain;
+use crate::output::printer::Printer;
+
+pub(crate) fn release(args: &Release) -> u8 {
+    let printer = Printer::new(false);
+    let Some(chosen) = chosen(&args.clients, printer) else { return exit_code::USAGE };
+    match work(args, &chosen, printer) {
+        Ok(code) => code,
+        Err(error) => {
+            printer.error(&error, Some("check XDG_STATE_HOME: it must be the one that `leash adopt` had"));
+            exit_code::LEASH_FAILED
+        }
+    }
+}
+
+fn work(args: &Release, chosen: &[&str], printer: Printer) -> Result<u8, ShelfError> {
+    let shelf = Shelf::open(&shelf_dir())?;
+    let wanted = |name: &str| args.servers.is_empty() || args.servers.iter().any(|server| server == name);
+    let layers = shelf.layers()?.into_iter().filter(|layer| chosen.contains(&layer.what.client.as_str()));
+    let mut files: Vec<FileUndo> = groups(layers).into_iter().map(|layers| prepare(layers, &wanted)).collect();
+    if !args.json {
+        files.iter().for_each(|file| show(file, &shelf, printer));
+    }
+    let decision = if files.is_empty() { Decision::No } else { decide(args.yes, args.diff || args.json, printer) };
+    if decision == Decision::Yes {
+        files.iter_mut().try_for_each(|file| write(file, &shelf))?;
+    }
+    if args.json {
+        let files: Vec<Value> = files.iter().map(|file| as_json(file, &shelf)).collect();
+        printer.data(format!("{:#}\n", json!({ "version": 1, "files": files })));
+    } else {
+        conclude(&files, decision, printer);
+    }
+    let failed = files
+        .iter()
+        .any(|file| file.error.is_some() || file.count(|outcome| matches!(outcome, Outcome::Refused(_))) > 0);
+    Ok(if failed { exit_code::NOT_ALL } else { exit_code::OK })
+}
+
+/// One file, and what undoing makes of it.
+struct FileUndo {
+    path: PathBuf,
+    client: &'static str,
+    /// The newest first.
+    layers: Vec<Layer>,
+    /// Nothing when the file is gone.
+    undo: Option<(ConfigFile, Undo)>,
+    written: bool,
+    error: Option<(String, &'static str)>,
+}
+
+impl FileUndo {
+    fn outcomes(&self) -> impl Iterator<Item = (&str, &Outcome)> {
+        let layers = self.undo.iter().flat_map(|(_, undo)| &undo.layers);
+        layers.flatten().map(|(adopted, outcome)| (adopted.name(), outcome))
+    }
+
+    fn count(&self, is: impl Fn(&Outcome) -> bool) -> usize {
+        self.outcomes().filter(|(_, outcome)| is(outcome)).count()
+    }
+
+    fn diff(&self) -> String {
+        let path = self.path.display().to_string();
+        self.undo.as_ref().map(|(file, undo)| diff::unified(&file.text, &undo.text, &path, &path)).unwrap_or_default()
+    }
+}
+
+/// The layers of each file, the newest first.
+fn groups(layers: impl Iterator<Item = Layer>) -> Vec<Vec<Layer>> {
+    let mut groups: Vec<Vec<Layer>> = Vec::new();
+    for layer in layers {
+        match groups.iter_mut().find(|group| group[0].what.path == layer.what.path) {
+            Some(group) => group.insert(0, layer),
+            None => groups.push(vec![layer]),
+        }
+    }
+    groups
+}
+
+fn prepare(layers: Vec<Layer>, wanted: &dyn Fn(&str) -> bool) -> FileUndo {
+    let what = &layers[0].what;
+    let (path, client) = (what.path.clone(), Client::find(&what.client));
+    let mut file = FileUndo {
+        path,
+        client: client.map_or("", |client| client.id),
+        layers,
+        undo: None,
+        written: false,
+        error: None,
+    };
+    let place = client.and_then(|client| Some((client, client.places.get(file.layers[0].what.place)?)));
+    let Some((client, place)) = place else {
+        file.error = Some(("it was adopted by another version of leash".to_owned(), "use that version to release it"));
+        return file;
+    };
+    match read(&file.path) {
+        Ok(Some(text)) => {
+            let config = ConfigFile { client, place, path: file.path.clone(), text };
+            let undo = release::undo(&config, &file.layers, wanted);
+            file.undo = Some((config, undo));
+        }
+        Ok(None) => {}
+        Err(error) => file.error = Some((format!("it can't be read: {error}"), "nothing was changed in it")),
+    }
+    file
+}
+
+fn kept_at(file: &FileUndo, shelf: &Shelf) -> String {
+    file.layers.last().map(|oldest| shelf.place_of(oldest).display().to_string()).unwrap_or_default()
+}
+
+fn show(file: &FileUndo, shelf: &Shelf, printer: Printer) {
+    printer.data(file.diff());
+    let path = file.path.display();
+    if file.undo.is_none() && file.error.is_none() {
+        printer.note(format!("{path}: the file is gone, there is nothing to undo"));
+    }
+    if let Some((why, hint)) = &file.error {
+        printer.error_text(format!("{path}: {why}"), Some(hint));
+    }
+    for (name, outcome) in file.outcomes() {
+        match outcome {
+            Outcome::Refused(why) => printer.error_text(
+                format!("{path}: `{name}`: {why}"),
+                Some(&format!("edit it by hand; what the file was is in {}", kept_at(file, shelf))),
+            ),
+            Outcome::NotThere => printer.note(format!("{path}: `{name}` is not on the leash any more")),
+            Outcome::Released | Outcome::Kept => {}
+        }
+    }
+}
+
+fn write(file: &mut FileUndo, shelf: &Shelf) -> Result<(), ShelfError> {
+    use leash_core::adopt::AdoptError;
+    let Some((config, undo)) = &file.undo else {
+        // Gone, so there is nothing to go back to; unless it is only out of reach now.
+        return if file.error.is_none() && !exists(&file.path) {
+            file.layers.iter().try_for_each(|layer| shelf.forget(layer))
+        } else {
+            Ok(())
+        };
+    };
+    match release::carry_out(shelf, config, &file.layers, undo) {
+        Ok(()) => file.written = true,
+        Err(AdoptError::Shelf(error)) => return Err(error),
+        Err(error) => file.error = Some((error_chain(&error), error.hint())),
+    }
+    Ok(())
+}
+
+fn exists(path: &Path) -> bool {
+    path.symlink_metadata().is_ok()
+}
+
+fn as_json(file: &FileUndo, shelf: &Shelf) -> Value {
+    let servers: Vec<Value> = file
+        .outcomes()
+        .map(|(name, outcome)| {
+            let (word, why) = match outcome {
+                Outcome::Released => ("released", None),
+                Outcome::NotThere => ("not-there", None),
+                Outcome::Kept => ("kept", None),
+                Outcome::Refused(why) => ("refused", Some(*why)),
+            };
+            json!({ "server": name, "outcome": word, "why": why })
+        })
+        .collect();
+    json!({
+        "client": file.client,
+        "path": file.path,
+        "servers": servers,
+        "diff": file.diff(),
+        "kept": kept_at(file, shelf),
+        "written": file.written,
+        "error": file.error.as_ref().map(|(why, _)| why),
+        "hint": file.error.as_ref().map(|(_, hint)| hint),
+    })
+}
+
+fn conclude(files: &[FileUndo], decision: Decision, printer: Printer) {
+    let of = |chosen: &dyn Fn(&FileUndo) -> bool| {
+        let chosen: Vec<_> = files.iter().filter(|file| chosen(file)).collect();
+        let servers: usize = chosen.iter().map(|file| file.count(|outcome| *outcome == Outcome::Released)).sum();
+        format!("{} in {}", count(servers, "server"), count(chosen.len(), "file"))
+    };
+    for (why, hint) in files.iter().filter(|file| file.undo.is_some()).filter_map(|file| file.error.as_ref()) {
+        printer.error_text(why, Some(hint));
+    }
+    match decision {
+        Decision::Yes => printer.note(format!("{} taken off the leash; restart the clients", of(&|file| file.written))),
+        Decision::DryRun => {
+            let text = of(&|file| file.undo.is_some());
+            printer.note(format!(
+                "{text} would be taken off the leash; nothing was written: `leash release --yes` does it"
+            ));
+        }
+        Decision::No if files.is_empty() => printer.note("leash has adopted nothing here"),
+        Decision::No => printer.note("nothing was written"),
+    }
+}
