@@ -181,9 +181,14 @@ export class Link {
     }
   }
 
-  /** Ends what was made here and not ended. */
+  /** Ends what was made here and not ended, all at the same time; the first failure is thrown when all are through. */
   async endOwn() {
-    return Promise.all([...this.#sessions].map((session) => session.end()));
+    const ends = await Promise.allSettled([...this.#sessions].map((session) => session.end()));
+    const failed = ends.find(({ status }) => status === "rejected");
+    if (failed !== undefined) {
+      throw failed.reason;
+    }
+    return ends.map(({ value }) => value);
   }
 }
 

@@ -233,18 +233,29 @@ fn check_end(scene: &Scene, gateway: Gateway) {
     assert!(scene.ledger().is_empty(), "{:?}", scene.ledger());
 }
 
+/// Some checks give an answer half a second, and nobody is promised that on a machine that does much else. What leash loses
+/// is lost every time.
+const TRIES: usize = 3;
+
 /// Runs the suite against a fixture and, at the same time, against whatever stands in front of another one at `url`: nothing
 /// may be lost but what is expected.
 fn check_through(deps: &Deps, url: &str, revision: Revision, expected: &[&str]) {
     let fixture = Fixture::http(&[]);
-    let (direct, through) = thread::scope(|scope| {
-        let direct = scope.spawn(|| run(deps, fixture.url(), revision));
-        let through = run(deps, url, revision);
-        (direct.join().expect("the suite ran"), through)
-    });
-    let lost = conformance::lost(&direct, &through);
-    let lost: Vec<String> = lost.iter().map(|loss| loss.to_string()).collect();
-    assert_eq!(lost, expected, "{}", revision.name());
+    let mut tries = Vec::new();
+    while tries.len() < TRIES {
+        let (direct, through) = thread::scope(|scope| {
+            let direct = scope.spawn(|| run(deps, fixture.url(), revision));
+            let through = run(deps, url, revision);
+            (direct.join().expect("the suite ran"), through)
+        });
+        let lost: Vec<String> = conformance::lost(&direct, &through).iter().map(|loss| loss.to_string()).collect();
+        if lost == expected {
+            return;
+        }
+        eprintln!("lost of {}: {lost:#?}", revision.name());
+        tries.push(lost);
+    }
+    panic!("{} of {TRIES} runs of {} did not lose just {expected:#?}", tries.len(), revision.name());
 }
 
 fn run(deps: &Deps, url: &str, revision: Revision) -> Results {

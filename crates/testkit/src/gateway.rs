@@ -136,6 +136,12 @@ impl Gateway {
         state("live").unwrap_or_default() + state("ending").unwrap_or_default()
     }
 
+    /// Waits until a line of its numbers has this value: what has happened is counted after it.
+    pub fn wait_metric(&self, line: &str, value: f64) {
+        let reached = wait::within(wait::LIMIT, || (self.metric(line) == Some(value)).then_some(()));
+        assert!(reached.is_some(), "{line} is {:?}, not {value}: {}", self.metric(line), self.said());
+    }
+
     /// Waits until a server has no session.
     pub fn wait_empty(&self, name: &str) {
         let empty = wait::within(wait::LIMIT, || (self.sessions(name) == 0.0).then_some(()));

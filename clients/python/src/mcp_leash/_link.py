@@ -77,7 +77,8 @@ class Link:
     def _is_another(self, daemon: Optional[int]) -> bool:
         """Whether the daemon is not the one that it was: what that one had begun ended with it, so it can be begun again."""
         there = self._look()
-        return there is None or there != daemon
+        # One that was never asked for its number may be the same.
+        return there is None or (daemon is not None and there != daemon)
 
     def _look(self) -> Optional[int]:
         try:

@@ -1,5 +1,6 @@
 //! The front: what every request meets before it reaches a server, in this order.
 
+use std::convert::Infallible;
 use std::net::IpAddr;
 use std::rc::Rc;
 
@@ -37,9 +38,13 @@ pub(crate) struct Call {
 }
 
 /// Answers a request.
-pub(crate) async fn answer(gateway: Rc<Gateway>, connection: Rc<Connection>, request: Request<Incoming>) -> Answer {
+pub(crate) async fn answer(
+    gateway: Rc<Gateway>,
+    connection: Rc<Connection>,
+    request: Request<Incoming>,
+) -> Result<Answer, Infallible> {
     match serve(&gateway, &connection, request).await {
-        Ok(answer) | Err(answer) => answer,
+        Ok(answer) | Err(answer) => Ok(answer),
     }
 }
 
@@ -70,7 +75,9 @@ async fn serve(
         None => dispatch(gateway, &server, &rest, call).await,
         Some(job) => {
             let to = To { job, server: Rc::clone(&server) };
-            control::serve(gateway, to, call, async |call| dispatch(gateway, &server, &rest, call).await).await
+            let dispatch = async |call| dispatch(gateway, &server, &rest, call).await;
+            // In a box: other requests need no room for it.
+            Box::pin(control::serve(gateway, to, call, dispatch)).await
         }
     };
     timing.done(answer.status());

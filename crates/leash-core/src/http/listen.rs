@@ -59,9 +59,8 @@ async fn serve(gateway: Rc<Gateway>, connection: Rc<Connection>, stream: TcpStre
     gateway.tide.rose(gateway.held());
     notice_dead_peers(&stream);
     let service = service_fn(|request: Request<Incoming>| {
-        let answer = front::answer(Rc::clone(&gateway), Rc::clone(&connection), request);
         // In a box of its own: hyper keeps room for the largest answer in every connection, also in one that is idle.
-        Box::pin(async move { Ok::<_, std::convert::Infallible>(answer.await) })
+        Box::pin(front::answer(Rc::clone(&gateway), Rc::clone(&connection), request))
     });
     let mut served = std::pin::pin!(http(true).serve_connection(TokioIo::new(stream), service));
     let stopped = tokio::select! {

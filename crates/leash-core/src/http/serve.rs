@@ -306,11 +306,9 @@ async fn drain(gateway: &Rc<Gateway>, signals: &mut Signals, open: Open) {
         () = cut => false,
         () = tokio::time::sleep_until(tokio::time::Instant::now() + bound) => false,
     };
-    if !done && gateway.count.get() > 0 {
-        gateway.warn(format!(
-            "{} sessions had not ended; their keepers and the next start see to them",
-            gateway.count.get()
-        ));
+    let left = gateway.count.get().max(gateway.jobs.list().len());
+    if !done && left > 0 {
+        gateway.warn(format!("{left} sessions had not ended; their keepers and the next start see to them"));
     }
     gateway.book.close();
 }

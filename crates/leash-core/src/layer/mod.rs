@@ -34,6 +34,7 @@
 mod answer;
 mod body;
 mod entry;
+mod guardable;
 mod opening;
 mod release;
 mod service;

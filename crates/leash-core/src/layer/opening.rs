@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use hyper::{Request, Response};
 use tokio::sync::oneshot;
-use tower_service::Service;
 
 use super::answer;
 use super::body::{GuardedBody, RequestBody};
 use super::entry::{Entry, Flight, Opened};
+use super::guardable::Guardable;
 use super::release;
 use super::shared::{Refusal, Shared};
 use super::ticket::Ticket;
@@ -22,9 +22,7 @@ pub(super) async fn open<S, B, R>(
     request: Request<B>,
 ) -> Result<Response<GuardedBody<R>>, S::Error>
 where
-    S: Service<Request<RequestBody<B>>, Response = Response<R>> + Clone + Send + 'static,
-    S::Future: Send + 'static,
-    S::Error: Send + 'static,
+    S: Guardable<B, R>,
     B: Send + 'static,
     R: Send + 'static,
 {
@@ -66,9 +64,7 @@ pub(super) async fn beside<S, B, R>(
     request: Request<B>,
 ) -> Result<Response<GuardedBody<R>>, S::Error>
 where
-    S: Service<Request<RequestBody<B>>, Response = Response<R>> + Clone + Send + 'static,
-    S::Future: Send + 'static,
-    S::Error: Send + 'static,
+    S: Guardable<B, R>,
     B: Send + 'static,
     R: Send + 'static,
 {

@@ -9,6 +9,7 @@ use hyper::{Request, Response, StatusCode};
 use tower_service::Service;
 
 use super::body::RequestBody;
+use super::guardable::Guardable;
 use super::ticket::Ticket;
 use crate::ledger::receipt::{DeleteHow, Reason};
 use crate::limits;
@@ -54,9 +55,7 @@ pub(super) type Release = Box<dyn Fn(Ticket, String) -> Deleting + Send + Sync>;
 /// How sessions of this service are ended.
 pub(super) fn by<S, B, R>(service: S) -> Release
 where
-    S: Service<Request<RequestBody<B>>, Response = Response<R>> + Clone + Send + 'static,
-    S::Future: Send,
-    S::Error: Send,
+    S: Guardable<B, R>,
     R: Send + 'static,
     B: Send + 'static,
 {

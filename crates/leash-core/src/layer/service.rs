@@ -12,6 +12,7 @@ use tower_service::Service;
 use super::answer;
 use super::body::{GuardedBody, RequestBody};
 use super::entry::Entry;
+use super::guardable::Guardable;
 use super::opening;
 use super::release;
 use super::shared::Shared;
@@ -63,9 +64,7 @@ async fn route<S, B, R>(
     request: Request<B>,
 ) -> Result<Response<GuardedBody<R>>, S::Error>
 where
-    S: Service<Request<RequestBody<B>>, Response = Response<R>> + Clone + Send + 'static,
-    S::Future: Send + 'static,
-    S::Error: Send + 'static,
+    S: Guardable<B, R>,
     B: Send + 'static,
     R: Send + 'static,
 {

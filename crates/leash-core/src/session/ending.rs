@@ -79,9 +79,10 @@ impl<'a> Ending<'a> {
         }
         // Told to all first, so that they end at the same time.
         members.iter().for_each(|member| self.ask(member));
+        let asked = Moment::now();
         let mut late: HashMap<String, String> = HashMap::new();
         for member in &members {
-            if let Err(why) = self.wait(store.as_ref(), member) {
+            if let Err(why) = self.wait(store.as_ref(), member, asked) {
                 late.insert(member.run().to_owned(), why);
             }
         }
@@ -185,8 +186,8 @@ impl<'a> Ending<'a> {
     }
 
     /// Waits until nobody looks after the member any more, which is after its receipt was written.
-    fn wait(&self, store: Option<&Store>, member: &Joined) -> Result<(), String> {
-        let give_up = Moment::now() + patience(member);
+    fn wait(&self, store: Option<&Store>, member: &Joined, asked: Moment) -> Result<(), String> {
+        let give_up = asked + patience(member);
         // The lock says it, however young the member is; the processes only tell when to look again.
         while self.is_attended(store, member) {
             let now = Moment::now();

@@ -19,7 +19,7 @@ pub(crate) use attach::{Attach, Target};
 pub(crate) use connect::{Connect, Transport};
 pub(crate) use orphans::{Reap, Watch, Why};
 pub(crate) use serve::{Control, LivesFor, Serve, Single, Speaks};
-pub(crate) use session_name::SessionName;
+pub(crate) use session_name::{SessionName, Unresolved};
 pub(crate) use values::{Owner, Pair};
 
 /// Nothing outlives its owner: the lifecycle guarantee for MCP servers and sessions
@@ -146,7 +146,8 @@ pub(crate) struct Ps {
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("which").required(true).args(["sessions", "matching", "all", "hook"]))]
 pub(crate) struct End {
-    /// Sessions by id, by run, or by an unambiguous beginning of either; {VARIABLE} as in `leash run --session`
+    /// Sessions by id or by run; an id that leash made may be shortened to a beginning that no other has; {VARIABLE} as in
+    /// `leash run --session`
     #[arg(value_name = "SESSION", value_parser = SessionName::parse_word)]
     pub(crate) sessions: Vec<SessionName>,
     /// Sessions with a member that has this label; * stands for anything. May be repeated, then all must match

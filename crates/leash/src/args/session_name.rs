@@ -114,6 +114,11 @@ impl SessionName {
         }
     }
 
+    /// Whether any of it comes from the environment.
+    pub(crate) fn has_variables(&self) -> bool {
+        self.pieces.iter().any(|piece| matches!(piece, Piece::Variable { .. }))
+    }
+
     /// The variables, as they are written.
     fn names(&self) -> Vec<String> {
         let name = |piece: &Piece| match piece {

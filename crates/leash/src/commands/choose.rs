@@ -25,26 +25,41 @@ impl From<&Joined> for Known {
     }
 }
 
-/// A session, a member, or the one session or member whose id begins so. The error is what is wrong with the word.
-pub(super) fn by_word(known: &[Known], word: &str) -> Result<Target, String> {
-    if known.iter().any(|one| one.session == word) {
+/// What a person wrote for a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Word {
+    pub(super) text: String,
+    /// It may be the beginning of an id. What a variable holds is an id, whole.
+    pub(super) may_begin: bool,
+}
+
+/// A session, a member, or the one session or member whose id begins so. Names that people gave are not shortened: `job-1` does not
+/// mean `job-10`. The error is what is wrong with the word.
+pub(super) fn by_word(known: &[Known], Word { text: word, may_begin }: &Word) -> Result<Target, String> {
+    if known.iter().any(|one| one.session == *word) {
         return Ok(Target::Session(word.to_owned()));
     }
     let runs = || known.iter().filter_map(|one| one.run.as_deref());
     if runs().any(|run| run == word) {
         return Ok(Target::Run(word.to_owned()));
     }
+    let unknown = || format!("no session `{word}` is alive");
+    if !may_begin {
+        return Err(unknown());
+    }
     let begins = |ids: &mut dyn Iterator<Item = &str>| {
-        let mut ids: Vec<String> = ids.filter(|id| id.starts_with(word)).map(str::to_owned).collect();
+        let mut ids: Vec<String> = ids.filter(|id| id.starts_with(word.as_str())).map(str::to_owned).collect();
         ids.sort();
         ids.dedup();
         ids
     };
-    let sessions = begins(&mut known.iter().map(|one| one.session.as_str()));
+    // Made by leash: that of a run or a connection which joined none, and those of a daemon.
+    let made = known.iter().filter(|one| one.run.as_ref().is_none_or(|run| *run == one.session));
+    let sessions = begins(&mut made.map(|one| one.session.as_str()));
     // A run that is a session of its own is counted there.
     let runs = begins(&mut runs().filter(|run| !known.iter().any(|one| one.session == *run)));
     match (&sessions[..], &runs[..]) {
-        ([], []) => Err(format!("no session `{word}` is alive")),
+        ([], []) => Err(unknown()),
         ([session], []) => Ok(Target::Session(session.clone())),
         ([], [run]) => Ok(Target::Run(run.clone())),
         (sessions, runs) => Err(format!("`{word}` is the beginning of {} sessions", sessions.len() + runs.len())),
@@ -110,8 +125,12 @@ mod tests {
         ]
     }
 
-    fn check(word: &str, target: Option<Target>) {
-        assert_eq!(by_word(&some(), word).ok(), target, "{word}");
+    fn word(text: &str) -> Word {
+        Word { text: text.to_owned(), may_begin: true }
+    }
+
+    fn check(text: &str, target: Option<Target>) {
+        assert_eq!(by_word(&some(), &word(text)).ok(), target, "{text}");
     }
 
     fn session(id: &str) -> Target {
@@ -129,8 +148,20 @@ mod tests {
         check("job-", None);
         check("aa", None);
         check("zz", None);
-        assert_eq!(by_word(&some(), "job-").unwrap_err(), "`job-` is the beginning of 2 sessions");
-        assert_eq!(by_word(&some(), "zz").unwrap_err(), "no session `zz` is alive");
+        assert_eq!(by_word(&some(), &word("aa")).unwrap_err(), "`aa` is the beginning of 2 sessions");
+        assert_eq!(by_word(&some(), &word("zz")).unwrap_err(), "no session `zz` is alive");
+    }
+
+    #[test]
+    fn a_name_that_was_given_is_not_shortened() {
+        let one = [known("job-10", "dd1", &[])];
+        assert_eq!(by_word(&one, &word("job-1")).unwrap_err(), "no session `job-1` is alive");
+        assert_eq!(by_word(&one, &word("job-10")), Ok(session("job-10")));
+        // What a variable holds is whole.
+        let whole = |text: &str| Word { may_begin: false, ..word(text) };
+        assert_eq!(by_word(&some(), &whole("cc")).unwrap_err(), "no session `cc` is alive");
+        assert_eq!(by_word(&some(), &whole("cc1")), Ok(session("cc1")));
+        assert_eq!(by_word(&some(), &whole("bb1")), Ok(Target::Run("bb1".to_owned())));
     }
 
     #[test]

@@ -7,11 +7,11 @@ use leash_core::tree::Places;
 use leash_core::tree::proc::Proc;
 use serde_json::{Value, json};
 
-use super::choose::{self, Known};
+use super::choose::{self, Known, Word};
 use super::control::Daemon;
 use super::hook::{self, Told};
 use super::{attach, ledger};
-use crate::args::{End, SessionName};
+use crate::args::{End, SessionName, Unresolved};
 use crate::exit_code;
 use crate::output::message;
 use crate::output::printer::Printer;
@@ -111,7 +111,7 @@ fn not_told(sessions: &[&str]) -> Vec<Unfinished> {
 
 /// What is to be ended, as far as the command line and the environment say it.
 enum Wish<'a> {
-    Words(Vec<String>),
+    Words(Vec<Word>),
     Labels(&'a [crate::args::Pair]),
     All,
     /// Exactly this session, if there is one.
@@ -153,7 +153,8 @@ fn wish(args: &End, printer: Printer) -> Result<Wish<'_>, u8> {
             }
         };
     }
-    let words = args.sessions.iter().map(SessionName::resolve).collect::<Result<_, _>>();
+    let word = |name: &SessionName| Ok(Word { text: name.resolve()?, may_begin: !name.has_variables() });
+    let words: Result<_, Unresolved> = args.sessions.iter().map(word).collect();
     words.map(Wish::Words).map_err(|unresolved| {
         printer.error_text(unresolved.text, Some(&unresolved.hint));
         exit_code::USAGE

@@ -71,10 +71,7 @@ fn a_server_that_cannot_be_started_is_told_with_the_reason() {
     let reply = gateway.post("x", None, &initialize(LATEST));
     assert_eq!((reply.status, &reply.json()["id"]), (502, &json!(0)), "{}", reply.text());
     assert!(reply.text().contains("short-lived"), "{}", reply.text());
-    wait::until("the session to be over", || {
-        (gateway.metric("leash_sessions_ended_total{server=\"x\",reason=\"not_initialized\"}") == Some(1.0))
-            .then_some(())
-    });
+    gateway.wait_metric("leash_sessions_ended_total{server=\"x\",reason=\"not_initialized\"}", 1.0);
 }
 
 #[test]
@@ -96,8 +93,7 @@ fn a_client_that_does_not_wait_for_initialize_leaves_nothing() {
     scene.census().wait_ready(wait::LIMIT).expect("the tree did not come up");
     drop(opening);
     scene.wait_gone(&[gateway.pid()]).expect("nothing is left");
-    let ended = gateway.metric("leash_sessions_ended_total{server=\"x\",reason=\"client_left\"}");
-    assert_eq!(ended, Some(1.0));
+    gateway.wait_metric("leash_sessions_ended_total{server=\"x\",reason=\"client_left\"}", 1.0);
 }
 
 /// This server sends back what it is sent: it asks the client to initialize, and the client's answer becomes its own.

@@ -69,6 +69,8 @@ fn people_see_what_became_of_each() {
     ];
     scene.census().wait_ready(LIMIT).expect("the tree did not come up");
     wait_members(&scene, "red", 2);
+    // Without a grace, what the keeper has not looked at by then is ended and not counted.
+    wait::until("both processes to be known", || (scene.recorded_members() == 2).then_some(()));
     let answer = scene.answer(["end", "red"]);
     assert_eq!(answer.code, 0, "{answer:?}");
     let mut lines: Vec<&str> = answer.stdout.lines().collect();

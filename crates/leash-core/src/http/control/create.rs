@@ -129,6 +129,9 @@ fn begin(gateway: &Rc<Gateway>, request: SessionRequest, owner: Option<&Held>) -
 async fn start(gateway: &Rc<Gateway>, job: &Rc<Job>) -> Result<(), Problem> {
     let (sender, mut results) = mpsc::unbounded_channel();
     for server in job.servers.values() {
+        if matches!(server.settings().target, Target::Command(_)) {
+            server.warm.expect();
+        }
         // In a task each: a server that was begun is seen to its end whatever becomes of this request.
         let (gateway, server, sender) = (Rc::clone(gateway), Rc::clone(server), sender.clone());
         gateway.clone().tasks.spawn_local(async move {

@@ -52,9 +52,12 @@ impl Attach {
     /// This very program, at this socket.
     fn through(socket: Option<&Path>) -> Attach {
         let program = std::fs::read_link("/proc/self/exe").unwrap_or_else(|_| "leash".into());
+        let program = program.to_string_lossy();
+        // After an update this process still runs the file that was there before; its successor is at the same place.
+        let program = program.strip_suffix(" (deleted)").unwrap_or(&program).to_owned();
         let socket = socket.map(|socket| ["--control".to_owned(), socket.to_string_lossy().into_owned()]);
         let args = std::iter::once("attach".to_owned()).chain(socket.into_iter().flatten()).collect();
-        Attach { command: program.to_string_lossy().into_owned(), args }
+        Attach { command: program, args }
     }
 }
 

@@ -64,7 +64,7 @@ async fn asked(gateway: &Rc<Gateway>, request: Request<Incoming>) -> Result<Answ
         Found::Nothing => return Err(Problem::no_such_path(head.uri.path())),
     };
     let query = Query::read(route.query, head.uri.query().unwrap_or_default()).map_err(Problem::invalid)?;
-    let body = if route.body.is_some() { read_body(gateway, &head.headers, body).await? } else { String::new() };
+    let body = if route.body.is_some() { read_body(&head.headers, body).await? } else { String::new() };
     act(gateway, (route, id), &query, (&head.headers, &body)).await
 }
 
@@ -101,7 +101,7 @@ fn respond_json(status: StatusCode, value: &impl Serialize) -> Answer {
 }
 
 /// The body of a request, bounded.
-async fn read_body(gateway: &Gateway, headers: &HeaderMap, body: Incoming) -> Result<String, Problem> {
+async fn read_body(headers: &HeaderMap, body: Incoming) -> Result<String, Problem> {
     let told = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
     if told.is_some_and(|told| told > limits::CONTROL_BODY) {
         return Err(Problem::too_large(limits::CONTROL_BODY));
@@ -115,11 +115,6 @@ async fn read_body(gateway: &Gateway, headers: &HeaderMap, body: Incoming) -> Re
     // Nothing is of no type.
     if (!body.is_empty() || headers.contains_key(CONTENT_TYPE)) && !headers::is_json(headers) {
         return Err(Problem::not_json());
-    }
-    // Held while it is read, as the bodies of clients are.
-    let mut room = gateway.bodies.share();
-    if !room.take(body.len()) {
-        return Err(Problem::too_many());
     }
     String::from_utf8(body.into()).map_err(|_| Problem::broken())
 }

@@ -195,8 +195,9 @@ pub(super) const ROUTES: [Route; 10] = [
         act: Act::Abort,
         name: "abortSession",
         summary: "Cancel what is in flight",
-        contract: "When it returns, every request that was in flight has been answered with the error -32000 `aborted`, and its \
-                   server was told or its connection dropped. The session stays, with everything it holds.",
+        contract: "When it returns, every request that was in flight is cancelled: its client gets the error -32000 `aborted`, or its \
+                   answer breaks off where half of it is written, and its server is told; at HTTP servers that is under way. The session \
+                   stays, with everything it holds.",
         query: &[],
         body: None,
         answers: &[json::<AbortedView>(200, "How many requests that were"), UNKNOWN, problem(409, "`ended`")],

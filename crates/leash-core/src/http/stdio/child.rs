@@ -55,11 +55,6 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    fn new(tree: Tree) -> io::Result<Watched> {
-        let copy = rustix::io::fcntl_dupfd_cloexec(&tree, 3)?;
-        Ok(Watched { tree, reports: linux::readable(copy)? })
-    }
-
     /// What became of it, once it is over; `None` inside if nobody could tell.
     pub(super) fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<Option<Receipt>> {
         loop {
@@ -107,14 +102,30 @@ pub(super) async fn start_new(gateway: &Gateway, server: &Server, session: &str)
     // Some 5 ms of waiting for the keeper, in which the gateway would answer nobody.
     let started = gateway.tasks.spawn_blocking(move || Tree::start(spec, &places)).await;
     let mut tree = started.map_err(|_| StartError::Gone)??;
-    server.tree_began(Running { run: tree.run().into(), pid: tree.leader(), containment: tree.containment() });
+    match ends(&mut tree) {
+        Ok((input, output, reports)) => {
+            server.tree_began(Running { run: tree.run().into(), pid: tree.leader(), containment: tree.containment() });
+            Ok(Started { input, output, tree: Watched { tree, reports } })
+        }
+        Err(error) => {
+            // It runs, and nobody could hear of it: whoever waits for the start waits for its end.
+            tree.ask_to_end();
+            if let Ok(Ok(receipt)) = gateway.tasks.spawn_blocking(move || tree.wait()).await {
+                server.ended(&receipt);
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Our ends of a tree's two pipes, and a copy of the descriptor of its reports. The pipes are open file descriptions that the
+/// server does not share: O_NONBLOCK is ours alone.
+fn ends(tree: &mut Tree) -> Result<(Sender, Receiver, AsyncFd<OwnedFd>), StartError> {
     let (stdin, stdout) = tree.take_stdin().zip(tree.take_stdout()).ok_or(StartError::Gone)?;
-    // These are our ends of two pipes, open file descriptions that the server does not share: O_NONBLOCK is ours alone.
-    Ok(Started {
-        input: Sender::from_owned_fd(OwnedFd::from(stdin)).map_err(StartError::Watch)?,
-        output: Receiver::from_owned_fd(OwnedFd::from(stdout)).map_err(StartError::Watch)?,
-        tree: Watched::new(tree).map_err(StartError::Watch)?,
-    })
+    let input = Sender::from_owned_fd(OwnedFd::from(stdin)).map_err(StartError::Watch)?;
+    let output = Receiver::from_owned_fd(OwnedFd::from(stdout)).map_err(StartError::Watch)?;
+    let copy = rustix::io::fcntl_dupfd_cloexec(&*tree, 3).map_err(|errno| StartError::Watch(errno.into()))?;
+    Ok((input, output, linux::readable(copy).map_err(StartError::Watch)?))
 }
 
 fn spec(command: &CommandLine) -> Spec {

@@ -9,6 +9,8 @@ use std::task::Waker;
 
 use bytes::Bytes;
 
+use super::sleeper::Sleeper;
+
 /// A stream's number within its session; POSTs count from 1.
 pub(super) type StreamId = u64;
 
@@ -42,7 +44,7 @@ struct Stream {
     /// The connection that reads; a later one has a higher number and takes the place of an earlier one.
     reader: u32,
     reading: bool,
-    waker: Option<Waker>,
+    sleeper: Sleeper,
     /// Nothing more will come.
     done: bool,
     /// The client knows the id of one of its events, by which it can resume.
@@ -90,7 +92,7 @@ impl Log {
             self.unread += message.len();
         }
         stream.messages.push_back(message);
-        stream.wake();
+        stream.sleeper.wake();
         self.make_room();
         true
     }
@@ -99,7 +101,7 @@ impl Log {
     pub(super) fn finish(&mut self, id: StreamId) {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.done = true;
-            stream.wake();
+            stream.sleeper.wake();
             self.forget_if_empty(id);
         }
     }
@@ -119,7 +121,7 @@ impl Log {
             if stream.done {
                 return Next::End;
             }
-            stream.wait(waker);
+            stream.sleeper.wait(waker);
             return Next::Wait;
         };
         let number = stream.next;
@@ -135,7 +137,7 @@ impl Log {
     pub(super) fn mix(&mut self, id: StreamId) {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.mixed = true;
-            stream.wake();
+            stream.sleeper.wake();
         }
     }
 
@@ -160,14 +162,14 @@ impl Log {
     /// Wakes the reader of a stream.
     pub(super) fn wake(&mut self, id: StreamId) {
         if let Some(stream) = self.streams.get_mut(&id) {
-            stream.wake();
+            stream.sleeper.wake();
         }
     }
 
     /// Wakes the reader of a stream when something happens to it.
     pub(super) fn wake_on_change(&mut self, id: StreamId, waker: &Waker) {
         if let Some(stream) = self.streams.get_mut(&id) {
-            stream.wait(waker);
+            stream.sleeper.wait(waker);
         }
     }
 
@@ -239,7 +241,7 @@ impl Log {
         let Some(stream) = self.streams.get_mut(&id) else { return VecDeque::new() };
         self.unread -= stream.unread_bytes();
         (stream.reading, stream.reader) = (false, stream.reader + 1);
-        stream.wake();
+        stream.sleeper.wake();
         if stream.named || id == GET {
             self.forget_if_empty(id);
             return VecDeque::new();
@@ -335,21 +337,8 @@ impl Stream {
     fn attach(&mut self) -> usize {
         (self.reading, self.reader) = (true, self.reader + 1);
         // The reader before it, if there is one, sees that it was replaced.
-        self.wake();
+        self.sleeper.wake();
         self.unread_bytes()
-    }
-
-    fn wait(&mut self, waker: &Waker) {
-        match &mut self.waker {
-            Some(known) => known.clone_from(waker),
-            none => *none = Some(waker.clone()),
-        }
-    }
-
-    fn wake(&mut self) {
-        if let Some(waker) = self.waker.take() {
-            waker.wake();
-        }
     }
 }
 

@@ -21,6 +21,7 @@ mod output;
 mod ping;
 mod post;
 mod reader;
+mod sleeper;
 mod switch;
 mod warm;
 mod window;

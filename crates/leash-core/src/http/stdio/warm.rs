@@ -1,7 +1,7 @@
 //! A server of a job that was started before anybody asked for it. The first client gets it; what nobody wants is ended with
 //! the job.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
@@ -19,6 +19,8 @@ use crate::ledger::receipt::Reason;
 #[derive(Default)]
 pub(crate) struct Warm {
     waiting: RefCell<Option<Waiting>>,
+    /// It is being started.
+    expected: Cell<bool>,
     /// It was taken.
     taken: Notify,
 }
@@ -36,16 +38,23 @@ impl Warm {
         Some(waiting.started)
     }
 
-    /// Whether there is one.
+    /// One is about to be started.
+    pub(crate) fn expect(&self) {
+        self.expected.set(true);
+    }
+
+    /// Whether there is one, or will be.
     pub(crate) fn is_there(&self) -> bool {
-        self.waiting.borrow().is_some()
+        self.expected.get() || self.waiting.borrow().is_some()
     }
 }
 
 /// Starts a server's tree, which then waits for a client. If the server was retired meanwhile, it is ended at once.
 pub(crate) async fn warm(gateway: &Rc<Gateway>, server: &Rc<Server>) -> Result<(), String> {
     let occupied = server.occupy();
-    let started = child::start_new(gateway, server, "").await.map_err(|error| told(&error))?;
+    let started = child::start_new(gateway, server, "").await;
+    server.warm.expected.set(false);
+    let started = started.map_err(|error| told(&error))?;
     if server.retired.get() {
         end(gateway, server, started, &Reason::Requested).await;
         return Err("the session was ended before it ran".to_owned());

@@ -42,8 +42,10 @@ impl Session {
             await_keeper(&store, run);
             // Nothing to do where the keeper has done it.
             let swept = sweep::sweep(&store, Some(&proc)).receipts.into_iter().find(|receipt| receipt.run == run);
-            let (known, _) = receipt::read(&self.places.receipts).ok()?;
-            swept.or_else(|| known.into_iter().rev().find(|receipt| receipt.run == run))
+            swept.or_else(|| {
+                let (known, _) = receipt::read(&self.places.receipts).ok()?;
+                known.into_iter().rev().find(|receipt| receipt.run == run)
+            })
         };
         found().ok_or(error)
     }

@@ -20,7 +20,7 @@ use crate::id;
 use crate::owner::Wish;
 use crate::tree::{Places, Spec, Tree, TreeError};
 
-/// One owner's claim on the servers it started. SessionEnding it ends them all, at the same time, and yields one receipt; dropping it
+/// One owner's claim on the servers it started. Ending it ends them all, at the same time, and yields one receipt; dropping it
 /// does too, in the background. Neither needs a runtime, and both hold when this program crashes or is killed: the end is in
 /// the hands of a supervisor and a keeper per server, which are processes of their own.
 ///

@@ -43,9 +43,7 @@ fn ten_thousand_idle_connections_are_held() {
         }
         idle.push(connection.into_socket());
     }
-    wait::until("all to be accepted", || {
-        (gateway.metric("leash_connections") == Some((number + 1) as f64)).then_some(())
-    });
+    gateway.wait_metric("leash_connections", (number + 1) as f64);
     let each = gateway.memory().saturating_sub(rest.memory) / number as u64;
     assert!(each < 24 * 1024, "{each} bytes for a connection");
     let session = open(&gateway, "x");

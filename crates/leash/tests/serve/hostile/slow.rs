@@ -137,7 +137,7 @@ fn heads_that_never_end_harm_nobody() {
     let rest = Rest::of(&gateway, &["x"]);
     let whole = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Slow: yes\r\n\r\n";
     let mut slow: Vec<Connection> = (0..500).map(|_| sent(&gateway, b"GET /healthz HTTP/1.1\r\nX-")).collect();
-    wait::until("the connections", || (gateway.metric("leash_connections") == Some(501.0)).then_some(()));
+    gateway.wait_metric("leash_connections", 501.0);
     let used = gateway.memory().saturating_sub(rest.memory);
     assert!(used < 500 * 32 * 1024, "{used} bytes for 500 heads");
     let session = open(&gateway, "x");
@@ -167,7 +167,7 @@ fn bodies_that_never_end_harm_nobody() {
     let rest = Rest::of(&gateway, &["x"]);
     let head = format!("{}Content-Length: 4194304\r\n\r\n{{", post_head(None));
     let slow: Vec<Connection> = (0..200).map(|_| sent(&gateway, head.as_bytes())).collect();
-    wait::until("the connections", || (gateway.metric("leash_connections") == Some(201.0)).then_some(()));
+    gateway.wait_metric("leash_connections", 201.0);
     let used = gateway.memory().saturating_sub(rest.memory);
     assert!(used < 200 * 32 * 1024, "{used} bytes for 200 bodies of which one byte came");
     let session = open(&gateway, "x");

@@ -90,16 +90,21 @@ fn lists_are_filtered_by_labels() {
     });
 }
 
+/// A session that will not come to be: its server is to be reached over TLS, and says nothing.
+async fn starting() -> (Rig, Beside, TcpListener) {
+    let silent = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = silent.local_addr().expect("its address");
+    let rig = Rig::start().await;
+    let body = wanted(json!({"s": {"url": format!("https://{address}/")}}), json!({}));
+    let begun = rig.beside(rig.request("POST", "/v1/sessions", &body));
+    rig.until(|rig| !rig.gateway.jobs.is_empty()).await;
+    (rig, begun, silent)
+}
+
 #[test]
 fn a_caller_that_leaves_during_the_start_leaves_nothing() {
     run(async {
-        // A server that is reached over TLS, and says nothing.
-        let silent = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let address = silent.local_addr().expect("its address");
-        let rig = Rig::start().await;
-        let body = wanted(json!({"s": {"url": format!("https://{address}/")}}), json!({}));
-        let begun = rig.beside(rig.request("POST", "/v1/sessions", &body));
-        rig.until(|rig| !rig.gateway.jobs.is_empty()).await;
+        let (rig, begun, _silent) = starting().await;
         assert_eq!(rig.ask("GET", "/v1/sessions", "").await.json()["sessions"][0]["state"], "starting");
         begun.leave();
         rig.quiet().await;
@@ -110,12 +115,7 @@ fn a_caller_that_leaves_during_the_start_leaves_nothing() {
 #[test]
 fn an_end_during_the_start_is_told_to_both() {
     run(async {
-        let silent = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let address = silent.local_addr().expect("its address");
-        let rig = Rig::start().await;
-        let body = wanted(json!({"s": {"url": format!("https://{address}/")}}), json!({}));
-        let begun = rig.beside(rig.request("POST", "/v1/sessions", &body));
-        rig.until(|rig| !rig.gateway.jobs.is_empty()).await;
+        let (rig, begun, _silent) = starting().await;
         let job = rig.ask("GET", "/v1/sessions", "").await.json()["sessions"][0].clone();
         let receipt = rig.end(&job).await;
         assert!(receipt.holdings.is_empty() && rig.gateway.jobs.is_empty());

@@ -16,6 +16,7 @@ use serde_json::value::RawValue;
 
 use super::super::super::mirror::Mirrors;
 use super::super::log::Next;
+use super::super::sleeper::Sleeper;
 use super::super::window::Turns;
 use crate::protocol::envelope::{Envelope, IdKey, Kind, Message, Splice, codes, error_body};
 
@@ -53,7 +54,7 @@ struct Exchange {
     /// Something was taken since [`Exchanges::look`].
     moved: bool,
     turns: Turns,
-    waker: Option<Waker>,
+    sleeper: Sleeper,
 }
 
 /// How a request is answered.
@@ -90,7 +91,7 @@ impl Exchanges {
             cut: false,
             moved: false,
             turns: Turns::default(),
-            waker: None,
+            sleeper: Sleeper::default(),
         };
         self.open.insert(number, exchange);
         Some((number, line.finish().into()))
@@ -155,7 +156,7 @@ impl Exchanges {
         exchange.mixed |= mixed;
         self.unread += message.len();
         exchange.messages.push_back(message);
-        exchange.wake();
+        exchange.sleeper.wake();
         true
     }
 
@@ -171,7 +172,7 @@ impl Exchanges {
                 First::Whole(status, body)
             }
             None => {
-                exchange.wait(waker);
+                exchange.sleeper.wait(waker);
                 First::Wait
             }
         }
@@ -182,7 +183,7 @@ impl Exchanges {
         let mut waiting = false;
         for exchange in self.open.values_mut().filter(|exchange| exchange.answered.is_none()) {
             if exchange.turns.next() {
-                exchange.wake();
+                exchange.sleeper.wake();
             }
             waiting |= !exchange.turns.is_late();
         }
@@ -201,7 +202,7 @@ impl Exchanges {
             }
             None if exchange.answered.is_some() => Next::End,
             None => {
-                exchange.wait(waker);
+                exchange.sleeper.wait(waker);
                 Next::Wait
             }
         }
@@ -280,7 +281,7 @@ impl Exchanges {
             self.unread -= exchange.unread();
             exchange.messages.clear();
             exchange.cut = true;
-            exchange.wake();
+            exchange.sleeper.wake();
         }
     }
 }
@@ -288,19 +289,6 @@ impl Exchanges {
 impl Exchange {
     fn unread(&self) -> usize {
         self.messages.iter().map(Bytes::len).sum()
-    }
-
-    fn wait(&mut self, waker: &Waker) {
-        match &mut self.waker {
-            Some(known) => known.clone_from(waker),
-            none => *none = Some(waker.clone()),
-        }
-    }
-
-    fn wake(&mut self) {
-        if let Some(waker) = self.waker.take() {
-            waker.wake();
-        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a person sees of the control socket and of `leash attach`: help and errors. Update with UPDATE_EXPECT=1.
+//! What a person sees of the control socket and of `leash attach`: help and errors.
 
 use expect_test::{Expect, expect};
 use testkit::or_skip;

@@ -1,4 +1,4 @@
-//! `leash serve` on the command line, as a person sees it. Update with UPDATE_EXPECT=1.
+//! `leash serve` on the command line, as a person sees it.
 
 use expect_test::{Expect, expect};
 use testkit::or_skip;

@@ -1,15 +1,11 @@
-//! What a person sees of `leash connect`: its help page and its errors. Update with UPDATE_EXPECT=1.
+//! What a person sees of `leash connect`: its help page and its errors.
 
-use expect_test::{Expect, expect};
+use expect_test::expect;
 use testkit::or_skip;
 use testkit::scene::Scene;
 use testkit::user::Who;
 
-/// Runs a command on a fresh scene and compares everything it said.
-fn check(words: &[&str], expected: &Expect) {
-    let scene = or_skip!(Scene::set(Who::User));
-    expected.assert_eq(&scene.transcript(words));
-}
+use super::check;
 
 #[test]
 fn help() {
