@@ -103,6 +103,8 @@ fn untold(error: TreeError) -> Holding {
         left: vec![LeftOver { pid: 0, name: String::new(), why: format!("{error}, and there is no receipt") }],
         spared: Vec::new(),
         memory_bytes: 0,
+        ports: Vec::new(),
+        locks: Vec::new(),
     })
 }
 
