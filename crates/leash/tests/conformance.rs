@@ -252,7 +252,7 @@ fn check_through(deps: &Deps, url: &str, revision: Revision, expected: &[&str]) 
         if lost == expected {
             return;
         }
-        eprintln!("lost of {}: {lost:#?}", revision.name());
+        testkit::note(&format!("lost of {}: {lost:#?}", revision.name()));
         tries.push(lost);
     }
     panic!("{} of {TRIES} runs of {} did not lose just {expected:#?}", tries.len(), revision.name());
