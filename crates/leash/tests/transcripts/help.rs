@@ -177,8 +177,8 @@ fn help_of_end() {
 
             Arguments:
               [SESSION]...
-                      Sessions by id, by run, or by an unambiguous beginning of either; {VARIABLE} as in `leash
-                      run --session`
+                      Sessions by id or by run; an id that leash made may be shortened to a beginning that no
+                      other has; {VARIABLE} as in `leash run --session`
 
             Options:
                   --match <LABEL=VALUE>

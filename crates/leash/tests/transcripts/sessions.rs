@@ -38,6 +38,7 @@ fn no_sessions_as_json() {
             $ leash ps --json
             {
               "groups": [],
+              "servers": [],
               "sessions": [],
               "upstream": [],
               "version": 1
