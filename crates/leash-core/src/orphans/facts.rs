@@ -14,6 +14,8 @@ pub struct Facts {
     pub processes: Vec<Process>,
     /// Processes whose descriptors could not be read: each of them may hold anything.
     pub unread: Vec<Unread>,
+    /// Who serves others over TCP; looked at only where a server has lost its stdin.
+    pub served: Vec<Served>,
     /// Clock ticks since boot, to tell ages.
     pub now: u64,
     /// Ticks in a second.
@@ -29,6 +31,17 @@ pub struct Unread {
     pub id: Identity,
     /// What is in the way.
     pub why: Why,
+}
+
+/// A connection that a server has accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Served {
+    /// The process that has it.
+    pub by: i32,
+    /// The port on which it came in.
+    pub port: u16,
+    /// Servers, and what belongs to them, that have the other end. Empty: somebody else has, perhaps on another machine.
+    pub clients: Vec<i32>,
 }
 
 /// Why something could not be read.

@@ -4,14 +4,14 @@
 //! as long as somebody who is not in it (nor in the server's own tree) holds one of its ends. What remains holds only itself. The set
 //! shrinks in each round, so this ends; and since a larger set never makes a holder *more* alive, the order does not matter.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 mod cases;
 
 use cases::{Case, Cases};
 
-use super::facts::{Channel, Facts, Kind, OtherEnd, Process, Why};
+use super::facts::{Channel, Facts, Kind, OtherEnd, Process, Served, Why};
 use super::knowledge::Knowledge;
 use super::verdict::{Evidence, Finding, Role, Stream, Verdict};
 use crate::tree::identity::Identity;
@@ -111,6 +111,7 @@ impl<'a> Court<'a> {
             && case.leashed.is_none()
             && case.foreign_leash.is_none()
             && self.members(case, disowned).is_empty()
+            && self.ports(case, disowned).is_empty()
             && self.is_settled(case, disowned)
     }
 
@@ -180,6 +181,14 @@ impl<'a> Court<'a> {
         against
     }
 
+    /// Ports on which somebody is connected to it who is neither of its tree nor an orphan.
+    fn ports(&self, case: &Case<'a>, disowned: &Disowned) -> BTreeSet<u16> {
+        let is_nobody = |pid: &i32| case.members.contains(pid) || disowned.contains_key(pid);
+        let in_use = |served: &&Served| served.clients.is_empty() || !served.clients.iter().all(is_nobody);
+        let served = self.facts.served.iter().filter(|served| case.members.contains(&served.by));
+        served.filter(in_use).map(|served| served.port).collect()
+    }
+
     /// How many could not be looked into and may have inherited an end of this server.
     fn unread_others(&self, case: &Case<'a>) -> usize {
         let slack = BEFORE_THE_SERVER.as_secs().saturating_mul(self.facts.hertz);
@@ -220,6 +229,7 @@ impl<'a> Court<'a> {
         let mut evidence = self.about_holds(&holds);
         evidence.extend(self.about_origin(case));
         evidence.extend(self.members(case, seen));
+        evidence.extend(self.ports(case, seen).into_iter().map(|port| Evidence::Serves { port }));
         if ends_gone && verdict != Verdict::OrphanProved {
             evidence.extend(self.about_doubt(case, &holds, seen));
         }

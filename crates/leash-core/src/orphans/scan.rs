@@ -17,6 +17,7 @@ use crate::tree::proc::{Proc, read_small};
 use crate::tree::spec;
 
 mod channel;
+mod served;
 mod stat;
 
 use channel::Pipe;
@@ -150,6 +151,15 @@ impl<'a> Look<'a> {
             self.facts.processes[at].stdout.other_end = stdout;
         }
         self.facts.unread = unread;
+        // Whoever has a host is in use; the others may be, by those who are connected to them.
+        let is_lost = |channel: &Channel| match &channel.other_end {
+            OtherEnd::Gone => true,
+            OtherEnd::Held { by, .. } => by.iter().all(|holder| self.judged.contains(&holder.pid)),
+            OtherEnd::NotVisible(_) | OtherEnd::None => false,
+        };
+        if self.facts.processes.iter().any(|process| is_lost(&process.stdin)) {
+            self.facts.served = served::served(self.judged.iter().copied());
+        }
     }
 }
 

@@ -159,6 +159,11 @@ pub enum Evidence {
         /// The member.
         member: Identity,
     },
+    /// Somebody is connected to it.
+    Serves {
+        /// On this TCP port.
+        port: u16,
+    },
     /// Somebody who could not be looked into is young enough to hold the other end.
     OthersUnread {
         /// How many.

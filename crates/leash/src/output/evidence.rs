@@ -58,6 +58,7 @@ pub(crate) fn sentence(evidence: &Evidence) -> String {
         Evidence::MemberHeld { member, by } => format!("pid {} holds its process {}", pid(by), pid(member)),
         Evidence::MemberAtTerminal { member } => format!("its process {} sits at a terminal", pid(member)),
         Evidence::MemberUnread { member } => format!("who holds its process {} can't be seen", pid(member)),
+        Evidence::Serves { port } => format!("somebody is connected to it on port {port}"),
         Evidence::OthersUnread { count } => format!("{count} processes that may hold it could not be looked into"),
         Evidence::NotSettled { gone_ms, needed_ms } => format!(
             "nobody has spoken to it for {} of the {} that its host has to end it properly",

@@ -271,3 +271,27 @@ fn a_younger_parent_is_none() {
     let findings = judge(&facts, &knowledge(), &Policy::default());
     assert_eq!(findings[0].client.as_deref(), Some("Test"));
 }
+
+/// A server that speaks HTTP is used by those who are connected to it.
+#[test]
+fn whoever_has_a_client_is_not_proved() {
+    let served = |clients: &[i32]| Served { by: 11, port: 8080, clients: clients.to_vec() };
+    let below = |pid, ppid| process(pid, ppid, "node http.js");
+    let cells = [
+        (vec![], OrphanProved),
+        (vec![served(&[])], OrphanLikely),
+        // Its own browser, an orphan's, and a living server's.
+        (vec![served(&[10])], OrphanProved),
+        (vec![served(&[20])], OrphanProved),
+        (vec![served(&[30])], OrphanLikely),
+        (vec![served(&[10]), served(&[10, 30])], OrphanLikely),
+    ];
+    for (served, expected) in cells {
+        let host = process(5, 1, "python host.py");
+        let servers = [server(10, 1, Gone, Gone), server(20, 1, Gone, Gone), server(30, 5, held(&[5]), held(&[5]))];
+        let processes = servers.into_iter().chain([host, below(11, 10)]).collect();
+        let facts = Facts { served: served.clone(), ..machine(processes) };
+        let found = verdicts(&facts, &knowledge(), &Policy::default());
+        assert_eq!(found, [(10, expected), (20, OrphanProved), (30, Live)], "{served:?}");
+    }
+}
