@@ -2,6 +2,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "the hosts whose servers are orphaned are started here")]
 
+mod hosts;
 mod watching;
 mod zoo;
 
@@ -25,6 +26,7 @@ fn rounds() -> usize {
 fn every_orphan_is_ended_and_nobody_else() {
     for round in 0..rounds() {
         let mut zoo = or_skip!(Zoo::open(Who::User));
+        zoo.with_npx();
         let stay = zoo.play();
         let go = living(&zoo.doomed);
         assert!(stay.len() + go.len() >= 60, "{} and {} are not enough", stay.len(), go.len());
