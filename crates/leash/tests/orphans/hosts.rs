@@ -13,19 +13,20 @@ pub(crate) const PYTHON: &str = r#"
 import json, os, signal, subprocess, sys
 from subprocess import DEVNULL, PIPE
 plan = json.loads(sys.argv[1])
-if plan["daemon"]:
+if plan.get("lingers"): signal.signal(signal.SIGHUP, signal.SIG_IGN)
+if plan.get("daemon"):
     if os.fork(): os._exit(0)
     os.setsid()
     if os.fork(): os._exit(0)
 kept = []
 def start(one):
-    options = {name: one[name] for name in ("cwd", "user", "group") if name in one}
-    if "user" in one: options["extra_groups"] = []
+    options = {"cwd": one["cwd"]} if "cwd" in one else {}
     if "stderr" in one: options["stderr"] = open(one["stderr"], "w")
     if one.get("keeps_own"):
-        theirs, ours = os.pipe()
-        server = subprocess.Popen(one["words"], stdin=theirs, stdout=PIPE, pass_fds=[ours], **options)
-        os.close(theirs)
+        (stdin, writes), (reads, stdout) = os.pipe(), os.pipe()
+        server = subprocess.Popen(one["words"], stdin=stdin, stdout=stdout, pass_fds=[writes, reads], **options)
+        os.close(stdin)
+        os.close(stdout)
     else:
         stdout = DEVNULL if one.get("mute") else PIPE
         server = subprocess.Popen(one["words"], stdin=PIPE, stdout=stdout, **options)
@@ -41,11 +42,11 @@ def start(one):
         kept.append(subprocess.Popen(one["to"], stdin=DEVNULL, stdout=DEVNULL, pass_fds=ends))
 for one in plan["servers"]: start(one)
 print("up", flush=True)
-if plan["daemon"]:
+if plan.get("daemon"):
     null = os.open("/dev/null", os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(null, 1)
-    while True: signal.pause()
+while plan.get("daemon") or plan.get("lingers"): signal.pause()
 sys.stdin.read()
 "#;
 
@@ -69,9 +70,13 @@ process.stdin.on('end', () => process.exit());
 /// A shell has one server, whose both ends it keeps.
 pub(crate) const SHELL: &str = "coproc SERVER { exec \"$@\"; }; echo up; while read -r line; do :; done";
 
-/// Ways to start a server and leave: it is nobody's child, and speaks with whoever held the shell's channels.
-pub(crate) const DETACHED: [&str; 3] =
-    ["setsid \"$@\" <&0 & exit 0", "nohup \"$@\" <&0 & exit 0", "( ( setsid \"$@\" <&0 & ) & ) <&0; exit 0"];
+/// Ways to start a server and leave: it is nobody's child, and speaks with whoever held the shell's channels. What a shell puts into the
+/// background has the null device as stdin, unless it is given another.
+pub(crate) const DETACHED: [&str; 3] = [
+    r#"exec 3<&0; setsid "$@" <&3 3<&- & exit 0"#,
+    r#"exec 3<&0; nohup "$@" <&3 3<&- & exit 0"#,
+    r#"exec 3<&0; ( ( setsid "$@" <&3 3<&- & ) & ); exit 0"#,
+];
 
 /// What a host shall start, and how.
 pub(crate) fn server(words: &[String]) -> Value {
@@ -109,7 +114,13 @@ pub(crate) fn everything(deps: &Deps, census: &Census) -> Value {
 
 /// Makes `command`, which is Python, a host.
 pub(crate) fn python(mut command: Command, servers: &[Value]) -> Command {
-    command.args(["-c", PYTHON]).arg(json!({ "daemon": false, "servers": servers }).to_string());
+    command.args(["-c", PYTHON]).arg(json!({ "servers": servers }).to_string());
+    command
+}
+
+/// Makes `command`, which is Python, a host that goes on without its terminal.
+pub(crate) fn lingering(mut command: Command, servers: &[Value]) -> Command {
+    command.args(["-c", PYTHON]).arg(json!({ "lingers": true, "servers": servers }).to_string());
     command
 }
 

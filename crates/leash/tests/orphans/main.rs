@@ -3,6 +3,10 @@
 #![expect(clippy::disallowed_methods, reason = "the hosts whose servers are orphaned are started here")]
 
 mod hosts;
+mod options;
+mod reused;
+mod superuser;
+mod unseen;
 mod watching;
 mod zoo;
 
