@@ -36,7 +36,9 @@ def start(one):
         server.stdin.write((line + "\n").encode())
         server.stdin.flush()
     if "hears" in one:
-        while one["hears"] not in server.stdout.readline().decode(): pass
+        line = server.stdout.readline()
+        while line and one["hears"] not in line.decode(): line = server.stdout.readline()
+        if not line: sys.exit("the server has ended")
     if "lends" in one:
         ends = [getattr(server, end).fileno() for end in one["lends"]]
         kept.append(subprocess.Popen(one["to"], stdin=DEVNULL, stdout=DEVNULL, pass_fds=ends))
@@ -60,6 +62,7 @@ const start = (one) => new Promise((done) => {
   (one.says ?? []).forEach((line) => server.stdin.write(line + '\n'));
   if (!one.hears) return done(server);
   let heard = '';
+  server.on('exit', () => process.exit(1));
   server.stdout.on('data', (data) => { heard += data; if (heard.includes(one.hears)) done(server); });
 });
 Promise.all(JSON.parse(process.argv[1]).servers.map(start)).then(() => console.log('up'));
