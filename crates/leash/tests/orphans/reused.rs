@@ -109,11 +109,10 @@ impl Stage {
         judge(&facts, &self.knowledge, &Policy::default())
     }
 
-    /// The orphan, as the first look finds it.
-    fn orphan(&self) -> Finding {
-        let found = wait::until("the orphan", || self.look().into_iter().next());
-        assert_eq!(found.verdict, Verdict::OrphanProved, "{found:?}");
-        found
+    /// The orphan and its `size` processes, as the first look finds it.
+    fn orphan(&self, size: usize) -> Finding {
+        let is_it = |found: &Finding| found.verdict == Verdict::OrphanProved && found.tree.len() == size;
+        wait::until("the orphan", || self.look().into_iter().find(is_it))
     }
 
     /// Ends it; at each further look, `meanwhile` happens right after the look.
@@ -141,7 +140,7 @@ fn is_gone(outcome: &Outcome) -> bool {
 fn between_the_looks() {
     check("between_the_looks", || {
         let stage = Stage::set("stubborn", 1);
-        let orphan = stage.orphan();
+        let orphan = stage.orphan(1);
         free(&[orphan.root.pid]);
         let innocents = Innocents::take(&[orphan.root.pid]);
         let outcome = stage.end(orphan.root, |_| {});
@@ -155,7 +154,7 @@ fn between_the_looks() {
 fn after_the_last_look() {
     check("after_the_last_look", || {
         let stage = Stage::set("stubborn", 1);
-        let orphan = stage.orphan();
+        let orphan = stage.orphan(1);
         let mut innocents = None;
         let outcome = stage.end(orphan.root, |_| {
             free(&[orphan.root.pid]);
@@ -173,7 +172,7 @@ fn of_the_members_of_a_tree() {
         for at in 1..=2 {
             // The one that has started the others goes with its host, so each of them is nobody's child.
             let stage = Stage::set("setsid", 4);
-            let orphan = wait::until("the tree", || Some(stage.orphan()).filter(|orphan| orphan.tree.len() == 3));
+            let orphan = stage.orphan(3);
             let members: Vec<i32> = orphan.tree.iter().skip(1).map(|id| id.pid).collect();
             let mut innocents = None;
             let outcome = stage.end(orphan.root, |look| {
