@@ -22,6 +22,8 @@ pub struct Facts {
     pub hertz: u64,
     /// Who looked.
     pub uid: u32,
+    /// Nobody can exist who is not among the processes: they are those of the whole machine, and none is hidden from who looked.
+    pub whole: bool,
 }
 
 /// A process that could not be looked into.

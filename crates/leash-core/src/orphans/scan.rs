@@ -12,7 +12,7 @@ use super::holders::{End, Search, Seen};
 use super::identify::Matcher;
 use super::knowledge::Knowledge;
 use super::unix_diag;
-use crate::tree::identity::Identity;
+use crate::tree::identity::{Identity, pid_namespace};
 use crate::tree::proc::{Proc, read_small};
 use crate::tree::spec;
 
@@ -32,10 +32,19 @@ pub fn scan(proc: &Proc, knowledge: &Knowledge, also: &[i32]) -> Facts {
     };
     facts.processes = proc.numbers().into_iter().filter_map(stat::read).collect();
     facts.processes.sort_unstable_by_key(|process| process.id.pid);
+    facts.whole = is_whole(&facts);
     let mut look = Look::new(proc, facts, knowledge, also);
     look.closely();
     look.at_ends();
     look.facts
+}
+
+/// Whether nobody is hidden: in a PID namespace those outside are, and where /proc is mounted with `hidepid` those of others, of whom
+/// the first process is always one.
+fn is_whole(facts: &Facts) -> bool {
+    /// `PROC_PID_INIT_INO` of linux/proc_ns.h: the namespace that has all processes.
+    const FIRST_NAMESPACE: u64 = 0xefff_fffc;
+    pid_namespace() == FIRST_NAMESPACE && facts.process(1).is_some()
 }
 
 struct Look<'a> {

@@ -169,6 +169,8 @@ pub enum Evidence {
         /// How many.
         count: usize,
     },
+    /// There may be processes that can't be seen at all: outside of our PID namespace, or hidden by /proc.
+    OthersHidden,
     /// Its ends have not been gone for long enough: the host may be about to end it properly.
     NotSettled {
         /// How long they are known to be gone, in milliseconds.

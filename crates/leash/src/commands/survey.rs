@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use leash_core::clients;
-use leash_core::ledger::receipt;
+use leash_core::ledger::receipt::{self, Receipt};
 use leash_core::ledger::store::Store;
+use leash_core::ledger::sweep::sweep;
 use leash_core::orphans::knowledge::Leashed;
 use leash_core::orphans::scan::scan;
 use leash_core::orphans::{Facts, Finding, Knowledge, Policy, judge};
@@ -39,8 +40,17 @@ impl Survey {
             knowledge.declare(files.iter().flat_map(|file| clients::servers(file).0));
         }
         let (receipts, _) = receipt::read(&places::places().receipts).unwrap_or_default();
-        knowledge.ended = receipts.into_iter().map(|receipt| receipt.session).collect();
+        knowledge.note_ended(&receipts);
         Ok(Survey { proc, store, knowledge })
+    }
+
+    /// Ends what dead runs of leash have left, by what their records prove, and knows of it from then on.
+    pub(super) fn sweep(&mut self, printer: Printer) -> Vec<Receipt> {
+        let Some(store) = &self.store else { return Vec::new() };
+        let swept = sweep(store, Some(&self.proc));
+        swept.warnings.iter().for_each(|warning| printer.warning(warning));
+        self.knowledge.note_ended(&swept.receipts);
+        swept.receipts
     }
 
     /// Looks and judges.
