@@ -55,7 +55,6 @@ pub(crate) fn watch(args: &Watch) -> u8 {
     let mut hosts = holders(&findings);
     drop(findings);
     loop {
-        watch::rest();
         let next = watcher.memory.next_look(&watcher.terms, args.interval, Moment::now());
         wait(&survey, &hosts, next);
         // Clients' configurations change; a look that can't be prepared is tried again.
@@ -128,6 +127,7 @@ fn wait(survey: &Survey, hosts: &[Identity], next: Moment) {
         // One has ended since the look.
         return;
     }
+    watch::rest();
     loop {
         let left = next.since(Moment::now());
         let mut fds: Vec<PollFd<'_>> =
