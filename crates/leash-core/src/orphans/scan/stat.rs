@@ -27,6 +27,10 @@ pub(super) fn now() -> u64 {
 }
 
 /// Who has a number.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it is taken apart at once, and an allocation for each process costs more"
+)]
 pub(super) enum Who {
     Process(Process),
     /// A thread of the kernel: it stays one.
