@@ -77,7 +77,7 @@ pub struct Process {
     pub uid: u32,
     /// Its short name.
     pub comm: String,
-    /// Its arguments.
+    /// Its arguments; of those who are known to be nobody they may be missing.
     pub argv: Vec<String>,
     /// The environment variables that tell where it came from, of those that are known; never the others.
     pub marks: BTreeMap<String, String>,
@@ -154,6 +154,15 @@ pub enum OtherEnd {
 impl Channel {
     /// A channel that nobody looked at.
     pub const NOT_ASKED: Channel = Channel { kind: Kind::NotAsked, other_end: OtherEnd::None };
+
+    /// Those who are known to have the other end.
+    pub fn holders(&self) -> impl Iterator<Item = &Identity> {
+        match &self.other_end {
+            OtherEnd::Held { by, .. } => by.as_slice(),
+            OtherEnd::Gone | OtherEnd::NotVisible(_) | OtherEnd::None => &[],
+        }
+        .iter()
+    }
 
     /// The kernel's number, for what has another end.
     pub fn inode(&self) -> Option<u64> {

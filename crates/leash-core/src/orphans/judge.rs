@@ -357,7 +357,7 @@ fn gather(cases: &[Case<'_>], standing: &[bool]) -> Disowned {
 }
 
 /// Whether a process is known to do nothing but collect orphans: the first one, a session's systemd, the init of a container.
-fn is_reaper(facts: &Facts, pid: i32) -> bool {
+pub(super) fn is_reaper(facts: &Facts, pid: i32) -> bool {
     const REAPERS: [&str; 7] = ["systemd", "init", "tini", "dumb-init", "docker-init", "catatonit", "s6-svscan"];
     // A parent with the number 0 is one outside of our PID namespace: `docker exec`, which may well be alive.
     pid == 1 || facts.process(pid).is_some_and(|process| REAPERS.contains(&process.comm.as_str()))

@@ -4,6 +4,7 @@ use std::os::fd::AsFd as _;
 
 use leash_core::clock::Moment;
 use leash_core::orphans::act::Terms;
+use leash_core::orphans::scan::Strangers;
 use leash_core::orphans::watch::{self, Memory};
 use leash_core::orphans::{Evidence, Finding, Verdict, belongings};
 use leash_core::tree::identity::{Held, Identity};
@@ -37,6 +38,7 @@ pub(crate) fn watch(args: &Watch) -> u8 {
     let mut watcher = Watcher {
         printer,
         memory: Memory::default(),
+        strangers: Strangers::default(),
         terms: watch::Terms { settle: args.settle, min_age: args.min_age, ..watch::Terms::default() },
         all_gone: true,
         args,
@@ -51,6 +53,7 @@ pub(crate) fn watch(args: &Watch) -> u8 {
         return if watcher.all_gone { exit_code::OK } else { exit_code::NOT_ALL };
     }
     let mut hosts = holders(&findings);
+    drop(findings);
     loop {
         let next = watcher.memory.next_look(&watcher.terms, args.interval, Moment::now());
         wait(&survey, &hosts, next);
@@ -65,6 +68,7 @@ pub(crate) fn watch(args: &Watch) -> u8 {
 struct Watcher<'a> {
     printer: Printer,
     memory: Memory,
+    strangers: Strangers,
     terms: watch::Terms,
     all_gone: bool,
     args: &'a Watch,
@@ -75,7 +79,7 @@ impl Watcher<'_> {
     fn look(&mut self, survey: &mut Survey) -> Vec<Finding> {
         let now = Moment::now();
         let policy = self.memory.policy(&self.terms, now);
-        let findings = survey.look(&policy);
+        let findings = survey.look_again(&policy, &mut self.strangers);
         let due = self.memory.note(&findings, &self.terms, now);
         if due.is_empty() {
             return findings;
@@ -123,6 +127,7 @@ fn wait(survey: &Survey, hosts: &[Identity], next: Moment) {
         // One has ended since the look.
         return;
     }
+    watch::rest();
     loop {
         let left = next.since(Moment::now());
         let mut fds: Vec<PollFd<'_>> =
