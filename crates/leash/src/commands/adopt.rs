@@ -1,6 +1,5 @@
 //! `leash adopt`.
 
-use std::env;
 use std::fs;
 use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
@@ -70,19 +69,11 @@ pub(super) fn chosen(typed: &[String], printer: Printer) -> Option<Vec<&'static 
 
 /// How clients are to start leash. Their PATH is not that of this shell: only what every session has is trusted by name.
 fn program() -> String {
-    let me = env::current_exe().ok();
-    let found = env::var_os("PATH").and_then(|path| {
-        let mut dirs = env::split_paths(&path).filter(|dir| dir.is_absolute());
-        dirs.find(|dir| fs::canonicalize(dir.join("leash")).ok().is_some_and(|found| Some(found) == me))
-    });
-    match found {
-        Some(dir) if ["/usr/local/bin", "/usr/bin", "/bin"].iter().any(|known| dir == Path::new(known)) => {
-            "leash".to_owned()
-        }
-        // The name rather than what it links to: it stays when leash is installed anew.
-        Some(dir) => dir.join("leash").to_string_lossy().into_owned(),
-        None => me.map_or_else(|| "leash".to_owned(), |me| me.to_string_lossy().into_owned()),
-    }
+    let Some(program) = places::program() else { return "leash".to_owned() };
+    let first =
+        ["/usr/local/bin/leash", "/usr/bin/leash", "/bin/leash"].into_iter().find(|name| Path::new(name).exists());
+    let is_first = first.is_some_and(|name| fs::canonicalize(name).ok() == fs::canonicalize(&program).ok());
+    if is_first { "leash".to_owned() } else { program.to_string_lossy().into_owned() }
 }
 
 /// What happens to one file.

@@ -2,6 +2,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "the hosts whose servers are orphaned are started here")]
 
+mod install;
 mod watching;
 mod zoo;
 
