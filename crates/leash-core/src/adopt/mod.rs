@@ -13,6 +13,8 @@ pub mod shelf;
 mod tests;
 pub mod upstream;
 
+use std::io;
+
 use serde::{Deserialize, Serialize};
 
 use crate::clients::entry::{Entry, Kind, entries};
@@ -182,6 +184,11 @@ impl AdoptError {
     /// What to do about it.
     pub fn hint(&self) -> &'static str {
         match self {
+            AdoptError::Shelf(error)
+                if matches!(error.source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) =>
+            {
+                "make room on the disk of XDG_STATE_HOME: leash keeps what a file was before it changes it"
+            }
             AdoptError::Shelf(_) => "check XDG_STATE_HOME: leash keeps what a file was before it changes it",
             AdoptError::Write(error) => error.hint(),
         }
@@ -205,7 +212,8 @@ pub fn carry_out(shelf: &shelf::Shelf, file: &ConfigFile, plan: &Plan) -> Result
     let layer = shelf.keep(&file.text, record)?;
     let written = file::replace(&file.path, &file.text, &plan.after);
     if written.is_err() {
-        shelf.forget(&layer)?;
+        // The next `adopt` or `release` finds that the file is as it was.
+        let _ = shelf.forget(&layer);
     }
     Ok(written?)
 }

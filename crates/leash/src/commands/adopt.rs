@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use leash_core::adopt::diff;
 use leash_core::adopt::shelf::{Shelf, ShelfError};
-use leash_core::adopt::{self, AdoptError, Plan, Wish};
+use leash_core::adopt::{self, Plan, Wish};
 use leash_core::clients::{self, CLIENTS, Client, ConfigFile, Note, Scope};
 use serde_json::{Value, json};
 
@@ -178,13 +178,12 @@ pub(super) fn decide(yes: bool, never: bool, printer: Printer) -> Decision {
     if matches!(answer.trim(), "y" | "Y" | "yes") { Decision::Yes } else { Decision::No }
 }
 
-/// Writes what is to be written. An error is that of the shelf; those of files stand beside the files.
+/// Writes what is to be written. An error is that of a shelf that can't be opened; those of files stand beside the files.
 fn write(changes: &mut [FileChange]) -> Result<(), ShelfError> {
     let shelf = Shelf::open(&shelf_dir())?;
     for change in changes.iter_mut().filter(|change| !change.plan.splices.is_empty()) {
         match adopt::carry_out(&shelf, &change.file, &change.plan) {
             Ok(()) => change.written = true,
-            Err(AdoptError::Shelf(error)) => return Err(error),
             Err(error) => {
                 change.hint = Some(error.hint());
                 change.result = Err(error_chain(&error));
@@ -229,6 +228,9 @@ fn conclude(changes: &[FileChange], decision: Decision, printer: Printer) {
     match decision {
         Decision::Yes => {
             let (servers, files) = of(&|change| change.written);
+            if files == 0 {
+                return printer.note("nothing was put on the leash");
+            }
             let text = format!("{} in {} put on the leash", count(servers, "server"), count(files, "file"));
             printer.note(format!("{text}; restart the clients, and `leash release` undoes it"));
         }
