@@ -110,6 +110,38 @@ fn the_manager_runs_it_and_lets_go_of_it() {
     session.check_there_and_back();
 }
 
+/// Starts a server and is killed. It says the number of the server.
+const HOST: &str = "
+import os, signal, subprocess
+server = subprocess.Popen(['sleep', '86399'], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+print(server.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+";
+
+#[test]
+fn what_the_manager_runs_ends_orphans() {
+    let session = or_skip!(Session::start());
+    let config = session.bus.home().join(".claude.json");
+    fs::write(&config, r#"{"mcpServers": {"slow": {"command": "sleep", "args": ["86399"]}}}"#).expect("a file");
+    session.scene.user().own(&config).expect("it is given away");
+    let quick = ["--min-age", "0", "--settle", "200ms", "--grace", "200ms", "--interval", "1s"];
+    let answer = session.leash(&[&["watch", "--install"], &quick[..]].concat());
+    assert_eq!(answer.code, 0, "{answer:?}");
+    let mut host = session.scene.command("/usr/bin/python3");
+    let host = host.args(["-c", HOST]).output().expect("cannot start the host");
+    let server: u32 =
+        String::from_utf8_lossy(&host.stdout).trim().parse().unwrap_or_else(|error| panic!("{error}: {host:?}"));
+    let receipts = || {
+        let history = session.leash(&["history", "--json"]).json();
+        history["receipts"].as_array().filter(|receipts| !receipts.is_empty()).cloned()
+    };
+    // In the history of whoever installed it.
+    let receipts = wait::until("the receipt", receipts);
+    assert_eq!((&receipts[0]["reason"]["kind"], receipts.len()), (&"orphan".into(), 1), "{receipts:?}");
+    assert_eq!(receipts[0]["holdings"][0]["leader"]["pid"], server, "{receipts:?}");
+    assert_eq!(session.leash(&["watch", "--uninstall"]).code, 0);
+}
+
 /// What means something in a unit is taken as it is in a path.
 #[test]
 fn paths_with_blanks_and_percent_signs_are_paths() {
