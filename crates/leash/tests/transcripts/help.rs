@@ -26,7 +26,7 @@ fn help() {
               connect      Give a stdio host an HTTP server; the session there is always ended
               attach       Give a stdio host one server of a session that was made through the control API
               serve        Serve MCP servers over HTTP; no session outlives its client
-              ps           Show the sessions that are alive, and what keeps them
+              ps           Show every MCP server that is alive, on the leash or not, and what keeps it
               why          Say who holds a server, how that is known, and what would end it
               reap         End MCP servers that nobody holds any more, whoever started them
               watch        End orphans as they appear
@@ -142,7 +142,7 @@ fn help_of_ps() {
         &["ps", "--help"],
         &expect![[r#"
             $ leash ps --help
-            Show the sessions that are alive, and what keeps them
+            Show every MCP server that is alive, on the leash or not, and what keeps it
 
             Usage: leash ps [OPTIONS]
 
@@ -288,7 +288,7 @@ fn nothing_was_said() {
               connect      Give a stdio host an HTTP server; the session there is always ended
               attach       Give a stdio host one server of a session that was made through the control API
               serve        Serve MCP servers over HTTP; no session outlives its client
-              ps           Show the sessions that are alive, and what keeps them
+              ps           Show every MCP server that is alive, on the leash or not, and what keeps it
               why          Say who holds a server, how that is known, and what would end it
               reap         End MCP servers that nobody holds any more, whoever started them
               watch        End orphans as they appear
