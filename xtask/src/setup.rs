@@ -48,12 +48,7 @@ pub(crate) fn install(workspace: &Workspace) -> Outcome<Deps> {
     let path = path_with(&[dir.join("cargo/bin"), dir.join("node/bin")]);
     node(&dir.join("node"), &dir.join("py"), &path)?;
     npm(&dir.join("npm"), &recipes, &path)?;
-    let hosts = dir.join("hosts");
-    if let Err(failure) = npm(&hosts, &recipes.join("hosts"), &path) {
-        // Half of a host is none.
-        fs::remove_dir_all(&hosts).map_err(Failure::at(&hosts))?;
-        say("Missing", format!("the official hosts: {failure}; tests that need them are skipped"));
-    }
+    npm(&dir.join("hosts"), &recipes.join("hosts"), &path)?;
     npm(&dir.join("conformance"), &recipes.join("conformance"), &path)?;
     nextest(&dir.join("cargo"), &path)?;
     Ok(Deps { dir, path })

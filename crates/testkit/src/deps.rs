@@ -46,14 +46,6 @@ impl Deps {
         self.0.join("conformance/node_modules/@modelcontextprotocol/conformance/dist/index.js")
     }
 
-    /// Whether the official hosts are here. They are large, and leash is not built from them: `setup` goes on without them.
-    pub fn hosts(&self) -> Result<(), &'static str> {
-        match self.claude().exists() && self.codex().exists() && self.gemini().exists() {
-            true => Ok(()),
-            false => Err("the official hosts are not installed; `cargo xtask setup` does it"),
-        }
-    }
-
     /// Claude Code. Its package is a program of this machine's kind.
     pub fn claude(&self) -> PathBuf {
         let kind = if cfg!(target_arch = "aarch64") { "arm64" } else { "x64" };

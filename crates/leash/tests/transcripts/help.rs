@@ -536,16 +536,19 @@ fn completions_and_man_are_generated() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = scene.answer(["completions", shell]);
         assert_eq!(script.code, 0, "{script:?}");
-        assert!(script.stdout.contains("max-age"), "{shell} does not know the options of run");
+        for word in ["max-age", "why", "reap", "max-memory", "adopt", "release"] {
+            assert!(script.stdout.contains(word), "{shell} does not know `{word}`");
+        }
     }
     let page = scene.answer(["man"]);
     assert!(page.stdout.starts_with(".ie"), "not a manual page: {}", page.stdout.chars().take(80).collect::<String>());
     let dir = scene.dir().join("man");
     let pages = scene.answer(["man", "--dir", &dir.display().to_string()]);
     assert_eq!(pages.code, 0, "{pages:?}");
-    for page in ["leash.1", "leash-run.1", "leash-end.1"] {
-        let text = std::fs::read_to_string(dir.join(page)).unwrap_or_default();
-        assert!(text.contains("leash"), "{page} is missing or empty");
+    for name in ["run", "end", "ps", "why", "reap", "watch", "adopt", "release"] {
+        assert!(page.stdout.contains(&format!("leash\\-{name}(1)")), "`{name}` is not on the page");
+        let text = std::fs::read_to_string(dir.join(format!("leash-{name}.1"))).unwrap_or_default();
+        assert!(text.contains("leash"), "the page of `{name}` is missing or empty");
     }
 }
 
