@@ -1,7 +1,7 @@
 //! What `reap` does only when it is asked for, and what it says about what it ends.
 
 use std::fs::{self, File};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt as _;
 use std::process::Stdio;
 
@@ -97,14 +97,15 @@ fn a_stale_host_is_asked_for_and_goes_with_its_servers() {
 
 /// Has a port and a lock, and does not notice the end of its input.
 const GREEDY: &str = r#"
-import fcntl, os, signal, socket, sys
+import fcntl, os, socket, sys
 census = os.open(sys.argv[1], os.O_WRONLY)
 lock = open(sys.argv[2], "w")
 fcntl.flock(lock, fcntl.LOCK_EX)
 listener = socket.create_server(("127.0.0.1", 0))
 with open(sys.argv[2] + ".port", "w") as file: file.write(str(listener.getsockname()[1]))
 os.write(census, b"ready 1\n")
-while True: signal.pause()
+clients = []
+while True: clients.append(listener.accept())
 "#;
 
 #[test]
@@ -119,6 +120,13 @@ fn ports_and_locks_are_told_and_come_back() {
     zoo.expect(true, 1);
     zoo.begin();
     let port: u16 = fs::read_to_string(zoo.home().join("profile.lock.port")).expect("it says").parse().expect("a port");
+    // As long as somebody is connected to it, it is in use.
+    let client = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+    let planned = zoo.reap(&["--yes"]);
+    assert_eq!(receipts(&planned), 0, "{planned:?}");
+    let planned = zoo.reap(&[]);
+    assert!(matches!(&plan(&planned)[..], [(_, verdict, false)] if verdict == "orphan_likely"), "{planned:?}");
+    drop(client);
     let has_both = |of: &Value| {
         let locks = of["locks"].as_array().into_iter().flatten().filter_map(Value::as_str);
         let ports = of["ports"].as_array().into_iter().flatten().filter_map(Value::as_u64);

@@ -1,6 +1,6 @@
 //! Who is connected to servers over TCP. A server that speaks HTTP may have lost its stdin long ago, and be in use.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ffi::CStr;
 use std::fs;
 use std::mem::MaybeUninit;
@@ -53,21 +53,24 @@ fn entries(sockets: &HashMap<u64, Vec<i32>>) -> Vec<Entry> {
 
 /// Connections of these sockets' owners that came in on a port where one of them listens.
 fn accepted(entries: &[Entry], sockets: &HashMap<u64, Vec<i32>>) -> Vec<Served> {
-    let ours = |entry: &&Entry| sockets.contains_key(&entry.inode);
-    let ports: HashSet<u16> =
-        entries.iter().filter(|entry| entry.listens).filter(ours).map(|entry| entry.local.port()).collect();
+    let owners = |entry: &Entry| sockets.get(&entry.inode);
+    let listeners = entries.iter().filter(|entry| entry.listens);
+    let ports: HashMap<u16, &Vec<i32>> =
+        listeners.filter_map(|entry| Some((entry.local.port(), owners(entry)?))).collect();
     if ports.is_empty() {
         return Vec::new();
     }
     let ends: HashMap<(SocketAddr, SocketAddr), u64> =
         entries.iter().map(|entry| ((entry.local, entry.remote), entry.inode)).collect();
-    let came_in = |entry: &&Entry| entry.established && ports.contains(&entry.local.port());
     let mut served = Vec::new();
-    for entry in entries.iter().filter(came_in).filter(ours) {
+    for entry in entries.iter().filter(|entry| entry.established) {
+        let port = entry.local.port();
+        // What nobody has waits to be accepted.
+        let by = if entry.inode == 0 { ports.get(&port).copied() } else { owners(entry) };
+        let Some(by) = by.filter(|_| ports.contains_key(&port)) else { continue };
         let clients = ends.get(&(entry.remote, entry.local)).and_then(|inode| sockets.get(inode));
-        for by in &sockets[&entry.inode] {
-            served.push(Served { by: *by, port: entry.local.port(), clients: clients.cloned().unwrap_or_default() });
-        }
+        let clients = clients.cloned().unwrap_or_default();
+        served.extend(by.iter().map(|by| Served { by: *by, port, clients: clients.clone() }));
     }
     served
 }
@@ -111,6 +114,8 @@ mod tests {
         check(&all, &[(1, 10), (2, 10), (3, 11)], &[(10, 80, &[11])]);
         check(&all[..2], &[(1, 10), (2, 10)], &[(10, 80, &[])]);
         check(&all[..1], &[(1, 10)], &[]);
+        let waits = entry("127.0.0.1:80", "127.0.0.1:5000", false, 0);
+        check(&[listener(), waits, client()], &[(1, 10)], &[(10, 80, &[])]);
         // A connection to somebody else's port is none that came in.
         check(&all, &[(3, 10)], &[]);
     }
