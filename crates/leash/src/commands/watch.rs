@@ -1,6 +1,7 @@
 //! `leash watch`.
 
 use std::os::fd::AsFd as _;
+use std::time::Duration;
 
 use leash_core::clock::Moment;
 use leash_core::orphans::act::Terms;
@@ -21,6 +22,9 @@ use crate::output::printer::Printer;
 
 /// The most hosts that are watched for their end; each costs a descriptor. Further ones are noticed by the next look.
 const HOSTS: usize = 256;
+
+/// When to look again after somebody has ended.
+const SOON: Duration = Duration::from_secs(1);
 
 pub(crate) fn watch(args: &Watch) -> u8 {
     // What it ends is what it is for: that is always told.
@@ -123,10 +127,8 @@ fn holders(findings: &[Finding]) -> Vec<Identity> {
 /// Waits until a host has ended, or until the next look.
 fn wait(survey: &Survey, hosts: &[Identity], next: Moment) {
     let held: Vec<Held> = hosts.iter().filter_map(|id| Held::open_same(&survey.proc, *id)).collect();
-    if held.len() < hosts.len() {
-        // One has ended since the look.
-        return;
-    }
+    // One has ended since the look, or can't be held; that may stay so, and looks shall not follow each other without a rest.
+    let next = if held.len() < hosts.len() { next.min(Moment::now() + SOON) } else { next };
     watch::rest();
     loop {
         let left = next.since(Moment::now());
