@@ -24,6 +24,12 @@ pub(crate) fn adopt(args: &Adopt) -> u8 {
         return exit_code::LEASH_FAILED;
     };
     let program = args.leash.clone().unwrap_or_else(program);
+    if Path::new(&program).file_name().is_none_or(|name| name != "leash") {
+        // By another name its own work would not be known again.
+        let text = format!("this program is not called `leash` but `{program}`");
+        printer.error_text(text, Some("give it the name `leash`, or say with --leash PATH what clients shall start"));
+        return exit_code::USAGE;
+    }
     let wish = Wish { program: &program, servers: &args.servers, with_urls: args.all };
     let (files, mut notes) = clients::configs(&roots);
     let files: Vec<ConfigFile> = files.into_iter().filter(|file| chosen.contains(&file.client.id)).collect();
