@@ -27,8 +27,8 @@ pub(crate) struct Why {
 /// End MCP servers that nobody holds any more, whoever started them
 ///
 /// Shows what would be ended, and the memory that would come back; nothing is touched without --yes. A server is an orphan when nobody
-/// outside of its own process tree has the other ends of its stdin and stdout. What could not be read counts as held. Right before
-/// the first signal each server is looked at again while it is held.
+/// outside of its own process tree has the other ends of its stdin and stdout, or a TCP connection to it. What could not be read counts
+/// as held. Right before the first signal each server is looked at again while it is held.
 ///
 /// The exit code is 0 when all that was to be ended is proved to be gone, else 1.
 #[derive(Debug, Args)]

@@ -3,6 +3,7 @@
 mod connect;
 mod daemon;
 mod help;
+mod orphans;
 mod run;
 mod serve;
 mod sessions;
