@@ -3,7 +3,7 @@
 //! The address becomes a word on a command line, which every user of the machine can read: an address with a secret in it is left
 //! alone. Headers go through the environment, which only the same user can read.
 
-use super::rewrite::{Placed, Rewritten, splice};
+use super::rewrite::{Placed, Rewritten, odd, splice};
 use super::{Adopted, Change, Why, run_words};
 use crate::clients::entry::Entry;
 use crate::clients::text::{Format, Member, Node, Value, write};
@@ -38,10 +38,6 @@ pub fn url(file: &ConfigFile, entry: &Entry, url: &str, program: &str) -> Result
     let splices = changes.iter().map(|(at, change)| splice(*at, change)).collect();
     let changes = changes.into_iter().map(|(_, change)| change).collect();
     Ok(Rewritten { splices, adopted: Adopted { path: entry.path.clone(), changes, prefix: None } })
-}
-
-fn odd() -> Why {
-    Why::Unknown("it is written in a way that can't be changed safely".to_owned())
 }
 
 /// Refuses an address that is, or would become, a secret on the command line.
