@@ -50,6 +50,8 @@
 
 #[cfg(feature = "orphans")]
 pub mod adopt;
+#[cfg(all(feature = "http", feature = "orphans"))]
+pub mod check;
 #[cfg(feature = "orphans")]
 pub mod clients;
 pub mod clock;

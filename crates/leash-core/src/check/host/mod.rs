@@ -1,0 +1,1 @@
+//! A host, tested: leash stands in for its servers.
