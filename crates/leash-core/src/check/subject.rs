@@ -67,7 +67,8 @@ impl Subject {
     pub(crate) fn start(start: &Start<'_>) -> Result<Subject, CheckError> {
         let proc = Proc::own().map_err(CheckError::Proc)?;
         let name = start.command.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
-        let mut spec = Spec::new(start.command.iter().cloned()).label("check", &name).grace(start.patience + BEYOND);
+        let mut spec =
+            Spec::new(start.command.iter().cloned()).label("check", &name).grace(start.patience + BEYOND).patient();
         for (key, value) in start.env {
             spec = spec.env(key, value.clone());
         }

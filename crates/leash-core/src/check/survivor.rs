@@ -58,7 +58,6 @@ impl Survivor {
         let base = program.rsplit('/').next().unwrap_or_default();
         BROWSERS.iter().any(|browser| self.name.starts_with(browser) || base.starts_with(browser))
     }
-
 }
 
 fn shortened(command: &str) -> String {

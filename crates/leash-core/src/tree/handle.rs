@@ -214,9 +214,10 @@ impl Tree {
         let above = self.leader.and_then(|leader| proc.stat(leader)).map(|stat| stat.ppid);
         let supervisor = self.supervisor.as_ref().and_then(|child| i32::try_from(child.id()).ok())?;
         // A leader that has left already, or lives in a namespace, is not asked; the supervisor has one child.
-        let keeper = above.into_iter().chain(proc.children(supervisor)).find(|pid| {
-            proc.stat(*pid).is_some_and(|stat| stat.ppid == supervisor)
-        })?;
+        let keeper = above
+            .into_iter()
+            .chain(proc.children(supervisor))
+            .find(|pid| proc.stat(*pid).is_some_and(|stat| stat.ppid == supervisor))?;
         identity::Held::open(proc, keeper)
     }
 

@@ -5,18 +5,23 @@ use std::fs;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
+use leash_core::check::host::HostCheck;
 use leash_core::check::http::HttpCheck;
 use leash_core::check::stdio::StdioCheck;
 use leash_core::check::{CheckError, Report};
 use leash_core::tree::{Places, TreeError};
 
+use super::stand_in;
 use crate::args::Check;
 use crate::exit_code;
-use crate::output::printer::Printer;
 use crate::output::check as output;
+use crate::output::printer::Printer;
 use crate::places;
 
 pub(crate) fn check(args: &Check) -> u8 {
+    if let (Some(part), Some(journal)) = (args.part, &args.journal) {
+        return stand_in::play(part, journal);
+    }
     let printer = Printer::new(args.verbose);
     let bearer = match args.token_env.as_deref().map(token) {
         Some(Err(problem)) => {
@@ -28,14 +33,25 @@ pub(crate) fn check(args: &Check) -> u8 {
     };
     let mut progress = |what: &str| printer.progress("Checking", what);
     let checked = match &args.url {
-        Some(url) => HttpCheck {
-            url: url.clone(),
-            bearer,
-            expect_idle: args.expect_idle,
-            pid: args.pid,
-            strict: args.strict,
+        Some(url) => {
+            HttpCheck { url: url.clone(), bearer, expect_idle: args.expect_idle, pid: args.pid, strict: args.strict }
+                .run(&mut progress)
         }
-        .run(&mut progress),
+        None if args.host => Room::new()
+            .and_then(|room| Ok((env::current_exe()?, room)))
+            .map_err(CheckError::Stage)
+            .and_then(|(program, room)| {
+                let check = HostCheck {
+                    command: args.command.clone(),
+                    program,
+                    dir: room.path().to_owned(),
+                    grace: args.grace,
+                    ready: args.ready,
+                    aloud: args.verbose,
+                    strict: args.strict,
+                };
+                check.run(&room.places(), &mut progress)
+            }),
         None => Room::new().map_err(CheckError::Stage).and_then(|room| {
             let check = StdioCheck {
                 command: args.command.clone(),

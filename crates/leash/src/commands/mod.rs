@@ -26,6 +26,7 @@ mod reap;
 mod release;
 mod run;
 mod serve;
+mod stand_in;
 mod survey;
 mod unit;
 mod unleashed;

@@ -149,10 +149,12 @@ fn browsers(lives: &[Life]) -> Seen {
 
 fn starts_again(first: Option<&Handshake>, again: Option<&Handshake>) -> Seen {
     match (first, again) {
-        (Some(Handshake::Done { server, .. }), Some(Handshake::Done { server: now, took, .. })) => match server == now {
-            true => pass(format!("answers in {}", duration::rough(*took))),
-            false => fail(format!("it was `{server}` and is `{now}` now")),
-        },
+        (Some(Handshake::Done { server, .. }), Some(Handshake::Done { server: now, took, .. })) => {
+            match server == now {
+                true => pass(format!("answers in {}", duration::rough(*took))),
+                false => fail(format!("it was `{server}` and is `{now}` now")),
+            }
+        }
         (Some(Handshake::Done { .. }), Some(Handshake::Refused(why))) => fail(why.clone()),
         (Some(Handshake::Done { .. }), Some(Handshake::Silent)) => fail("no answer to `initialize` any more"),
         (Some(Handshake::Done { .. }), Some(Handshake::Left)) => fail("it left during the handshake"),

@@ -72,8 +72,7 @@ fn a_helper_with_a_port_is_two_findings_and_a_browser_three() {
     lives[1].ports_left = BTreeSet::from([8080]);
     check(&lives, Some(&done("good")), &[("stdio.helpers", Status::Fail), ("stdio.ports", Status::Fail)]);
     lives[1].left = vec![survivor("chrome")];
-    let found =
-        [("stdio.helpers", Status::Fail), ("stdio.ports", Status::Fail), ("stdio.browsers", Status::Fail)];
+    let found = [("stdio.helpers", Status::Fail), ("stdio.ports", Status::Fail), ("stdio.browsers", Status::Fail)];
     check(&lives, Some(&done("good")), &found);
 }
 
