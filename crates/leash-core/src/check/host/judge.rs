@@ -154,7 +154,10 @@ fn servers(life: &Life) -> Seen {
     if !others.is_empty() {
         names.push(survivor::list(&others));
     }
-    finding(life, format!("{} left: {}", life.left.len(), names.join(", ")))
+    let text = format!("{} left: {}", life.left.len(), names.join(", "));
+    // The specification speaks of the server's process, and that one is gone.
+    let only_helpers = life.left.iter().all(|survivor| part_of(survivor) == Some(Part::Helper));
+    if only_helpers { warn(text) } else { finding(life, text) }
 }
 
 fn sessions(life: &Life) -> Seen {

@@ -60,6 +60,7 @@ fn a_good_host_passes_every_ending() {
 fn survivors_are_findings_and_of_a_killed_host_warnings() {
     let term = Ending::Signal(Signal::TERM);
     check(Life { left: vec![survivor(2), survivor(3)], ..good(term) }, &[("host.term.servers", Status::Fail)]);
+    check(Life { left: vec![survivor(3)], ..good(term) }, &[("host.term.servers", Status::Warn)]);
     check(Life { left: vec![survivor(2)], ..good(Ending::Kill) }, &[("host.kill.servers", Status::Warn)]);
     let rows = rows(&[Life { left: vec![survivor(2), survivor(3), survivor(44)], ..good(term) }]);
     let row = rows.iter().find(|row| row.id == "host.term.servers").expect("it is there");
