@@ -66,7 +66,7 @@ pub mod http;
 pub mod id;
 #[cfg(feature = "tower")]
 pub mod layer;
-#[cfg(feature = "testing")]
+#[cfg(any(test, feature = "testing"))]
 pub mod leak;
 pub mod ledger;
 pub mod limits;

@@ -7,9 +7,8 @@ use testkit::deps::Deps;
 use testkit::leash::Answer;
 use testkit::or_skip;
 use testkit::scene::Scene;
-use testkit::user::Who;
 
-use super::{check_clean, deps, row, with};
+use super::{check_clean, deps, me, row, with};
 
 /// Runs the check on a host, and looks that nothing is left of it afterwards.
 fn check(scene: &mut Scene, deps: &Deps, host: &[OsString]) -> Answer {
@@ -34,7 +33,7 @@ fn all(endings: &[&str], what: &str) -> Vec<String> {
 #[test]
 fn a_careful_host_of_the_typescript_sdk() {
     let Some(deps) = deps() else { return };
-    let mut scene = or_skip!(Scene::set(Who::User));
+    let mut scene = or_skip!(Scene::set(me()));
     let answer = check(&mut scene, &deps, &["node".into(), script("host.mjs"), "careful".into()]);
     assert_eq!((answer.code, with(&answer, "fail")), (0, vec![]), "{answer:?}");
     let mut warned = with(&answer, "warn");
@@ -47,7 +46,7 @@ fn a_careful_host_of_the_typescript_sdk() {
 #[test]
 fn a_host_of_the_typescript_sdk_that_only_closes() {
     let Some(deps) = deps() else { return };
-    let mut scene = or_skip!(Scene::set(Who::User));
+    let mut scene = or_skip!(Scene::set(me()));
     let answer = check(&mut scene, &deps, &["node".into(), script("host.mjs"), "closes".into()]);
     assert_eq!(with(&answer, "fail"), all(&ENDINGS, "sessions"), "{answer:?}");
 }
@@ -56,7 +55,7 @@ fn a_host_of_the_typescript_sdk_that_only_closes() {
 #[test]
 fn a_host_of_the_python_sdk_passes() {
     let Some(deps) = deps() else { return };
-    let mut scene = or_skip!(Scene::set(Who::User));
+    let mut scene = or_skip!(Scene::set(me()));
     let answer = check(&mut scene, &deps, &[deps.python().into(), script("host.py"), "closes".into()]);
     assert_eq!((answer.code, with(&answer, "fail")), (0, vec![]), "{answer:?}");
     assert_eq!(with(&answer, "warn"), ["host.kill.servers", "host.kill.sessions"], "{answer:?}");
@@ -66,7 +65,7 @@ fn a_host_of_the_python_sdk_passes() {
 #[test]
 fn a_host_that_connects_to_nothing_is_told_so() {
     let Some(deps) = deps() else { return };
-    let mut scene = or_skip!(Scene::set(Who::User));
+    let mut scene = or_skip!(Scene::set(me()));
     let says = "test -s \"$1\" && test \"$1\" = \"$LEASH_CHECK_CONFIG\" && echo \"$2 $3\" >&2";
     let host = ["sh", "-c", says, "host", "{config}", "--url={url}", "{stdio}"].map(OsString::from);
     let answer = check(&mut scene, &deps, &host);

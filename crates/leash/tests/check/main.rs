@@ -8,6 +8,7 @@ use serde_json::Value;
 use testkit::deps::Deps;
 use testkit::leash::Answer;
 use testkit::scene::Scene;
+use testkit::user::Who;
 
 /// The ids of the checks with this status.
 fn with(answer: &Answer, status: &str) -> Vec<String> {
@@ -27,7 +28,12 @@ fn row(answer: &Answer, id: &str) -> Value {
 /// Nothing of a check may be left, whatever was tested.
 fn check_clean(scene: &mut Scene) {
     scene.wait_gone(&[]).expect("the check ends what it started");
-    assert_eq!(scene.ledger(), Vec::<String>::new());
+    assert_eq!(scene.ledger(), Vec::<std::path::PathBuf>::new());
+}
+
+/// Whoever runs the tests: the packages may be in a directory of their own.
+fn me() -> Who {
+    if rustix::process::geteuid().is_root() { Who::Root } else { Who::User }
 }
 
 /// The packages, or a note.

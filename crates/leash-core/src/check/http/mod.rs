@@ -17,8 +17,8 @@ use crate::tree::identity::Identity;
 use crate::tree::proc::Proc;
 
 /// Sessions in a round of the measurement of memory, and rounds after the first, which only warms up.
-const SESSIONS: u64 = 100;
-const ROUNDS: usize = 5;
+const SESSIONS: u64 = 60;
+const ROUNDS: usize = 4;
 
 /// What is waited beyond the time after which an abandoned session has to be gone: servers look only now and then.
 const SLACK: Duration = Duration::from_millis(1500);

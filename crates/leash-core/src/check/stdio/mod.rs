@@ -5,6 +5,7 @@ mod plan;
 pub(crate) mod talk;
 
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::net::{Ipv4Addr, TcpListener};
 use std::time::Duration;
 
@@ -137,9 +138,9 @@ impl StdioCheck {
     }
 }
 
-/// Whether nobody else could listen there now.
+/// Whether somebody listens there. That we may not is another matter.
 fn is_taken(port: u16) -> bool {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_err()
+    TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_err_and(|error| error.kind() == ErrorKind::AddrInUse)
 }
 
 /// A command line for people.
