@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ArgGroup, Args, ValueEnum};
+use clap::{Args, ValueEnum};
 use leash_core::check::stdio::Call;
 
 use super::values;
@@ -20,10 +20,12 @@ use super::values;
 /// Everything runs in a containment, and what is left is ended afterwards. Each finding says what the specification asks for and how
 /// users are hurt. The exit code is 0 when there is no finding, 1 when there is, 2 when the command line is wrong.
 #[derive(Debug, Args)]
-#[command(group = ArgGroup::new("what").required(true).args(["url", "command", "part"]))]
+#[command(override_usage = "leash check [OPTIONS] -- <COMMAND>...
+       leash check [OPTIONS] --url <URL>
+       leash check [OPTIONS] --host -- <COMMAND>...")]
 pub(crate) struct Check {
     /// The address of an HTTP server
-    #[arg(long, conflicts_with = "command")]
+    #[arg(long, conflicts_with = "command", required_unless_present_any = ["command", "part"])]
     pub(crate) url: Option<String>,
     /// The command is a host, not a server
     ///

@@ -235,7 +235,9 @@ fn help_of_history() {
 
 #[test]
 fn help_of_check() {
-    check(&["check", "--help"], &expect![[r#"
+    check(
+        &["check", "--help"],
+        &expect![[r#"
         $ leash check --help
         Test a server or a host for leaks: what does it leave behind?
 
@@ -309,12 +311,15 @@ fn help_of_check() {
           -h, --help
                   Print help (see a summary with '-h')
         [0]
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn check_of_nothing() {
-    check(&["check"], &expect![[r#"
+    check(
+        &["check"],
+        &expect![[r#"
         $ leash check
         error: the following required arguments were not provided:
           <--url <URL>|COMMAND|--part <PART>>
@@ -323,22 +328,29 @@ fn check_of_nothing() {
 
         hint: leash --help lists the commands, leash COMMAND --help explains one
         [2]
-    "#]]);
-    check(&["check", "--url", "ftp://here"], &expect![[r#"
+    "#]],
+    );
+    check(
+        &["check", "--url", "ftp://here"],
+        &expect![[r#"
         $ leash check --url ftp://here
         error: `ftp://here` is not an address: write http://HOST:PORT/PATH or https://...
 
         hint: leash check --url http://127.0.0.1:3000/mcp
         [2]
-    "#]]);
-    check(&["check", "--", "no-such-server"], &expect![[r#"
+    "#]],
+    );
+    check(
+        &["check", "--", "no-such-server"],
+        &expect![[r#"
         $ leash check -- no-such-server
         error: cannot start `no-such-server`
           Caused by: command `no-such-server` was not found
 
         hint: the command is started as it is written, without a shell
         [127]
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]

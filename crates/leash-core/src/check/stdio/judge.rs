@@ -95,7 +95,7 @@ fn leaves(life: &Life) -> Seen {
 }
 
 /// Those who were left, in which lives. A server that stayed itself had no chance to end its helpers.
-fn left_in<'l>(lives: &'l [Life], wanted: impl Fn(&Survivor) -> bool) -> (Vec<&'l str>, Vec<&'l Survivor>) {
+fn left_in(lives: &[Life], wanted: impl Fn(&Survivor) -> bool) -> (Vec<&str>, Vec<&Survivor>) {
     let (mut ids, mut all) = (Vec::new(), Vec::new());
     for life in lives {
         let left: Vec<&Survivor> = life.left.iter().filter(|survivor| wanted(survivor)).collect();
