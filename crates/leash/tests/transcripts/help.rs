@@ -238,80 +238,82 @@ fn help_of_check() {
     check(
         &["check", "--help"],
         &expect![[r#"
-        $ leash check --help
-        Test a server or a host for leaks: what does it leave behind?
+            $ leash check --help
+            Test a server or a host for leaks: what does it leave behind?
 
-        `leash check -- COMMAND` tests a stdio server: it is started several times and asked to leave in a
-        different way each time (end of input, SIGTERM, both pipes gone; before, during and after the
-        handshake, with a call in flight). It has to leave, with everything that it started, and to start
-        again. `leash check --url URL` tests what an HTTP server does with sessions that are ended, unknown,
-        abandoned or opened by a foreign web page. `leash check --host -- COMMAND` tests a host: leash
-        stands in for its servers, ends the host in every way, and says which servers survive and which
-        sessions were not deleted.
+            `leash check -- COMMAND` tests a stdio server: it is started several times and asked to leave in a
+            different way each time (end of input, SIGTERM, both pipes gone; before, during and after the
+            handshake, with a call in flight). It has to leave, with everything that it started, and to start
+            again. `leash check --url URL` tests what an HTTP server does with sessions that are ended, unknown,
+            abandoned or opened by a foreign web page. `leash check --host -- COMMAND` tests a host: leash
+            stands in for its servers, ends the host in every way, and says which servers survive and which
+            sessions were not deleted.
 
-        Everything runs in a containment, and what is left is ended afterwards. Each finding says what the
-        specification asks for and how users are hurt. The exit code is 0 when there is no finding, 1 when
-        there is, 2 when the command line is wrong.
+            Everything runs in a containment, and what is left is ended afterwards. Each finding says what the
+            specification asks for and how users are hurt. The exit code is 0 when there is no finding, 1 when
+            there is, 2 when the command line is wrong.
 
-        Usage: leash check [OPTIONS] <--url <URL>|COMMAND|--part <PART>>
+            Usage: leash check [OPTIONS] -- <COMMAND>...
+                   leash check [OPTIONS] --url <URL>
+                   leash check [OPTIONS] --host -- <COMMAND>...
 
-        Arguments:
-          [COMMAND]...
-                  The server or the host, and its arguments
+            Arguments:
+              [COMMAND]...
+                      The server or the host, and its arguments
 
-        Options:
-              --url <URL>
-                  The address of an HTTP server
+            Options:
+                  --url <URL>
+                      The address of an HTTP server
 
-              --host
-                  The command is a host, not a server
+                  --host
+                      The command is a host, not a server
 
-                  It is given its servers by a configuration file in the usual shape: {config} in an
-                  argument, and LEASH_CHECK_CONFIG in the environment, is the path of it. An argument that
-                  is {stdio} or {deaf} becomes the command line of one stdio server, and {url} the address
-                  of the HTTP server (LEASH_CHECK_URL). It has to connect to one of them at least, and to
-                  stay.
+                      It is given its servers by a configuration file in the usual shape: {config} in an
+                      argument, and LEASH_CHECK_CONFIG in the environment, is the path of it. An argument that
+                      is {stdio} or {deaf} becomes the command line of one stdio server, and {url} the address
+                      of the HTTP server (LEASH_CHECK_URL). It has to connect to one of them at least, and to
+                      stay.
 
-              --grace <DURATION>
-                  How long anything may take to leave once it was asked to
+                  --grace <DURATION>
+                      How long anything may take to leave once it was asked to
 
-                  [default: 2s]
+                      [default: 2s]
 
-              --ready <DURATION>
-                  How long the handshake may take; of a host, how long it may take to connect
+                  --ready <DURATION>
+                      How long the handshake may take; of a host, how long it may take to connect
 
-                  [default: 30s]
+                      [default: 30s]
 
-              --call <TOOL [JSON]>
-                  The call that is in flight when a stdio server is asked to leave: a tool, and its
-                  arguments as JSON [default: tools/list]
+                  --call <TOOL [JSON]>
+                      The call that is in flight when a stdio server is asked to leave: a tool, and its
+                      arguments as JSON [default: tools/list]
 
-              --expect-idle <DURATION>
-                  With --url: after this time without a request a session has to be gone [default: not
-                  tested]
+                  --expect-idle <DURATION>
+                      With --url: after this time without a request a session has to be gone [default: not
+                      tested]
 
-              --pid <PID>
-                  With --url: the server's process, whose memory is measured over 300 sessions
+                  --pid <PID>
+                      With --url: the server's process, whose memory is measured over 300 sessions
 
-              --token-env <VARIABLE>
-                  With --url: send the bearer token that is in this variable
+                  --token-env <VARIABLE>
+                      With --url: send the bearer token that is in this variable
 
-              --strict
-                  Count warnings as findings
+                  --strict
+                      Count warnings as findings
 
-              --json
-                  Print JSON
+                  --json
+                      Print JSON
 
-              --junit <FILE>
-                  Also write JUnit XML to this file
+                  --junit <FILE>
+                      Also write JUnit XML to this file
 
-          -v, --verbose
-                  Say on stderr what is done, and let the server speak there
+              -v, --verbose
+                      Say on stderr what is done, and let the server speak there
 
-          -h, --help
-                  Print help (see a summary with '-h')
-        [0]
-    "#]],
+              -h, --help
+                      Print help (see a summary with '-h')
+            [0]
+        "#]],
     );
 }
 
@@ -320,15 +322,17 @@ fn check_of_nothing() {
     check(
         &["check"],
         &expect![[r#"
-        $ leash check
-        error: the following required arguments were not provided:
-          <--url <URL>|COMMAND|--part <PART>>
+            $ leash check
+            error: the following required arguments were not provided:
+              --url <URL>
 
-        Usage: leash check <--url <URL>|COMMAND|--part <PART>>
+            Usage: leash check [OPTIONS] -- <COMMAND>...
+                   leash check [OPTIONS] --url <URL>
+                   leash check [OPTIONS] --host -- <COMMAND>...
 
-        hint: leash --help lists the commands, leash COMMAND --help explains one
-        [2]
-    "#]],
+            hint: leash --help lists the commands, leash COMMAND --help explains one
+            [2]
+        "#]],
     );
     check(
         &["check", "--url", "ftp://here"],
