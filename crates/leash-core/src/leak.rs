@@ -90,6 +90,11 @@ pub struct Leaks(pub Vec<Leak>);
 /// When /proc is not this process's own: then nothing can be known.
 pub fn guard() -> Guard {
     let proc = Proc::own().unwrap_or_else(|why| panic!("no leak can be seen here: {why}"));
+    // The first runtime of a process opens a pair of sockets for signals, which stay for good. This is that runtime.
+    if let Ok(first) = tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        // In the background, because this may be async code, which must not wait.
+        first.shutdown_background();
+    }
     Guard {
         processes: processes(&proc).into_iter().map(|(pid, start, ..)| (pid, start)).collect(),
         descriptors: descriptors(),
