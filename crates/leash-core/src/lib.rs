@@ -32,6 +32,8 @@
 //! | [`Tree`] | one server and everything it starts; its streams for std, and (feature `tokio`) for tokio |
 //! | `rmcp` (feature `rmcp`) | a client transport for the official Rust SDK |
 //! | `SessionGuardLayer` (feature `tower`) | for servers: idle time, greatest age and a cap for Streamable HTTP sessions |
+//! | `leak` (feature `testing`) | a guard for tests: fails one that leaves processes, tasks or descriptors behind |
+//! | `check` (features `http` and `orphans`) | the leak test kit under `leash check` |
 //! | [`session`], [`ledger`] | who is alive, how to end them from outside, what became of the rest |
 //!
 //! # Features
@@ -50,6 +52,8 @@
 
 #[cfg(feature = "orphans")]
 pub mod adopt;
+#[cfg(all(feature = "http", feature = "orphans"))]
+pub mod check;
 #[cfg(feature = "orphans")]
 pub mod clients;
 pub mod clock;
@@ -62,6 +66,8 @@ pub mod http;
 pub mod id;
 #[cfg(feature = "tower")]
 pub mod layer;
+#[cfg(any(test, feature = "testing"))]
+pub mod leak;
 pub mod ledger;
 pub mod limits;
 #[cfg(feature = "orphans")]

@@ -72,6 +72,9 @@ pub struct Record {
     pub spare: Vec<String>,
     /// Pace of the ladder.
     pub grace_ms: u64,
+    /// Whether what a leader leaves behind is let be until the end is asked for.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub patient: bool,
     /// When the run began, milliseconds since 1970.
     pub started_ms: u64,
     /// Where its receipt goes.

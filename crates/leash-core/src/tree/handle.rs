@@ -88,13 +88,24 @@ impl Tree {
     /// Starts a server with its stdin and stdout piped to us and returns when it runs. Its owners are this process, the pipe
     /// and this handle, whatever the specification says of parent and terminal.
     pub fn start(spec: Spec, places: &Places) -> Result<Tree, TreeError> {
+        Tree::launch(spec, places, None)
+    }
+
+    /// The same, with something else in the place of our stderr.
+    #[cfg(all(feature = "http", feature = "orphans"))]
+    pub(crate) fn start_speaking_to(spec: Spec, places: &Places, stderr: OwnedFd) -> Result<Tree, TreeError> {
+        Tree::launch(spec, places, Some(stderr))
+    }
+
+    fn launch(spec: Spec, places: &Places, stderr: Option<OwnedFd>) -> Result<Tree, TreeError> {
         let mut wishes = vec![Wish::Parent, Wish::Stdin];
         wishes.extend(spec.owners.iter().filter(|wish| matches!(wish, Wish::Pid(_))));
         let spec = spec.owners(wishes);
         let errno = |errno: rustix::io::Errno| TreeError::Launch(errno.into());
         let (ours, theirs) = control::pair().map_err(errno)?;
         let orders = control::write_memfd(&(&spec, places)).map_err(TreeError::Launch)?;
-        let given = vec![(theirs, fds::CONTROL), (orders, fds::ORDERS)];
+        let mut given = vec![(theirs, fds::CONTROL), (orders, fds::ORDERS)];
+        given.extend(stderr.map(|stderr| (stderr, 2)));
         let mut child = command::launch(Launch {
             program: &places.program,
             role: SUPERVISOR,
@@ -195,6 +206,19 @@ impl Tree {
         // Half closed: the supervisor hears it, and can still report to us.
         let _ = rustix::net::shutdown(&self.control, rustix::net::Shutdown::Write);
         self.stdin = None;
+    }
+
+    /// Who has the tree in its hands: everything that the server started and that lives is below it.
+    #[cfg(all(feature = "http", feature = "orphans"))]
+    pub(crate) fn keeper(&self, proc: &super::proc::Proc) -> Option<identity::Held> {
+        let above = self.leader.and_then(|leader| proc.stat(leader)).map(|stat| stat.ppid);
+        let supervisor = self.supervisor.as_ref().and_then(|child| i32::try_from(child.id()).ok())?;
+        // A leader that has left already, or lives in a namespace, is not asked; the supervisor has one child.
+        let keeper = above
+            .into_iter()
+            .chain(proc.children(supervisor))
+            .find(|pid| proc.stat(*pid).is_some_and(|stat| stat.ppid == supervisor))?;
+        identity::Held::open(proc, keeper)
     }
 
     /// No more grace: what is left is killed. For a tree whose end was asked for.

@@ -62,6 +62,7 @@ pub(super) fn new_record(spec: &Spec, receipts: &Path, watches: &[Watch], proc: 
         leaf,
         spare: spec.spare.clone(),
         grace_ms: u64::try_from(spec.pace().as_millis()).unwrap_or(u64::MAX),
+        patient: spec.patient,
         started_ms: clock::unix_ms(),
         receipts: receipts.to_owned(),
         over: None,

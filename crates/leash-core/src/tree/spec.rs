@@ -41,6 +41,9 @@ pub struct Spec {
     pub(crate) max_age: Option<Duration>,
     pub(crate) owners: Vec<Wish>,
     pub(crate) spare: Vec<String>,
+    /// Whether what a leader leaves behind is let be until the end is asked for.
+    #[serde(default)]
+    pub(crate) patient: bool,
 }
 
 impl Spec {
@@ -61,7 +64,15 @@ impl Spec {
             max_age: None,
             owners: Wish::DEFAULT.to_vec(),
             spare: Vec::new(),
+            patient: false,
         }
+    }
+
+    /// What its first process leaves behind is not ended before the end is asked for: somebody wants to see what it does.
+    #[cfg(all(feature = "http", feature = "orphans"))]
+    pub(crate) fn patient(mut self) -> Spec {
+        self.patient = true;
+        self
     }
 
     /// The session it belongs to; else the run is a session of its own.

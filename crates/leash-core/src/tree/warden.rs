@@ -134,7 +134,8 @@ impl Warden {
                 }
                 // The host's pipe may now be seen to break by the host: nobody reads it any more.
                 self.watches.retain(|watch| watch.owner != Owner::Stdin);
-                self.apply(Event::LeaderExited)
+                // It was not asked for yet, and the record says to wait until it is.
+                if self.record.patient { None } else { self.apply(Event::LeaderExited) }
             }
             Remaining::Members => None,
         }

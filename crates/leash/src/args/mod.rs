@@ -9,6 +9,7 @@ use leash_core::tree::contain::Containment;
 
 mod adopt;
 mod attach;
+mod check;
 mod connect;
 mod orphans;
 mod serve;
@@ -16,6 +17,7 @@ mod session_name;
 mod values;
 pub(crate) use adopt::{Adopt, Release};
 pub(crate) use attach::{Attach, Target};
+pub(crate) use check::{Check, StandIn};
 pub(crate) use connect::{Connect, Transport};
 pub(crate) use orphans::{Reap, Watch, Why};
 pub(crate) use serve::{Control, LivesFor, Serve, Single, Speaks};
@@ -45,6 +47,7 @@ pub(crate) enum Command {
     History(History),
     Adopt(Adopt),
     Release(Release),
+    Check(Box<Check>),
     Doctor(Doctor),
     Demo(Demo),
     Completions(Completions),

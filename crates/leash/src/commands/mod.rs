@@ -9,6 +9,7 @@ use crate::output::printer::Printer;
 
 mod adopt;
 mod attach;
+mod check;
 mod choose;
 mod connect;
 mod control;
@@ -25,6 +26,7 @@ mod reap;
 mod release;
 mod run;
 mod serve;
+mod stand_in;
 mod survey;
 mod unit;
 mod unleashed;
@@ -57,6 +59,7 @@ pub(crate) fn dispatch(first: FirstLook) -> u8 {
         Command::History(args) => history::history(&args),
         Command::Adopt(args) => adopt::adopt(&args),
         Command::Release(args) => release::release(&args),
+        Command::Check(args) => check::check(&args),
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Demo(args) => demo::demo(&args),
         Command::Completions(args) => pages::completions(&args),

@@ -1,5 +1,6 @@
 //! Everything a person sees.
 
+pub(crate) mod check;
 pub(crate) mod evidence;
 pub(crate) mod message;
 pub(crate) mod printer;

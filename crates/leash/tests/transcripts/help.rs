@@ -30,6 +30,7 @@ fn help() {
               history      Show what was ended, why and how
               adopt        Put the servers of MCP clients on the leash, in their own configurations
               release      Undo what `leash adopt` did
+              check        Test a server or a host for leaks: what does it leave behind?
               doctor       Say what this machine offers: which containments work, and why not better
               demo         See it work: a host is killed, with and without leash
               completions  Print a completion script for a shell
@@ -229,6 +230,130 @@ fn help_of_history() {
 }
 
 #[test]
+fn help_of_check() {
+    check(
+        &["check", "--help"],
+        &expect![[r#"
+            $ leash check --help
+            Test a server or a host for leaks: what does it leave behind?
+
+            `leash check -- COMMAND` tests a stdio server: it is started several times and asked to leave in a
+            different way each time (end of input, SIGTERM, both pipes gone; before, during and after the
+            handshake, with a call in flight). It has to leave, with everything that it started, and to start
+            again. `leash check --url URL` tests what an HTTP server does with sessions that are ended, unknown,
+            abandoned or opened by a foreign web page. `leash check --host -- COMMAND` tests a host: leash
+            stands in for its servers, ends the host in every way, and says which servers survive and which
+            sessions were not deleted.
+
+            Everything runs in a containment, and what is left is ended afterwards. Each finding says what the
+            specification asks for and how users are hurt. The exit code is 0 when there is no finding, 1 when
+            there is, 2 when the command line is wrong.
+
+            Usage: leash check [OPTIONS] -- <COMMAND>...
+                   leash check [OPTIONS] --url <URL>
+                   leash check [OPTIONS] --host -- <COMMAND>...
+
+            Arguments:
+              [COMMAND]...
+                      The server or the host, and its arguments
+
+            Options:
+                  --url <URL>
+                      The address of an HTTP server
+
+                  --host
+                      The command is a host, not a server
+
+                      It is given its servers by a configuration file in the usual shape: {config} in an
+                      argument, and LEASH_CHECK_CONFIG in the environment, is the path of it. An argument that
+                      is {stdio} or {deaf} becomes the command line of one stdio server, and {url} the address
+                      of the HTTP server (LEASH_CHECK_URL). It has to connect to one of them at least, and to
+                      stay.
+
+                  --grace <DURATION>
+                      How long anything may take to leave once it was asked to
+
+                      [default: 2s]
+
+                  --ready <DURATION>
+                      How long the handshake may take; of a host, how long it may take to connect
+
+                      [default: 30s]
+
+                  --call <TOOL [JSON]>
+                      The call that is in flight when a stdio server is asked to leave: a tool, and its
+                      arguments as JSON [default: tools/list]
+
+                  --expect-idle <DURATION>
+                      With --url: after this time without a request a session has to be gone [default: not
+                      tested]
+
+                  --pid <PID>
+                      With --url: the server's process, whose memory is measured over 300 sessions
+
+                  --token-env <VARIABLE>
+                      With --url: send the bearer token that is in this variable
+
+                  --strict
+                      Count warnings as findings
+
+                  --json
+                      Print JSON
+
+                  --junit <FILE>
+                      Also write JUnit XML to this file
+
+              -v, --verbose
+                      Say on stderr what is done, and let the server speak there
+
+              -h, --help
+                      Print help (see a summary with '-h')
+            [0]
+        "#]],
+    );
+}
+
+#[test]
+fn check_of_nothing() {
+    check(
+        &["check"],
+        &expect![[r#"
+            $ leash check
+            error: the following required arguments were not provided:
+              --url <URL>
+
+            Usage: leash check [OPTIONS] -- <COMMAND>...
+                   leash check [OPTIONS] --url <URL>
+                   leash check [OPTIONS] --host -- <COMMAND>...
+
+            hint: leash --help lists the commands, leash COMMAND --help explains one
+            [2]
+        "#]],
+    );
+    check(
+        &["check", "--url", "ftp://here"],
+        &expect![[r#"
+        $ leash check --url ftp://here
+        error: `ftp://here` is not an address: write http://HOST:PORT/PATH or https://...
+
+        hint: leash check --url http://127.0.0.1:3000/mcp
+        [2]
+    "#]],
+    );
+    check(
+        &["check", "--", "no-such-server"],
+        &expect![[r#"
+        $ leash check -- no-such-server
+        error: cannot start `no-such-server`
+          Caused by: command `no-such-server` was not found
+
+        hint: the command is started as it is written, without a shell
+        [127]
+    "#]],
+    );
+}
+
+#[test]
 fn help_of_doctor() {
     check(
         &["doctor", "--help"],
@@ -292,6 +417,7 @@ fn nothing_was_said() {
               history      Show what was ended, why and how
               adopt        Put the servers of MCP clients on the leash, in their own configurations
               release      Undo what `leash adopt` did
+              check        Test a server or a host for leaks: what does it leave behind?
               doctor       Say what this machine offers: which containments work, and why not better
               demo         See it work: a host is killed, with and without leash
               completions  Print a completion script for a shell

@@ -1,0 +1,132 @@
+//! What the stand-ins saw, as lines in a file that all of them append to.
+
+use std::collections::BTreeSet;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// Who stands in for a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Part {
+    /// A stdio server that leaves at the end of its input.
+    Polite,
+    /// A stdio server that leaves on SIGTERM only, as many do.
+    Deaf,
+    /// What the deaf one has started; it leaves on SIGTERM only.
+    Helper,
+    /// An HTTP server with sessions.
+    Http,
+}
+
+impl Part {
+    /// The servers, as a host knows them.
+    pub(super) const SERVERS: [Part; 3] = [Part::Polite, Part::Deaf, Part::Http];
+
+    /// The name, as it is typed.
+    pub fn word(self) -> &'static str {
+        match self {
+            Part::Polite => "polite",
+            Part::Deaf => "deaf",
+            Part::Helper => "helper",
+            Part::Http => "http",
+        }
+    }
+
+    /// What it is, for people.
+    pub(super) fn describe(self) -> &'static str {
+        match self {
+            Part::Polite => "the server that leaves at the end of its input",
+            Part::Deaf => "the server that leaves on SIGTERM only",
+            Part::Helper => "a helper of that server",
+            Part::Http => "the HTTP server",
+        }
+    }
+}
+
+/// What happened to a stand-in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "lowercase")]
+pub enum Happened {
+    /// It runs.
+    Started,
+    /// The handshake is done.
+    Connected,
+    /// It was asked for something else.
+    Asked,
+    /// Its stdin was closed.
+    Eof,
+    /// A session was opened.
+    Opened {
+        /// Its id.
+        session: String,
+    },
+    /// A session was ended by DELETE.
+    Deleted {
+        /// Its id.
+        session: String,
+    },
+}
+
+/// A line of the journal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Who.
+    pub part: Part,
+    /// Its process.
+    pub pid: i32,
+    /// What.
+    #[serde(flatten)]
+    pub happened: Happened,
+}
+
+/// The file.
+#[derive(Clone, Debug)]
+pub struct Journal(PathBuf);
+
+impl Journal {
+    /// The journal at a path; the first entry makes it.
+    pub fn at(path: impl Into<PathBuf>) -> Journal {
+        Journal(path.into())
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Adds what happened to the calling process in its part.
+    pub fn write(&self, part: Part, happened: Happened) -> io::Result<()> {
+        let entry = Entry { part, pid: rustix::process::getpid().as_raw_pid(), happened };
+        let line = serde_json::to_string(&entry)? + "\n";
+        // One write to the end of the file: lines of several processes do not mix.
+        OpenOptions::new().create(true).append(true).open(&self.0)?.write_all(line.as_bytes())
+    }
+
+    /// All entries; a line that is not whole yet is not there yet.
+    pub(super) fn read(&self) -> Vec<Entry> {
+        let text = fs::read_to_string(&self.0).unwrap_or_default();
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+}
+
+/// The servers that the host has connected to.
+pub(super) fn connected(entries: &[Entry]) -> BTreeSet<Part> {
+    let done = entries.iter().filter(|entry| entry.happened == Happened::Connected);
+    done.map(|entry| entry.part).collect()
+}
+
+/// Sessions that were opened, and those of them that were ended.
+pub(super) fn sessions(entries: &[Entry]) -> (BTreeSet<&str>, BTreeSet<&str>) {
+    let (mut opened, mut deleted) = (BTreeSet::new(), BTreeSet::new());
+    for entry in entries {
+        match &entry.happened {
+            Happened::Opened { session } => drop(opened.insert(session.as_str())),
+            Happened::Deleted { session } => drop(deleted.insert(session.as_str())),
+            Happened::Started | Happened::Connected | Happened::Asked | Happened::Eof => {}
+        }
+    }
+    (opened, deleted)
+}

@@ -1,0 +1,176 @@
+//! The verdicts about a host, from what was seen of its lives. Pure.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use super::journal::{self, Entry, Part};
+use crate::check::report::{Row, Seen, fail, pass, skip, warn};
+use crate::check::rule;
+use crate::check::survivor::{self, Survivor};
+use crate::duration;
+
+/// How a host is ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// Its stdin is closed, after which it leaves by itself, if it reads it at all.
+    Exit,
+    /// A signal that it can answer.
+    Signal(Signal),
+    /// SIGKILL.
+    Kill,
+}
+
+/// All of them.
+pub(super) const ENDINGS: [Ending; 5] = [
+    Ending::Exit,
+    Ending::Signal(Signal::TERM),
+    Ending::Signal(Signal::INT),
+    Ending::Signal(Signal::HUP),
+    Ending::Kill,
+];
+
+impl Ending {
+    /// The middle part of a check's id.
+    fn word(self) -> &'static str {
+        match self {
+            Ending::Exit => "exit",
+            Ending::Signal(Signal::INT) => "int",
+            Ending::Signal(Signal::HUP) => "hup",
+            Ending::Signal(_) => "term",
+            Ending::Kill => "kill",
+        }
+    }
+
+    /// For people.
+    pub(super) fn describe(self) -> &'static str {
+        match self {
+            Ending::Exit => "the end of its input",
+            Ending::Signal(Signal::INT) => "SIGINT",
+            Ending::Signal(Signal::HUP) => "SIGHUP",
+            Ending::Signal(_) => "SIGTERM",
+            Ending::Kill => "SIGKILL",
+        }
+    }
+}
+
+/// What was seen of one life.
+#[derive(Clone, Debug)]
+pub(super) struct Life {
+    pub(super) ending: Ending,
+    /// All that the stand-ins saw.
+    pub(super) journal: Vec<Entry>,
+    /// Whether the host lived when it was to be ended.
+    pub(super) stayed: bool,
+    /// How long it took to leave; `None` if it did not.
+    pub(super) left_after: Option<Duration>,
+    /// How long it was waited for.
+    pub(super) patience: Duration,
+    /// What was left a grace after that.
+    pub(super) left: Vec<Survivor>,
+    pub(super) last_words: String,
+    pub(super) took: Duration,
+}
+
+/// All rows about a host.
+pub(super) fn rows(lives: &[Life]) -> Vec<Row> {
+    let mut rows: Vec<Row> = lives
+        .first()
+        .map(|first| Row::new("host.connects", "connects to its servers", rule::HANDSHAKE, connects(first)))
+        .into_iter()
+        .collect();
+    for life in lives {
+        let (word, how) = (life.ending.word(), life.ending.describe());
+        let killed = life.ending == Ending::Kill;
+        let servers_rule = if killed { rule::HOST_KILLED } else { rule::HOST_SERVERS };
+        let row = |what: &str, title: String, rule, seen| Row::new(format!("host.{word}.{what}"), title, rule, seen);
+        rows.push(row("leaves", format!("leaves on {how}"), rule::HOST_LEAVES, leaves(life)).took(life.took));
+        rows.push(row("servers", format!("no process survives {how}"), servers_rule, servers(life)));
+        rows.push(row("sessions", format!("sessions are deleted on {how}"), rule::HOST_DELETE, sessions(life)));
+    }
+    rows
+}
+
+fn connects(life: &Life) -> Seen {
+    let connected = journal::connected(&life.journal);
+    let names = |parts: &BTreeSet<Part>| parts.iter().map(|part| part.word()).collect::<Vec<_>>().join(", ");
+    let missing: BTreeSet<Part> = Part::SERVERS.into_iter().filter(|part| !connected.contains(part)).collect();
+    if connected.is_empty() {
+        let words = if life.last_words.is_empty() { String::new() } else { format!("; it said: {}", life.last_words) };
+        return fail(format!("it connected to no server{words}"));
+    }
+    match missing.is_empty() {
+        true => pass(names(&connected)),
+        false => pass(format!("{}; not to {}", names(&connected), names(&missing))),
+    }
+}
+
+/// Why nothing can be said of what a host left.
+fn unknown(life: &Life) -> Option<Seen> {
+    if journal::connected(&life.journal).is_empty() {
+        return Some(skip("it connected to no server"));
+    }
+    if !life.stayed {
+        return Some(skip("it had left before it was ended"));
+    }
+    None
+}
+
+fn leaves(life: &Life) -> Seen {
+    if let Some(skipped) = unknown(life) {
+        return skipped;
+    }
+    match (life.left_after, life.ending) {
+        (Some(after), _) => pass(format!("in {}", duration::rough(after))),
+        // A host need not read its stdin.
+        (None, Ending::Exit) => skip("it does not leave when its stdin is closed"),
+        (None, _) => fail(format!("still there after {}", duration::rough(life.patience))),
+    }
+}
+
+/// A killed host can do nothing, so nothing is asked of it; users are hurt all the same.
+fn finding(life: &Life, text: String) -> Seen {
+    if life.ending == Ending::Kill { warn(text) } else { fail(text) }
+}
+
+fn servers(life: &Life) -> Seen {
+    if let Some(skipped) = unknown(life).or_else(|| life.left_after.is_none().then(|| skip("the host did not leave"))) {
+        return skipped;
+    }
+    let started = journal::connected(&life.journal).iter().any(|part| matches!(part, Part::Polite | Part::Deaf));
+    if life.left.is_empty() {
+        return if started { pass("none") } else { pass("none; it had started no server of ours") };
+    }
+    let part_of =
+        |survivor: &Survivor| life.journal.iter().find(|entry| entry.pid == survivor.id.pid).map(|entry| entry.part);
+    let mut names: Vec<String> = Vec::new();
+    for part in [Part::Polite, Part::Deaf, Part::Helper] {
+        if life.left.iter().any(|survivor| part_of(survivor) == Some(part)) {
+            names.push(part.describe().to_owned());
+        }
+    }
+    let others: Vec<&Survivor> = life.left.iter().filter(|survivor| part_of(survivor).is_none()).collect();
+    if !others.is_empty() {
+        names.push(survivor::list(&others));
+    }
+    let text = format!("{} left: {}", life.left.len(), names.join(", "));
+    // The specification speaks of the server's process, and that one is gone.
+    let only_helpers = life.left.iter().all(|survivor| part_of(survivor) == Some(Part::Helper));
+    if only_helpers { warn(text) } else { finding(life, text) }
+}
+
+fn sessions(life: &Life) -> Seen {
+    if let Some(skipped) = unknown(life).or_else(|| life.left_after.is_none().then(|| skip("the host did not leave"))) {
+        return skipped;
+    }
+    let (opened, deleted) = journal::sessions(&life.journal);
+    match (opened.len(), opened.difference(&deleted).count()) {
+        (0, _) => skip("it opened no session"),
+        (all, 0) => pass(format!("{all} of {all}")),
+        (all, left) => finding(life, format!("{left} of {all} not deleted")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,96 @@
+use super::*;
+use crate::check::host::journal::Happened;
+use crate::check::report::Status;
+use crate::tree::identity::Identity;
+
+fn entry(part: Part, pid: i32, happened: Happened) -> Entry {
+    Entry { part, pid, happened }
+}
+
+fn session(happened: fn(String) -> Happened) -> Entry {
+    entry(Part::Http, 9, happened("s1".to_owned()))
+}
+
+fn survivor(pid: i32) -> Survivor {
+    Survivor {
+        id: Identity { pid, start: 1, inode: None },
+        name: "leash".to_owned(),
+        command: "leash check".to_owned(),
+        ports: BTreeSet::new(),
+    }
+}
+
+/// A life of a host without fault.
+fn good(ending: Ending) -> Life {
+    Life {
+        ending,
+        journal: vec![
+            entry(Part::Polite, 1, Happened::Connected),
+            entry(Part::Deaf, 2, Happened::Connected),
+            entry(Part::Helper, 3, Happened::Started),
+            session(|session| Happened::Opened { session }),
+            entry(Part::Http, 9, Happened::Connected),
+            session(|session| Happened::Deleted { session }),
+        ],
+        stayed: true,
+        left_after: Some(Duration::from_millis(30)),
+        patience: Duration::from_secs(10),
+        left: Vec::new(),
+        last_words: String::new(),
+        took: Duration::from_secs(1),
+    }
+}
+
+/// The rows that are not as they should be.
+fn check(life: Life, expected: &[(&str, Status)]) {
+    let rows = rows(&[life]);
+    let found: Vec<(&str, Status)> =
+        rows.iter().filter(|row| row.status != Status::Pass).map(|row| (row.id.as_str(), row.status)).collect();
+    assert_eq!(found, expected, "{rows:#?}");
+}
+
+#[test]
+fn a_good_host_passes_every_ending() {
+    for ending in ENDINGS {
+        check(good(ending), &[]);
+    }
+}
+
+#[test]
+fn survivors_are_findings_and_of_a_killed_host_warnings() {
+    let term = Ending::Signal(Signal::TERM);
+    check(Life { left: vec![survivor(2), survivor(3)], ..good(term) }, &[("host.term.servers", Status::Fail)]);
+    check(Life { left: vec![survivor(3)], ..good(term) }, &[("host.term.servers", Status::Warn)]);
+    check(Life { left: vec![survivor(2)], ..good(Ending::Kill) }, &[("host.kill.servers", Status::Warn)]);
+    let rows = rows(&[Life { left: vec![survivor(2), survivor(3), survivor(44)], ..good(term) }]);
+    let row = rows.iter().find(|row| row.id == "host.term.servers").expect("it is there");
+    assert!(row.detail.starts_with("3 left: the server that leaves on SIGTERM only, a helper of that server, leash ("));
+}
+
+#[test]
+fn a_session_without_delete_is_a_finding() {
+    let without = |ending| {
+        let mut life = good(ending);
+        life.journal.pop();
+        life
+    };
+    check(without(Ending::Signal(Signal::INT)), &[("host.int.sessions", Status::Fail)]);
+    check(without(Ending::Kill), &[("host.kill.sessions", Status::Warn)]);
+}
+
+#[test]
+fn a_host_that_stays_is_a_finding_unless_only_its_stdin_was_closed() {
+    let hup = Life { left_after: None, ..good(Ending::Signal(Signal::HUP)) };
+    let skipped = |id| (id, Status::Skip);
+    check(hup, &[("host.hup.leaves", Status::Fail), skipped("host.hup.servers"), skipped("host.hup.sessions")]);
+    let exit = Life { left_after: None, ..good(Ending::Exit) };
+    check(exit, &["host.exit.leaves", "host.exit.servers", "host.exit.sessions"].map(skipped));
+}
+
+#[test]
+fn of_a_host_without_servers_nothing_is_said() {
+    let all = ["host.exit.leaves", "host.exit.servers", "host.exit.sessions"].map(|id| (id, Status::Skip));
+    let found: Vec<_> = [("host.connects", Status::Fail)].into_iter().chain(all).collect();
+    check(Life { journal: Vec::new(), ..good(Ending::Exit) }, &found);
+    check(Life { stayed: false, ..good(Ending::Exit) }, &all);
+}

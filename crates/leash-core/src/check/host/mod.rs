@@ -1,0 +1,175 @@
+//! A host, tested: leash stands in for its servers, ends it in every way, and looks what is left.
+
+pub mod journal;
+mod judge;
+pub mod stand_in;
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use self::journal::{Entry, Journal, Part};
+use self::judge::{ENDINGS, Ending, Life};
+use self::stand_in::HttpStandIn;
+use super::stdio::shown;
+use super::subject::{Start, Subject};
+use super::{CheckError, Report};
+use crate::clock::Moment;
+use crate::tree::Places;
+
+/// A host that has connected to some of its servers and asks nothing for this long will not connect to the others.
+const QUIET: Duration = Duration::from_secs(3);
+
+/// A host that has connected to all of its servers and asks nothing for this long is at rest.
+const REST: Duration = Duration::from_millis(700);
+
+/// A host may take so many times what a server may: it closes them one after the other, and has to wait for each.
+const HOST_GRACES: u32 = 5;
+
+/// What to test, and how patiently.
+#[derive(Clone, Debug)]
+pub struct HostCheck {
+    /// The host's command line, with placeholders.
+    pub command: Vec<OsString>,
+    /// A program that runs [`stand_in::serve_stdio`] when it is started as `PROGRAM check --part PART --journal FILE`: leash.
+    pub program: PathBuf,
+    /// A directory of the check's own.
+    pub dir: PathBuf,
+    /// How long a server may take to leave; a host may take five times that.
+    pub grace: Duration,
+    /// How long a host may take to connect.
+    pub ready: Duration,
+    /// Whether the host's stderr is ours.
+    pub aloud: bool,
+    /// Whether warnings are findings.
+    pub strict: bool,
+}
+
+/// What a host is given in one of its lives.
+struct Offer<'a> {
+    check: &'a HostCheck,
+    journal: &'a Journal,
+    config: PathBuf,
+    url: String,
+}
+
+impl HostCheck {
+    /// Tests it. `progress` hears what is done next.
+    pub fn run(&self, places: &Places, progress: &mut dyn FnMut(&str)) -> Result<Report, CheckError> {
+        let mut lives = Vec::new();
+        for (number, ending) in ENDINGS.into_iter().enumerate() {
+            progress(&format!("ends the host by {}", ending.describe()));
+            lives.push(self.live(places, ending, number)?);
+            if journal::connected(&lives[0].journal).is_empty() {
+                break;
+            }
+        }
+        Ok(Report::new("host", shown(&self.command), judge::rows(&lives), self.strict))
+    }
+
+    fn live(&self, places: &Places, ending: Ending, number: usize) -> Result<Life, CheckError> {
+        let began = Moment::now();
+        let journal = Journal::at(self.dir.join(format!("journal-{number}.jsonl")));
+        let http = HttpStandIn::start(journal.clone())?;
+        let offer = Offer { check: self, journal: &journal, config: self.dir.join("mcp.json"), url: http.url() };
+        fs::write(&offer.config, offer.config_text())?;
+        let patience = self.grace * HOST_GRACES;
+        let mut subject = Subject::start(&Start {
+            command: &offer.command(),
+            env: &offer.env(),
+            places,
+            patience: self.ready + patience + self.grace,
+            aloud: self.aloud,
+        })?;
+        self.wait_connected(&mut subject, &journal, began + self.ready);
+        let stayed = subject.lives();
+        let asked = Moment::now();
+        match ending {
+            Ending::Exit => subject.close_stdin(),
+            Ending::Signal(signal) => subject.signal(signal),
+            Ending::Kill => subject.signal(Signal::KILL),
+        }
+        let gone = subject.wait_leader(asked + patience);
+        let left_after = gone.then(|| Moment::now().since(asked));
+        // What became of the pipes of a host that is gone is for its servers to see, not for us to hold up.
+        subject.let_go();
+        let left = if gone { subject.wait_gone(Moment::now() + self.grace) } else { Vec::new() };
+        let (journal, last_words) = (journal.read(), subject.last_words());
+        // It was tested; what is left of it is ended, and that went as it goes.
+        let _ = subject.end();
+        Ok(Life { ending, journal, stayed, left_after, patience, left, last_words, took: Moment::now().since(began) })
+    }
+
+    /// Waits until the host has connected to all servers, or to some and will not to the rest.
+    fn wait_connected(&self, subject: &mut Subject, journal: &Journal, deadline: Moment) {
+        let (mut seen, mut changed) = (0, Moment::now());
+        while subject.lives() && Moment::now() < deadline {
+            let entries: Vec<Entry> = journal.read();
+            let connected = journal::connected(&entries);
+            if entries.len() != seen {
+                (seen, changed) = (entries.len(), Moment::now());
+            }
+            let all = Part::SERVERS.iter().all(|part| connected.contains(part));
+            let quiet = if all { REST } else { QUIET };
+            if !connected.is_empty() && Moment::now().since(changed) >= quiet {
+                return;
+            }
+            subject.pause(deadline);
+        }
+    }
+}
+
+impl Offer<'_> {
+    /// The command line of a stdio server.
+    fn stdio(&self, part: Part) -> [OsString; 6] {
+        let words = ["check", "--part", part.word(), "--journal"].map(OsString::from);
+        let [check, option, part, journal] = words;
+        [self.check.program.clone().into(), check, option, part, journal, self.journal.path().into()]
+    }
+
+    /// The host's command line, with what the placeholders stand for.
+    fn command(&self) -> Vec<OsString> {
+        let mut command = Vec::new();
+        for word in &self.check.command {
+            match word.to_str() {
+                Some("{stdio}") => command.extend(self.stdio(Part::Polite)),
+                Some("{deaf}") => command.extend(self.stdio(Part::Deaf)),
+                Some(text) => command.push(self.fill(text)),
+                None => command.push(word.clone()),
+            }
+        }
+        command
+    }
+
+    fn fill(&self, text: &str) -> OsString {
+        text.replace("{config}", &lossy(&self.config)).replace("{url}", &self.url).into()
+    }
+
+    fn env(&self) -> Vec<(OsString, Option<OsString>)> {
+        let set = |key: &str, value: &OsStr| (key.into(), Some(value.to_owned()));
+        vec![set("LEASH_CHECK_CONFIG", self.config.as_os_str()), set("LEASH_CHECK_URL", OsStr::new(&self.url))]
+    }
+
+    /// A configuration in the shape that most hosts read.
+    fn config_text(&self) -> String {
+        let stdio = |part: Part| {
+            let [command, args @ ..] = self.stdio(part);
+            let args: Vec<String> = args.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+            json!({ "type": "stdio", "command": command.to_string_lossy(), "args": args })
+        };
+        let servers = json!({
+            "leash-check-polite": stdio(Part::Polite),
+            "leash-check-deaf": stdio(Part::Deaf),
+            "leash-check-http": { "type": "http", "url": self.url },
+        });
+        format!("{:#}\n", json!({ "mcpServers": servers }))
+    }
+}
+
+fn lossy(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}

@@ -1,0 +1,218 @@
+//! The servers that leash stands in for: just enough of MCP for a host to be content.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::io::{self, BufRead, Write};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::thread::JoinHandle;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Incoming;
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::{JoinSet, LocalSet};
+
+use super::journal::{Happened, Journal, Part};
+use crate::check::stdio::talk::LEGACY;
+use crate::id;
+use crate::protocol::headers::SESSION_ID;
+
+/// The most that a host's message may have.
+const MESSAGE: usize = 4 * 1024 * 1024;
+
+/// Serves a host over stdio until the end of input, and writes down what happens.
+pub fn serve_stdio(part: Part, journal: &Journal, input: impl BufRead, mut output: impl Write) -> io::Result<()> {
+    for line in input.lines() {
+        // What is no text, or no message, is the host's own business.
+        let Ok(message) = serde_json::from_str::<Value>(&line?) else { continue };
+        journal.write(part, asked(&message))?;
+        if let Some(answer) = answer(&message) {
+            writeln!(output, "{answer}")?;
+            output.flush()?;
+        }
+    }
+    journal.write(part, Happened::Eof)
+}
+
+/// What a message means for the life of a connection.
+fn asked(message: &Value) -> Happened {
+    if message["method"] == "notifications/initialized" { Happened::Connected } else { Happened::Asked }
+}
+
+/// The answer to a message, if it wants one.
+fn answer(message: &Value) -> Option<Value> {
+    let (method, id) = (message["method"].as_str()?, message.get("id")?);
+    let result = match method {
+        "initialize" => {
+            let asked = message["params"]["protocolVersion"].as_str();
+            // A revision without a handshake can't be agreed upon in one.
+            let version = asked.filter(|asked| *asked <= LEGACY).unwrap_or(LEGACY);
+            json!({
+                "protocolVersion": version, "capabilities": { "tools": {} },
+                "serverInfo": { "name": "leash-check", "version": env!("CARGO_PKG_VERSION") },
+            })
+        }
+        "ping" => json!({}),
+        "tools/list" => json!({ "tools": [{
+            "name": "echo", "description": "Says it again",
+            "inputSchema": { "type": "object", "properties": { "message": { "type": "string" } } },
+        }] }),
+        "tools/call" => json!({ "content": [{ "type": "text", "text": message["params"]["arguments"].to_string() }] }),
+        _ => {
+            let error = json!({ "code": -32601, "message": "Method not found" });
+            return Some(json!({ "jsonrpc": "2.0", "id": id, "error": error }));
+        }
+    };
+    Some(json!({ "jsonrpc": "2.0", "id": id, "result": result }))
+}
+
+/// An HTTP server with sessions, on loopback and on a thread of its own. It is gone when this is dropped.
+#[derive(Debug)]
+pub(super) struct HttpStandIn {
+    pub(super) address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl HttpStandIn {
+    pub(super) fn start(journal: Journal) -> io::Result<HttpStandIn> {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (stop, stopped) = oneshot::channel::<()>();
+        let serve = move || {
+            let serving = async {
+                let Ok(listener) = TcpListener::from_std(listener) else { return };
+                tokio::select! {
+                    () = accept(listener, journal) => {}
+                    _ = stopped => {}
+                }
+            };
+            LocalSet::new().block_on(&runtime, serving);
+        };
+        let thread = std::thread::Builder::new().name("leash-stand-in".to_owned()).spawn(serve)?;
+        Ok(HttpStandIn { address, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// Where a host finds it.
+    pub(super) fn url(&self) -> String {
+        format!("http://{}/mcp", self.address)
+    }
+}
+
+impl Drop for HttpStandIn {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What all connections share.
+struct Shared {
+    journal: Journal,
+    sessions: RefCell<BTreeSet<String>>,
+}
+
+async fn accept(listener: TcpListener, journal: Journal) {
+    let shared = Rc::new(Shared { journal, sessions: RefCell::default() });
+    let mut connections = JoinSet::new();
+    while let Ok((stream, _)) = listener.accept().await {
+        let shared = Rc::clone(&shared);
+        connections.spawn_local(async move {
+            let service = service_fn(|request| {
+                let shared = Rc::clone(&shared);
+                async move { Ok::<_, Infallible>(shared.serve(request).await) }
+            });
+            // A host that breaks a connection off is allowed to.
+            let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+        });
+    }
+}
+
+impl Shared {
+    async fn serve(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        let (parts, body) = request.into_parts();
+        let session = parts.headers.get(SESSION_ID).and_then(|id| id.to_str().ok());
+        match parts.method {
+            Method::POST => match Limited::new(body, MESSAGE).collect().await {
+                Ok(body) => self.post(session, &body.to_bytes()),
+                Err(_) => status(StatusCode::BAD_REQUEST),
+            },
+            Method::DELETE => match session.filter(|id| self.sessions.borrow_mut().remove(*id)) {
+                Some(session) => {
+                    self.note(Happened::Deleted { session: session.to_owned() });
+                    status(StatusCode::OK)
+                }
+                None => status(StatusCode::NOT_FOUND),
+            },
+            _ => {
+                let mut answer = status(StatusCode::METHOD_NOT_ALLOWED);
+                answer.headers_mut().insert(ALLOW, HeaderValue::from_static("POST, DELETE"));
+                answer
+            }
+        }
+    }
+
+    fn post(&self, session: Option<&str>, body: &[u8]) -> Response<Full<Bytes>> {
+        let Ok(message) = serde_json::from_slice::<Value>(body) else { return status(StatusCode::BAD_REQUEST) };
+        if message["method"] == "initialize" {
+            return self.open(&message);
+        }
+        match session {
+            // Not an error of the modern era: its clients go on with `initialize` then.
+            None => {
+                let error = json!({ "code": -32000, "message": "Bad Request: Server not initialized" });
+                let id = message.get("id").cloned().unwrap_or_default();
+                json_answer(StatusCode::BAD_REQUEST, &json!({ "jsonrpc": "2.0", "id": id, "error": error }))
+            }
+            Some(id) if !self.sessions.borrow().contains(id) => status(StatusCode::NOT_FOUND),
+            Some(_) => {
+                self.note(asked(&message));
+                answer(&message)
+                    .map_or_else(|| status(StatusCode::ACCEPTED), |answer| json_answer(StatusCode::OK, &answer))
+            }
+        }
+    }
+
+    fn open(&self, message: &Value) -> Response<Full<Bytes>> {
+        let session = id::random();
+        let Some(answer) = answer(message) else { return status(StatusCode::BAD_REQUEST) };
+        let mut answer = json_answer(StatusCode::OK, &answer);
+        if let Ok(value) = HeaderValue::from_str(&session) {
+            answer.headers_mut().insert(SESSION_ID, value);
+        }
+        self.sessions.borrow_mut().insert(session.clone());
+        self.note(Happened::Opened { session });
+        answer
+    }
+
+    fn note(&self, happened: Happened) {
+        // A full disk: then the host is taken for worse than it is, and the session is in no list.
+        let _ = self.journal.write(Part::Http, happened);
+    }
+}
+
+fn status(status: StatusCode) -> Response<Full<Bytes>> {
+    let mut answer = Response::new(Full::default());
+    *answer.status_mut() = status;
+    answer
+}
+
+fn json_answer(status: StatusCode, body: &Value) -> Response<Full<Bytes>> {
+    let mut answer = Response::new(Full::new(Bytes::from(body.to_string())));
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    answer
+}

@@ -1,0 +1,165 @@
+//! The verdicts about an HTTP server, from what it answered. Pure.
+
+use std::time::Duration;
+
+use super::wire::Answer;
+use crate::check::report::{Row, Seen, fail, pass, skip, warn};
+use crate::check::rule;
+use crate::duration;
+
+/// What a session may leave behind before it counts as a leak. The heap of Node grows by some 20 KiB for each of a few hundred
+/// sessions before it is cleaned up for the first time; sessions in the field were seen to leave 700 KiB each.
+const PER_SESSION: u64 = 32 * 1024;
+
+/// What was seen of a server.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Facts {
+    /// `initialize`.
+    pub(super) opened: Option<Answer>,
+    /// DELETE of that session.
+    pub(super) deleted: Option<Answer>,
+    /// A request in that session, afterwards.
+    pub(super) afterwards: Option<Answer>,
+    /// A request in a session that never was.
+    pub(super) unknown: Option<Answer>,
+    /// A request in a session that nobody had used for the expected time.
+    pub(super) abandoned: Option<(Duration, Answer)>,
+    /// `initialize` from a foreign web page.
+    pub(super) foreign: Option<Answer>,
+    /// Memory.
+    pub(super) memory: Memory,
+}
+
+/// What sessions left in memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Memory {
+    /// No process was given.
+    #[default]
+    NotAsked,
+    /// It could not be read.
+    Unknown(String),
+    /// Bytes after each round of so many sessions, which were opened and ended.
+    Rounds { sessions: u64, bytes: Vec<u64> },
+}
+
+/// All rows about a server.
+pub(super) fn rows(facts: &Facts) -> Vec<Row> {
+    let opened = facts.opened.as_ref();
+    vec![
+        Row::new("http.session", "opens a session", rule::SESSION, session(opened)),
+        Row::new("http.delete", "lets a client end its session", rule::DELETE, deleted(opened, facts.deleted.as_ref())),
+        Row::new(
+            "http.terminated",
+            "answers 404 once a session was ended",
+            rule::TERMINATED,
+            terminated(facts.deleted.as_ref(), facts.afterwards.as_ref()),
+        ),
+        Row::new("http.unknown", "answers 404 to an unknown session", rule::TERMINATED, unknown(opened, facts)),
+        Row::new("http.expiry", "ends sessions that nobody uses", rule::EXPIRY, expiry(opened, facts)),
+        Row::new("http.origin", "refuses a foreign origin", rule::ORIGIN, origin(facts.foreign.as_ref())),
+        Row::new("http.memory", "keeps no memory of ended sessions", rule::MEMORY, memory(&facts.memory)),
+    ]
+}
+
+fn session(opened: Option<&Answer>) -> Seen {
+    match opened {
+        Some(answer @ Answer::Status { status: 200..300, .. }) => match answer.session() {
+            Some(_) => pass("it gave an id"),
+            None => pass("it has no sessions: nothing can be left behind"),
+        },
+        Some(answer) => fail(format!("`initialize` was answered with {}", answer.describe())),
+        None => skip("not tried"),
+    }
+}
+
+/// Why nothing can be said of sessions.
+fn no_session(opened: Option<&Answer>) -> Option<Seen> {
+    match opened {
+        Some(answer) if answer.session().is_some() => None,
+        Some(Answer::Status { status: 200..300, .. }) => Some(skip("the server has no sessions")),
+        _ => Some(skip("there was no session")),
+    }
+}
+
+fn deleted(opened: Option<&Answer>, deleted: Option<&Answer>) -> Seen {
+    if let Some(skipped) = no_session(opened) {
+        return skipped;
+    }
+    match deleted {
+        Some(Answer::Status { status: status @ 200..300, .. }) => pass(status.to_string()),
+        Some(Answer::Status { status: 405, .. }) => warn("405: clients can't end sessions, so the server has to"),
+        Some(answer) => fail(format!("DELETE was answered with {}", answer.describe())),
+        None => skip("not tried"),
+    }
+}
+
+fn terminated(deleted: Option<&Answer>, afterwards: Option<&Answer>) -> Seen {
+    match (deleted.and_then(Answer::status), afterwards) {
+        (Some(200..300), Some(Answer::Status { status: 404, .. })) => pass("404"),
+        (Some(200..300), Some(answer)) => {
+            fail(format!("a request after DELETE was answered with {}", answer.describe()))
+        }
+        _ => skip("no session was ended"),
+    }
+}
+
+fn unknown(opened: Option<&Answer>, facts: &Facts) -> Seen {
+    if let Some(skipped) = no_session(opened) {
+        return skipped;
+    }
+    match &facts.unknown {
+        Some(Answer::Status { status: 404, .. }) => pass("404"),
+        Some(answer) => {
+            fail(format!("{}: after a restart of the server its clients do not learn to begin anew", answer.describe()))
+        }
+        None => skip("not tried"),
+    }
+}
+
+fn expiry(opened: Option<&Answer>, facts: &Facts) -> Seen {
+    if let Some(skipped) = no_session(opened) {
+        return skipped;
+    }
+    match &facts.abandoned {
+        Some((waited, Answer::Status { status: 404, .. })) => pass(format!("gone after {}", duration::rough(*waited))),
+        Some((waited, answer)) => {
+            fail(format!("{} after {} without a request", answer.describe(), duration::rough(*waited)))
+        }
+        None => skip("say --expect-idle to wait for it"),
+    }
+}
+
+fn origin(foreign: Option<&Answer>) -> Seen {
+    match foreign {
+        Some(Answer::Status { status: 403, .. }) => pass("403"),
+        Some(Answer::Status { status: status @ 400..500, .. }) => {
+            warn(format!("refused, but with {status} and not 403"))
+        }
+        Some(answer @ Answer::Status { status: 200..300, .. }) => match answer.session() {
+            Some(_) => fail("a web page of somebody else was given a session"),
+            None => fail("a web page of somebody else was answered"),
+        },
+        Some(answer) => fail(answer.describe()),
+        None => skip("not tried"),
+    }
+}
+
+/// A leak grows in every round; memory that is used again, or not yet given back, does not.
+fn memory(memory: &Memory) -> Seen {
+    let (sessions, bytes) = match memory {
+        Memory::NotAsked => return skip("say --pid to measure it"),
+        Memory::Unknown(why) => return skip(why.clone()),
+        Memory::Rounds { sessions, bytes } => (*sessions, bytes),
+    };
+    let growth = bytes.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).min().unwrap_or_default();
+    let each = growth / sessions.max(1);
+    let text = format!(
+        "at least {:.1} KiB for each of {} sessions that were opened and ended",
+        each as f64 / 1024.0,
+        sessions * (bytes.len().saturating_sub(1) as u64)
+    );
+    if each > PER_SESSION { fail(text) } else { pass(text) }
+}
+
+#[cfg(test)]
+mod tests;

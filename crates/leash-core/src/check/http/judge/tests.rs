@@ -1,0 +1,79 @@
+use super::*;
+use crate::check::report::Status;
+
+fn status(status: u16) -> Option<Answer> {
+    Some(Answer::Status { status, session: None, body: String::new() })
+}
+
+fn opened() -> Option<Answer> {
+    Some(Answer::Status { status: 200, session: Some("id".to_owned()), body: String::new() })
+}
+
+/// A server without fault.
+fn good() -> Facts {
+    Facts {
+        opened: opened(),
+        deleted: status(200),
+        afterwards: status(404),
+        unknown: status(404),
+        abandoned: status(404).map(|answer| (Duration::from_secs(3), answer)),
+        foreign: status(403),
+        memory: Memory::Rounds { sessions: 100, bytes: vec![100 << 20, 101 << 20, 101 << 20] },
+    }
+}
+
+/// The rows that are not as they should be.
+fn check(facts: &Facts, expected: &[(&str, Status)]) {
+    let rows = rows(facts);
+    let found: Vec<(&str, Status)> =
+        rows.iter().filter(|row| row.status != Status::Pass).map(|row| (row.id.as_str(), row.status)).collect();
+    assert_eq!(found, expected, "{rows:#?}");
+}
+
+#[test]
+fn a_good_server_passes_everything() {
+    check(&good(), &[]);
+}
+
+#[test]
+fn every_wrong_answer_is_found() {
+    check(&Facts { afterwards: status(400), ..good() }, &[("http.terminated", Status::Fail)]);
+    check(&Facts { afterwards: status(200), ..good() }, &[("http.terminated", Status::Fail)]);
+    check(&Facts { unknown: status(400), ..good() }, &[("http.unknown", Status::Fail)]);
+    check(&Facts { foreign: opened(), ..good() }, &[("http.origin", Status::Fail)]);
+    check(&Facts { foreign: status(400), ..good() }, &[("http.origin", Status::Warn)]);
+    let abandoned = status(200).map(|answer| (Duration::from_secs(3), answer));
+    check(&Facts { abandoned, ..good() }, &[("http.expiry", Status::Fail)]);
+    let down = Some(Answer::Failed("the connection was refused".to_owned()));
+    check(&Facts { deleted: down, ..good() }, &[("http.delete", Status::Fail), ("http.terminated", Status::Skip)]);
+}
+
+#[test]
+fn a_server_that_lets_nobody_delete_may() {
+    let facts = Facts { deleted: status(405), afterwards: status(200), ..good() };
+    check(&facts, &[("http.delete", Status::Warn), ("http.terminated", Status::Skip)]);
+}
+
+#[test]
+fn without_sessions_there_is_nothing_to_say_of_them() {
+    let facts = Facts { opened: status(200), deleted: None, afterwards: None, ..good() };
+    let skipped = ["http.delete", "http.terminated", "http.unknown", "http.expiry"].map(|id| (id, Status::Skip));
+    check(&facts, &skipped);
+    let facts = Facts { opened: status(500), ..facts };
+    let found: Vec<_> = [("http.session", Status::Fail)].into_iter().chain(skipped).collect();
+    check(&facts, &found);
+}
+
+#[test]
+fn what_was_not_asked_for_is_skipped() {
+    let facts = Facts { abandoned: None, memory: Memory::NotAsked, ..good() };
+    check(&facts, &[("http.expiry", Status::Skip), ("http.memory", Status::Skip)]);
+}
+
+#[test]
+fn only_what_grows_in_every_round_is_a_leak() {
+    let rounds = |bytes: Vec<u64>| Facts { memory: Memory::Rounds { sessions: 100, bytes }, ..good() };
+    check(&rounds(vec![0, 10 << 20, 20 << 20, 30 << 20]), &[("http.memory", Status::Fail)]);
+    check(&rounds(vec![0, 10 << 20, 20 << 20, 15 << 20]), &[]);
+    check(&rounds(vec![0, 3 << 20, 6 << 20, 9 << 20]), &[]);
+}

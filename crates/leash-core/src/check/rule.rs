@@ -1,0 +1,254 @@
+//! What is asked of servers and hosts, by whom, and who is hurt when it is not done. A table, and nothing else.
+
+use serde::Serialize;
+
+/// Where the specification asks for something, and in which words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Clause {
+    /// The revision.
+    pub revision: &'static str,
+    /// The page and the section.
+    pub section: &'static str,
+    /// What it says, or that it says nothing.
+    pub text: &'static str,
+}
+
+/// A report of people who were hurt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Hurt {
+    /// The report in the field.
+    pub report: &'static str,
+    /// What happens to them.
+    pub text: &'static str,
+}
+
+/// Something that is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Rule {
+    /// The specification's part.
+    pub specification: Clause,
+    /// The users' part.
+    pub users: Hurt,
+}
+
+/// Hosts that end leave servers behind.
+const ORPHANS: &str = "anthropics/claude-code#26658";
+/// Nobody sends DELETE.
+const DELETES: &str = "anthropics/claude-code#56456";
+/// Sessions that nobody ends stay for ever.
+const TIMEOUT: &str = "modelcontextprotocol/go-sdk#499";
+/// A worker with a session per job can't get rid of what a job had.
+const WORKER: &str = "github/copilot-sdk#1163";
+
+/// The end of input ends a server.
+pub const EOF: Rule = Rule {
+    specification: Clause {
+        revision: "2026-07-28",
+        section: "basic/transports/stdio, Shutdown",
+        text: "servers SHOULD exit promptly when their standard input is closed",
+    },
+    users: Hurt {
+        report: ORPHANS,
+        text: "a host that crashes can do no more than let go of stdin: 80 servers that ignored it held 13 GB of swap",
+    },
+};
+
+/// SIGTERM ends a server.
+pub const TERM: Rule = Rule {
+    specification: Clause {
+        revision: "2025-11-25",
+        section: "basic/lifecycle, Shutdown",
+        text: "the client sends SIGTERM if the server does not exit within a reasonable time, and SIGKILL after that",
+    },
+    users: Hurt {
+        report: ORPHANS,
+        text: "a server that ignores SIGTERM is killed and can't clean up, or stays, where a wrapper (npx, sh) kept the signal",
+    },
+};
+
+/// A host that dies takes both pipes along.
+pub const HOST_GONE: Rule = Rule {
+    specification: Clause {
+        revision: "2026-07-28",
+        section: "basic/transports/stdio, Shutdown",
+        text: "servers SHOULD exit promptly when their standard input is closed",
+    },
+    users: Hurt {
+        report: ORPHANS,
+        text: "after a crash of the host its servers are left to themselves: nobody is there to send a signal",
+    },
+};
+
+/// The handshake is answered at all.
+pub const HANDSHAKE: Rule = Rule {
+    specification: Clause {
+        revision: "2025-11-25",
+        section: "basic/lifecycle, Initialization",
+        text: "the server MUST respond to `initialize` with its own capabilities and information",
+    },
+    users: Hurt {
+        report: WORKER,
+        text: "a host that waits for a server that never answers holds on to everything it started for that job",
+    },
+};
+
+/// A server can be started again after it was ended.
+pub const AGAIN: Rule = Rule {
+    specification: Clause {
+        revision: "2026-07-28",
+        section: "basic/transports/stdio, Lifecycle",
+        text: "when a server ends unexpectedly, the client SHOULD restart it",
+    },
+    users: Hurt {
+        report: WORKER,
+        text: "a lock, a port or a profile that the last run left behind makes the server of the next job fail",
+    },
+};
+
+/// Nothing that a server started outlives it.
+pub const HELPERS: Rule = Rule {
+    specification: Clause {
+        revision: "2026-07-28",
+        section: "basic/transports/stdio, Shutdown",
+        text: "the process is to be gone after shutdown; of what it started nothing is said, and no official SDK ends it",
+    },
+    users: Hurt {
+        report: ORPHANS,
+        text: "helpers outlive the server, belong to nobody, and add up until memory is gone",
+    },
+};
+
+/// No port stays taken.
+pub const PORTS: Rule = Rule {
+    specification: Clause {
+        revision: "2026-07-28",
+        section: "basic/transports/stdio, Shutdown",
+        text: "nothing is said of ports; the process that holds one is to be gone",
+    },
+    users: Hurt { report: WORKER, text: "the next job finds the port taken, by a process that nobody knows any more" },
+};
+
+/// No browser stays.
+pub const BROWSERS: Rule = Rule {
+    specification: Clause {
+        revision: "2026-07-28",
+        section: "basic/transports/stdio, Shutdown",
+        text: "nothing is said of browsers; what a server starts is its own to end",
+    },
+    users: Hurt {
+        report: ORPHANS,
+        text: "a browser that stays holds hundreds of megabytes and the lock of its profile: the next one does not start",
+    },
+};
+
+/// A session can be opened.
+pub const SESSION: Rule = Rule {
+    specification: Clause {
+        revision: "2025-11-25",
+        section: "basic/transports, Session Management",
+        text: "a server MAY assign a session id in the HTTP response that has the InitializeResult",
+    },
+    users: Hurt { report: TIMEOUT, text: "each session holds memory on the server until somebody ends it" },
+};
+
+/// DELETE is taken.
+pub const DELETE: Rule = Rule {
+    specification: Clause {
+        revision: "2025-11-25",
+        section: "basic/transports, Session Management",
+        text: "clients SHOULD send DELETE to end a session; the server MAY answer 405 to say that clients can't",
+    },
+    users: Hurt {
+        report: DELETES,
+        text: "a client that wants to clean up after itself is not let: its sessions stay until the server restarts",
+    },
+};
+
+/// An ended session is 404.
+pub const TERMINATED: Rule = Rule {
+    specification: Clause {
+        revision: "2025-11-25",
+        section: "basic/transports, Session Management",
+        text: "a server MUST answer 404 to requests with the id of a session that it has terminated",
+    },
+    users: Hurt {
+        report: DELETES,
+        text: "a client knows by 404 alone that it has to begin anew: with any other answer it is stuck, or the session lives on",
+    },
+};
+
+/// A session that nobody uses ends.
+pub const EXPIRY: Rule = Rule {
+    specification: Clause {
+        revision: "2025-11-25",
+        section: "basic/transports, Session Management",
+        text: "the server MAY terminate the session at any time; no time is named",
+    },
+    users: Hurt {
+        report: TIMEOUT,
+        text: "most clients never send DELETE: without an idle time every one of their sessions stays for ever",
+    },
+};
+
+/// A foreign origin is refused.
+pub const ORIGIN: Rule = Rule {
+    specification: Clause {
+        revision: "2025-11-25",
+        section: "basic/transports, Security Warning",
+        text: "servers MUST validate the Origin header and MUST answer 403 when it is present and invalid",
+    },
+    users: Hurt {
+        report: TIMEOUT,
+        text: "any web page can open sessions on a local server, as many as it likes, and nobody ends them",
+    },
+};
+
+/// A session that is over holds no memory.
+pub const MEMORY: Rule = Rule {
+    specification: Clause {
+        revision: "2025-11-25",
+        section: "basic/transports, Session Management",
+        text: "nothing is said of memory; a terminated session can't be used any more",
+    },
+    users: Hurt { report: TIMEOUT, text: "sessions add up to gigabytes: clients open one for every call" },
+};
+
+/// A host leaves when it is told to.
+pub const HOST_LEAVES: Rule = Rule {
+    specification: Clause {
+        revision: "2025-11-25",
+        section: "basic/lifecycle, Shutdown",
+        text: "one side, usually the client, ends the connection; it is the host who begins",
+    },
+    users: Hurt { report: ORPHANS, text: "hosts of closed terminals stay, with all their servers" },
+};
+
+/// A host ends its stdio servers.
+pub const HOST_SERVERS: Rule = Rule {
+    specification: Clause {
+        revision: "2025-11-25",
+        section: "basic/lifecycle, Shutdown",
+        text: "the client SHOULD close stdin, wait, send SIGTERM if the server does not exit, and SIGKILL if it still does not",
+    },
+    users: Hurt { report: ORPHANS, text: "servers outlive the host: 80 of them held 13 GB of swap" },
+};
+
+/// A killed host can end nothing.
+pub const HOST_KILLED: Rule = Rule {
+    specification: Clause {
+        revision: "2026-07-28",
+        section: "basic/transports/stdio, Shutdown",
+        text: "nothing is said of a host that is killed; only the kernel, or somebody else, can end its servers",
+    },
+    users: Hurt { report: ORPHANS, text: "servers outlive a host that crashed or ran out of memory" },
+};
+
+/// A host ends its HTTP sessions.
+pub const HOST_DELETE: Rule = Rule {
+    specification: Clause {
+        revision: "2025-11-25",
+        section: "basic/transports, Session Management",
+        text: "clients that no longer need a session SHOULD send an HTTP DELETE with its id",
+    },
+    users: Hurt { report: DELETES, text: "hosts never end their sessions: servers keep each one of them" },
+};

@@ -1,0 +1,170 @@
+//! The verdicts about a stdio server, from what was seen of its lives. Pure.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::plan::{Ask, PLAN, Probe, Stage};
+use super::talk::Handshake;
+use crate::check::report::{Row, Seen, fail, pass, skip};
+use crate::check::rule;
+use crate::check::survivor::{self, Survivor};
+use crate::duration;
+use crate::ledger::receipt::{Exit, signal_name};
+
+/// What was seen of one life.
+#[derive(Clone, Debug)]
+pub(super) struct Life {
+    pub(super) probe: Probe,
+    /// `None` where none was tried.
+    pub(super) handshake: Option<Handshake>,
+    /// How long its first process took to leave; `None` if it did not.
+    pub(super) left_after: Option<Duration>,
+    pub(super) exit: Option<Exit>,
+    /// How long it was waited for.
+    pub(super) patience: Duration,
+    /// What it had besides, when it was asked to leave: ports of all its processes.
+    pub(super) ports: BTreeSet<u16>,
+    /// Processes that were left a grace after the first one had left.
+    pub(super) left: Vec<Survivor>,
+    /// Its ports that were still taken then.
+    pub(super) ports_left: BTreeSet<u16>,
+    pub(super) last_words: String,
+    pub(super) took: Duration,
+}
+
+/// All rows about a server. `again` is its last start, after all these lives.
+pub(super) fn rows(lives: &[Life], again: Option<&Handshake>, grace: Duration) -> Vec<Row> {
+    let mut rows = Vec::new();
+    if let Some(first) = lives.first() {
+        rows.push(Row::new("stdio.handshake", "answers the handshake", rule::HANDSHAKE, handshake(first)));
+    }
+    // What is no server leaves whenever it likes.
+    let works = lives.first().is_some_and(|first| matches!(first.handshake, Some(Handshake::Done { .. })));
+    for probe in PLAN {
+        let life = lives.iter().find(|life| life.probe.id == probe.id);
+        let seen = life.filter(|_| works).map_or_else(|| skip("there was no handshake"), leaves);
+        let took = life.map(|life| life.took).unwrap_or_default();
+        rows.push(Row::new(probe.id, probe.title, probe.rule, seen).took(took));
+    }
+    rows.push(Row::new("stdio.helpers", "leaves no process behind", rule::HELPERS, helpers(lives, grace)));
+    rows.push(Row::new("stdio.ports", "leaves no listening port behind", rule::PORTS, ports(lives)));
+    rows.push(Row::new("stdio.browsers", "leaves no browser behind", rule::BROWSERS, browsers(lives)));
+    let first = lives.first().and_then(|life| life.handshake.as_ref());
+    rows.push(Row::new("stdio.again", "starts again after all that", rule::AGAIN, starts_again(first, again)));
+    rows
+}
+
+fn handshake(life: &Life) -> Seen {
+    let with_words = |text: &str| match life.last_words.is_empty() {
+        true => text.to_owned(),
+        false => format!("{text}; it said: {}", life.last_words),
+    };
+    match &life.handshake {
+        Some(Handshake::Done { server, version, took }) => {
+            pass(format!("{server}, revision {version}, in {}", duration::rough(*took)))
+        }
+        Some(Handshake::Refused(why)) => fail(with_words(why)),
+        Some(Handshake::Silent) => fail(with_words("no answer to `initialize`")),
+        Some(Handshake::Left) => fail(with_words("it left during the handshake")),
+        None => skip("not tried"),
+    }
+}
+
+fn leaves(life: &Life) -> Seen {
+    let Probe { stage, ask, .. } = life.probe;
+    if matches!(stage, Stage::Ready | Stage::InFlight) && !matches!(life.handshake, Some(Handshake::Done { .. })) {
+        return fail("there was no handshake this time");
+    }
+    match life.left_after {
+        Some(after) => {
+            let how = life.exit.map(|exit| match exit {
+                Exit::Code(code) => format!(", exit code {code}"),
+                Exit::Signal(signal) => format!(", by {}", signal_name(signal)),
+            });
+            pass(format!("in {}{}", duration::rough(after), how.unwrap_or_default()))
+        }
+        None => {
+            let what = match ask {
+                Ask::Eof => "stdin was closed",
+                Ask::Term => "SIGTERM",
+                Ask::HostGone => "both pipes were gone",
+            };
+            fail(format!("still there {} after {what}", duration::rough(life.patience)))
+        }
+    }
+}
+
+/// Those who were left, in which lives. A server that stayed itself had no chance to end its helpers.
+fn left_in(lives: &[Life], wanted: impl Fn(&Survivor) -> bool) -> (Vec<&str>, Vec<&Survivor>) {
+    let (mut ids, mut all) = (Vec::new(), Vec::new());
+    for life in lives {
+        let left: Vec<&Survivor> = life.left.iter().filter(|survivor| wanted(survivor)).collect();
+        if !left.is_empty() {
+            ids.push(life.probe.id.trim_start_matches("stdio."));
+            all.extend(left);
+        }
+    }
+    (ids, all)
+}
+
+fn none_left(lives: &[Life]) -> Option<Seen> {
+    lives.iter().all(|life| life.left_after.is_none()).then(|| skip("it never left by itself"))
+}
+
+fn helpers(lives: &[Life], grace: Duration) -> Seen {
+    let (ids, left) = left_in(lives, |_| true);
+    match (left.is_empty(), none_left(lives)) {
+        (false, _) => fail(format!(
+            "{} left {} after the server, in {}: {}",
+            counted(left.len()),
+            duration::rough(grace),
+            ids.join(", "),
+            survivor::list(&left)
+        )),
+        (true, Some(unknown)) => unknown,
+        (true, None) => pass("none"),
+    }
+}
+
+fn ports(lives: &[Life]) -> Seen {
+    let left: BTreeSet<u16> = lives.iter().flat_map(|life| &life.ports_left).copied().collect();
+    let had: BTreeSet<u16> = lives.iter().flat_map(|life| &life.ports).copied().collect();
+    let list = |ports: &BTreeSet<u16>| ports.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
+    match (left.is_empty(), none_left(lives)) {
+        (false, _) => fail(format!("still listening: {}", list(&left))),
+        (true, Some(unknown)) => unknown,
+        (true, None) if had.is_empty() => pass("it listens on none"),
+        (true, None) => pass(format!("closed: {}", list(&had))),
+    }
+}
+
+fn browsers(lives: &[Life]) -> Seen {
+    let (ids, left) = left_in(lives, Survivor::is_browser);
+    match (left.is_empty(), none_left(lives)) {
+        (false, _) => fail(format!("{}, in {}: {}", counted(left.len()), ids.join(", "), survivor::list(&left))),
+        (true, Some(unknown)) => unknown,
+        (true, None) => pass("none"),
+    }
+}
+
+fn starts_again(first: Option<&Handshake>, again: Option<&Handshake>) -> Seen {
+    match (first, again) {
+        (Some(Handshake::Done { server, .. }), Some(Handshake::Done { server: now, took, .. })) => {
+            match server == now {
+                true => pass(format!("answers in {}", duration::rough(*took))),
+                false => fail(format!("it was `{server}` and is `{now}` now")),
+            }
+        }
+        (Some(Handshake::Done { .. }), Some(Handshake::Refused(why))) => fail(why.clone()),
+        (Some(Handshake::Done { .. }), Some(Handshake::Silent)) => fail("no answer to `initialize` any more"),
+        (Some(Handshake::Done { .. }), Some(Handshake::Left)) => fail("it left during the handshake"),
+        _ => skip("there was no handshake"),
+    }
+}
+
+fn counted(count: usize) -> String {
+    if count == 1 { "1 process".to_owned() } else { format!("{count} processes") }
+}
+
+#[cfg(test)]
+mod tests;

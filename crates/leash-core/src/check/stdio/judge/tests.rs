@@ -1,0 +1,103 @@
+use super::*;
+use crate::check::report::Status;
+use crate::check::stdio::plan::PLAN;
+use crate::tree::identity::Identity;
+
+const GRACE: Duration = Duration::from_secs(2);
+
+fn done(server: &str) -> Handshake {
+    Handshake::Done { server: server.to_owned(), version: "2025-11-25".to_owned(), took: Duration::from_millis(40) }
+}
+
+/// A server without fault.
+fn good() -> Vec<Life> {
+    PLAN.iter()
+        .map(|probe| Life {
+            probe: *probe,
+            handshake: matches!(probe.stage, Stage::Ready | Stage::InFlight).then(|| done("good")),
+            left_after: Some(Duration::from_millis(12)),
+            exit: Some(Exit::Code(0)),
+            patience: GRACE,
+            ports: BTreeSet::new(),
+            left: Vec::new(),
+            ports_left: BTreeSet::new(),
+            last_words: String::new(),
+            took: Duration::from_millis(100),
+        })
+        .collect()
+}
+
+fn survivor(name: &str) -> Survivor {
+    Survivor {
+        id: Identity { pid: 77, start: 1, inode: None },
+        name: name.to_owned(),
+        command: format!("/opt/{name} --x"),
+        ports: BTreeSet::from([8080]),
+    }
+}
+
+/// The rows that are not as they should be.
+fn check(lives: &[Life], again: Option<&Handshake>, expected: &[(&str, Status)]) {
+    let rows = rows(lives, again, GRACE);
+    let found: Vec<(&str, Status)> =
+        rows.iter().filter(|row| row.status != Status::Pass).map(|row| (row.id.as_str(), row.status)).collect();
+    assert_eq!(found, expected, "{rows:#?}");
+}
+
+#[test]
+fn a_good_server_passes_everything() {
+    check(&good(), Some(&done("good")), &[]);
+}
+
+#[test]
+fn one_that_stays_is_found_out() {
+    let mut lives = good();
+    lives[0].left_after = None;
+    check(&lives, Some(&done("good")), &[("stdio.eof", Status::Fail)]);
+}
+
+#[test]
+fn of_one_that_always_stays_no_helper_is_known() {
+    let mut lives = good();
+    lives.iter_mut().for_each(|life| life.left_after = None);
+    let rows = rows(&lives, Some(&done("good")), GRACE);
+    assert_eq!(rows.iter().filter(|row| row.status == Status::Fail).count(), PLAN.len());
+    assert_eq!(rows.iter().filter(|row| row.status == Status::Skip).count(), 3, "helpers, ports, browsers: {rows:#?}");
+}
+
+#[test]
+fn a_helper_with_a_port_is_two_findings_and_a_browser_three() {
+    let mut lives = good();
+    lives[1].left = vec![survivor("watcher")];
+    lives[1].ports_left = BTreeSet::from([8080]);
+    check(&lives, Some(&done("good")), &[("stdio.helpers", Status::Fail), ("stdio.ports", Status::Fail)]);
+    lives[1].left = vec![survivor("chrome")];
+    let found = [("stdio.helpers", Status::Fail), ("stdio.ports", Status::Fail), ("stdio.browsers", Status::Fail)];
+    check(&lives, Some(&done("good")), &found);
+}
+
+#[test]
+fn without_a_handshake_the_rest_is_not_guessed() {
+    let mut lives = good();
+    lives[0].handshake = Some(Handshake::Left);
+    let found: Vec<(&str, Status)> = std::iter::once(("stdio.handshake", Status::Fail))
+        .chain(PLAN.iter().map(|probe| (probe.id, Status::Skip)))
+        .chain([("stdio.again", Status::Skip)])
+        .collect();
+    check(&lives[..1], None, &found);
+    check(&lives, Some(&Handshake::Left), &found);
+}
+
+#[test]
+fn a_handshake_that_fails_later_is_a_finding() {
+    let mut lives = good();
+    lives[2].handshake = Some(Handshake::Silent);
+    check(&lives, Some(&done("good")), &[("stdio.host-gone", Status::Fail)]);
+}
+
+#[test]
+fn a_server_that_does_not_come_back_is_a_finding() {
+    for again in [Handshake::Silent, Handshake::Left, Handshake::Refused("no".to_owned()), done("other")] {
+        check(&good(), Some(&again), &[("stdio.again", Status::Fail)]);
+    }
+}

@@ -1,0 +1,217 @@
+//! What is tested, running in a containment of ours. leash only looks on until [`Subject::end`]: the containment's own ladder is
+//! slower than any check is patient.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{Read as _, Seek as _, Write as _};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::process::{ChildStdin, ChildStdout};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::process::Signal;
+
+use super::CheckError;
+use super::survivor::Survivor;
+use crate::clock::{Moment, timeout_until};
+use crate::ledger::receipt::{Exit, Receipt};
+use crate::tree::identity::Held;
+use crate::tree::proc::Proc;
+use crate::tree::{Places, Spec, Tree, TreeError};
+
+/// How often the members of a tree are counted: the end of a process that is not our child makes no sound.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// What the containment's own ladder waits beyond the patience of a check: only after a crash of the check itself does it act.
+const BEYOND: Duration = Duration::from_secs(10);
+
+/// How much of what was said on stderr is kept for a report.
+const LAST_WORDS: usize = 600;
+
+/// How a subject is started.
+#[derive(Clone, Debug)]
+pub(crate) struct Start<'a> {
+    pub(crate) command: &'a [OsString],
+    pub(crate) env: &'a [(OsString, Option<OsString>)],
+    pub(crate) places: &'a Places,
+    /// The longest that anything will be waited for.
+    pub(crate) patience: Duration,
+    /// Whether it speaks on our stderr; else what it says is kept.
+    pub(crate) aloud: bool,
+}
+
+/// The next thing that a subject said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Heard {
+    Line(Vec<u8>),
+    /// It closed its stdout.
+    End,
+    /// Nothing, until the deadline.
+    Nothing,
+}
+
+/// It runs.
+#[derive(Debug)]
+pub(crate) struct Subject {
+    tree: Tree,
+    proc: Proc,
+    keeper: Option<Held>,
+    leader: Option<Held>,
+    stdin: Option<ChildStdin>,
+    stdout: Option<ChildStdout>,
+    heard: Vec<u8>,
+    stderr: Option<File>,
+}
+
+impl Subject {
+    pub(crate) fn start(start: &Start<'_>) -> Result<Subject, CheckError> {
+        let proc = Proc::own().map_err(CheckError::Proc)?;
+        let name = start.command.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
+        let mut spec =
+            Spec::new(start.command.iter().cloned()).label("check", &name).grace(start.patience + BEYOND).patient();
+        for (key, value) in start.env {
+            spec = spec.env(key, value.clone());
+        }
+        let stderr = if start.aloud { None } else { Some(kept()?) };
+        let started = match &stderr {
+            None => Tree::start(spec, start.places),
+            Some(file) => Tree::start_speaking_to(spec, start.places, file.try_clone()?.into()),
+        };
+        let mut tree = started.map_err(|source| CheckError::Start { name, source })?;
+        let keeper = tree.keeper(&proc);
+        let leader = tree.leader().and_then(|pid| Held::open(&proc, pid));
+        let (stdin, stdout) = (tree.take_stdin(), tree.take_stdout());
+        Ok(Subject { tree, proc, keeper, leader, stdin, stdout, heard: Vec::new(), stderr })
+    }
+
+    /// Writes a line; whether it could be written.
+    pub(crate) fn say(&mut self, line: &str) -> bool {
+        let line = format!("{line}\n");
+        self.stdin.as_mut().is_some_and(|stdin| stdin.write_all(line.as_bytes()).is_ok())
+    }
+
+    /// The next line.
+    pub(crate) fn hear(&mut self, deadline: Moment) -> Heard {
+        loop {
+            if let Some(end) = self.heard.iter().position(|byte| *byte == b'\n') {
+                let mut line: Vec<u8> = self.heard.drain(..=end).collect();
+                line.pop();
+                return Heard::Line(line);
+            }
+            if self.stdout.is_none() {
+                return Heard::End;
+            }
+            let before = self.heard.len();
+            self.listen(deadline, None);
+            if self.heard.len() == before && self.stdout.is_some() && Moment::now() >= deadline {
+                return Heard::Nothing;
+            }
+        }
+    }
+
+    /// Closes its stdin.
+    pub(crate) fn close_stdin(&mut self) {
+        self.stdin = None;
+    }
+
+    /// Lets go of both pipes at once, as a process does that is killed.
+    pub(crate) fn let_go(&mut self) {
+        self.stdin = None;
+        self.stdout = None;
+    }
+
+    /// Signals its first process, the one that an SDK knows.
+    pub(crate) fn signal(&self, signal: Signal) {
+        if let Some(leader) = &self.leader {
+            // Gone already is as good.
+            let _ = leader.signal(signal);
+        }
+    }
+
+    /// Whether its first process runs.
+    pub(crate) fn lives(&self) -> bool {
+        self.leader.as_ref().is_some_and(Held::lives)
+    }
+
+    /// Waits until its first process has ended; whether it has.
+    pub(crate) fn wait_leader(&mut self, deadline: Moment) -> bool {
+        while self.lives() {
+            if Moment::now() >= deadline {
+                return false;
+            }
+            let fd = self.leader.as_ref().and_then(|leader| leader.as_fd().try_clone_to_owned().ok());
+            self.listen(deadline, fd.as_ref().map(AsFd::as_fd));
+            self.heard.clear();
+        }
+        true
+    }
+
+    /// Waits until nothing of it is left; what is left at the deadline.
+    pub(crate) fn wait_gone(&mut self, deadline: Moment) -> Vec<Survivor> {
+        loop {
+            let left = self.members();
+            let now = Moment::now();
+            if left.is_empty() || now >= deadline {
+                return left;
+            }
+            self.pause(deadline);
+        }
+    }
+
+    /// A moment, or until it says something.
+    pub(crate) fn pause(&mut self, deadline: Moment) {
+        self.listen(deadline.min(Moment::now() + LOOK), None);
+        self.heard.clear();
+    }
+
+    /// All of its processes that live.
+    pub(crate) fn members(&self) -> Vec<Survivor> {
+        let Some(keeper) = self.keeper.as_ref().filter(|keeper| keeper.lives()) else { return Vec::new() };
+        Survivor::look(&self.proc, &self.proc.descendants(keeper.id.pid))
+    }
+
+    /// Waits for output, for `other` to become readable, or for the deadline. What is heard is kept.
+    fn listen(&mut self, deadline: Moment, other: Option<BorrowedFd<'_>>) {
+        let mut buffer = [0; 16384];
+        let mut fds: Vec<PollFd<'_>> = self.stdout.iter().map(|stdout| PollFd::new(stdout, PollFlags::IN)).collect();
+        fds.extend(other.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        let ready = rustix::event::poll(&mut fds, Some(&timeout_until(deadline, Moment::now())));
+        let speaks = matches!(ready, Ok(1..)) && self.stdout.is_some() && !fds[0].revents().is_empty();
+        drop(fds);
+        if !speaks {
+            return;
+        }
+        match self.stdout.as_mut().map(|stdout| stdout.read(&mut buffer)) {
+            Some(Ok(got @ 1..)) => self.heard.extend_from_slice(&buffer[..got]),
+            _ => self.stdout = None,
+        }
+    }
+
+    /// The end of what it said on stderr.
+    pub(crate) fn last_words(&self) -> String {
+        let Some(mut file) = self.stderr.as_ref().and_then(|file| file.try_clone().ok()) else { return String::new() };
+        let mut bytes = Vec::new();
+        let _ = file.rewind().and_then(|()| file.read_to_end(&mut bytes));
+        let from = bytes.len().saturating_sub(LAST_WORDS);
+        String::from_utf8_lossy(&bytes[from..]).trim().to_owned()
+    }
+
+    /// Ends whatever is left of it, at once.
+    pub(crate) fn end(mut self) -> Result<Receipt, TreeError> {
+        self.let_go();
+        self.tree.ask_to_end();
+        self.tree.hurry();
+        self.tree.wait()
+    }
+}
+
+/// How the first process of a tree ended.
+pub(crate) fn exit_of(receipt: &Receipt) -> Option<Exit> {
+    receipt.trees().next().and_then(|tree| tree.exit)
+}
+
+/// A file without a name.
+fn kept() -> Result<File, std::io::Error> {
+    let fd = rustix::fs::memfd_create("leash-check-stderr", rustix::fs::MemfdFlags::CLOEXEC)?;
+    Ok(fd.into())
+}

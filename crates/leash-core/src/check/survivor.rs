@@ -1,0 +1,129 @@
+//! What is left of a tree: processes, the ports they listen on, and whether one of them is a browser.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use crate::orphans::belongings;
+use crate::tree::identity::{Held, Identity};
+use crate::tree::proc::Proc;
+
+/// A process that is still there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Survivor {
+    /// Who it is.
+    #[serde(flatten)]
+    pub id: Identity,
+    /// Its short name.
+    pub name: String,
+    /// Its command line, shortened.
+    pub command: String,
+    /// TCP ports on which it listens.
+    pub ports: BTreeSet<u16>,
+}
+
+/// How much of a command line is shown.
+const SHOWN: usize = 100;
+
+/// What browsers are called; what they start for themselves has the same name, or one that begins so.
+const BROWSERS: [&str; 10] = [
+    "chrome",
+    "chromium",
+    "google-chrome",
+    "headless_shell",
+    "chrome-headless",
+    "firefox",
+    "msedge",
+    "brave",
+    "webkit",
+    "MiniBrowser",
+];
+
+impl Survivor {
+    /// Looks at the processes that have these numbers and live; zombies do not.
+    pub(crate) fn look(proc: &Proc, pids: &[i32]) -> Vec<Survivor> {
+        let held = pids.iter().filter_map(|pid| Held::open(proc, *pid)).filter(|held| !held.stat.dead());
+        held.map(|held| Survivor {
+            id: held.id,
+            name: held.stat.comm.clone(),
+            command: shortened(&proc.command_line(held.id.pid)),
+            ports: belongings::of(proc, &[held.id]).ports,
+        })
+        .collect()
+    }
+
+    /// Whether it is a browser, or a part of one.
+    pub fn is_browser(&self) -> bool {
+        let program = self.command.split(' ').next().unwrap_or_default();
+        let base = program.rsplit('/').next().unwrap_or_default();
+        BROWSERS.iter().any(|browser| self.name.starts_with(browser) || base.starts_with(browser))
+    }
+}
+
+fn shortened(command: &str) -> String {
+    let mut text: String = command.chars().take(SHOWN).collect();
+    if text.len() < command.len() {
+        text.push_str("...");
+    }
+    text
+}
+
+/// Several of them for people, in one line.
+pub(crate) fn list(survivors: &[&Survivor]) -> String {
+    /// More kinds than these are only counted.
+    const NAMED: usize = 3;
+    let mut kinds: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    for survivor in survivors {
+        *kinds.entry((&survivor.name, &survivor.command)).or_default() += 1;
+    }
+    let named = kinds.iter().take(NAMED).map(|((name, command), count)| match count {
+        1 => format!("{name} (`{command}`)"),
+        _ => format!("{count} x {name} (`{command}`)"),
+    });
+    let mut names: Vec<String> = named.collect();
+    if kinds.len() > NAMED {
+        names.push(format!("and {} more", kinds.values().skip(NAMED).sum::<usize>()));
+    }
+    names.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn browsers_are_known_by_name_or_program() {
+        let survivor = |name: &str, command: &str| Survivor {
+            id: Identity { pid: 1, start: 1, inode: None },
+            name: name.to_owned(),
+            command: command.to_owned(),
+            ports: BTreeSet::new(),
+        };
+        assert!(survivor("chrome", "/opt/x --type=zygote").is_browser());
+        assert!(survivor("MainThread", "/usr/lib/firefox/firefox -headless").is_browser());
+        assert!(survivor("headless_shell", "").is_browser());
+        assert!(!survivor("node", "node chrome-devtools-mcp").is_browser());
+    }
+
+    #[test]
+    fn a_zombie_is_gone_and_we_are_not() {
+        let proc = Proc::own().expect("our own");
+        let me = rustix::process::getpid().as_raw_pid();
+        let found = Survivor::look(&proc, &[me, i32::MAX]);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].id.pid, me);
+    }
+
+    #[test]
+    fn lists_are_counted_and_cut() {
+        let survivor = |name: &str| Survivor {
+            id: Identity { pid: 1, start: 1, inode: None },
+            name: name.to_owned(),
+            command: format!("{name} --x"),
+            ports: BTreeSet::new(),
+        };
+        let all = ["a", "b", "a", "c", "d", "d"].map(survivor);
+        let all: Vec<&Survivor> = all.iter().collect();
+        assert_eq!(list(&all), "2 x a (`a --x`), b (`b --x`), c (`c --x`), and 2 more");
+    }
+}

@@ -1,0 +1,99 @@
+//! `leash check`, as typed.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use leash_core::check::stdio::Call;
+
+use super::values;
+
+/// Test a server or a host for leaks: what does it leave behind?
+///
+/// `leash check -- COMMAND` tests a stdio server: it is started several times and asked to leave in a different way each time (end of
+/// input, SIGTERM, both pipes gone; before, during and after the handshake, with a call in flight). It has to leave, with everything
+/// that it started, and to start again. `leash check --url URL` tests what an HTTP server does with sessions that are ended, unknown,
+/// abandoned or opened by a foreign web page. `leash check --host -- COMMAND` tests a host: leash stands in for its servers, ends the
+/// host in every way, and says which servers survive and which sessions were not deleted.
+///
+/// Everything runs in a containment, and what is left is ended afterwards. Each finding says what the specification asks for and how
+/// users are hurt. The exit code is 0 when there is no finding, 1 when there is, 2 when the command line is wrong.
+#[derive(Debug, Args)]
+#[command(override_usage = "leash check [OPTIONS] -- <COMMAND>...
+       leash check [OPTIONS] --url <URL>
+       leash check [OPTIONS] --host -- <COMMAND>...")]
+pub(crate) struct Check {
+    /// The address of an HTTP server
+    #[arg(long, conflicts_with = "command", required_unless_present_any = ["command", "part"])]
+    pub(crate) url: Option<String>,
+    /// The command is a host, not a server
+    ///
+    /// It is given its servers by a configuration file in the usual shape: {config} in an argument, and LEASH_CHECK_CONFIG in the
+    /// environment, is the path of it. An argument that is {stdio} or {deaf} becomes the command line of one stdio server, and {url}
+    /// the address of the HTTP server (LEASH_CHECK_URL). It has to connect to one of them at least, and to stay.
+    #[arg(long, requires = "command", conflicts_with_all = ["url", "call"])]
+    pub(crate) host: bool,
+    /// How long anything may take to leave once it was asked to
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = values::duration)]
+    pub(crate) grace: Duration,
+    /// How long the handshake may take; of a host, how long it may take to connect
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = values::duration)]
+    pub(crate) ready: Duration,
+    /// The call that is in flight when a stdio server is asked to leave: a tool, and its arguments as JSON [default: tools/list]
+    #[arg(long, value_name = "TOOL [JSON]", value_parser = call, conflicts_with = "url")]
+    pub(crate) call: Option<Call>,
+    /// With --url: after this time without a request a session has to be gone [default: not tested]
+    #[arg(long, value_name = "DURATION", value_parser = values::duration, requires = "url")]
+    pub(crate) expect_idle: Option<Duration>,
+    /// With --url: the server's process, whose memory is measured over 300 sessions
+    #[arg(long, value_parser = clap::value_parser!(i32).range(1..), requires = "url")]
+    pub(crate) pid: Option<i32>,
+    /// With --url: send the bearer token that is in this variable
+    #[arg(long, value_name = "VARIABLE", requires = "url")]
+    pub(crate) token_env: Option<String>,
+    /// Count warnings as findings
+    #[arg(long)]
+    pub(crate) strict: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Also write JUnit XML to this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) junit: Option<PathBuf>,
+    /// Say on stderr what is done, and let the server speak there
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+    /// Which server to stand in for (used by leash itself)
+    #[arg(long, hide = true, requires = "journal")]
+    pub(crate) part: Option<StandIn>,
+    /// Where a stand-in says what it sees (used by leash itself)
+    #[arg(long, hide = true, value_name = "FILE")]
+    pub(crate) journal: Option<PathBuf>,
+    /// The server or the host, and its arguments
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// Servers that leash stands in for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StandIn {
+    /// Leaves at the end of its input.
+    Polite,
+    /// Leaves on SIGTERM only, and has a helper.
+    Deaf,
+    /// What it has.
+    Helper,
+}
+
+/// A tool and its arguments.
+fn call(text: &str) -> Result<Call, String> {
+    let (tool, arguments) = text.trim().split_once(' ').unwrap_or((text.trim(), "{}"));
+    let arguments: serde_json::Value =
+        serde_json::from_str(arguments).map_err(|error| format!("the arguments are no JSON: {error}"))?;
+    match (tool, arguments.is_object()) {
+        ("", _) => Err("it is empty".to_owned()),
+        (_, false) => Err("the arguments are no JSON object".to_owned()),
+        (tool, true) => Ok(Call { tool: tool.to_owned(), arguments }),
+    }
+}

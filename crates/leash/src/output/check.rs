@@ -1,0 +1,59 @@
+//! The report of `leash check` for people.
+
+use leash_core::check::{Report, Row, Status};
+
+use super::printer::span;
+use super::table::table;
+
+/// The table, and below it each finding with what it means.
+pub(crate) fn text(report: &Report) -> String {
+    let time = |row: &Row| if row.took_ms == 0 { String::new() } else { span(row.took_ms) };
+    let rows: Vec<Vec<String>> = report
+        .checks
+        .iter()
+        .map(|row| vec![row.status.word().to_owned(), row.id.clone(), row.title.clone(), time(row), brief(row)])
+        .collect();
+    let mut text = format!("{} {}\n\n", report.kind, report.target);
+    text.push_str(&table(&["RESULT", "CHECK", "WHAT", "TIME", "SEEN"], &rows));
+    for row in report.checks.iter().filter(|row| matches!(row.status, Status::Fail | Status::Warn)) {
+        text.push_str(&finding(row));
+    }
+    text.push_str(&format!("\n{}\n", summary(report)));
+    text
+}
+
+/// What was seen, cut where the table would become too wide; a finding is told in full below.
+fn brief(row: &Row) -> String {
+    const WIDTH: usize = 60;
+    let told_below = matches!(row.status, Status::Fail | Status::Warn);
+    match row.detail.char_indices().nth(WIDTH) {
+        Some((end, _)) if told_below => format!("{}...", row.detail[..end].trim_end()),
+        _ => row.detail.clone(),
+    }
+}
+
+fn finding(row: &Row) -> String {
+    let (asks, users) = (row.rule.specification, row.rule.users);
+    format!(
+        "\n{} {}: {}\n  MCP {}, {}: {}\n  {}: {}\n",
+        row.status.word(),
+        row.id,
+        row.detail,
+        asks.revision,
+        asks.section,
+        asks.text,
+        users.report,
+        users.text
+    )
+}
+
+fn summary(report: &Report) -> String {
+    let count = |status| report.count(status);
+    let mut parts = vec![format!("{} passed", count(Status::Pass))];
+    for (status, word) in [(Status::Fail, "failed"), (Status::Warn, "warned"), (Status::Skip, "skipped")] {
+        if count(status) > 0 {
+            parts.push(format!("{} {word}", count(status)));
+        }
+    }
+    parts.join(", ")
+}

@@ -1,0 +1,49 @@
+// A host written with @modelcontextprotocol/sdk 1.x that connects to everything in its configuration:
+//
+//     node host.mjs careful|closes|careless
+//
+// A careful one ends its sessions and closes its clients when it is told to leave, one that closes does only that, which is
+// what the SDK does by itself, and a careless one just leaves. It is told by the end of its stdin, or by a signal.
+
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { join } from "node:path";
+
+// The packages live in target/deps/npm, where the host is started, and not beside this file.
+const require = createRequire(join(process.cwd(), "package.json"));
+const { Client } = require("@modelcontextprotocol/sdk/client/index.js");
+const { StdioClientTransport } = require("@modelcontextprotocol/sdk/client/stdio.js");
+const { StreamableHTTPClientTransport } = require("@modelcontextprotocol/sdk/client/streamableHttp.js");
+
+const [manner] = process.argv.slice(2);
+if (!["careful", "closes", "careless"].includes(manner)) {
+  throw new Error("usage: host.mjs careful|closes|careless");
+}
+
+const { mcpServers } = JSON.parse(readFileSync(process.env.LEASH_CHECK_CONFIG, "utf8"));
+const clients = [];
+for (const { command, args, url } of Object.values(mcpServers)) {
+  const transport = url
+    ? new StreamableHTTPClientTransport(new URL(url))
+    : new StdioClientTransport({ command, args, env: process.env, stderr: "ignore" });
+  const client = new Client({ name: "leash-test-host", version: "1.0.0" });
+  await client.connect(transport);
+  await client.listTools();
+  clients.push({ client, transport });
+}
+
+async function leave() {
+  if (manner === "careful") {
+    await Promise.all(clients.map(({ transport }) => transport.terminateSession?.()));
+  }
+  await Promise.all(clients.map(({ client }) => client.close()));
+  process.exit(0);
+}
+
+process.stdin.on("end", manner === "careless" ? () => process.exit(0) : leave).resume();
+if (manner !== "careless") {
+  for (const signal of ["SIGTERM", "SIGINT", "SIGHUP"]) {
+    process.on(signal, leave);
+  }
+}
+setInterval(() => {}, 1 << 30);

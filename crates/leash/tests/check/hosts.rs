@@ -1,0 +1,75 @@
+//! Hosts, made with the official SDKs.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use testkit::deps::Deps;
+use testkit::leash::Answer;
+use testkit::or_skip;
+use testkit::scene::Scene;
+
+use super::{check_clean, deps, me, row, with};
+
+/// Runs the check on a host, and looks that nothing is left of it afterwards.
+fn check(scene: &mut Scene, deps: &Deps, host: &[OsString]) -> Answer {
+    let words = ["check", "--json", "--host", "--grace", "3s", "--"].map(OsString::from);
+    let mut command = scene.leash(words.iter().chain(host));
+    let answer = command.current_dir(deps.npm()).output().expect("leash starts").into();
+    check_clean(scene);
+    answer
+}
+
+fn script(name: &str) -> OsString {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/check").join(name).into()
+}
+
+const ENDINGS: [&str; 4] = ["exit", "term", "int", "hup"];
+
+fn all(endings: &[&str], what: &str) -> Vec<String> {
+    endings.iter().map(|ending| format!("host.{ending}.{what}")).collect()
+}
+
+/// It does all that the SDK can: only the helper of a server survives it.
+#[test]
+fn a_careful_host_of_the_typescript_sdk() {
+    let Some(deps) = deps() else { return };
+    let mut scene = or_skip!(Scene::set(me()));
+    let answer = check(&mut scene, &deps, &["node".into(), script("host.mjs"), "careful".into()]);
+    assert_eq!((answer.code, with(&answer, "fail")), (0, vec![]), "{answer:?}");
+    let mut warned = with(&answer, "warn");
+    warned.retain(|id| id.ends_with(".servers"));
+    assert_eq!(warned, all(&["exit", "term", "int", "hup", "kill"], "servers"), "{answer:?}");
+    assert!(row(&answer, "host.exit.servers")["detail"].to_string().contains("1 left: a helper"), "{answer:?}");
+}
+
+/// `close()` of that SDK sends no DELETE.
+#[test]
+fn a_host_of_the_typescript_sdk_that_only_closes() {
+    let Some(deps) = deps() else { return };
+    let mut scene = or_skip!(Scene::set(me()));
+    let answer = check(&mut scene, &deps, &["node".into(), script("host.mjs"), "closes".into()]);
+    assert_eq!(with(&answer, "fail"), all(&ENDINGS, "sessions"), "{answer:?}");
+}
+
+/// It ends groups and deletes sessions: nothing survives but what a killed host leaves.
+#[test]
+fn a_host_of_the_python_sdk_passes() {
+    let Some(deps) = deps() else { return };
+    let mut scene = or_skip!(Scene::set(me()));
+    let answer = check(&mut scene, &deps, &[deps.python().into(), script("host.py"), "closes".into()]);
+    assert_eq!((answer.code, with(&answer, "fail")), (0, vec![]), "{answer:?}");
+    assert_eq!(with(&answer, "warn"), ["host.kill.servers", "host.kill.sessions"], "{answer:?}");
+}
+
+/// One that has no servers of ours: the placeholders reach it, and it says what it got.
+#[test]
+fn a_host_that_connects_to_nothing_is_told_so() {
+    let Some(deps) = deps() else { return };
+    let mut scene = or_skip!(Scene::set(me()));
+    let says = "test -s \"$1\" && test \"$1\" = \"$LEASH_CHECK_CONFIG\" && echo \"$2 $3\" >&2";
+    let host = ["sh", "-c", says, "host", "{config}", "--url={url}", "{stdio}"].map(OsString::from);
+    let answer = check(&mut scene, &deps, &host);
+    assert_eq!((answer.code, with(&answer, "fail")), (1, vec!["host.connects".to_owned()]), "{answer:?}");
+    let seen = row(&answer, "host.connects")["detail"].to_string();
+    assert!(seen.contains("--url=http://127.0.0.1:") && seen.contains("/leash"), "{seen}");
+}

@@ -1,0 +1,42 @@
+//! `leash check`, on servers and hosts that are known: a good one passes, and each bad one is found out for what it does.
+
+mod hosts;
+mod http;
+mod stdio;
+
+use serde_json::Value;
+use testkit::deps::Deps;
+use testkit::leash::Answer;
+use testkit::scene::Scene;
+use testkit::user::Who;
+
+/// The ids of the checks with this status.
+fn with(answer: &Answer, status: &str) -> Vec<String> {
+    let report = answer.json();
+    let rows = report["checks"].as_array().cloned().unwrap_or_default();
+    let wanted = rows.iter().filter(|row| row["status"] == status);
+    wanted.filter_map(|row| row["id"].as_str().map(str::to_owned)).collect()
+}
+
+/// One row.
+fn row(answer: &Answer, id: &str) -> Value {
+    let report = answer.json();
+    let rows = report["checks"].as_array().into_iter().flatten();
+    rows.clone().find(|row| row["id"] == id).cloned().unwrap_or_else(|| panic!("no {id} in {report:#}"))
+}
+
+/// Nothing of a check may be left, whatever was tested.
+fn check_clean(scene: &mut Scene) {
+    scene.wait_gone(&[]).expect("the check ends what it started");
+    assert_eq!(scene.ledger(), Vec::<std::path::PathBuf>::new());
+}
+
+/// Whoever runs the tests: the packages may be in a directory of their own.
+fn me() -> Who {
+    if rustix::process::geteuid().is_root() { Who::Root } else { Who::User }
+}
+
+/// The packages, or a note.
+fn deps() -> Option<Deps> {
+    Deps::find().inspect_err(|why| testkit::note(&format!("skipped: {why}"))).ok()
+}

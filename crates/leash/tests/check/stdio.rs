@@ -1,0 +1,159 @@
+//! stdio servers.
+
+use std::ffi::OsString;
+
+use testkit::leash::Answer;
+use testkit::or_skip;
+use testkit::scene::Scene;
+use testkit::user::Who;
+
+use super::{check_clean, deps, me, row, with};
+
+/// Runs the check on a command, and looks that nothing is left of it afterwards.
+fn check(scene: &mut Scene, options: &[&str], command: &[OsString]) -> Answer {
+    let words = ["check", "--json"].iter().chain(options).map(OsString::from);
+    let answer = scene.answer(words.chain(["--".into()]).chain(command.iter().cloned()));
+    check_clean(scene);
+    answer
+}
+
+/// A tree of the zoo, which speaks MCP.
+fn tree(scene: &Scene, kind: &str) -> Vec<OsString> {
+    scene.tree(kind, ["--mcp"])
+}
+
+/// A server of the zoo that starts something else first, in the background.
+fn after(scene: &Scene, first: &str) -> Vec<OsString> {
+    let server = tree(scene, "polite");
+    let words = server.iter().map(|word| format!("'{}'", word.to_string_lossy()));
+    let script = format!("{first} </dev/null >/dev/null 2>&1 & exec {}", words.collect::<Vec<_>>().join(" "));
+    ["bash", "-c", &script].map(OsString::from).to_vec()
+}
+
+const GRACE: &[&str] = &["--grace", "300ms"];
+
+#[test]
+fn a_polite_server_passes() {
+    let mut scene = or_skip!(Scene::set(Who::User));
+    let server = tree(&scene, "polite");
+    let answer = check(&mut scene, &["--grace", "2s"], &server);
+    assert_eq!((with(&answer, "fail"), with(&answer, "skip")), (vec![], vec![]), "{answer:?}");
+    assert_eq!((answer.code, with(&answer, "pass").len()), (0, 13));
+}
+
+#[test]
+fn a_server_that_ignores_the_end_of_input_is_found_out() {
+    let mut scene = or_skip!(Scene::set(Who::User));
+    let server = tree(&scene, "ignores-eof");
+    let answer = check(&mut scene, GRACE, &server);
+    let found = ["eof", "host-gone", "eof-in-flight", "eof-before-handshake", "eof-during-handshake"];
+    assert_eq!(with(&answer, "fail"), found.map(|id| format!("stdio.{id}")), "{answer:?}");
+    assert_eq!(answer.code, 1);
+    let eof = row(&answer, "stdio.eof");
+    assert_eq!(eof["specification"]["text"], "servers SHOULD exit promptly when their standard input is closed");
+    assert_eq!(eof["users"]["report"], "anthropics/claude-code#26658");
+}
+
+#[test]
+fn a_stubborn_server_is_found_out_everywhere() {
+    let mut scene = or_skip!(Scene::set(Who::User));
+    let server = tree(&scene, "stubborn");
+    let answer = check(&mut scene, GRACE, &server);
+    // In the first milliseconds of its life SIGTERM still ends it.
+    let mut found = with(&answer, "fail");
+    found.retain(|id| id != "stdio.term-during-handshake");
+    assert_eq!(found.len(), 7, "{answer:?}");
+}
+
+#[test]
+fn helpers_are_found_out_wherever_they_hide() {
+    for kind in ["setsid", "daemon"] {
+        let mut scene = or_skip!(Scene::set(Who::User));
+        let server = tree(&scene, kind);
+        let answer = check(&mut scene, GRACE, &server);
+        assert_eq!(with(&answer, "fail"), ["stdio.helpers"], "{kind}: {answer:?}");
+        let seen = row(&answer, "stdio.helpers")["detail"].to_string();
+        assert!(seen.contains(&format!("zoo-{kind}")), "{seen}");
+    }
+}
+
+/// A helper that leaves on SIGTERM is left as well, where nobody sends it one.
+#[test]
+fn a_helper_that_would_obey_is_found_out() {
+    let mut scene = or_skip!(Scene::set(Who::User));
+    let server = after(&scene, "sleep 600");
+    let answer = check(&mut scene, GRACE, &server);
+    assert_eq!(with(&answer, "fail"), ["stdio.helpers"], "{answer:?}");
+}
+
+#[test]
+fn a_browser_is_called_one() {
+    let mut scene = or_skip!(Scene::set(Who::User));
+    let server = after(&scene, "(exec -a chrome sleep 600)");
+    let answer = check(&mut scene, GRACE, &server);
+    assert_eq!(with(&answer, "fail"), ["stdio.helpers", "stdio.browsers"], "{answer:?}");
+}
+
+#[test]
+fn a_port_that_stays_open_is_named() {
+    let Some(deps) = deps() else { return };
+    let mut scene = or_skip!(Scene::set(me()));
+    let listen = "import socket, time; s = socket.create_server((\"127.0.0.1\", 0)); time.sleep(600)";
+    let server = after(&scene, &format!("'{}' -c '{listen}'", deps.python().display()));
+    let answer = check(&mut scene, &["--grace", "2s"], &server);
+    assert_eq!(with(&answer, "fail"), ["stdio.helpers", "stdio.ports"], "{answer:?}");
+    let seen = row(&answer, "stdio.ports")["detail"].to_string();
+    assert!(seen.contains("still listening: "), "{seen}");
+}
+
+#[test]
+fn what_is_no_server_is_said_to_be_none() {
+    let mut scene = or_skip!(Scene::set(Who::User));
+    let script = ["sh", "-c", "echo cannot find my key >&2; exit 3"].map(OsString::from);
+    let answer = check(&mut scene, GRACE, &script);
+    assert_eq!(with(&answer, "fail"), ["stdio.handshake"], "{answer:?}");
+    assert!(row(&answer, "stdio.handshake")["detail"].to_string().contains("cannot find my key"), "{answer:?}");
+}
+
+#[test]
+fn junit_is_written_where_it_was_asked_for() {
+    let mut scene = or_skip!(Scene::set(Who::User));
+    let file = scene.dir().join("run/junit.xml");
+    let server = tree(&scene, "setsid");
+    let answer = check(&mut scene, &["--grace", "300ms", "--junit", &file.to_string_lossy()], &server);
+    assert_eq!(answer.code, 1);
+    let xml = std::fs::read_to_string(file).expect("it is written");
+    assert!(xml.contains("tests=\"13\" failures=\"1\""), "{xml}");
+    assert!(xml.contains("<failure message=\"") && xml.contains("anthropics/claude-code#26658"), "{xml}");
+}
+
+/// The server that everybody tests with.
+#[test]
+fn server_everything_passes() {
+    let Some(deps) = deps() else { return };
+    let mut scene = or_skip!(Scene::set(me()));
+    let server = ["node".into(), deps.everything().into(), "stdio".into()];
+    let answer = check(&mut scene, &["--grace", "5s"], &server);
+    assert_eq!(with(&answer, "fail"), [""; 0], "{answer:?}");
+}
+
+/// Its own timer holds it: it stays until the call is done.
+#[test]
+fn server_everything_with_a_long_call_stays() {
+    let Some(deps) = deps() else { return };
+    let mut scene = or_skip!(Scene::set(me()));
+    let server = ["node".into(), deps.everything().into(), "stdio".into()];
+    let call = r#"trigger-long-running-operation {"duration": 60, "steps": 60}"#;
+    let answer = check(&mut scene, &["--grace", "3s", "--call", call], &server);
+    assert_eq!(with(&answer, "fail"), ["stdio.eof-in-flight"], "{answer:?}");
+}
+
+/// A server of the official Python SDK, whose helper outlives it.
+#[test]
+fn a_python_server_with_a_helper_is_found_out() {
+    let Some(deps) = deps() else { return };
+    let mut scene = or_skip!(Scene::set(me()));
+    let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/real_hosts/server.py");
+    let answer = check(&mut scene, &["--grace", "3s"], &[deps.python().into(), script.into()]);
+    assert_eq!(with(&answer, "fail"), ["stdio.helpers"], "{answer:?}");
+}
