@@ -32,9 +32,8 @@ pub(super) fn look(printer: Printer) -> Unleashed {
     };
     let (facts, findings) = survey.look_at(&Policy::default(), &[]);
     // Of other users' servers nothing can be said, unless by root.
-    let is_ours = |finding: &Finding| {
-        facts.uid == 0 || facts.same(&finding.root).is_some_and(|process| process.uid == facts.uid)
-    };
+    let is_ours =
+        |finding: &Finding| facts.uid == 0 || facts.same(&finding.root).is_some_and(|process| process.uid == facts.uid);
     let listed = findings.into_iter().filter(|finding| finding.leashed.is_none() && is_ours(finding));
     let servers = listed.map(|finding| Server {
         had: belongings::memory(&survey.proc, &finding.tree),
