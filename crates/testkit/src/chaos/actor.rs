@@ -163,10 +163,6 @@ impl Actor {
         self.order(r#"send {"jsonrpc":"2.0","id":77,"method":"ping"}"#);
         self.says.wait(crate::wait::LIMIT, |line| line.contains("\"id\":77").then_some(())).is_some()
     }
-
-    pub(crate) fn host(&self) -> Pid {
-        self.host.pid()
-    }
 }
 
 impl Drop for Actor {

@@ -5,10 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal};
+use rustix::process::Signal;
 use serde_json::Value;
 
-use super::actor::descendants;
 use super::promise::{Facts, Survivor};
 use super::world::{World, session_of};
 use crate::gateway::Gateway;
@@ -17,6 +16,9 @@ use crate::wait;
 
 /// Beyond every grace, the 20 s after which leash gives up, and the 30 s of a DELETE that nobody answers.
 const PATIENCE: Duration = Duration::from_secs(75);
+
+/// How often all processes are looked at: it takes some milliseconds.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Number and start time, as the ledger has them.
 type Known = HashSet<(i64, u64)>;
@@ -42,19 +44,16 @@ impl World {
             was_away: self.was_away,
             bystanders: Vec::new(),
         };
-        let innocent = self.innocent();
-        let left = |facts: &Facts, known: &Known| -> Vec<Survivor> {
-            let survivors = self.survivors(&innocent, known);
-            survivors.into_iter().filter(|one| !facts.may_wait_for_a_sweep(one)).collect()
-        };
-        let none = Known::new();
-        wait::within(PATIENCE, || left(&facts, &none).is_empty().then_some(()));
+        let is_over = || self.survivors(&Known::new()).iter().all(|one| facts.may_wait_for_a_sweep(one));
+        wait::every(LOOK, PATIENCE, || is_over().then_some(()));
+        self.note("all owners are gone");
         let recorded = self.recorded();
-        facts.before_sweep = self.survivors(&innocent, &recorded);
+        facts.before_sweep = self.survivors(&recorded);
         bystanders.extend(self.sweep());
-        facts.after_sweep = self.survivors(&self.innocent(), &recorded);
-        facts.trees = self.trees.clone();
+        facts.after_sweep = self.survivors(&recorded);
+        self.note("leash was started again");
         bystanders.extend(self.ask_the_innocent());
+        self.note("the end");
         facts.bystanders = bystanders;
         facts.ledger = files(&self.scene.runtime_dir());
         facts.receipts = receipts(&self.scene.dir().join("state/leash/receipts.jsonl"));
@@ -68,7 +67,8 @@ impl World {
 
     fn stop_serve(&mut self) -> Vec<String> {
         let Some(serve) = self.serve.take() else { return Vec::new() };
-        stop(serve, "`leash serve`")
+        let wrong = stop(serve, "`leash serve`");
+        if self.serve_was_struck { Vec::new() } else { wrong }
     }
 
     /// The next start of leash, which finds what others left.
@@ -80,7 +80,7 @@ impl World {
         // Its own book is all that there is when it is done, and the record of the resident.
         let books =
             || files(&self.scene.runtime_dir().join("gateways")).iter().filter(|name| name.ends_with(".jsonl")).count();
-        let swept = wait::within(PATIENCE, || (books() <= 1).then_some(()));
+        let swept = wait::every(LOOK, PATIENCE, || (books() <= 1).then_some(()));
         let mut wrong = stop(serve, "the `leash serve` that sweeps");
         if swept.is_none() {
             wrong.push("books of dead gateways stay".to_owned());
@@ -88,19 +88,11 @@ impl World {
         wrong
     }
 
-    /// Those who have nothing to do with it.
-    fn innocent(&self) -> HashSet<Pid> {
-        let mut innocent: HashSet<Pid> = self.bystanders.iter().map(|(_, _, handle)| handle.pid()).collect();
-        innocent.insert(self.resident.host());
-        innocent.extend(descendants(self.resident.host()).iter().map(|process| process.pid));
-        innocent
-    }
-
-    fn survivors(&self, innocent: &HashSet<Pid>, recorded: &Known) -> Vec<Survivor> {
+    fn survivors(&self, recorded: &Known) -> Vec<Survivor> {
         let mut found = self.scene.outer().map(|outer| outer.processes()).unwrap_or_default();
         found.extend(self.scene.witness().holders());
         let mut seen = HashSet::new();
-        found.retain(|one| !innocent.contains(&one.pid) && seen.insert(one.pid));
+        found.retain(|one| !self.innocent.contains(&(one.pid, one.start)) && seen.insert(one.pid));
         found.iter().map(|one| survivor(one, recorded)).collect()
     }
 

@@ -25,7 +25,10 @@ use world::World;
 use crate::deps::Deps;
 use crate::ground::Ground;
 use crate::user::Who;
-use crate::wait::Deadline;
+use crate::wait::{Deadline, Stopwatch};
+
+/// Nothing that leash does in an episode takes as long, unless something else is wrong: it is worth a look.
+const SLOW: Duration = Duration::from_secs(15);
 
 /// What to do.
 #[derive(Clone, Debug)]
@@ -156,6 +159,7 @@ impl Stage {
 
     /// Plays one, and makes it shorter when it fails.
     pub fn episode(&self, plan: &Plan, options: &Options, report: &mut Report, say: &mut dyn FnMut(&str)) {
+        let watch = Stopwatch::start();
         let outcome = match self.play(plan) {
             Ok(outcome) => outcome,
             Err(why) => {
@@ -164,6 +168,11 @@ impl Stage {
                 return;
             }
         };
+        let (actions, seconds) = (plan.actions.len(), watch.time().as_secs_f64());
+        say(&format!("episode {}: {} as {:?}, {actions} actions, {seconds:.1} s", plan.episode, plan.hold, plan.who));
+        if watch.time() > SLOW {
+            outcome.history.iter().for_each(|line| say(&format!("slow: {line}")));
+        }
         *report.episodes.entry(format!("{} as {:?}", plan.hold, plan.who)).or_default() += 1;
         report.actions += plan.actions.len() as u64;
         report.trees += outcome.trees;
@@ -172,7 +181,7 @@ impl Stage {
         if outcome.complaints.is_empty() {
             return;
         }
-        say(&format!("episode {} failed; looking for its shortest history", plan.episode));
+        say(&format!("it failed: {}", outcome.complaints.join("; ")));
         let fails = |actions: &[action::Action]| {
             self.play(&plan.with(actions.to_vec())).is_ok_and(|again| !again.complaints.is_empty())
         };

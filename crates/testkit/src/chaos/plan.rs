@@ -74,7 +74,9 @@ impl Plan {
     /// When nothing is offered.
     pub fn draw(seed: u64, episode: u64, offer: &Offer) -> Self {
         let mut random = Random::of(seed, episode);
-        let (hold, who) = random.pick(&offer.grounds);
+        // In turn: however short a run is, each is met about as often as the others.
+        let turn = Random::of(seed, u64::MAX).next().wrapping_add(episode);
+        let (hold, who) = offer.grounds[(turn % offer.grounds.len() as u64) as usize];
         let grace = random.pick(&GRACES);
         let mut draft = Draft { random, hold, who, offer, started: Vec::new() };
         let length = draft.random.between(8, 20);

@@ -1,10 +1,10 @@
 //! The world of one episode, and everything that is done in it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command};
 use std::time::Duration;
 
 use rustix::process::{Pid, Resource, Signal};
@@ -16,6 +16,7 @@ use super::origin::Upstream;
 use super::plan::{Hold, Plan};
 use super::promise::Harm;
 use crate::census::Census;
+use crate::cgroup::Outer;
 use crate::client::{Mode, Order, Sdk, Target};
 use crate::deps::Deps;
 use crate::gateway::Gateway;
@@ -23,7 +24,7 @@ use crate::host::{Channel, Manner};
 use crate::process::{Handle, Process};
 use crate::scene::Scene;
 use crate::sys::{self, Step};
-use crate::wait;
+use crate::wait::{self, Stopwatch};
 
 /// All that there is in an episode. Dropped in this order: first those who use things, then the things.
 #[derive(Debug)]
@@ -31,15 +32,23 @@ pub(crate) struct World {
     pub(crate) plan: Plan,
     pub(crate) actors: BTreeMap<u32, Actor>,
     pub(crate) serve: Option<Gateway>,
+    /// Where it listens.
+    listen: String,
+    /// Whether that gateway was struck: then it may end in any way.
+    pub(crate) serve_was_struck: bool,
     /// Somebody who lives on, untouched, with the same ledger.
     pub(crate) resident: Actor,
-    pub(crate) bystanders: Vec<(String, std::process::Child, Handle)>,
+    pub(crate) bystanders: Vec<(String, Child, Handle)>,
+    /// Who was there before anything happened: number and start time.
+    pub(crate) innocent: HashSet<(Pid, u64)>,
     pub(crate) upstreams: BTreeMap<&'static str, (Origin, Upstream)>,
     deps: Option<Deps>,
     stopped: Vec<Handle>,
     pub(crate) trees: BTreeMap<String, Harm>,
     pub(crate) doubts: usize,
     pub(crate) was_away: bool,
+    /// When it began.
+    watch: Stopwatch,
     /// What was done and what came of it, for people.
     pub(crate) history: Vec<String>,
     disk: Option<SmallDisk>,
@@ -58,24 +67,32 @@ impl World {
         };
         let other_census = Census::create(scene.dir().join("census-of-the-resident"));
         let resident = resident(&scene, plan.hold)?;
-        let bystanders = [("in our session", false), ("in its own session", true)]
+        let bystanders: Vec<(String, Child, Handle)> = [("in our session", false), ("in its own session", true)]
             .into_iter()
             .map(|(name, apart)| bystander(&scene, name, apart))
             .collect::<Result<_, _>>()?;
+        let mut innocent = scene.outer().map(Outer::processes).unwrap_or_default();
+        // These may still be on their way into the cgroup.
+        innocent.extend(bystanders.iter().filter_map(|(_, _, handle)| Process::read(handle.pid())));
+        let innocent = innocent.iter().map(|one| (one.pid, one.start)).collect();
         let upstreams = [("honest", Origin::Honest), ("refuses-delete", Origin::Keeper)]
             .map(|(name, origin)| (name, (origin, Upstream::start(origin))));
         let mut world = Self {
             plan: plan.clone(),
             actors: BTreeMap::new(),
             serve: None,
+            listen: "127.0.0.1:0".to_owned(),
+            serve_was_struck: false,
             resident,
             bystanders,
+            innocent,
             upstreams: upstreams.into(),
             deps: Deps::find().ok(),
             stopped: Vec::new(),
             trees: BTreeMap::new(),
             doubts: 0,
             was_away: false,
+            watch: Stopwatch::start(),
             history: Vec::new(),
             disk,
             other_census,
@@ -118,7 +135,11 @@ impl World {
             }
         };
         self.see_trees();
-        self.history.push(format!("{action}: {came}"));
+        self.note(&format!("{action}: {came}"));
+    }
+
+    pub(crate) fn note(&mut self, what: &str) {
+        self.history.push(format!("{:7.3} {what}", self.watch.time().as_secs_f64()));
     }
 
     fn with(&mut self, actor: u32, act: fn(&mut Actor)) -> String {
@@ -145,7 +166,8 @@ impl World {
             Ok(actor) => actor,
             Err(why) => return format!("not started: {why}"),
         };
-        if !start.hurry {
+        // Nobody comes up behind a gateway that is stopped, however long one waits.
+        if !start.hurry && !(uses_serve(start.route) && self.serve_is_stopped()) {
             actor.wait_up();
         }
         actor.look();
@@ -231,6 +253,11 @@ impl World {
         self.upstreams.values().find(|(origin, _)| *origin == wanted).map(|(_, one)| one.url()).unwrap_or_default()
     }
 
+    fn serve_is_stopped(&self) -> bool {
+        let serve = self.serve.as_ref().and_then(|serve| Process::read(serve.pid()));
+        serve.is_some_and(|serve| serve.state == 'T')
+    }
+
     fn serve(&self) -> Result<&Gateway, String> {
         self.serve.as_ref().ok_or_else(|| "there is no gateway".to_owned())
     }
@@ -253,7 +280,11 @@ impl World {
         let file = self.scene.dir().join("leash.json");
         fs::write(&file, text).map_err(|error| error.to_string())?;
         let words = ["--config".into(), file.into_os_string()];
-        self.serve = Some(Gateway::attempt(&self.scene, "127.0.0.1:0", Vec::new(), words)?);
+        // At the same place as before: those who were there find the next one.
+        let gateway = Gateway::attempt(&self.scene, &self.listen, Vec::new(), words)?;
+        self.listen = gateway.address().to_string();
+        self.serve = Some(gateway);
+        self.serve_was_struck = false;
         Ok(())
     }
 
@@ -295,6 +326,7 @@ impl World {
         }
         let mut came = String::new();
         for (part, handle) in found {
+            self.serve_was_struck |= self.serve.as_ref().is_some_and(|serve| serve.pid() == handle.pid());
             let sent = handle.signal(signal(blow));
             came.push_str(&format!(
                 "{part} {} {}",
@@ -369,6 +401,10 @@ impl World {
     }
 }
 
+fn uses_serve(route: Route) -> bool {
+    matches!(route, Route::ConnectServe | Route::ServeStdio | Route::ServeHttp)
+}
+
 /// The session that a process was started for, as its environment says.
 pub(crate) fn session_of(process: &Process) -> Option<String> {
     let environ = fs::read(format!("/proc/{}/environ", process.pid.as_raw_nonzero())).ok()?;
@@ -417,7 +453,7 @@ fn resident(scene: &Scene, hold: Hold) -> Result<Actor, String> {
     }
 }
 
-fn bystander(scene: &Scene, name: &str, apart: bool) -> Result<(String, std::process::Child, Handle), String> {
+fn bystander(scene: &Scene, name: &str, apart: bool) -> Result<(String, Child, Handle), String> {
     let mut command = scene.zoo(["idle"]);
     sys::prepare(&mut command, if apart { vec![Step::OwnSession] } else { Vec::new() });
     let child = command.spawn().map_err(|error| error.to_string())?;
