@@ -64,6 +64,7 @@ impl Actor {
         let up = self.says.wait(UP, |line| match (raw, is_http) {
             (true, true) => (line == "ready").then_some(true),
             (true, false) if line.starts_with("exited") || line.starts_with("killed") => Some(false),
+            (true, false) if line.contains("\"error\"") => Some(false),
             (true, false) => line.contains("\"result\"").then_some(true),
             (false, _) if !line.contains("\"connect\"") => None,
             (false, _) => Some(!line.contains("\"error\"")),

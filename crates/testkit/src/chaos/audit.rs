@@ -31,7 +31,6 @@ impl World {
         for actor in self.actors.values_mut() {
             actor.kill();
         }
-        let mut bystanders = self.stop_serve();
         let mut facts = Facts {
             hold: self.plan.hold,
             trees: self.trees.clone(),
@@ -44,9 +43,11 @@ impl World {
             was_away: self.was_away,
             bystanders: Vec::new(),
         };
-        let is_over = || self.survivors(&Known::new()).iter().all(|one| facts.may_wait_for_a_sweep(one));
-        wait::every(LOOK, PATIENCE, || is_over().then_some(()));
+        // A gateway that lives must have seen by itself that its clients are gone: it is stopped after that.
+        let mut bystanders = self.wait_over(&facts);
         self.note("all owners are gone");
+        bystanders.extend(self.stop_serve());
+        self.wait_over(&facts);
         let recorded = self.recorded();
         facts.before_sweep = self.survivors(&recorded);
         bystanders.extend(self.sweep());
@@ -63,6 +64,19 @@ impl World {
             .flat_map(|(origin, upstream)| upstream.open().into_iter().map(|id| (*origin, id)))
             .collect();
         facts
+    }
+
+    /// Waits until nobody is left but a living gateway and those who may be; who else is.
+    fn wait_over(&self, facts: &Facts) -> Vec<String> {
+        let serve = self.serve.as_ref().filter(|serve| serve.is_alive()).map(Gateway::pid);
+        let left = || -> Vec<Survivor> {
+            let survivors = self.survivors(&Known::new()).into_iter();
+            survivors.filter(|one| Some(one.pid) != serve && !facts.may_wait_for_a_sweep(one)).collect()
+        };
+        match wait::every(LOOK, PATIENCE, || left().is_empty().then_some(())) {
+            Some(()) => Vec::new(),
+            None => left().iter().map(|one| format!("owners are gone, not so {}", one.shown)).collect(),
+        }
     }
 
     fn stop_serve(&mut self) -> Vec<String> {
@@ -148,7 +162,12 @@ fn stop(mut serve: Gateway, name: &str) -> Vec<String> {
 
 fn survivor(process: &Process, recorded: &Known) -> Survivor {
     let key = (i64::from(process.pid.as_raw_nonzero().get()), process.start);
-    Survivor { shown: process.to_string(), session: session_of(process), recorded: recorded.contains(&key) }
+    Survivor {
+        pid: process.pid,
+        shown: process.to_string(),
+        session: session_of(process),
+        recorded: recorded.contains(&key),
+    }
 }
 
 /// The files below a directory, by their paths in it.

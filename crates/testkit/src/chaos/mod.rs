@@ -115,8 +115,7 @@ impl Stage {
             }
         }
         let sdks = Deps::find().inspect_err(|why| say(why)).is_ok();
-        let offer =
-            Offer { grounds: grounds.iter().map(|(hold, who, _)| (*hold, *who)).collect(), sdks, disk: disk.is_ok() };
+        let offer = Offer { sdks, disk: disk.is_ok() };
         Self { grounds, offer }
     }
 
@@ -125,10 +124,14 @@ impl Stage {
         &self.offer
     }
 
+    fn ground(&self, plan: &Plan) -> Option<&Ground> {
+        let found = self.grounds.iter().find(|(hold, who, _)| (*hold, *who) == (plan.hold, plan.who));
+        found.map(|(_, _, ground)| ground)
+    }
+
     /// Plays one episode to its end, or says why it could not begin.
     pub fn play(&self, plan: &Plan) -> Result<Outcome, String> {
-        let ground = self.grounds.iter().find(|(hold, who, _)| (*hold, *who) == (plan.hold, plan.who));
-        let (_, _, ground) = ground.ok_or_else(|| format!("no {} as {:?} here", plan.hold, plan.who))?;
+        let ground = self.ground(plan).ok_or_else(|| format!("no {} as {:?} here", plan.hold, plan.who))?;
         let mut world = World::set(plan, ground.scene()?)?;
         for action in &plan.actions {
             world.act(action);
@@ -149,10 +152,13 @@ impl Stage {
         let deadline = Deadline::after(options.time);
         let mut report = Report::default();
         let mut episode = options.first;
-        while !deadline.is_over() && !self.offer.grounds.is_empty() {
+        while !deadline.is_over() && !self.grounds.is_empty() {
             let plan = Plan::draw(options.seed, episode, &self.offer);
-            self.episode(&plan, options, &mut report, say);
             episode += 1;
+            // That it is not there was said when the stage was built.
+            if self.ground(&plan).is_some() {
+                self.episode(&plan, options, &mut report, say);
+            }
         }
         report
     }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use rustix::process::Pid;
 use serde_json::Value;
 
 use super::action::Origin;
@@ -26,6 +27,8 @@ impl Harm {
 /// A process that should be gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Survivor {
+    /// Its number.
+    pub pid: Pid,
     /// How it is shown.
     pub shown: String,
     /// The session that its environment names.
@@ -203,7 +206,7 @@ mod tests {
     }
 
     fn survivor(session: Option<&str>, recorded: bool) -> Survivor {
-        Survivor { shown: "7".to_owned(), session: session.map(str::to_owned), recorded }
+        Survivor { pid: Pid::INIT, shown: "7".to_owned(), session: session.map(str::to_owned), recorded }
     }
 
     const BOTH: Harm = Harm { leash: true, keeper: true };
