@@ -51,10 +51,10 @@ impl Client {
         self.expect("ready", 1)
     }
 
-    /// Makes a call in each session.
-    pub(crate) fn call(&mut self, sessions: usize) -> Outcome {
-        self.order("call")?;
-        self.expect("call 200", sessions)
+    /// Makes a call in one session.
+    pub(crate) fn call(&mut self) -> Outcome {
+        self.order("call-one")?;
+        self.expect("call-one 200", 1)
     }
 
     pub(crate) fn leave(mut self, how: Leave, sessions: usize) -> Outcome {

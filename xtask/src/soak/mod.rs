@@ -32,6 +32,9 @@ const USAGE: &str = "soak has --minutes N, --http N, --stdio N (sessions), --see
 const HTTP_EACH: usize = 100;
 const STDIO_EACH: usize = 5;
 
+/// As many clients begin at the same time.
+const AT_ONCE: usize = 8;
+
 /// Of the clients, as many never leave.
 const IDLE: usize = 3;
 
@@ -95,10 +98,13 @@ struct Crowd {
 impl Crowd {
     fn gather(scene: &Scene, url: String, each: usize, sessions: usize) -> Outcome<Self> {
         let mut crowd = Self { url, each, clients: Vec::new(), next: 0 };
-        for _ in 0..sessions / each {
-            let mut client = Client::start(scene, &crowd.url, each)?;
-            client.wait()?;
-            crowd.clients.push(client);
+        let mut missing = sessions / each;
+        while missing > 0 {
+            let coming = missing.min(AT_ONCE);
+            let mut batch = (0..coming).map(|_| Client::start(scene, &crowd.url, each)).collect::<Outcome<Vec<_>>>()?;
+            batch.iter_mut().try_for_each(Client::wait)?;
+            crowd.clients.append(&mut batch);
+            missing -= coming;
         }
         Ok(crowd)
     }
@@ -110,7 +116,7 @@ impl Crowd {
         self.next += 1;
         let mut client = Client::start(scene, &self.url, self.each)?;
         client.wait()?;
-        client.call(self.each)?;
+        client.call()?;
         let old = std::mem::replace(&mut self.clients[at], client);
         old.leave(Leave::draw(random), self.each)
     }

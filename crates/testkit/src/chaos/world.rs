@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Resource, Signal};
@@ -456,6 +456,8 @@ fn resident(scene: &Scene, hold: Hold) -> Result<Actor, String> {
 fn bystander(scene: &Scene, name: &str, apart: bool) -> Result<(String, Child, Handle), String> {
     let mut command = scene.zoo(["idle"]);
     sys::prepare(&mut command, if apart { vec![Step::OwnSession] } else { Vec::new() });
+    // It may outlive a run that is killed, and must not keep anybody waiting for the end of its output then.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
     let child = command.spawn().map_err(|error| error.to_string())?;
     let handle = Handle::open(Pid::from_child(&child), |_| true).ok_or("a bystander has no number")?;
     Ok((name.to_owned(), child, handle))

@@ -45,13 +45,14 @@ pub(crate) fn run(mut words: VecDeque<OsString>) -> io::Result<()> {
 
 /// Does with every session what one line asks for, and says how it was answered.
 fn obey(order: &str, kept: &mut [(Connection, String, String)]) -> io::Result<()> {
-    for (connection, path, session) in kept {
+    let wanted = if order == "call-one" { 1 } else { kept.len() };
+    for (connection, path, session) in kept.iter_mut().take(wanted) {
         let ping = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
         let hang = r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"hang"}}"#;
         let mut headers = POST.to_vec();
         headers.push(("mcp-session-id", session));
         match order {
-            "call" => connection.send("POST", path, &headers, ping.as_bytes())?,
+            "call" | "call-one" => connection.send("POST", path, &headers, ping.as_bytes())?,
             "delete" => connection.send("DELETE", path, &headers, b"")?,
             // The connection is of no use after that.
             "abandon" => return connection.send("POST", path, &headers, hang.as_bytes()),
