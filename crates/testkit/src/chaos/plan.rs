@@ -71,7 +71,7 @@ impl Plan {
         let mut random = Random::of(seed, episode);
         // In turn: however short a run is, each is met about as often as the others. Also those that this machine does not have
         // at the moment: what is played does not depend on what is not.
-        let turn = Random::of(seed, u64::MAX).next().wrapping_add(episode) as usize;
+        let turn = Random::of(seed, u64::MAX).bits().wrapping_add(episode) as usize;
         let (hold, who) = (Hold::ALL[turn / 2 % Hold::ALL.len()], [Who::Root, Who::User][turn % 2]);
         let grace = random.pick(&GRACES);
         let mut draft = Draft { random, hold, who, offer, started: Vec::new() };

@@ -8,12 +8,12 @@ impl Random {
     /// The numbers of one episode of a seed: no episode needs those before it.
     pub fn of(seed: u64, episode: u64) -> Self {
         let mut random = Self(seed ^ episode.wrapping_mul(0xd1b5_4a32_d192_ed03));
-        random.next();
+        random.bits();
         random
     }
 
     /// 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -22,7 +22,7 @@ impl Random {
 
     /// A number from `low` up to but not with `high`.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
-        low + self.next() % (high - low).max(1)
+        low + self.bits() % (high - low).max(1)
     }
 
     /// Whether something happens that happens `percent` times of a hundred.
@@ -56,7 +56,7 @@ mod tests {
     fn a_seed_is_a_story() {
         let numbers = |seed, episode| {
             let mut random = Random::of(seed, episode);
-            (0..8).map(|_| random.next()).collect::<Vec<_>>()
+            (0..8).map(|_| random.bits()).collect::<Vec<_>>()
         };
         assert_eq!(numbers(7, 3), numbers(7, 3));
         assert_ne!(numbers(7, 3), numbers(7, 4));

@@ -167,7 +167,8 @@ impl World {
             Err(why) => return format!("not started: {why}"),
         };
         // Nobody comes up behind a gateway that is stopped, however long one waits.
-        if !start.hurry && !(uses_serve(start.route) && self.serve_is_stopped()) {
+        let is_hopeless = uses_serve(start.route) && self.serve_is_stopped();
+        if !start.hurry && !is_hopeless {
             actor.wait_up();
         }
         actor.look();
