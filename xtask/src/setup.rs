@@ -135,8 +135,10 @@ pub(crate) fn npm(dir: &Path, recipes: &Path, path: &OsString) -> Outcome {
             fs::copy(recipes.join(file), dir.join(file)).map_err(Failure::at(dir))?;
         }
         // No package here needs to run anything when it is installed.
-        let words = ["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"];
-        Step::new("npm").args(words).env("PATH", path).dir(dir).run()
+        let words = ["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--no-progress", "--loglevel=error"];
+        // What came before a download failed is in npm's cache and is not asked for again.
+        let patience = ["--prefer-offline", "--fetch-retries=4", "--fetch-timeout=120000"];
+        again(|| Step::new("npm").args(words).args(patience).env("PATH", path).dir(dir).run())
     })
 }
 
@@ -149,6 +151,20 @@ fn nextest(dir: &Path, path: &OsString) -> Outcome {
     // A runner that mostly waits need not be optimised: this halves the time it takes to build it.
     let words = ["install", "--locked", "--debug", "--no-default-features", "--features=default-no-update", NEXTEST];
     once(dir, NEXTEST, || Step::cargo().args(words).args(["--root".as_ref(), dir]).run())
+}
+
+/// How often a download is tried.
+const TRIES: u32 = 3;
+
+/// Does something that a registry may spoil, at most [`TRIES`] times.
+fn again(mut act: impl FnMut() -> Outcome) -> Outcome {
+    for try_number in 1..TRIES {
+        match act() {
+            Ok(()) => return Ok(()),
+            Err(failure) => say("Again", format!("{failure} (try {try_number} of {TRIES})")),
+        }
+    }
+    act().map_err(|failure| Failure::new(format!("{failure}, {TRIES} times; is the registry reachable?")))
 }
 
 /// Makes `dir` by `make`, unless that was done before with the same recipe.
@@ -210,6 +226,18 @@ mod tests {
             ("unknown", [0, 0, 0]),
         ] {
             assert_eq!(version(answer), expected, "{answer}");
+        }
+    }
+
+    #[test]
+    fn a_download_is_tried_again() {
+        for (failures, well) in [(0, true), (TRIES - 1, true), (TRIES, false)] {
+            let mut tries = 0;
+            let outcome = again(|| {
+                tries += 1;
+                if tries <= failures { Err(Failure::new("no network")) } else { Ok(()) }
+            });
+            assert_eq!((outcome.is_ok(), tries), (well, TRIES.min(failures + 1)), "{failures}");
         }
     }
 

@@ -73,6 +73,15 @@ pub(crate) fn roots(projects: &[PathBuf]) -> Option<Roots> {
     })
 }
 
+/// Where others find this program: under the name on PATH if it is there, which stays when leash is installed anew, else where it is.
+pub(crate) fn program() -> Option<PathBuf> {
+    let me = env::current_exe().ok()?;
+    let path = env::var_os("PATH").unwrap_or_default();
+    let names = env::split_paths(&path).filter(|dir| dir.is_absolute()).map(|dir| dir.join("leash"));
+    let mut same = names.filter(|name| fs::canonicalize(name).is_ok_and(|found| found == me));
+    Some(same.next().unwrap_or(me))
+}
+
 /// A path from the environment; an empty or relative one counts as unset, as the XDG specification asks for.
 fn path_variable(name: &str) -> Option<PathBuf> {
     env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute())

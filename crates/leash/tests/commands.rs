@@ -47,7 +47,9 @@ fn ps_shows_what_is_alive() {
     assert!(tree.contains("does not cover:") && tree.contains("label: team=red"), "{tree}");
     assert_eq!(tree.matches("zoo tree setsid").count(), 3, "the command and two members: {tree}");
 
-    let ended = scene.answer(["end", "job"]);
+    // A name that was given means itself alone: `job-1` is not the beginning of `job-10`.
+    assert_eq!(scene.answer(["end", "job"]).code, 1);
+    let ended = scene.answer(["end", "job-1"]);
     assert_eq!(ended.code, 0, "{ended:?}");
     assert!(ended.stdout.contains("sample [job-1]: leash end; 2 processes") && ended.stdout.contains("all gone"));
     scene.wait_gone(&[host.pid()]).expect("nothing but the host is left");
@@ -175,10 +177,10 @@ fn demo_shows_the_difference_and_ends_clean() {
 #[test]
 fn unread_input_is_waited_for() {
     let scene = or_skip!(Scene::set(Who::User));
-    // It reads when it is told to, long after its stdin was closed and several graces have passed.
+    // It reads when it is told to, long after its stdin was closed and several graces have passed. Then it may be slow to leave.
     let go = scene.dir().join("go");
-    let script = format!("while ! [ -e {} ]; do sleep 0.05; done; cat", go.display());
-    let words = scene.run_words(["-v", "--grace", "50ms", "--name", "slow"], &shell(&script));
+    let script = format!("while ! [ -e {} ]; do sleep 0.05; done; trap '' TERM; cat", go.display());
+    let words = scene.run_words(["-v", "--grace", "500ms", "--name", "slow"], &shell(&script));
     let mut command = scene.command(&words[0]);
     command.args(&words[1..]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut leash = command.spawn().expect("cannot start leash");
@@ -186,8 +188,8 @@ fn unread_input_is_waited_for() {
     std::io::Write::write_all(&mut stdin, b"hello\n").expect("the pipe takes it");
     drop(stdin);
     testkit::wait::until("the end to begin", || (sessions(&scene).first()?["phase"] == "ending").then_some(()));
-    let grace = std::time::Duration::from_millis(50);
-    testkit::wait::step(grace * 4);
+    let grace = std::time::Duration::from_millis(500);
+    testkit::wait::step(grace * 3);
     std::fs::write(&go, "").expect("cannot tell it to go on");
     let output = leash.wait_with_output().expect("cannot wait for leash");
     assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(0), &b"hello\n"[..]), "{output:?}");

@@ -7,7 +7,7 @@ use std::process::{Child, Stdio};
 use rustix::process::{Pid, Signal};
 use testkit::host::{Host, Manner};
 use testkit::leash::keeper;
-use testkit::namespace::inside;
+use testkit::namespace::{inside, small_pid_max_is_private};
 use testkit::or_skip;
 use testkit::process::Handle;
 use testkit::scene::Scene;
@@ -35,17 +35,6 @@ fn end(mut process: Child) -> u32 {
     process.kill().expect("cannot kill");
     process.wait().expect("cannot wait");
     process.id()
-}
-
-/// Before Linux 6.14 the limit was one for the whole machine, and must be left alone.
-fn small_pid_max_is_private() -> Result<(), String> {
-    let release = rustix::system::uname().release().to_string_lossy().into_owned();
-    let mut numbers = release.split(['.', '-']).map(|part| part.parse().unwrap_or(0));
-    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    match version >= (6, 14) {
-        true => Ok(()),
-        false => Err(format!("Linux {release} has one pid_max for all namespaces")),
-    }
 }
 
 /// Processes that took over the numbers of dead ones. Killed when dropped.

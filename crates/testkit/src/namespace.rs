@@ -32,3 +32,15 @@ pub fn inside(test: &str, options: &[&str]) -> bool {
     assert!(status.success(), "inside the namespace: {status}");
     false
 }
+
+/// Whether `--pid-max` is one of the namespace alone; else why not. Before Linux 6.14 the limit was one for the whole machine, and
+/// must be left alone.
+pub fn small_pid_max_is_private() -> Result<(), String> {
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    let mut numbers = release.split(['.', '-']).map(|part| part.parse().unwrap_or(0));
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    match version >= (6, 14) {
+        true => Ok(()),
+        false => Err(format!("Linux {release} has one pid_max for all namespaces")),
+    }
+}

@@ -28,6 +28,12 @@ pub enum WriteError {
         /// How many names.
         links: u64,
     },
+    /// Its owner has taken away the right to write to it, from everybody.
+    #[error("`{}` is read-only", path.display())]
+    ReadOnly {
+        /// The file.
+        path: PathBuf,
+    },
     /// Nothing can be written in its directory.
     #[error("a new file can't be written in `{}`", dir.display())]
     Directory {
@@ -66,6 +72,12 @@ impl WriteError {
         match self {
             WriteError::Follow { .. } => "check the link and the directories above it",
             WriteError::HardLinks { .. } => "make it a single file, or a symbolic link",
+            WriteError::ReadOnly { .. } => "make it writable (chmod u+w) if leash may change it",
+            WriteError::Directory { source, .. }
+                if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) =>
+            {
+                "make room on the disk and try again; the file is as it was"
+            }
             WriteError::Directory { .. } => {
                 "make the directory writable; leash writes a new file beside the old one and never half a file"
             }
@@ -86,6 +98,10 @@ pub fn replace(path: &Path, before: &str, after: &str) -> Result<(), WriteError>
     let meta = fs::metadata(&target).map_err(follow)?;
     if meta.nlink() > 1 {
         return Err(WriteError::HardLinks { path: target, links: meta.nlink() });
+    }
+    // A new file could take its place all the same, but that is not what somebody who did this wants.
+    if meta.mode() & 0o222 == 0 {
+        return Err(WriteError::ReadOnly { path: target });
     }
     let dir = target.parent().unwrap_or(Path::new("/")).to_owned();
     let fresh = fresh_name(&target);

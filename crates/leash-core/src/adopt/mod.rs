@@ -13,6 +13,8 @@ pub mod shelf;
 mod tests;
 pub mod upstream;
 
+use std::io;
+
 use serde::{Deserialize, Serialize};
 
 use crate::clients::entry::{Entry, Kind, entries};
@@ -145,6 +147,9 @@ pub enum Why {
     /// Its entry is not understood.
     #[error("{0}")]
     Unknown(String),
+    /// It sets PATH, and leash would be looked for there.
+    #[error("its environment sets PATH, where `leash` may not be found")]
+    OwnPath,
     /// HTTP servers were not asked for.
     #[error("it is an HTTP server")]
     Url,
@@ -161,6 +166,7 @@ impl Why {
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Why::Leashed | Why::Disabled | Why::Unknown(_) | Why::NeedsClient(_) => None,
+            Why::OwnPath => Some("give the whole path of leash (--leash)"),
             Why::Url => Some("ask for it by name (--server) or for all of them (--all)"),
             Why::Secret(_) => Some("put it into a variable that the client expands, such as `Bearer ${TOKEN}`"),
         }
@@ -182,6 +188,11 @@ impl AdoptError {
     /// What to do about it.
     pub fn hint(&self) -> &'static str {
         match self {
+            AdoptError::Shelf(error)
+                if matches!(error.source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) =>
+            {
+                "make room on the disk of XDG_STATE_HOME: leash keeps what a file was before it changes it"
+            }
             AdoptError::Shelf(_) => "check XDG_STATE_HOME: leash keeps what a file was before it changes it",
             AdoptError::Write(error) => error.hint(),
         }
@@ -205,7 +216,8 @@ pub fn carry_out(shelf: &shelf::Shelf, file: &ConfigFile, plan: &Plan) -> Result
     let layer = shelf.keep(&file.text, record)?;
     let written = file::replace(&file.path, &file.text, &plan.after);
     if written.is_err() {
-        shelf.forget(&layer)?;
+        // The next `adopt` or `release` finds that the file is as it was.
+        let _ = shelf.forget(&layer);
     }
     Ok(written?)
 }
@@ -269,13 +281,33 @@ fn one(file: &ConfigFile, entry: &Entry, wish: &Wish<'_>) -> Result<Option<rewri
         return Err(Why::Disabled);
     }
     let rewritten = match launch {
-        Launch::Stdio { .. } => {
+        Launch::Stdio { command, env, .. } => {
+            check_command(command)?;
+            if !wish.program.contains('/') && env.iter().any(|(name, _)| name == "PATH") {
+                return Err(Why::OwnPath);
+            }
             rewrite::stdio(file, entry, &run_words(file.client, entry.name(), "run"), wish.program)?
         }
         Launch::Url { .. } if !wish.with_urls => return Err(Why::Url),
         Launch::Url { url } => upstream::url(file, entry, url, wish.program)?,
     };
     Ok(Some(rewritten))
+}
+
+/// Refuses a command that only its client makes a program of: as an argument, nobody would.
+fn check_command(command: &str) -> Result<(), Why> {
+    let refuse = |why: &str| Err(Why::NeedsClient(why.to_owned()));
+    if command.starts_with('~') {
+        return refuse("its command begins with `~`, which the client may replace");
+    }
+    // `npx -y x` is one; `/opt/My App/server` is none.
+    let is_line = command.split_once(char::is_whitespace).is_some_and(|(first, rest)| {
+        !first.contains(['/', '\\']) || rest.split_whitespace().any(|word| word.starts_with('-'))
+    });
+    if is_line {
+        return refuse("its command is a whole line, which the client may take apart");
+    }
+    Ok(())
 }
 
 /// The command of leash and its options, for a server of this client.

@@ -77,7 +77,7 @@ pub fn carry_out(shelf: &Shelf, file: &ConfigFile, layers: &[Layer], undo: &Undo
 /// Undoes one entry in a text that others have changed.
 fn one(file: &ConfigFile, text: &mut String, adopted: &Adopted) -> Outcome {
     let now = ConfigFile { text: text.clone(), ..file.clone() };
-    let Ok(entries) = entries(&now) else { return Outcome::Refused("the file can't be read any more") };
+    let Ok(entries) = entries(&now) else { return Outcome::Refused("the file can't be understood any more") };
     let here = entries.iter().find(|entry| entry.path == adopted.path);
     let splices = match here {
         Some(entry) => exactly(text, entry, adopted).or_else(|| by_words(text, file, entry, adopted)),

@@ -141,11 +141,16 @@ impl Shelf {
         let name = format!("{:015}-{}", what.at_ms, id::random());
         let half = self.dir.join(format!(".half-{name}"));
         DirBuilder::new().mode(0o700).create(&half).map_err(at(&half))?;
-        write(&half.join("before"), before.as_bytes())?;
-        write(&half.join("record.json"), &json(&what))?;
-        sync(&half)?;
         let path = self.dir.join(&name);
-        fs::rename(&half, &path).map_err(at(&path))?;
+        let made = write(&half.join("before"), before.as_bytes())
+            .and_then(|()| write(&half.join("record.json"), &json(&what)))
+            .and_then(|()| sync(&half))
+            .and_then(|()| fs::rename(&half, &path).map_err(at(&path)));
+        if made.is_err() {
+            // Perhaps the disk is full, and this is a part of it.
+            let _ = fs::remove_dir_all(&half);
+        }
+        made?;
         sync(&self.dir)?;
         Ok(Layer { name, what, before: before.to_owned() })
     }

@@ -1,8 +1,11 @@
 //! Finding and reading the configuration files that exist.
 
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io::{self, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
 
 use super::{CLIENTS, Client, Note, Place, Root};
 
@@ -100,7 +103,9 @@ pub fn configs(roots: &Roots) -> (Vec<ConfigFile>, Vec<Note>) {
 
 /// The text of a file, or nothing where there is none.
 pub fn read(path: &Path) -> io::Result<Option<String>> {
-    let file = match File::open(path) {
+    // A pipe in the place of a file has nobody at its other end; a look at it must not wait for somebody.
+    let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
+    let file = match OpenOptions::new().read(true).custom_flags(nonblocking).open(path) {
         Ok(file) => file,
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             return Ok(None);
@@ -189,10 +194,15 @@ mod tests {
         let home = Scratch::new();
         put(&home, ".claude.json", b"\xff\xfe");
         fs::create_dir_all(home.join(".cursor/mcp.json")).expect("a directory");
+        fs::create_dir_all(home.join(".gemini")).expect("a directory");
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        let (pipe, fifo) = (home.join(".gemini/settings.json"), rustix::fs::FileType::Fifo);
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, fifo, mode, 0).expect("a pipe");
         let (found, notes) = configs(&Roots { system: home.join("none"), ..Roots::of_home(&home) });
         assert!(found.is_empty());
         let texts: Vec<_> = notes.iter().map(|note| note.text.as_str()).collect();
-        assert_eq!(texts, ["it can't be read: it is not UTF-8", "it can't be read: it is no regular file"]);
+        let no_file = "it can't be read: it is no regular file";
+        assert_eq!(texts, ["it can't be read: it is not UTF-8", no_file, no_file]);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use rustix::fs::RawDir;
 use serde::Serialize;
 
 use super::holders::{Link, link, open_fds};
+use crate::owner::peer::table;
 use crate::tree::identity::Identity;
 use crate::tree::proc::{Proc, read_small};
 
@@ -65,16 +66,8 @@ fn swap(pid: i32) -> u64 {
 /// The listening TCP sockets of our network namespace, by inode.
 fn listeners() -> HashMap<u64, u16> {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| read_small(path).unwrap_or_default());
-    tables.iter().flat_map(|table| table.lines().skip(1)).filter_map(listener).collect()
-}
-
-/// One line of /proc/net/tcp: its inode and port, if it listens.
-fn listener(line: &str) -> Option<(u64, u16)> {
-    let fields: Vec<&str> = line.split_ascii_whitespace().collect();
-    let (_, port) = fields.get(1)?.rsplit_once(':')?;
-    // TCP_LISTEN of linux/tcp_states.h.
-    (*fields.get(3)? == "0A").then_some(())?;
-    Some((fields.get(9)?.parse().ok()?, u16::from_str_radix(port, 16).ok()?))
+    let entries = tables.iter().flat_map(|table| table.lines()).filter_map(table::entry);
+    entries.filter(|entry| entry.listens).map(|entry| (entry.inode, entry.local.port())).collect()
 }
 
 /// The path of a descriptor on which a lock is held. The kernel lists the locks of a descriptor itself, so no disk is asked.
@@ -114,14 +107,5 @@ mod tests {
         assert!(named("lock") && !named("plain"), "{found:?}");
         assert!(found.memory > 0);
         drop(unlocked);
-    }
-
-    #[test]
-    fn only_listeners_count() {
-        let line =
-            "   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000  0 4242 1 0 100 0";
-        assert_eq!(listener(line), Some((4242, 8080)));
-        assert_eq!(listener(&line.replace(" 0A ", " 01 ")), None);
-        assert_eq!(listener(""), None);
     }
 }

@@ -14,12 +14,16 @@ pub struct Facts {
     pub processes: Vec<Process>,
     /// Processes whose descriptors could not be read: each of them may hold anything.
     pub unread: Vec<Unread>,
+    /// Who serves others over TCP; looked at only where a server has lost its stdin.
+    pub served: Vec<Served>,
     /// Clock ticks since boot, to tell ages.
     pub now: u64,
     /// Ticks in a second.
     pub hertz: u64,
     /// Who looked.
     pub uid: u32,
+    /// Nobody can exist who is not among the processes: they are those of the whole machine, and none is hidden from who looked.
+    pub whole: bool,
 }
 
 /// A process that could not be looked into.
@@ -29,6 +33,17 @@ pub struct Unread {
     pub id: Identity,
     /// What is in the way.
     pub why: Why,
+}
+
+/// A connection that a server has accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Served {
+    /// The process that has it.
+    pub by: i32,
+    /// The port on which it came in.
+    pub port: u16,
+    /// Servers, and what belongs to them, that have the other end. Empty: somebody else has, perhaps on another machine.
+    pub clients: Vec<i32>,
 }
 
 /// Why something could not be read.
@@ -62,7 +77,7 @@ pub struct Process {
     pub uid: u32,
     /// Its short name.
     pub comm: String,
-    /// Its arguments.
+    /// Its arguments; of those who are known to be nobody they may be missing.
     pub argv: Vec<String>,
     /// The environment variables that tell where it came from, of those that are known; never the others.
     pub marks: BTreeMap<String, String>,
@@ -139,6 +154,15 @@ pub enum OtherEnd {
 impl Channel {
     /// A channel that nobody looked at.
     pub const NOT_ASKED: Channel = Channel { kind: Kind::NotAsked, other_end: OtherEnd::None };
+
+    /// Those who are known to have the other end.
+    pub fn holders(&self) -> impl Iterator<Item = &Identity> {
+        match &self.other_end {
+            OtherEnd::Held { by, .. } => by.as_slice(),
+            OtherEnd::Gone | OtherEnd::NotVisible(_) | OtherEnd::None => &[],
+        }
+        .iter()
+    }
 
     /// The kernel's number, for what has another end.
     pub fn inode(&self) -> Option<u64> {

@@ -4,14 +4,14 @@
 //! as long as somebody who is not in it (nor in the server's own tree) holds one of its ends. What remains holds only itself. The set
 //! shrinks in each round, so this ends; and since a larger set never makes a holder *more* alive, the order does not matter.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 mod cases;
 
 use cases::{Case, Cases};
 
-use super::facts::{Channel, Facts, Kind, OtherEnd, Process, Why};
+use super::facts::{Channel, Facts, Kind, OtherEnd, Process, Served, Why};
 use super::knowledge::Knowledge;
 use super::verdict::{Evidence, Finding, Role, Stream, Verdict};
 use crate::tree::identity::Identity;
@@ -106,19 +106,27 @@ impl<'a> Court<'a> {
         let unheld = ends.iter().all(|hold| matches!(hold, Hold::Gone | Hold::Itself | Hold::Orphans(_)));
         let by_kernel = ends.iter().all(|hold| matches!(hold, Hold::Gone));
         unheld
-            && (by_kernel || self.unread_others(case) == 0)
-            && (self.facts.uid == 0 || case.tree.iter().all(|member| member.uid == self.facts.uid))
+            // That only these hold it, nobody can say who may not see everybody.
+            && (by_kernel || (self.facts.whole && self.unread_others(case) == 0))
+            && case.tree.iter().all(|member| self.is_ours(member))
             && case.leashed.is_none()
             && case.foreign_leash.is_none()
             && self.members(case, disowned).is_empty()
+            && self.ports(case, disowned).is_empty()
             && self.is_settled(case, disowned)
+    }
+
+    /// Whether it is ours to end: of what belongs to others nothing can be said, and nothing be done about it.
+    fn is_ours(&self, process: &Process) -> bool {
+        self.facts.uid == 0 || process.uid == self.facts.uid
     }
 
     /// Weaker: nothing that was seen speaks against it, and the ends of stdin do speak.
     fn is_likely(&self, case: &Case<'a>, disowned: &Disowned) -> bool {
         let stdin = self.hold(case, &case.root.stdin, disowned);
         let stdout = self.hold(case, &case.root.stdout, disowned);
-        if case.leashed.as_ref().is_some_and(|leashed| leashed.attended) || matches!(stdout, Hold::Living(..)) {
+        let attended = case.leashed.as_ref().is_some_and(|leashed| leashed.attended);
+        if attended || !self.is_ours(case.root) || matches!(stdout, Hold::Living(..)) {
             return false;
         }
         match stdin {
@@ -180,6 +188,14 @@ impl<'a> Court<'a> {
         against
     }
 
+    /// Ports on which somebody is connected to it who is neither of its tree nor an orphan.
+    fn ports(&self, case: &Case<'a>, disowned: &Disowned) -> BTreeSet<u16> {
+        let is_nobody = |pid: &i32| case.members.contains(pid) || disowned.contains_key(pid);
+        let in_use = |served: &&Served| served.clients.is_empty() || !served.clients.iter().all(is_nobody);
+        let served = self.facts.served.iter().filter(|served| case.members.contains(&served.by));
+        served.filter(in_use).map(|served| served.port).collect()
+    }
+
     /// How many could not be looked into and may have inherited an end of this server.
     fn unread_others(&self, case: &Case<'a>) -> usize {
         let slack = BEFORE_THE_SERVER.as_secs().saturating_mul(self.facts.hertz);
@@ -220,6 +236,7 @@ impl<'a> Court<'a> {
         let mut evidence = self.about_holds(&holds);
         evidence.extend(self.about_origin(case));
         evidence.extend(self.members(case, seen));
+        evidence.extend(self.ports(case, seen).into_iter().map(|port| Evidence::Serves { port }));
         if ends_gone && verdict != Verdict::OrphanProved {
             evidence.extend(self.about_doubt(case, &holds, seen));
         }
@@ -292,8 +309,12 @@ impl<'a> Court<'a> {
     fn about_doubt(&self, case: &Case<'a>, holds: &[(Stream, Hold<'a>); 2], seen: &Disowned) -> Vec<Evidence> {
         let mut evidence = Vec::new();
         let unread = self.unread_others(case);
-        if unread > 0 && !holds.iter().all(|(_, hold)| matches!(hold, Hold::Gone)) {
+        let by_kernel = holds.iter().all(|(_, hold)| matches!(hold, Hold::Gone));
+        if !by_kernel && unread > 0 {
             evidence.push(Evidence::OthersUnread { count: unread });
+        }
+        if !by_kernel && !self.facts.whole {
+            evidence.push(Evidence::OthersHidden);
         }
         if case.leashed.is_none() && !self.is_settled(case, seen) {
             let ms = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
@@ -336,9 +357,10 @@ fn gather(cases: &[Case<'_>], standing: &[bool]) -> Disowned {
 }
 
 /// Whether a process is known to do nothing but collect orphans: the first one, a session's systemd, the init of a container.
-fn is_reaper(facts: &Facts, pid: i32) -> bool {
+pub(super) fn is_reaper(facts: &Facts, pid: i32) -> bool {
     const REAPERS: [&str; 7] = ["systemd", "init", "tini", "dumb-init", "docker-init", "catatonit", "s6-svscan"];
-    pid <= 1 || facts.process(pid).is_some_and(|process| REAPERS.contains(&process.comm.as_str()))
+    // A parent with the number 0 is one outside of our PID namespace: `docker exec`, which may well be alive.
+    pid == 1 || facts.process(pid).is_some_and(|process| REAPERS.contains(&process.comm.as_str()))
 }
 
 /// Numbers of processes.

@@ -2,6 +2,7 @@
 //! servers, and what the ledger says. Filled by whoever may read homes and ledgers; this module only holds it.
 
 use crate::clients::{self, Client};
+use crate::ledger::receipt::Receipt;
 use crate::ledger::record::Record;
 use crate::tree::identity::Identity;
 use crate::tree::spec;
@@ -21,6 +22,8 @@ pub struct Knowledge {
     pub leashed: Vec<Leashed>,
     /// Sessions of leash that are over, by their receipts.
     pub ended: Vec<String>,
+    /// Processes that they have left because they were told to, by session and number.
+    pub spared: Vec<(String, i32)>,
 }
 
 /// A stdio server in a client's configuration.
@@ -170,6 +173,15 @@ impl Knowledge {
                 let command = std::iter::once(command).chain(args).collect();
                 self.declared.push(Declared { client: server.client.name.to_owned(), name: server.name, command });
             }
+        }
+    }
+
+    /// Learns of sessions that are over.
+    pub fn note_ended<'a>(&mut self, receipts: impl IntoIterator<Item = &'a Receipt>) {
+        for receipt in receipts {
+            let spared = receipt.trees().flat_map(|tree| &tree.spared);
+            self.spared.extend(spared.map(|left| (receipt.session.clone(), left.pid)));
+            self.ended.push(receipt.session.clone());
         }
     }
 

@@ -7,8 +7,8 @@
 //! every decision can be tested with made-up machines. [`act`] never signals anything that was not judged a second time while
 //! it was held.
 //!
-//! A server is an orphan when nobody outside of its own tree holds the other ends of its stdin and stdout: not when it is old, large,
-//! idle, or a child of process 1. What could not be read is never taken for *nobody*.
+//! A server is an orphan when nobody outside of its own tree holds the other ends of its stdin and stdout, or has a connection to it:
+//! not when it is old, large, idle, or a child of process 1. What could not be read is never taken for *nobody*.
 
 pub mod act;
 pub mod belongings;
@@ -22,7 +22,7 @@ mod unix_diag;
 pub mod verdict;
 pub mod watch;
 
-pub use facts::{Channel, Facts, Kind, OtherEnd, Process, Unread};
+pub use facts::{Channel, Facts, Kind, OtherEnd, Process, Served, Unread};
 pub use judge::{Policy, judge};
 pub use knowledge::Knowledge;
 pub use verdict::{Evidence, Finding, Role, Verdict};

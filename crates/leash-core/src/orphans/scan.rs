@@ -10,37 +10,84 @@ use std::fs;
 use super::facts::{Channel, Facts, Kind, OtherEnd, Process, Why};
 use super::holders::{End, Search, Seen};
 use super::identify::Matcher;
+use super::judge::is_reaper;
 use super::knowledge::Knowledge;
 use super::unix_diag;
-use crate::tree::identity::Identity;
+use crate::tree::identity::{Identity, pid_namespace};
 use crate::tree::proc::{Proc, read_small};
 use crate::tree::spec;
 
 mod channel;
+mod served;
 mod stat;
+mod strangers;
 
 use channel::Pipe;
+use stat::{Table, Who};
+use strangers::Node;
+pub use strangers::Strangers;
 
 /// Looks once. `also` are processes that are looked at as closely as servers, whatever they are.
 pub fn scan(proc: &Proc, knowledge: &Knowledge, also: &[i32]) -> Facts {
-    let mut facts = Facts {
-        now: stat::now(),
-        hertz: rustix::param::clock_ticks_per_second().max(1),
-        uid: rustix::process::geteuid().as_raw(),
-        ..Facts::default()
-    };
-    facts.processes = proc.numbers().into_iter().filter_map(stat::read).collect();
-    facts.processes.sort_unstable_by_key(|process| process.id.pid);
-    let mut look = Look::new(proc, facts, knowledge, also);
-    look.closely();
-    look.at_ends();
-    look.facts
+    Look::new(proc, knowledge, None).run(also).facts
+}
+
+/// Looks again: the same, but those who were nobody at an earlier look are only looked at when they are near a server.
+pub fn scan_again(proc: &Proc, knowledge: &Knowledge, strangers: &mut Strangers) -> Facts {
+    strangers.begin(knowledge);
+    let look = Look::new(proc, knowledge, Some(strangers)).run(&[]);
+    let Look { facts, glances, kernel, judged, around, .. } = look;
+    let far = |process: &Process| !judged.contains(&process.id.pid) && !around.contains(&process.id.pid);
+    let both = facts.processes.iter().zip(&glances);
+    let nobody =
+        both.filter(|(process, glance)| glance.is.is_nobody() && far(process) && !is_reaper(&facts, process.id.pid));
+    strangers.end(&facts, nobody.filter_map(|(process, glance)| Some((process, glance.node?))), kernel);
+    facts
+}
+
+/// What a first look at a process says.
+#[derive(Clone, Copy, Debug)]
+struct Glance {
+    is: Is,
+    /// Asked for only when it will be remembered.
+    node: Option<Node>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Is {
+    Server,
+    Host,
+    /// Neither.
+    Nobody,
+    /// Neither, and probably not near one: its arguments are not kept, or were read at an earlier look.
+    Stranger,
+}
+
+impl Is {
+    fn is_nobody(self) -> bool {
+        matches!(self, Is::Nobody | Is::Stranger)
+    }
+}
+
+/// Whether nobody is hidden: in a PID namespace those outside are, and where /proc is mounted with `hidepid` those of others, of whom
+/// the first process is always one.
+fn is_whole(facts: &Facts) -> bool {
+    /// `PROC_PID_INIT_INO` of linux/proc_ns.h: the namespace that has all processes.
+    const FIRST_NAMESPACE: u64 = 0xefff_fffc;
+    pid_namespace() == FIRST_NAMESPACE && facts.process(1).is_some()
 }
 
 struct Look<'a> {
+    table: Option<Table>,
     proc: &'a Proc,
     knowledge: &'a Knowledge,
+    matcher: Matcher<'a>,
+    strangers: Option<&'a Strangers>,
     facts: Facts,
+    /// One for each of the processes.
+    glances: Vec<Glance>,
+    /// Threads of the kernel, when they will be remembered.
+    kernel: Vec<(i32, Node)>,
     /// Servers and everything below them, and who is looked at on request.
     judged: HashSet<i32>,
     /// Who is above them, hosts, and who was left to a reaper.
@@ -48,24 +95,141 @@ struct Look<'a> {
 }
 
 impl<'a> Look<'a> {
-    fn new(proc: &'a Proc, facts: Facts, knowledge: &'a Knowledge, also: &[i32]) -> Look<'a> {
-        let matcher = Matcher::new(knowledge);
+    fn new(proc: &'a Proc, knowledge: &'a Knowledge, strangers: Option<&'a Strangers>) -> Look<'a> {
+        Look {
+            table: Table::open(proc),
+            proc,
+            knowledge,
+            matcher: Matcher::new(knowledge),
+            strangers,
+            facts: Facts {
+                now: stat::now(),
+                hertz: rustix::param::clock_ticks_per_second().max(1),
+                uid: rustix::process::geteuid().as_raw(),
+                ..Facts::default()
+            },
+            glances: Vec::new(),
+            kernel: Vec::new(),
+            judged: HashSet::new(),
+            around: HashSet::new(),
+        }
+    }
+
+    fn run(mut self, also: &[i32]) -> Look<'a> {
+        let numbers = self.table.as_ref().map(Table::numbers).unwrap_or_default();
+        self.facts.processes.reserve_exact(numbers.len());
+        self.glances.reserve_exact(numbers.len());
+        for pid in numbers {
+            self.glance(pid);
+        }
+        self.facts.whole = is_whole(&self.facts);
+        // Each round reads somebody again, and nobody twice.
+        loop {
+            self.place(also);
+            if !self.read_again(|look, process| look.matters(process.id.pid) || look.lost_parent(process)) {
+                break;
+            }
+        }
+        self.closely();
+        self.at_ends();
+        // Holders are named, whoever they are.
+        let holders: HashSet<i32> = self.judged_channels().flat_map(Channel::holders).map(|id| id.pid).collect();
+        self.read_again(|_, process| holders.contains(&process.id.pid));
+        self
+    }
+
+    /// Takes a process down, if there is one with this number.
+    fn glance(&mut self, pid: i32) {
+        // Asked for before anything is read: should the number change hands in between, the next look sees another entry.
+        let node = self.strangers.and_then(|_| self.table.as_ref()?.node(pid));
+        if let (Some(strangers), Some(node)) = (self.strangers, node) {
+            if strangers.is_kernel(pid, &node) {
+                return self.kernel.push((pid, node));
+            }
+            if let Some(process) = strangers.find(pid, &node) {
+                self.facts.processes.push(process);
+                return self.glances.push(Glance { is: Is::Stranger, node: Some(node) });
+            }
+        }
+        match self.table.as_ref().map_or(Who::Nobody, |table| table.read(pid)) {
+            Who::Process(mut process) => {
+                let mut is = self.meet(&mut process);
+                if is == Is::Nobody && !self.was_left(&process) {
+                    (process.argv, is) = (Vec::new(), Is::Stranger);
+                }
+                self.facts.processes.push(process);
+                self.glances.push(Glance { is, node });
+            }
+            Who::Kernel => self.kernel.extend(node.map(|node| (pid, node))),
+            Who::Nobody => {}
+        }
+    }
+
+    /// Reads the arguments of a process, and says what it is.
+    fn meet(&self, process: &mut Process) -> Is {
+        process.argv = self.table.as_ref().map(|table| table.arguments(process.id.pid)).unwrap_or_default();
+        if self.matcher.server(&process.argv).is_some() {
+            Is::Server
+        } else if self.matcher.host(&process.comm, &process.argv).is_some() {
+            Is::Host
+        } else {
+            Is::Nobody
+        }
+    }
+
+    /// Reads strangers again, of whom more must be known. Whether there were any.
+    fn read_again(&mut self, wanted: impl Fn(&Look<'a>, &Process) -> bool) -> bool {
+        let both = self.facts.processes.iter().zip(&self.glances).enumerate();
+        let strange = both.filter(|(_, (_, glance))| glance.is == Is::Stranger);
+        let again: Vec<usize> = strange.filter(|(_, (process, _))| wanted(self, process)).map(|(at, _)| at).collect();
+        // From the end, so that the places of the others stay as they are.
+        for &at in again.iter().rev() {
+            let pid = self.facts.processes[at].id.pid;
+            match self.table.as_ref().map_or(Who::Nobody, |table| table.read(pid)) {
+                Who::Process(mut process) => {
+                    self.glances[at].is = self.meet(&mut process);
+                    self.facts.processes[at] = process;
+                }
+                Who::Kernel | Who::Nobody => {
+                    self.facts.processes.remove(at);
+                    self.glances.remove(at);
+                }
+            }
+        }
+        !again.is_empty()
+    }
+
+    fn matters(&self, pid: i32) -> bool {
+        self.judged.contains(&pid) || self.around.contains(&pid)
+    }
+
+    /// Whoever loses its parent gets another, and this is how a stranger moves in the tree.
+    fn lost_parent(&self, process: &Process) -> bool {
+        self.facts.process(process.ppid).is_none_or(|parent| parent.id.start > process.id.start)
+    }
+
+    /// Whether it is a child of process 1, or of the reaper of a user's session.
+    fn was_left(&self, process: &Process) -> bool {
+        let leads = |parent: &Process| parent.ppid <= 1 && parent.session == parent.id.pid;
+        process.ppid <= 1 || self.facts.process(process.ppid).is_some_and(leads)
+    }
+
+    /// Who is to be judged, and who is around those.
+    fn place(&mut self, also: &[i32]) {
+        let facts = &self.facts;
         let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
         let mut judged: HashSet<i32> = also.iter().copied().collect();
         let mut around = HashSet::new();
-        for process in &facts.processes {
+        for (process, glance) in facts.processes.iter().zip(&self.glances) {
             let pid = process.id.pid;
             children.entry(process.ppid).or_default().push(pid);
-            if matcher.server(&process.argv).is_some() {
+            if glance.is == Is::Server {
                 judged.insert(pid);
-            } else if process.ppid <= 1
-                || matcher.host(&process.comm, &process.argv).is_some()
-                || facts.process(process.ppid).is_some_and(|parent| parent.ppid <= 1 && parent.session == parent.id.pid)
-            {
+            } else if glance.is == Is::Host || self.was_left(process) {
                 around.insert(pid);
             }
         }
-        let recorded = knowledge.leashed.iter().flat_map(|leashed| &leashed.processes);
+        let recorded = self.knowledge.leashed.iter().flat_map(|leashed| &leashed.processes);
         judged.extend(recorded.filter_map(|id| facts.same(id)).map(|process| process.id.pid));
         let mut open: Vec<i32> = judged.iter().copied().collect();
         while let Some(pid) = open.pop() {
@@ -75,7 +239,7 @@ impl<'a> Look<'a> {
         for process in judged.iter().filter_map(|pid| facts.process(*pid)) {
             around.extend(facts.ancestors(process).map(|above| above.id.pid));
         }
-        Look { proc, knowledge, facts, judged, around }
+        (self.judged, self.around) = (judged, around);
     }
 
     /// Reads the standard descriptors and the marks of those that matter.
@@ -150,6 +314,15 @@ impl<'a> Look<'a> {
             self.facts.processes[at].stdout.other_end = stdout;
         }
         self.facts.unread = unread;
+        // Whoever has a host is in use; the others may be, by those who are connected to them.
+        let is_lost = |channel: &Channel| match &channel.other_end {
+            OtherEnd::Gone => true,
+            OtherEnd::Held { by, .. } => by.iter().all(|holder| self.judged.contains(&holder.pid)),
+            OtherEnd::NotVisible(_) | OtherEnd::None => false,
+        };
+        if self.facts.processes.iter().any(|process| is_lost(&process.stdin)) {
+            self.facts.served = served::served(self.judged.iter().copied());
+        }
     }
 }
 

@@ -16,6 +16,9 @@ const NLM_F_DUMP_INTR: u16 = 0x10;
 /// From linux/unix_diag.h: show the peer; its attribute; the sizes of question and answer.
 const UDIAG_SHOW_PEER: u32 = 4;
 const UNIX_DIAG_PEER: u16 = 2;
+/// The attribute that says which directions are shut down, and both of them.
+const UNIX_DIAG_SHUTDOWN: u16 = 6;
+const BOTH: u8 = 3;
 const REQUEST: usize = HEADER + 24;
 const ANSWER: usize = 16;
 
@@ -92,15 +95,18 @@ fn pair(body: &[u8]) -> Option<(u64, u64)> {
     }
     let inode = u32::from_ne_bytes(field(body, 4)?);
     let mut attributes = body.get(ANSWER..)?;
-    let mut peer = 0;
+    let (mut peer, mut shutdown) = (0, 0);
     while let (Some(length), Some(kind)) = (field(attributes, 0), field(attributes, 2)) {
         let length = usize::from(u16::from_ne_bytes(length));
         if u16::from_ne_bytes(kind) == UNIX_DIAG_PEER {
             peer = u32::from_ne_bytes(field(attributes, 4)?);
+        } else if u16::from_ne_bytes(kind) == UNIX_DIAG_SHUTDOWN {
+            shutdown = *attributes.get(4)?;
         }
         attributes = attributes.get(aligned(length.max(4))..).unwrap_or_default();
     }
-    Some((inode.into(), peer.into()))
+    // An end that was not accepted yet has no inode either. When one is closed, the kernel shuts the other down.
+    (peer != 0 || shutdown == BOTH).then_some((inode.into(), peer.into()))
 }
 
 fn aligned(length: usize) -> usize {
@@ -133,6 +139,16 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         theirs.shutdown(std::net::Shutdown::Both).unwrap();
         assert_eq!(pairs().unwrap().get(&inode(&ours)), Some(&inode(&theirs)));
+    }
+
+    #[test]
+    fn an_end_that_was_not_accepted_yet_is_not_closed() {
+        let dir = Scratch::new();
+        let listener = UnixListener::bind(dir.join("socket")).unwrap();
+        let waiting = UnixStream::connect(dir.join("socket")).unwrap();
+        assert_eq!(pairs().unwrap().get(&inode(&waiting)), None);
+        let (accepted, _) = listener.accept().unwrap();
+        assert_eq!(pairs().unwrap().get(&inode(&waiting)), Some(&inode(&accepted)));
     }
 
     #[test]

@@ -159,11 +159,18 @@ pub enum Evidence {
         /// The member.
         member: Identity,
     },
+    /// Somebody is connected to it.
+    Serves {
+        /// On this TCP port.
+        port: u16,
+    },
     /// Somebody who could not be looked into is young enough to hold the other end.
     OthersUnread {
         /// How many.
         count: usize,
     },
+    /// There may be processes that can't be seen at all: outside of our PID namespace, or hidden by /proc.
+    OthersHidden,
     /// Its ends have not been gone for long enough: the host may be about to end it properly.
     NotSettled {
         /// How long they are known to be gone, in milliseconds.

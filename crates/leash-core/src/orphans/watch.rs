@@ -7,6 +7,7 @@ use super::judge::Policy;
 use super::verdict::{Finding, Verdict};
 use crate::clock::Moment;
 use crate::tree::identity::Identity;
+use crate::tree::{linux, mappings};
 
 /// How long the ends of a server must be gone while its parent lives. Hosts that end a server properly close its stdin first and wait
 /// 2 s, send SIGTERM and wait 2 s more; a slow machine may double that.
@@ -87,6 +88,12 @@ impl Memory {
         let soon = (terms.settle / 2).max(Duration::from_millis(100));
         now + if waiting { soon.min(interval) } else { interval }
     }
+}
+
+/// Nothing is to be done for a while: gives back memory that the last look needed and the next one will take again.
+pub fn rest() {
+    linux::give_back_memory();
+    mappings::give_back_program();
 }
 
 /// The order in which proved orphans are ended. A budget makes nobody killable: it only says that the largest go first while all

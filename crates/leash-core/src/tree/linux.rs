@@ -360,7 +360,7 @@ pub(crate) fn give_back_large_buffers(from: i32) {
 }
 
 /// Gives back to the kernel what the allocator keeps of freed memory.
-#[cfg(feature = "http")]
+#[cfg(any(feature = "http", feature = "orphans"))]
 pub(crate) fn give_back_memory() {
     // Other allocators do so by themselves.
     #[cfg(target_env = "gnu")]
@@ -368,6 +368,15 @@ pub(crate) fn give_back_memory() {
     unsafe {
         libc::malloc_trim(0);
     }
+}
+
+/// Takes pages out of our address space that come back as they are when they are needed again.
+#[cfg(feature = "orphans")]
+pub(crate) fn give_back_pages(pages: &super::mappings::Unchanged) {
+    let range = pages.range();
+    // SAFETY: the pages are of a file and can't be written to, and none of them differs from it: that is what the type says.
+    // A failure leaves them where they are.
+    unsafe { libc::madvise(range.start as *mut libc::c_void, range.len(), libc::MADV_DONTNEED) };
 }
 
 /// Ends this process at once, without running anything on the way: the only right end for a forked copy of a keeper.

@@ -18,6 +18,8 @@ pub(crate) mod kill;
 pub(crate) mod launch;
 pub mod linux;
 pub mod machine;
+#[cfg(feature = "orphans")]
+pub(crate) mod mappings;
 pub mod proc;
 pub mod resolve;
 pub(crate) mod spawn;

@@ -118,7 +118,7 @@ pub(crate) struct Run {
     pub(crate) command: Vec<OsString>,
 }
 
-/// Show the sessions that are alive, and what keeps them
+/// Show every MCP server that is alive, on the leash or not, and what keeps it
 #[derive(Debug, Args)]
 pub(crate) struct Ps {
     /// Only the sessions of leash, not the servers that others have started

@@ -1,13 +1,12 @@
 //! `leash adopt`.
 
-use std::env;
 use std::fs;
 use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 
 use leash_core::adopt::diff;
 use leash_core::adopt::shelf::{Shelf, ShelfError};
-use leash_core::adopt::{self, AdoptError, Plan, Wish};
+use leash_core::adopt::{self, Plan, Wish};
 use leash_core::clients::{self, CLIENTS, Client, ConfigFile, Note, Scope};
 use serde_json::{Value, json};
 
@@ -25,6 +24,12 @@ pub(crate) fn adopt(args: &Adopt) -> u8 {
         return exit_code::LEASH_FAILED;
     };
     let program = args.leash.clone().unwrap_or_else(program);
+    if Path::new(&program).file_name().is_none_or(|name| name != "leash") {
+        // By another name its own work would not be known again.
+        let text = format!("this program is not called `leash` but `{program}`");
+        printer.error_text(text, Some("give it the name `leash`, or say with --leash PATH what clients shall start"));
+        return exit_code::USAGE;
+    }
     let wish = Wish { program: &program, servers: &args.servers, with_urls: args.all };
     let (files, mut notes) = clients::configs(&roots);
     let files: Vec<ConfigFile> = files.into_iter().filter(|file| chosen.contains(&file.client.id)).collect();
@@ -70,19 +75,11 @@ pub(super) fn chosen(typed: &[String], printer: Printer) -> Option<Vec<&'static 
 
 /// How clients are to start leash. Their PATH is not that of this shell: only what every session has is trusted by name.
 fn program() -> String {
-    let me = env::current_exe().ok();
-    let found = env::var_os("PATH").and_then(|path| {
-        let mut dirs = env::split_paths(&path).filter(|dir| dir.is_absolute());
-        dirs.find(|dir| fs::canonicalize(dir.join("leash")).ok().is_some_and(|found| Some(found) == me))
-    });
-    match found {
-        Some(dir) if ["/usr/local/bin", "/usr/bin", "/bin"].iter().any(|known| dir == Path::new(known)) => {
-            "leash".to_owned()
-        }
-        // The name rather than what it links to: it stays when leash is installed anew.
-        Some(dir) => dir.join("leash").to_string_lossy().into_owned(),
-        None => me.map_or_else(|| "leash".to_owned(), |me| me.to_string_lossy().into_owned()),
-    }
+    let Some(program) = places::program() else { return "leash".to_owned() };
+    let first =
+        ["/usr/local/bin/leash", "/usr/bin/leash", "/bin/leash"].into_iter().find(|name| Path::new(name).exists());
+    let is_first = first.is_some_and(|name| fs::canonicalize(name).ok() == fs::canonicalize(&program).ok());
+    if is_first { "leash".to_owned() } else { program.to_string_lossy().into_owned() }
 }
 
 /// What happens to one file.
@@ -187,13 +184,12 @@ pub(super) fn decide(yes: bool, never: bool, printer: Printer) -> Decision {
     if matches!(answer.trim(), "y" | "Y" | "yes") { Decision::Yes } else { Decision::No }
 }
 
-/// Writes what is to be written. An error is that of the shelf; those of files stand beside the files.
+/// Writes what is to be written. An error is that of a shelf that can't be opened; those of files stand beside the files.
 fn write(changes: &mut [FileChange]) -> Result<(), ShelfError> {
     let shelf = Shelf::open(&shelf_dir())?;
     for change in changes.iter_mut().filter(|change| !change.plan.splices.is_empty()) {
         match adopt::carry_out(&shelf, &change.file, &change.plan) {
             Ok(()) => change.written = true,
-            Err(AdoptError::Shelf(error)) => return Err(error),
             Err(error) => {
                 change.hint = Some(error.hint());
                 change.result = Err(error_chain(&error));
@@ -238,6 +234,9 @@ fn conclude(changes: &[FileChange], decision: Decision, printer: Printer) {
     match decision {
         Decision::Yes => {
             let (servers, files) = of(&|change| change.written);
+            if files == 0 {
+                return printer.note("nothing was put on the leash");
+            }
             let text = format!("{} in {} put on the leash", count(servers, "server"), count(files, "file"));
             printer.note(format!("{text}; restart the clients, and `leash release` undoes it"));
         }

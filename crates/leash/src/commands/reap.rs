@@ -4,7 +4,6 @@ use std::path::Path;
 
 use leash_core::clock::Moment;
 use leash_core::ledger::receipt::{self, Receipt};
-use leash_core::ledger::sweep::sweep;
 use leash_core::orphans::act::{self, Outcome, Spared, Terms};
 use leash_core::orphans::belongings::{self, Belongings};
 use leash_core::orphans::{Evidence, Finding, Policy, Verdict, watch};
@@ -31,18 +30,15 @@ pub(crate) fn reap(args: &Reap) -> u8 {
     verdicts.extend(args.stale.then_some(Verdict::StaleHost));
     let terms = Terms { verdicts, grace: args.grace };
     let policy = Policy { settle: args.settle, ..Policy::default() };
-    let findings = survey.look(&policy);
     if !args.yes {
+        let findings = survey.look(&policy);
         plan(printer, args, &survey, &findings, &terms);
         return exit_code::OK;
     }
+    // First, because it may leave something that only the look finds.
+    let mut done: Vec<Done> = survey.sweep(printer).into_iter().map(Ok).collect();
+    let findings = survey.look(&policy);
     let (policy, findings) = wait_for_hosts(&mut survey, policy, findings, args);
-    let mut done = Vec::new();
-    if let Some(store) = &survey.store {
-        let swept = sweep(store, Some(&survey.proc));
-        swept.warnings.iter().for_each(|warning| printer.warning(warning));
-        done.extend(swept.receipts.into_iter().map(Ok));
-    }
     for finding in findings.iter().filter(|finding| is_due(finding, &terms)) {
         done.push(end(printer, &mut survey, finding.root, &terms, &policy).map_err(|spared| (finding.clone(), spared)));
     }

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use leash_core::adopt::AdoptError;
 use leash_core::adopt::diff;
 use leash_core::adopt::release::{self, Outcome, Undo};
 use leash_core::adopt::shelf::{Layer, Shelf, ShelfError};
@@ -37,7 +38,7 @@ fn work(args: &Release, chosen: &[&str], printer: Printer) -> Result<u8, ShelfEr
     }
     let decision = if files.is_empty() { Decision::No } else { decide(args.yes, args.diff || args.json, printer) };
     if decision == Decision::Yes {
-        files.iter_mut().try_for_each(|file| write(file, &shelf))?;
+        files.iter_mut().for_each(|file| write(file, &shelf));
     }
     if args.json {
         let files: Vec<Value> = files.iter().map(|file| as_json(file, &shelf)).collect();
@@ -144,22 +145,28 @@ fn show(file: &FileUndo, shelf: &Shelf, printer: Printer) {
     }
 }
 
-fn write(file: &mut FileUndo, shelf: &Shelf) -> Result<(), ShelfError> {
-    use leash_core::adopt::AdoptError;
+fn write(file: &mut FileUndo, shelf: &Shelf) {
     let Some((config, undo)) = &file.undo else {
         // Gone, so there is nothing to go back to; unless it is only out of reach now.
-        return if file.error.is_none() && !exists(&file.path) {
-            file.layers.iter().try_for_each(|layer| shelf.forget(layer))
-        } else {
-            Ok(())
-        };
+        if file.error.is_none() && !exists(&file.path) {
+            let forgotten = file.layers.iter().try_for_each(|layer| shelf.forget(layer));
+            file.error = forgotten.err().map(|error| unnoted(&error));
+        }
+        return;
     };
     match release::carry_out(shelf, config, &file.layers, undo) {
         Ok(()) => file.written = true,
-        Err(AdoptError::Shelf(error)) => return Err(error),
+        Err(AdoptError::Shelf(error)) => {
+            // The file comes first.
+            file.written = true;
+            file.error = Some(unnoted(&error));
+        }
         Err(error) => file.error = Some((error_chain(&error), error.hint())),
     }
-    Ok(())
+}
+
+fn unnoted(error: &ShelfError) -> (String, &'static str) {
+    (format!("it is done, but leash can't note it: {}", error_chain(error)), "run `leash release` again later")
 }
 
 fn exists(path: &Path) -> bool {
@@ -193,22 +200,23 @@ fn as_json(file: &FileUndo, shelf: &Shelf) -> Value {
 
 fn conclude(files: &[FileUndo], decision: Decision, printer: Printer) {
     let of = |chosen: &dyn Fn(&FileUndo) -> bool| {
-        let chosen: Vec<_> = files.iter().filter(|file| chosen(file)).collect();
-        let servers: usize = chosen.iter().map(|file| file.count(|outcome| *outcome == Outcome::Released)).sum();
-        format!("{} in {}", count(servers, "server"), count(chosen.len(), "file"))
+        let released = |file: &&FileUndo| file.count(|outcome| *outcome == Outcome::Released);
+        let chosen: Vec<_> = files.iter().filter(|file| chosen(file) && released(file) > 0).collect();
+        let servers: usize = chosen.iter().map(released).sum();
+        (servers > 0).then(|| format!("{} in {}", count(servers, "server"), count(chosen.len(), "file")))
     };
     for (why, hint) in files.iter().filter(|file| file.undo.is_some()).filter_map(|file| file.error.as_ref()) {
         printer.error_text(why, Some(hint));
     }
-    match decision {
-        Decision::Yes => printer.note(format!("{} taken off the leash; restart the clients", of(&|file| file.written))),
-        Decision::DryRun => {
-            let text = of(&|file| file.undo.is_some());
-            printer.note(format!(
-                "{text} would be taken off the leash; nothing was written: `leash release --yes` does it"
-            ));
+    match (decision, of(&|file| decision == Decision::DryRun || file.written)) {
+        (Decision::No, _) if files.is_empty() => printer.note("leash has adopted nothing here"),
+        (Decision::No, _) => printer.note("nothing was written"),
+        (Decision::Yes, None) => printer.note("nothing was taken off the leash"),
+        (Decision::DryRun, None) => {
+            printer.note("there is nothing to take off the leash; `leash release --yes` forgets it")
         }
-        Decision::No if files.is_empty() => printer.note("leash has adopted nothing here"),
-        Decision::No => printer.note("nothing was written"),
+        (Decision::Yes, Some(text)) => printer.note(format!("{text} taken off the leash; restart the clients")),
+        (Decision::DryRun, Some(text)) => printer
+            .note(format!("{text} would be taken off the leash; nothing was written: `leash release --yes` does it")),
     }
 }

@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 
 use leash_core::clients;
-use leash_core::ledger::receipt;
+use leash_core::ledger::receipt::{self, Receipt};
 use leash_core::ledger::store::Store;
+use leash_core::ledger::sweep::sweep;
 use leash_core::orphans::knowledge::Leashed;
-use leash_core::orphans::scan::scan;
+use leash_core::orphans::scan::{Strangers, scan, scan_again};
 use leash_core::orphans::{Facts, Finding, Knowledge, Policy, judge};
 use leash_core::tree::proc::Proc;
 
@@ -39,8 +40,23 @@ impl Survey {
             knowledge.declare(files.iter().flat_map(|file| clients::servers(file).0));
         }
         let (receipts, _) = receipt::read(&places::places().receipts).unwrap_or_default();
-        knowledge.ended = receipts.into_iter().map(|receipt| receipt.session).collect();
+        knowledge.note_ended(&receipts);
         Ok(Survey { proc, store, knowledge })
+    }
+
+    /// Ends what dead runs of leash have left, by what their records prove, and knows of it from then on.
+    pub(super) fn sweep(&mut self, printer: Printer) -> Vec<Receipt> {
+        let Some(store) = &self.store else { return Vec::new() };
+        let swept = sweep(store, Some(&self.proc));
+        swept.warnings.iter().for_each(|warning| printer.warning(warning));
+        self.knowledge.note_ended(&swept.receipts);
+        swept.receipts
+    }
+
+    /// Looks and judges, once more than before: who was nobody is not read each time.
+    pub(super) fn look_again(&mut self, policy: &Policy, strangers: &mut Strangers) -> Vec<Finding> {
+        self.read_ledger();
+        judge(&scan_again(&self.proc, &self.knowledge, strangers), &self.knowledge, policy)
     }
 
     /// Looks and judges.
@@ -50,14 +66,18 @@ impl Survey {
 
     /// The same, with some processes looked at whatever they are.
     pub(super) fn look_at(&mut self, policy: &Policy, also: &[i32]) -> (Facts, Vec<Finding>) {
-        // Runs come and go, so the ledger is read each time.
+        self.read_ledger();
+        let facts = scan(&self.proc, &self.knowledge, also);
+        let findings = judge(&facts, &self.knowledge, policy);
+        (facts, findings)
+    }
+
+    /// Runs come and go, so the ledger is read each time.
+    fn read_ledger(&mut self) {
         if let Some(store) = &self.store {
             let records = store.list().unwrap_or_default().into_iter().filter_map(|found| found.record);
             let here = records.filter(|record| record.of_this_place());
             self.knowledge.leashed = here.map(|record| Leashed::of(&record, store.locked(&record.run))).collect();
         }
-        let facts = scan(&self.proc, &self.knowledge, also);
-        let findings = judge(&facts, &self.knowledge, policy);
-        (facts, findings)
     }
 }

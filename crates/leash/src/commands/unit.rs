@@ -1,10 +1,12 @@
 //! The systemd user unit of `leash watch`.
 
+use std::env;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use leash_core::clients::Roots;
 use leash_core::duration;
 
 use crate::args::Watch;
@@ -18,50 +20,61 @@ const NAME: &str = "leash-watch.service";
 /// Writes the unit, enables it and starts it.
 pub(super) fn install(printer: Printer, args: &Watch) -> u8 {
     let Some(dir) = places::units_dir() else { return no_home(printer) };
-    let program = match std::env::current_exe() {
-        Ok(program) => program,
-        Err(error) => {
-            printer.error_text(format!("leash does not know where it is: {error}"), Some("check /proc/self/exe"));
-            return exit_code::LEASH_FAILED;
-        }
+    let Some(program) = places::program() else {
+        printer.error_text("leash does not know where it is", Some("check /proc/self/exe"));
+        return exit_code::LEASH_FAILED;
     };
-    if let Err(error) = write(&dir, &unit(&program, args)) {
+    if let Err(error) = write(&dir, &unit(&program, args, &environment())) {
         printer
             .error_text(format!("cannot write {}: {error}", dir.join(NAME).display()), Some("check XDG_CONFIG_HOME"));
         return exit_code::LEASH_FAILED;
     }
-    printer.data(format!("wrote {}\n", dir.join(NAME).display()));
-    match systemctl(&["daemon-reload"]).and_then(|()| systemctl(&["restart", NAME])) {
-        Ok(()) => printer.data("started it; it starts again with each login\n"),
-        Err(why) => printer.warning(format!(
-            "the user manager could not be told ({why}); it is enabled and starts with the next login"
-        )),
+    printer.data(format!("wrote {}\nenabled it: it starts with each login\n", dir.join(NAME).display()));
+    if let Err(why) = systemctl(&["daemon-reload"]) {
+        printer.warning(format!("it is not started: the user manager could not be told ({why})"));
+        printer.note(format!("log in again, or run `systemctl --user restart {NAME}` where there is one"));
+        return exit_code::OK;
     }
+    if let Err(why) = systemctl(&["restart", NAME]) {
+        let hint = format!("`systemctl --user status {NAME}` and `journalctl --user --unit {NAME}` say more");
+        printer.error_text(format!("the user manager did not start it: {why}"), Some(&hint));
+        return exit_code::NOT_ALL;
+    }
+    printer.data("started it\n");
     exit_code::OK
 }
 
 /// Stops it and removes it.
 pub(super) fn uninstall(printer: Printer) -> u8 {
     let Some(dir) = places::units_dir() else { return no_home(printer) };
-    if !dir.join(NAME).exists() {
-        printer.data(format!("{} is not installed\n", NAME));
+    let files = [link(&dir), dir.join(NAME)];
+    // The link may lead to nothing.
+    if files.iter().all(|path| path.symlink_metadata().is_err()) {
+        printer.data(format!("{NAME} is not installed\n"));
         return exit_code::OK;
     }
-    if let Err(why) = systemctl(&["stop", NAME]) {
-        printer.warning(format!("the user manager could not be told to stop it ({why})"));
-    }
-    for path in [link(&dir), dir.join(NAME)] {
-        match fs::remove_file(&path) {
+    let stopped = systemctl(&["stop", NAME]);
+    for path in &files {
+        match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                printer.error_text(format!("cannot remove {}: {error}", path.display()), None);
+                let hint = "remove it by hand; `leash watch --install` had written it";
+                printer.error_text(format!("cannot remove {}: {error}", path.display()), Some(hint));
                 return exit_code::LEASH_FAILED;
             }
             _ => {}
         }
     }
-    // It is gone; a manager that does not answer will see so when it is asked the next time.
+    // It is gone; a manager that does not answer will see so when it is asked the next time. One that failed is remembered
+    // until it is told otherwise.
     let _ = systemctl(&["daemon-reload"]);
+    let _ = systemctl(&["reset-failed", NAME]);
     printer.data(format!("removed {}\n", dir.join(NAME).display()));
+    match stopped {
+        Ok(()) => printer.data("stopped it\n"),
+        Err(why) => printer.warning(format!(
+            "the user manager could not be told to stop it ({why}); one that runs goes on until it is logged out"
+        )),
+    }
     exit_code::OK
 }
 
@@ -70,9 +83,20 @@ fn no_home(printer: Printer) -> u8 {
     exit_code::LEASH_FAILED
 }
 
+/// What this shell says about where things are. The manager does not know it, and the unit must look where its owner does.
+fn environment() -> Vec<(&'static str, String)> {
+    let ours = ["LEASH_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_STATE_HOME"];
+    let path = |name: &'static str| {
+        let path = std::path::absolute(env::var_os(name).filter(|value| !value.is_empty())?).ok()?;
+        Some((name, path.into_os_string().into_string().ok()?))
+    };
+    ours.into_iter().chain(Roots::variables_wanted()).filter_map(path).collect()
+}
+
 /// The unit as systemd reads it.
-fn unit(program: &Path, args: &Watch) -> String {
-    let mut command = vec![quoted(&program.display().to_string()), "watch".to_owned()];
+fn unit(program: &Path, args: &Watch, environment: &[(&str, String)]) -> String {
+    let mut command = started(&program.display().to_string());
+    command.push("watch".to_owned());
     for (name, span) in
         [("--interval", args.interval), ("--min-age", args.min_age), ("--settle", args.settle), ("--grace", args.grace)]
     {
@@ -81,12 +105,18 @@ fn unit(program: &Path, args: &Watch) -> String {
     if let Some(most) = args.max_memory {
         command.extend(["--max-memory".to_owned(), most.to_string()]);
     }
+    let environment: String = environment
+        .iter()
+        .map(|(name, value)| format!("Environment={}\n", quoted(&format!("{name}={value}"))))
+        .collect();
     format!(
         "# Written by `leash watch --install`; `leash watch --uninstall` removes it.\n\
          [Unit]\n\
          Description=End MCP servers that nobody holds any more\n\
          \n\
          [Service]\n\
+         Type=exec\n\
+         {environment}\
          ExecStart={}\n\
          Restart=on-failure\n\
          RestartSec=30\n\
@@ -100,9 +130,21 @@ fn unit(program: &Path, args: &Watch) -> String {
     )
 }
 
-/// A word of a command line in a unit: percent and dollar signs mean something there.
+/// The words that start a program. systemd takes no quotes, backslashes and control characters in a program's own path, but any in an
+/// argument.
+fn started(program: &str) -> Vec<String> {
+    let is_odd = |letter: char| letter.is_control() || ['"', '\'', '\\'].contains(&letter);
+    if !program.contains(is_odd) {
+        return vec![quoted(program)];
+    }
+    let shell = ["/bin/sh", "-c", "exec \"$0\" \"$@\"", program];
+    shell.iter().map(|word| quoted(&word.replace('$', "$$"))).collect()
+}
+
+/// A word in a unit, where percent signs mean something. A dollar sign does so only in arguments, not in a program's path or in the
+/// value of a variable.
 fn quoted(word: &str) -> String {
-    let word = word.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%").replace('$', "$$");
+    let word = word.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n").replace('%', "%%");
     format!("\"{word}\"")
 }
 
@@ -152,11 +194,20 @@ mod tests {
             install: true,
             uninstall: false,
         };
-        let unit = unit(Path::new("/opt/100% mine/leash"), &args);
-        let command = unit.lines().find(|line| line.starts_with("ExecStart=")).unwrap();
+        let environment = [("XDG_STATE_HOME", "/home/a b/50%\"\\".to_owned())];
+        let unit = unit(Path::new("/opt/100% $mine/leash"), &args, &environment);
+        let line = |start: &str| unit.lines().find(|line| line.starts_with(start)).expect("it is there").to_owned();
+        assert_eq!(line("Environment="), r#"Environment="XDG_STATE_HOME=/home/a b/50%%\"\\""#);
         assert_eq!(
-            command,
-            "ExecStart=\"/opt/100%% mine/leash\" watch --interval 90s --min-age 1m --settle 10s --grace 2500ms --max-memory 8589934592"
+            line("ExecStart="),
+            "ExecStart=\"/opt/100%% $mine/leash\" watch --interval 90s --min-age 1m --settle 10s --grace 2500ms --max-memory 8589934592"
         );
+    }
+
+    #[test]
+    fn a_path_that_systemd_does_not_take_is_an_argument() {
+        assert_eq!(started("/opt/$5 a/leash"), ["\"/opt/$5 a/leash\""]);
+        let odd = started("/opt/$5 O'Hara/leash");
+        assert_eq!(odd.join(" "), r#""/bin/sh" "-c" "exec \"$$0\" \"$$@\"" "/opt/$$5 O'Hara/leash""#);
     }
 }

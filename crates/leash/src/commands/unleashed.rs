@@ -37,14 +37,18 @@ pub(super) fn look(printer: Printer) -> Unleashed {
     let listed = findings.into_iter().filter(|finding| finding.leashed.is_none() && is_ours(finding));
     let servers = listed.map(|finding| Server {
         had: belongings::memory(&survey.proc, &finding.tree),
-        idle_ms: idle_ms(&finding.tree),
+        idle_ms: idle_ms(&finding.tree).map(|idle| idle.min(age_ms(&finding))),
         finding,
     });
     let servers = servers.collect();
     Unleashed { servers, facts }
 }
 
-/// How long no process of the tree has run, roughly: the scheduler's clocks of two processors differ a little. `None` where the
+fn age_ms(finding: &Finding) -> u64 {
+    u64::try_from(finding.age.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// How long no process of the tree has run, roughly: the scheduler's clocks of two processors differ. `None` where the
 /// kernel does not tell (`CONFIG_SCHED_DEBUG`).
 fn idle_ms(tree: &[Identity]) -> Option<u64> {
     let now = last_run("self")?;
@@ -108,7 +112,7 @@ fn row(server: &Server) -> Vec<String> {
         finding.tree.len().to_string(),
         bytes(server.had.memory),
         bytes(server.had.swap),
-        span(u64::try_from(finding.age.as_millis()).unwrap_or(u64::MAX)),
+        span(age_ms(finding)),
         or_dash(server.idle_ms.map(span)),
         finding.verdict.word().to_owned(),
     ]

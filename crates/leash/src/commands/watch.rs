@@ -1,9 +1,11 @@
 //! `leash watch`.
 
 use std::os::fd::AsFd as _;
+use std::time::Duration;
 
 use leash_core::clock::Moment;
 use leash_core::orphans::act::Terms;
+use leash_core::orphans::scan::Strangers;
 use leash_core::orphans::watch::{self, Memory};
 use leash_core::orphans::{Evidence, Finding, Verdict, belongings};
 use leash_core::tree::identity::{Held, Identity};
@@ -21,6 +23,9 @@ use crate::output::printer::Printer;
 /// The most hosts that are watched for their end; each costs a descriptor. Further ones are noticed by the next look.
 const HOSTS: usize = 256;
 
+/// When to look again after somebody has ended.
+const SOON: Duration = Duration::from_secs(1);
+
 pub(crate) fn watch(args: &Watch) -> u8 {
     // What it ends is what it is for: that is always told.
     let printer = Printer::new(true);
@@ -37,6 +42,7 @@ pub(crate) fn watch(args: &Watch) -> u8 {
     let mut watcher = Watcher {
         printer,
         memory: Memory::default(),
+        strangers: Strangers::default(),
         terms: watch::Terms { settle: args.settle, min_age: args.min_age, ..watch::Terms::default() },
         all_gone: true,
         args,
@@ -51,6 +57,7 @@ pub(crate) fn watch(args: &Watch) -> u8 {
         return if watcher.all_gone { exit_code::OK } else { exit_code::NOT_ALL };
     }
     let mut hosts = holders(&findings);
+    drop(findings);
     loop {
         let next = watcher.memory.next_look(&watcher.terms, args.interval, Moment::now());
         wait(&survey, &hosts, next);
@@ -65,6 +72,7 @@ pub(crate) fn watch(args: &Watch) -> u8 {
 struct Watcher<'a> {
     printer: Printer,
     memory: Memory,
+    strangers: Strangers,
     terms: watch::Terms,
     all_gone: bool,
     args: &'a Watch,
@@ -75,7 +83,7 @@ impl Watcher<'_> {
     fn look(&mut self, survey: &mut Survey) -> Vec<Finding> {
         let now = Moment::now();
         let policy = self.memory.policy(&self.terms, now);
-        let findings = survey.look(&policy);
+        let findings = survey.look_again(&policy, &mut self.strangers);
         let due = self.memory.note(&findings, &self.terms, now);
         if due.is_empty() {
             return findings;
@@ -119,10 +127,9 @@ fn holders(findings: &[Finding]) -> Vec<Identity> {
 /// Waits until a host has ended, or until the next look.
 fn wait(survey: &Survey, hosts: &[Identity], next: Moment) {
     let held: Vec<Held> = hosts.iter().filter_map(|id| Held::open_same(&survey.proc, *id)).collect();
-    if held.len() < hosts.len() {
-        // One has ended since the look.
-        return;
-    }
+    // One has ended since the look, or can't be held; that may stay so, and looks shall not follow each other without a rest.
+    let next = if held.len() < hosts.len() { next.min(Moment::now() + SOON) } else { next };
+    watch::rest();
     loop {
         let left = next.since(Moment::now());
         let mut fds: Vec<PollFd<'_>> =

@@ -58,7 +58,9 @@ pub(crate) fn sentence(evidence: &Evidence) -> String {
         Evidence::MemberHeld { member, by } => format!("pid {} holds its process {}", pid(by), pid(member)),
         Evidence::MemberAtTerminal { member } => format!("its process {} sits at a terminal", pid(member)),
         Evidence::MemberUnread { member } => format!("who holds its process {} can't be seen", pid(member)),
+        Evidence::Serves { port } => format!("somebody is connected to it on port {port}"),
         Evidence::OthersUnread { count } => format!("{count} processes that may hold it could not be looked into"),
+        Evidence::OthersHidden => "there may be processes that can't be seen here, and hold it".to_owned(),
         Evidence::NotSettled { gone_ms, needed_ms } => format!(
             "nobody has spoken to it for {} of the {} that its host has to end it properly",
             span(*gone_ms),

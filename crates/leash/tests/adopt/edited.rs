@@ -151,7 +151,7 @@ fn a_file_that_cannot_be_read_any_more_is_left_alone() {
     home.put(".claude.json", "{ broken");
     let answer = home.leash(&["release", "--yes"]);
     assert_eq!(answer.code, 1, "{answer:?}");
-    assert!(answer.stderr.contains("the file can't be read any more"), "{}", answer.stderr);
+    assert!(answer.stderr.contains("the file can't be understood any more"), "{}", answer.stderr);
     assert_eq!(home.text(".claude.json"), "{ broken");
 }
 

@@ -27,6 +27,9 @@ for line in sys.stdin:
     print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
 "#;
 
+/// How long the clients wait for a server, in milliseconds. Their own patience is that of a person at a fast machine.
+const PATIENCE: u32 = 120_000;
+
 struct Stage {
     home: Home,
     deps: Deps,
@@ -59,6 +62,7 @@ impl Stage {
             .env("DISABLE_AUTOUPDATER", "1")
             .env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1")
             .env("GEMINI_CLI_TRUST_WORKSPACE", "true")
+            .env("MCP_TIMEOUT", PATIENCE.to_string())
             .env("NO_COLOR", "1");
         command
     }
@@ -81,6 +85,22 @@ impl Stage {
     #[track_caller]
     fn adopt(&self, client: &str) {
         self.home.well(&["adopt", "--yes", "--leash", &self.leash, client]);
+    }
+
+    /// Waits for the receipts of what a client has started, and until nothing is left of any of it.
+    #[track_caller]
+    fn ended(&self, sessions: usize) -> Vec<Value> {
+        let receipts = || Some(self.sessions()).filter(|found| found.len() >= sessions);
+        let receipts = testkit::wait::until("the receipts", receipts);
+        for receipt in &receipts {
+            assert_eq!(
+                (&receipt["name"], &receipt["holdings"][0]["fate"]),
+                (&"demo".into(), &"gone".into()),
+                "{receipt}"
+            );
+        }
+        self.home.scene.wait_gone(&[]).unwrap_or_else(|left| panic!("{left}"));
+        receipts
     }
 
     fn sessions(&self) -> Vec<Value> {
@@ -111,11 +131,8 @@ fn claude_code_lists_and_starts_them() {
     let get = stage.client(claude, &["mcp", "get", "demo"]);
     assert!(get.stdout.contains("Status: ✔ Connected") && get.stdout.contains("Type: stdio"), "{get:?}");
     // Each of the two started it, in the session that Claude Code named, and each time all of it was ended.
-    let ended = testkit::wait::until("both receipts", || Some(stage.sessions()).filter(|sessions| sessions.len() >= 2));
-    for receipt in &ended {
-        assert_eq!(receipt["name"], "demo");
+    for receipt in stage.ended(2) {
         assert_eq!(receipt["session"].as_str().map(str::len), Some(36), "a session of Claude Code's: {receipt}");
-        assert_eq!(receipt["holdings"][0]["fate"], "gone", "{receipt}");
     }
     // Claude Code may have written its file in the meantime: the servers are what they were all the same.
     stage.home.well(&["release", "--yes"]);
@@ -158,7 +175,8 @@ fn codex_starts_them() {
         stage.home.path("state").display()
     );
     let text = format!(
-        "[mcp_servers.demo]\ncommand = \"python3\"\nargs = [\"{}\"]\n[mcp_servers.demo.env]\n{places}\n",
+        "[mcp_servers.demo]\ncommand = \"python3\"\nstartup_timeout_sec = {}\nargs = [\"{}\"]\n[mcp_servers.demo.env]\n{places}\n",
+        PATIENCE / 1000,
         stage.server
     );
     stage.home.put(".codex/config.toml", &text);
@@ -179,8 +197,7 @@ fn codex_starts_them() {
     assert_eq!((&server["name"], &server["serverInfo"]["name"]), (&"demo".into(), &"s".into()), "{status}");
     drop(stdin);
     child.wait().expect("it is ours");
-    let ended = testkit::wait::until("its receipt", || Some(stage.sessions()).filter(|sessions| !sessions.is_empty()));
-    assert_eq!((&ended[0]["name"], &ended[0]["holdings"][0]["fate"]), (&"demo".into(), &"gone".into()));
+    stage.ended(1);
     stage.home.well(&["release", "--yes"]);
     assert_eq!(stage.home.text(".codex/config.toml"), text);
 }
@@ -189,7 +206,7 @@ fn codex_starts_them() {
 fn gemini_lists_and_starts_them() {
     let stage = or_skip!(Stage::set());
     let text = format!(
-        "{{\n  // mine\n  \"security\": {{ \"folderTrust\": {{ \"enabled\": false }} }},\n  \"mcpServers\": {{\n    \"demo\": {{ \"command\": \"python3\", \"args\": [\"{}\"] }}\n  }}\n}}\n",
+        "{{\n  // mine\n  \"security\": {{ \"folderTrust\": {{ \"enabled\": false }} }},\n  \"mcpServers\": {{\n    \"demo\": {{ \"command\": \"python3\", \"args\": [\"{}\"], \"timeout\": {PATIENCE} }}\n  }}\n}}\n",
         stage.server
     );
     stage.home.put(".gemini/settings.json", &text);
@@ -198,8 +215,7 @@ fn gemini_lists_and_starts_them() {
     let said = format!("{}{}", list.stdout, list.stderr);
     let line = format!("demo: {} run --name=demo -- python3 {} (stdio) - Connected", stage.leash, stage.server);
     assert!(said.contains(&line), "{list:?}");
-    let ended = testkit::wait::until("its receipt", || Some(stage.sessions()).filter(|sessions| !sessions.is_empty()));
-    assert_eq!((&ended[0]["name"], &ended[0]["holdings"][0]["fate"]), (&"demo".into(), &"gone".into()));
+    stage.ended(1);
     stage.home.well(&["release", "--yes"]);
     assert_eq!(stage.home.text(".gemini/settings.json"), text);
 }

@@ -90,6 +90,36 @@ fn what_only_the_client_can_do_stays_with_it() {
     }
 }
 
+/// Clients differ in what they make of these. Behind leash they would be taken as they are.
+#[test]
+fn commands_that_are_no_programs_stay() {
+    let line = "its command is a whole line, which the client may take apart";
+    let tilde = "its command begins with `~`, which the client may replace";
+    for (command, why) in
+        [("npx -y server", line), ("/usr/bin/npx -y server", line), ("npx server", line), ("~/bin/server", tilde)]
+    {
+        check(".cursor/mcp.json", &entry(&format!(r#"{{"command": "{command}"}}"#)), why);
+    }
+    let home = Home::new();
+    home.put(".cursor/mcp.json", &entry(r#"{"command": "/opt/My App/server"}"#));
+    home.adopt(&[]);
+    assert!(home.text(".cursor/mcp.json").contains(r#""--name=a", "--", "/opt/My App/server"]"#));
+}
+
+/// Whoever starts it looks for leash in the PATH that it has.
+#[test]
+fn a_path_of_its_own_needs_the_whole_path_of_leash() {
+    let text = entry(r#"{"command": "x", "env": {"PATH": "/opt/x/bin"}}"#);
+    let why = "its environment sets PATH, where `leash` may not be found (give the whole path of leash (--leash))";
+    check(".claude.json", &text, why);
+    let home = Home::new();
+    home.put(".claude.json", &text);
+    home.well(&["adopt", "--yes", "--leash", "/opt/leash"]);
+    assert!(home.text(".claude.json").contains(r#""command": "/opt/leash""#));
+    home.well(&["release", "--yes"]);
+    assert_eq!(home.text(".claude.json"), text);
+}
+
 #[test]
 fn http_servers_are_asked_for() {
     let home = Home::new();

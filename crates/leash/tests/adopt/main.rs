@@ -2,6 +2,7 @@
 
 mod bytes;
 mod corpus;
+mod disk;
 mod edited;
 mod hosts;
 mod killed;

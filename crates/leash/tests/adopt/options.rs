@@ -1,8 +1,11 @@
 //! The options of `run` and `connect` that adopted entries use.
 
+use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::process::Stdio;
+
+use testkit::leash::Answer;
 
 use crate::Home;
 
@@ -56,7 +59,7 @@ fn a_header_comes_from_a_variable_and_is_not_on_the_command_line() {
     }
     let request = String::from_utf8_lossy(&request).to_lowercase();
     assert!(request.contains("\r\nx-key: s3cret\r\n"), "{request}");
-    let argv = std::fs::read(format!("/proc/{}/cmdline", child.id())).expect("it runs");
+    let argv = fs::read(format!("/proc/{}/cmdline", child.id())).expect("it runs");
     assert!(!String::from_utf8_lossy(&argv).contains("s3cret"));
     drop((stdin, stream));
     child.wait().expect("it is ours");
@@ -68,4 +71,24 @@ fn a_header_without_its_variable_is_refused() {
     let answer = home.leash(&["connect", "--header-env=X-Key=NOT_SET_HERE", "http://127.0.0.1:1/mcp"]);
     assert_eq!(answer.code, 2, "{answer:?}");
     assert!(answer.stderr.contains("the variable `NOT_SET_HERE` of --header-env is not set"), "{answer:?}");
+}
+
+/// What it would write down would not be known for its own.
+#[test]
+fn a_leash_by_another_name_changes_nothing() {
+    let home = Home::new();
+    let other = home.scene.dir().join("other");
+    fs::copy(testkit::leash::leash(), &other).expect("there is room for a copy");
+    let config = home.scene.dir().join(".claude.json");
+    let before = r#"{"mcpServers": {"a": {"command": "npx", "args": ["a"]}}}"#;
+    fs::write(&config, before).expect("the home is ours");
+    let mut command = home.scene.command(&other);
+    command.args(["adopt", "--yes"]);
+    let answer: Answer = command.output().expect("cannot start leash").into();
+    assert_eq!(answer.code, 2, "{answer:?}");
+    assert!(answer.stderr.contains("is not called `leash`") && answer.stderr.contains("--leash PATH"), "{answer:?}");
+    assert_eq!(fs::read_to_string(&config).expect("it is there"), before);
+    let answer: Answer = command.args(["--leash", "leash"]).output().expect("cannot start leash").into();
+    assert_eq!(answer.code, 0, "{answer:?}");
+    assert!(fs::read_to_string(&config).expect("it is there").contains(r#""command": "leash""#), "{answer:?}");
 }

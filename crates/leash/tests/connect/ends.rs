@@ -413,7 +413,7 @@ fn it_is_listed_and_ended_by_name() {
     connect.next();
     let listed = open.scene.answer(["ps"]).stdout;
     assert!(listed.contains("job-7") && listed.contains("upstream"), "{listed}");
-    let answer = open.scene.answer(["end", "job-"]);
+    let answer = open.scene.answer(["end", "job-7"]);
     assert_eq!(answer.code, 0, "{answer:?}");
     assert!(answer.stdout.contains("test [job-7]: leash end; upstream session session-"), "{answer:?}");
     assert_eq!(connect.code(), Some(0));

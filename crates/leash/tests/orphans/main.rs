@@ -2,6 +2,12 @@
 
 #![expect(clippy::disallowed_methods, reason = "the hosts whose servers are orphaned are started here")]
 
+mod hosts;
+mod install;
+mod options;
+mod reused;
+mod superuser;
+mod unseen;
 mod watching;
 mod zoo;
 
@@ -15,7 +21,8 @@ use testkit::user::Who;
 use testkit::wait::LIMIT;
 use zoo::{Zoo, living};
 
-/// `LEASH_ORPHAN_ROUNDS=100 cargo nextest run -p mcp-leash --test orphans` plays it a hundred times in a row.
+/// `LEASH_ORPHAN_ROUNDS=100 cargo test -p mcp-leash --test orphans every_orphan` plays it a hundred times in a row, for longer than
+/// nextest would let it.
 fn rounds() -> usize {
     std::env::var("LEASH_ORPHAN_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(2)
 }
@@ -25,6 +32,7 @@ fn rounds() -> usize {
 fn every_orphan_is_ended_and_nobody_else() {
     for round in 0..rounds() {
         let mut zoo = or_skip!(Zoo::open(Who::User));
+        zoo.with_npx();
         let stay = zoo.play();
         let go = living(&zoo.doomed);
         assert!(stay.len() + go.len() >= 60, "{} and {} are not enough", stay.len(), go.len());
@@ -34,6 +42,9 @@ fn every_orphan_is_ended_and_nobody_else() {
             panic!("round {round}: {left}\n{answer:?}");
         }
         assert_eq!(living(&zoo.safe), stay, "round {round}: somebody was touched: {answer:?}");
+        if rounds() > 2 {
+            testkit::note(&format!("round {round}: {} ended, {} untouched", go.len(), stay.len()));
+        }
         // All of it is gone, so there is nothing more to do.
         let again = zoo.reap(&["--yes"]).json();
         assert_eq!(again["receipts"].as_array().map(Vec::len), Some(0), "{again}");

@@ -4,73 +4,30 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
-use std::io::{BufRead as _, BufReader};
-use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 use testkit::census::Census;
+use testkit::deps::Deps;
 use testkit::leash::Answer;
 use testkit::process::Process;
 use testkit::scene::Scene;
 use testkit::user::Who;
 use testkit::wait::LIMIT;
 
-const PYTHON: &str = "
-import json, subprocess, sys
-kept = [subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for words in json.loads(sys.argv[1])]
-print('up', flush=True)
-sys.stdin.read()
-";
-
-const NODE: &str = "
-const { spawn } = require('child_process');
-const kept = JSON.parse(process.argv[1]).map((words) => spawn(words[0], words.slice(1), { stdio: ['pipe', 'pipe', 'ignore'] }));
-console.log('up');
-process.stdin.resume();
-process.stdin.on('end', () => process.exit());
-";
-
-/// A shell has one server, whose both ends it keeps.
-const SHELL: &str = "coproc SERVER { exec \"$@\"; }; echo up; while read -r line; do :; done";
-
-/// Starts a server and leaves: it is nobody's child, and speaks with whoever held the shell's channels.
-const DETACH: &str = "setsid \"$@\" <&0 & exit 0";
-
-/// A host, and what it has started. It is killed when dropped.
-pub(crate) struct Host(Child);
-
-impl Host {
-    fn start(mut command: Command) -> Host {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = command.spawn().expect("cannot start the host");
-        let mut line = String::new();
-        let stdout = child.stdout.as_mut().expect("it is a pipe");
-        BufReader::new(stdout).read_line(&mut line).expect("the host says something");
-        assert_eq!(line, "up\n");
-        Host(child)
-    }
-
-    fn kill(mut self) {
-        self.0.kill().expect("cannot kill the host");
-        self.0.wait().expect("cannot wait for the host");
-    }
-}
-
-impl Drop for Host {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
+use super::hosts::{self, DETACHED, EVERYTHING, Host, SHELL, server, server_with};
 
 /// The machine.
 pub(crate) struct Zoo {
-    hosts: Vec<Host>,
-    others: Vec<Host>,
+    /// Those who are killed when all is there.
+    pub(crate) hosts: Vec<Host>,
+    /// Those who live.
+    pub(crate) others: Vec<Host>,
     pub(crate) doomed: Census,
     pub(crate) safe: Census,
+    /// Trees that say when they are complete, of those who must go and of those who must stay.
+    awaited: [usize; 2],
     declared: Vec<Vec<String>>,
     pub(crate) scene: Scene,
 }
@@ -80,26 +37,29 @@ impl Zoo {
         let scene = Scene::set(who)?;
         let fifo = |name: &str| Census::create(scene.dir().join(name));
         let (doomed, safe) = (fifo("doomed"), fifo("safe"));
-        Ok(Zoo { hosts: Vec::new(), others: Vec::new(), doomed, safe, declared: Vec::new(), scene })
+        Ok(Zoo { hosts: Vec::new(), others: Vec::new(), doomed, safe, awaited: [0, 0], declared: Vec::new(), scene })
     }
 
     /// The words of a tree in one of the two.
-    fn tree(&self, census: &Census, kind: &str, size: usize) -> Vec<String> {
+    pub(crate) fn tree(&mut self, doomed: bool, kind: &str, size: usize) -> Vec<String> {
+        let census = if doomed { &self.doomed } else { &self.safe };
         let zoo = self.scene.zoo_path();
         let (zoo, census) = (zoo.display().to_string(), census.path().display().to_string());
         [&zoo, "tree", kind, "--size", &size.to_string(), "--census", &census].map(str::to_owned).to_vec()
     }
 
     /// The same, and the user's configuration has it.
-    fn declared(&mut self, doomed: bool, kind: &str, size: usize) -> Vec<String> {
-        let words = self.tree(if doomed { &self.doomed } else { &self.safe }, kind, size);
-        if !self.declared.contains(&words) {
-            self.declared.push(words.clone());
-        }
+    pub(crate) fn declared(&mut self, doomed: bool, kind: &str, size: usize) -> Vec<String> {
+        let words = self.tree(doomed, kind, size);
+        self.declare(&words);
         words
     }
 
-    fn write_config(&self) {
+    /// Puts a server into the user's configuration.
+    pub(crate) fn declare(&mut self, words: &[String]) {
+        if !self.declared.iter().any(|known| known == words) {
+            self.declared.push(words.to_vec());
+        }
         let entry = |(at, words): (usize, &Vec<String>)| {
             (format!("server-{at}"), json!({ "command": words[0], "args": words[1..] }))
         };
@@ -108,88 +68,128 @@ impl Zoo {
         fs::write(path, json!({ "mcpServers": servers }).to_string()).expect("cannot write the configuration");
     }
 
-    fn python(&self, servers: &[Vec<String>]) -> Command {
-        let mut command = self.scene.command("/usr/bin/python3");
-        command.args(["-c", PYTHON]).arg(json!(servers).to_string());
+    /// So many more trees will say that they are complete.
+    pub(crate) fn expect(&mut self, doomed: bool, trees: usize) {
+        self.awaited[usize::from(!doomed)] += trees;
+    }
+
+    /// A command of the user that says nothing to us.
+    pub(crate) fn command(&self, program: &str) -> Command {
+        let mut command = self.scene.command(program);
+        command.stderr(Stdio::null());
         command
     }
 
-    fn node(&self, servers: &[Vec<String>]) -> Command {
-        let mut command = self.scene.command("/usr/bin/node");
-        command.args(["-e", NODE]).arg(json!(servers).to_string());
-        command
+    pub(crate) fn python(&self, servers: &[Value]) -> Command {
+        hosts::python(self.command("/usr/bin/python3"), servers)
+    }
+
+    fn node(&self, servers: &[Value]) -> Command {
+        hosts::node(self.command("/usr/bin/node"), servers)
     }
 
     fn shell(&self, server: &[String]) -> Command {
-        let mut command = self.scene.command("/bin/bash");
+        let mut command = self.command("/bin/bash");
         command.args(["-c", SHELL, "bash"]).args(server);
         command
     }
 
-    /// Hosts that will be killed, and whose servers must go. Returns how many trees there are.
-    fn doom(&mut self) -> usize {
+    /// Hosts that will be killed, and whose servers must go.
+    fn doom(&mut self) {
         let mixed = self.declared(true, "mixed", 8);
         let helpers = self.declared(true, "setsid", 3);
         let daemons = self.declared(true, "daemon", 3);
         let stubborn = self.declared(true, "stubborn", 1);
-        let wrapped = vec!["sh".to_owned(), "-c".to_owned(), stubborn.join(" ")];
-        let servers = [mixed.clone(), helpers, daemons, wrapped];
+        let wrapped = ["sh", "-c", &stubborn.join(" ")].map(str::to_owned);
+        let servers = [server(&mixed), server(&helpers), server(&daemons), server(&wrapped)];
         let hosts = [self.python(&servers), self.node(&servers), self.shell(&mixed)];
         self.hosts.extend(hosts.map(Host::start));
-        2 * servers.len() + 1
+        self.expect(true, 2 * servers.len() + 1);
     }
 
-    /// Everybody else. Returns how many trees there are.
-    fn populate(&mut self) -> usize {
-        let mixed = self.declared(false, "mixed", 8);
+    /// Servers that somebody holds.
+    fn hold(&mut self) {
+        let mixed = server(&self.declared(false, "mixed", 8));
         let stubborn = self.declared(false, "stubborn", 1);
-        let detached: Vec<String> = ["sh", "-c", DETACH, "sh"]
-            .map(str::to_owned)
-            .into_iter()
-            .chain(self.declared(false, "ignores-eof", 1))
-            .collect();
-        // Not declared: somebody's own program, started from a host's shell, whose host is killed below.
-        let own = self.tree(&self.safe, "stubborn", 2);
-        let mut daemon = self.python(&[stubborn.clone(), mixed.clone()]);
-        daemon.process_group(0);
-        let mut devs_host = self.python(std::slice::from_ref(&own));
-        devs_host.env("CLAUDECODE", "1");
-        let hosts = [
-            self.python(&[mixed.clone(), stubborn.clone()]),
-            self.node(&[mixed.clone(), stubborn.clone()]),
-            self.shell(&stubborn),
-            self.python(&[detached]),
-            daemon,
-        ];
+        let left = self.declared(false, "ignores-eof", 1);
+        // Nobody's children, on purpose; their host lives and has the other ends.
+        let detached = DETACHED.map(|script| {
+            let shell = ["sh", "-c", script, "sh"].map(str::to_owned);
+            server(&shell.into_iter().chain(left.clone()).collect::<Vec<_>>())
+        });
+        let plain = [mixed.clone(), server(&stubborn)];
+        let daemon = hosts::daemon(self.command("/usr/bin/python3"), &self.safe, &plain);
+        let hosts = [self.python(&plain), self.node(&plain), self.shell(&stubborn), self.python(&detached), daemon];
         self.others.extend(hosts.map(Host::start));
-        self.hosts.push(Host::start(devs_host));
+        self.expect(false, 2 + 2 + 1 + detached.len() + 2);
+        // Its host is killed below, and somebody else has got one or both of the ends.
+        let holder = self.tree(false, "ignores-eof", 2);
+        let lend = |ends: &[&str]| server_with(&stubborn, json!({ "lends": ends, "to": holder }));
+        let lender = self.python(&[lend(&["stdin", "stdout"]), lend(&["stdin"]), lend(&["stdout"])]);
+        self.hosts.push(Host::start(lender));
+        self.expect(false, 6);
+    }
+
+    /// What is no server, whatever it looks like.
+    fn confuse(&mut self) {
+        // Not declared: somebody's own program, started from a host's shell, whose host is killed below.
+        let own = self.tree(false, "stubborn", 2);
+        let mut devs_host = self.python(&[server(&own)]);
+        devs_host.env("CLAUDECODE", "1");
         // Decoys: nobody holds them, and they have the name.
         let zoo: OsString = self.scene.zoo_path().into();
-        let mut decoy = self.scene.command("/bin/bash");
+        let mut decoy = self.command("/bin/bash");
         decoy.args(["-c", "coproc S { exec -a mcp-server-git \"$@\"; }; echo up; read -r line", "bash"]).arg(zoo);
-        decoy.args(&self.tree(&self.safe, "ignores-eof", 1)[1..3]).args(["--census"]).arg(self.safe.path());
-        self.hosts.push(Host::start(decoy));
-        // 2 + 2 + 1 + 1 + 2 of the hosts, the developer's, the decoy.
-        8 + 1 + 1
+        decoy.args(["tree", "ignores-eof", "--census"]).arg(self.safe.path());
+        self.hosts.extend([devs_host, decoy].map(Host::start));
+        self.expect(false, 2);
     }
 
-    /// The same server of another user, whose host is gone.
-    fn foreigner(&mut self) -> usize {
-        let words = self.declared(false, "stubborn", 1);
-        let mut command = Command::new("/usr/bin/python3");
-        command.args(["-c", PYTHON]).arg(json!([words]).to_string());
-        self.hosts.push(Host::start(command));
-        1
+    /// A server of whoever runs the tests, whose host is killed below.
+    pub(crate) fn foreigner(&mut self, doomed: bool) {
+        let words = self.declared(doomed, "stubborn", 1);
+        let mut python = Command::new("/usr/bin/python3");
+        python.stderr(Stdio::null());
+        self.hosts.push(Host::start(hosts::python(python, &[server(&words)])));
+        self.expect(doomed, 1);
+    }
+
+    /// A real server through a real `npx`, under hosts of both kinds that are killed and under one that lives.
+    pub(crate) fn with_npx(&mut self) {
+        let deps = match Deps::find() {
+            Ok(deps) => deps,
+            Err(why) => return testkit::note(&format!("without npx: {why}")),
+        };
+        // Whatever npm cannot find there shall not be fetched by a test.
+        self.scene.set_env("npm_config_offline", "true");
+        self.scene.set_env("npm_config_update_notifier", "false");
+        self.declare(&EVERYTHING.map(str::to_owned));
+        let [doomed, safe] = [&self.doomed, &self.safe].map(|census| [hosts::everything(&deps, census)]);
+        let hosts = [self.python(&doomed), self.node(&doomed)];
+        self.hosts.extend(hosts.map(Host::start));
+        self.others.push(Host::start(self.python(&safe)));
     }
 
     /// Starts everything, kills the hosts that are to be killed, and says who is to stay.
     pub(crate) fn play(&mut self) -> BTreeSet<(i32, u64)> {
-        let doomed = self.doom();
-        let mut safe = self.populate();
+        self.fill();
         if rustix::process::geteuid().is_root() && self.scene.user().uid() != 0 {
-            safe += self.foreigner();
+            self.foreigner(false);
         }
-        self.write_config();
+        self.begin()
+    }
+
+    /// Starts everything that is the user's.
+    pub(crate) fn fill(&mut self) {
+        self.doom();
+        self.hold();
+        self.confuse();
+    }
+
+    /// Waits for all that was started, kills the hosts that are to be killed, and says who is to stay.
+    pub(crate) fn begin(&mut self) -> BTreeSet<(i32, u64)> {
+        self.hosts.iter_mut().chain(&mut self.others).for_each(Host::wait_up);
+        let [doomed, safe] = self.awaited;
         self.doomed.wait_all_ready(doomed, LIMIT).expect("the orphans did not come up");
         self.safe.wait_all_ready(safe, LIMIT).expect("the others did not come up");
         std::mem::take(&mut self.hosts).into_iter().for_each(Host::kill);
@@ -206,12 +206,10 @@ impl Zoo {
     }
 }
 
-/// Which programs of the zoo hold a FIFO now. Another test in this process may be about to start something, with a copy of our own end.
+/// Who holds a FIFO now. Another test in this process may be about to start something, with a copy of our own end.
 pub(crate) fn living(census: &Census) -> BTreeSet<(i32, u64)> {
     let identity = |process: &Process| (process.pid.as_raw_nonzero().get(), process.start);
-    let is_zoo = |(pid, _): &(i32, u64)| {
-        let exe = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-        exe.file_name().is_some_and(|name| name.to_string_lossy().contains("zoo"))
-    };
-    census.holders().iter().map(identity).filter(is_zoo).collect()
+    let this = std::env::current_exe().expect("the test has a path");
+    let is_other = |(pid, _): &(i32, u64)| fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe != this);
+    census.holders().iter().map(identity).filter(is_other).collect()
 }

@@ -26,7 +26,7 @@ fn help() {
               connect      Give a stdio host an HTTP server; the session there is always ended
               attach       Give a stdio host one server of a session that was made through the control API
               serve        Serve MCP servers over HTTP; no session outlives its client
-              ps           Show the sessions that are alive, and what keeps them
+              ps           Show every MCP server that is alive, on the leash or not, and what keeps it
               why          Say who holds a server, how that is known, and what would end it
               reap         End MCP servers that nobody holds any more, whoever started them
               watch        End orphans as they appear
@@ -142,7 +142,7 @@ fn help_of_ps() {
         &["ps", "--help"],
         &expect![[r#"
             $ leash ps --help
-            Show the sessions that are alive, and what keeps them
+            Show every MCP server that is alive, on the leash or not, and what keeps it
 
             Usage: leash ps [OPTIONS]
 
@@ -288,7 +288,7 @@ fn nothing_was_said() {
               connect      Give a stdio host an HTTP server; the session there is always ended
               attach       Give a stdio host one server of a session that was made through the control API
               serve        Serve MCP servers over HTTP; no session outlives its client
-              ps           Show the sessions that are alive, and what keeps them
+              ps           Show every MCP server that is alive, on the leash or not, and what keeps it
               why          Say who holds a server, how that is known, and what would end it
               reap         End MCP servers that nobody holds any more, whoever started them
               watch        End orphans as they appear
@@ -536,16 +536,19 @@ fn completions_and_man_are_generated() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = scene.answer(["completions", shell]);
         assert_eq!(script.code, 0, "{script:?}");
-        assert!(script.stdout.contains("max-age"), "{shell} does not know the options of run");
+        for word in ["max-age", "why", "reap", "max-memory", "adopt", "release"] {
+            assert!(script.stdout.contains(word), "{shell} does not know `{word}`");
+        }
     }
     let page = scene.answer(["man"]);
     assert!(page.stdout.starts_with(".ie"), "not a manual page: {}", page.stdout.chars().take(80).collect::<String>());
     let dir = scene.dir().join("man");
     let pages = scene.answer(["man", "--dir", &dir.display().to_string()]);
     assert_eq!(pages.code, 0, "{pages:?}");
-    for page in ["leash.1", "leash-run.1", "leash-end.1"] {
-        let text = std::fs::read_to_string(dir.join(page)).unwrap_or_default();
-        assert!(text.contains("leash"), "{page} is missing or empty");
+    for name in ["run", "end", "ps", "why", "reap", "watch", "adopt", "release"] {
+        assert!(page.stdout.contains(&format!("leash\\-{name}(1)")), "`{name}` is not on the page");
+        let text = std::fs::read_to_string(dir.join(format!("leash-{name}.1"))).unwrap_or_default();
+        assert!(text.contains("leash"), "the page of `{name}` is missing or empty");
     }
 }
 

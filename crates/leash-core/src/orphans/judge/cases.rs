@@ -66,8 +66,25 @@ impl<'a> Cases<'a> {
         });
         let known: Pids = all.iter().flat_map(|case| case.members.iter().copied()).collect();
         all.extend(search.remnants(&known));
-        let hosts = facts.processes.iter().filter_map(|process| search.host_case(process)).collect();
+        let mut hosts: Vec<Case<'a>> = facts.processes.iter().filter_map(|process| search.host_case(process)).collect();
+        hosts.iter_mut().for_each(|host| host.take_servers(&all));
         Cases { all, hosts }
+    }
+}
+
+impl<'a> Case<'a> {
+    /// What has left the tree of a host's server is the host's as well.
+    fn take_servers(&mut self, servers: &[Case<'a>]) {
+        for server in servers {
+            if !self.members.contains(&server.root.id.pid) {
+                continue;
+            }
+            for member in &server.tree {
+                if self.members.insert(member.id.pid) {
+                    self.tree.push(*member);
+                }
+            }
+        }
     }
 }
 
@@ -192,8 +209,14 @@ impl<'a> Search<'a> {
         for process in self.facts.processes.iter().filter(|process| !known.contains(&process.id.pid)) {
             let Some(session) = process.marks.get(spec::MARK) else { continue };
             let lives = self.knowledge.leashed.iter().any(|leashed| leashed.session == *session);
+            let on_purpose = self.knowledge.spared.iter().any(|(of, pid)| of == session && *pid == process.id.pid);
             let taken = remnants.iter().any(|case| case.members.contains(&process.id.pid));
-            if lives || taken || !self.knowledge.ended.contains(session) || !is_reaper(self.facts, process.ppid) {
+            if lives
+                || on_purpose
+                || taken
+                || !self.knowledge.ended.contains(session)
+                || !is_reaper(self.facts, process.ppid)
+            {
                 continue;
             }
             let tree = self.tree(process);

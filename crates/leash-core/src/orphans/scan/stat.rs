@@ -1,12 +1,17 @@
-//! The two small files that are read of every process.
+//! The two small files that are read of every process. The kernel takes 8 us for each: that is what a look costs.
 
+use std::ffi::CStr;
+use std::io::Write as _;
 use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
 
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 
+use super::strangers::Node;
 use crate::orphans::facts::Process;
+use crate::tree::proc::Proc;
 
 /// `PF_KTHREAD` of linux/sched.h: a thread of the kernel.
 const KERNEL_THREAD: u64 = 0x0020_0000;
@@ -21,65 +26,157 @@ pub(super) fn now() -> u64 {
     now.tv_sec.unsigned_abs() * hertz + now.tv_nsec.unsigned_abs() * hertz / 1_000_000_000
 }
 
-/// A process by its number. `None` for one that is gone, dead, or a thread of the kernel.
-pub(super) fn read(pid: i32) -> Option<Process> {
-    let mut space = [MaybeUninit::uninit(); 1024];
-    let file = open(&format!("/proc/{pid}/stat")).ok()?;
-    let (text, _) = rustix::io::read(&file, &mut space).ok()?;
-    let mut process = parse(text)?;
-    // The owner of the file is the process's effective user, or root when it does not let itself be read.
-    process.uid = rustix::fs::fstat(&file).ok()?.st_uid;
-    process.argv = arguments(pid);
-    Some(process)
+/// Who has a number.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it is taken apart at once, and an allocation for each process costs more"
+)]
+pub(super) enum Who {
+    Process(Process),
+    /// A thread of the kernel: it stays one.
+    Kernel,
+    /// Nobody, or somebody who is dead in all but name.
+    Nobody,
 }
 
-/// Reads a `stat` line. The name may contain anything, spaces and parentheses too; the last `)` ends it.
-fn parse(text: &[u8]) -> Option<Process> {
-    let text = String::from_utf8_lossy(text);
-    let (pid, rest) = text.split_once(" (")?;
-    let (comm, rest) = rest.rsplit_once(") ")?;
-    // Field 3, the state, is the first; so field N is at N - 3.
-    let fields: Vec<&str> = rest.split_ascii_whitespace().take(22).collect();
-    let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
-    let signed = |field: usize| fields.get(field - 3)?.parse::<i32>().ok();
-    let state = fields.first()?.chars().next()?;
-    if matches!(state, 'Z' | 'X' | 'x') || number(9)? & KERNEL_THREAD != 0 {
-        return None;
+/// The directory of all processes.
+pub(super) struct Table(OwnedFd);
+
+impl Table {
+    /// `None` when it can't be opened.
+    pub(super) fn open(_ours: &Proc) -> Option<Table> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::openat(CWD, c"/proc", flags, Mode::empty()).ok().map(Table)
     }
-    let mut process = Process::nobody(pid.parse().ok()?, number(22)?);
-    process.comm = comm.to_owned();
-    process.state = state;
-    process.ppid = signed(4)?;
-    process.pgrp = signed(5)?;
-    process.session = signed(6)?;
-    process.tty = signed(7)?;
-    process.cpu = number(14)? + number(15)?;
-    process.resident = number(24)? * rustix::param::page_size() as u64;
-    Some(process)
-}
 
-fn arguments(pid: i32) -> Vec<String> {
-    let Ok(file) = open(&format!("/proc/{pid}/cmdline")) else { return Vec::new() };
-    let mut space = [MaybeUninit::uninit(); 4096];
-    let Ok((first, _)) = rustix::io::read(&file, &mut space) else { return Vec::new() };
-    let mut all = first.to_vec();
-    let mut full = all.len() == 4096;
-    while full && all.len() < ARGUMENTS {
-        match rustix::io::read(&file, &mut space) {
-            Ok((more, _)) => {
-                full = !more.is_empty();
-                all.extend_from_slice(more);
-            }
-            Err(_) => break,
+    /// The number of every process that can be seen, in order.
+    pub(super) fn numbers(&self) -> Vec<i32> {
+        let mut space = [MaybeUninit::uninit(); 16 * 1024];
+        let mut entries = RawDir::new(&self.0, &mut space);
+        let mut numbers = Vec::new();
+        while let Some(Ok(entry)) = entries.next() {
+            numbers.extend(entry.file_name().to_str().ok().and_then(|name| name.parse::<i32>().ok()));
+        }
+        numbers.sort_unstable();
+        numbers
+    }
+
+    /// The kernel's own entry for a process.
+    pub(super) fn node(&self, pid: i32) -> Option<Node> {
+        let stat = rustix::fs::statat(&self.0, Name::new(pid, "").as_c_str(), AtFlags::empty()).ok()?;
+        Some(Node { inode: stat.st_ino, made: (stat.st_mtime, stat.st_mtime_nsec as u32) })
+    }
+
+    /// A process by its number, without its arguments.
+    pub(super) fn read(&self, pid: i32) -> Who {
+        let mut space = [MaybeUninit::uninit(); 1024];
+        let Ok(file) = self.file(pid, "/stat") else { return Who::Nobody };
+        let Ok((text, _)) = rustix::io::read(&file, &mut space) else { return Who::Nobody };
+        match parse(text) {
+            Who::Process(mut process) => match rustix::fs::fstat(&file) {
+                // The owner of the file is the process's effective user, or root when it does not let itself be read.
+                Ok(stat) => {
+                    process.uid = stat.st_uid;
+                    Who::Process(process)
+                }
+                Err(_) => Who::Nobody,
+            },
+            other => other,
         }
     }
-    let end = all.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
-    let words = all[..end].split(|&byte| byte == 0);
+
+    /// The arguments of a process; none when they can't be read.
+    pub(super) fn arguments(&self, pid: i32) -> Vec<String> {
+        let Ok(file) = self.file(pid, "/cmdline") else { return Vec::new() };
+        let mut space = [MaybeUninit::uninit(); 4096];
+        let Ok((first, _)) = rustix::io::read(&file, &mut space) else { return Vec::new() };
+        if first.len() < 4096 {
+            return words(first);
+        }
+        let mut all = first.to_vec();
+        while all.len() < ARGUMENTS {
+            match rustix::io::read(&file, &mut space) {
+                Ok((more, _)) if !more.is_empty() => all.extend_from_slice(more),
+                Ok(_) | Err(_) => break,
+            }
+        }
+        words(&all)
+    }
+
+    fn file(&self, pid: i32, name: &str) -> Result<OwnedFd, Errno> {
+        let name = Name::new(pid, name);
+        rustix::fs::openat(&self.0, name.as_c_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+    }
+}
+
+/// A path below /proc, without an allocation.
+struct Name([u8; 24]);
+
+impl Name {
+    /// `rest` is one of the short names above.
+    fn new(pid: i32, rest: &str) -> Name {
+        let mut name = [0; 24];
+        // A number has at most 11 bytes and a name at most 8, so a NUL remains.
+        let _ = write!(&mut name[..23], "{pid}{rest}");
+        Name(name)
+    }
+
+    fn as_c_str(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.0).unwrap_or_default()
+    }
+}
+
+fn words(raw: &[u8]) -> Vec<String> {
+    let end = raw.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+    let words = raw[..end].split(|&byte| byte == 0);
     words.map(|word| String::from_utf8_lossy(word).into_owned()).filter(|_| end > 0).collect()
 }
 
-fn open(path: &str) -> Result<std::os::fd::OwnedFd, Errno> {
-    rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+/// Reads a `stat` line. What is no such line is nobody.
+fn parse(text: &[u8]) -> Who {
+    fields(text).unwrap_or(Who::Nobody)
+}
+
+/// The name may contain anything, spaces and parentheses too; the last `)` ends it.
+fn fields(text: &[u8]) -> Option<Who> {
+    let open = text.iter().position(|&byte| byte == b'(')?;
+    let close = text.iter().rposition(|&byte| byte == b')')?;
+    let pid = number(text.get(..open)?.strip_suffix(b" ")?)?;
+    let comm = text.get(open + 1..close)?;
+    let mut rest = text.get(close + 2..)?.split(|byte| byte.is_ascii_whitespace());
+    let state = char::from(*rest.next()?.first()?);
+    // Fields 4 to 24. Some that are not needed may be negative.
+    let mut at = [None; 25];
+    for place in &mut at[4..] {
+        *place = number(rest.next()?);
+    }
+    if at[9]? & KERNEL_THREAD != 0 {
+        return Some(Who::Kernel);
+    }
+    if matches!(state, 'Z' | 'X' | 'x') {
+        return Some(Who::Nobody);
+    }
+    let mut process = Process::nobody(i32::try_from(pid).ok()?, at[22]?);
+    process.comm = String::from_utf8_lossy(comm).into_owned();
+    process.state = state;
+    process.ppid = i32::try_from(at[4]?).ok()?;
+    process.pgrp = i32::try_from(at[5]?).ok()?;
+    process.session = i32::try_from(at[6]?).ok()?;
+    // A number that is none of ours is a terminal all the same.
+    process.tty = at[7].and_then(|tty| i32::try_from(tty).ok()).unwrap_or(-1);
+    process.cpu = at[14]?.saturating_add(at[15]?);
+    process.resident = at[24]?.saturating_mul(rustix::param::page_size() as u64);
+    Some(Who::Process(process))
+}
+
+fn number(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0_u64, |sum, digit| {
+        let value = digit.wrapping_sub(b'0');
+        if value > 9 { None } else { sum.checked_mul(10)?.checked_add(value.into()) }
+    })
 }
 
 #[cfg(test)]
@@ -87,31 +184,58 @@ mod tests {
     use super::*;
 
     const LINE: &str =
-        "42 (a) R (b c) S 1 40 39 34816 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 777 1000 100 18446744073709551615";
+        "42 (a) R (b c) S 1 40 39 34816 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 777 1000 100 18446744073709551615\n";
+
+    fn parsed(text: &str) -> Option<Process> {
+        match parse(text.as_bytes()) {
+            Who::Process(process) => Some(process),
+            Who::Kernel | Who::Nobody => None,
+        }
+    }
 
     #[test]
     fn a_line_is_read() {
-        let process = parse(LINE.as_bytes()).unwrap();
+        let process = parsed(LINE).unwrap();
         assert_eq!((process.id.pid, process.comm.as_str(), process.ppid, process.tty), (42, "a) R (b c", 1, 34816));
+        assert_eq!((process.pgrp, process.session, process.state), (40, 39, 'S'));
         assert_eq!((process.id.start, process.cpu), (777, 11));
         assert_eq!(process.resident, 100 * rustix::param::page_size() as u64);
     }
 
     #[test]
     fn the_dead_and_the_kernel_are_nobody() {
-        assert!(parse(LINE.replace(") S ", ") Z ").as_bytes()).is_none());
-        assert!(parse(LINE.replace("4194560", "2129984").as_bytes()).is_none());
-        for text in ["", "42", "42 (x", "42 (x) S 1 2 3"] {
-            assert!(parse(text.as_bytes()).is_none(), "{text}");
+        assert!(matches!(parse(LINE.replace(") S ", ") Z ").as_bytes()), Who::Nobody));
+        assert!(matches!(parse(LINE.replace("4194560", "2129984").as_bytes()), Who::Kernel));
+        for text in ["", "42", "42 (x", "42 (x)", "42 (x) S 1 2 3", ")(", "x (x) S 1 2 3", "42 (x) S 1 2 3\n"] {
+            assert!(matches!(parse(text.as_bytes()), Who::Nobody), "{text}");
         }
     }
 
     #[test]
+    fn every_cut_of_a_line_is_read_or_nobody() {
+        for end in 0..LINE.len() {
+            if let Some(process) = parsed(&LINE[..end]) {
+                assert_eq!((process.id.start, process.ppid), (777, 1), "cut at {end}");
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_paths() {
+        assert_eq!(Name::new(i32::MIN, "/cmdline").as_c_str(), c"-2147483648/cmdline");
+        assert_eq!(Name::new(7, "").as_c_str(), c"7");
+    }
+
+    #[test]
     fn we_are_found() {
+        let table = Table::open(&Proc::own().unwrap()).unwrap();
         let me = rustix::process::getpid().as_raw_pid();
-        let process = read(me).unwrap();
-        assert_eq!(process.argv, std::env::args().collect::<Vec<_>>());
+        let Who::Process(process) = table.read(me) else { panic!("we are nobody") };
+        assert_eq!(table.arguments(me), std::env::args().collect::<Vec<_>>());
         assert_eq!(process.uid, rustix::process::geteuid().as_raw());
         assert!(process.id.start <= now());
+        assert!(table.numbers().contains(&me));
+        assert_eq!(table.node(me), table.node(me));
+        assert_ne!(table.node(me), table.node(1));
     }
 }

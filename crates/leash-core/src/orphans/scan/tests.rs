@@ -14,6 +14,8 @@ use super::*;
 use crate::id;
 use crate::orphans::knowledge::Declared;
 
+mod again;
+
 /// A process that ends with the test.
 struct Sleeper(Child);
 

@@ -15,7 +15,7 @@ pub mod holders;
 pub mod resolver;
 pub mod sock_diag;
 pub mod stand_in;
-mod table;
+pub(crate) mod table;
 #[cfg(feature = "http")]
 pub mod watch;
 

@@ -8,8 +8,21 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use super::{Ends, PeerSocket};
 
-/// Of linux/tcp_states.h, as the tables write it.
+/// Of linux/tcp_states.h, as the tables write them.
 const LISTEN: &str = "0A";
+const ESTABLISHED: &str = "01";
+
+/// A line of the tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) local: SocketAddr,
+    pub(crate) remote: SocketAddr,
+    pub(crate) listens: bool,
+    pub(crate) established: bool,
+    uid: u32,
+    /// 0 for what belongs to no process any more.
+    pub(crate) inode: u64,
+}
 
 /// Finds the sockets with these ends, all in one pass.
 pub(super) fn find(ends: &[Ends]) -> Result<Vec<Option<PeerSocket>>, io::Error> {
@@ -52,17 +65,20 @@ impl Search {
     }
 }
 
-/// `sl local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout inode ...`; `None` for the
-/// heading, for a listener and for what can't be read.
 fn parse(line: &str) -> Option<((SocketAddr, SocketAddr), PeerSocket)> {
+    let Entry { local, remote, uid, inode, .. } = entry(line).filter(|entry| !entry.listens)?;
+    Some(((local, remote), PeerSocket { inode, uid }))
+}
+
+/// `sl local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout inode ...`; `None` for the
+/// heading and for what can't be read.
+pub(crate) fn entry(line: &str) -> Option<Entry> {
     let mut fields = line.split_ascii_whitespace().skip(1);
-    let (from, to) = (address(fields.next()?)?, address(fields.next()?)?);
-    if fields.next()? == LISTEN {
-        return None;
-    }
+    let (local, remote) = (address(fields.next()?)?, address(fields.next()?)?);
+    let state = fields.next()?;
     let uid = fields.nth(3)?.parse().ok()?;
     let inode = fields.nth(1)?.parse().ok()?;
-    Some(((from, to), PeerSocket { inode, uid }))
+    Some(Entry { local, remote, listens: state == LISTEN, established: state == ESTABLISHED, uid, inode })
 }
 
 /// `0100007F:14CF`: each four bytes of the address as one number of this machine, the port as a number.

@@ -26,6 +26,10 @@ pub(crate) struct Order {
     pid: bool,
     /// `/proc` is that of the new namespace; otherwise it shows the numbers of the old one.
     proc: bool,
+    /// `/proc` shows each user only their own processes.
+    hidepid: bool,
+    /// A network namespace: the sockets of the old one can't be asked about.
+    net: bool,
     /// PID 1 is a small init, and the command its child.
     init: bool,
     pid_max: Option<u32>,
@@ -44,6 +48,8 @@ impl Order {
                 Some("--user") => order.user = true,
                 Some("--pid") => order.pid = true,
                 Some("--proc") => order.proc = true,
+                Some("--hidepid") => order.hidepid = true,
+                Some("--net") => order.net = true,
                 Some("--init") => order.init = true,
                 Some("--pid-max") => order.pid_max = Some(number(words.pop_front())?),
                 Some("--tmpfs") => order.tmpfs = Some(value(&mut words)?.into()),
@@ -68,9 +74,9 @@ pub(crate) fn run(order: Order) -> io::Result<()> {
         // The old namespace's side may be killed: nothing is left of the new one then.
         set_parent_process_death_signal(Some(Signal::KILL))?;
     }
-    if order.proc {
+    if order.proc || order.hidepid {
         let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-        mount("proc", "/proc", "proc", flags, None)?;
+        mount("proc", "/proc", "proc", flags, order.hidepid.then_some(c"hidepid=2"))?;
     }
     if let Some(most) = order.pid_max {
         fs::write("/proc/sys/kernel/pid_max", most.to_string())?;
@@ -85,6 +91,9 @@ fn enter(order: &Order) -> io::Result<()> {
     let mut flags = UnshareFlags::NEWNS;
     if order.pid {
         flags |= UnshareFlags::NEWPID;
+    }
+    if order.net {
+        flags |= UnshareFlags::NEWNET;
     }
     let (uid, gid) = (getuid().as_raw(), getgid().as_raw());
     if order.user {

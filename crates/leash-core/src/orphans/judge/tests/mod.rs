@@ -46,7 +46,7 @@ fn machine(mut processes: Vec<Process>) -> Facts {
         processes.push(Process { uid: 0, ..process(1, 0, "init") });
     }
     processes.sort_by_key(|process| process.id.pid);
-    Facts { processes, unread: Vec::new(), now: 1_000_000, hertz: 100, uid: USER }
+    Facts { processes, unread: Vec::new(), served: Vec::new(), now: 1_000_000, hertz: 100, uid: USER, whole: true }
 }
 
 fn knowledge() -> Knowledge {

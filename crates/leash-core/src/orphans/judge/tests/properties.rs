@@ -48,6 +48,7 @@ prop_compose! {
         processes in (2..=MOST).map(somebody).collect::<Vec<_>>(),
         unread in proptest::collection::vec((50..60, prop_oneof![Just(0_u64), Just(100)]), 0..2),
         settled in any::<bool>(),
+        whole in prop_oneof![4 => Just(true), 1 => Just(false)],
     ) -> (Facts, Policy) {
         // Starts are small, so everybody is young enough to have inherited something but for the 0.
         let unread = unread.into_iter().map(|(pid, start)| Unread {
@@ -57,7 +58,7 @@ prop_compose! {
         let unread = unread.collect();
         let gone_for = (2..=MOST).filter(|_| settled).map(|pid| ((pid, pid as u64), Duration::from_secs(60)));
         let policy = Policy { gone_for: gone_for.collect(), ..Policy::default() };
-        (Facts { unread, ..machine(processes) }, policy)
+        (Facts { unread, whole, ..machine(processes) }, policy)
     }
 }
 
@@ -109,7 +110,7 @@ proptest! {
                 match &channel.other_end {
                     OtherEnd::Gone => {}
                     OtherEnd::Held { by, all } => {
-                        prop_assert!(*all);
+                        prop_assert!(*all && facts.whole);
                         prop_assert!(by.iter().all(|holder| facts.same(holder).is_some()), "a holder is not known");
                         prop_assert!(by.iter().all(|holder| disowned.contains(&holder.pid)), "a living holder");
                         prop_assert!(facts.unread.iter().all(|unread| unread.id.start == 0 && root.id.start >= 3000

@@ -152,7 +152,7 @@ fn a_member_that_somebody_holds_protects_the_tree() {
 #[test]
 fn another_user_is_proved_by_root_only() {
     let other = || Process { uid: 2000, ..server(10, 1, Gone, Gone) };
-    check(vec![other()], &[(10, OrphanLikely)]);
+    check(vec![other()], &[(10, Unknown)]);
     let facts = Facts { uid: 0, ..machine(vec![other()]) };
     assert_eq!(verdicts(&facts, &knowledge(), &Policy::default()), [(10, OrphanProved)]);
     check(vec![server(10, 1, Gone, Gone), Process { uid: 0, ..process(11, 10, "sudo") }], &[(10, OrphanLikely)]);
@@ -270,4 +270,71 @@ fn a_younger_parent_is_none() {
     let facts = machine(vec![young, server(10, 5, Gone, Gone)]);
     let findings = judge(&facts, &knowledge(), &Policy::default());
     assert_eq!(findings[0].client.as_deref(), Some("Test"));
+}
+
+/// A server that speaks HTTP is used by those who are connected to it.
+#[test]
+fn whoever_has_a_client_is_not_proved() {
+    let served = |clients: &[i32]| Served { by: 11, port: 8080, clients: clients.to_vec() };
+    let below = |pid, ppid| process(pid, ppid, "node http.js");
+    let cells = [
+        (vec![], OrphanProved),
+        (vec![served(&[])], OrphanLikely),
+        // Its own browser, an orphan's, and a living server's.
+        (vec![served(&[10])], OrphanProved),
+        (vec![served(&[20])], OrphanProved),
+        (vec![served(&[30])], OrphanLikely),
+        (vec![served(&[10]), served(&[10, 30])], OrphanLikely),
+    ];
+    for (served, expected) in cells {
+        let host = process(5, 1, "python host.py");
+        let servers = [server(10, 1, Gone, Gone), server(20, 1, Gone, Gone), server(30, 5, held(&[5]), held(&[5]))];
+        let processes = servers.into_iter().chain([host, below(11, 10)]).collect();
+        let facts = Facts { served: served.clone(), ..machine(processes) };
+        let found = verdicts(&facts, &knowledge(), &Policy::default());
+        assert_eq!(found, [(10, expected), (20, OrphanProved), (30, Live)], "{served:?}");
+    }
+}
+
+/// What only its own tree holds may be held by somebody who can't be seen at all; what nobody holds can't.
+#[test]
+fn who_does_not_see_everybody_proves_only_what_the_kernel_says() {
+    for (stdin, expected) in [(Gone, OrphanProved), (held(&[10]), OrphanLikely)] {
+        let facts = Facts { whole: false, ..machine(vec![server(10, 1, stdin, Gone)]) };
+        let findings = judge(&facts, &knowledge(), &Policy::default());
+        assert_eq!(findings[0].verdict, expected);
+        let hidden = findings[0].evidence.contains(&Evidence::OthersHidden);
+        assert_eq!(hidden, expected == OrphanLikely, "{findings:?}");
+    }
+}
+
+/// `docker exec`: the parent is outside, and so is who holds the ends.
+#[test]
+fn a_parent_outside_of_the_namespace_is_no_reaper() {
+    let unseen = || NotVisible(Why::Unseen);
+    check(vec![server(10, 0, unseen(), unseen())], &[(10, Unknown)]);
+    check(vec![server(10, 0, Gone, Gone)], &[(10, OrphanLikely)]);
+}
+
+#[test]
+fn what_was_spared_on_purpose_is_no_remnant() {
+    let mut spared = Process { argv: vec!["browser".to_owned()], ..server(10, 1, Gone, Gone) };
+    spared.marks.insert(spec::MARK.to_owned(), "over".to_owned());
+    let mut knowledge = Knowledge { ended: vec!["over".to_owned()], ..knowledge() };
+    let facts = machine(vec![spared]);
+    assert_eq!(verdicts(&facts, &knowledge, &Policy::default()), [(10, OrphanProved)]);
+    knowledge.spared.push(("over".to_owned(), 10));
+    assert_eq!(verdicts(&facts, &knowledge, &Policy::default()), []);
+}
+
+/// A helper of a server that is nobody's child any more goes with the server, and that with its host.
+#[test]
+fn a_stale_host_has_all_of_its_servers() {
+    let host = Process { terminal_gone: true, ..process(5, 1, "claude") };
+    let below = server(10, 5, held(&[5]), held(&[5]));
+    let left = Process { id: id(20), ppid: 1, session: 20, argv: vec!["helper".to_owned()], ..below.clone() };
+    let facts = machine(vec![host, below, left]);
+    let findings = judge(&facts, &knowledge(), &Policy::default());
+    assert_eq!(findings[0].verdict, StaleHost);
+    assert_eq!(findings[0].tree, [id(5), id(10), id(20)]);
 }

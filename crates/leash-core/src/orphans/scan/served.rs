@@ -1,0 +1,134 @@
+//! Who is connected to servers over TCP. A server that speaks HTTP may have lost its stdin long ago, and be in use.
+
+use std::collections::HashMap;
+use std::ffi::CStr;
+use std::fs;
+use std::mem::MaybeUninit;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use rustix::fs::RawDir;
+
+use crate::orphans::facts::Served;
+use crate::orphans::holders::{Link, link, open_fds};
+use crate::owner::peer::table::{self, Entry};
+
+/// The connections that these processes have accepted. What may not be read is not there; then it is not proved an orphan either.
+pub(super) fn served(pids: impl Iterator<Item = i32>) -> Vec<Served> {
+    let mut spaces: HashMap<PathBuf, HashMap<u64, Vec<i32>>> = HashMap::new();
+    for pid in pids {
+        let sockets = sockets(pid);
+        // Each network namespace has tables of its own.
+        if !sockets.is_empty()
+            && let Ok(space) = fs::read_link(format!("/proc/{pid}/ns/net"))
+        {
+            let space = spaces.entry(space).or_default();
+            sockets.into_iter().for_each(|inode| space.entry(inode).or_default().push(pid));
+        }
+    }
+    spaces.values().flat_map(|sockets| accepted(&entries(sockets), sockets)).collect()
+}
+
+fn sockets(pid: i32) -> Vec<u64> {
+    let Ok(fds) = open_fds(pid) else { return Vec::new() };
+    let mut space = [MaybeUninit::uninit(); 8192];
+    let mut entries = RawDir::new(&fds, &mut space);
+    let socket = |name: &CStr| match link(&fds, name) {
+        Some(Link::Socket(inode)) => Some(inode),
+        Some(Link::Pipe(_)) | None => None,
+    };
+    let mut found = Vec::new();
+    while let Some(Ok(entry)) = entries.next() {
+        found.extend(socket(entry.file_name()));
+    }
+    found
+}
+
+/// The tables as one of the owners sees them.
+fn entries(sockets: &HashMap<u64, Vec<i32>>) -> Vec<Entry> {
+    let Some(pid) = sockets.values().flatten().next() else { return Vec::new() };
+    let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/net/{name}")).unwrap_or_default();
+    ["tcp", "tcp6"].map(read).iter().flat_map(|table| table.lines()).filter_map(table::entry).collect()
+}
+
+/// Connections of these sockets' owners that came in on a port where one of them listens.
+fn accepted(entries: &[Entry], sockets: &HashMap<u64, Vec<i32>>) -> Vec<Served> {
+    let owners = |entry: &Entry| sockets.get(&entry.inode);
+    let listeners = entries.iter().filter(|entry| entry.listens);
+    let ports: HashMap<u16, &Vec<i32>> =
+        listeners.filter_map(|entry| Some((entry.local.port(), owners(entry)?))).collect();
+    if ports.is_empty() {
+        return Vec::new();
+    }
+    let ends: HashMap<(SocketAddr, SocketAddr), u64> =
+        entries.iter().map(|entry| ((entry.local, entry.remote), entry.inode)).collect();
+    let mut served = Vec::new();
+    for entry in entries.iter().filter(|entry| entry.established) {
+        let port = entry.local.port();
+        // What nobody has waits to be accepted.
+        let by = if entry.inode == 0 { ports.get(&port).copied() } else { owners(entry) };
+        let Some(by) = by.filter(|_| ports.contains_key(&port)) else { continue };
+        let clients = ends.get(&(entry.remote, entry.local)).and_then(|inode| sockets.get(inode));
+        let clients = clients.cloned().unwrap_or_default();
+        served.extend(by.iter().map(|by| Served { by: *by, port, clients: clients.clone() }));
+    }
+    served
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    fn me() -> i32 {
+        rustix::process::getpid().as_raw_pid()
+    }
+
+    fn entry(local: &str, remote: &str, listens: bool, inode: u64) -> String {
+        let hex = |address: &str| {
+            let address: std::net::SocketAddrV4 = address.parse().unwrap();
+            format!("{:08X}:{:04X}", u32::from_ne_bytes(address.ip().octets()), address.port())
+        };
+        let state = if listens { "0A" } else { "01" };
+        format!("0: {} {} {state} 0:0 00:0 0 1000 0 {inode} 1 0", hex(local), hex(remote))
+    }
+
+    fn check(lines: &[String], sockets: &[(u64, i32)], expected: &[(i32, u16, &[i32])]) {
+        let entries: Vec<Entry> = lines.iter().filter_map(|line| table::entry(line)).collect();
+        assert_eq!(entries.len(), lines.len());
+        let sockets = sockets.iter().map(|(inode, pid)| (*inode, vec![*pid])).collect();
+        let served = accepted(&entries, &sockets);
+        let served: Vec<_> = served.iter().map(|served| (served.by, served.port, &*served.clients)).collect();
+        assert_eq!(served, expected);
+    }
+
+    #[test]
+    fn connections_that_came_in() {
+        let listener = || entry("127.0.0.1:80", "0.0.0.0:0", true, 1);
+        let connection = || entry("127.0.0.1:80", "127.0.0.1:5000", false, 2);
+        let client = || entry("127.0.0.1:5000", "127.0.0.1:80", false, 3);
+        let all = [listener(), connection(), client()];
+        // By somebody else, by one of the same, from another machine, and none.
+        check(&all, &[(1, 10), (2, 10)], &[(10, 80, &[])]);
+        check(&all, &[(1, 10), (2, 10), (3, 11)], &[(10, 80, &[11])]);
+        check(&all[..2], &[(1, 10), (2, 10)], &[(10, 80, &[])]);
+        check(&all[..1], &[(1, 10)], &[]);
+        let waits = entry("127.0.0.1:80", "127.0.0.1:5000", false, 0);
+        check(&[listener(), waits, client()], &[(1, 10)], &[(10, 80, &[])]);
+        // A connection to somebody else's port is none that came in.
+        check(&all, &[(3, 10)], &[]);
+    }
+
+    #[test]
+    fn our_own() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let mine = || served([me()].into_iter()).into_iter().filter(|served| served.port == address.port());
+        assert_eq!(mine().count(), 0);
+        let _client = TcpStream::connect(address).unwrap();
+        let _accepted = listener.accept().unwrap();
+        let found: Vec<Served> = mine().collect();
+        assert_eq!(found, [Served { by: me(), port: address.port(), clients: vec![me()] }]);
+    }
+}

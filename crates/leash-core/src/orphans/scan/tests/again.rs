@@ -1,0 +1,150 @@
+//! What is remembered from look to look, and what may not be.
+
+use std::io::{BufRead as _, BufReader};
+use std::time::Duration;
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use testkit::wait::{LIMIT, within};
+
+use super::*;
+use crate::orphans::scan::strangers::LOOKS;
+
+/// A memory that takes the youngest for grown.
+fn trusting() -> Strangers {
+    let mut strangers = Strangers::default();
+    strangers.grown = Duration::ZERO;
+    strangers
+}
+
+impl Stage {
+    fn look_again(&self, strangers: &mut Strangers) -> Facts {
+        scan_again(&Proc::own().unwrap(), &self.knowledge, strangers)
+    }
+}
+
+fn shell(script: &str) -> Sleeper {
+    let mut command = Command::new("bash");
+    command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    Sleeper(command.spawn().unwrap())
+}
+
+fn line(sleeper: &mut Sleeper) -> String {
+    let mut line = String::new();
+    BufReader::new(sleeper.0.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    line.trim().to_owned()
+}
+
+#[test]
+fn a_stranger_is_the_same_at_every_look_and_read_at_one() {
+    let stage = Stage::set();
+    let mut strangers = trusting();
+    let stranger = Sleeper(Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap());
+    let first = stage.look_again(&mut strangers).process(stranger.pid()).unwrap().clone();
+    assert_eq!(first.comm, "sleep");
+    for _ in 1..LOOKS {
+        let again = stage.look_again(&mut strangers).process(stranger.pid()).unwrap().clone();
+        assert!(again.comm.is_empty(), "it was read again");
+        assert!(again.id.is(&first.id));
+        assert_eq!((again.ppid, again.session, again.uid), (first.ppid, first.session, first.uid));
+    }
+    assert_eq!(stage.look_again(&mut strangers).process(stranger.pid()).unwrap().comm, "sleep", "it is read at last");
+}
+
+#[test]
+fn the_young_are_not_remembered() {
+    let stage = Stage::set();
+    let mut strangers = Strangers::default();
+    strangers.grown = Duration::from_secs(366 * 24 * 3600);
+    let stranger = Sleeper(Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap());
+    for _ in 0..2 {
+        assert_eq!(stage.look_again(&mut strangers).process(stranger.pid()).unwrap().comm, "sleep");
+    }
+}
+
+#[test]
+fn the_dead_are_forgotten() {
+    let stage = Stage::set();
+    let mut strangers = trusting();
+    let stranger = Sleeper(Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap());
+    let pid = stranger.pid();
+    assert!(stage.look_again(&mut strangers).process(pid).is_some());
+    drop(stranger);
+    assert!(stage.look_again(&mut strangers).process(pid).is_none_or(|other| !other.comm.is_empty()));
+}
+
+/// Who was a stranger is read before it is taken for the host of a server, or for its holder.
+#[test]
+fn whoever_is_above_a_server_is_read() {
+    let stage = Stage::set();
+    let mut strangers = trusting();
+    stage.look_again(&mut strangers);
+    stage.look_again(&mut strangers);
+    let ((stdin, _to_server), (_from_server, stdout)) = (pipe(), pipe());
+    let server = stage.start(stdin, stdout);
+    for _ in 0..2 {
+        let facts = stage.look_again(&mut strangers);
+        let ourselves = facts.process(me()).unwrap();
+        assert!(!ourselves.comm.is_empty() && !ourselves.argv.is_empty(), "{ourselves:?}");
+        assert_eq!(holders(&facts.process(server.pid()).unwrap().stdin.other_end), [me()]);
+    }
+}
+
+#[test]
+fn whoever_holds_an_end_has_a_name() {
+    let stage = Stage::set();
+    let mut strangers = trusting();
+    let ((stdin, to_server), (_from_server, stdout)) = (pipe(), pipe());
+    let holder = Sleeper(Command::new("sleep").arg("1000").stdin(to_server).spawn().unwrap());
+    stage.look_again(&mut strangers);
+    let server = stage.start(stdin, stdout);
+    let facts = stage.look_again(&mut strangers);
+    assert_eq!(holders(&facts.process(server.pid()).unwrap().stdin.other_end), [holder.pid()]);
+    assert_eq!(facts.process(holder.pid()).unwrap().comm, "sleep");
+}
+
+#[test]
+fn what_is_newly_declared_is_found_at_once() {
+    let stage = Stage::set();
+    let mut strangers = trusting();
+    let ((stdin, _to_server), (_from_server, stdout)) = (pipe(), pipe());
+    let server = stage.start(stdin, stdout);
+    let proc = Proc::own().unwrap();
+    for _ in 0..2 {
+        let facts = scan_again(&proc, &Knowledge::builtin(), &mut strangers);
+        assert_eq!(facts.process(server.pid()).unwrap().stdin.kind, Kind::NotAsked);
+    }
+    let facts = stage.look_again(&mut strangers);
+    assert!(matches!(facts.process(server.pid()).unwrap().stdin.kind, Kind::Pipe { .. }));
+}
+
+#[test]
+fn a_stranger_that_becomes_a_server_is_found_after_some_looks() {
+    let stage = Stage::set();
+    let mut strangers = trusting();
+    let mut server = shell(&format!("echo up; read -r go; exec -a {} sleep 1000", stage.name));
+    line(&mut server);
+    assert_eq!(stage.look_again(&mut strangers).process(server.pid()).unwrap().stdin.kind, Kind::NotAsked);
+    server.0.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+    let proc = Proc::own().unwrap();
+    let became = || (proc.argv(server.pid()).first() == Some(&stage.name)).then_some(());
+    within(LIMIT, became).expect("it is still a shell");
+    let found = |facts: Facts| matches!(facts.process(server.pid()).unwrap().stdin.kind, Kind::Pipe { .. });
+    assert!((0..LOOKS).any(|_| found(stage.look_again(&mut strangers))));
+}
+
+#[test]
+fn a_stranger_that_loses_its_parent_has_another() {
+    let stage = Stage::set();
+    let mut strangers = trusting();
+    let mut parent = shell("sleep 1000 </dev/null >/dev/null & echo $!; read -r go; exit 0");
+    let pid: i32 = line(&mut parent).parse().unwrap();
+    let held = pidfd_open(Pid::from_raw(pid).unwrap(), PidfdFlags::empty()).unwrap();
+    let child = stage.look_again(&mut strangers).process(pid).unwrap().clone();
+    assert_eq!(child.ppid, parent.pid());
+    drop(parent.0.stdin.take());
+    parent.0.wait().unwrap();
+    let seen = stage.look_again(&mut strangers).process(pid).unwrap().clone();
+    pidfd_send_signal(&held, Signal::KILL).unwrap();
+    assert_ne!(seen.ppid, child.ppid);
+    assert!(seen.id.is(&child.id));
+}

@@ -1,0 +1,224 @@
+//! A number that went from an orphan to somebody innocent, between the look and the first signal. Shown in a PID namespace with so
+//! few numbers that they come round after a hundred forks.
+
+use std::collections::BTreeSet;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use leash_core::orphans::act::{self, Outcome, Spared, Terms};
+use leash_core::orphans::knowledge::Declared;
+use leash_core::orphans::scan::scan;
+use leash_core::orphans::{Finding, Knowledge, Policy, Verdict, judge};
+use leash_core::tree::identity::Identity;
+use leash_core::tree::proc::Proc;
+use rustix::process::{Pid, Signal};
+use testkit::namespace::{inside, small_pid_max_is_private};
+use testkit::or_skip;
+use testkit::process::Handle;
+use testkit::user::{User, Who};
+use testkit::wait::{self, LIMIT};
+
+use super::hosts::{Host, server};
+use super::zoo::{Zoo, living};
+
+/// The lowest number that the kernel gives out a second time.
+const RESERVED: u32 = 300;
+
+/// Runs `case` where a hundred numbers come round.
+fn check(test: &str, case: fn()) {
+    or_skip!(User::find(Who::Root));
+    or_skip!(small_pid_max_is_private());
+    if inside(&format!("reused::{test}"), &["--pid-max", "450"]) {
+        while end(innocent()) < RESERVED {}
+        case();
+    }
+}
+
+/// A process that nobody in this test has to do with; it would die of any signal.
+fn innocent() -> Child {
+    let mut command = Command::new(testkit::leash::zoo());
+    command.arg("idle").stdin(Stdio::null()).spawn().expect("cannot start somebody")
+}
+
+/// Ends one, who has lived until now, and returns the number that it had.
+fn end(mut process: Child) -> u32 {
+    assert_eq!(process.try_wait().expect("it is a child of ours"), None, "somebody innocent was ended");
+    process.kill().expect("cannot kill");
+    process.wait().expect("cannot wait");
+    process.id()
+}
+
+/// Innocent processes with the numbers of dead ones.
+struct Innocents(Vec<Child>);
+
+impl Innocents {
+    /// Starts processes until each of `numbers` belongs to one.
+    fn take(numbers: &[i32]) -> Innocents {
+        let mut wanted: BTreeSet<u32> = numbers.iter().map(|pid| pid.unsigned_abs()).collect();
+        let mut innocents = Innocents(Vec::new());
+        wait::until("the numbers to come round", || {
+            let child = innocent();
+            if wanted.remove(&child.id()) {
+                innocents.0.push(child);
+            } else {
+                end(child);
+            }
+            wanted.is_empty().then_some(())
+        });
+        innocents
+    }
+
+    fn check_alive(self) {
+        for child in self.0 {
+            end(child);
+        }
+    }
+}
+
+/// Kills these processes and waits until their numbers are free.
+fn free(numbers: &[i32]) {
+    for pid in numbers.iter().filter_map(|pid| Pid::from_raw(*pid)) {
+        if let Some(handle) = Handle::open(pid, |_| true) {
+            handle.signal(Signal::KILL).expect("cannot kill an orphan");
+            assert!(handle.wait_gone(LIMIT), "it does not die");
+        }
+        // The init of the namespace waits for it.
+        wait::until("its number to be free", || testkit::process::Process::read(pid).is_none().then_some(()));
+    }
+}
+
+/// A machine with one orphan, and what is known of it.
+struct Stage {
+    zoo: Zoo,
+    knowledge: Knowledge,
+}
+
+impl Stage {
+    fn set(kind: &str, size: usize) -> Stage {
+        let mut zoo = Zoo::open(Who::Root).expect("root can be root");
+        let words = zoo.declared(true, kind, size);
+        zoo.hosts.push(Host::start(zoo.python(&[server(&words)])));
+        zoo.expect(true, 1);
+        zoo.begin();
+        let declared = Declared { client: "Test".to_owned(), name: "orphan".to_owned(), command: words };
+        Stage { zoo, knowledge: Knowledge { declared: vec![declared], ..Knowledge::builtin() } }
+    }
+
+    fn look(&self) -> Vec<Finding> {
+        let facts = scan(&proc(), &self.knowledge, &[]);
+        judge(&facts, &self.knowledge, &Policy::default())
+    }
+
+    /// The orphan and its `size` processes, as the first look finds it.
+    fn orphan(&self, size: usize) -> Finding {
+        let is_it = |found: &Finding| found.verdict == Verdict::OrphanProved && found.tree.len() == size;
+        wait::until("the orphan", || self.look().into_iter().find(is_it))
+    }
+
+    /// Ends it; at each further look, `meanwhile` happens right after the look.
+    fn end(&self, root: Identity, mut meanwhile: impl FnMut(usize)) -> Outcome {
+        let terms = Terms { verdicts: vec![Verdict::OrphanProved], grace: Duration::from_millis(200) };
+        let mut looks = 0;
+        act::end(&proc(), root, &terms, &mut || {
+            let found = self.look();
+            looks += 1;
+            meanwhile(looks);
+            found
+        })
+    }
+}
+
+fn proc() -> Proc {
+    Proc::own().expect("the namespace has a /proc")
+}
+
+fn is_gone(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Spared(Spared::Gone))
+}
+
+#[test]
+fn between_the_looks() {
+    check("between_the_looks", || {
+        let stage = Stage::set("stubborn", 1);
+        let orphan = stage.orphan(1);
+        free(&[orphan.root.pid]);
+        let innocents = Innocents::take(&[orphan.root.pid]);
+        let outcome = stage.end(orphan.root, |_| {});
+        innocents.check_alive();
+        assert!(is_gone(&outcome), "{outcome:?}");
+    });
+}
+
+/// The latest moment: it was judged again, and the signal is all that is left to do.
+#[test]
+fn after_the_last_look() {
+    check("after_the_last_look", || {
+        let stage = Stage::set("stubborn", 1);
+        let orphan = stage.orphan(1);
+        let mut innocents = None;
+        let outcome = stage.end(orphan.root, |_| {
+            free(&[orphan.root.pid]);
+            innocents = Some(Innocents::take(&[orphan.root.pid]));
+        });
+        innocents.expect("there was a second look").check_alive();
+        assert!(is_gone(&outcome), "{outcome:?}");
+    });
+}
+
+/// Everybody but the first of a tree has died and has given their number away, at each of the looks.
+#[test]
+fn of_the_members_of_a_tree() {
+    check("of_the_members_of_a_tree", || {
+        for at in 1..=2 {
+            // The one that has started the others goes with its host, so each of them is nobody's child.
+            let stage = Stage::set("setsid", 4);
+            let orphan = stage.orphan(3);
+            let members: Vec<i32> = orphan.tree.iter().skip(1).map(|id| id.pid).collect();
+            let mut innocents = None;
+            let outcome = stage.end(orphan.root, |look| {
+                if look == at {
+                    free(&members);
+                    innocents = Some(Innocents::take(&members));
+                }
+            });
+            innocents.expect("there were two looks").check_alive();
+            let Outcome::Ended(receipt) = outcome else { panic!("{outcome:?}") };
+            assert!(receipt.all_gone(), "{receipt:?}");
+            stage.zoo.doomed.wait_gone(LIMIT).unwrap_or_else(|left| panic!("{left}"));
+        }
+    });
+}
+
+/// The program itself, while orphans die and their numbers go to others as fast as that is possible.
+#[test]
+fn while_reap_is_at_work() {
+    check("while_reap_is_at_work", || {
+        for _ in 0..5 {
+            let mut zoo = Zoo::open(Who::Root).expect("root can be root");
+            let words = zoo.declared(true, "stubborn", 1);
+            zoo.hosts.push(Host::start(zoo.python(&vec![server(&words); 8])));
+            zoo.expect(true, 8);
+            zoo.begin();
+            let orphans: Vec<i32> = living(&zoo.doomed).iter().map(|(pid, _)| *pid).collect();
+            let mut command = zoo.scene.leash(["reap", "--grace", "100ms", "--json", "--yes"]);
+            let command = command.stdout(Stdio::null()).stderr(Stdio::null());
+            let mut reap = command.spawn().expect("cannot start leash");
+            let mut innocents = Vec::new();
+            let status = wait::until("leash to end", || {
+                if let Some(pid) = orphans.get(innocents.len()) {
+                    free(&[*pid]);
+                }
+                innocents.push(innocent());
+                if innocents.len() > 40 {
+                    end(innocents.remove(0));
+                }
+                reap.try_wait().expect("it is a child of ours")
+            });
+            for child in innocents {
+                end(child);
+            }
+            assert!(status.success(), "{status}");
+            zoo.doomed.wait_gone(LIMIT).unwrap_or_else(|left| panic!("{left}"));
+        }
+    });
+}
