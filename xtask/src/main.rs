@@ -1,11 +1,13 @@
-//! The chores of this repository: `cargo xtask setup|test|check|bench`.
+//! The chores of this repository: `cargo xtask setup|test|check|bench|chaos|soak`.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "this program talks to the person who runs it")]
 #![expect(clippy::disallowed_methods, reason = "it starts cargo and package managers, and waits for them")]
 
 mod bench;
+mod chaos;
 mod check;
 mod setup;
+mod soak;
 mod step;
 mod test;
 
@@ -17,7 +19,11 @@ const USAGE: &str = "\
 usage: cargo xtask setup                      install what the tests need into target/deps
        cargo xtask test [NEXTEST ARGUMENT...]  set up, build, run every test (or those asked for)
        cargo xtask check                      format, lints, docs, dependencies, tidiness
-       cargo xtask bench [--quick] [NAME...]  measure the release binary; results in target/bench";
+       cargo xtask bench [--quick] [NAME...]  measure the release binary; results in target/bench
+       cargo xtask chaos [--minutes N] [--seed N] [--replay FILE] [--json]
+                                              everything that can happen, in an order that the seed decides
+       cargo xtask soak [--minutes N] [--http N] [--stdio N] [--json]
+                                              many sessions that come and go; results in target/soak";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -42,6 +48,8 @@ fn run(words: &[String]) -> Outcome {
         ("test", _) => test::run(&workspace, rest),
         ("check", []) => check::run(&workspace),
         ("bench", _) => bench::run(&workspace, rest),
+        ("chaos", _) => chaos::run(&workspace, rest),
+        ("soak", _) => soak::run(&workspace, rest),
         ("help" | "--help" | "-h", _) => {
             println!("{USAGE}");
             Ok(())

@@ -69,10 +69,20 @@ impl Gateway {
         steps: Vec<Step>,
         words: impl IntoIterator<Item = W>,
     ) -> Self {
+        Self::attempt(scene, listen, steps, words).unwrap_or_else(|why| panic!("{why}"))
+    }
+
+    /// The same for one that may fail: what it said instead.
+    pub fn attempt<W: AsRef<OsStr>>(
+        scene: &Scene,
+        listen: &str,
+        steps: Vec<Step>,
+        words: impl IntoIterator<Item = W>,
+    ) -> Result<Self, String> {
         let mut command = scene.leash(["serve", "-v", "--listen", listen]);
         sys::prepare(&mut command, steps);
         command.args(words).stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("cannot start leash serve");
+        let mut child = command.spawn().map_err(|error| format!("cannot start leash serve: {error}"))?;
         let said = Arc::new(Mutex::new(String::new()));
         let stderr = child.stderr.take().expect("stderr is piped");
         let reader = std::thread::spawn({
@@ -85,14 +95,23 @@ impl Gateway {
                 }
             }
         });
-        let address = wait::until("the gateway to listen", || {
-            assert!(matches!(child.try_wait(), Ok(None)), "leash serve left: {}", said.lock().expect("held briefly"));
-            let said = said.lock().expect("nobody panics with it");
-            said.lines().find_map(|line| line.strip_prefix("listening on http://")?.parse().ok())
+        let heard = || said.lock().expect("nobody panics with it").clone();
+        let address = wait::within(wait::LIMIT, || {
+            if !matches!(child.try_wait(), Ok(None)) {
+                return Some(Err(format!("leash serve left: {}", heard())));
+            }
+            heard().lines().find_map(|line| line.strip_prefix("listening on http://")?.parse().ok()).map(Ok)
         });
+        let failed = |why: String| {
+            let _ = child.kill();
+            let _ = child.wait();
+            why
+        };
+        let address =
+            address.unwrap_or_else(|| Err(format!("leash serve does not listen: {}", heard()))).map_err(failed)?;
         let pid = Pid::from_child(&child);
-        let process = Handle::open(pid, |_| true).expect("it has just listened");
-        Self { child, process, address, said, reader: Some(reader) }
+        let process = Handle::open(pid, |_| true).ok_or("leash serve is gone again")?;
+        Ok(Self { child, process, address, said, reader: Some(reader) })
     }
 
     /// Where it listens.
@@ -174,6 +193,16 @@ impl Gateway {
     /// Sends it a signal.
     pub fn signal(&self, signal: Signal) {
         self.process.signal(signal).expect("the gateway is gone");
+    }
+
+    /// Whether it has not ended.
+    pub fn is_alive(&self) -> bool {
+        self.process.is_alive()
+    }
+
+    /// Waits for its end; false after `limit`.
+    pub fn wait_gone(&self, limit: std::time::Duration) -> bool {
+        self.process.wait_gone(limit)
     }
 
     /// Waits for its end; its exit code.

@@ -7,6 +7,7 @@
 
 pub mod census;
 pub mod cgroup;
+pub mod chaos;
 pub mod client;
 pub mod conformance;
 pub mod control;

@@ -48,7 +48,7 @@ impl Process {
         !matches!(self.state, 'Z' | 'X')
     }
 
-    fn command_line(&self) -> String {
+    pub(crate) fn command_line(&self) -> String {
         let path = format!("/proc/{}/cmdline", self.pid.as_raw_nonzero());
         let bytes = fs::read(path).unwrap_or_default();
         String::from_utf8_lossy(&bytes).replace('\0', " ").trim_end().to_owned()

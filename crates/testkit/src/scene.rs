@@ -124,6 +124,11 @@ impl Scene {
         &mut self.census
     }
 
+    /// The census, to be looked at only.
+    pub fn witness(&self) -> &Census {
+        &self.census
+    }
+
     /// The outer cgroup.
     pub fn outer(&self) -> Option<&Outer> {
         self.outer.as_ref()
@@ -221,7 +226,7 @@ impl Scene {
         Host::new(command.spawn().expect("cannot start the host"))
     }
 
-    fn stderr_file(&self) -> fs::File {
+    pub(crate) fn stderr_file(&self) -> fs::File {
         fs::OpenOptions::new()
             .append(true)
             .create(true)

@@ -79,6 +79,14 @@ fn block(signal: Signal) {
     }
 }
 
+/// Gives this thread, and what it starts from now on, mounts of their own: what it mounts is seen by nobody else and gone with it.
+pub fn own_mounts() -> io::Result<()> {
+    use rustix::mount::{MountPropagationFlags, mount_change};
+    // SAFETY: the descriptor table is not among the flags; other threads keep the mounts they had.
+    unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS)? };
+    Ok(mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?)
+}
+
 /// Whether [`close_silently`] works here; else why not.
 pub fn may_close_silently() -> Result<(), String> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").map_err(|error| error.to_string())?;

@@ -34,8 +34,29 @@ impl Deadline {
     }
 }
 
+/// What has passed since its beginning.
+#[derive(Clone, Copy, Debug)]
+pub struct Stopwatch(Instant);
+
+impl Stopwatch {
+    /// Begins now.
+    pub fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    /// How long ago it began.
+    pub fn time(self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
 /// Looks until `look` finds something. `None` after `limit`.
-pub fn within<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+pub fn within<T>(limit: Duration, look: impl FnMut() -> Option<T>) -> Option<T> {
+    every(STEP, limit, look)
+}
+
+/// The same for what is expensive to look at: with `pause` between two looks.
+pub fn every<T>(pause: Duration, limit: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let deadline = Deadline::after(limit);
     loop {
         if let Some(found) = look() {
@@ -44,7 +65,7 @@ pub fn within<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> Option
         if deadline.is_over() {
             return None;
         }
-        step(STEP);
+        step(pause);
     }
 }
 

@@ -3,11 +3,11 @@
 
 mod http;
 mod jobs;
-mod proc;
+pub(crate) mod proc;
 mod processor;
 mod report;
 mod run;
-mod stats;
+pub(crate) mod stats;
 
 use std::time::Duration;
 

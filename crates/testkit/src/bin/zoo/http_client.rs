@@ -22,7 +22,8 @@ pub(crate) fn run(mut words: VecDeque<OsString>) -> io::Result<()> {
         if reply.header("mcp-session-id").is_none() {
             return Err(io::Error::other(format!("no session: {reply:?}")));
         }
-        kept.push(connection);
+        let session = reply.header("mcp-session-id").unwrap_or_default().to_owned();
+        kept.push((connection, format!("/{path}"), session));
     }
     let mut stdout = io::stdout();
     stdout.write_all(b"ready\n")?;
@@ -37,6 +38,29 @@ pub(crate) fn run(mut words: VecDeque<OsString>) -> io::Result<()> {
         Some("hold") => loop {
             rustix::event::pause();
         },
-        _ => Err(super::wrong("hold or exit?")),
+        Some("obey") => io::stdin().lines().try_for_each(|order| obey(&order?, &mut kept)),
+        _ => Err(super::wrong("hold, exit or obey?")),
     }
+}
+
+/// Does with every session what one line asks for, and says how it was answered.
+fn obey(order: &str, kept: &mut [(Connection, String, String)]) -> io::Result<()> {
+    let wanted = if order == "call-one" { 1 } else { kept.len() };
+    for (connection, path, session) in kept.iter_mut().take(wanted) {
+        let ping = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
+        let hang = r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"hang"}}"#;
+        let mut headers = POST.to_vec();
+        headers.push(("mcp-session-id", session));
+        match order {
+            "call" | "call-one" => connection.send("POST", path, &headers, ping.as_bytes())?,
+            "delete" => connection.send("DELETE", path, &headers, b"")?,
+            // The connection is of no use after that.
+            "abandon" => return connection.send("POST", path, &headers, hang.as_bytes()),
+            _ => return Err(super::wrong("no such order")),
+        }
+        let mut stdout = io::stdout();
+        writeln!(stdout, "{order} {}", connection.reply()?.status)?;
+        stdout.flush()?;
+    }
+    Ok(())
 }

@@ -1,0 +1,310 @@
+//! What can happen in an episode, as values and as lines of a replay.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// An enum whose values have a word each in a replay.
+macro_rules! worded {
+    ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $word:literal,)* }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum $name { $($(#[$doc])* $variant,)* }
+
+        impl $name {
+            /// All there are.
+            pub const ALL: &[Self] = &[$(Self::$variant,)*];
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(match self { $(Self::$variant => $word,)* })
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = String;
+
+            fn from_str(word: &str) -> Result<Self, String> {
+                match word {
+                    $($word => Ok(Self::$variant),)*
+                    _ => Err(format!("`{word}` is no {}", stringify!($name).to_lowercase())),
+                }
+            }
+        }
+    };
+}
+pub(crate) use worded;
+
+worded! {
+    /// Who drives.
+    Driver {
+        /// A host by hand with pipes, as of Python, Go and Rust.
+        Pipe = "pipe",
+        /// A host by hand with socketpairs, as of Node.
+        Socketpair = "socketpair",
+        /// The Python SDK.
+        Python = "python",
+        /// The TypeScript SDK.
+        TypeScript = "typescript",
+    }
+}
+
+worded! {
+    /// The way from the host to what it uses.
+    Route {
+        /// `leash run` in front of a stdio server.
+        Run = "run",
+        /// `leash connect` to an upstream server.
+        Connect = "connect",
+        /// `leash connect` to a stdio server behind `leash serve`.
+        ConnectServe = "connect-serve",
+        /// HTTP to a stdio server behind `leash serve`.
+        ServeStdio = "serve-stdio",
+        /// HTTP to an upstream server behind `leash serve`.
+        ServeHttp = "serve-http",
+    }
+}
+
+worded! {
+    /// A stdio server.
+    Server {
+        /// Leaves when it should.
+        Polite = "polite",
+        /// Ignores the end of its input.
+        IgnoresEof = "ignores-eof",
+        /// Ignores everything but SIGKILL.
+        Stubborn = "stubborn",
+        /// Has a helper in a session of its own.
+        Setsid = "setsid",
+        /// Has a helper that forked twice.
+        Daemon = "daemon",
+        /// Each the parent of the next.
+        Chain = "chain",
+        /// All of that.
+        Mixed = "mixed",
+        /// The Rust SDK.
+        Fixture = "fixture",
+        /// The Python SDK, with a helper.
+        Python = "python-sdk",
+        /// `npx` -> `sh` -> `node`.
+        Everything = "everything",
+    }
+}
+
+impl Server {
+    /// Whether the zoo has it.
+    pub fn is_of_the_zoo(self) -> bool {
+        !matches!(self, Self::Fixture | Self::Python | Self::Everything)
+    }
+
+    /// Whether none of its processes leaves the group of the first.
+    pub fn stays_in_its_group(self) -> bool {
+        matches!(self, Self::Polite | Self::IgnoresEof | Self::Stubborn | Self::Chain | Self::Fixture)
+    }
+}
+
+worded! {
+    /// An HTTP server.
+    Origin {
+        /// Does what is asked.
+        Honest = "honest",
+        /// Answers DELETE by 405.
+        Keeper = "refuses-delete",
+    }
+}
+
+worded! {
+    /// A limit on what leash and its server may have.
+    Scarce {
+        /// No limit.
+        Nothing = "nothing",
+        /// Few descriptors.
+        Descriptors = "descriptors",
+        /// Few processes.
+        Processes = "processes",
+    }
+}
+
+worded! {
+    /// A process of an actor.
+    Part {
+        /// The host or client.
+        Host = "host",
+        /// leash: `run`, `connect`, or the `serve` that it uses.
+        Leash = "leash",
+        /// Its keeper.
+        Keeper = "keeper",
+        /// The server's first process.
+        Leader = "leader",
+        /// Any process of the server.
+        Member = "member",
+    }
+}
+
+worded! {
+    /// A signal.
+    Blow {
+        /// SIGTERM.
+        Term = "TERM",
+        /// SIGINT.
+        Int = "INT",
+        /// SIGHUP.
+        Hup = "HUP",
+        /// SIGKILL.
+        Kill = "KILL",
+        /// SIGSTOP, and SIGCONT when the episode comes to its end.
+        Stop = "STOP",
+        /// SIGCONT.
+        Cont = "CONT",
+    }
+}
+
+worded! {
+    /// What becomes of the disk of the ledger.
+    Disk {
+        /// It is full.
+        Full = "full",
+        /// It has room again.
+        Free = "free",
+        /// It is read-only.
+        ReadOnly = "read-only",
+        /// It can be written again.
+        Writable = "writable",
+    }
+}
+
+/// Somebody who begins to use something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// Whom others mean by this number.
+    pub actor: u32,
+    /// Who drives.
+    pub driver: Driver,
+    /// How it gets there.
+    pub route: Route,
+    /// What is at the end of `leash run`.
+    pub server: Server,
+    /// What is at the end of HTTP.
+    pub origin: Origin,
+    /// `--grace` in milliseconds.
+    pub grace: u64,
+    /// What it has little of, and how little.
+    pub scarce: (Scarce, u64),
+    /// Nobody waits until it is up.
+    pub hurry: bool,
+}
+
+/// One thing that happens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Somebody begins.
+    Start(Start),
+    /// An actor makes a call.
+    Call(u32),
+    /// An actor makes a call that is never answered, and goes on.
+    Abandon(u32),
+    /// An actor closes what it uses, and leaves.
+    Close(u32),
+    /// An actor ends its HTTP session.
+    Delete(u32),
+    /// `leash end` of an actor's session.
+    End(u32),
+    /// Processes get a signal, all in one moment.
+    Strike(Blow, Vec<(u32, Part)>),
+    /// Something becomes of the disk of the ledger.
+    Disk(Disk),
+    /// Every connection to an upstream server is cut.
+    Cut(Origin),
+    /// An upstream server crashes and is started again.
+    RestartOrigin(Origin),
+    /// `leash serve` gets a signal and is started again.
+    RestartServe(Blow),
+    /// Time passes, in milliseconds.
+    Pause(u64),
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Start(start) => write!(
+                f,
+                "start {} {} {} {} {} grace={} {}={} {}",
+                start.actor,
+                start.driver,
+                start.route,
+                start.server,
+                start.origin,
+                start.grace,
+                start.scarce.0,
+                start.scarce.1,
+                if start.hurry { "hurry" } else { "wait" },
+            ),
+            Self::Call(actor) => write!(f, "call {actor}"),
+            Self::Abandon(actor) => write!(f, "abandon {actor}"),
+            Self::Close(actor) => write!(f, "close {actor}"),
+            Self::Delete(actor) => write!(f, "delete {actor}"),
+            Self::End(actor) => write!(f, "end {actor}"),
+            Self::Strike(blow, parts) => {
+                write!(f, "strike {blow}")?;
+                parts.iter().try_for_each(|(actor, part)| write!(f, " {actor}:{part}"))
+            }
+            Self::Disk(disk) => write!(f, "disk {disk}"),
+            Self::Cut(origin) => write!(f, "cut {origin}"),
+            Self::RestartOrigin(origin) => write!(f, "restart-origin {origin}"),
+            Self::RestartServe(blow) => write!(f, "restart-serve {blow}"),
+            Self::Pause(time) => write!(f, "pause {time}"),
+        }
+    }
+}
+
+impl FromStr for Action {
+    type Err = String;
+
+    fn from_str(line: &str) -> Result<Self, String> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            ["start", ref rest @ ..] => start(rest).map(Self::Start),
+            ["call", actor] => number(actor).map(Self::Call),
+            ["abandon", actor] => number(actor).map(Self::Abandon),
+            ["close", actor] => number(actor).map(Self::Close),
+            ["delete", actor] => number(actor).map(Self::Delete),
+            ["end", actor] => number(actor).map(Self::End),
+            ["strike", blow, ref parts @ ..] => {
+                Ok(Self::Strike(blow.parse()?, parts.iter().map(|word| part(word)).collect::<Result<_, _>>()?))
+            }
+            ["disk", disk] => disk.parse().map(Self::Disk),
+            ["cut", origin] => origin.parse().map(Self::Cut),
+            ["restart-origin", origin] => origin.parse().map(Self::RestartOrigin),
+            ["restart-serve", blow] => blow.parse().map(Self::RestartServe),
+            ["pause", time] => number(time).map(Self::Pause),
+            _ => Err(format!("nothing that can happen: `{line}`")),
+        }
+    }
+}
+
+fn start(words: &[&str]) -> Result<Start, String> {
+    let [actor, driver, route, server, origin, grace, scarce, wait] = words else {
+        return Err(format!("start needs eight words: `{}`", words.join(" ")));
+    };
+    let grace = grace.strip_prefix("grace=").ok_or("start lacks grace=")?;
+    let (scarce, most) = scarce.split_once('=').ok_or("start lacks what is scarce")?;
+    Ok(Start {
+        actor: number(actor)?,
+        driver: driver.parse()?,
+        route: route.parse()?,
+        server: server.parse()?,
+        origin: origin.parse()?,
+        grace: number(grace)?,
+        scarce: (scarce.parse()?, number(most)?),
+        hurry: *wait == "hurry",
+    })
+}
+
+fn part(word: &str) -> Result<(u32, Part), String> {
+    let (actor, part) = word.split_once(':').ok_or_else(|| format!("`{word}` is nobody's part"))?;
+    Ok((number(actor)?, part.parse()?))
+}
+
+pub(crate) fn number<N: FromStr>(word: &str) -> Result<N, String> {
+    word.parse().map_err(|_| format!("`{word}` is no number"))
+}

@@ -1,0 +1,202 @@
+//! Somebody who uses something through leash: a host or a client, and the processes that belong to it.
+
+use std::io::Write;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal};
+
+use super::action::{Driver, Part, Route, Start};
+use crate::http;
+use crate::lines::Lines;
+use crate::process::{self, Handle, Process};
+
+/// How long a start is waited for. Longer is of no use: what did not come up is doubted, and the episode goes on.
+const UP: Duration = Duration::from_secs(20);
+
+/// How long an answer is waited for, which may never come.
+const ANSWER: Duration = Duration::from_secs(2);
+
+/// A running host or client. It is killed when dropped.
+#[derive(Debug)]
+pub(crate) struct Actor {
+    pub(crate) start: Start,
+    child: Child,
+    host: Handle,
+    orders: Option<ChildStdin>,
+    says: Lines<ChildStdout>,
+    pub(crate) up: bool,
+    /// Its own `leash run` or `leash connect`, and the keeper of that, once they were seen.
+    leash: Option<Handle>,
+    keeper: Option<Handle>,
+}
+
+impl Actor {
+    pub(crate) fn begin(start: Start, mut command: Command) -> Result<Self, String> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(|error| error.to_string())?;
+        let host = Handle::open(Pid::from_child(&child), |_| true).ok_or("the host has no number")?;
+        let says = Lines::new(child.stdout.take().ok_or("the host does not speak")?);
+        let mut actor =
+            Self { orders: child.stdin.take(), child, host, says, start, up: false, leash: None, keeper: None };
+        if actor.is_raw_host() {
+            actor.order(&format!("send {}", http::initialize("2025-06-18")));
+        }
+        Ok(actor)
+    }
+
+    /// Speaks JSON-RPC line by line through `zoo host`.
+    fn is_raw_host(&self) -> bool {
+        self.is_raw() && !self.is_http()
+    }
+
+    fn is_raw(&self) -> bool {
+        matches!(self.start.driver, Driver::Pipe | Driver::Socketpair)
+    }
+
+    fn is_http(&self) -> bool {
+        matches!(self.start.route, Route::ServeStdio | Route::ServeHttp)
+    }
+
+    /// Waits until what it uses answers, or never will.
+    pub(crate) fn wait_up(&mut self) {
+        let (raw, is_http) = (self.is_raw(), self.is_http());
+        let up = self.says.wait(UP, |line| match (raw, is_http) {
+            (true, true) => (line == "ready").then_some(true),
+            (true, false) if line.starts_with("exited") || line.starts_with("killed") => Some(false),
+            (true, false) if line.contains("\"error\"") => Some(false),
+            (true, false) => line.contains("\"result\"").then_some(true),
+            (false, _) if !line.contains("\"connect\"") => None,
+            (false, _) => Some(!line.contains("\"error\"")),
+        });
+        self.up = up == Some(true);
+    }
+
+    /// Looks for its processes while they can be found.
+    pub(crate) fn look(&mut self) {
+        if self.is_http() {
+            return;
+        }
+        if self.leash.is_none() {
+            self.leash = child_of(self.host.pid(), |process| process.name == "leash");
+        }
+        if let (None, Some(leash)) = (&self.keeper, &self.leash) {
+            self.keeper = child_of(leash.pid(), |_| true);
+        }
+    }
+
+    /// Its own leash, unless it uses that of all.
+    pub(crate) fn leash(&self) -> Option<Pid> {
+        self.leash.as_ref().filter(|leash| leash.is_alive()).map(Handle::pid)
+    }
+
+    /// One of its processes, where there is one.
+    pub(crate) fn part(&self, part: Part) -> Option<Handle> {
+        let keeper = self.keeper.as_ref().filter(|keeper| keeper.is_alive());
+        match part {
+            Part::Host => again(&self.host),
+            Part::Leash => self.leash.as_ref().and_then(again),
+            Part::Keeper => keeper.and_then(again),
+            Part::Leader => child_of(keeper?.pid(), |_| true),
+            Part::Member => descendants(keeper?.pid()).into_iter().next_back().and_then(hold),
+        }
+    }
+
+    pub(crate) fn call(&mut self) {
+        match self.is_http() {
+            true => self.order("call"),
+            false => self.order(r#"send {"jsonrpc":"2.0","id":1,"method":"ping"}"#),
+        }
+        if self.up && self.is_raw() {
+            let _ =
+                self.says.wait(ANSWER, |line| (line.contains("\"id\":1") || line.starts_with("call ")).then_some(()));
+        }
+    }
+
+    pub(crate) fn abandon(&mut self) {
+        match self.is_http() {
+            true => self.order("abandon"),
+            false => self.order(
+                r#"send {"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"hang","arguments":{}}}"#,
+            ),
+        }
+    }
+
+    pub(crate) fn delete(&mut self) {
+        if self.is_http() && self.is_raw() {
+            self.order("delete");
+            let _ = self.says.wait(ANSWER, |line| line.starts_with("delete ").then_some(()));
+        }
+    }
+
+    /// Closes as it should, and leaves.
+    pub(crate) fn close(&mut self) {
+        match self.is_raw() {
+            true => {
+                self.order("close-stdin");
+                self.order("exit");
+                self.orders = None;
+            }
+            // These were told at their start to stay until they are ended.
+            false => {
+                let _ = self.host.signal(Signal::TERM);
+            }
+        }
+    }
+
+    pub(crate) fn kill(&mut self) {
+        let _ = self.host.signal(Signal::KILL);
+        let _ = self.child.wait();
+    }
+
+    /// An actor of the zoo does what it is told, if it still can.
+    fn order(&mut self, order: &str) {
+        if self.is_raw()
+            && let Some(orders) = &mut self.orders
+            && writeln!(orders, "{order}").is_err()
+        {
+            self.orders = None;
+        }
+    }
+
+    /// Whether it gets an answer at this moment.
+    pub(crate) fn is_answered(&mut self) -> bool {
+        self.order(r#"send {"jsonrpc":"2.0","id":77,"method":"ping"}"#);
+        self.says.wait(crate::wait::LIMIT, |line| line.contains("\"id\":77").then_some(())).is_some()
+    }
+}
+
+impl Drop for Actor {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn again(handle: &Handle) -> Option<Handle> {
+    handle.is_alive().then(|| Handle::open(handle.pid(), |_| handle.is_alive())).flatten()
+}
+
+fn hold(found: Process) -> Option<Handle> {
+    Handle::open(found.pid, |now| now.start == found.start)
+}
+
+fn child_of(parent: Pid, is_it: impl Fn(&Process) -> bool) -> Option<Handle> {
+    process::children(parent).into_iter().find(is_it).and_then(hold)
+}
+
+/// Everybody below a process, parents before children.
+pub(crate) fn descendants(pid: Pid) -> Vec<Process> {
+    let mut found = process::children(pid);
+    let mut next = 0;
+    while let Some(process) = found.get(next) {
+        // A tree that changes meanwhile is as good as one that changes after.
+        let below = process::children(process.pid);
+        found.extend(below);
+        next += 1;
+        if found.len() > 10_000 {
+            break;
+        }
+    }
+    found
+}

@@ -1,0 +1,219 @@
+//! Chaos: episodes in which everything happens that happens to hosts, leash, servers and machines, in an order that a seed
+//! decides, and after each of which every promise of leash must have been kept.
+//!
+//! [`plan`] (what happens), [`shrink`](shrink()) and [`promise`] (what must be true then) are pure; the rest does it. A failure is a seed, a
+//! history and a replay: a text with the fewest actions that still show it, for `cargo xtask chaos --replay FILE`.
+
+pub mod action;
+mod actor;
+mod audit;
+mod disk;
+mod origin;
+pub mod plan;
+pub mod promise;
+pub mod random;
+pub mod shrink;
+mod world;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use plan::{Hold, Offer, Plan};
+pub use shrink::shrink;
+use world::World;
+
+use crate::deps::Deps;
+use crate::ground::Ground;
+use crate::user::Who;
+use crate::wait::{Deadline, Stopwatch};
+
+/// Nothing that leash does in an episode takes as long, unless something else is wrong: it is worth a look.
+const SLOW: Duration = Duration::from_secs(15);
+
+/// What to do.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What decides everything.
+    pub seed: u64,
+    /// The first episode.
+    pub first: u64,
+    /// No episode begins after this time.
+    pub time: Duration,
+    /// How many episodes may be played to find the shortest history of a failure.
+    pub tries: usize,
+}
+
+/// What was seen.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Episodes that were played to their end, by their containment and user.
+    pub episodes: BTreeMap<String, u64>,
+    /// Things that were done.
+    pub actions: u64,
+    /// Trees that were seen.
+    pub trees: u64,
+    /// Of those, how many lost both who looked after them.
+    pub orphaned: u64,
+    /// Sessions that were opened at upstream servers which did not crash.
+    pub sessions: u64,
+    /// Episodes that could not be played, and why.
+    pub unplayed: Vec<String>,
+    /// Every promise that was not kept.
+    pub failures: Vec<Failure>,
+}
+
+/// An episode in which a promise was not kept.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// The whole episode.
+    pub plan: Plan,
+    /// What is wrong.
+    pub complaints: Vec<String>,
+    /// What was done and what came of it.
+    pub history: Vec<String>,
+    /// What leash and the others said.
+    pub said: String,
+    /// The fewest actions that were found to show it.
+    pub replay: Plan,
+}
+
+/// What came of one episode.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// What is wrong.
+    pub complaints: Vec<String>,
+    /// What was done and what came of it.
+    pub history: Vec<String>,
+    /// What leash and the others said.
+    pub said: String,
+    trees: u64,
+    orphaned: u64,
+    sessions: u64,
+}
+
+/// Where episodes are played.
+#[derive(Debug)]
+pub struct Stage {
+    grounds: Vec<(Hold, Who, Ground)>,
+    offer: Offer,
+}
+
+impl Stage {
+    /// Finds out what this machine offers; what it does not is said.
+    pub fn build(say: &mut dyn FnMut(&str)) -> Self {
+        let disk = crate::sys::own_mounts();
+        if let Err(error) = &disk {
+            say(&format!("no disk for the ledger: {error}"));
+        }
+        let mut grounds = Vec::new();
+        for hold in Hold::ALL {
+            for who in [Who::Root, Who::User] {
+                match Ground::prepare(hold.ground(), who) {
+                    Ok(ground) => grounds.push((*hold, who, ground)),
+                    Err(why) => say(&format!("no {hold} as {who:?}: {why}")),
+                }
+            }
+        }
+        let sdks = Deps::find().inspect_err(|why| say(why)).is_ok();
+        let offer = Offer { sdks, disk: disk.is_ok() };
+        Self { grounds, offer }
+    }
+
+    /// What episodes are drawn from.
+    pub fn offer(&self) -> &Offer {
+        &self.offer
+    }
+
+    fn ground(&self, plan: &Plan) -> Option<&Ground> {
+        let found = self.grounds.iter().find(|(hold, who, _)| (*hold, *who) == (plan.hold, plan.who));
+        found.map(|(_, _, ground)| ground)
+    }
+
+    /// Plays one episode to its end, or says why it could not begin.
+    pub fn play(&self, plan: &Plan) -> Result<Outcome, String> {
+        let ground = self.ground(plan).ok_or_else(|| format!("no {} as {:?} here", plan.hold, plan.who))?;
+        let mut world = World::set(plan, ground.scene()?)?;
+        for action in &plan.actions {
+            world.act(action);
+        }
+        let facts = world.finish();
+        Ok(Outcome {
+            complaints: facts.complaints(),
+            history: std::mem::take(&mut world.history),
+            said: world.scene.stderr(),
+            trees: facts.trees.len() as u64,
+            orphaned: facts.trees.values().filter(|harm| harm.is_orphaned()).count() as u64,
+            sessions: world.upstreams.values().map(|(_, upstream)| upstream.opened()).sum(),
+        })
+    }
+
+    /// Plays episode after episode until the time is over.
+    pub fn run(&self, options: &Options, say: &mut dyn FnMut(&str)) -> Report {
+        let deadline = Deadline::after(options.time);
+        let mut report = Report::default();
+        let mut episode = options.first;
+        while !deadline.is_over() && !self.grounds.is_empty() {
+            let plan = Plan::draw(options.seed, episode, &self.offer);
+            episode += 1;
+            // That it is not there was said when the stage was built.
+            if self.ground(&plan).is_some() {
+                self.episode(&plan, options, &mut report, say);
+            }
+        }
+        report
+    }
+
+    /// Plays one, and makes it shorter when it fails.
+    pub fn episode(&self, plan: &Plan, options: &Options, report: &mut Report, say: &mut dyn FnMut(&str)) {
+        let watch = Stopwatch::start();
+        let outcome = match self.play(plan) {
+            Ok(outcome) => outcome,
+            Err(why) => {
+                say(&format!("episode {} cannot be played: {why}", plan.episode));
+                report.unplayed.push(format!("episode {}: {why}", plan.episode));
+                return;
+            }
+        };
+        let (actions, seconds) = (plan.actions.len(), watch.time().as_secs_f64());
+        say(&format!("episode {}: {} as {:?}, {actions} actions, {seconds:.1} s", plan.episode, plan.hold, plan.who));
+        if watch.time() > SLOW {
+            outcome.history.iter().for_each(|line| say(&format!("slow: {line}")));
+        }
+        *report.episodes.entry(format!("{} as {:?}", plan.hold, plan.who)).or_default() += 1;
+        report.actions += plan.actions.len() as u64;
+        report.trees += outcome.trees;
+        report.orphaned += outcome.orphaned;
+        report.sessions += outcome.sessions;
+        if outcome.complaints.is_empty() {
+            return;
+        }
+        say(&format!("it failed: {}", outcome.complaints.join("; ")));
+        let fails = |actions: &[action::Action]| {
+            self.play(&plan.with(actions.to_vec())).is_ok_and(|again| !again.complaints.is_empty())
+        };
+        let replay = plan.with(shrink(&plan.actions, options.tries, fails));
+        report.failures.push(Failure {
+            plan: plan.clone(),
+            complaints: outcome.complaints,
+            history: outcome.history,
+            said: outcome.said,
+            replay,
+        });
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(f, "seed {}, episode {}:", self.plan.seed, self.plan.episode)?;
+        self.complaints.iter().try_for_each(|complaint| writeln!(f, "  {complaint}"))?;
+        writeln!(
+            f,
+            "what happened ({} as {:?}, grace of serve {} ms):",
+            self.plan.hold, self.plan.who, self.plan.grace
+        )?;
+        self.history.iter().try_for_each(|line| writeln!(f, "  {line}"))?;
+        let said: Vec<&str> = self.said.lines().collect();
+        said[said.len().saturating_sub(40)..].iter().try_for_each(|line| writeln!(f, "  said: {line}"))?;
+        writeln!(f, "a shorter one that shows it (`cargo xtask chaos --replay FILE`):\n{}", self.replay)
+    }
+}

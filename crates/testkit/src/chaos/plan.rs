@@ -1,0 +1,362 @@
+//! The plan of an episode: a pure function of a seed and a number, and a text that is one.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::action::{Action, Blow, Disk, Driver, Origin, Part, Route, Scarce, Server, Start, number, worded};
+use super::random::Random;
+use crate::ground::Containment;
+use crate::user::Who;
+
+worded! {
+    /// What keeps trees together.
+    Hold {
+        /// A PID namespace.
+        Sealed = "sealed",
+        /// A scope of the user manager.
+        Unit = "unit",
+        /// A cgroup.
+        Leaf = "leaf",
+        /// Descent.
+        Reaper = "reaper",
+        /// The process group: promises little, and is held to that.
+        Group = "group",
+    }
+}
+
+impl Hold {
+    /// Where it can be had.
+    pub fn ground(self) -> Containment {
+        match self {
+            Self::Sealed => Containment::Sealed,
+            Self::Unit => Containment::Unit,
+            Self::Leaf => Containment::Leaf,
+            Self::Reaper | Self::Group => Containment::Reaper,
+        }
+    }
+}
+
+/// An episode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// What it was drawn from.
+    pub seed: u64,
+    /// Which of the seed's episodes it is.
+    pub episode: u64,
+    /// What keeps trees together.
+    pub hold: Hold,
+    /// Who runs everything.
+    pub who: Who,
+    /// The grace of `leash serve`, in milliseconds.
+    pub grace: u64,
+    /// What happens.
+    pub actions: Vec<Action>,
+}
+
+/// What this machine offers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// Whether the SDKs are installed.
+    pub sdks: bool,
+    /// Whether a disk can be made for the ledger.
+    pub disk: bool,
+}
+
+/// From nothing at all up to longer than most of an episode.
+const GRACES: [u64; 4] = [0, 50, 300, 1000];
+
+impl Plan {
+    /// Draws an episode.
+    pub fn draw(seed: u64, episode: u64, offer: &Offer) -> Self {
+        let mut random = Random::of(seed, episode);
+        // In turn: however short a run is, each is met about as often as the others. Also those that this machine does not have
+        // at the moment: what is played does not depend on what is not.
+        let turn = Random::of(seed, u64::MAX).bits().wrapping_add(episode) as usize;
+        let (hold, who) = (Hold::ALL[turn / 2 % Hold::ALL.len()], [Who::Root, Who::User][turn % 2]);
+        let grace = random.pick(&GRACES);
+        let mut draft = Draft { random, hold, who, offer, started: Vec::new() };
+        let length = draft.random.between(8, 20);
+        let actions = (0..length).map(|at| draft.next(at)).collect();
+        Self { seed, episode, hold, who, grace, actions }
+    }
+
+    /// The same with other actions.
+    pub fn with(&self, actions: Vec<Action>) -> Self {
+        Self { actions, ..self.clone() }
+    }
+
+    /// Whether something is done to `leash serve`, or by it.
+    pub fn needs_serve(&self) -> bool {
+        self.actions.iter().any(|action| match action {
+            Action::Start(start) => !matches!(start.route, Route::Run | Route::Connect),
+            Action::RestartServe(_) => true,
+            _ => false,
+        })
+    }
+
+    /// Whether something becomes of the disk.
+    pub fn needs_disk(&self) -> bool {
+        self.actions.iter().any(|action| matches!(action, Action::Disk(_)))
+    }
+}
+
+struct Draft<'a> {
+    random: Random,
+    hold: Hold,
+    who: Who,
+    offer: &'a Offer,
+    started: Vec<Start>,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Start,
+    Call,
+    Abandon,
+    Close,
+    Delete,
+    End,
+    Strike,
+    Disk,
+    Cut,
+    Origin,
+    Serve,
+    Pause,
+}
+
+impl Draft<'_> {
+    fn next(&mut self, at: u64) -> Action {
+        let kind = match at {
+            // Nothing can be done to nobody.
+            0 | 1 => Kind::Start,
+            _ => self.random.weigh(&[
+                (22, Kind::Start),
+                (8, Kind::Call),
+                (4, Kind::Abandon),
+                (6, Kind::Close),
+                (4, Kind::Delete),
+                (4, Kind::End),
+                (30, Kind::Strike),
+                (if self.has_disk() { 8 } else { 0 }, Kind::Disk),
+                (4, Kind::Cut),
+                (3, Kind::Origin),
+                (4, Kind::Serve),
+                (8, Kind::Pause),
+            ]),
+        };
+        match kind {
+            Kind::Start => Action::Start(self.start()),
+            Kind::Call => Action::Call(self.somebody()),
+            Kind::Abandon => Action::Abandon(self.somebody()),
+            Kind::Close => Action::Close(self.somebody()),
+            Kind::Delete => Action::Delete(self.somebody()),
+            Kind::End => Action::End(self.somebody()),
+            Kind::Strike => self.strike(),
+            Kind::Disk => Action::Disk(self.random.pick(Disk::ALL)),
+            Kind::Cut => Action::Cut(self.random.pick(Origin::ALL)),
+            Kind::Origin => Action::RestartOrigin(self.random.pick(Origin::ALL)),
+            Kind::Serve => Action::RestartServe(self.random.pick(&[Blow::Term, Blow::Int, Blow::Kill])),
+            Kind::Pause => Action::Pause(self.random.pick(&[1, 5, 20, 100, 400])),
+        }
+    }
+
+    /// The manager of `unit` has mounts of its own, where a new disk is not seen.
+    fn has_disk(&self) -> bool {
+        self.offer.disk && self.hold != Hold::Unit
+    }
+
+    /// Root's programs alone can be sure to read where the SDKs are.
+    fn has_sdks(&self) -> bool {
+        self.offer.sdks && self.who == Who::me()
+    }
+
+    fn start(&mut self) -> Start {
+        let random = &mut self.random;
+        let route = random.weigh(&[
+            (10, Route::Run),
+            (4, Route::Connect),
+            (2, Route::ConnectServe),
+            (4, Route::ServeStdio),
+            (4, Route::ServeHttp),
+        ]);
+        // What stays in its group is all that `group` promises to end.
+        let is_promised = |server: Server| self.hold != Hold::Group || server.stays_in_its_group();
+        let zoo = Server::ALL.iter().copied().filter(|server| server.is_of_the_zoo() && is_promised(*server));
+        let zoo: Vec<Server> = zoo.collect();
+        let mut server = random.pick(&zoo);
+        let mut driver = random.pick(&[Driver::Pipe, Driver::Socketpair]);
+        let scarcity = random.weigh(&[(8, Scarce::Nothing), (1, Scarce::Descriptors), (1, Scarce::Processes)]);
+        let most = match scarcity {
+            Scarce::Nothing => 0,
+            Scarce::Descriptors => random.between(8, 40),
+            Scarce::Processes => random.between(2, 40),
+        };
+        let (origin, grace, hurry) =
+            (random.weigh(&[(3, Origin::Honest), (1, Origin::Keeper)]), random.pick(&GRACES), random.happens(20));
+        if self.has_sdks() && self.random.happens(25) {
+            driver = self.random.pick(&[Driver::Python, Driver::TypeScript]);
+            server = match self.hold {
+                Hold::Group => Server::Fixture,
+                _ => self.random.pick(&[Server::Everything, Server::Python, Server::Fixture, Server::Mixed]),
+            };
+        }
+        // The SDKs need more than the least that is given here, and say nothing of it.
+        let is_raw = matches!(driver, Driver::Pipe | Driver::Socketpair);
+        let scarce = if is_raw && matches!(route, Route::Run | Route::Connect) {
+            (scarcity, most)
+        } else {
+            (Scarce::Nothing, 0)
+        };
+        let start = Start { actor: self.started.len() as u32, driver, route, server, origin, grace, scarce, hurry };
+        self.started.push(start.clone());
+        start
+    }
+
+    fn somebody(&mut self) -> u32 {
+        self.random.between(0, self.started.len() as u64) as u32
+    }
+
+    fn strike(&mut self) -> Action {
+        let blow = self.random.weigh(&[
+            (5, Blow::Kill),
+            (2, Blow::Term),
+            (1, Blow::Int),
+            (1, Blow::Hup),
+            (2, Blow::Stop),
+            (1, Blow::Cont),
+        ]);
+        let first = self.somebody();
+        let parts = match self.random.weigh(&[(6, 1), (2, 2), (1, 3)]) {
+            1 => vec![(first, self.random.pick(Part::ALL))],
+            // Those who watch each other, in one moment.
+            2 => vec![(first, Part::Leash), (first, Part::Keeper)],
+            _ => (0..3).map(|_| (self.somebody(), self.random.pick(Part::ALL))).collect(),
+        };
+        Action::Strike(blow, parts)
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let who = match self.who {
+            Who::Root => "root",
+            Who::User => "user",
+        };
+        writeln!(f, "chaos 1 seed={} episode={} {} {who} grace={}", self.seed, self.episode, self.hold, self.grace)?;
+        self.actions.iter().try_for_each(|action| writeln!(f, "{action}"))
+    }
+}
+
+impl FromStr for Plan {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let first: Vec<&str> = lines.next().unwrap_or_default().split_whitespace().collect();
+        let ["chaos", "1", seed, episode, hold, who, grace] = first[..] else {
+            return Err("a replay begins with `chaos 1 seed=N episode=N CONTAINMENT root|user grace=N`".to_owned());
+        };
+        let value =
+            |word: &str, name: &str| number(word.strip_prefix(name).ok_or_else(|| format!("`{word}` is no {name}N"))?);
+        let who = match who {
+            "root" => Who::Root,
+            "user" => Who::User,
+            _ => return Err(format!("`{who}` is neither root nor user")),
+        };
+        Ok(Self {
+            seed: value(seed, "seed=")?,
+            episode: value(episode, "episode=")?,
+            hold: hold.parse()?,
+            who,
+            grace: value(grace, "grace=")?,
+            actions: lines.map(str::parse).collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn offer() -> Offer {
+        Offer { sdks: true, disk: true }
+    }
+
+    #[test]
+    fn the_same_seed_is_the_same_episode_and_another_one_is_not() {
+        for episode in 0..200 {
+            assert_eq!(Plan::draw(5, episode, &offer()), Plan::draw(5, episode, &offer()));
+        }
+        assert_ne!(Plan::draw(5, 0, &offer()).actions, Plan::draw(6, 0, &offer()).actions);
+    }
+
+    #[test]
+    fn a_plan_survives_being_written_down() {
+        for episode in 0..500 {
+            let plan = Plan::draw(9, episode, &offer());
+            assert_eq!(plan.to_string().parse::<Plan>(), Ok(plan));
+        }
+    }
+
+    #[test]
+    fn what_is_no_plan_is_refused_with_its_reason() {
+        for (text, why) in [
+            ("", "begins with"),
+            ("chaos 1 seed=x episode=1 leaf root grace=0", "`x` is no number"),
+            ("chaos 1 seed=1 episode=1 cage root grace=0", "`cage` is no hold"),
+            ("chaos 1 seed=1 episode=1 leaf nobody grace=0", "neither root nor user"),
+            ("chaos 1 seed=1 episode=1 leaf root grace=0\ndance 3", "nothing that can happen: `dance 3`"),
+            ("chaos 1 seed=1 episode=1 leaf root grace=0\nstrike KILL 3", "`3` is nobody's part"),
+        ] {
+            let error = text.parse::<Plan>().expect_err(text);
+            assert!(error.contains(why), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn every_ground_has_its_turn() {
+        let grounds: Vec<String> =
+            (0..10).map(|at| Plan::draw(4, at, &offer())).map(|plan| format!("{} {:?}", plan.hold, plan.who)).collect();
+        let different: std::collections::HashSet<&String> = grounds.iter().collect();
+        assert_eq!(different.len(), 10, "{grounds:?}");
+    }
+
+    /// Whatever is on the list happens sooner or later; otherwise the list lies.
+    #[test]
+    fn everything_happens() {
+        let plans: Vec<Plan> = (0..2000).map(|episode| Plan::draw(3, episode, &offer())).collect();
+        let lines: Vec<String> = plans.iter().map(Plan::to_string).collect();
+        let text = lines.concat();
+        let words = [
+            Driver::ALL.iter().map(Driver::to_string).collect::<Vec<_>>(),
+            Route::ALL.iter().map(Route::to_string).collect(),
+            Server::ALL.iter().map(Server::to_string).collect(),
+            Origin::ALL.iter().map(Origin::to_string).collect(),
+            Scarce::ALL.iter().map(|one| format!("{one}=")).collect(),
+            Part::ALL.iter().map(|one| format!(":{one}")).collect(),
+            Blow::ALL.iter().map(|one| format!("strike {one}")).collect(),
+            Disk::ALL.iter().map(|one| format!("disk {one}")).collect(),
+            Hold::ALL.iter().map(Hold::to_string).collect(),
+            ["call", "abandon", "close", "delete", "end", "cut", "restart-origin", "restart-serve", "pause", "hurry"]
+                .map(str::to_owned)
+                .into(),
+        ];
+        for word in words.concat() {
+            assert!(text.contains(&word), "never: {word}");
+        }
+    }
+
+    /// What cannot be had is not asked for.
+    #[test]
+    fn a_poor_machine_gets_a_plan_that_it_can_play() {
+        let poor = Offer { sdks: false, disk: false };
+        for episode in 0..300 {
+            let plan = Plan::draw(3, episode, &poor);
+            assert!(!plan.needs_disk());
+            for action in plan.actions {
+                let Action::Start(start) = action else { continue };
+                assert!(start.server.is_of_the_zoo() && !matches!(start.driver, Driver::Python | Driver::TypeScript));
+            }
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Whether numbers over time grow: a rank test and a robust slope, of which neither minds noise, outliers or a sawtooth.
+
+use crate::bench::stats::median;
+
+/// Neighbouring samples are alike, and a test that takes them for independent sees trends everywhere. Medians of blocks as long
+/// as the load takes to come round are much less so.
+const BLOCKS: usize = 24;
+
+/// How sure one must be that it grows: of a hundred flat series, one looks like this.
+const SIGNIFICANT: f64 = 0.01;
+
+/// What grows by less than this share of itself in the whole time is called flat, however sure it is.
+const TOLERATED: f64 = 0.05;
+
+/// What became of one number.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Trend {
+    /// The median.
+    pub(crate) level: f64,
+    /// Growth per second: the median of the slopes between all pairs (Theil-Sen).
+    pub(crate) slope: f64,
+    /// The least that the growth per second is, with a probability of 97.5 %.
+    pub(crate) least: f64,
+    /// How probable it is that a flat series looks like this or more (Mann-Kendall, one-sided).
+    pub(crate) chance: f64,
+    /// From the first to the last block, in seconds.
+    pub(crate) time: f64,
+}
+
+impl Trend {
+    /// Of samples at ascending times. `None` of fewer than eight, of which no test can say anything.
+    pub(crate) fn of(samples: &[(f64, f64)]) -> Option<Self> {
+        let blocks = blocks(samples);
+        if blocks.len() < 8 {
+            return None;
+        }
+        let (score, variance) = mann_kendall(&blocks);
+        let mut slopes: Vec<f64> = pairs(&blocks).map(|((at, from), (then, to))| (to - from) / (then - at)).collect();
+        slopes.sort_by(f64::total_cmp);
+        // Sen's interval: as many pairs from the middle as the score would move by chance.
+        let aside = ((slopes.len() as f64 - 1.96 * variance.sqrt()) / 2.0).max(0.0) as usize;
+        let z = if variance > 0.0 { (score - score.signum()) / variance.sqrt() } else { 0.0 };
+        Some(Self {
+            level: median(blocks.iter().map(|(_, value)| *value)),
+            slope: median(slopes.iter().copied()),
+            least: slopes[aside.min(slopes.len() - 1)],
+            chance: above(z),
+            time: blocks[blocks.len() - 1].0 - blocks[0].0,
+        })
+    }
+
+    /// Whether it surely grows, and by an amount that matters.
+    pub(crate) fn grows(&self) -> bool {
+        self.chance < SIGNIFICANT && self.least * self.time > TOLERATED * self.level.max(1.0)
+    }
+}
+
+/// Medians of as many blocks as there can be.
+fn blocks(samples: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let size = samples.len().div_ceil(BLOCKS).max(1);
+    let middle = |block: &[(f64, f64)]| {
+        (median(block.iter().map(|(time, _)| *time)), median(block.iter().map(|(_, value)| *value)))
+    };
+    samples.chunks(size).map(middle).collect()
+}
+
+fn pairs(values: &[(f64, f64)]) -> impl Iterator<Item = ((f64, f64), (f64, f64))> {
+    values.iter().enumerate().flat_map(|(at, first)| values[at + 1..].iter().map(|second| (*first, *second)))
+}
+
+/// How many pairs ascend less those that descend, and how much that varies where there is no trend; equal values are minded.
+fn mann_kendall(values: &[(f64, f64)]) -> (f64, f64) {
+    let sign = |((_, from), (_, to)): ((f64, f64), (f64, f64))| match to.total_cmp(&from) {
+        std::cmp::Ordering::Less => -1.0,
+        std::cmp::Ordering::Equal => 0.0,
+        std::cmp::Ordering::Greater => 1.0,
+    };
+    let score = pairs(values).map(sign).sum();
+    let spread = |count: f64| count * (count - 1.0) * (2.0 * count + 5.0);
+    let mut sorted: Vec<f64> = values.iter().map(|(_, value)| *value).collect();
+    sorted.sort_by(f64::total_cmp);
+    let ties: f64 = sorted.chunk_by(|a, b| a == b).map(|equal| spread(equal.len() as f64)).sum();
+    (score, (spread(values.len() as f64) - ties) / 18.0)
+}
+
+/// The probability that a normal variable is above `z`; exact to seven digits (Abramowitz and Stegun, 26.2.17).
+fn above(z: f64) -> f64 {
+    if z < 0.0 {
+        return 1.0 - above(-z);
+    }
+    let t = 1.0 / (1.0 + 0.231_641_9 * z);
+    let weights = [1.330_274_429, -1.821_255_978, 1.781_477_937, -0.356_563_782, 0.319_381_530];
+    let sum = weights.iter().fold(0.0, |sum, weight| (sum + weight) * t);
+    sum * (-z * z / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Noise between -1 and 1 that is the same every time.
+    fn noise(seed: u64) -> impl FnMut() -> f64 {
+        let mut random = testkit::chaos::random::Random::of(seed, 0);
+        move || random.between(0, 2_000_001) as f64 / 1e6 - 1.0
+    }
+
+    fn series(count: usize, mut value: impl FnMut(f64) -> f64) -> Vec<(f64, f64)> {
+        (0..count).map(|at| (at as f64, value(at as f64))).collect()
+    }
+
+    fn trend(samples: &[(f64, f64)]) -> Trend {
+        Trend::of(samples).expect("there are enough samples")
+    }
+
+    #[test]
+    fn the_normal_tail_is_that_of_the_tables() {
+        for (z, expected) in [(0.0, 0.5), (1.0, 0.158_655), (1.96, 0.024_998), (2.326, 0.010_009), (-1.0, 0.841_345)] {
+            assert!((above(z) - expected).abs() < 1e-5, "{z}: {}", above(z));
+        }
+    }
+
+    #[test]
+    fn the_score_is_that_counted_by_hand() {
+        // All ten pairs ascend; 5*4*15/18.
+        let rising = series(5, |at| at);
+        assert_eq!(mann_kendall(&rising), (10.0, 50.0 / 3.0));
+        let tied: Vec<(f64, f64)> = [23.0, 24.0, 29.0, 6.0, 29.0, 24.0, 24.0, 29.0, 23.0]
+            .iter()
+            .enumerate()
+            .map(|(at, value)| (at as f64, *value))
+            .collect();
+        let (score, variance) = mann_kendall(&tied);
+        // 9 values with ties of 2, 3 and 3: (9*8*23 - 2*1*9 - 2*3*2*11)/18.
+        assert_eq!(variance, (1656.0 - 18.0 - 132.0) / 18.0);
+        // By first value: 5 + 1 - 4 + 5 - 3 + 0 + 0 - 1.
+        assert_eq!(score, 3.0);
+    }
+
+    #[test]
+    fn a_line_has_its_slope() {
+        let found = trend(&series(240, |at| 1000.0 + 2.0 * at));
+        assert_eq!((found.slope, found.least), (2.0, 2.0));
+        assert!(found.grows() && found.chance < 1e-6);
+    }
+
+    #[test]
+    fn flat_noise_does_not_grow() {
+        let wrong = (0..200).filter(|seed| {
+            let mut noise = noise(*seed);
+            trend(&series(240, |_| 100.0 + 10.0 * noise())).grows()
+        });
+        assert_eq!(wrong.count(), 0);
+    }
+
+    #[test]
+    fn a_leak_below_the_noise_is_found() {
+        let found = (0..200).filter(|seed| {
+            let mut noise = noise(*seed);
+            // 10 % noise, and a leak of 20 % in the whole time.
+            trend(&series(240, |at| 100.0 + 10.0 * noise() + 20.0 * at / 240.0)).grows()
+        });
+        assert!(found.count() > 195);
+    }
+
+    #[test]
+    fn what_shrinks_comes_and_goes_or_stands_still_does_not_grow() {
+        assert!(!trend(&series(240, |at| 1000.0 - at)).grows());
+        assert!(!trend(&series(240, |at| 1000.0 + 300.0 * (at % 20.0) / 20.0)).grows());
+        assert!(!trend(&series(240, |_| 42.0)).grows());
+        let mut spiked = series(240, |_| 100.0);
+        spiked[239].1 = 1e9;
+        assert!(!trend(&spiked).grows(), "one sample is no trend");
+    }
+
+    #[test]
+    fn sure_growth_that_does_not_matter_is_flat() {
+        let found = trend(&series(240, |at| 1000.0 + at / 100.0));
+        assert!(found.chance < 1e-6 && !found.grows());
+    }
+
+    #[test]
+    fn of_too_few_nothing_is_said() {
+        assert_eq!(Trend::of(&series(7, |at| at)), None);
+        assert_eq!(Trend::of(&[]), None);
+    }
+}
