@@ -48,6 +48,15 @@ pub(crate) fn bind_to_device(socket: &impl AsRawFd, name: &str) -> io::Result<()
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Writes bytes that nobody has ever set.
+pub(crate) fn write_uninitialised(file: &impl AsRawFd) -> io::Result<()> {
+    let mut room: Vec<u8> = Vec::with_capacity(64);
+    let room = room.spare_capacity_mut();
+    // SAFETY: the memory is allocated and that long. What is in it is read by the kernel alone, to which all bytes are alike.
+    let written = unsafe { libc::write(file.as_raw_fd(), room.as_ptr().cast(), room.len()) };
+    if written < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// What a process does about a signal.
 #[derive(Clone, Copy)]
 pub(crate) enum Answer {
