@@ -1,4 +1,5 @@
 //! The only unsafe code of the zoo: what `rustix` does not wrap, or wraps as unsafe.
+#![expect(unsafe_code, reason = "system calls without a safe wrapper; each has its SAFETY line")]
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
