@@ -9,6 +9,7 @@ mod check;
 mod setup;
 mod soak;
 mod step;
+mod svg;
 mod test;
 
 use std::process::ExitCode;
