@@ -88,7 +88,13 @@ impl Step {
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
 
-    fn shown(&self) -> String {
+    /// The command itself, for who starts it in another way.
+    pub(crate) fn command(self) -> Command {
+        self.0
+    }
+
+    /// How it is shown to people.
+    pub(crate) fn shown(&self) -> String {
         let program = Path::new(self.0.get_program()).file_name().unwrap_or_default();
         let words = [program].into_iter().chain(self.0.get_args()).map(OsStr::to_string_lossy);
         words.collect::<Vec<_>>().join(" ")
