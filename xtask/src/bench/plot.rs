@@ -126,6 +126,8 @@ pub(crate) fn svg(title: &str, panels: &[Panel]) -> String {
     let width = left + BARS + 8.0 + LETTER * widest(&shown) + MARGIN;
     let width = width.max(2.0 * MARGIN + 15.0 / 12.0 * LETTER * title.chars().count() as f64);
     let height = TOP + panels.iter().map(Panel::height).sum::<f64>();
+    // Marks of Markdown are none here.
+    let title = &title.replace('`', "");
     let mut picture = Picture::new(width.ceil(), height, title);
     picture.sized((MARGIN, 22.0), Anchor::Start, 15.0, title);
     let mut top = TOP;
@@ -214,15 +216,22 @@ enum Scale {
 impl Axis {
     fn of(panel: &Panel) -> Self {
         let lengths = || panel.bars.iter().filter_map(|bar| bar.length);
-        let ends = lengths().map(|length| length.high).chain(panel.goal.map(Goal::value));
-        let most = ends.filter(|value| value.is_finite()).fold(0.0, f64::max);
-        let least = lengths().map(|length| length.value).filter(|value| *value > 0.0).fold(f64::INFINITY, f64::min);
-        if most / least <= WIDE || !least.is_finite() || most <= 0.0 {
+        let largest =
+            |values: &mut dyn Iterator<Item = f64>| values.filter(|value| value.is_finite()).fold(0.0, f64::max);
+        let smallest =
+            |values: &mut dyn Iterator<Item = f64>| values.filter(|value| *value > 0.0).fold(f64::INFINITY, f64::min);
+        let goal = || panel.goal.map(Goal::value).into_iter();
+        let most = largest(&mut lengths().map(|length| length.high).chain(goal()));
+        // Bars decide, not what may have disturbed one of them.
+        let longest = largest(&mut lengths().map(|length| length.value).chain(goal()));
+        let shortest = smallest(&mut lengths().map(|length| length.value));
+        if longest <= WIDE * shortest || longest <= 0.0 {
             let marks = ticks(most, 5);
             let most = marks[marks.len() - 1];
             return Self { scale: Scale::Even { most }, marks, base: 0.0 };
         }
-        // Slightly above a power of ten is not worth another decade; slightly below is one.
+        let least = smallest(&mut lengths().map(|length| length.low)).min(shortest);
+        // The end of a decade need not begin another one.
         let to = ((most * 0.999_999).log10().ceil() as i32).max(if panel.base == Base::One { 1 } else { i32::MIN });
         let from = (least.log10().floor() as i32).clamp(to - DECADES, to - 1);
         let marks = (from..=to).map(|power| 10_f64.powi(power)).collect();

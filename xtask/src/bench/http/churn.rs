@@ -35,9 +35,8 @@ struct Arm {
     memory: Vec<(u64, f64)>,
 }
 
-const ABOUT: &str = "as fast as they can be, 16 at a time: `initialize`, a call, DELETE. In front of stdio leash and the peers \
-from npm start a server for each session, and end it; the floor and the peer from PyPI have one for all, which is why only they \
-are fast. Memory is the gateway's own, after a quarter of the rounds and after all; processes are those below it when all sessions \
+const ABOUT: &str = "as fast as they can be, 16 at a time: `initialize`, a call, DELETE. In front of stdio, leash and \
+supergateway start a server for each session and end it; the floor and all three called mcp-proxy have one server for everybody. Memory is the gateway's own, after a quarter of the rounds and after all; processes are those below it when all sessions \
 are closed and two seconds have passed.";
 
 /// Bytes for each session: what holes in the heap make of it, not what is kept.
@@ -184,7 +183,7 @@ fn report(arms: &[Arm]) -> Report {
     );
     let present: Vec<&Arm> = arms.iter().filter(|arm| arm.gateway.is_ok()).collect();
     let rates = Rounds::of(present.iter().map(|arm| arm.rates.clone()).collect());
-    let mut panel = Panel::ratios("sessions per second, to the floor");
+    let mut panel = Panel::ratios("sessions per second, as a multiple of the floor's");
     for arm in arms {
         let (name, tone) = (arm.name(), arm.way.tone());
         let position = |front: Front| {

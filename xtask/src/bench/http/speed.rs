@@ -199,8 +199,8 @@ impl<'a> Tables<'a> {
             ABOUT,
             ["path", "p50 µs [95 %]", "to floor [95 %]", "p99 µs", "calls/s [95 %]", "to floor [95 %]", "CPU µs/call"],
         );
-        let mut trips = Panel::ratios("p50 of a call, to the floor").goal(P50);
-        let mut rates = Panel::ratios("calls per second, to the floor").goal(CALLS);
+        let mut trips = Panel::ratios("p50 of a call, as a multiple of the floor's").goal(P50);
+        let mut rates = Panel::ratios("calls per second, as a multiple of the floor's").goal(CALLS);
         for arm in self.arms {
             let (way, name) = (arm.way, arm.way.name());
             let floor = self.position(Way { front: Front::Floor, ..way });

@@ -40,7 +40,7 @@ pub(super) fn measure(effort: Effort) -> Outcome<Report> {
         "the answer to `DELETE` is the proof. The floor is one write to `cgroup.kill` without leash, until the last process is dead.",
         ["tree", "processes", "median ms [95 %]", "to the floor [95 %]", "max ms"],
     );
-    let mut panel = Panel::ratios("time from DELETE to the proof, to `cgroup.kill` alone");
+    let mut panel = Panel::ratios("time from DELETE to the proof, as a multiple of cgroup.kill alone");
     for size in SIZES {
         let rounds = Rounds::take(effort.pick(5, 50), MANNERS.len(), |arm| sample(&mut stage, MANNERS[arm], size))?;
         for (arm, manner) in MANNERS.into_iter().enumerate() {

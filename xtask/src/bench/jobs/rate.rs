@@ -57,7 +57,7 @@ pub(super) fn measure(effort: Effort) -> Outcome<Report> {
         ABOUT,
         ["session", "at once", "sessions/s [95 %]", "to the floor [95 %]", "median ms for both"],
     );
-    let mut panel = Panel::ratios("sessions per second, to the floor");
+    let mut panel = Panel::ratios("sessions per second, as a multiple of the floor's");
     for (index, arm) in arms.iter().enumerate() {
         let name = arm.name();
         let (rate, ratio) = (rounds.median(index), rounds.ratio(index, index - index % 2));

@@ -97,7 +97,7 @@ pub(in crate::bench) fn kernel_alone(size: usize) -> Outcome<f64> {
 /// What was found for one size.
 fn add(report: &mut Report, cases: &[&Case], rounds: &Rounds, index: usize) {
     let size = SIZES[index];
-    let mut panel = Panel::ratios(format!("{size} processes: time to `cgroup.kill` alone"));
+    let mut panel = Panel::ratios(format!("{size} processes: time, as a multiple of cgroup.kill alone"));
     for (arm, case) in cases.iter().enumerate() {
         let (median, victim) = (rounds.median(arm), case.victim.name());
         let to_kernel = rounds.ratio(arm, 0);

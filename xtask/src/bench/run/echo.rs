@@ -68,7 +68,7 @@ fn report(rounds: &Rounds) -> Report {
         ABOUT,
         ["path", "median µs [95 %]", "ratio to bare [95 %]", "ratio to own session [95 %]"],
     );
-    let mut panel = Panel::ratios("round trip, to the bare pipe").goal(GOAL);
+    let mut panel = Panel::ratios("round trip, as a multiple of the bare pipe's").goal(GOAL);
     for (arm, (name, start)) in ARMS.iter().enumerate() {
         let (to_bare, to_session) = (rounds.ratio(arm, 0), rounds.ratio(arm, 1));
         report.row([(*name).into(), format!("{:.2}", rounds.median(arm)), to_bare.to_string(), to_session.to_string()]);
