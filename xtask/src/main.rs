@@ -9,7 +9,9 @@ mod check;
 mod setup;
 mod soak;
 mod step;
+mod svg;
 mod test;
+mod ward;
 
 use std::process::ExitCode;
 
@@ -19,7 +21,8 @@ const USAGE: &str = "\
 usage: cargo xtask setup                      install what the tests need into target/deps
        cargo xtask test [NEXTEST ARGUMENT...]  set up, build, run every test (or those asked for)
        cargo xtask check                      format, lints, docs, dependencies, tidiness
-       cargo xtask bench [--quick] [NAME...]  measure the release binary; results in target/bench
+       cargo xtask bench [--quick] [--all-peers] [--json] [--plots DIR] [NAME...]
+                                              measure the release binary; results in target/bench
        cargo xtask chaos [--minutes N] [--seed N] [--replay FILE] [--json]
                                               everything that can happen, in an order that the seed decides
        cargo xtask soak [--minutes N] [--http N] [--stdio N] [--json]
