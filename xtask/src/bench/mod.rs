@@ -14,7 +14,7 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::step::{Failure, Outcome, Step, Workspace, say};
-pub(crate) use http::play;
+pub(crate) use http::{play, roles};
 use report::Report;
 
 /// Says to this program, built for release and given the programs to measure, that it shall measure.
