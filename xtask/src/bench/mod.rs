@@ -21,7 +21,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::step::{Failure, Outcome, Step, Workspace, say};
 use crate::ward;
 use document::{Document, Section, Setting};
-pub(crate) use http::play;
+pub(crate) use http::{play, roles};
 use order::{Effort, MEASURE, Order};
 use report::Report;
 

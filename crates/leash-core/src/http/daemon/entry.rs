@@ -55,7 +55,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
     add(&gateway.metrics.connections, 1);
-    gateway.tide.rose(gateway.held());
+    let _afloat = gateway.tide.rise();
     let service = service_fn(|request: Request<Incoming>| {
         let (gateway, gate) = (Rc::clone(&gateway), gate.clone());
         async move {
@@ -91,7 +91,6 @@ where
         }
     }
     gateway.metrics.connections.set(gateway.metrics.connections.get() - 1);
-    gateway.tide.fell(gateway.held());
 }
 
 /// Whether the caller may ask. Pages in browsers may not, whatever they know: programs send no `Origin`.
