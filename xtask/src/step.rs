@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -89,6 +89,26 @@ impl Step {
             true => Ok(()),
             false => Err(Failure(format!("`{shown}` failed: {status}"))),
         }
+    }
+
+    /// Runs it unseen; what it says is seen when it fails.
+    pub(crate) fn quietly(self) -> Outcome {
+        let shown = self.shown();
+        let output = self.output()?;
+        match output.status.success() {
+            true => Ok(()),
+            false => {
+                let said = String::from_utf8_lossy(&output.stderr);
+                Err(Failure(format!("`{shown}` failed: {}: {}", output.status, said.trim())))
+            }
+        }
+    }
+
+    /// Runs it unseen, for all that it says and how it ends.
+    pub(crate) fn output(mut self) -> Outcome<Output> {
+        let shown = self.shown();
+        let output = self.0.stdin(Stdio::null()).output();
+        output.map_err(|error| Failure(format!("cannot start `{shown}`: {error}")))
     }
 
     /// Runs it unseen, for its answer. `None` when it does not exist or fails.
