@@ -9,7 +9,7 @@ use testkit::chaos::{Options, Stage};
 const SEED: u64 = 0x001e_a54c_4a05;
 
 /// How long, unless `LEASH_CHAOS_SECONDS` says otherwise.
-const SECONDS: u64 = 60;
+const SECONDS: u64 = 180;
 
 #[test]
 fn promises_are_kept() {
@@ -20,6 +20,6 @@ fn promises_are_kept() {
     let report = stage.run(&options, &mut testkit::note);
     let failures: Vec<String> = report.failures.iter().map(ToString::to_string).collect();
     assert!(failures.is_empty(), "{}", failures.join("\n"));
-    testkit::note(&format!("{} actions in {:?}, {} trees", report.actions, report.episodes, report.trees));
-    assert!(!report.episodes.is_empty(), "nothing was played: {:?}", report.unplayed);
+    testkit::note(&format!("{}; {}; {} trees", report.episodes, report.tally.faults, report.tally.trees));
+    assert!(report.episodes.sum() > 0, "nothing was played: {:?}", report.unplayed);
 }

@@ -27,8 +27,9 @@ impl World {
     /// Ends the owners, waits, lets the next leash sweep, and says what is there.
     pub(crate) fn finish(&mut self) -> Facts {
         self.heal();
-        self.see_trees();
+        self.look();
         for actor in self.actors.values_mut() {
+            actor.hear();
             actor.kill();
         }
         let mut facts = Facts {
@@ -39,8 +40,9 @@ impl World {
             ledger: Vec::new(),
             receipts: Vec::new(),
             open: Vec::new(),
-            doubts: self.doubts,
-            was_away: self.was_away,
+            ended: Vec::new(),
+            doubts: self.actors.values().filter(|actor| actor.is_doubted && !actor.up).count(),
+            was_mute: self.was_mute,
             bystanders: Vec::new(),
         };
         // A gateway that lives must have seen by itself that its clients are gone: it is stopped after that.
@@ -58,12 +60,33 @@ impl World {
         facts.bystanders = bystanders;
         facts.ledger = files(&self.scene.runtime_dir());
         facts.receipts = receipts(&self.scene.dir().join("state/leash/receipts.jsonl"));
-        facts.open = self
-            .upstreams
-            .values()
-            .flat_map(|(origin, upstream)| upstream.open().into_iter().map(|id| (*origin, id)))
-            .collect();
+        self.count(&mut facts);
         facts
+    }
+
+    /// Reads the logs of the upstream servers, and closes the books of the episode.
+    fn count(&mut self, facts: &mut Facts) {
+        let tally = &mut self.tally;
+        for (origin, upstream) in &self.upstreams {
+            let log = upstream.log();
+            tally.sessions.opened += log.opened;
+            tally.sessions.deleted += log.ended.len() as u64;
+            tally.sessions.lost += log.lost;
+            facts.open.extend(log.open.into_iter().map(|id| (*origin, id)));
+            facts.ended.extend(log.ended.into_iter().map(|id| (*origin, id)));
+        }
+        for (_, id) in &facts.open {
+            match facts.left(id) {
+                Some(how) => tally.sessions.left.add(how),
+                None => tally.sessions.unknown += 1,
+            }
+        }
+        tally.processes = self.seen.len() as u64;
+        tally.trees = facts.trees.len() as u64;
+        tally.orphaned = facts.trees.values().filter(|harm| harm.is_orphaned()).count() as u64;
+        tally.receipts = facts.receipts.len() as u64;
+        // With the one who has a server of its own.
+        tally.bystanders = self.bystanders.len() as u64 + 1;
     }
 
     /// Waits until nobody is left but a living gateway and those who may be; who else is.
@@ -87,10 +110,11 @@ impl World {
 
     /// The next start of leash, which finds what others left.
     fn sweep(&mut self) -> Vec<String> {
-        if let Err(why) = self.start_serve() {
-            return vec![format!("the next start of leash failed: {why}")];
-        }
-        let Some(serve) = self.serve.take() else { return Vec::new() };
+        // Anywhere: the old place may be taken meanwhile.
+        let serve = match self.serve_at("127.0.0.1:0") {
+            Ok(serve) => serve,
+            Err(why) => return vec![format!("the next start of leash failed: {why}")],
+        };
         // Its own book is all that there is when it is done, and the record of the resident.
         let books =
             || files(&self.scene.runtime_dir().join("gateways")).iter().filter(|name| name.ends_with(".jsonl")).count();

@@ -7,21 +7,25 @@
 pub mod action;
 mod actor;
 mod audit;
+mod blows;
+mod cast;
 mod disk;
 mod origin;
 pub mod plan;
 pub mod promise;
 pub mod random;
 pub mod shrink;
+pub mod tally;
 mod world;
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use plan::{Hold, Offer, Plan};
 pub use shrink::shrink;
+use tally::{Counts, Tally};
 use world::World;
 
+use crate::cgroup::PidsBound;
 use crate::deps::Deps;
 use crate::ground::Ground;
 use crate::user::Who;
@@ -46,16 +50,14 @@ pub struct Options {
 /// What was seen.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
+    /// How long it took.
+    pub time: Duration,
     /// Episodes that were played to their end, by their containment and user.
-    pub episodes: BTreeMap<String, u64>,
-    /// Things that were done.
-    pub actions: u64,
-    /// Trees that were seen.
-    pub trees: u64,
-    /// Of those, how many lost both who looked after them.
-    pub orphaned: u64,
-    /// Sessions that were opened at upstream servers which did not crash.
-    pub sessions: u64,
+    pub episodes: Counts,
+    /// What was done in them, and to whom.
+    pub tally: Tally,
+    /// What this machine does not have, and why.
+    pub lacks: Vec<String>,
     /// Episodes that could not be played, and why.
     pub unplayed: Vec<String>,
     /// Every promise that was not kept.
@@ -86,9 +88,8 @@ pub struct Outcome {
     pub history: Vec<String>,
     /// What leash and the others said.
     pub said: String,
-    trees: u64,
-    orphaned: u64,
-    sessions: u64,
+    /// What was counted.
+    pub tally: Tally,
 }
 
 /// Where episodes are played.
@@ -96,27 +97,33 @@ pub struct Outcome {
 pub struct Stage {
     grounds: Vec<(Hold, Who, Ground)>,
     offer: Offer,
+    lacks: Vec<String>,
 }
 
 impl Stage {
     /// Finds out what this machine offers; what it does not is said.
     pub fn build(say: &mut dyn FnMut(&str)) -> Self {
+        let mut lacks = Vec::new();
         let disk = crate::sys::own_mounts();
         if let Err(error) = &disk {
-            say(&format!("no disk for the ledger: {error}"));
+            lacks.push(format!("no disk for the ledger: {error}"));
+        }
+        if let Err(why) = PidsBound::small(1) {
+            lacks.push(format!("nobody is short of processes: {why}"));
         }
         let mut grounds = Vec::new();
         for hold in Hold::ALL {
             for who in [Who::Root, Who::User] {
                 match Ground::prepare(hold.ground(), who) {
                     Ok(ground) => grounds.push((*hold, who, ground)),
-                    Err(why) => say(&format!("no {hold} as {who:?}: {why}")),
+                    Err(why) => lacks.push(format!("no {hold} as {who:?}: {why}")),
                 }
             }
         }
-        let sdks = Deps::find().inspect_err(|why| say(why)).is_ok();
+        let sdks = Deps::find().inspect_err(|why| lacks.push((*why).to_owned())).is_ok();
+        lacks.iter().for_each(|lack| say(lack));
         let offer = Offer { sdks, disk: disk.is_ok() };
-        Self { grounds, offer }
+        Self { grounds, offer, lacks }
     }
 
     /// What episodes are drawn from.
@@ -141,16 +148,14 @@ impl Stage {
             complaints: facts.complaints(),
             history: std::mem::take(&mut world.history),
             said: world.scene.stderr(),
-            trees: facts.trees.len() as u64,
-            orphaned: facts.trees.values().filter(|harm| harm.is_orphaned()).count() as u64,
-            sessions: world.upstreams.values().map(|(_, upstream)| upstream.opened()).sum(),
+            tally: std::mem::take(&mut world.tally),
         })
     }
 
     /// Plays episode after episode until the time is over.
     pub fn run(&self, options: &Options, say: &mut dyn FnMut(&str)) -> Report {
-        let deadline = Deadline::after(options.time);
-        let mut report = Report::default();
+        let (watch, deadline) = (Stopwatch::start(), Deadline::after(options.time));
+        let mut report = Report { lacks: self.lacks.clone(), ..Report::default() };
         let mut episode = options.first;
         while !deadline.is_over() && !self.grounds.is_empty() {
             let plan = Plan::draw(options.seed, episode, &self.offer);
@@ -159,12 +164,22 @@ impl Stage {
             if self.ground(&plan).is_some() {
                 self.episode(&plan, options, &mut report, say);
             }
+            report.time = watch.time();
         }
         report
     }
 
+    /// Plays one that was written down.
+    pub fn replay(&self, plan: &Plan, options: &Options, say: &mut dyn FnMut(&str)) -> Report {
+        let watch = Stopwatch::start();
+        let mut report = Report { lacks: self.lacks.clone(), ..Report::default() };
+        self.episode(plan, options, &mut report, say);
+        report.time = watch.time();
+        report
+    }
+
     /// Plays one, and makes it shorter when it fails.
-    pub fn episode(&self, plan: &Plan, options: &Options, report: &mut Report, say: &mut dyn FnMut(&str)) {
+    fn episode(&self, plan: &Plan, options: &Options, report: &mut Report, say: &mut dyn FnMut(&str)) {
         let watch = Stopwatch::start();
         let outcome = match self.play(plan) {
             Ok(outcome) => outcome,
@@ -179,11 +194,8 @@ impl Stage {
         if watch.time() > SLOW {
             outcome.history.iter().for_each(|line| say(&format!("slow: {line}")));
         }
-        *report.episodes.entry(format!("{} as {:?}", plan.hold, plan.who)).or_default() += 1;
-        report.actions += plan.actions.len() as u64;
-        report.trees += outcome.trees;
-        report.orphaned += outcome.orphaned;
-        report.sessions += outcome.sessions;
+        report.episodes.add(format_args!("{} as {}", plan.hold, plan::name(plan.who)));
+        report.tally.extend(&outcome.tally);
         if outcome.complaints.is_empty() {
             return;
         }
