@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use testkit::chaos::plan::Plan;
-use testkit::chaos::{Failure as Broken, Options, Report, Stage};
+use testkit::chaos::{Failure as Broken, Options, PATIENCE, Report, Stage};
 
 use crate::setup;
 use crate::step::{Failure, Outcome, Step, Workspace, say};
@@ -14,7 +14,7 @@ use crate::step::{Failure, Outcome, Step, Workspace, say};
 /// Says to this program, given the programs to try, that it shall play.
 const PLAY: &str = "--play";
 
-const USAGE: &str = "chaos has --minutes N, --seed N, --episode N (the first one), --tries N, --replay FILE and --json";
+const USAGE: &str = "chaos has --minutes N, --seed N, --episode N (the first one), --tries N, --patience SECONDS, --replay FILE and --json";
 
 /// Enough to halve twenty actions down to a few, each of which is an episode of some seconds.
 const TRIES: usize = 60;
@@ -26,6 +26,7 @@ struct Order {
     seed: Option<u64>,
     episode: Option<u64>,
     tries: usize,
+    patience: u64,
     replay: Option<String>,
     json: bool,
     play: bool,
@@ -33,8 +34,16 @@ struct Order {
 
 impl Order {
     fn parse(words: &[String]) -> Outcome<Self> {
-        let mut order =
-            Self { minutes: 3.0, seed: None, episode: None, tries: TRIES, replay: None, json: false, play: false };
+        let mut order = Self {
+            minutes: 3.0,
+            seed: None,
+            episode: None,
+            tries: TRIES,
+            patience: PATIENCE.as_secs(),
+            replay: None,
+            json: false,
+            play: false,
+        };
         let mut words = words.iter().map(String::as_str);
         while let Some(word) = words.next() {
             match word {
@@ -44,6 +53,7 @@ impl Order {
                 "--seed" => order.seed = Some(value(words.next())?),
                 "--episode" => order.episode = Some(value(words.next())?),
                 "--tries" => order.tries = value(words.next())?,
+                "--patience" => order.patience = value(words.next())?,
                 "--replay" => order.replay = Some(value(words.next())?),
                 _ => return Err(Failure::new(USAGE)),
             }
@@ -73,12 +83,13 @@ pub(crate) fn run(workspace: &Workspace, words: &[String]) -> Outcome {
 
 fn play(workspace: &Workspace, order: &Order) -> Outcome {
     let mut tell = |text: &str| say("Chaos", text);
-    let stage = Stage::build(&mut tell);
     let replay = order.replay.as_deref().map(read).transpose()?;
+    let stage = Stage::build(replay.as_ref(), &mut tell);
     let drawn = || replay.as_ref().map_or_else(testkit::random, |plan| plan.seed);
     let seed = order.seed.unwrap_or_else(drawn);
     let time = Duration::from_secs_f64(order.minutes * 60.0);
-    let options = Options { seed, first: order.episode.unwrap_or(0), time, tries: order.tries };
+    let patience = Duration::from_secs(order.patience);
+    let options = Options { seed, first: order.episode.unwrap_or(0), time, tries: order.tries, patience };
     let report = match &replay {
         Some(plan) => stage.replay(plan, &options, &mut tell),
         None => {
@@ -230,9 +241,17 @@ mod tests {
 
     #[test]
     fn an_order_is_what_was_said() {
-        let order = parse("--minutes 0.5 --seed 7 --episode 3 --json --tries 9").expect("a good order");
-        let expected =
-            Order { minutes: 0.5, seed: Some(7), episode: Some(3), tries: 9, replay: None, json: true, play: false };
+        let order = parse("--minutes 0.5 --seed 7 --episode 3 --json --tries 9 --patience 5").expect("a good order");
+        let expected = Order {
+            minutes: 0.5,
+            seed: Some(7),
+            episode: Some(3),
+            tries: 9,
+            patience: 5,
+            replay: None,
+            json: true,
+            play: false,
+        };
         assert_eq!(order, expected);
         assert_eq!(parse("--replay x").expect("a good order").replay.as_deref(), Some("x"));
     }

@@ -43,7 +43,7 @@ impl World {
         let done = match scarce {
             Scarce::Nothing => return "done".to_owned(),
             // Above the number of those that are open it changes nothing, below it there is no new one.
-            Scarce::Descriptors => limit_descriptors(pid, Some(most)).map_err(|error| error.to_string()),
+            Scarce::Descriptors => self.limit(pid, Some(most)).map_err(|error| error.to_string()),
             Scarce::Processes => PidsBound::small(most).and_then(|bound| {
                 bound.take(pid).map_err(|error| error.to_string())?;
                 self.bounds.push(bound);
@@ -65,12 +65,21 @@ impl World {
 
     /// Everybody who was squeezed has enough again.
     pub(crate) fn release(&mut self) {
-        for handle in self.squeezed.drain(..) {
-            let _ = limit_descriptors(handle.pid(), None);
+        for handle in std::mem::take(&mut self.squeezed) {
+            let _ = self.limit(handle.pid(), None);
         }
         for bound in &self.bounds {
             let _ = bound.lift();
         }
+    }
+
+    /// How many descriptors a process that runs may have. The hard limit stays what it is for all of us, so that it needs no
+    /// privilege to lift the other again; and it is done by the user of the process, whom the kernel does not ask for one.
+    fn limit(&self, pid: Pid, most: Option<u64>) -> std::io::Result<()> {
+        let maximum = getrlimit(Resource::Nofile).maximum;
+        let limit = Rlimit { current: most.or(maximum), maximum };
+        self.scene.user().act(|| prlimit(Some(pid), Resource::Nofile, limit))?;
+        Ok(())
     }
 
     /// One of an actor's processes, where there is one: its own, or one of those of the gateway that it uses.
@@ -135,11 +144,4 @@ pub(crate) fn signal(blow: Blow) -> Signal {
         Blow::Stop => Signal::STOP,
         Blow::Cont => Signal::CONT,
     }
-}
-
-/// Of a process that runs. The hard limit stays what it is for all of us, so that nobody needs a privilege to lift it again.
-fn limit_descriptors(pid: Pid, most: Option<u64>) -> std::io::Result<()> {
-    let maximum = getrlimit(Resource::Nofile).maximum;
-    prlimit(Some(pid), Resource::Nofile, Rlimit { current: most.or(maximum), maximum })?;
-    Ok(())
 }

@@ -34,6 +34,13 @@ use crate::wait::{Deadline, Stopwatch};
 /// Nothing that leash does in an episode takes as long, unless something else is wrong: it is worth a look.
 const SLOW: Duration = Duration::from_secs(15);
 
+/// How long is waited for what should be gone. Beyond every grace, the 20 s after which leash gives up, and the 30 s of a DELETE
+/// that nobody answers.
+pub const PATIENCE: Duration = Duration::from_secs(75);
+
+/// The same while a failure is made shorter, which was seen once already: beyond the 20 s.
+const LESS_PATIENCE: Duration = Duration::from_secs(25);
+
 /// What to do.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -45,6 +52,8 @@ pub struct Options {
     pub time: Duration,
     /// How many episodes may be played to find the shortest history of a failure.
     pub tries: usize,
+    /// How long is waited for what should be gone; see [`PATIENCE`].
+    pub patience: Duration,
 }
 
 /// What was seen.
@@ -101,8 +110,8 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Finds out what this machine offers; what it does not is said.
-    pub fn build(say: &mut dyn FnMut(&str)) -> Self {
+    /// Finds out what this machine offers; what it does not is said. For one plan, it is that plan's ground alone.
+    pub fn build(wanted: Option<&Plan>, say: &mut dyn FnMut(&str)) -> Self {
         let mut lacks = Vec::new();
         let disk = crate::sys::own_mounts();
         if let Err(error) = &disk {
@@ -112,12 +121,11 @@ impl Stage {
             lacks.push(format!("nobody is short of processes: {why}"));
         }
         let mut grounds = Vec::new();
-        for hold in Hold::ALL {
-            for who in [Who::Root, Who::User] {
-                match Ground::prepare(hold.ground(), who) {
-                    Ok(ground) => grounds.push((*hold, who, ground)),
-                    Err(why) => lacks.push(format!("no {hold} as {who:?}: {why}")),
-                }
+        let all = Hold::ALL.iter().flat_map(|hold| [(*hold, Who::Root), (*hold, Who::User)]);
+        for (hold, who) in all.filter(|one| wanted.is_none_or(|plan| (plan.hold, plan.who) == *one)) {
+            match Ground::prepare(hold.ground(), who) {
+                Ok(ground) => grounds.push((hold, who, ground)),
+                Err(why) => lacks.push(format!("no {hold} as {}: {why}", plan::name(who))),
             }
         }
         let sdks = Deps::find().inspect_err(|why| lacks.push((*why).to_owned())).is_ok();
@@ -137,13 +145,13 @@ impl Stage {
     }
 
     /// Plays one episode to its end, or says why it could not begin.
-    pub fn play(&self, plan: &Plan) -> Result<Outcome, String> {
-        let ground = self.ground(plan).ok_or_else(|| format!("no {} as {:?} here", plan.hold, plan.who))?;
-        let mut world = World::set(plan, ground.scene()?)?;
+    pub fn play(&self, plan: &Plan, patience: Duration) -> Result<Outcome, String> {
+        let missing = || format!("no {} as {} here", plan.hold, plan::name(plan.who));
+        let mut world = World::set(plan, self.ground(plan).ok_or_else(missing)?.scene()?)?;
         for action in &plan.actions {
             world.act(action);
         }
-        let facts = world.finish();
+        let facts = world.finish(patience);
         Ok(Outcome {
             complaints: facts.complaints(),
             history: std::mem::take(&mut world.history),
@@ -181,7 +189,7 @@ impl Stage {
     /// Plays one, and makes it shorter when it fails.
     fn episode(&self, plan: &Plan, options: &Options, report: &mut Report, say: &mut dyn FnMut(&str)) {
         let watch = Stopwatch::start();
-        let outcome = match self.play(plan) {
+        let outcome = match self.play(plan, options.patience) {
             Ok(outcome) => outcome,
             Err(why) => {
                 say(&format!("episode {} cannot be played: {why}", plan.episode));
@@ -190,18 +198,20 @@ impl Stage {
             }
         };
         let (actions, seconds) = (plan.actions.len(), watch.time().as_secs_f64());
-        say(&format!("episode {}: {} as {:?}, {actions} actions, {seconds:.1} s", plan.episode, plan.hold, plan.who));
+        let (episode, ground) = (plan.episode, format!("{} as {}", plan.hold, plan::name(plan.who)));
+        say(&format!("episode {episode}: {ground}, {actions} actions, {seconds:.1} s"));
         if watch.time() > SLOW {
             outcome.history.iter().for_each(|line| say(&format!("slow: {line}")));
         }
-        report.episodes.add(format_args!("{} as {}", plan.hold, plan::name(plan.who)));
+        report.episodes.add(ground);
         report.tally.extend(&outcome.tally);
         if outcome.complaints.is_empty() {
             return;
         }
         say(&format!("it failed: {}", outcome.complaints.join("; ")));
+        let patience = options.patience.min(LESS_PATIENCE);
         let fails = |actions: &[action::Action]| {
-            self.play(&plan.with(actions.to_vec())).is_ok_and(|again| !again.complaints.is_empty())
+            self.play(&plan.with(actions.to_vec()), patience).is_ok_and(|again| !again.complaints.is_empty())
         };
         let replay = plan.with(shrink(&plan.actions, options.tries, fails));
         report.failures.push(Failure {
@@ -220,8 +230,10 @@ impl std::fmt::Display for Failure {
         self.complaints.iter().try_for_each(|complaint| writeln!(f, "  {complaint}"))?;
         writeln!(
             f,
-            "what happened ({} as {:?}, grace of serve {} ms):",
-            self.plan.hold, self.plan.who, self.plan.grace
+            "what happened ({} as {}, grace of serve {} ms):",
+            self.plan.hold,
+            plan::name(self.plan.who),
+            self.plan.grace
         )?;
         self.history.iter().try_for_each(|line| writeln!(f, "  {line}"))?;
         let said: Vec<&str> = self.said.lines().collect();

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use serde_json::Value;
+
 use super::action::Origin;
 use crate::fixture::Fixture;
 use crate::relay::Relay;
@@ -68,7 +70,10 @@ impl Upstream {
         let open = report.open();
         let mut log = self.crashed.clone();
         log.opened += report.opened();
-        log.ended.extend(report.deleted().into_keys().filter(|id| !open.contains(id)));
+        // One that a server before it had opened is refused, and not ended here.
+        let is_done = |seen: &&Value| seen["http"] == "DELETE" && matches!(seen["status"].as_u64(), Some(200..300));
+        let done = report.requests().iter().filter(is_done);
+        log.ended.extend(done.filter_map(|seen| seen["session"].as_str().map(str::to_owned)));
         log.open = open;
         log
     }
