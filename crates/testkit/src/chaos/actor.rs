@@ -11,8 +11,8 @@ use crate::http;
 use crate::lines::Lines;
 use crate::process::{self, Handle, Process};
 
-/// How long a start is waited for. Longer is of no use: what did not come up is doubted, and the episode goes on.
-const UP: Duration = Duration::from_secs(20);
+/// How long a start is waited for. Longer is of no use: the episode goes on.
+pub(crate) const UP: Duration = Duration::from_secs(20);
 
 /// How long an answer is waited for, which may never come.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -61,19 +61,15 @@ impl Actor {
         self.start.route.is_http()
     }
 
-    /// Waits until what it uses answers, or never will.
-    pub(crate) fn wait_up(&mut self) {
-        self.wait_up_within(UP);
-    }
-
     /// Listens whether it came up meanwhile.
     pub(crate) fn hear(&mut self) {
         if !self.up {
-            self.wait_up_within(Duration::ZERO);
+            self.wait_up(Duration::ZERO);
         }
     }
 
-    fn wait_up_within(&mut self, limit: Duration) {
+    /// Waits until what it uses answers, or never will.
+    pub(crate) fn wait_up(&mut self, limit: Duration) {
         let (raw, is_http) = (self.is_raw(), self.is_http());
         let up = self.says.wait(limit, |line| match (raw, is_http) {
             (true, true) => (line == "ready").then_some(true),

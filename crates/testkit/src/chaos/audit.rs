@@ -66,7 +66,8 @@ impl World {
         let tally = &mut self.tally;
         for (origin, upstream) in &self.upstreams {
             let log = upstream.log();
-            tally.sessions.opened += log.opened;
+            // Its own count lacks those whose opener did not wait for the answer.
+            tally.sessions.opened += log.ended.len() as u64 + log.lost + log.open.len() as u64;
             tally.sessions.deleted += log.ended.len() as u64;
             tally.sessions.lost += log.lost;
             facts.open.extend(log.open.into_iter().map(|id| (*origin, id)));

@@ -9,7 +9,7 @@ use rustix::process::{Pid, Resource};
 use serde_json::{Map, Value, json};
 
 use super::action::{Action, Driver, Origin, Route, Scarce, Server, Start};
-use super::actor::Actor;
+use super::actor::{Actor, UP};
 use super::plan::Hold;
 use super::world::World;
 use crate::cgroup::PidsBound;
@@ -184,7 +184,7 @@ pub(crate) fn resident(scene: &Scene, hold: Hold) -> Result<Actor, String> {
     let mut command = scene.zoo(Manner::default().words());
     command.args(words).stderr(scene.stderr_file());
     let mut resident = Actor::begin(start, command)?;
-    resident.wait_up();
+    resident.wait_up(UP);
     resident.look();
     match resident.up {
         true => Ok(resident),

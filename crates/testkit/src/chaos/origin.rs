@@ -21,8 +21,6 @@ pub(crate) struct Upstream {
 /// Sessions, as a server saw them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Log {
-    /// How many were opened.
-    pub(crate) opened: u64,
     /// Those that were ended by a DELETE.
     pub(crate) ended: BTreeSet<String>,
     /// How many were lost in a crash.
@@ -69,7 +67,6 @@ impl Upstream {
         let report = self.fixture.report();
         let open = report.open();
         let mut log = self.crashed.clone();
-        log.opened += report.opened();
         // One that a server before it had opened is refused, and not ended here.
         let is_done = |seen: &&Value| seen["http"] == "DELETE" && matches!(seen["status"].as_u64(), Some(200..300));
         let done = report.requests().iter().filter(is_done);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal};
 
 use super::action::{Action, Blow, Disk, Origin, Part, Start};
-use super::actor::{Actor, descendants};
+use super::actor::{Actor, UP, descendants};
 use super::blows::signal;
 use super::cast;
 use super::disk::SmallDisk;
@@ -23,6 +23,9 @@ use crate::gateway::Gateway;
 use crate::process::{Handle, Process};
 use crate::scene::Scene;
 use crate::wait::{self, Stopwatch};
+
+/// How long somebody is waited for who can hardly come up.
+const LITTLE_HOPE: Duration = Duration::from_secs(1);
 
 /// All that there is in an episode. Dropped in this order: first those who use things, then the things.
 #[derive(Debug)]
@@ -154,10 +157,10 @@ impl World {
             Err(why) => return format!("not started: {why}"),
         };
         self.tally.start(start);
-        // Nobody comes up behind a gateway that is stopped, however long one waits.
-        let is_hopeless = start.route.uses_serve() && self.serve_is_stopped();
-        if !start.hurry && !is_hopeless {
-            actor.wait_up();
+        if !start.hurry {
+            // Behind a gateway that is stopped nobody comes up, and behind one without descriptors hardly anybody.
+            let is_hopeless = start.route.uses_serve() && (self.serve_is_stopped() || self.serve_is_squeezed());
+            actor.wait_up(if is_hopeless { LITTLE_HOPE } else { UP });
         }
         actor.look();
         let came = if actor.up { "up" } else { "not up" };
@@ -195,22 +198,26 @@ impl World {
         "done".to_owned()
     }
 
+    fn serve_is_squeezed(&self) -> bool {
+        let serve = self.serve.as_ref().map(Gateway::pid);
+        self.squeezed.iter().any(|handle| Some(handle.pid()) == serve)
+    }
+
     fn serve_is_stopped(&self) -> bool {
         let serve = self.serve.as_ref().and_then(|serve| Process::read(serve.pid()));
         serve.is_some_and(|serve| serve.state == 'T')
     }
 
     fn restart_serve(&mut self, blow: Blow) -> String {
-        if blow != Blow::Kill && self.serve_is_stopped() {
-            return "it is stopped, and hears nothing".to_owned();
+        if let (Blow::Kill, Some(pid)) = (blow, self.serve.as_ref().map(Gateway::pid)) {
+            self.harm(Part::Leash, pid);
         }
-        if let Some(serve) = self.serve.take() {
-            if blow == Blow::Kill {
-                self.harm(Part::Leash, serve.pid());
-            }
+        if let Some(serve) = &self.serve {
             serve.signal(signal(blow));
-            if !serve.wait_gone(wait::LIMIT) {
-                self.serve = Some(serve);
+            let is_over = || !serve.is_alive() || self.serve_is_stopped();
+            wait::within(wait::LIMIT, || is_over().then_some(()));
+            if serve.is_alive() {
+                // It ends when the episode does.
                 return "it stays".to_owned();
             }
         }
