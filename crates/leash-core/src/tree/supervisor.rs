@@ -403,6 +403,8 @@ impl Supervisor {
         let begin = match self.ending {
             // The end was on its way and may have used up its grace.
             Some(why) => MachineEvent::Hurry(why),
+            // Nobody can look any more at what it does.
+            None if warden.record.patient => MachineEvent::Hurry(self.asked.unwrap_or(why)),
             // What happened to the keeper is only the reason if there is no other.
             None => warden.end(self.asked.unwrap_or(why)),
         };

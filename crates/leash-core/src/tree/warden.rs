@@ -198,7 +198,7 @@ impl Warden {
             Wake::Control => self.hear_peer(),
             Wake::PeerGone => {
                 self.peer = None;
-                let event = if self.state.ending() {
+                let event = if self.state.ending() || self.record.patient {
                     Event::Hurry(Reason::SupervisorKilled)
                 } else {
                     self.end(Reason::SupervisorKilled)
@@ -206,7 +206,9 @@ impl Warden {
                 self.apply(event)
             }
             Wake::OwnerLost(index, reason) => {
-                let event = self.end(reason);
+                // A tree that is only looked at has a long grace, for the sake of the one who looks. That one is gone.
+                let unseen = self.record.patient && self.watches[index].owner != Owner::Stdin;
+                let event = if unseen { Event::Hurry(reason) } else { self.end(reason) };
                 // A lost owner stays lost; polling it again would only spin.
                 let lost = self.watches.remove(index);
                 if lost.owner == Owner::Stdin {

@@ -84,6 +84,10 @@ pub(crate) enum StandIn {
     Deaf,
     /// What it has.
     Helper,
+    /// Seats the command in front of the terminal that is its stderr.
+    Usher,
+    /// The command, on its seat.
+    Seated,
 }
 
 /// A tool and its arguments.

@@ -1,9 +1,9 @@
 """A host written with the official Python SDK that connects to everything in its configuration.
 
-    python host.py closes|careless
+    python host.py closes|careless|deaf|brief
 
 One that closes leaves its clients' contexts when it is told to leave, and a careless one just leaves. It is told by the end of its
-stdin, or by a signal.
+stdin, or by a signal. A deaf one does not listen to anything but SIGKILL, and a brief one leaves by itself when it has connected.
 """
 
 import json
@@ -44,8 +44,12 @@ async def main(manner):
                 client = await stack.enter_async_context(Client(server(entry)))
                 await client.list_tools()
             tasks.start_soon(wait_for_end, told)
-            if manner == "closes":
+            if manner in ("closes", "deaf"):
                 tasks.start_soon(wait_for_signal, told)
+            if manner == "deaf":
+                told = anyio.Event()
+            if manner == "brief":
+                told.set()
             await told.wait()
             if manner == "careless":
                 os._exit(0)
@@ -53,6 +57,6 @@ async def main(manner):
         os._exit(0)
 
 
-if sys.argv[1:] not in (["closes"], ["careless"]):
-    sys.exit("usage: host.py closes|careless")
+if len(sys.argv) != 2 or sys.argv[1] not in ("closes", "careless", "deaf", "brief"):
+    sys.exit("usage: host.py closes|careless|deaf|brief")
 anyio.run(main, sys.argv[1])

@@ -14,20 +14,23 @@ use crate::duration;
 /// How a host is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// Its stdin is closed, after which it leaves by itself, if it reads it at all.
+    /// It leaves by itself: its stdin is closed, unless it has left before.
     Exit,
     /// A signal that it can answer.
     Signal(Signal),
     /// SIGKILL.
     Kill,
+    /// Its terminal is closed: it and its group get SIGHUP, and their terminal is no more.
+    Terminal,
 }
 
 /// All of them.
-pub(super) const ENDINGS: [Ending; 5] = [
+pub(super) const ENDINGS: [Ending; 6] = [
     Ending::Exit,
     Ending::Signal(Signal::TERM),
     Ending::Signal(Signal::INT),
     Ending::Signal(Signal::HUP),
+    Ending::Terminal,
     Ending::Kill,
 ];
 
@@ -39,6 +42,7 @@ impl Ending {
             Ending::Signal(Signal::INT) => "int",
             Ending::Signal(Signal::HUP) => "hup",
             Ending::Signal(_) => "term",
+            Ending::Terminal => "terminal",
             Ending::Kill => "kill",
         }
     }
@@ -50,6 +54,7 @@ impl Ending {
             Ending::Signal(Signal::INT) => "SIGINT",
             Ending::Signal(Signal::HUP) => "SIGHUP",
             Ending::Signal(_) => "SIGTERM",
+            Ending::Terminal => "the end of its terminal",
             Ending::Kill => "SIGKILL",
         }
     }
@@ -111,7 +116,8 @@ fn unknown(life: &Life) -> Option<Seen> {
     if journal::connected(&life.journal).is_empty() {
         return Some(skip("it connected to no server"));
     }
-    if !life.stayed {
+    // Of one that does its work and leaves, this is the exit.
+    if !life.stayed && life.ending != Ending::Exit {
         return Some(skip("it had left before it was ended"));
     }
     None
@@ -122,6 +128,7 @@ fn leaves(life: &Life) -> Seen {
         return skipped;
     }
     match (life.left_after, life.ending) {
+        (Some(_), _) if !life.stayed => pass("it left by itself"),
         (Some(after), _) => pass(format!("in {}", duration::rough(after))),
         // A host need not read its stdin.
         (None, Ending::Exit) => skip("it does not leave when its stdin is closed"),

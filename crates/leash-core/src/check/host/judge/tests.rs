@@ -92,5 +92,14 @@ fn of_a_host_without_servers_nothing_is_said() {
     let all = ["host.exit.leaves", "host.exit.servers", "host.exit.sessions"].map(|id| (id, Status::Skip));
     let found: Vec<_> = [("host.connects", Status::Fail)].into_iter().chain(all).collect();
     check(Life { journal: Vec::new(), ..good(Ending::Exit) }, &found);
-    check(Life { stayed: false, ..good(Ending::Exit) }, &all);
+}
+
+/// One that does its work and leaves: its exit is judged, and no signal that came too late.
+#[test]
+fn a_host_that_leaves_by_itself_is_judged_by_its_exit() {
+    check(Life { stayed: false, ..good(Ending::Exit) }, &[]);
+    let left = Life { stayed: false, left: vec![survivor(2)], ..good(Ending::Exit) };
+    check(left, &[("host.exit.servers", Status::Fail)]);
+    let all = ["host.term.leaves", "host.term.servers", "host.term.sessions"].map(|id| (id, Status::Skip));
+    check(Life { stayed: false, ..good(Ending::Signal(Signal::TERM)) }, &all);
 }
