@@ -1,4 +1,4 @@
-//! The chores of this repository: `cargo xtask setup|test|check|bench|chaos|soak`.
+//! The chores of this repository: `cargo xtask setup|test|check|bench|chaos|soak|sanitise`.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "this program talks to the person who runs it")]
 #![expect(clippy::disallowed_methods, reason = "it starts cargo and package managers, and waits for them")]
@@ -6,10 +6,14 @@
 mod bench;
 mod chaos;
 mod check;
+mod debian;
+mod sanitise;
 mod setup;
 mod soak;
 mod step;
+mod svg;
 mod test;
+mod ward;
 
 use std::process::ExitCode;
 
@@ -19,11 +23,14 @@ const USAGE: &str = "\
 usage: cargo xtask setup                      install what the tests need into target/deps
        cargo xtask test [NEXTEST ARGUMENT...]  set up, build, run every test (or those asked for)
        cargo xtask check                      format, lints, docs, dependencies, tidiness
-       cargo xtask bench [--quick] [NAME...]  measure the release binary; results in target/bench
+       cargo xtask bench [--quick] [--all-peers] [--json] [--plots DIR] [NAME...]
+                                              measure the release binary; results in target/bench
        cargo xtask chaos [--minutes N] [--seed N] [--replay FILE] [--json]
                                               everything that can happen, in an order that the seed decides
        cargo xtask soak [--minutes N] [--http N] [--stdio N] [--json]
-                                              many sessions that come and go; results in target/soak";
+                                              many sessions that come and go; results in target/soak
+       cargo xtask sanitise [PART...] [--json]
+                                              dependencies, unsafe, memory, coverage; results in target/sanitise";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -50,6 +57,7 @@ fn run(words: &[String]) -> Outcome {
         ("bench", _) => bench::run(&workspace, rest),
         ("chaos", _) => chaos::run(&workspace, rest),
         ("soak", _) => soak::run(&workspace, rest),
+        ("sanitise", _) => sanitise::run(&workspace, rest),
         ("help" | "--help" | "-h", _) => {
             println!("{USAGE}");
             Ok(())

@@ -6,11 +6,15 @@ use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
+use crate::debian::{self, Take};
 use crate::step::{Failure, Outcome, Step, Workspace, path_with, say};
 
 /// The first one that can fail a test for leaking a process; `.config/nextest.toml` says the same.
 const NEXTEST_AT_LEAST: [u32; 3] = [0, 9, 95];
 const NEXTEST: &str = "cargo-nextest@0.9.143";
+
+/// The first that was seen to run leash; `crates/testkit/src/valgrind.rs` says the same.
+const VALGRIND_AT_LEAST: [u32; 3] = [3, 24, 0];
 
 /// The TypeScript SDK 2.x wants this one or a later one. Debian 12 has 18.
 const NODE_AT_LEAST: [u32; 3] = [20, 0, 0];
@@ -51,6 +55,7 @@ pub(crate) fn install(workspace: &Workspace) -> Outcome<Deps> {
     npm(&dir.join("hosts"), &recipes.join("hosts"), &path)?;
     npm(&dir.join("conformance"), &recipes.join("conformance"), &path)?;
     nextest(&dir.join("cargo"), &path)?;
+    valgrind(&dir.join("valgrind"));
     Ok(Deps { dir, path })
 }
 
@@ -62,9 +67,11 @@ struct Wanted {
     required: bool,
 }
 
-const WANTED: [Wanted; 3] = [
+const WANTED: [Wanted; 4] = [
     Wanted { package: "python3-venv", is_here: || python_version().is_some(), required: true },
     Wanted { package: "dbus-daemon", is_here: || answers("dbus-daemon"), required: false },
+    // Valgrind must see into libc.
+    Wanted { package: "libc6-dbg", is_here: || Path::new("/usr/lib/debug/.build-id").exists(), required: false },
     Wanted { package: "systemd", is_here: || Path::new("/usr/lib/systemd/systemd").exists(), required: false },
 ];
 
@@ -153,6 +160,19 @@ fn nextest(dir: &Path, path: &OsString) -> Outcome {
     once(dir, NEXTEST, || Step::cargo().args(words).args(["--root".as_ref(), dir]).run())
 }
 
+/// Valgrind, where there is none or an old one. Tests that need it say why they are skipped.
+fn valgrind(dir: &Path) {
+    let found = Step::new("valgrind").args(["--version"]).answer();
+    if found.is_some_and(|answer| version(&answer) >= VALGRIND_AT_LEAST) {
+        return;
+    }
+    let recipe = format!("valgrind of {}", debian::SUITE);
+    let made = once(dir, &recipe, || again(|| debian::unpack("valgrind", Take::Alone, dir)));
+    if let Err(failure) = made {
+        say("Missing", format!("valgrind 3.24 or later: {failure}; tests that need it are skipped"));
+    }
+}
+
 /// How often a download is tried.
 const TRIES: u32 = 3;
 
@@ -201,7 +221,7 @@ fn answers(program: &str) -> bool {
 }
 
 /// The first three numbers of an answer to `--version`; 0 for what is not there.
-fn version(answer: &str) -> [u32; 3] {
+pub(crate) fn version(answer: &str) -> [u32; 3] {
     let line = answer.lines().next().unwrap_or_default();
     let start = line.find(|letter: char| letter.is_ascii_digit()).unwrap_or(line.len());
     let mut numbers =

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -48,7 +48,16 @@ impl Step {
 
     /// The cargo that runs this program.
     pub(crate) fn cargo() -> Self {
-        Self::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        let mut step = Self::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        // What `cargo run` says about this program is seen by the build scripts of others, some of which then build everything
+        // anew: what is built here and what is built by hand would never be the same.
+        let about_us = |name: &OsString| {
+            ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|start| name.to_string_lossy().starts_with(start))
+        };
+        for (name, _) in env::vars_os().filter(|(name, _)| about_us(name)) {
+            step.0.env_remove(name);
+        }
+        step
     }
 
     pub(crate) fn args<W: AsRef<OsStr>>(mut self, words: impl IntoIterator<Item = W>) -> Self {
@@ -82,13 +91,39 @@ impl Step {
         }
     }
 
+    /// Runs it unseen; what it says is seen when it fails.
+    pub(crate) fn quietly(self) -> Outcome {
+        let shown = self.shown();
+        let output = self.output()?;
+        match output.status.success() {
+            true => Ok(()),
+            false => {
+                let said = String::from_utf8_lossy(&output.stderr);
+                Err(Failure(format!("`{shown}` failed: {}: {}", output.status, said.trim())))
+            }
+        }
+    }
+
+    /// Runs it unseen, for all that it says and how it ends.
+    pub(crate) fn output(mut self) -> Outcome<Output> {
+        let shown = self.shown();
+        let output = self.0.stdin(Stdio::null()).output();
+        output.map_err(|error| Failure(format!("cannot start `{shown}`: {error}")))
+    }
+
     /// Runs it unseen, for its answer. `None` when it does not exist or fails.
     pub(crate) fn answer(mut self) -> Option<String> {
         let output = self.0.stdin(Stdio::null()).output().ok()?;
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
 
-    fn shown(&self) -> String {
+    /// The command itself, for who starts it in another way.
+    pub(crate) fn command(self) -> Command {
+        self.0
+    }
+
+    /// How it is shown to people.
+    pub(crate) fn shown(&self) -> String {
         let program = Path::new(self.0.get_program()).file_name().unwrap_or_default();
         let words = [program].into_iter().chain(self.0.get_args()).map(OsStr::to_string_lossy);
         words.collect::<Vec<_>>().join(" ")

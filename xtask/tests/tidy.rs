@@ -44,20 +44,6 @@ fn every_test_runs_and_says_what_it_expects() {
 }
 
 #[test]
-fn unsafe_code_lives_in_platform_files() {
-    let platform = ["linux", "sys", "macos", "windows"];
-    check("has unsafe code but is not a platform file", |file| {
-        let stem = file.path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
-        let is_unsafe = |line: &&str| {
-            let code = line.split("//").next().unwrap_or_default();
-            code.contains("unsafe {") || code.contains("unsafe fn ") || code.contains("unsafe impl ")
-        };
-        let looked_at = file.is("rs") && file.path.starts_with("crates") && !platform.contains(&stem);
-        if looked_at { file.text.lines().find(is_unsafe).map(str::to_owned) } else { None }
-    });
-}
-
-#[test]
 fn lines_end_where_they_end() {
     check("has a tab, a trailing blank or no last newline", |file| {
         let is_code = ["rs", "toml", "md", "py", "mjs", "json"].iter().any(|kind| file.is(kind));

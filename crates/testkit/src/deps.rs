@@ -36,6 +36,11 @@ impl Deps {
         self.0.join("py-old/bin/python")
     }
 
+    /// Where a valgrind is unpacked, if the machine's own is too old.
+    pub fn valgrind(&self) -> PathBuf {
+        self.0.join("valgrind")
+    }
+
     /// A Node 22, which the conformance suite needs.
     pub fn node_22(&self) -> PathBuf {
         self.0.join("conformance/node_modules/.bin/node")

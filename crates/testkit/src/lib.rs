@@ -34,6 +34,7 @@ pub mod turn;
 pub mod upstream;
 pub mod user;
 pub mod user_bus;
+pub mod valgrind;
 pub mod wait;
 
 use std::io::Write;

@@ -22,6 +22,9 @@ use crate::user::{User, Who};
 use crate::user_bus::UserBus;
 use crate::wait::{self, LIMIT};
 
+/// Where a program that was built by `cargo xtask sanitise coverage` counts its lines. Others do not look at it.
+const PROFILE: &str = "LLVM_PROFILE_FILE";
+
 /// The stage of one test case. Whatever is left on it when it is dropped is killed and removed.
 #[derive(Debug)]
 pub struct Scene {
@@ -148,6 +151,7 @@ impl Scene {
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("LEASH_RUNTIME_DIR", self.runtime_dir())
             .env("XDG_STATE_HOME", self.dir.0.join("state"))
+            .envs(std::env::var_os(PROFILE).map(|file| (PROFILE, file)))
             .envs(self.env.iter().map(|(name, value)| (name, value)))
             .current_dir(&self.dir.0)
             .stdin(Stdio::null());

@@ -1,4 +1,5 @@
 //! The only unsafe code of the kit: steps between fork and exec, and a connection that breaks without a word.
+#![expect(unsafe_code, reason = "system calls without a safe wrapper; each has its SAFETY line")]
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};

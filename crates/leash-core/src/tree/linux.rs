@@ -164,7 +164,7 @@ impl InheritedSignals {
 
     /// Makes the dispositions of this process what they were, with an empty mask: what a server starts with.
     pub(crate) fn restore(self) {
-        for signal in 1..=31 {
+        for signal in (1..=31).filter(|signal| ![libc::SIGKILL, libc::SIGSTOP].contains(signal)) {
             let action = if self.ignores(signal) { libc::SIG_IGN } else { libc::SIG_DFL };
             set_disposition(signal, action);
         }
@@ -186,8 +186,7 @@ fn disposition(signal: i32) -> Option<libc::sighandler_t> {
 }
 
 fn set_disposition(signal: i32, action: libc::sighandler_t) {
-    // SAFETY: the structure is fully initialised; SIG_DFL and SIG_IGN need no handler. KILL and STOP fail with EINVAL,
-    // which is as it should be.
+    // SAFETY: the structure is fully initialised; SIG_DFL and SIG_IGN need no handler.
     unsafe {
         let mut new: libc::sigaction = std::mem::zeroed();
         new.sa_sigaction = action;

@@ -141,7 +141,7 @@ fn tls_with_a_certificate_that_is_trusted_and_one_that_is_not() {
             .expect("versions")
             .with_root_certificates(roots)
             .with_no_client_auth();
-        let trusting = Client::with_tls(OnceCell::new_with(Some(Arc::new(config))));
+        let trusting = Client::with(OnceCell::new_with(Some(Arc::new(config))), Tide::default());
         let url = format!("https://localhost:{port}/mcp");
         let answer = trusting.send(request(&url)).await.expect("an answer");
         assert_eq!(text(answer).await, "secret");

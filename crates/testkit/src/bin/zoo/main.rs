@@ -12,6 +12,7 @@ mod puppet;
 mod roll_call;
 mod sys;
 mod trees;
+mod under;
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -22,7 +23,7 @@ use sys::Answer;
 
 const USAGE: &str = "\
 usage: zoo tree KIND [--size N] --census FIFO [--one-cpu] [--to CGROUP] [--mcp | --puppet SOCKET]
-       zoo echo | cat | env | idle | exit CODE | signal-self N
+       zoo echo | cat | env | idle | exit CODE | signal-self N | misuse nothing|memory|block|descriptor
        zoo host [--stdin pipe|socketpair|devnull] [--own-group] [--no-read] [--shrug N] -- CMD...
        zoo http-client hold|exit|obey URL...
        zoo client ADDR [--connections N] [--fork N] [--name NAME] [--device NAME]
@@ -33,9 +34,20 @@ usage: zoo tree KIND [--size N] --census FIFO [--one-cpu] [--to CGROUP] [--mcp |
 const FAILED: u8 = 99;
 
 fn main() -> ExitCode {
+    match under::words().map_or_else(obey, under::run) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "zoo: {error}");
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+/// Does what the arguments say.
+fn obey() -> io::Result<()> {
     let mut words: VecDeque<OsString> = std::env::args_os().skip(1).collect();
     let command = words.pop_front().unwrap_or_default();
-    let done = match command.to_str() {
+    match command.to_str() {
         Some("tree") => tree(words),
         Some("echo") => copy(Copy::ByLine),
         Some("cat") => copy(Copy::ByBlock),
@@ -45,18 +57,29 @@ fn main() -> ExitCode {
         },
         Some("exit") => number(words.pop_front()).map(|code| sys::exit_now(code)),
         Some("signal-self") => number(words.pop_front()).map(sys::raise),
+        Some("misuse") => misuse(words.pop_front()),
         Some("host") => hosts::Order::parse(words).and_then(hosts::run),
         Some("http-client") => http_client::run(words),
         Some("client") => clients::Order::parse(words).and_then(|order| clients::run(&order)),
         Some("ns") => namespaces::Order::parse(words).and_then(namespaces::run),
         _ => Err(wrong("no such command")),
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            let _ = writeln!(io::stderr(), "zoo: {error}");
-            ExitCode::from(FAILED)
+    }
+}
+
+/// Does one thing that a program should not do, for those who must find it.
+fn misuse(what: Option<OsString>) -> io::Result<()> {
+    match what.as_deref().and_then(|what| what.to_str()) {
+        Some("nothing") => Ok(()),
+        Some("memory") => sys::write_uninitialised(&std::fs::File::options().write(true).open("/dev/null")?),
+        Some("block") => {
+            std::mem::forget(std::hint::black_box(vec![1u8; 100]));
+            Ok(())
         }
+        Some("descriptor") => {
+            std::mem::forget(std::fs::File::open("/dev/null")?);
+            Ok(())
+        }
+        _ => Err(wrong("no such misuse")),
     }
 }
 

@@ -1,4 +1,5 @@
 //! The only unsafe code of the zoo: what `rustix` does not wrap, or wraps as unsafe.
+#![expect(unsafe_code, reason = "system calls without a safe wrapper; each has its SAFETY line")]
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -46,6 +47,15 @@ pub(crate) fn bind_to_device(socket: &impl AsRawFd, name: &str) -> io::Result<()
         libc::setsockopt(socket.as_raw_fd(), level, option, name.as_ptr().cast(), name.len() as libc::socklen_t)
     };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Writes bytes that nobody has ever set.
+pub(crate) fn write_uninitialised(file: &impl AsRawFd) -> io::Result<()> {
+    let mut room: Vec<u8> = Vec::with_capacity(64);
+    let room = room.spare_capacity_mut();
+    // SAFETY: the memory is allocated and that long. What is in it is read by the kernel alone, to which all bytes are alike.
+    let written = unsafe { libc::write(file.as_raw_fd(), room.as_ptr().cast(), room.len()) };
+    if written < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// What a process does about a signal.

@@ -1,0 +1,208 @@
+//! The keeper, the supervisor and the way from fork to exec under valgrind: no use of memory that is not theirs or was never
+//! written, no block lost, no descriptor left open, whatever the end. Both are the built `leash`, as a library's trees have it:
+//! `leash run` executes `/proc/self/exe`, which under valgrind is valgrind.
+
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use leash_core::ledger::receipt::{How, Reason, Receipt};
+use leash_core::owner::Wish as Owner;
+use leash_core::tree::contain::Containment;
+use leash_core::tree::{Places, Spec, Tree};
+use rustix::process::Signal;
+use testkit::or_skip;
+use testkit::process::{self, Handle};
+use testkit::scene::Scene;
+use testkit::user::Who;
+use testkit::valgrind::{self, Report, Valgrind};
+use testkit::wait;
+
+/// How long anything may take: valgrind is thirty times slower, and so is everybody's grace.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A way in which a tree comes to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// The host closes stdin, and the tree leaves.
+    Eof,
+    /// The host has the tree ended, which does not want to.
+    Asked,
+    /// SIGTERM to the supervisor.
+    Term,
+    /// An owner dies.
+    OwnerGone,
+    /// The supervisor is killed: the keeper ends the tree.
+    SupervisorKill,
+    /// The keeper is killed: the supervisor ends the tree.
+    KeeperKill,
+}
+
+fn me() -> Who {
+    if rustix::process::geteuid().is_root() { Who::Root } else { Who::User }
+}
+
+/// One tree, one end; the receipt of it, and what valgrind says.
+fn check(end: End) {
+    let valgrind = or_skip!(Valgrind::find());
+    let mut scene = or_skip!(Scene::set(me()));
+    let places = Places {
+        runtime_dir: scene.runtime_dir(),
+        receipts: scene.dir().join("state/receipts.jsonl"),
+        program: valgrind.leash(&scene),
+        bus_address: None,
+        xdg_runtime_dir: None,
+    };
+    let kind = if end == End::Eof { "polite" } else { "stubborn" };
+    let mut owner = Owned::start(&scene);
+    let spec = Spec::new(scene.tree(kind, ["--size", "3"]))
+        .grace(Duration::from_millis(300))
+        .owners(vec![Owner::Pid(owner.0.id() as i32)]);
+    // Whatever works is taken: valgrind knows no clone3, so the ways to refuse `sealed` and `leaf` are walked as well.
+    let mut tree = Tree::start(spec, &places).unwrap();
+    assert_eq!(tree.containment(), Some(Containment::Reaper), "valgrind has learned something: {:?}", tree.refused());
+    assert_eq!(scene.census().wait_ready(LIMIT).unwrap(), 3);
+    let supervisor = supervisor();
+    let keeper = keeper(&supervisor);
+    let receipt = match end {
+        End::Eof => {
+            drop(tree.take_stdin());
+            tree.wait().ok()
+        }
+        End::Asked => tree.end().ok(),
+        End::Term => {
+            supervisor.signal(Signal::TERM).unwrap();
+            tree.wait().ok()
+        }
+        End::OwnerGone => {
+            owner.end();
+            tree.wait().ok()
+        }
+        End::SupervisorKill => {
+            supervisor.signal(Signal::KILL).unwrap();
+            tree.wait().ok()
+        }
+        End::KeeperKill => {
+            keeper.signal(Signal::KILL).unwrap();
+            tree.wait().ok()
+        }
+    };
+    scene.census().wait_gone(LIMIT).unwrap();
+    assert!(supervisor.wait_gone(LIMIT) && keeper.wait_gone(LIMIT), "leash itself stays");
+    judge_receipt(end, receipt.as_ref());
+    let reports = valgrind::reports(&scene);
+    let of = |handle: &Handle| {
+        let pid = handle.pid().as_raw_nonzero().get();
+        reports.iter().find(|report| report.pid == pid).expect("every process has a report")
+    };
+    // Who was killed has no last word, but all the others must.
+    assert_eq!(of(&supervisor).is_complete(), end != End::SupervisorKill, "{reports:?}");
+    assert_eq!(of(&keeper).is_complete(), end != End::KeeperKill, "{reports:?}");
+    // The third is the server between fork and exec.
+    assert!(reports.len() >= 3, "{reports:?}");
+    let complaints: Vec<&Report> = reports.iter().filter(|report| !report.is_clean()).collect();
+    assert!(complaints.is_empty(), "{complaints:#?}");
+}
+
+fn judge_receipt(end: End, receipt: Option<&Receipt>) {
+    let Some(receipt) = receipt else {
+        // It would come from the supervisor.
+        assert_eq!(end, End::SupervisorKill);
+        return;
+    };
+    assert!(receipt.all_gone(), "{receipt:?}");
+    let how = receipt.trees().next().map(|tree| tree.how);
+    match end {
+        End::Eof => assert_eq!(how, Some(How::Eof)),
+        End::Asked => assert_eq!((how, &receipt.reason), (Some(How::Kill), &Reason::Requested)),
+        End::KeeperKill => assert_eq!(receipt.reason, Reason::KeeperKilled),
+        End::Term | End::OwnerGone | End::SupervisorKill => assert_eq!(how, Some(How::Kill), "{receipt:?}"),
+    }
+}
+
+/// Somebody whose end ends the tree.
+struct Owned(Child);
+
+impl Owned {
+    fn start(scene: &Scene) -> Self {
+        Self(scene.zoo(["idle"]).stdout(Stdio::null()).spawn().expect("cannot start the owner"))
+    }
+
+    fn end(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// The one child of ours that is leash.
+fn supervisor() -> Handle {
+    let me = rustix::process::getpid();
+    wait::until("the supervisor", || {
+        let children = process::children(me);
+        let child = children.iter().find(|child| !process::children(child.pid).is_empty())?;
+        Handle::open(child.pid, |now| now.parent == me.as_raw_nonzero().get())
+    })
+}
+
+fn keeper(supervisor: &Handle) -> Handle {
+    testkit::leash::keeper(supervisor.pid())
+}
+
+#[test]
+fn the_host_closes_stdin() {
+    check(End::Eof);
+}
+
+#[test]
+fn the_end_is_asked_for() {
+    check(End::Asked);
+}
+
+#[test]
+fn the_supervisor_gets_sigterm() {
+    check(End::Term);
+}
+
+#[test]
+fn an_owner_is_gone() {
+    check(End::OwnerGone);
+}
+
+#[test]
+fn the_supervisor_is_killed() {
+    check(End::SupervisorKill);
+}
+
+#[test]
+fn the_keeper_is_killed() {
+    check(End::KeeperKill);
+}
+
+/// The check can fail: each kind of misuse is found, by the same words and the same eyes, and nothing else.
+#[test]
+fn what_is_planted_is_found() {
+    let valgrind = or_skip!(Valgrind::find());
+    let planted = [("nothing", ""), ("memory", "uninitialised"), ("block", "lost"), ("descriptor", "descriptor")];
+    for (misuse, found) in planted {
+        let scene = or_skip!(Scene::set(me()));
+        let status = valgrind.zoo(&scene, &["misuse", misuse]).status().expect("cannot start valgrind");
+        assert!(status.success(), "{misuse}: {status}");
+        let reports = valgrind::reports(&scene);
+        let [report] = &reports[..] else { panic!("{misuse}: {reports:?}") };
+        assert!(report.is_complete(), "{misuse}: {report:?}");
+        assert_eq!(report.is_clean(), misuse == "nothing", "{misuse}: {report:?}");
+        match misuse {
+            "nothing" => {}
+            "descriptor" => {
+                let kept = report.descriptors.as_ref().map_or(0, Vec::len);
+                assert_eq!((kept, report.complaints.len()), (1, 0), "{report:?}");
+            }
+            _ => assert!(matches!(&report.complaints[..], [one] if one.contains(found)), "{misuse}: {report:?}"),
+        }
+    }
+}

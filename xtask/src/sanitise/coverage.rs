@@ -1,0 +1,342 @@
+//! Which lines of leash the tests have run, in the tests themselves and in every process of leash that they start. Counters live in
+//! mapped files, so that a process that is killed, executes something else or leaves at once has counted too.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use super::llvm::Llvm;
+use super::{Finding, Verdict};
+use crate::setup;
+use crate::step::{Failure, Outcome, Step, Workspace, say};
+
+/// Of the lines of a module on which a life depends, as many percent must have been run.
+const LEAST: f64 = 90.0;
+
+/// The modules on which a life depends, by where they begin.
+const LIFECYCLE: [(&str, &[&str]); 9] = [
+    ("trees", &["crates/leash-core/src/tree/"]),
+    ("owners", &["crates/leash-core/src/owner/"]),
+    ("ledger", &["crates/leash-core/src/ledger/"]),
+    ("sessions", &["crates/leash-core/src/session/"]),
+    (
+        "gateway",
+        &[
+            "crates/leash-core/src/http/session.rs",
+            "crates/leash-core/src/http/gateway.rs",
+            "crates/leash-core/src/http/serve.rs",
+            "crates/leash-core/src/http/delete.rs",
+            "crates/leash-core/src/http/sweep.rs",
+            "crates/leash-core/src/http/timers.rs",
+            "crates/leash-core/src/http/daemon/",
+        ],
+    ),
+    ("HTTP servers", &["crates/leash-core/src/http/guard/", "crates/leash-core/src/http/upstream"]),
+    ("stdio servers", &["crates/leash-core/src/http/stdio/"]),
+    ("connect", &["crates/leash-core/src/http/connect/"]),
+    ("control API", &["crates/leash-core/src/http/control"]),
+];
+
+/// Features of the library that its tests need.
+const FEATURES: &str = "mcp-leash-core/rmcp,mcp-leash-core/tower,mcp-leash-core/testing";
+
+/// What is run: the tests of the library, and of the binary those that are about lives. The others are about files and words, need
+/// foreign programs that take long to start, or measure time, which is another one here; the loud trees of the matrix are left out
+/// as well.
+const TESTS: &str = "package(mcp-leash-core) \
+    | binary(bad_days) | binary(connect) | binary(control) | binary(daemon) | binary(fidelity) | binary(library) \
+    | binary(pid_reuse) | binary(serve) | binary(serve_stdio) | binary(sessions) | binary(start_race) | binary(strangers)";
+
+/// Has the compiler instrument the two packages of leash and nothing else.
+const WRAPPER: &str = "#!/bin/sh
+# Made by `cargo xtask sanitise coverage`.
+case \"$CARGO_PKG_NAME\" in
+    mcp-leash | mcp-leash-core) exec \"$@\" -C instrument-coverage -C llvm-args=-runtime-counter-relocation ;;
+    *) exec \"$@\" ;;
+esac
+";
+
+/// What was found.
+pub(super) struct Coverage {
+    /// By file: its lines, and whether they were run.
+    files: BTreeMap<String, BTreeMap<usize, bool>>,
+    /// What the runner said at the end.
+    tests: String,
+    all_passed: bool,
+}
+
+/// Lines of something.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Lines {
+    all: usize,
+    run: usize,
+}
+
+impl Lines {
+    fn percent(self) -> f64 {
+        if self.all == 0 { 0.0 } else { self.run as f64 * 100.0 / self.all as f64 }
+    }
+}
+
+impl std::fmt::Display for Lines {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:.1} % of {} lines", self.percent(), self.all)
+    }
+}
+
+pub(super) fn look(workspace: &Workspace) -> Outcome<Coverage> {
+    let llvm = Llvm::find(workspace)?;
+    let deps = setup::install(workspace)?;
+    let place = Place::prepare(workspace)?;
+    place.build()?;
+    let variables = deps.variables();
+    say("Running", "the tests, instrumented");
+    let output = place.nextest(&["run", "--no-fail-fast", "--color=never"]).envs(&variables).output()?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let log = place.dir.join("tests.log");
+    fs::write(&log, &said).map_err(Failure::at(&log))?;
+    let tests = said.lines().find_map(|line| line.trim().strip_prefix("Summary ")?.split_once("] "));
+    let tests = tests
+        .map(|(_, tests)| tests.to_owned())
+        .ok_or_else(|| Failure::new(format!("the tests were not run; see `{}`", log.display())))?;
+    let files = read(&place.export(&llvm)?, &workspace.root)?;
+    Ok(Coverage { files, tests, all_passed: output.status.success() })
+}
+
+/// Where the instrumented programs are.
+struct Place {
+    root: PathBuf,
+    dir: PathBuf,
+    profiles: PathBuf,
+    wrapper: PathBuf,
+}
+
+impl Place {
+    fn prepare(workspace: &Workspace) -> Outcome<Self> {
+        let dir = workspace.target.join("coverage");
+        let (profiles, wrapper) = (dir.join("profiles"), dir.join("rustc.sh"));
+        if profiles.exists() {
+            fs::remove_dir_all(&profiles).map_err(Failure::at(&profiles))?;
+        }
+        fs::create_dir_all(&profiles).map_err(Failure::at(&profiles))?;
+        // Left alone when it is as it was: the compiler would be run again for everything.
+        if fs::read_to_string(&wrapper).ok().as_deref() != Some(WRAPPER) {
+            fs::write(&wrapper, WRAPPER).map_err(Failure::at(&wrapper))?;
+        }
+        for path in [&profiles, &wrapper] {
+            fs::set_permissions(path, Permissions::from_mode(0o777)).map_err(Failure::at(path))?;
+        }
+        Ok(Self { root: workspace.root.clone(), dir, profiles, wrapper })
+    }
+
+    /// A step of cargo with everything of its own.
+    fn cargo(&self, words: &[&str]) -> Step {
+        let program = |name: &str| OsString::from(self.dir.join("debug").join(name));
+        Step::cargo()
+            .args(words)
+            .dir(&self.root)
+            .env("CARGO_TARGET_DIR", &self.dir)
+            .env("RUSTC_WORKSPACE_WRAPPER", &self.wrapper)
+            .envs(&self.counters())
+            .envs(&[("LEASH_BIN", program("leash")), ("ZOO_BIN", program("zoo")), ("FIXTURE_BIN", program("fixture"))])
+    }
+
+    /// One file for each program (`%m`), which its processes share while they run (`%c`).
+    fn counters(&self) -> [(&'static str, OsString); 1] {
+        [("LLVM_PROFILE_FILE", self.profiles.join("%m%c.profraw").into())]
+    }
+
+    fn nextest(&self, words: &[&str]) -> Step {
+        let packages = ["--package", "mcp-leash", "--package", "mcp-leash-core", "--features", FEATURES, "-E", TESTS];
+        self.cargo(&["nextest"]).args(words).args(packages)
+    }
+
+    fn build(&self) -> Outcome {
+        let packages = ["--package", "mcp-leash", "--package", "mcp-leash-core", "--features", FEATURES];
+        self.cargo(&["build", "--bin", "leash"]).args(packages).run()?;
+        self.cargo(&["build", "--package", "testkit", "--bin", "zoo"]).run()?;
+        self.cargo(&["build", "--package", "testkit", "--features", "fixture", "--bin", "fixture"]).run()?;
+        // Its first process makes the file. Other users' processes count in it as well.
+        Step::new(self.dir.join("debug/leash")).args(["--version"]).envs(&self.counters()).quietly()?;
+        for entry in fs::read_dir(&self.profiles).map_err(Failure::at(&self.profiles))?.flatten() {
+            fs::set_permissions(entry.path(), Permissions::from_mode(0o666)).map_err(Failure::at(&entry.path()))?;
+        }
+        Ok(())
+    }
+
+    /// What was counted, line by line.
+    fn export(&self, llvm: &Llvm) -> Outcome<String> {
+        let listed = self.nextest(&["list", "--list-type=binaries-only", "--message-format=json"]).answer();
+        let listed: Value = listed
+            .and_then(|listed| serde_json::from_str(&listed).ok())
+            .ok_or_else(|| Failure::new("the runner does not list its programs"))?;
+        let binaries = listed["rust-binaries"].as_object().into_iter().flat_map(|binaries| binaries.values());
+        let mut programs: Vec<OsString> =
+            binaries.filter_map(|binary| binary["binary-path"].as_str()).map(OsString::from).collect();
+        programs.push(self.dir.join("debug/leash").into());
+        let profiles = fs::read_dir(&self.profiles).map_err(Failure::at(&self.profiles))?.flatten();
+        let merged = self.dir.join("all.profdata");
+        llvm.tool("llvm-profdata")
+            // A process of a user who may not write leaves an empty file; all the others count.
+            .args(["merge", "--sparse", "--failure-mode=all", "-o"])
+            .args([&merged])
+            .args(profiles.map(|entry| entry.path()))
+            .quietly()?;
+        let objects = programs.into_iter().flat_map(|program| [OsString::from("-object"), program]);
+        let mut profile = OsString::from("-instr-profile=");
+        profile.push(&merged);
+        let output = llvm.tool("llvm-cov").args(["export", "-format=lcov"]).args([profile]).args(objects).output()?;
+        match output.status.success() {
+            true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+            false => Err(Failure::new(String::from_utf8_lossy(&output.stderr))),
+        }
+    }
+}
+
+/// Reads the format of lcov (`SF:file`, `DA:line,count`), and leaves out what is not leash's own code or only for tests.
+fn read(lcov: &str, root: &Path) -> Outcome<BTreeMap<String, BTreeMap<usize, bool>>> {
+    let mut files: BTreeMap<String, BTreeMap<usize, bool>> = BTreeMap::new();
+    let mut current: Option<(String, usize)> = None;
+    for line in lcov.lines() {
+        if let Some(path) = line.strip_prefix("SF:") {
+            let own = Path::new(path).strip_prefix(root).ok().map(|path| path.to_string_lossy().into_owned());
+            current = match own.filter(|path| is_product(path)) {
+                Some(own) => {
+                    let text = fs::read_to_string(path).map_err(Failure::at(Path::new(path)))?;
+                    Some((own, tests_begin(&text)))
+                }
+                None => None,
+            };
+        } else if let (Some((file, end)), Some(fact)) = (&current, line.strip_prefix("DA:")) {
+            let (line, count) = fact.split_once(',').ok_or_else(|| Failure::new(format!("not lcov: `{line}`")))?;
+            let count = count.split(',').next().unwrap_or_default();
+            let (Ok(line), Ok(count)) = (line.parse::<usize>(), count.parse::<u64>()) else {
+                return Err(Failure::new(format!("not lcov: `DA:{fact}`")));
+            };
+            if line < *end {
+                *files.entry(file.clone()).or_default().entry(line).or_default() |= count > 0;
+            }
+        }
+    }
+    match files.is_empty() {
+        true => Err(Failure::new("nothing was counted")),
+        false => Ok(files),
+    }
+}
+
+/// Sources of the binary and of the library, without the files that are only for tests.
+fn is_product(path: &str) -> bool {
+    let is_test = |part: &str| ["tests", "tests.rs", "scripted.rs", "scratch.rs", "cases.rs"].contains(&part);
+    path.starts_with("crates/leash")
+        && path.contains("/src/")
+        && !path.split('/').any(|part| is_test(part) || part.ends_with("_tests.rs"))
+}
+
+/// The line where the tests in a file begin; behind its end if it has none.
+fn tests_begin(text: &str) -> usize {
+    let lines: Vec<&str> = text.lines().collect();
+    let is_start = |pair: &[&str]| pair[0].trim() == "#[cfg(test)]" && pair[1].trim().starts_with("mod tests {");
+    lines.windows(2).position(is_start).map_or(usize::MAX, |at| at + 1)
+}
+
+impl Coverage {
+    fn lines(&self, starts: &[&str]) -> Lines {
+        let mut lines = Lines::default();
+        for (_, counted) in self.files.iter().filter(|(file, _)| starts.iter().any(|start| file.starts_with(start))) {
+            lines.all += counted.len();
+            lines.run += counted.values().filter(|run| **run).count();
+        }
+        lines
+    }
+
+    pub(super) fn findings(&self) -> Vec<Finding> {
+        let finding =
+            |what: &str, found: String, verdict| Finding { part: "coverage", what: what.to_owned(), found, verdict };
+        let tests = if self.all_passed { Verdict::Good } else { Verdict::Unknown };
+        let mut findings = vec![finding("tests that were run, instrumented", self.tests.clone(), tests)];
+        for (name, starts) in LIFECYCLE {
+            let lines = self.lines(starts);
+            findings.push(finding(name, lines.to_string(), Verdict::is(lines.percent() >= LEAST)));
+        }
+        let all = self.lines(&["crates/"]);
+        findings.push(finding("all of leash, by these tests", all.to_string(), Verdict::Good));
+        findings
+    }
+
+    /// The files of the modules above, the least run first.
+    pub(super) fn table(&self) -> String {
+        let mut files: Vec<(&str, Lines)> = LIFECYCLE
+            .iter()
+            .flat_map(|(_, starts)| self.files.keys().filter(|file| starts.iter().any(|start| file.starts_with(start))))
+            .map(|file| (file.as_str(), self.lines(&[file])))
+            .collect();
+        files.sort_by(|one, other| one.1.percent().total_cmp(&other.1.percent()));
+        let mut table = String::from("| file | lines | run |\n| --- | ---: | ---: |\n");
+        for (file, lines) in files.iter().filter(|(_, lines)| lines.percent() < LEAST) {
+            let short = file.strip_prefix("crates/leash-core/src/").unwrap_or(file);
+            table.push_str(&format!("| `{short}` | {} | {:.1} % |\n", lines.all, lines.percent()));
+        }
+        table
+    }
+
+    /// Everything, with the lines that were not run.
+    pub(super) fn as_json(&self) -> Value {
+        let files: serde_json::Map<String, Value> = self
+            .files
+            .iter()
+            .map(|(file, lines)| {
+                let missing: Vec<usize> = lines.iter().filter(|(_, run)| !**run).map(|(line, _)| *line).collect();
+                (file.clone(), json!({"lines": lines.len(), "run": lines.len() - missing.len(), "missing": missing}))
+            })
+            .collect();
+        json!({"tests": self.tests, "files": files})
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_counted_once_and_without_tests() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the repository is there");
+        let file = root.join("crates/leash-core/src/id.rs");
+        let end = tests_begin(&fs::read_to_string(&file).expect("it is there"));
+        assert!(end > 3 && end < usize::MAX, "`id.rs` has tests: {end}");
+        let lcov = format!(
+            "SF:{0}\nDA:1,0\nDA:2,5\nDA:{end},9\nend_of_record\nSF:{0}\nDA:1,1\nDA:3,0\nend_of_record\n\
+             SF:/rustc/x/alloc.rs\nDA:1,0\nend_of_record\nSF:{1}/crates/leash/tests/matrix.rs\nDA:1,1\n",
+            file.display(),
+            root.display()
+        );
+        let files = read(&lcov, &root).expect("it is lcov");
+        assert_eq!(files.keys().collect::<Vec<_>>(), ["crates/leash-core/src/id.rs"]);
+        let coverage = Coverage { files, tests: String::new(), all_passed: true };
+        assert_eq!(coverage.lines(&["crates/"]), Lines { all: 3, run: 2 });
+        assert!(read("SF:/rustc/x.rs\nDA:1,1\n", &root).is_err(), "nothing counted is no coverage");
+    }
+
+    #[test]
+    fn too_little_is_bad() {
+        let lines = |run: usize| (1..=10).map(|line| (line, line <= run)).collect();
+        for (run, verdict) in [(8, Verdict::Bad), (9, Verdict::Good)] {
+            let files = [("crates/leash-core/src/tree/kill.rs".to_owned(), lines(run))].into();
+            let coverage = Coverage { files, tests: String::new(), all_passed: true };
+            let trees = coverage.findings().into_iter().find(|finding| finding.what == "trees");
+            assert_eq!(trees.map(|trees| trees.verdict), Some(verdict), "{run}");
+        }
+    }
+
+    #[test]
+    fn every_module_on_which_a_life_depends_exists() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        for start in LIFECYCLE.iter().flat_map(|(_, starts)| *starts) {
+            let exists = root.join(start).exists() || root.join(format!("{start}.rs")).exists();
+            assert!(exists, "{start}");
+        }
+    }
+}

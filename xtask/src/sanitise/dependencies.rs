@@ -1,0 +1,96 @@
+//! What leash is made of: licences, versions, sources and advisories, by cargo-deny and `deny.toml`.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::{Finding, Verdict};
+use crate::setup;
+use crate::step::{Failure, Outcome, Step, Workspace, say};
+
+const DENY: &str = "cargo-deny@0.20.2";
+
+/// The first that knows every key of `deny.toml`.
+const DENY_AT_LEAST: [u32; 3] = [0, 18, 0];
+
+/// What is checked, and what it says when all is well.
+const CHECKS: [(&str, &str, &str); 4] = [
+    ("licenses", "licences of dependencies", "each may be linked into a program under MIT OR Apache-2.0"),
+    ("bans", "versions of dependencies", "one of each, but for those that `deny.toml` skips with a reason"),
+    ("sources", "sources of dependencies", "all from the registry"),
+    ("advisories", "advisories and yanked versions", "none"),
+];
+
+pub(super) fn look(workspace: &Workspace) -> Outcome<Vec<Finding>> {
+    let deny = deny(workspace)?;
+    CHECKS.into_iter().map(|(check, what, well)| ask(workspace, &deny, (check, what, well))).collect()
+}
+
+/// The machine's own cargo-deny, or one that is built here.
+fn deny(workspace: &Workspace) -> Outcome<PathBuf> {
+    if installed() {
+        return Ok("cargo-deny".into());
+    }
+    let dir = workspace.target.join("tools/deny");
+    // It is asked once: that it is built quickly counts for more than that it is fast.
+    let words = ["install", "--locked", "--debug", DENY, "--root"];
+    setup::once(&dir, DENY, || Step::cargo().args(words).args([&dir]).run())?;
+    Ok(dir.join("bin/cargo-deny"))
+}
+
+/// Whether the machine has one that will do.
+pub(crate) fn installed() -> bool {
+    let answer = Step::new("cargo-deny").args(["--version"]).answer();
+    answer.is_some_and(|answer| setup::version(&answer) >= DENY_AT_LEAST)
+}
+
+fn ask(workspace: &Workspace, deny: &Path, (check, what, well): (&str, &str, &str)) -> Outcome<Finding> {
+    say("Checking", what);
+    let run = |format: &str| {
+        Step::new(deny)
+            .args(["--format", format, "check", "--hide-inclusion-graph", check])
+            .dir(&workspace.root)
+            .output()
+    };
+    let said = String::from_utf8_lossy(&run("json")?.stderr).into_owned();
+    let (verdict, found) = match summary(&said, check) {
+        Some(0) => (Verdict::Good, well.to_owned()),
+        Some(errors) => {
+            say("Found", String::from_utf8_lossy(&run("human")?.stderr));
+            (Verdict::Bad, format!("{errors} errors"))
+        }
+        None if unreachable(&said) => (Verdict::Unknown, "the database is not reachable from here".to_owned()),
+        None => return Err(Failure::new(format!("cargo-deny has no summary: {said}"))),
+    };
+    Ok(Finding { part: "dependencies", what: what.to_owned(), found, verdict })
+}
+
+/// The errors of `check`, from the last of the lines that cargo-deny writes.
+fn summary(said: &str, check: &str) -> Option<u64> {
+    let lines = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let summary = lines.filter(|line| line["type"] == "summary").last()?;
+    summary["fields"][check]["errors"].as_u64()
+}
+
+/// It could not get the database of advisories.
+fn unreachable(said: &str) -> bool {
+    said.contains("failed to fetch advisory database") || said.contains("failed to load advisory database")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_summary_is_the_last_word() {
+        let good = r#"{"type":"diagnostic","fields":{}}
+{"fields":{"bans":{"errors":0,"helps":0,"notes":3,"warnings":0}},"type":"summary"}"#;
+        assert_eq!(summary(good, "bans"), Some(0));
+        assert_eq!(summary(&good.replace("\"errors\":0", "\"errors\":2"), "bans"), Some(2));
+        // Another check than the one that was asked for, or none at all, is not well.
+        assert_eq!(summary(good, "licenses"), None);
+        assert_eq!(summary("cannot read deny.toml", "bans"), None);
+        assert!(!unreachable("cannot read deny.toml"));
+        assert!(unreachable("2026-11-16 [ERROR] failed to fetch advisory database with cli: failed to clone"));
+    }
+}

@@ -1,0 +1,84 @@
+//! The keeper, the supervisor and the way from fork to exec under valgrind: runs the tests that do it, and tells of each.
+
+use super::{Finding, Verdict};
+use crate::setup;
+use crate::step::{Failure, Outcome, Step, Workspace, say};
+
+/// What a test that passed has seen.
+const CLEAN: &str = "no error, no block lost, no descriptor kept";
+
+pub(super) fn look(workspace: &Workspace) -> Outcome<Vec<Finding>> {
+    let deps = setup::install(workspace)?;
+    workspace.cargo(["build", "--release", "--package", "mcp-leash", "--package", "testkit", "--bins"]).run()?;
+    say("Checking", "the keeper and the spawn path under valgrind");
+    let words = ["nextest", "run", "--package", "mcp-leash", "--test", "valgrind", "--no-fail-fast"];
+    let output = workspace
+        .cargo(words)
+        // A test that was skipped has passed, and said so.
+        .args(["--success-output=immediate", "--status-level=pass", "--color=never"])
+        .envs(&workspace.programs())
+        .envs(&deps.variables())
+        .output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let findings = read(&said);
+    if findings.is_empty() || !output.status.success() {
+        say("Found", &said);
+    }
+    match findings.is_empty() {
+        true => Err(Failure::new("no test was run under valgrind")),
+        false => Ok(findings),
+    }
+}
+
+/// From lines such as `        PASS [   1.2s] (1/7) mcp-leash::valgrind the_keeper_is_killed`.
+fn read(said: &str) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = Vec::new();
+    for line in said.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let name = words.iter().position(|word| *word == "mcp-leash::valgrind").and_then(|at| words.get(at + 1));
+        if let (Some(name), Some(status)) = (name, words.first()) {
+            let what = name.replace('_', " ");
+            let found = if *status == "PASS" { CLEAN.to_owned() } else { "see above".to_owned() };
+            let verdict = Verdict::is(*status == "PASS");
+            // What failed is named again at the end.
+            if !findings.iter().any(|finding| finding.what == what) {
+                findings.push(Finding { part: "memory", what, found, verdict });
+            }
+        } else if let (Some((_, why)), Some(last)) = (line.split_once("note: skipped: "), findings.last_mut()) {
+            (last.found, last.verdict) = (format!("skipped: {why}"), Verdict::Unknown);
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_runner_says_of_each_test() {
+        let said = "\
+    Starting 3 tests across 1 binary
+        PASS [   1.245s] (1/3) mcp-leash::valgrind the_keeper_is_killed
+        FAIL [   0.100s] (2/3) mcp-leash::valgrind an_owner_is_gone
+  stderr ───
+    thread panicked
+        PASS [   0.001s] (3/3) mcp-leash::valgrind what_is_planted_is_found
+  stderr ───
+    note: skipped: there is no valgrind
+     Summary [   1.3s] 3 tests run: 2 passed, 1 failed, 0 skipped
+        FAIL [   0.100s] (2/3) mcp-leash::valgrind an_owner_is_gone
+";
+        let found = read(said);
+        let verdicts: Vec<(&str, Verdict)> =
+            found.iter().map(|finding| (finding.what.as_str(), finding.verdict)).collect();
+        assert_eq!(
+            verdicts,
+            [
+                ("the keeper is killed", Verdict::Good),
+                ("an owner is gone", Verdict::Bad),
+                ("what is planted is found", Verdict::Unknown),
+            ]
+        );
+    }
+}
