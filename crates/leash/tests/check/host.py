@@ -1,4 +1,4 @@
-"""A host written with the official Python SDK that connects to everything in its configuration.
+"""A host written with the official Python SDK, of either line, that connects to everything in its configuration.
 
     python host.py closes|careless|deaf|brief
 
@@ -14,13 +14,33 @@ import sys
 from contextlib import AsyncExitStack
 
 import anyio
-from mcp import Client, StdioServerParameters
+from mcp import StdioServerParameters
+
+try:
+    from mcp import Client
+except ImportError:
+    Client = None
 
 
 def server(entry):
     if "url" in entry:
         return entry["url"]
     return StdioServerParameters(command=entry["command"], args=entry["args"], env=dict(os.environ))
+
+
+async def connect(stack, entry):
+    if Client:
+        return await stack.enter_async_context(Client(server(entry)))
+    from mcp import ClientSession
+    from mcp.client.stdio import stdio_client
+    from mcp.client.streamable_http import streamable_http_client
+
+    target = server(entry)
+    transport = streamable_http_client(target) if "url" in entry else stdio_client(target)
+    read, write, *_ = await stack.enter_async_context(transport)
+    session = await stack.enter_async_context(ClientSession(read, write))
+    await session.initialize()
+    return session
 
 
 async def wait_for_end(told):
@@ -48,7 +68,7 @@ async def main(manner):
             for name, entry in entries:
                 if manner == "brief" and name == "leash-check-deaf":
                     continue
-                client = await stack.enter_async_context(Client(server(entry)))
+                client = await connect(stack, entry)
                 await client.list_tools()
             tasks.start_soon(wait_for_end, told)
             if manner in ("closes", "deaf"):
