@@ -11,7 +11,12 @@ use super::{check_clean, deps, me, row, script, with};
 
 /// Runs the check on a host, and looks that nothing is left of it afterwards.
 fn check(scene: &mut Scene, deps: &Deps, host: &[OsString]) -> Answer {
-    let words = ["check", "--json", "--host", "--grace", "3s", "--"].map(OsString::from);
+    check_for(scene, deps, "3s", host)
+}
+
+/// The same, with another grace.
+fn check_for(scene: &mut Scene, deps: &Deps, grace: &str, host: &[OsString]) -> Answer {
+    let words = ["check", "--json", "--host", "--grace", grace, "--"].map(OsString::from);
     let mut command = scene.leash(words.iter().chain(host));
     let answer = command.current_dir(deps.npm()).output().expect("leash starts").into();
     check_clean(scene);
@@ -82,7 +87,7 @@ fn a_careless_host_is_found_out() {
 fn a_host_that_stays_is_found_out() {
     let Some(deps) = deps() else { return };
     let mut scene = or_skip!(Scene::set(me()));
-    let answer = check(&mut scene, &deps, &[deps.python().into(), script("host.py"), "deaf".into()]);
+    let answer = check_for(&mut scene, &deps, "500ms", &[deps.python().into(), script("host.py"), "deaf".into()]);
     assert_eq!(with(&answer, "fail"), all(&["term", "int", "hup", "terminal"], "leaves"), "{answer:?}");
     // Nobody has to read its stdin.
     assert_eq!(row(&answer, "host.exit.leaves")["status"], "skip", "{answer:?}");

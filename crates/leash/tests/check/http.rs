@@ -1,6 +1,6 @@
 //! HTTP servers.
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
 use testkit::deps::Deps;
 use testkit::everything::{Everything, Transport};
@@ -13,7 +13,7 @@ use testkit::scene::Scene;
 use testkit::user::Who;
 use testkit::wait::LIMIT;
 
-use super::{deps, row, script, with};
+use super::{deps, me, row, script, with};
 
 fn check(options: &[&str]) -> Option<Answer> {
     let scene = Scene::set(Who::User).inspect_err(|why| testkit::note(why)).ok()?;
@@ -63,8 +63,8 @@ struct Server {
 }
 
 impl Server {
-    fn start(deps: &Deps, faults: &[&str]) -> Server {
-        let mut command = Command::new(deps.python());
+    fn start(scene: &Scene, deps: &Deps, faults: &[&str]) -> Server {
+        let mut command = scene.command(deps.python());
         command.arg(script("server.py")).args(faults).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("python starts");
         let mut says = Lines::new(child.stdout.take().expect("stdout is a pipe"));
@@ -83,11 +83,12 @@ impl Drop for Server {
 /// What is found when a server has these faults.
 fn check_faults(faults: &[&str], options: &[&str], expected: &[(&str, &str)]) {
     let Some(deps) = deps() else { return };
-    let server = Server::start(&deps, faults);
+    let scene = or_skip!(Scene::set(me()));
+    let server = Server::start(&scene, &deps, faults);
     let pid = server.child.id().to_string();
     let options = options.iter().map(|word| if *word == "PID" { &pid } else { *word });
     let all = ["--url", &server.url].into_iter().chain(options).collect::<Vec<_>>();
-    let Some(answer) = check(&all) else { return };
+    let answer = scene.answer(["check", "--json"].into_iter().chain(all));
     let mut found = Vec::new();
     for status in ["fail", "warn", "skip"] {
         found.extend(with(&answer, status).into_iter().map(|id| (status.to_owned(), id)));
