@@ -18,13 +18,13 @@ use testkit::chaos::random::Random;
 use testkit::gateway::Gateway;
 use testkit::scene::Scene;
 use testkit::user::Who;
-use testkit::wait::{Deadline, Stopwatch};
+use testkit::wait::{self, Deadline, Stopwatch};
 
 use crate::bench::proc::raise_descriptors;
 use crate::step::{Failure, Outcome, Step, Workspace, say};
 use crowd::Crowd;
 use ending::Ending;
-use meter::{Sample, look};
+use meter::{Page, Sample, look};
 use order::{HTTP_EACH, Order, PLAY, STDIO_EACH};
 use report::Soaked;
 use tally::Tally;
@@ -37,6 +37,9 @@ const EXPIRED: Duration = Duration::from_secs(15);
 
 /// Samples are taken no more often than this, so that a soak does not measure itself.
 const PERIOD: f64 = 1.0;
+
+/// Sessions that end are gone by then: their linger and the grace of their trees are far below.
+const SETTLE: Duration = Duration::from_secs(5);
 
 /// Those who come and go.
 struct World {
@@ -55,7 +58,7 @@ impl World {
         };
         Self {
             http: crowd("http", HTTP_EACH, 4),
-            stdio: crowd("stdio", STDIO_EACH, 2),
+            stdio: crowd("stdio", STDIO_EACH, 1),
             brief: crowd("brief", HTTP_EACH, 1),
             leaking: crowd("http", HTTP_EACH, 0),
         }
@@ -68,8 +71,9 @@ impl World {
     }
 
     fn churn(&mut self, scene: &Scene, order: &Order, random: &mut Random, tally: &mut Tally) -> Outcome {
-        self.http.churn(scene, random, tally)?;
-        self.stdio.churn(scene, random, tally)?;
+        let (http, stdio) = (self.http.invite(scene)?, self.stdio.invite(scene)?);
+        self.http.churn(http, random, tally)?;
+        self.stdio.churn(stdio, random, tally)?;
         self.brief.renew(scene, EXPIRED, tally)?;
         match order.leak {
             0 => Ok(()),
@@ -127,12 +131,23 @@ fn start(scene: &Scene, upstream: &Upstream, order: &Order) -> Outcome<Gateway> 
             "stdio": {"command": words[0], "args": words[1..]},
             "brief": {"type": "http", "url": upstream.url(), "leash": {"owner": "traffic", "idle": idle}},
         },
-        "leash": {"linger": "100ms", "grace": "500ms", "maxSessions": 2 * (order.http + order.stdio) + 10_000},
+        "leash": {"linger": "100ms", "grace": "50ms", "maxSessions": 2 * (order.http + order.stdio) + 10_000},
     });
     let file = scene.dir().join("leash.json");
     fs::write(&file, text.to_string()).map_err(Failure::at(&file))?;
     let words = ["--config".into(), file.into_os_string()];
     Gateway::attempt(scene, "127.0.0.1:0", Vec::new(), words).map_err(Failure::new)
+}
+
+/// Waits until those who left are gone: how many are on their way depends on what else the machine does, and that is not what is
+/// looked for. What does not settle is looked at as it is.
+fn settle(serve: &Gateway, order: &Order) -> Outcome {
+    if !serve.is_alive() {
+        return Err(Failure::new(format!("leash serve is gone: {}", serve.said())));
+    }
+    let most = (order.http + order.stdio) as f64;
+    wait::every(SETTLE / 50, SETTLE, || (Page::of(serve).sessions() <= most).then_some(()));
+    Ok(())
 }
 
 /// Churn, and a look after each round.
@@ -145,9 +160,11 @@ fn soak(scene: &Scene, serve: &Gateway, order: &Order, world: &mut World, tally:
     while !deadline.is_over() {
         world.churn(scene, order, &mut random, tally)?;
         rounds += 1;
-        let time = watch.time().as_secs_f64();
-        if samples.last().is_none_or(|last| time - last.time >= PERIOD) {
-            samples.push(Sample { time, ended: tally.ended(), values: look(serve)? });
+        let since = watch.time().as_secs_f64();
+        if samples.last().is_none_or(|last| since - last.time >= PERIOD) {
+            settle(serve, order)?;
+            let values = look(serve)?;
+            samples.push(Sample { time: watch.time().as_secs_f64(), ended: tally.ended(), values });
         }
     }
     say("Soaked", format!("{rounds} rounds, {} samples", samples.len()));
