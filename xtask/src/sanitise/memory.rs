@@ -2,13 +2,13 @@
 
 use super::{Finding, Verdict};
 use crate::setup;
-use crate::step::{Failure, Outcome, Step, Workspace, say};
+use crate::step::{Failure, Outcome, Workspace, say};
 
 /// What a test that passed has seen.
 const CLEAN: &str = "no error, no block lost, no descriptor kept";
 
 pub(super) fn look(workspace: &Workspace) -> Outcome<Vec<Finding>> {
-    let deps = setup::install(workspace)?;
+    let deps = setup::install_valgrind(workspace)?;
     workspace.cargo(["build", "--release", "--package", "mcp-leash", "--package", "testkit", "--bins"]).run()?;
     say("Checking", "the keeper and the spawn path under valgrind");
     let words = ["nextest", "run", "--package", "mcp-leash", "--test", "valgrind", "--no-fail-fast"];

@@ -488,3 +488,6 @@ fn rotated(path: &Path) -> PathBuf {
     name.push(".1");
     PathBuf::from(name)
 }
+
+#[cfg(test)]
+mod tests;
