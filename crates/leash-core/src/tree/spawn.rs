@@ -170,6 +170,12 @@ pub(crate) fn let_go_of_stdio() {
     point_at_null(&[0, 1, 2]);
 }
 
+/// Gives up stdin, which is the null device since [`let_go_of_stdio`]: one descriptor, with the lowest number there is, for the last
+/// words of a keeper that has none left.
+pub(crate) fn make_room() {
+    drop(linux::inherited_fd(0));
+}
+
 /// The same for a process that still speaks on stderr.
 pub(crate) fn let_go_of_stdin_and_stdout() {
     point_at_null(&[0, 1]);

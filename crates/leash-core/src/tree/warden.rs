@@ -12,7 +12,7 @@ use super::captive::{Captive, Remaining};
 use super::control::{self, Heard, Order, Word};
 use super::identity::Identity;
 use super::machine::{Effect, Event, State};
-use super::{kill, linux};
+use super::{kill, linux, spawn};
 use crate::clock::{Moment, timeout_until};
 use crate::event::Rung;
 use crate::ledger::receipt::{self, EndedBy, Fate, How, LeftOver, Reason, Receipt, TreeEnd};
@@ -389,6 +389,9 @@ impl Warden {
         kill::release_spared(&self.captive);
         if let Some(leaf) = &self.captive.leaf {
             leaf.remove();
+        }
+        if self.ended_by == EndedBy::Keeper {
+            spawn::make_room();
         }
         let tree = TreeEnd {
             fate: if left.is_empty() { Fate::Gone } else { Fate::Left },
