@@ -170,10 +170,13 @@ pub(crate) fn let_go_of_stdio() {
     point_at_null(&[0, 1, 2]);
 }
 
-/// Gives up stdin, which is the null device since [`let_go_of_stdio`]: one descriptor, with the lowest number there is, for the last
-/// words of a keeper that has none left.
+/// Gives up stdin and stdout, which are the null device since [`let_go_of_stdio`]: two descriptors, with the lowest numbers there are, for
+/// a keeper that has none left. Without one it can neither list whom to kill nor tell of it. Nothing writes to stdout here; stderr stays,
+/// because a panic does write to it.
 pub(crate) fn make_room() {
-    drop(linux::inherited_fd(0));
+    for number in [0, 1] {
+        drop(linux::inherited_fd(number));
+    }
 }
 
 /// The same for a process that still speaks on stderr.
