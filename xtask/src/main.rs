@@ -1,4 +1,4 @@
-//! The chores of this repository: `cargo xtask setup|test|check|bench|chaos|soak|sanitise`.
+//! The chores of this repository: `cargo xtask setup|test|check|bench|chaos|counterparts|soak|sanitise`.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "this program talks to the person who runs it")]
 #![expect(clippy::disallowed_methods, reason = "it starts cargo and package managers, and waits for them")]
@@ -6,6 +6,7 @@
 mod bench;
 mod chaos;
 mod check;
+mod counterparts;
 mod debian;
 mod sanitise;
 mod setup;
@@ -28,6 +29,8 @@ usage: cargo xtask setup                      install what the tests need into t
        cargo xtask chaos [--minutes N] [--seed N] [--replay FILE] [--json]
                                               everything that can happen, in an order that the seed decides; results in
                                               target/chaos
+       cargo xtask counterparts [--json] [NAME...]
+                                              `leash check` on real servers and hosts; results in target/counterparts
        cargo xtask soak [--minutes N] [--http N] [--stdio N] [--json]
                                               many sessions that come and go; results in target/soak
        cargo xtask sanitise [PART...] [--json]
@@ -57,6 +60,7 @@ fn run(words: &[String]) -> Outcome {
         ("check", []) => check::run(&workspace),
         ("bench", _) => bench::run(&workspace, rest),
         ("chaos", _) => chaos::run(&workspace, rest),
+        ("counterparts", _) => counterparts::run(&workspace, rest),
         ("soak", _) => soak::run(&workspace, rest),
         ("sanitise", _) => sanitise::run(&workspace, rest),
         ("help" | "--help" | "-h", _) => {

@@ -88,6 +88,8 @@ pub(crate) enum StandIn {
     Usher,
     /// The command, on its seat.
     Seated,
+    /// Opens a session at --url and leaves it.
+    Visitor,
 }
 
 /// A tool and its arguments.

@@ -23,7 +23,7 @@ use crate::places;
 
 pub(crate) fn check(args: &Check, first: FirstLook) -> u8 {
     if let (Some(part), Some(journal)) = (args.part, &args.journal) {
-        return stand_in::play(part, journal, &args.command);
+        return stand_in::play(part, journal, args);
     }
     let printer = Printer::new(args.verbose);
     let bearer = match args.token_env.as_deref().map(token) {
@@ -34,28 +34,34 @@ pub(crate) fn check(args: &Check, first: FirstLook) -> u8 {
         Some(Ok(token)) => Some(token),
         None => None,
     };
-    let mut progress = |what: &str| printer.progress("Checking", what);
     // Before anything is started: from here on a signal is no way to leave something behind.
-    let checked = Stop::by_signal(first).map_err(CheckError::Stage).and_then(|stop| match &args.url {
-        Some(url) => {
-            let (expect_idle, pid, strict) = (args.expect_idle, args.pid, args.strict);
-            HttpCheck { url: url.clone(), bearer, expect_idle, pid, strict }.run(&stop, &mut progress)
-        }
-        None => run_command(args, &stop, &mut progress),
-    });
+    let checked = Stop::by_signal(first)
+        .map_err(CheckError::Stage)
+        .and_then(|stop| run(args, bearer, &stop, &mut |what| printer.progress("Checking", what)));
     match checked {
         Ok(report) => tell(printer, args, &report),
         Err(error) => refuse(printer, &error),
     }
 }
 
-/// Tests a server or a host that is started by its command.
-fn run_command(args: &Check, stop: &Stop, progress: &mut dyn FnMut(&str)) -> Result<Report, CheckError> {
+/// Tests what was named.
+fn run(
+    args: &Check,
+    bearer: Option<String>,
+    stop: &Stop,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Report, CheckError> {
     let room = Room::new()?;
+    let program = env::current_exe()?;
+    if let Some(url) = args.url.clone() {
+        let (expect_idle, pid, strict) = (args.expect_idle, args.pid, args.strict);
+        let check = HttpCheck { url, bearer, program, expect_idle, pid, strict };
+        return check.run(&room.places(), stop, progress);
+    }
     if args.host {
         let check = HostCheck {
             command: args.command.clone(),
-            program: env::current_exe()?,
+            program,
             dir: room.path().to_owned(),
             grace: args.grace,
             ready: args.ready,

@@ -13,21 +13,23 @@ use std::time::Duration;
 
 use leash_core::check::host::journal::{Happened, Journal, Part};
 use leash_core::check::host::stand_in::serve_stdio;
+use leash_core::check::http::{VISITOR_TOKEN, visit};
 use leash_core::check::sit_down;
 use rustix::time::Timespec;
 
-use crate::args::StandIn;
+use crate::args::{Check, StandIn};
 use crate::exit_code;
 use crate::output::printer::Printer;
 
 /// A stand-in whose check is gone, and that nobody ended, leaves by itself after this long.
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// Plays one part until it is over. `command` is for those that start a host.
-pub(crate) fn play(part: StandIn, journal: &Path, command: &[OsString]) -> u8 {
+/// Plays one part until it is over.
+pub(crate) fn play(part: StandIn, journal: &Path, args: &Check) -> u8 {
     let played = match part {
-        StandIn::Usher => return usher(journal, command),
-        StandIn::Seated => return seated(command),
+        StandIn::Usher => return usher(journal, &args.command),
+        StandIn::Seated => return seated(&args.command),
+        StandIn::Visitor => return visitor(args),
         StandIn::Polite => serve(Part::Polite, journal),
         StandIn::Deaf => start_helper(journal).and_then(|()| serve(Part::Deaf, journal)).map(|()| stay()),
         StandIn::Helper => Journal::at(journal).write(Part::Helper, Happened::Started).map(|()| stay()),
@@ -69,6 +71,18 @@ fn seated(host: &[OsString]) -> u8 {
     }
     Printer::new(false).error(&Command::new(program).args(words).exec(), None);
     exit_code::NOT_FOUND
+}
+
+/// Opens a session, says which, and is gone.
+fn visitor(args: &Check) -> u8 {
+    let token = std::env::var(VISITOR_TOKEN).ok();
+    match args.url.as_deref().and_then(|url| visit(url, token.as_deref())) {
+        Some(session) => {
+            Printer::new(false).data(format_args!("{session}\n"));
+            exit_code::OK
+        }
+        None => exit_code::NOT_ALL,
+    }
 }
 
 /// Deaf to everything but a signal.

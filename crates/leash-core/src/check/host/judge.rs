@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::journal::{self, Entry, Part};
+use super::journal::{self, Entry, Happened, Part};
 use crate::check::report::{Row, Seen, fail, pass, skip, warn};
 use crate::check::rule;
 use crate::check::survivor::{self, Survivor};
@@ -66,6 +66,8 @@ pub(super) struct Life {
     pub(super) ending: Ending,
     /// All that the stand-ins saw.
     pub(super) journal: Vec<Entry>,
+    /// How much of it was there when the host was ended.
+    pub(super) before: usize,
     /// Whether the host lived when it was to be ended.
     pub(super) stayed: bool,
     /// How long it took to leave; `None` if it did not.
@@ -147,7 +149,15 @@ fn servers(life: &Life) -> Seen {
     }
     let started = journal::connected(&life.journal).iter().any(|part| matches!(part, Part::Polite | Part::Deaf));
     if life.left.is_empty() {
-        return if started { pass("none") } else { pass("none; it had started no server of ours") };
+        let let_go = |part: Part| {
+            life.journal[..before(life)].iter().any(|entry| entry.part == part && entry.happened == Happened::Eof)
+        };
+        let all_let_go = journal::connected(&life.journal).into_iter().filter(|part| *part != Part::Http).all(let_go);
+        return match (started, all_let_go) {
+            (false, _) => pass("none; it had started no server of ours"),
+            (true, true) => pass("none; it had let go of them before"),
+            (true, false) => pass("none"),
+        };
     }
     let part_of =
         |survivor: &Survivor| life.journal.iter().find(|entry| entry.pid == survivor.id.pid).map(|entry| entry.part);
@@ -167,6 +177,11 @@ fn servers(life: &Life) -> Seen {
     if only_helpers { warn(text) } else { finding(life, text) }
 }
 
+/// How much of the journal was written before the end was asked for.
+fn before(life: &Life) -> usize {
+    life.before.min(life.journal.len())
+}
+
 fn sessions(life: &Life) -> Seen {
     if let Some(skipped) = unknown(life).or_else(|| life.left_after.is_none().then(|| skip("the host did not leave"))) {
         return skipped;
@@ -174,6 +189,9 @@ fn sessions(life: &Life) -> Seen {
     let (opened, deleted) = journal::sessions(&life.journal);
     match (opened.len(), opened.difference(&deleted).count()) {
         (0, _) => skip("it opened no session"),
+        (all, 0) if journal::sessions(&life.journal[..before(life)]).1.len() == all => {
+            pass(format!("{all} of {all}, before it was ended"))
+        }
         (all, 0) => pass(format!("{all} of {all}")),
         (all, left) => finding(life, format!("{left} of {all} not deleted")),
     }

@@ -99,7 +99,7 @@ impl HostCheck {
             stop,
         })?;
         self.wait_connected(&mut subject, (&journal, stop), plan.brief);
-        let stayed = subject.lives();
+        let (stayed, before) = (subject.lives(), journal.read().len());
         let asked = Moment::now();
         match ending {
             Ending::Exit => subject.close_stdin(),
@@ -116,7 +116,17 @@ impl HostCheck {
         // It was tested; what is left of it is ended, and that went as it goes.
         let _ = subject.end();
         stop.check()?;
-        Ok(Life { ending, journal, stayed, left_after, patience, left, last_words, took: Moment::now().since(began) })
+        Ok(Life {
+            ending,
+            journal,
+            before,
+            stayed,
+            left_after,
+            patience,
+            left,
+            last_words,
+            took: Moment::now().since(began),
+        })
     }
 
     /// Waits until the host has connected to all servers, or to some and will not to the rest. One that is known to leave by itself

@@ -17,7 +17,7 @@ use crate::http::upstream::Client;
 use crate::protocol::headers::{METHOD, PROTOCOL_VERSION, SESSION_ID};
 
 /// How long any answer may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long the sessions that are left may take to be ended.
 const CLOSING: Duration = Duration::from_secs(3);
@@ -133,6 +133,11 @@ impl<'a> Wire<'a> {
             self.open.borrow_mut().remove(session);
         }
         answer
+    }
+
+    /// Somebody else opened a session, and it is ours to end.
+    pub(super) fn has_open(&self, session: &str) {
+        self.open.borrow_mut().insert(session.to_owned());
     }
 
     /// Ends every session that is left open, also when nothing else is to be done any more.

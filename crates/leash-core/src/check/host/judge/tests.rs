@@ -32,6 +32,7 @@ fn good(ending: Ending) -> Life {
             entry(Part::Http, 9, Happened::Connected),
             session(|session| Happened::Deleted { session }),
         ],
+        before: 0,
         stayed: true,
         left_after: Some(Duration::from_millis(30)),
         patience: Duration::from_secs(10),
@@ -65,6 +66,17 @@ fn survivors_are_findings_and_of_a_killed_host_warnings() {
     let rows = rows(&[Life { left: vec![survivor(2), survivor(3), survivor(44)], ..good(term) }]);
     let row = rows.iter().find(|row| row.id == "host.term.servers").expect("it is there");
     assert!(row.detail.starts_with("3 left: the server that leaves on SIGTERM only, a helper of that server, leash ("));
+}
+
+/// Then nothing was left to be seen, and nobody should think that its end did it.
+#[test]
+fn what_was_let_go_before_is_said_to_be() {
+    let eofs = [Part::Polite, Part::Deaf].map(|part| entry(part, 1, Happened::Eof));
+    let mut life = good(Ending::Kill);
+    life.journal.extend(eofs);
+    life.before = life.journal.len();
+    let details: Vec<String> = rows(&[life]).into_iter().map(|row| row.detail).collect();
+    assert_eq!(details[2..], ["none; it had let go of them before", "1 of 1, before it was ended"]);
 }
 
 #[test]
