@@ -141,11 +141,11 @@ fn start(scene: &Scene, upstream: &Upstream, order: &Order) -> Outcome<Gateway> 
 
 /// Waits until those who left are gone: how many are on their way depends on what else the machine does, and that is not what is
 /// looked for. What does not settle is looked at as it is.
-fn settle(serve: &Gateway, order: &Order) -> Outcome {
+fn settle(serve: &Gateway, tally: &Tally) -> Outcome {
     if !serve.is_alive() {
         return Err(Failure::new(format!("leash serve is gone: {}", serve.said())));
     }
-    let most = (order.http + order.stdio) as f64;
+    let most = (tally.opened - tally.ended()) as f64;
     wait::every(SETTLE / 50, SETTLE, || (Page::of(serve).sessions() <= most).then_some(()));
     Ok(())
 }
@@ -162,7 +162,7 @@ fn soak(scene: &Scene, serve: &Gateway, order: &Order, world: &mut World, tally:
         rounds += 1;
         let since = watch.time().as_secs_f64();
         if samples.last().is_none_or(|last| since - last.time >= PERIOD) {
-            settle(serve, order)?;
+            settle(serve, tally)?;
             let values = look(serve)?;
             samples.push(Sample { time: watch.time().as_secs_f64(), ended: tally.ended(), values });
         }
