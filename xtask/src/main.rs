@@ -27,7 +27,8 @@ usage: cargo xtask setup                      install what the tests need into t
        cargo xtask bench [--quick] [--all-peers] [--json] [--plots DIR] [NAME...]
                                               measure the release binary; results in target/bench
        cargo xtask chaos [--minutes N] [--seed N] [--replay FILE] [--json]
-                                              everything that can happen, in an order that the seed decides
+                                              everything that can happen, in an order that the seed decides; results in
+                                              target/chaos
        cargo xtask counterparts [--json] [NAME...]
                                               `leash check` on real servers and hosts; results in target/counterparts
        cargo xtask soak [--minutes N] [--http N] [--stdio N] [--json]

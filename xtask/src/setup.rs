@@ -39,12 +39,7 @@ impl Deps {
 }
 
 pub(crate) fn install(workspace: &Workspace) -> Outcome<Deps> {
-    let dir = workspace.target.join("deps");
-    fs::create_dir_all(&dir).map_err(Failure::at(&dir))?;
-    // Two of us at once would install over each other. Released with the file.
-    let lock = File::create(dir.join(".lock")).map_err(Failure::at(&dir))?;
-    lock.lock().map_err(Failure::at(&dir))?;
-
+    let (dir, _lock) = lock(workspace)?;
     let recipes = workspace.root.join("xtask/deps");
     debian()?;
     python(&dir.join("py"), &recipes.join("requirements.txt"))?;
@@ -57,6 +52,25 @@ pub(crate) fn install(workspace: &Workspace) -> Outcome<Deps> {
     nextest(&dir.join("cargo"), &path)?;
     valgrind(&dir.join("valgrind"));
     Ok(Deps { dir, path })
+}
+
+/// The part of it that tests under valgrind need.
+pub(crate) fn install_valgrind(workspace: &Workspace) -> Outcome<Deps> {
+    let (dir, _lock) = lock(workspace)?;
+    debian()?;
+    let path = path_with(&[dir.join("cargo/bin")]);
+    nextest(&dir.join("cargo"), &path)?;
+    valgrind(&dir.join("valgrind"));
+    Ok(Deps { dir, path })
+}
+
+/// The directory, and the right to install into it: two of us at once would install over each other. Released with the file.
+fn lock(workspace: &Workspace) -> Outcome<(PathBuf, File)> {
+    let dir = workspace.target.join("deps");
+    fs::create_dir_all(&dir).map_err(Failure::at(&dir))?;
+    let lock = File::create(dir.join(".lock")).map_err(Failure::at(&dir))?;
+    lock.lock().map_err(Failure::at(&dir))?;
+    Ok((dir, lock))
 }
 
 /// A program of the system that tests need.

@@ -1,5 +1,6 @@
 //! A program that starts many others, and of which nothing is left when it ends, fails or is interrupted.
 
+use std::collections::HashSet;
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
@@ -116,18 +117,18 @@ impl Pen {
         if wait::within(GRACE, || rest().is_empty().then_some(())).is_some() {
             return 0;
         }
-        let mut killed = 0;
+        let mut killed = HashSet::new();
         // Top down: whose parent was killed is our child in the next turn.
         let _ = wait::within(LIMIT, || {
             let found = rest();
-            killed += found.len();
             for process in &found {
+                killed.insert((process.pid, process.start));
                 let handle = Handle::open(process.pid, |now| now.start == process.start);
                 let _ = handle.map(|handle| handle.signal(Signal::KILL));
             }
             found.is_empty().then_some(())
         });
-        killed
+        killed.len()
     }
 }
 

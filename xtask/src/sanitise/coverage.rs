@@ -45,11 +45,13 @@ const LIFECYCLE: [(&str, &[&str]); 9] = [
 const FEATURES: &str = "mcp-leash-core/rmcp,mcp-leash-core/tower,mcp-leash-core/testing";
 
 /// What is run: the tests of the library, and of the binary those that are about lives. The others are about files and words, need
-/// foreign programs that take long to start, or measure time, which is another one here; the loud trees of the matrix are left out
-/// as well.
+/// foreign programs that take long to start, or look at the environment, in which an instrumented program leaves a variable. Of the
+/// matrix, those ends are taken that somebody must take over, and all that has no promise.
 const TESTS: &str = "package(mcp-leash-core) \
-    | binary(bad_days) | binary(connect) | binary(control) | binary(daemon) | binary(fidelity) | binary(library) \
-    | binary(pid_reuse) | binary(serve) | binary(serve_stdio) | binary(sessions) | binary(start_race) | binary(strangers)";
+    | binary(bad_days) | binary(commands) | binary(connect) | binary(control) | binary(daemon) | binary(library) \
+    | binary(peer) | binary(pid_reuse) | binary(serve) | binary(serve_stdio) | binary(sessions) | binary(start_race) \
+    | binary(strangers) | (binary(fidelity) - test(environment)) \
+    | (binary(matrix) & (test(keeper_kill) | test(leash_kill) | test(leader_sigkill) | test(group)))";
 
 /// Has the compiler instrument the two packages of leash and nothing else.
 const WRAPPER: &str = "#!/bin/sh

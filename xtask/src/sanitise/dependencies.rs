@@ -67,8 +67,8 @@ fn ask(workspace: &Workspace, deny: &Path, (check, what, well): (&str, &str, &st
 
 /// The errors of `check`, from the last of the lines that cargo-deny writes.
 fn summary(said: &str, check: &str) -> Option<u64> {
-    let lines = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let summary = lines.filter(|line| line["type"] == "summary").last()?;
+    let mut lines = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let summary = lines.rfind(|line| line["type"] == "summary")?;
     summary["fields"][check]["errors"].as_u64()
 }
 

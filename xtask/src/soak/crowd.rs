@@ -55,9 +55,10 @@ impl Client {
     }
 
     /// Waits until all its sessions are open.
-    fn wait(&mut self) -> Outcome {
+    fn wait(&mut self, tally: &mut Tally) -> Outcome {
         self.expect("ready", 1)?;
         self.since = Stopwatch::start();
+        tally.opened += self.sessions as u64;
         Ok(())
     }
 
@@ -148,11 +149,16 @@ impl Crowd {
         Ok(())
     }
 
+    /// Those of the next round begin.
+    pub(crate) fn invite(&self, scene: &Scene) -> Outcome<Vec<Client>> {
+        self.start(scene, self.pace.min(self.movable()), self.each)
+    }
+
     /// The next clients that are not among the idle ones leave, and others come and make their calls.
-    pub(crate) fn churn(&mut self, scene: &Scene, random: &mut Random, tally: &mut Tally) -> Outcome {
-        // A tenth never leaves, and does nothing.
-        let movable = (self.clients.len() - self.clients.len() / 10).max(1);
-        for mut client in self.begin(scene, self.pace.min(movable), self.each, tally)? {
+    pub(crate) fn churn(&mut self, coming: Vec<Client>, random: &mut Random, tally: &mut Tally) -> Outcome {
+        let movable = self.movable();
+        for mut client in coming {
+            client.wait(tally)?;
             client.work(random, tally)?;
             let at = self.next % movable;
             self.next += 1;
@@ -181,11 +187,18 @@ impl Crowd {
         Ok(())
     }
 
+    /// A tenth never leaves, and does nothing.
+    fn movable(&self) -> usize {
+        (self.clients.len() - self.clients.len() / 10).max(1)
+    }
+
     fn begin(&self, scene: &Scene, clients: usize, each: usize, tally: &mut Tally) -> Outcome<Vec<Client>> {
-        let start = |_| Client::start(scene, &self.url, each);
-        let mut batch = (0..clients).map(start).collect::<Outcome<Vec<_>>>()?;
-        batch.iter_mut().try_for_each(Client::wait)?;
-        tally.opened += (clients * each) as u64;
+        let mut batch = self.start(scene, clients, each)?;
+        batch.iter_mut().try_for_each(|client| client.wait(tally))?;
         Ok(batch)
+    }
+
+    fn start(&self, scene: &Scene, clients: usize, each: usize) -> Outcome<Vec<Client>> {
+        (0..clients).map(|_| Client::start(scene, &self.url, each)).collect()
     }
 }

@@ -74,6 +74,11 @@ impl Order {
         (self.http >= 2 * HTTP_EACH).then_some(self)
     }
 
+    /// Sessions at a time.
+    pub(crate) fn population(&self) -> u64 {
+        (self.http + self.stdio) as u64
+    }
+
     /// How many of the sessions over HTTP are never used and expire.
     pub(crate) fn brief(&self) -> usize {
         (self.http * BRIEF_PERCENT / 100 / HTTP_EACH).max(1) * HTTP_EACH

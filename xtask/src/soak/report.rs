@@ -15,12 +15,6 @@ use super::trend::Trend;
 use crate::step::{Failure, Outcome, Step, Workspace, say};
 use crate::svg::short;
 
-/// The beginning is no part of the verdict: at least this share of the time.
-const WARM: f64 = 1.0 / 3.0;
-
-/// The beginning lasts until so many have left for each one who was there: by then the allocator knows all it will ever meet.
-const TURNS: u64 = 3;
-
 /// Everything that is known when all is over.
 pub(crate) struct Soaked {
     pub(crate) order: Order,
@@ -28,23 +22,15 @@ pub(crate) struct Soaked {
     pub(crate) reduced: Option<usize>,
     /// How long the first of all took to come.
     pub(crate) gathering: Duration,
+    /// How long the beginning took, which is no part of the verdict. Known before anything is judged: what was measured has no say
+    /// in it.
+    pub(crate) warm: Duration,
     pub(crate) samples: Vec<Sample>,
     pub(crate) tally: Tally,
     pub(crate) ending: Ending,
 }
 
 impl Soaked {
-    fn population(&self) -> u64 {
-        (self.order.http + self.order.stdio) as u64
-    }
-
-    /// When the beginning is over. Known before anything is judged: what was measured has no say in it.
-    fn warm(&self) -> f64 {
-        let Some(last) = self.samples.last() else { return 0.0 };
-        let turned = self.samples.iter().find(|sample| sample.ended >= TURNS * self.population());
-        turned.map_or(last.time, |sample| sample.time.max(last.time * WARM))
-    }
-
     /// Sessions that ended in a second, when it was warm.
     fn rate(&self, warm: f64) -> f64 {
         let first = self.samples.iter().find(|sample| sample.time >= warm);
@@ -69,7 +55,7 @@ impl Soaked {
 
 /// Prints and writes it. Not flat, or something left, is a failure.
 pub(crate) fn tell(workspace: &Workspace, soaked: &Soaked) -> Outcome {
-    let warm = soaked.warm();
+    let warm = soaked.warm.as_secs_f64();
     let rate = soaked.rate(warm);
     let trends = soaked.trends(warm, rate);
     let date = Step::new("date").args(["-u", "+%Y-%m-%d %H:%M UTC"]).answer().unwrap_or_default();
@@ -222,6 +208,7 @@ fn as_json(soaked: &Soaked, date: &str, warm: f64, trends: &[Option<Trend>]) -> 
         "format": 1,
         "date": date,
         "minutes": order.minutes,
+        "warmUpTurns": super::TURNS,
         "http": order.http,
         "httpAsked": soaked.reduced.unwrap_or(order.http),
         "stdio": order.stdio,

@@ -1,5 +1,9 @@
 //! Memory that a burst of clients needed. The allocator keeps what is freed in the middle of its heap, so that a gateway which had
 //! ten thousand clients for a minute would hold 190 MB for the rest of its life. When most of them are gone it is given back.
+//!
+//! Clients that come and go leave holes as well, where for a moment there were more of them than usual. So it is also given back
+//! each time that as many have left as there ever were at once: what that costs grows with their number too, so it is the same
+//! for each of them.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -14,7 +18,10 @@ pub(crate) struct Tide(Rc<Level>);
 #[derive(Debug, Default)]
 struct Level {
     now: Cell<usize>,
+    /// Most at once, since memory was given back.
     high: Cell<usize>,
+    /// Those who left since then.
+    gone: Cell<usize>,
 }
 
 /// One of them, until it is dropped. To be dropped after the memory it stands for.
@@ -30,13 +37,19 @@ impl Tide {
         Afloat(self.clone())
     }
 
-    /// One left. Whether most are gone of what was many: once for each burst and each time that three quarters of the rest are gone.
+    /// One left. Whether most are gone of what was many, or all of them have been followed by others: once for each burst and each
+    /// time that three quarters of the rest are gone.
     fn fall(&self) -> bool {
-        let level = &self.0;
-        level.now.update(|now| now - 1);
-        let low = level.high.get() >= limits::TIDE && level.now.get() <= level.high.get() / 4;
+        let Level { now, high, gone } = &*self.0;
+        now.update(|now| now - 1);
+        if high.get() < limits::TIDE {
+            return false;
+        }
+        gone.update(|gone| gone + 1);
+        let low = now.get() <= high.get() / 4 || gone.get() > high.get();
         if low {
-            level.high.set(level.now.get());
+            high.set(now.get());
+            gone.set(0);
         }
         low
     }
@@ -66,6 +79,24 @@ mod tests {
         assert_eq!(lows(limits::TIDE - 1), [0; 0]);
         assert_eq!(lows(limits::TIDE), [limits::TIDE / 4]);
         assert_eq!(lows(limits::TIDE * 5), [limits::TIDE * 5 / 4, limits::TIDE * 5 / 16]);
+    }
+
+    #[test]
+    fn those_who_come_and_go_are_noticed_when_all_were_others_once() {
+        let tide = Tide::default();
+        let few: Vec<Afloat> = (0..limits::TIDE - 2).map(|_| tide.rise()).collect();
+        let turns = |times: usize| {
+            let turn = |_: &usize| {
+                std::mem::forget(tide.rise());
+                tide.fall()
+            };
+            (0..times).filter(turn).collect::<Vec<_>>()
+        };
+        assert_eq!(turns(10 * limits::TIDE), [0; 0], "few take little, however often they change");
+        let many: Vec<Afloat> = (0..limits::TIDE).map(|_| tide.rise()).collect();
+        let each = 2 * limits::TIDE;
+        assert_eq!(turns(2 * each), [each - 1, 2 * each - 1]);
+        few.into_iter().chain(many).for_each(std::mem::forget);
     }
 
     #[test]

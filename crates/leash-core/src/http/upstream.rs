@@ -76,7 +76,7 @@ impl Client {
     }
 
     fn with(tls: OnceCell<Arc<ClientConfig>>, tide: Tide) -> Client {
-        let http = Pool::new(Connector::with_tls(tls), Care { most: usize::MAX, timed: true, tide });
+        let http = Pool::new(Connector::with_tls(tls), Care { most: limits::POOL_MOST, timed: true, tide });
         Client { http, hurry: Hurry::default() }
     }
 

@@ -8,6 +8,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::limits;
@@ -433,6 +434,12 @@ pub(crate) fn append_once(path: &Path, receipt: &Receipt) -> io::Result<()> {
     if known.iter().any(|known| known.run == receipt.run) { Ok(()) } else { append(path, receipt) }
 }
 
+/// Whether a receipt could not be written because this process has too few descriptors, or the machine has: unlike a full disk that
+/// passes with the process, and whoever comes next can write it.
+pub(crate) fn is_shortage(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
+}
+
 /// The run of the one receipt for all of a session of the control API; runs and client sessions in it have others.
 pub(crate) fn whole(session: &str) -> String {
     format!("{session}.0")
@@ -488,3 +495,6 @@ fn rotated(path: &Path) -> PathBuf {
     name.push(".1");
     PathBuf::from(name)
 }
+
+#[cfg(test)]
+mod tests;

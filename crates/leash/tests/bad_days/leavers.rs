@@ -1,6 +1,8 @@
 //! Those who leave the place they were put in, and those who are taken out of it.
 
 use std::ffi::OsString;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 
 use rustix::process::Signal;
 use testkit::cgroup::Outer;
@@ -10,6 +12,7 @@ use testkit::or_skip;
 use testkit::process::{self, Handle};
 use testkit::scene::Scene;
 use testkit::user::Who;
+use testkit::wait::LIMIT;
 
 use super::{check_gone, start, start_words};
 
@@ -53,4 +56,39 @@ fn kill_in_between(depth: usize) -> Option<usize> {
     above.signal(Signal::KILL).expect("cannot kill");
     check_gone(&scene, &[host.pid()]);
     Some(depth)
+}
+
+/// Who became root is out of a user's reach. leash says so, with the reason, and does not wait for ever. A leaf is another matter: its
+/// owner may kill everybody in it.
+#[test]
+fn who_became_root_is_called_left() {
+    let mut scene = or_skip!(Scene::set(Who::User));
+    if scene.user().uid() == rustix::process::getuid().as_raw() {
+        testkit::note("skipped: only root can make programs that run as root");
+        return;
+    }
+    let setuid = scene.dir().join("zoo-as-root");
+    fs::copy(scene.zoo_path(), &setuid).expect("cannot copy zoo");
+    fs::set_permissions(&setuid, Permissions::from_mode(0o4755)).expect("cannot set its mode");
+    let mut server = vec![setuid.into_os_string(), "as-root".into()];
+    server.extend(scene.tree("chain", ["--size", "3"]));
+    let words = scene.run_words(["--contain", "reaper", "--grace", "100ms"], &server);
+    let mut host = start_words(&mut scene, &Manner::default(), &words);
+    let leash = host.server();
+    host.close_stdin();
+    assert!(leash.wait_gone(LIMIT), "leash waits for what it can't end");
+    assert!(scene.census().is_populated(), "somebody could end it after all");
+    let said = scene.stderr();
+    assert!(said.contains("not everything is gone"), "{said}");
+    let history = scene.answer(["history", "--json"]).json();
+    let tree = &history["receipts"][0]["holdings"][0];
+    assert_eq!(tree["fate"], "left", "{history}");
+    let left = tree["left"].as_array().expect("who is left is named");
+    assert_eq!(left.len(), 3, "{history}");
+    for left in left {
+        assert_eq!(left["why"], "it belongs to another user (EPERM)", "{history}");
+        assert!(left["pid"].as_i64().is_some_and(|pid| pid > 1), "{history}");
+    }
+    scene.witness().kill();
+    check_gone(&scene, &[host.pid()]);
 }

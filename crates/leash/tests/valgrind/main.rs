@@ -52,15 +52,16 @@ fn check(end: End) {
         bus_address: None,
         xdg_runtime_dir: None,
     };
-    let kind = if end == End::Eof { "polite" } else { "stubborn" };
+    let (kind, size) = if end == End::Eof { ("polite", 1) } else { ("chain", 3) };
     let mut owner = Owned::start(&scene);
-    let spec = Spec::new(scene.tree(kind, ["--size", "3"]))
+    let spec = Spec::new(scene.tree(kind, ["--size".to_owned(), size.to_string()]))
         .grace(Duration::from_millis(300))
         .owners(vec![Owner::Pid(owner.0.id() as i32)]);
     // Whatever works is taken: valgrind knows no clone3, so the ways to refuse `sealed` and `leaf` are walked as well.
     let mut tree = Tree::start(spec, &places).unwrap();
     assert_eq!(tree.containment(), Some(Containment::Reaper), "valgrind has learned something: {:?}", tree.refused());
-    assert_eq!(scene.census().wait_ready(LIMIT).unwrap(), 3);
+    assert_eq!(scene.census().wait_ready(LIMIT).unwrap(), size);
+    assert_eq!(scene.witness().holders().len(), size);
     let supervisor = supervisor();
     let keeper = keeper(&supervisor);
     let receipt = match end {

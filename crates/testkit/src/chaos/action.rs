@@ -249,6 +249,8 @@ pub enum Action {
     RestartOrigin(Origin),
     /// `leash serve` gets a signal and is started again.
     RestartServe(Blow),
+    /// `leash serve` reads a configuration with another grace, in milliseconds.
+    Grace(u64),
     /// Time passes, in milliseconds.
     Pause(u64),
 }
@@ -283,6 +285,7 @@ impl fmt::Display for Action {
             Self::Cut(origin) => write!(f, "cut {origin}"),
             Self::RestartOrigin(origin) => write!(f, "restart-origin {origin}"),
             Self::RestartServe(blow) => write!(f, "restart-serve {blow}"),
+            Self::Grace(time) => write!(f, "grace {time}"),
             Self::Pause(time) => write!(f, "pause {time}"),
         }
     }
@@ -311,6 +314,7 @@ impl FromStr for Action {
             ["cut", origin] => origin.parse().map(Self::Cut),
             ["restart-origin", origin] => origin.parse().map(Self::RestartOrigin),
             ["restart-serve", blow] => blow.parse().map(Self::RestartServe),
+            ["grace", time] => number(time).map(Self::Grace),
             ["pause", time] => number(time).map(Self::Pause),
             _ => Err(format!("nothing that can happen: `{line}`")),
         }

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Resource};
@@ -123,12 +123,20 @@ impl World {
 
     /// The same somewhere.
     pub(crate) fn serve_at(&self, listen: &str) -> Result<Gateway, String> {
+        let words = ["--config".into(), self.configure()?.into_os_string()];
+        Gateway::attempt(&self.scene, listen, Vec::new(), words)
+    }
+
+    /// Writes the configuration of the gateway.
+    pub(crate) fn configure(&self) -> Result<PathBuf, String> {
         let file = self.scene.dir().join("leash.json");
         let contain = self.plan.hold.to_string();
         let policy = json!({"linger": LINGER, "grace": format!("{}ms", self.plan.grace), "contain": contain});
         let text = json!({"mcpServers": self.servers()?, "leash": policy}).to_string();
-        fs::write(&file, text).map_err(|error| error.to_string())?;
-        Gateway::attempt(&self.scene, listen, Vec::new(), ["--config".into(), file.into_os_string()])
+        // In one moment: a gateway that watches the file must not find half of it.
+        let fresh = self.scene.dir().join("leash.json.new");
+        fs::write(&fresh, text).and_then(|()| fs::rename(&fresh, &file)).map_err(|error| error.to_string())?;
+        Ok(file)
     }
 
     fn servers(&self) -> Result<Map<String, Value>, String> {

@@ -122,6 +122,7 @@ enum Kind {
     Cut,
     Origin,
     Serve,
+    Grace,
     Pause,
 }
 
@@ -143,6 +144,7 @@ impl Draft<'_> {
                 (4, Kind::Cut),
                 (3, Kind::Origin),
                 (4, Kind::Serve),
+                (2, Kind::Grace),
                 (8, Kind::Pause),
             ]),
         };
@@ -159,6 +161,7 @@ impl Draft<'_> {
             Kind::Cut => Action::Cut(self.random.pick(Origin::ALL)),
             Kind::Origin => Action::RestartOrigin(self.random.pick(Origin::ALL)),
             Kind::Serve => Action::RestartServe(self.random.pick(&[Blow::Term, Blow::Int, Blow::Kill])),
+            Kind::Grace => Action::Grace(self.random.pick(&GRACES)),
             Kind::Pause => Action::Pause(self.random.pick(&[1, 5, 20, 100, 400])),
         }
     }
@@ -356,9 +359,10 @@ mod tests {
             Blow::ALL.iter().map(|one| format!("strike {one}")).collect(),
             Disk::ALL.iter().map(|one| format!("disk {one}")).collect(),
             Hold::ALL.iter().map(Hold::to_string).collect(),
-            ["call", "abandon", "close", "delete", "end", "cut", "restart-origin", "restart-serve", "pause", "hurry"]
+            ["call", "abandon", "close", "delete", "end", "cut", "restart-origin", "restart-serve", "hurry"]
                 .map(str::to_owned)
                 .into(),
+            ["\ngrace", "\npause"].map(str::to_owned).into(),
         ];
         for word in words.concat() {
             assert!(text.contains(&word), "never: {word}");

@@ -124,6 +124,7 @@ impl World {
             Action::Cut(origin) => self.cut(*origin),
             Action::RestartOrigin(origin) => self.restart_origin(*origin),
             Action::RestartServe(blow) => self.restart_serve(*blow),
+            Action::Grace(time) => self.reload(*time),
             Action::Pause(time) => {
                 self.tally.actions.add("pause");
                 wait::step(Duration::from_millis(*time));
@@ -228,6 +229,18 @@ impl World {
             }
             Err(why) => format!("not started: {}", why.trim_end()),
         }
+    }
+
+    /// The gateway reads another grace, and keeps what it has.
+    fn reload(&mut self, grace: u64) -> String {
+        self.plan.grace = grace;
+        let Some(serve) = &self.serve else { return "no gateway".to_owned() };
+        if let Err(why) = self.configure() {
+            return why;
+        }
+        serve.signal(Signal::HUP);
+        self.tally.actions.add("serve reloaded with another grace");
+        "done".to_owned()
     }
 
     /// `leash end` of what a client of its own leash has.

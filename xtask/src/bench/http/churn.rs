@@ -53,7 +53,7 @@ pub(super) fn measure(plan: &Plan<'_>) -> Outcome<Report> {
         arm.forgive()?;
         arms.push(arm);
     }
-    let time = plan.effort.pick(Duration::from_millis(250), Duration::from_millis(1_500));
+    let time = plan.effort.pick(Duration::from_millis(250), Duration::from_secs(1));
     for round in 0..plan.effort.pick(4, 16) {
         for turn in 0..arms.len() {
             let index = (round + turn) % arms.len();

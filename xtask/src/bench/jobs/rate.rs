@@ -38,7 +38,7 @@ servers, closes their stdin and waits for them, without anybody in between.";
 pub(super) fn measure(effort: Effort) -> Outcome<Report> {
     let stage = Stage::set()?;
     let servers = vec![stage.tree("polite", 1, "2s"); 2];
-    let time = effort.pick(Duration::from_millis(400), Duration::from_secs(2));
+    let time = effort.pick(Duration::from_millis(400), Duration::from_secs(1));
     let mut arms = Vec::new();
     for count in 1..=servers.len() {
         for at_once in AT_ONCE {

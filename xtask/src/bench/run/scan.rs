@@ -61,7 +61,7 @@ pub(super) fn measure(effort: Effort) -> Outcome<Report> {
             "watch: CPU s an hour",
         ],
     );
-    let mut times = Panel::new("ms of a look").goal(LOOK_MS);
+    let mut times = Panel::new("ms of a look, with a target for 5,000 processes").goal(LOOK_MS);
     for crowd in CROWDS.into_iter().take(effort.pick(2, CROWDS.len())) {
         let mut scene = super::scene()?;
         let words = scene.tree("setsid", ["--size", &crowd.to_string()]);

@@ -188,3 +188,31 @@ pub(crate) fn explain(error: SpawnError) -> Option<String> {
         SpawnError::At(..) => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_containment_can_help_is_explained_and_nothing_else() {
+        let cases = [
+            (SpawnError::Clone(Errno::NOSPC), Some("user.max_user_namespaces")),
+            (SpawnError::Clone(Errno::PERM), Some("making a PID namespace")),
+            (SpawnError::Clone(Errno::NOSYS), Some("making a PID namespace")),
+            (SpawnError::At(Stage::UserMap, Errno::PERM), Some("mapping the user")),
+            (SpawnError::At(Stage::MountProc, Errno::PERM), Some("mounting /proc")),
+            // The next containment would meet the same.
+            (SpawnError::Clone(Errno::AGAIN), None),
+            (SpawnError::Clone(Errno::NOMEM), None),
+            (SpawnError::Pipe(Errno::MFILE), None),
+            (SpawnError::At(Stage::Exec, Errno::NOENT), None),
+            (SpawnError::At(Stage::Chdir, Errno::NOENT), None),
+            (SpawnError::At(Stage::Fork, Errno::AGAIN), None),
+        ];
+        for (error, part) in cases {
+            let text = explain(error);
+            assert_eq!(text.is_some(), part.is_some(), "{error:?}: {text:?}");
+            assert!(text.unwrap_or_default().contains(part.unwrap_or_default()), "{error:?}");
+        }
+    }
+}

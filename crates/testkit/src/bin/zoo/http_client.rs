@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 
 use testkit::http::{Connection, POST, initialize};
 
@@ -64,6 +64,9 @@ fn obey(order: &str, kept: &mut [Kept]) -> io::Result<()> {
         let hang = r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"hang"}}"#;
         let mut headers = POST.to_vec();
         headers.push(("mcp-session-id", session));
+        if was_closed(connection) && TcpStream::connect(*address).is_ok() {
+            *connection = Connection::open(*address);
+        }
         match order {
             "call" => connection.send("POST", path, &headers, ping.as_bytes())?,
             "delete" => connection.send("DELETE", path, &headers, b"")?,
@@ -87,6 +90,15 @@ fn obey(order: &str, kept: &mut [Kept]) -> io::Result<()> {
         say(order, connection.reply()?.status)?;
     }
     Ok(())
+}
+
+/// Whether the other side has closed a connection on which nothing was awaited, as every server does when it was idle for long.
+fn was_closed(connection: &Connection) -> bool {
+    let socket = connection.socket();
+    let peek = || socket.peek(&mut [0]);
+    let seen = socket.set_nonblocking(true).and_then(|()| peek());
+    let _ = socket.set_nonblocking(false);
+    !matches!(seen, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
 }
 
 fn say(order: &str, answer: u16) -> io::Result<()> {

@@ -17,6 +17,7 @@ mod under;
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::os::unix::process::CommandExt as _;
 use std::process::ExitCode;
 
 use sys::Answer;
@@ -24,6 +25,7 @@ use sys::Answer;
 const USAGE: &str = "\
 usage: zoo tree KIND [--size N] --census FIFO [--one-cpu] [--to CGROUP] [--mcp | --puppet SOCKET]
        zoo echo | cat | env | idle | exit CODE | signal-self N | misuse nothing|memory|block|descriptor
+       zoo as-root CMD...
        zoo host [--stdin pipe|socketpair|devnull] [--own-group] [--no-read] [--shrug N] -- CMD...
        zoo http-client hold|exit|obey URL...
        zoo client ADDR [--connections N] [--fork N] [--name NAME] [--device NAME]
@@ -57,6 +59,7 @@ fn obey() -> io::Result<()> {
         },
         Some("exit") => number(words.pop_front()).map(|code| sys::exit_now(code)),
         Some("signal-self") => number(words.pop_front()).map(sys::raise),
+        Some("as-root") => as_root(words),
         Some("misuse") => misuse(words.pop_front()),
         Some("host") => hosts::Order::parse(words).and_then(hosts::run),
         Some("http-client") => http_client::run(words),
@@ -64,6 +67,13 @@ fn obey() -> io::Result<()> {
         Some("ns") => namespaces::Order::parse(words).and_then(namespaces::run),
         _ => Err(wrong("no such command")),
     }
+}
+
+/// Becomes root for good, as a program may whose file says so (`chmod u+s`), and executes another one.
+fn as_root(mut words: VecDeque<OsString>) -> io::Result<()> {
+    rustix::thread::set_thread_uid(rustix::process::Uid::ROOT)?;
+    let program = words.pop_front().ok_or_else(|| wrong("a command is missing"))?;
+    Err(std::process::Command::new(program).args(words).exec())
 }
 
 /// Does one thing that a program should not do, for those who must find it.

@@ -1,0 +1,137 @@
+//! What a reason is called, and the file of receipts on its bad days.
+
+use std::collections::HashSet;
+
+use super::*;
+use crate::scratch::Scratch;
+
+/// One of each.
+fn reasons() -> [Reason; 24] {
+    [
+        Reason::StdinClosed,
+        Reason::OwnerGone { pid: 7, role: "parent".to_owned() },
+        Reason::TerminalClosed,
+        Reason::Signal { signal: 15 },
+        Reason::SupervisorKilled,
+        Reason::KeeperKilled,
+        Reason::KeeperStuck,
+        Reason::ServerExited,
+        Reason::Requested,
+        Reason::Dropped,
+        Reason::MaxAge,
+        Reason::Swept,
+        Reason::ClientDeleted,
+        Reason::ClientLeft,
+        Reason::ClientSilent,
+        Reason::Idle,
+        Reason::NotInitialized,
+        Reason::UpstreamForgot,
+        Reason::Shutdown,
+        Reason::Reconfigured,
+        Reason::Orphan,
+        Reason::StaleHost,
+        Reason::LeaseExpired,
+        Reason::StartFailed,
+    ]
+}
+
+fn receipt(run: &str, session: &str) -> Receipt {
+    Receipt {
+        version: VERSION,
+        session: session.to_owned(),
+        run: run.to_owned(),
+        name: "files".to_owned(),
+        labels: Default::default(),
+        reason: Reason::Requested,
+        containment: None,
+        refused: Vec::new(),
+        holdings: Vec::new(),
+        dropped_holdings: 0,
+        ended_by: EndedBy::Keeper,
+        started_ms: 1,
+        ended_ms: 2,
+        took_ms: 1,
+    }
+}
+
+/// The runs in the file, and the lines that are none.
+fn runs(path: &Path) -> (Vec<String>, usize) {
+    let (receipts, broken) = read(path).unwrap();
+    (receipts.into_iter().map(|receipt| receipt.run).collect(), broken)
+}
+
+#[test]
+fn a_metric_calls_a_reason_what_its_receipt_calls_it() {
+    for reason in reasons() {
+        assert_eq!(serde_json::to_value(&reason).unwrap()["kind"], reason.label());
+    }
+}
+
+#[test]
+fn people_can_tell_reasons_apart() {
+    let lines: HashSet<String> = reasons().iter().map(Reason::describe).collect();
+    assert_eq!(lines.len(), reasons().len(), "{lines:?}");
+    assert!(lines.contains("parent 7 gone") && lines.contains("SIGTERM"), "{lines:?}");
+}
+
+#[test]
+fn signals_have_the_names_that_people_know() {
+    let names: Vec<String> = [1, 2, 3, 9, 15, 34].map(signal_name).into();
+    assert_eq!(names, ["SIGHUP", "SIGINT", "SIGQUIT", "SIGKILL", "SIGTERM", "signal 34"]);
+}
+
+#[test]
+fn a_full_file_makes_way_and_is_still_read() {
+    let dir = Scratch::new();
+    let path = dir.join("below/receipts.jsonl");
+    append(&path, &receipt("a", "one")).unwrap();
+    File::options().append(true).open(&path).unwrap().set_len(limits::RECEIPTS_ROTATE).unwrap();
+    append(&path, &receipt("b", "two")).unwrap();
+    // The rest of the old file is no receipt, and is passed over.
+    assert_eq!(runs(&path), (vec!["a".to_owned(), "b".to_owned()], 1));
+    assert!(fs::metadata(&path).unwrap().len() < 1000, "the new file is a new one");
+}
+
+#[test]
+fn a_torn_line_hides_no_other() {
+    let dir = Scratch::new();
+    let path = dir.join("receipts.jsonl");
+    append(&path, &receipt("a", "one")).unwrap();
+    File::options().append(true).open(&path).unwrap().write_all(b"{\"version\":1,\"ses\n").unwrap();
+    append(&path, &receipt("b", "two")).unwrap();
+    assert_eq!(runs(&path), (vec!["a".to_owned(), "b".to_owned()], 1));
+}
+
+#[test]
+fn a_run_that_has_a_receipt_gets_no_second_one() {
+    let dir = Scratch::new();
+    let path = dir.join("receipts.jsonl");
+    for run in ["a", "b", "a"] {
+        append_once(&path, &receipt(run, "one")).unwrap();
+    }
+    assert_eq!(runs(&path), (vec!["a".to_owned(), "b".to_owned()], 0));
+}
+
+#[test]
+fn the_receipt_of_all_is_found_among_those_of_its_parts() {
+    let dir = Scratch::new();
+    let path = dir.join("receipts.jsonl");
+    assert_eq!(find(&path, "job").unwrap(), None, "no file is no receipt");
+    let all = receipt(&whole("job"), "job");
+    for receipt in [&receipt("a", "job"), &receipt(&whole("job"), "another"), &all, &receipt("b", "job")] {
+        append(&path, receipt).unwrap();
+    }
+    assert_eq!(find(&path, "job").unwrap(), Some(all));
+    assert_eq!(find(&path, "nobody").unwrap(), None);
+}
+
+#[test]
+fn what_is_no_file_is_an_error_and_not_an_empty_list() {
+    let dir = Scratch::new();
+    assert!(read(&dir).is_err() && find(&dir, "job").is_err() && append(&dir, &receipt("a", "one")).is_err());
+    // Neither is what lies below a file, nor may a receipt be lost in it.
+    let file = dir.join("file");
+    fs::write(&file, "").unwrap();
+    let below = file.join("receipts.jsonl");
+    assert!(append(&below, &receipt("a", "one")).is_err() && read(&below).is_err() && find(&below, "job").is_err());
+}
