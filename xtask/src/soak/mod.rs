@@ -24,7 +24,7 @@ use crate::bench::proc::raise_descriptors;
 use crate::step::{Failure, Outcome, Step, Workspace, say};
 use crowd::Crowd;
 use ending::Ending;
-use meter::{Page, Sample, look};
+use meter::{BRIEF, Page, Sample, look};
 use order::{HTTP_EACH, Order, PLAY, STDIO_EACH};
 use report::Soaked;
 use tally::Tally;
@@ -66,7 +66,7 @@ impl World {
         Self {
             http: crowd("http", HTTP_EACH, 4),
             stdio: crowd("stdio", STDIO_EACH, 1),
-            brief: crowd("brief", HTTP_EACH, 1),
+            brief: crowd(BRIEF, HTTP_EACH, 1),
             leaking: crowd("http", HTTP_EACH, 0),
         }
     }
@@ -136,7 +136,7 @@ fn start(scene: &Scene, upstream: &Upstream, order: &Order) -> Outcome<Gateway> 
         "mcpServers": {
             "http": {"type": "http", "url": upstream.url()},
             "stdio": {"command": words[0], "args": words[1..]},
-            "brief": {"type": "http", "url": upstream.url(), "leash": {"owner": "traffic", "idle": idle}},
+            BRIEF: {"type": "http", "url": upstream.url(), "leash": {"owner": "traffic", "idle": idle}},
         },
         "leash": {"linger": "100ms", "grace": "50ms", "maxSessions": 2 * (order.http + order.stdio) + 10_000},
     });
@@ -148,12 +148,11 @@ fn start(scene: &Scene, upstream: &Upstream, order: &Order) -> Outcome<Gateway> 
 
 /// Waits until those who left are gone: how many are on their way depends on what else the machine does, and that is not what is
 /// looked for. What does not settle is looked at as it is.
-fn settle(serve: &Gateway, tally: &Tally) -> Outcome {
+fn settle(serve: &Gateway, lasting: u64) -> Outcome {
     if !serve.is_alive() {
         return Err(Failure::new(format!("leash serve is gone: {}", serve.said())));
     }
-    let most = (tally.opened - tally.ended()) as f64;
-    wait::every(SETTLE / 50, SETTLE, || (Page::of(serve).sessions() <= most).then_some(()));
+    wait::every(SETTLE / 50, SETTLE, || (Page::of(serve).lasting() <= lasting as f64).then_some(()));
     Ok(())
 }
 
@@ -182,7 +181,7 @@ fn soak(
         world.churn(scene, order, &mut random, tally)?;
         let since = watch.time().as_secs_f64();
         if samples.last().is_none_or(|last| since - last.time >= PERIOD) {
-            settle(serve, tally)?;
+            settle(serve, tally.opened - tally.ended() - order.brief() as u64)?;
             let values = look(serve)?;
             samples.push(Sample { time: watch.time().as_secs_f64(), ended: tally.ended(), values });
         }
