@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use testkit::chaos::plan::Plan;
-use testkit::chaos::{Failure as Broken, Options, Report, Stage};
+use testkit::chaos::{Failure as Broken, Options, PATIENCE, Report, Stage};
 
 use crate::setup;
 use crate::step::{Failure, Outcome, Step, Workspace, say};
@@ -14,7 +14,7 @@ use crate::step::{Failure, Outcome, Step, Workspace, say};
 /// Says to this program, given the programs to try, that it shall play.
 const PLAY: &str = "--play";
 
-const USAGE: &str = "chaos has --minutes N, --seed N, --episode N (the first one), --tries N, --replay FILE and --json";
+const USAGE: &str = "chaos has --minutes N, --seed N, --episode N (the first one), --tries N, --patience SECONDS, --replay FILE and --json";
 
 /// Enough to halve twenty actions down to a few, each of which is an episode of some seconds.
 const TRIES: usize = 60;
@@ -26,6 +26,7 @@ struct Order {
     seed: Option<u64>,
     episode: Option<u64>,
     tries: usize,
+    patience: u64,
     replay: Option<String>,
     json: bool,
     play: bool,
@@ -33,8 +34,16 @@ struct Order {
 
 impl Order {
     fn parse(words: &[String]) -> Outcome<Self> {
-        let mut order =
-            Self { minutes: 3.0, seed: None, episode: None, tries: TRIES, replay: None, json: false, play: false };
+        let mut order = Self {
+            minutes: 3.0,
+            seed: None,
+            episode: None,
+            tries: TRIES,
+            patience: PATIENCE.as_secs(),
+            replay: None,
+            json: false,
+            play: false,
+        };
         let mut words = words.iter().map(String::as_str);
         while let Some(word) = words.next() {
             match word {
@@ -44,6 +53,7 @@ impl Order {
                 "--seed" => order.seed = Some(value(words.next())?),
                 "--episode" => order.episode = Some(value(words.next())?),
                 "--tries" => order.tries = value(words.next())?,
+                "--patience" => order.patience = value(words.next())?,
                 "--replay" => order.replay = Some(value(words.next())?),
                 _ => return Err(Failure::new(USAGE)),
             }
@@ -73,24 +83,26 @@ pub(crate) fn run(workspace: &Workspace, words: &[String]) -> Outcome {
 
 fn play(workspace: &Workspace, order: &Order) -> Outcome {
     let mut tell = |text: &str| say("Chaos", text);
-    let stage = Stage::build(&mut tell);
-    let seed = order.seed.unwrap_or_else(testkit::random);
+    let replay = order.replay.as_deref().map(read).transpose()?;
+    let stage = Stage::build(replay.as_ref(), &mut tell);
+    let drawn = || replay.as_ref().map_or_else(testkit::random, |plan| plan.seed);
+    let seed = order.seed.unwrap_or_else(drawn);
     let time = Duration::from_secs_f64(order.minutes * 60.0);
-    let options = Options { seed, first: order.episode.unwrap_or(0), time, tries: order.tries };
-    let report = match &order.replay {
-        Some(file) => {
-            let text = fs::read_to_string(file).map_err(Failure::at(Path::new(file)))?;
-            let plan: Plan = text.parse().map_err(Failure::new)?;
-            let mut report = Report::default();
-            stage.episode(&plan, &options, &mut report, &mut tell);
-            report
-        }
+    let patience = Duration::from_secs(order.patience);
+    let options = Options { seed, first: order.episode.unwrap_or(0), time, tries: order.tries, patience };
+    let report = match &replay {
+        Some(plan) => stage.replay(plan, &options, &mut tell),
         None => {
             tell(&format!("seed {seed}, {} minutes", order.minutes));
             stage.run(&options, &mut tell)
         }
     };
     show(workspace, order, seed, &report)
+}
+
+fn read(file: &str) -> Outcome<Plan> {
+    let text = fs::read_to_string(file).map_err(Failure::at(Path::new(file)))?;
+    text.parse().map_err(|why: String| Failure::new(format!("{file}: {why}")))
 }
 
 fn show(workspace: &Workspace, order: &Order, seed: u64, report: &Report) -> Outcome {
@@ -106,44 +118,113 @@ fn show(workspace: &Workspace, order: &Order, seed: u64, report: &Report) -> Out
         eprintln!("{failure}");
         say("Wrote", file.display());
     }
-    match (report.failures.len(), report.episodes.is_empty()) {
-        (0, false) => Ok(()),
-        (0, true) => Err(Failure::new("no episode could be played")),
+    let file = dir.join("chaos.json");
+    fs::write(&file, format!("{:#}\n", as_json(seed, report))).map_err(Failure::at(&file))?;
+    match (report.failures.len(), report.episodes.sum()) {
+        (0, 1..) => Ok(()),
+        (0, 0) => Err(Failure::new("no episode could be played")),
         (failed, _) => Err(Failure::new(format!("promises were broken in {failed} episodes"))),
     }
 }
 
 fn as_text(seed: u64, report: &Report) -> String {
-    let rows: String = report.episodes.iter().map(|(ground, count)| format!("| {ground} | {count} |\n")).collect();
-    format!(
-        "| containment | episodes |\n|---|---|\n{rows}\nseed {seed}: {} episodes, {} actions, {} trees ({} lost leash and keeper), {} \
-         upstream sessions; {} could not be played, {} failed",
-        report.episodes.values().sum::<u64>(),
-        report.actions,
-        report.trees,
-        report.orphaned,
-        report.sessions,
-        report.unplayed.len(),
-        report.failures.len(),
-    )
+    let tally = &report.tally;
+    let sessions = &tally.sessions;
+    let upstream = format!(
+        "{} opened: {} ended by DELETE, {} lost with their server, {} left with a reason in a receipt ({}), {} known to nobody \
+         (hit while they were opened)",
+        sessions.opened,
+        sessions.deleted,
+        sessions.lost,
+        sessions.left.sum(),
+        sessions.left,
+        sessions.unknown,
+    );
+    let rows = [
+        ("date", date()),
+        ("seed", seed.to_string()),
+        ("minutes", format!("{:.1}", report.time.as_secs_f64() / 60.0)),
+        ("episodes", report.episodes.sum().to_string()),
+        ("containments", report.episodes.to_string()),
+        ("hosts", format!("{}: {}", tally.hosts.sum(), tally.hosts)),
+        ("by way of", tally.routes.to_string()),
+        ("servers", tally.servers.to_string()),
+        ("graces", tally.graces.to_string()),
+        ("actions", format!("{}: {}", tally.actions.sum(), tally.actions)),
+        ("faults", format!("{}: {}", tally.faults.sum(), tally.faults)),
+        ("processes seen", tally.processes.to_string()),
+        ("trees", format!("{}, {} of which lost leash and keeper to SIGKILL", tally.trees, tally.orphaned)),
+        ("receipts", tally.receipts.to_string()),
+        ("upstream sessions", upstream),
+        ("bystanders", tally.bystanders.to_string()),
+        ("not on this machine", join(&report.lacks)),
+        ("not played", join(&report.unplayed)),
+        ("failures", report.failures.len().to_string()),
+    ];
+    let rows: Vec<String> = rows.iter().map(|(name, value)| format!("| {name} | {value} |")).collect();
+    format!("| chaos | |\n|---|---|\n{}", rows.join("\n"))
+}
+
+fn join(all: &[String]) -> String {
+    let clean: Vec<String> = all.iter().map(|one| one.trim().replace('\n', " ").replace('|', "/")).collect();
+    if clean.is_empty() { "none".to_owned() } else { clean.join("; ") }
+}
+
+/// The day, in UTC.
+fn date() -> String {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let (year, month, day) = civil(since.as_secs() / 86_400);
+    format!("{year}-{month:02}-{day:02}")
+}
+
+/// Days after 1970-01-01 as year, month and day: whole cycles of 400 years, which begin in March so that the leap day is last.
+fn civil(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
 }
 
 fn as_json(seed: u64, report: &Report) -> Value {
     let failure = |failure: &Broken| {
         json!({
+            "seed": failure.plan.seed,
             "episode": failure.plan.episode,
             "complaints": failure.complaints,
             "history": failure.history,
             "replay": failure.replay.to_string(),
         })
     };
+    let tally = &report.tally;
+    let sessions = &tally.sessions;
     json!({
+        "date": date(),
         "seed": seed,
-        "episodes": report.episodes,
-        "actions": report.actions,
-        "trees": report.trees,
-        "orphaned": report.orphaned,
-        "upstreamSessions": report.sessions,
+        "minutes": report.time.as_secs_f64() / 60.0,
+        "episodes": report.episodes.0,
+        "hosts": tally.hosts.0,
+        "routes": tally.routes.0,
+        "servers": tally.servers.0,
+        "graces": tally.graces.0,
+        "actions": tally.actions.0,
+        "faults": tally.faults.0,
+        "processes": tally.processes,
+        "trees": tally.trees,
+        "orphaned": tally.orphaned,
+        "receipts": tally.receipts,
+        "upstreamSessions": {
+            "opened": sessions.opened,
+            "deleted": sessions.deleted,
+            "lost": sessions.lost,
+            "left": sessions.left.0,
+            "unknown": sessions.unknown,
+        },
+        "bystanders": tally.bystanders,
+        "lacks": report.lacks,
         "unplayed": report.unplayed,
         "failures": report.failures.iter().map(failure).collect::<Vec<_>>(),
     })
@@ -160,11 +241,42 @@ mod tests {
 
     #[test]
     fn an_order_is_what_was_said() {
-        let order = parse("--minutes 0.5 --seed 7 --episode 3 --json --tries 9").expect("a good order");
-        let expected =
-            Order { minutes: 0.5, seed: Some(7), episode: Some(3), tries: 9, replay: None, json: true, play: false };
+        let order = parse("--minutes 0.5 --seed 7 --episode 3 --json --tries 9 --patience 5").expect("a good order");
+        let expected = Order {
+            minutes: 0.5,
+            seed: Some(7),
+            episode: Some(3),
+            tries: 9,
+            patience: 5,
+            replay: None,
+            json: true,
+            play: false,
+        };
         assert_eq!(order, expected);
         assert_eq!(parse("--replay x").expect("a good order").replay.as_deref(), Some("x"));
+    }
+
+    #[test]
+    fn days_as_people_count_them() {
+        for (days, date) in [
+            (0, (1970, 1, 1)),
+            (58, (1970, 2, 28)),
+            (59, (1970, 3, 1)),
+            (11_016, (2000, 2, 29)),
+            (20_773, (2026, 11, 16)),
+        ] {
+            assert_eq!(civil(days), date, "{days}");
+        }
+    }
+
+    #[test]
+    fn a_table_has_no_broken_rows() {
+        let mut report = Report { unplayed: vec!["a | b\nc".to_owned()], ..Report::default() };
+        report.tally.faults.add("KILL leash");
+        let text = as_text(7, &report);
+        assert!(text.lines().all(|line| line.starts_with('|') && line.matches('|').count() == 3), "{text}");
+        assert!(text.contains("| faults | 1: KILL leash 1 |") && text.contains("| seed | 7 |"), "{text}");
+        assert_eq!(as_json(7, &report)["faults"]["KILL leash"], 1);
     }
 
     #[test]

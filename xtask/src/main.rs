@@ -1,4 +1,4 @@
-//! The chores of this repository: `cargo xtask setup|test|check|bench|chaos|soak|sanitise`.
+//! The chores of this repository: `cargo xtask setup|test|check|bench|chaos|counterparts|soak|sanitise`.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "this program talks to the person who runs it")]
 #![expect(clippy::disallowed_methods, reason = "it starts cargo and package managers, and waits for them")]
@@ -6,12 +6,15 @@
 mod bench;
 mod chaos;
 mod check;
+mod counterparts;
 mod debian;
 mod sanitise;
 mod setup;
 mod soak;
 mod step;
+mod svg;
 mod test;
+mod ward;
 
 use std::process::ExitCode;
 
@@ -21,9 +24,13 @@ const USAGE: &str = "\
 usage: cargo xtask setup                      install what the tests need into target/deps
        cargo xtask test [NEXTEST ARGUMENT...]  set up, build, run every test (or those asked for)
        cargo xtask check                      format, lints, docs, dependencies, tidiness
-       cargo xtask bench [--quick] [NAME...]  measure the release binary; results in target/bench
+       cargo xtask bench [--quick] [--all-peers] [--json] [--plots DIR] [NAME...]
+                                              measure the release binary; results in target/bench
        cargo xtask chaos [--minutes N] [--seed N] [--replay FILE] [--json]
-                                              everything that can happen, in an order that the seed decides
+                                              everything that can happen, in an order that the seed decides; results in
+                                              target/chaos
+       cargo xtask counterparts [--json] [NAME...]
+                                              `leash check` on real servers and hosts; results in target/counterparts
        cargo xtask soak [--minutes N] [--http N] [--stdio N] [--json]
                                               many sessions that come and go; results in target/soak
        cargo xtask sanitise [PART...] [--json]
@@ -53,6 +60,7 @@ fn run(words: &[String]) -> Outcome {
         ("check", []) => check::run(&workspace),
         ("bench", _) => bench::run(&workspace, rest),
         ("chaos", _) => chaos::run(&workspace, rest),
+        ("counterparts", _) => counterparts::run(&workspace, rest),
         ("soak", _) => soak::run(&workspace, rest),
         ("sanitise", _) => sanitise::run(&workspace, rest),
         ("help" | "--help" | "-h", _) => {

@@ -48,7 +48,16 @@ impl Step {
 
     /// The cargo that runs this program.
     pub(crate) fn cargo() -> Self {
-        Self::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        let mut step = Self::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        // What `cargo run` says about this program is seen by the build scripts of others, some of which then build everything
+        // anew: what is built here and what is built by hand would never be the same.
+        let about_us = |name: &OsString| {
+            ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|start| name.to_string_lossy().starts_with(start))
+        };
+        for (name, _) in env::vars_os().filter(|(name, _)| about_us(name)) {
+            step.0.env_remove(name);
+        }
+        step
     }
 
     pub(crate) fn args<W: AsRef<OsStr>>(mut self, words: impl IntoIterator<Item = W>) -> Self {
@@ -108,7 +117,13 @@ impl Step {
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
 
-    fn shown(&self) -> String {
+    /// The command itself, for who starts it in another way.
+    pub(crate) fn command(self) -> Command {
+        self.0
+    }
+
+    /// How it is shown to people.
+    pub(crate) fn shown(&self) -> String {
         let program = Path::new(self.0.get_program()).file_name().unwrap_or_default();
         let words = [program].into_iter().chain(self.0.get_args()).map(OsStr::to_string_lossy);
         words.collect::<Vec<_>>().join(" ")

@@ -66,12 +66,13 @@ export class Session {
     const asked = [...(force ? [["force", "true"]] : []), ...(wait ? [] : [["wait", "false"]])];
     const path = this.#path + query(asked);
     const answer = await this.#delete(path, signal);
+    // Without `wait` as well: the daemon ends it now, and nothing has to be remembered here.
+    this.#leash.ended(this);
+    this.#stream?.close();
     if (!wait) {
       return undefined;
     }
     this.#receipt = answer;
-    this.#leash.ended(this);
-    this.#stream?.close();
     return answer;
   }
 

@@ -107,6 +107,16 @@ pub fn guard() -> Guard {
     }
 }
 
+/// The same where the test has a process of its own, which is what `cargo nextest` gives it; else `None`: what others leave would be
+/// taken for its own.
+///
+/// # Panics
+/// As [`guard`].
+pub fn guard_alone() -> Option<Guard> {
+    let mode = std::env::var_os("NEXTEST_EXECUTION_MODE")?;
+    (mode == "process-per-test").then(guard)
+}
+
 /// Fails the test when it is dropped and something is left.
 #[derive(Debug)]
 #[must_use = "it looks when it is dropped, which is at once if nobody holds it"]
@@ -136,7 +146,7 @@ impl Guard {
         self
     }
 
-    /// Not the descriptors that lead to something whose name begins so: `/dev/`, `anon_inode:`.
+    /// Not the descriptors that lead to something whose name begins so: `/dev/`, `anon_inode:`; with an empty text, none at all.
     pub fn ignoring(mut self, beginning: impl Into<String>) -> Guard {
         self.ignored.push(beginning.into());
         self

@@ -138,6 +138,10 @@ pub const CONNECT: Duration = Duration::from_secs(10);
 /// request must not meet a connection that is being closed.
 pub const POOL_IDLE: Duration = Duration::from_secs(4);
 
+/// Most idle connections to one upstream that a gateway keeps. When a thousand clients are gone at once, as many DELETEs are sent on
+/// as many connections: nobody needs those again. Who has more requests than this at any moment uses them, so they are not idle.
+pub const POOL_MOST: usize = 64;
+
 /// Most redirects that are followed in a row. Frameworks send `/mcp` to `/mcp/`; a second one is a mistake, a third a loop.
 pub const REDIRECTS: usize = 3;
 
@@ -236,7 +240,7 @@ pub const ACCEPT_QUIET: Duration = Duration::from_secs(10);
 /// new mapping for each would cost more than it saves.
 pub const LARGE_BUFFER: i32 = 1024 * 1024;
 
-/// From so many connections and sessions on their memory is worth being given back when they are gone. Fewer take some 2 MiB.
+/// From so many connections and sessions on their memory is worth being given back when they are gone or others are in their place. Fewer take some 2 MiB.
 pub const TIDE: usize = 128;
 
 /// Connections that wait to be accepted: a burst of clients that start together.

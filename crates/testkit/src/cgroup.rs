@@ -117,15 +117,16 @@ impl Drop for Outer {
     }
 }
 
-/// A cgroup with a bound on the number of processes, for fork bombs. Only one exists at a time, whichever process made it.
+/// A cgroup with a bound on the number of processes.
 #[derive(Debug)]
 pub struct PidsBound {
     dir: PathBuf,
-    _turn: Turn,
+    /// Of those for fork bombs only one exists at a time, whichever process made it.
+    _turn: Option<Turn>,
 }
 
 impl PidsBound {
-    /// Makes one, or says why there is none.
+    /// Makes one for a fork bomb, or says why there is none.
     /// With the v1 controller it is apart from `outer`, with cgroup2 it is inside.
     pub fn create(most: u32, outer: Option<&Outer>) -> Result<Self, String> {
         let parent = own_directory(Some("pids"))
@@ -133,10 +134,31 @@ impl PidsBound {
             .ok_or("no cgroup offers the pids controller here")?;
         let _turn = Turn::alone().map_err(|error| format!("no turn for a bomb: {error}"))?;
         // The name is what `zoo` looks for before it lets such a tree loose.
-        let dir = make_below(&parent, "leash-test-bound")?;
-        let bound = Self { dir, _turn };
-        fs::write(bound.dir.join("pids.max"), most.to_string()).map_err(|error| format!("pids.max: {error}"))?;
+        let bound = Self { dir: make_below(&parent, "leash-test-bound")?, _turn: Some(_turn) };
+        bound.allow(&most.to_string())?;
         Ok(bound)
+    }
+
+    /// Makes one for those who must do with few processes, apart from every other cgroup; or says why there is none.
+    pub fn small(most: u64) -> Result<Self, String> {
+        let parent = own_directory(Some("pids")).ok_or("no cgroup v1 offers the pids controller here")?;
+        let bound = Self { dir: make_below(&parent, "leash-test-few")?, _turn: None };
+        bound.allow(&most.to_string())?;
+        Ok(bound)
+    }
+
+    /// As many as they like, from now on.
+    pub fn lift(&self) -> Result<(), String> {
+        self.allow("max")
+    }
+
+    /// Puts a running process in it; what it starts from now on is in it too.
+    pub fn take(&self, pid: Pid) -> io::Result<()> {
+        fs::write(self.dir.join("cgroup.procs"), pid.as_raw_nonzero().to_string())
+    }
+
+    fn allow(&self, most: &str) -> Result<(), String> {
+        fs::write(self.dir.join("pids.max"), most).map_err(|error| format!("pids.max: {error}"))
     }
 
     /// Gives it to `uid`, where the outer cgroup was given too.

@@ -78,7 +78,7 @@ pub struct Order<'a> {
     /// The era.
     pub mode: Mode,
     /// What it does, in this order: list, call, count, progress, cancel, sampling, elicitation, resume, wait, and at the end close,
-    /// terminate, hang or vanish.
+    /// terminate, obey, hang or vanish.
     pub acts: &'a [&'a str],
     /// Whom it speaks to.
     pub target: Target,

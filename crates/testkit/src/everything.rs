@@ -55,6 +55,11 @@ impl Everything {
         is_there.then_some(this)
     }
 
+    /// Its number; not reused while this value exists.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Where clients find it.
     pub fn url(&self) -> &str {
         &self.url

@@ -16,7 +16,7 @@ pub struct Relay {
 
 #[derive(Debug)]
 struct Network {
-    target: SocketAddr,
+    target: Mutex<SocketAddr>,
     is_over: AtomicBool,
     is_silent: AtomicBool,
     /// How often something passed.
@@ -38,7 +38,7 @@ impl Relay {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is a free port");
         let address = listener.local_addr().expect("a listener has an address");
         let network = Arc::new(Network {
-            target,
+            target: Mutex::new(target),
             is_over: AtomicBool::new(false),
             is_silent: AtomicBool::new(false),
             passed: AtomicU64::new(0),
@@ -58,7 +58,12 @@ impl Relay {
 
     /// `url` with this relay in front of its server.
     pub fn url(&self, url: &str) -> String {
-        url.replace(&self.network.target.to_string(), &self.address.to_string())
+        url.replace(&self.network.target().to_string(), &self.address.to_string())
+    }
+
+    /// From now on new connections go to `target`.
+    pub fn aim(&self, target: SocketAddr) {
+        *self.network.target.lock().expect("nobody panics with the lock") = target;
     }
 
     /// Closes every connection there is, and returns how many. New ones are relayed as before.
@@ -91,7 +96,7 @@ impl Network {
                 return;
             }
             // A client that is gone again and a server that is not there look the same: no connection.
-            let pair = client.and_then(|client| Ok([client, TcpStream::connect(self.target)?]));
+            let pair = client.and_then(|client| Ok([client, TcpStream::connect(self.target())?]));
             if let Ok(connection) = pair.and_then(|ends| self.connect(ends)) {
                 self.connections().push(connection);
             }
@@ -137,6 +142,10 @@ impl Network {
             let _ = pump.join();
         }
         open
+    }
+
+    fn target(&self) -> SocketAddr {
+        *self.target.lock().expect("nobody panics with the lock")
     }
 
     fn connections(&self) -> MutexGuard<'_, Vec<Connection>> {

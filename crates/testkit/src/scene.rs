@@ -39,11 +39,31 @@ pub struct Scene {
     quiet: Option<Turn>,
     env: Vec<(OsString, OsString)>,
     dir: Directory,
+    /// The last to go: when all this is gone, the test has no more processes than it had before.
+    _guard: Ending,
+}
+
+/// What fails a test that leaves a process behind, a zombie included: the census can't see those.
+#[derive(Debug)]
+struct Ending {
+    #[cfg(feature = "guard")]
+    _guard: Option<leash_core::leak::Guard>,
+}
+
+impl Ending {
+    fn begin() -> Self {
+        Self {
+            // Not descriptors: what a test holds beside its scene is its own, and may go later.
+            #[cfg(feature = "guard")]
+            _guard: leash_core::leak::guard_alone().map(|guard| guard.ignoring("")),
+        }
+    }
 }
 
 impl Scene {
     /// Sets the stage for `who`, or says why it cannot be.
     pub fn set(who: Who) -> Result<Self, String> {
+        let ending = Ending::begin();
         let user = User::find(who)?;
         let dir = Directory::create(&user);
         let outer = Outer::create().inspect_err(|why| crate::note(&format!("no outer cgroup: {why}"))).ok();
@@ -56,11 +76,13 @@ impl Scene {
             quiet: None,
             env: Vec::new(),
             dir,
+            _guard: ending,
         })
     }
 
     /// Sets the stage next to a running user manager, for its user. The outer cgroup is the one around both.
     pub fn set_with(bus: &Rc<UserBus>) -> Self {
+        let ending = Ending::begin();
         let user = User::numbered(bus.uid());
         let dir = Directory::create(&user);
         Self {
@@ -72,6 +94,7 @@ impl Scene {
             quiet: Turn::quiet().ok(),
             env: Vec::new(),
             dir,
+            _guard: ending,
         }
     }
 

@@ -8,6 +8,9 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rustix::process::{Gid, Uid};
+use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+
 /// Who runs leash in a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
@@ -69,6 +72,25 @@ impl User {
         if let Some(uid) = self.uid {
             command.uid(uid).gid(uid);
         }
+    }
+
+    /// Calls `act` on a thread that is this user's, as the kernel sees it.
+    ///
+    /// # Panics
+    /// When `act` does, and where the tests run neither as root nor as this user.
+    pub fn act<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
+        let Some(uid) = self.uid else { return act() };
+        let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(uid));
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(move || {
+                // Only this thread: the kernel keeps credentials per thread, and it is libc that spreads them.
+                set_thread_groups(&[]).expect("groups");
+                set_thread_res_gid(gid, gid, gid).expect("gid");
+                set_thread_res_uid(uid, uid, uid).expect("uid");
+                act()
+            });
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
     }
 
     /// Gives `path` to this user.

@@ -19,8 +19,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-use rustix::process::{Gid, Uid};
-use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use crate::user::User;
 
 /// Arranges the namespace, starts the manager, says `ready` or what is wrong, and tidies up when stdin ends.
 /// Arguments: name, uid, gid, directory.
@@ -184,17 +183,7 @@ impl UserBus {
 
     /// Calls `act` on a thread that has the uid, as the kernel sees it; for calls to the bus from the test itself.
     pub fn as_user<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
-        let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
-        std::thread::scope(|scope| {
-            let thread = scope.spawn(move || {
-                // Only this thread: the kernel keeps credentials per thread, and it is libc that spreads them.
-                set_thread_groups(&[]).expect("groups");
-                set_thread_res_gid(gid, gid, gid).expect("gid");
-                set_thread_res_uid(uid, uid, uid).expect("uid");
-                act()
-            });
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
+        User::numbered(self.uid).act(act)
     }
 }
 

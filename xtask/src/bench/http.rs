@@ -8,7 +8,7 @@ mod memory;
 pub(crate) mod peers;
 mod pipe;
 mod reply;
-mod roles;
+pub(crate) mod roles;
 mod speed;
 
 use super::Bench;

@@ -13,8 +13,8 @@ use super::Bench;
 use crate::step::{Failure, Outcome};
 
 pub(super) const BENCHES: [Bench; 2] = [
-    Bench { name: "jobs", peers: false, measure: |effort, _| rate::measure(effort) },
-    Bench { name: "job-ends", peers: false, measure: |effort, _| ends::measure(effort) },
+    Bench { name: "jobs", peers: false, measure: |plan| rate::measure(plan.effort) },
+    Bench { name: "job-ends", peers: false, measure: |plan| ends::measure(plan.effort) },
 ];
 
 /// A daemon, and whoever calls it.

@@ -1,31 +1,44 @@
 //! `cargo xtask bench`: what leash costs and how fast it is, measured on the release binary against the same thing
-//! without leash, in one run. Absolute numbers are of the machine; ratios and differences are of leash.
+//! without leash and against other gateways, in one run. Absolute numbers are of the machine; ratios are of leash.
 
+mod document;
 mod http;
 mod jobs;
+mod order;
+mod plot;
 pub(crate) mod proc;
 mod processor;
 mod report;
 mod run;
 pub(crate) mod stats;
 
+use std::path::Path;
 use std::time::Duration;
 
+use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::step::{Failure, Outcome, Step, Workspace, say};
-pub(crate) use http::play;
+use crate::ward;
+use document::{Document, Section, Setting};
+pub(crate) use http::{play, roles};
+use order::{Effort, MEASURE, Order};
 use report::Report;
-
-/// Says to this program, built for release and given the programs to measure, that it shall measure.
-const MEASURE: &str = "--measure";
 
 /// One question and how it is answered.
 struct Bench {
     name: &'static str,
     /// Whether other gateways are measured as well, which have to be installed.
     peers: bool,
-    measure: fn(Effort, &Workspace) -> Outcome<Report>,
+    measure: fn(&Plan<'_>) -> Outcome<Report>,
+}
+
+/// How it shall be answered.
+struct Plan<'a> {
+    effort: Effort,
+    /// Not only those that need not be compiled.
+    all_peers: bool,
+    workspace: &'a Workspace,
 }
 
 /// All there are.
@@ -36,63 +49,75 @@ fn benches() -> impl Iterator<Item = &'static Bench> {
     RUN.iter().chain(HTTP).chain(JOBS)
 }
 
-/// How much work is put into a number.
-#[derive(Clone, Copy)]
-pub(crate) enum Effort {
-    /// Enough to see that the bench works.
-    Quick,
-    /// Enough to believe the number.
-    Full,
-}
-
-impl Effort {
-    fn pick<T>(self, quick: T, full: T) -> T {
-        match self {
-            Self::Quick => quick,
-            Self::Full => full,
-        }
-    }
-}
-
 pub(crate) fn run(workspace: &Workspace, words: &[String]) -> Outcome {
-    let (flags, names): (Vec<&str>, Vec<&str>) =
-        words.iter().map(String::as_str).partition(|word| word.starts_with("--"));
-    if let Some(flag) = flags.iter().find(|flag| !["--quick", MEASURE].contains(flag)) {
-        return Err(Failure::new(format!("bench has no `{flag}`; it has --quick")));
+    let order = Order::parse(words)?;
+    if order.measure {
+        return measure(workspace, &order, words);
     }
-    let benches = choose(&names)?;
-    if !flags.contains(&MEASURE) {
-        if benches.iter().any(|bench| bench.peers) {
-            http::peers::install(workspace);
-        }
-        return build_and_measure(workspace, words);
+    if order.benches.iter().any(|bench| bench.peers) {
+        http::peers::install(workspace, order.all_peers);
     }
-    warn_if_busy();
-    let effort = if flags.contains(&"--quick") { Effort::Quick } else { Effort::Full };
-    for bench in benches {
-        say("Measuring", bench.name);
-        let report = (bench.measure)(effort, workspace)?;
-        println!("{}", report.markdown());
-        let file = report.save(&workspace.target.join("bench"), bench.name)?;
-        say("Wrote", file.display());
-    }
-    Ok(())
-}
-
-/// The benches with these names, or all.
-fn choose(names: &[&str]) -> Outcome<Vec<&'static Bench>> {
-    let known: Vec<&str> = benches().map(|bench| bench.name).collect();
-    match names.iter().find(|name| !known.contains(name)) {
-        Some(name) => Err(Failure::new(format!("there is no bench `{name}`; there are: {}", known.join(", ")))),
-        None => Ok(benches().filter(|bench| names.is_empty() || names.contains(&bench.name)).collect()),
-    }
+    build_and_measure(workspace, words)
 }
 
 /// The clock and the driver are part of what is measured, so they are built as leash is.
 fn build_and_measure(workspace: &Workspace, words: &[String]) -> Outcome {
     let packages = ["mcp-leash", "testkit", "xtask"].map(|name| format!("--package={name}"));
     workspace.cargo(["build", "--release", "--bins"]).args(packages).run()?;
-    Step::new(workspace.release("xtask")).args(["bench", MEASURE]).args(words).envs(&workspace.programs()).run()
+    let step = Step::new(workspace.release("xtask")).args(["bench", MEASURE]).args(words);
+    ward::run(step.envs(&workspace.programs()))
+}
+
+/// One bench after the other. One that fails does not take the others with it.
+fn measure(workspace: &Workspace, order: &Order, words: &[String]) -> Outcome {
+    // Whoever waits for us ends what we start; without it we have no business.
+    set_parent_process_death_signal(Some(Signal::KILL))
+        .map_err(|error| Failure::new(format!("cannot be tied to cargo: {error}")))?;
+    warn_if_busy();
+    let plan = Plan { effort: order.effort, all_peers: order.all_peers, workspace };
+    let peers = match order.benches.iter().any(|bench| bench.peers) {
+        true => http::peers::installed(workspace, order.all_peers),
+        false => Vec::new(),
+    };
+    let words: Vec<&str> = words.iter().map(String::as_str).filter(|word| *word != MEASURE).collect();
+    let command = [&["cargo", "xtask", "bench"], &words[..]].concat().join(" ");
+    let setting = Setting::look(workspace, order.effort, command, peers);
+    let mut document = Document { setting, sections: Vec::new() };
+    let dir = workspace.target.join("bench");
+    let docs = workspace.root.join("docs/bench");
+    let plots = order.plots.as_deref().or(order.effort.pick(None, Some(docs.as_path())));
+    for bench in &order.benches {
+        say("Measuring", bench.name);
+        let start = now();
+        let found = (bench.measure)(&plan);
+        if let Err(why) = &found {
+            say("Failed", format!("{}: {why}", bench.name));
+        }
+        document.sections.push(Section { name: bench.name, found, took: now() - start });
+        // What was found is not lost when somebody loses patience with the rest.
+        document.save(&dir, plots)?;
+    }
+    match order.json {
+        true => println!("{:#}", document.json()),
+        false => println!("{}", document.markdown()),
+    }
+    finish(&document, &dir, plots)
+}
+
+/// Says where everything is, and that something is missing.
+fn finish(document: &Document, dir: &Path, plots: Option<&Path>) -> Outcome {
+    for section in &document.sections {
+        say("Measured", format!("{} in {:.0} s", section.name, section.took.as_secs_f64()));
+    }
+    say("Wrote", dir.join("report.md").display());
+    if let Some(plots) = plots {
+        say("Wrote", format!("{}/*.svg", plots.display()));
+    }
+    let failed = document.sections.iter().filter(|section| section.found.is_err()).map(|section| section.name);
+    match failed.collect::<Vec<_>>()[..] {
+        [] => Ok(()),
+        ref names => Err(Failure::new(format!("not measured: {}", names.join(", ")))),
+    }
 }
 
 /// Ratios survive company, absolute numbers do not.

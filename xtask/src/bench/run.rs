@@ -13,19 +13,24 @@ use testkit::user::Who;
 
 use super::Bench;
 use crate::step::{Failure, Outcome};
+pub(super) use death::kernel_alone;
 
 pub(super) const BENCHES: [Bench; 5] = [
-    Bench { name: "echo", peers: false, measure: |effort, _| echo::measure(effort) },
-    Bench { name: "start", peers: false, measure: |effort, _| start::measure(effort) },
-    Bench { name: "death", peers: false, measure: |effort, _| death::measure(effort) },
-    Bench { name: "memory", peers: false, measure: |effort, _| memory::measure(effort) },
-    Bench { name: "scan", peers: false, measure: |effort, _| scan::measure(effort) },
+    Bench { name: "echo", peers: false, measure: |plan| echo::measure(plan.effort) },
+    Bench { name: "start", peers: false, measure: |plan| start::measure(plan.effort) },
+    Bench { name: "death", peers: false, measure: |plan| death::measure(plan.effort) },
+    Bench { name: "memory", peers: false, measure: |plan| memory::measure(plan.effort) },
+    Bench { name: "scan", peers: false, measure: |plan| scan::measure(plan.effort) },
 ];
 
 /// The stage for one sample, for whoever runs the bench.
 fn scene() -> Outcome<Scene> {
-    let who = if rustix::process::geteuid().is_root() { Who::Root } else { Who::User };
-    Scene::set(who).map_err(Failure::new)
+    Scene::set(who()).map_err(Failure::new)
+}
+
+/// Whoever runs the bench.
+fn who() -> Who {
+    if rustix::process::geteuid().is_root() { Who::Root } else { Who::User }
 }
 
 /// A server behind nothing, or behind leash with these options.

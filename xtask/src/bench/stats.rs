@@ -88,6 +88,18 @@ impl Rounds {
     }
 }
 
+impl Estimate {
+    /// A number of which only one sample was taken.
+    pub(crate) fn single(value: f64) -> Self {
+        Self { value, low: value, high: value }
+    }
+
+    /// The same in a unit that is so many times smaller.
+    pub(crate) fn times(self, factor: f64) -> Self {
+        Self { value: self.value * factor, low: self.low * factor, high: self.high * factor }
+    }
+}
+
 impl fmt::Display for Estimate {
     /// With three digits by default; `{:.1}` for less.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

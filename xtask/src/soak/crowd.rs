@@ -2,11 +2,17 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::time::Duration;
 
 use testkit::chaos::random::Random;
 use testkit::scene::Scene;
+use testkit::wait::Stopwatch;
 
+use super::tally::Tally;
 use crate::step::{Failure, Outcome};
+
+/// As many clients begin at the same time.
+const AT_ONCE: usize = 8;
 
 /// How a client leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +27,7 @@ pub(crate) enum Leave {
 
 impl Leave {
     /// Most clients never say good-bye.
-    pub(crate) fn draw(random: &mut Random) -> Self {
+    fn draw(random: &mut Random) -> Self {
         random.weigh(&[(2, Self::Crash), (1, Self::Exit), (1, Self::Delete)])
     }
 }
@@ -32,47 +38,73 @@ pub(crate) struct Client {
     child: Child,
     orders: Option<ChildStdin>,
     says: BufReader<ChildStdout>,
+    sessions: usize,
+    since: Stopwatch,
 }
 
 impl Client {
     /// Starts one with as many sessions.
-    pub(crate) fn start(scene: &Scene, url: &str, sessions: usize) -> Outcome<Self> {
+    fn start(scene: &Scene, url: &str, sessions: usize) -> Outcome<Self> {
         let mut command = scene.zoo(["http-client", "obey"]);
         command.args(std::iter::repeat_n(url, sessions)).stdin(Stdio::piped()).stdout(Stdio::piped());
         let failed = |error: std::io::Error| Failure::new(format!("cannot start a client: {error}"));
         let mut child = command.spawn().map_err(failed)?;
         let orders = child.stdin.take();
         let says = child.stdout.take().ok_or_else(|| Failure::new("a client does not speak"))?;
-        Ok(Self { child, orders, says: BufReader::new(says) })
+        Ok(Self { child, orders, says: BufReader::new(says), sessions, since: Stopwatch::start() })
     }
 
     /// Waits until all its sessions are open.
-    pub(crate) fn wait(&mut self) -> Outcome {
-        self.expect("ready", 1)
+    fn wait(&mut self, tally: &mut Tally) -> Outcome {
+        self.expect("ready", 1)?;
+        self.since = Stopwatch::start();
+        tally.opened += self.sessions as u64;
+        Ok(())
     }
 
-    /// Makes a call in one session.
-    pub(crate) fn call(&mut self) -> Outcome {
-        self.order("call-one")?;
-        self.expect("call-one 200", 1)
+    /// Makes a call in one session and listens in it. Some streams are cut in the middle, others stay.
+    fn work(&mut self, random: &mut Random, tally: &mut Tally) -> Outcome {
+        self.ask("call-one", "call 200", 1)?;
+        self.ask("listen-one", "listen 200", 1)?;
+        tally.streams += 1;
+        if random.happens(50) {
+            self.ask("cut-one", "cut 1", 1)?;
+            tally.cut += 1;
+        }
+        Ok(())
     }
 
-    pub(crate) fn leave(mut self, how: Leave, sessions: usize) -> Outcome {
+    fn leave(mut self, how: Leave, tally: &mut Tally) -> Outcome {
+        let sessions = self.sessions as u64;
         match how {
-            Leave::Crash => self.child.kill().map_err(|error| Failure::new(error.to_string()))?,
-            Leave::Exit => self.orders = None,
-            Leave::Delete => {
-                self.order("delete")?;
-                self.expect("delete 20", sessions)?;
+            Leave::Crash => {
+                self.child.kill().map_err(|error| Failure::new(error.to_string()))?;
+                tally.crashed += sessions;
+            }
+            Leave::Exit => {
                 self.orders = None;
+                tally.exited += sessions;
+            }
+            Leave::Delete => {
+                self.ask("delete", "delete 20", self.sessions)?;
+                self.orders = None;
+                tally.deleted += sessions;
             }
         }
         self.child.wait().map(drop).map_err(|error| Failure::new(error.to_string()))
     }
 
-    fn order(&mut self, order: &str) -> Outcome {
+    /// Its sessions were not used for too long: they must be gone, although the client is there.
+    fn outlive(mut self, tally: &mut Tally) -> Outcome {
+        self.ask("call-one", "call 404", 1)?;
+        tally.expired += self.sessions as u64;
+        Ok(())
+    }
+
+    fn ask(&mut self, order: &str, answer: &str, times: usize) -> Outcome {
         let orders = self.orders.as_mut().ok_or_else(|| Failure::new("a client takes no orders"))?;
-        writeln!(orders, "{order}").map_err(|error| Failure::new(format!("a client is gone: {error}")))
+        writeln!(orders, "{order}").map_err(|error| Failure::new(format!("a client is gone: {error}")))?;
+        self.expect(answer, times)
     }
 
     fn expect(&mut self, start: &str, times: usize) -> Outcome {
@@ -91,5 +123,82 @@ impl Drop for Client {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// A group of clients of one server.
+pub(crate) struct Crowd {
+    pub(crate) url: String,
+    /// Sessions of each.
+    pub(crate) each: usize,
+    /// So many are replaced in a round.
+    pub(crate) pace: usize,
+    pub(crate) clients: Vec<Client>,
+    pub(crate) next: usize,
+}
+
+impl Crowd {
+    /// Opens so many sessions.
+    pub(crate) fn gather(&mut self, scene: &Scene, sessions: usize, tally: &mut Tally) -> Outcome {
+        let mut missing = sessions / self.each;
+        while missing > 0 {
+            let mut batch = self.begin(scene, missing.min(AT_ONCE), self.each, tally)?;
+            missing -= batch.len();
+            self.clients.append(&mut batch);
+        }
+        Ok(())
+    }
+
+    /// Those of the next round begin.
+    pub(crate) fn invite(&self, scene: &Scene) -> Outcome<Vec<Client>> {
+        self.start(scene, self.pace.min(self.movable()), self.each)
+    }
+
+    /// The next clients that are not among the idle ones leave, and others come and make their calls.
+    pub(crate) fn churn(&mut self, coming: Vec<Client>, random: &mut Random, tally: &mut Tally) -> Outcome {
+        let movable = self.movable();
+        for mut client in coming {
+            client.wait(tally)?;
+            client.work(random, tally)?;
+            let at = self.next % movable;
+            self.next += 1;
+            let old = std::mem::replace(&mut self.clients[at], client);
+            old.leave(Leave::draw(random), tally)?;
+        }
+        Ok(())
+    }
+
+    /// A client whose sessions must have expired is followed by another; one at a time, the oldest first.
+    pub(crate) fn renew(&mut self, scene: &Scene, idle: Duration, tally: &mut Tally) -> Outcome {
+        let at = self.next % self.clients.len();
+        if self.clients[at].since.time() < idle {
+            return Ok(());
+        }
+        self.next += 1;
+        let mut fresh = self.begin(scene, 1, self.each, tally)?;
+        let Some(client) = fresh.pop() else { return Ok(()) };
+        std::mem::replace(&mut self.clients[at], client).outlive(tally)
+    }
+
+    /// A client whose sessions nobody will ever end.
+    pub(crate) fn leak(&mut self, scene: &Scene, sessions: usize, tally: &mut Tally) -> Outcome {
+        let mut leaking = self.begin(scene, 1, sessions, tally)?;
+        self.clients.append(&mut leaking);
+        Ok(())
+    }
+
+    /// A tenth never leaves, and does nothing.
+    fn movable(&self) -> usize {
+        (self.clients.len() - self.clients.len() / 10).max(1)
+    }
+
+    fn begin(&self, scene: &Scene, clients: usize, each: usize, tally: &mut Tally) -> Outcome<Vec<Client>> {
+        let mut batch = self.start(scene, clients, each)?;
+        batch.iter_mut().try_for_each(|client| client.wait(tally))?;
+        Ok(batch)
+    }
+
+    fn start(&self, scene: &Scene, clients: usize, each: usize) -> Outcome<Vec<Client>> {
+        (0..clients).map(|_| Client::start(scene, &self.url, each)).collect()
     }
 }

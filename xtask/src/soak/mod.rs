@@ -1,166 +1,144 @@
 //! `cargo xtask soak`: thousands of sessions that come, stay and go for a while. What leash takes must not grow.
 
 mod crowd;
+mod ending;
+mod meter;
+mod order;
 mod plot;
+mod report;
+mod tally;
 mod trend;
+mod upstream;
 
 use std::fs;
-use std::path::Path;
 use std::time::Duration;
 
-use rustix::process::Pid;
-use serde_json::{Value, json};
+use serde_json::json;
 use testkit::chaos::random::Random;
-use testkit::fixture::Fixture;
-use testkit::gateway::{self, Gateway};
+use testkit::gateway::Gateway;
 use testkit::scene::Scene;
 use testkit::user::Who;
 use testkit::wait::{self, Deadline, Stopwatch};
 
-use crate::bench::proc::{descendants, raise_descriptors};
+use crate::bench::proc::raise_descriptors;
 use crate::step::{Failure, Outcome, Step, Workspace, say};
-use crowd::{Client, Leave};
-use plot::Curve;
-use trend::Trend;
+use crowd::Crowd;
+use ending::Ending;
+use meter::{BRIEF, Page, Sample, look};
+use order::{HTTP_EACH, Order, PLAY, STDIO_EACH};
+use report::Soaked;
+use tally::Tally;
+use upstream::Upstream;
 
-/// Says to this program, given the programs to try, that it shall play.
-const PLAY: &str = "--play";
+/// After so long without a word a session of the server `brief` ends.
+const IDLE: Duration = Duration::from_secs(10);
+/// By then it must have, on a machine that is busy with ten thousand others.
+const EXPIRED: Duration = Duration::from_secs(15);
 
-const USAGE: &str = "soak has --minutes N, --http N, --stdio N (sessions), --seed N and --json";
+/// It is warm when so many have left for each one who was there. The heap fills its holes with what fits ever better, and comes to
+/// rest after 6 to 8: with 10,000 sessions at 164, 191, 204 and 210 MB after 1, 3, 6 and 8 of them, and no more after 13.
+const TURNS: u64 = 8;
 
-/// Sessions of one client: half a hundred clients crash in the time of a soak, and not ten thousand.
-const HTTP_EACH: usize = 100;
-const STDIO_EACH: usize = 5;
+/// And when the connections of those who do nothing are closed, which leash does after 120 s.
+const UNUSED: Duration = Duration::from_secs(125);
 
-/// As many clients begin at the same time.
-const AT_ONCE: usize = 8;
+/// Samples are taken no more often than this, so that a soak does not measure itself.
+const PERIOD: f64 = 1.0;
 
-/// Of the clients, as many never leave.
-const IDLE: usize = 3;
+/// Sessions that end are gone by then: their linger and the grace of their trees are far below.
+const SETTLE: Duration = Duration::from_secs(5);
 
-/// What is not yet steady: everybody came once, and a third of the time has passed.
-const WARM: f64 = 1.0 / 3.0;
-
-/// What the command line asked for.
-#[derive(Debug, PartialEq)]
-struct Order {
-    minutes: f64,
-    http: usize,
-    stdio: usize,
-    seed: u64,
-    json: bool,
-    play: bool,
+/// Those who come and go.
+struct World {
+    http: Crowd,
+    stdio: Crowd,
+    brief: Crowd,
+    /// The planted leak.
+    leaking: Crowd,
 }
 
-impl Order {
-    fn parse(words: &[String]) -> Outcome<Self> {
-        let mut order = Self { minutes: 10.0, http: 10_000, stdio: 200, seed: 1, json: false, play: false };
-        let mut words = words.iter().map(String::as_str);
-        while let Some(word) = words.next() {
-            match word {
-                "--json" => order.json = true,
-                PLAY => order.play = true,
-                "--minutes" => order.minutes = value(words.next())?,
-                "--http" => order.http = value(words.next())?,
-                "--stdio" => order.stdio = value(words.next())?,
-                "--seed" => order.seed = value(words.next())?,
-                _ => return Err(Failure::new(USAGE)),
-            }
+impl World {
+    fn new(serve: &Gateway) -> Self {
+        let crowd = |name: &str, each, pace| {
+            let url = serve.url(name);
+            Crowd { url, each, pace, clients: Vec::new(), next: 0 }
+        };
+        Self {
+            http: crowd("http", HTTP_EACH, 4),
+            stdio: crowd("stdio", STDIO_EACH, 1),
+            brief: crowd(BRIEF, HTTP_EACH, 1),
+            leaking: crowd("http", HTTP_EACH, 0),
         }
-        let is_good =
-            order.minutes.is_finite() && order.minutes > 0.0 && order.http >= HTTP_EACH && order.stdio >= STDIO_EACH;
-        if is_good { Ok(order) } else { Err(Failure::new(USAGE)) }
-    }
-}
-
-fn value<T: std::str::FromStr>(word: Option<&str>) -> Outcome<T> {
-    word.and_then(|word| word.parse().ok()).ok_or_else(|| Failure::new(USAGE))
-}
-
-/// What was seen at one moment.
-#[derive(Clone, Copy, Debug)]
-struct Sample {
-    time: f64,
-    values: [f64; METERS.len()],
-}
-
-/// What is looked at, all of it of `leash serve`; processes are those below it.
-const METERS: [&str; 5] = ["private memory, KiB", "descriptors", "threads", "processes", "sessions"];
-
-/// A group of clients of one server.
-struct Crowd {
-    url: String,
-    each: usize,
-    clients: Vec<Client>,
-    next: usize,
-}
-
-impl Crowd {
-    fn gather(scene: &Scene, url: String, each: usize, sessions: usize) -> Outcome<Self> {
-        let mut crowd = Self { url, each, clients: Vec::new(), next: 0 };
-        let mut missing = sessions / each;
-        while missing > 0 {
-            let coming = missing.min(AT_ONCE);
-            let mut batch = (0..coming).map(|_| Client::start(scene, &crowd.url, each)).collect::<Outcome<Vec<_>>>()?;
-            batch.iter_mut().try_for_each(Client::wait)?;
-            crowd.clients.append(&mut batch);
-            missing -= coming;
-        }
-        Ok(crowd)
     }
 
-    /// The next client that is not among the idle ones leaves, and another one comes and makes its calls.
-    fn churn(&mut self, scene: &Scene, random: &mut Random) -> Outcome {
-        let movable = self.clients.len().saturating_sub(IDLE).max(1);
-        let at = self.next % movable;
-        self.next += 1;
-        let mut client = Client::start(scene, &self.url, self.each)?;
-        client.wait()?;
-        client.call()?;
-        let old = std::mem::replace(&mut self.clients[at], client);
-        old.leave(Leave::draw(random), self.each)
+    fn gather(&mut self, scene: &Scene, order: &Order, tally: &mut Tally) -> Outcome {
+        self.http.gather(scene, order.lasting(), tally)?;
+        self.stdio.gather(scene, order.stdio, tally)?;
+        self.brief.gather(scene, order.brief(), tally)
+    }
+
+    fn churn(&mut self, scene: &Scene, order: &Order, random: &mut Random, tally: &mut Tally) -> Outcome {
+        let (http, stdio) = (self.http.invite(scene)?, self.stdio.invite(scene)?);
+        self.http.churn(http, random, tally)?;
+        self.stdio.churn(stdio, random, tally)?;
+        self.brief.renew(scene, EXPIRED, tally)?;
+        match order.leak {
+            0 => Ok(()),
+            sessions => self.leaking.leak(scene, sessions, tally),
+        }
     }
 }
 
 pub(crate) fn run(workspace: &Workspace, words: &[String]) -> Outcome {
     let order = Order::parse(words)?;
     if order.play {
-        return play(workspace, &order);
+        return play(workspace, order);
     }
-    workspace.cargo(["build", "--release", "--package", "mcp-leash", "--package", "testkit", "--bins"]).run()?;
-    workspace.fixture().run()?;
-    let this = std::env::current_exe().map_err(Failure::at(Path::new("xtask")))?;
-    Step::new(this).args(["soak", PLAY]).args(words).envs(&workspace.programs()).run()
+    // Ten thousand clients and their server take as much of the machine as leash, so they are built as leash is.
+    let packages = ["mcp-leash", "testkit", "xtask"].map(|name| format!("--package={name}"));
+    workspace.cargo(["build", "--release", "--bins"]).args(packages).run()?;
+    Step::new(workspace.release("xtask")).args(["soak", PLAY]).args(words).envs(&workspace.programs()).run()
 }
 
-fn play(workspace: &Workspace, order: &Order) -> Outcome {
-    // A connection of each client on both sides of leash, and room.
-    raise_descriptors(2 * order.http as u64 + 4_000);
+fn play(workspace: &Workspace, asked: Order) -> Outcome {
+    // What we may have is what all that we start may have.
+    let allowed = raise_descriptors(asked.descriptors());
+    let too_few = || Failure::new(format!("{allowed} descriptors are too few for a soak: see `ulimit -n`"));
+    let order = asked.clone().within(allowed).ok_or_else(too_few)?;
+    if order.http < asked.http {
+        say("Reduced", format!("to {} sessions over HTTP: {allowed} descriptors are allowed", order.http));
+    }
     let scene = Scene::set(Who::me()).map_err(Failure::new)?;
-    let fixture = Fixture::http(&[]);
-    let serve = start(&scene, &fixture, order)?;
+    let upstream = Upstream::start()?;
+    let serve = start(&scene, &upstream, &order)?;
+    let before = look(&serve)?;
     say("Gathering", format!("{} HTTP and {} stdio sessions", order.http, order.stdio));
-    let mut crowds = [
-        Crowd::gather(&scene, serve.url("http"), HTTP_EACH, order.http)?,
-        Crowd::gather(&scene, serve.url("stdio"), STDIO_EACH, order.stdio)?,
-    ];
-    let samples = soak(&scene, &serve, &mut crowds, order)?;
+    let (mut world, mut tally, watch) = (World::new(&serve), Tally::default(), Stopwatch::start());
+    world.gather(&scene, &order, &mut tally)?;
+    let gathering = watch.time();
+    say("Warming", format!("up; all came in {:.1} s", gathering.as_secs_f64()));
+    let (warm, samples) = soak(&scene, &serve, &order, &mut world, &mut tally)?;
     say("Ending", "all clients crash");
-    drop(crowds);
-    let left = end(&scene, serve, &fixture);
-    report(workspace, order, &samples, left)
+    tally.crashed += tally.opened - tally.ended();
+    drop(world);
+    let ending: Ending = ending::end(&scene, serve, &upstream, before)?;
+    let reduced = (order.http < asked.http).then_some(asked.http);
+    report::tell(workspace, &Soaked { order, reduced, gathering, warm, samples, tally, ending })
 }
 
-fn start(scene: &Scene, fixture: &Fixture, order: &Order) -> Outcome<Gateway> {
-    let words = scene.tree("polite", ["--mcp"]);
+/// The gateway, in front of two servers; sessions of the third, which is the first again, live for their traffic only.
+fn start(scene: &Scene, upstream: &Upstream, order: &Order) -> Outcome<Gateway> {
+    // A leader that leaves when it should, and one beside it that has left the leader's session.
+    let words = scene.tree("setsid", ["--mcp"]);
     let words: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let most = order.http + order.stdio + 2 * (HTTP_EACH + STDIO_EACH) + 1_000;
+    let idle = format!("{}s", IDLE.as_secs());
     let text = json!({
         "mcpServers": {
-            "http": {"type": "http", "url": fixture.url()},
+            "http": {"type": "http", "url": upstream.url()},
             "stdio": {"command": words[0], "args": words[1..]},
+            BRIEF: {"type": "http", "url": upstream.url(), "leash": {"owner": "traffic", "idle": idle}},
         },
-        "leash": {"linger": "100ms", "grace": "500ms", "maxSessions": most},
+        "leash": {"linger": "100ms", "grace": "50ms", "maxSessions": 2 * (order.http + order.stdio) + 10_000},
     });
     let file = scene.dir().join("leash.json");
     fs::write(&file, text.to_string()).map_err(Failure::at(&file))?;
@@ -168,153 +146,44 @@ fn start(scene: &Scene, fixture: &Fixture, order: &Order) -> Outcome<Gateway> {
     Gateway::attempt(scene, "127.0.0.1:0", Vec::new(), words).map_err(Failure::new)
 }
 
-/// Churn, and a look after each round.
-fn soak(scene: &Scene, serve: &Gateway, crowds: &mut [Crowd], order: &Order) -> Outcome<Vec<Sample>> {
-    let time = Duration::from_secs_f64(order.minutes * 60.0);
-    let (watch, deadline) = (Stopwatch::start(), Deadline::after(time));
-    let mut random = Random::of(order.seed, 0);
-    let mut samples: Vec<Sample> = Vec::new();
-    let mut rounds = 0;
-    while !deadline.is_over() {
-        for crowd in &mut *crowds {
-            crowd.churn(scene, &mut random)?;
-        }
-        rounds += 1;
-        // As often as a second, so that a long soak does not measure itself.
-        if samples.last().is_none_or(|last| watch.time().as_secs_f64() - last.time >= 1.0) {
-            samples.push(Sample { time: watch.time().as_secs_f64(), values: look(serve)? });
-        }
-    }
-    say("Soaked", format!("{rounds} rounds, {} samples", samples.len()));
-    Ok(samples)
-}
-
-fn look(serve: &Gateway) -> Outcome<[f64; METERS.len()]> {
-    let pid: Pid = serve.pid();
+/// Waits until those who left are gone: how many are on their way depends on what else the machine does, and that is not what is
+/// looked for. What does not settle is looked at as it is.
+fn settle(serve: &Gateway, lasting: u64) -> Outcome {
     if !serve.is_alive() {
         return Err(Failure::new(format!("leash serve is gone: {}", serve.said())));
     }
-    let threads = fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).map_or(0, Iterator::count);
-    Ok([
-        gateway::memory(pid) as f64 / 1024.0,
-        serve.descriptors() as f64,
-        threads as f64,
-        descendants(pid).len() as f64,
-        serve.sessions("http") + serve.sessions("stdio"),
-    ])
+    wait::every(SETTLE / 50, SETTLE, || (Page::of(serve).lasting() <= lasting as f64).then_some(()));
+    Ok(())
 }
 
-/// What is left when all clients are gone, in words.
-fn end(scene: &Scene, serve: Gateway, fixture: &Fixture) -> Vec<String> {
-    let mut left = Vec::new();
-    let patience = Duration::from_secs(120);
-    let open = || serve.sessions("http") + serve.sessions("stdio");
-    if wait::every(Duration::from_millis(200), patience, || (open() == 0.0).then_some(())).is_none() {
-        left.push(format!("{} sessions at leash", open()));
-    }
-    if let Err(survivors) = scene.wait_gone(&[serve.pid()]) {
-        left.push(survivors.to_string());
-    }
-    let upstream = fixture.report().open().len();
-    if upstream > 0 {
-        left.push(format!("{upstream} sessions at the upstream server"));
-    }
-    serve.stop();
-    if !scene.ledger().is_empty() {
-        left.push(format!("{} records in the ledger", scene.ledger().len()));
-    }
-    left
-}
-
-fn report(workspace: &Workspace, order: &Order, samples: &[Sample], left: Vec<String>) -> Outcome {
-    let warm = samples.last().map_or(0.0, |last| last.time * WARM);
-    let curve = |at: usize| Curve {
-        name: METERS[at],
-        points: samples.iter().map(|sample| (sample.time, sample.values[at])).collect(),
-    };
-    let curves: Vec<Curve<'_>> = (0..METERS.len()).map(curve).collect();
-    let steady = |points: &[(f64, f64)]| points.iter().copied().filter(|(time, _)| *time >= warm).collect::<Vec<_>>();
-    let trends: Vec<Option<Trend>> = curves.iter().map(|curve| Trend::of(&steady(&curve.points))).collect();
-    let whole = as_json(order, &curves, &trends, &left);
-    let dir = workspace.target.join("soak");
-    fs::create_dir_all(&dir).map_err(Failure::at(&dir))?;
-    let title = format!("leash serve with {} HTTP and {} stdio sessions that come and go", order.http, order.stdio);
-    for (name, text) in [("soak.svg", plot::svg(&title, &curves, warm)), ("soak.json", format!("{whole:#}\n"))] {
-        let file = dir.join(name);
-        fs::write(&file, text).map_err(Failure::at(&file))?;
-        say("Wrote", file.display());
-    }
-    match order.json {
-        true => println!("{whole:#}"),
-        false => println!("{}", as_text(&trends)),
-    }
-    let growing: Vec<&str> = METERS
-        .iter()
-        .zip(&trends)
-        .filter(|(_, trend)| trend.is_none_or(|trend| trend.grows()))
-        .map(|(name, _)| *name)
-        .collect();
-    match (growing.is_empty(), left.is_empty()) {
-        (true, true) => Ok(()),
-        (false, _) => Err(Failure::new(format!("not shown to be flat: {}", growing.join(", ")))),
-        (true, false) => Err(Failure::new(format!("left behind: {}", left.join("; ")))),
-    }
-}
-
-fn as_text(trends: &[Option<Trend>]) -> String {
-    let row = |(name, trend): (&&str, &Option<Trend>)| match trend {
-        Some(trend) => format!(
-            "| {name} | {:.0} | {:+.4} | {:+.4} | {:.3} | {} |\n",
-            trend.level,
-            trend.slope,
-            trend.least,
-            trend.chance,
-            if trend.grows() { "grows" } else { "flat" }
-        ),
-        None => format!("| {name} | | | | | too few samples |\n"),
-    };
-    let rows: String = METERS.iter().zip(trends).map(row).collect();
-    format!(
-        "| of leash serve | median | growth a second | at least | chance if flat | verdict |\n|---|---|---|---|---|---|\n{rows}"
-    )
-}
-
-fn as_json(order: &Order, curves: &[Curve<'_>], trends: &[Option<Trend>], left: &[String]) -> Value {
-    let meter = |(curve, trend): (&Curve<'_>, &Option<Trend>)| {
-        let trend = trend.map(|trend| {
-            json!({"median": trend.level, "slope": trend.slope, "least": trend.least, "chance": trend.chance, "grows": trend.grows()})
-        });
-        json!({"name": curve.name, "samples": curve.points, "trend": trend})
-    };
-    json!({
-        "minutes": order.minutes,
-        "http": order.http,
-        "stdio": order.stdio,
-        "seed": order.seed,
-        "left": left,
-        "meters": curves.iter().zip(trends).map(meter).collect::<Vec<_>>(),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parse(line: &str) -> Outcome<Order> {
-        Order::parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
-    }
-
-    #[test]
-    fn an_order_is_what_was_said() {
-        let order = parse("--minutes 2 --http 500 --stdio 10 --seed 4 --json").expect("a good order");
-        assert_eq!(order, Order { minutes: 2.0, http: 500, stdio: 10, seed: 4, json: true, play: false });
-        assert_eq!(parse("").map(|order| (order.http, order.stdio)).ok(), Some((10_000, 200)));
-    }
-
-    #[test]
-    fn what_is_no_order_is_refused() {
-        for line in ["--minutes 0", "--minutes x", "--http 5", "--stdio 0", "--http", "dance"] {
-            assert!(parse(line).is_err(), "{line}");
+/// Churn, and a look after each round: until it is warm, and then for the time that was asked for.
+fn soak(
+    scene: &Scene,
+    serve: &Gateway,
+    order: &Order,
+    world: &mut World,
+    tally: &mut Tally,
+) -> Outcome<(Duration, Vec<Sample>)> {
+    let watch = Stopwatch::start();
+    let mut warm: Option<(Duration, Deadline)> = None;
+    let mut random = Random::of(order.seed, 0);
+    let mut samples: Vec<Sample> = Vec::new();
+    loop {
+        match warm {
+            Some((warm, deadline)) if deadline.is_over() => return Ok((warm, samples)),
+            None if watch.time() >= UNUSED && tally.ended() >= TURNS * order.population() => {
+                say("Soaking", format!("for {} minutes", order.minutes));
+                let time = Duration::from_secs_f64(order.minutes * 60.0);
+                warm = Some((watch.time(), Deadline::after(time)));
+            }
+            _ => {}
+        }
+        world.churn(scene, order, &mut random, tally)?;
+        let since = watch.time().as_secs_f64();
+        if samples.last().is_none_or(|last| since - last.time >= PERIOD) {
+            settle(serve, tally.opened - tally.ended() - order.brief() as u64)?;
+            let values = look(serve)?;
+            samples.push(Sample { time: watch.time().as_secs_f64(), ended: tally.ended(), values });
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Numbers over time as a picture.
 
-use std::fmt::Write as _;
+use crate::svg::{Anchor, Area, GRID, Picture, short, ticks};
 
 /// One number over time.
 pub(crate) struct Curve<'a> {
@@ -15,52 +15,43 @@ const GAP: f64 = 46.0;
 
 /// A picture with a panel for each curve; what is before `warm` seconds is shaded.
 pub(crate) fn svg(title: &str, curves: &[Curve<'_>], warm: f64) -> String {
-    let whole = GAP + curves.len() as f64 * (HEIGHT + GAP);
     let end = curves.iter().flat_map(|curve| curve.points.last()).map(|(time, _)| *time).fold(1.0, f64::max);
-    let mut text = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {whole}\" font-family=\"sans-serif\" font-size=\"12\">\n\
-         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n<text x=\"{LEFT}\" y=\"20\" font-size=\"15\">{}</text>\n",
-        LEFT + WIDTH + 20.0,
-        escaped(title),
-    );
+    let height = GAP + curves.len() as f64 * (HEIGHT + GAP);
+    let mut picture = Picture::new(LEFT + WIDTH + 20.0, height, title);
+    picture.sized((LEFT, 20.0), Anchor::Start, 15.0, title);
     for (at, curve) in curves.iter().enumerate() {
-        let top = GAP + at as f64 * (HEIGHT + GAP);
-        // A string can be written to.
-        let _ = writeln!(text, "{}", panel(curve, top, end, warm));
+        let panel = Panel { top: GAP + at as f64 * (HEIGHT + GAP), end, warm };
+        panel.draw(&mut picture, curve);
     }
-    text.push_str("</svg>\n");
-    text
+    picture.finish()
 }
 
-fn panel(curve: &Curve<'_>, top: f64, end: f64, warm: f64) -> String {
-    let most = curve.points.iter().map(|(_, value)| *value).fold(1.0, f64::max) * 1.1;
-    let x = |time: f64| LEFT + WIDTH * time / end;
-    let y = |value: f64| top + HEIGHT * (1.0 - value / most);
-    let points: Vec<String> =
-        curve.points.iter().map(|(time, value)| format!("{:.1},{:.1}", x(*time), y(*value))).collect();
-    format!(
-        "<rect x=\"{LEFT}\" y=\"{top}\" width=\"{:.1}\" height=\"{HEIGHT}\" fill=\"#eee\"/>\n\
-         <rect x=\"{LEFT}\" y=\"{top}\" width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"none\" stroke=\"#999\"/>\n\
-         <text x=\"{LEFT}\" y=\"{:.1}\">{}</text>\n\
-         <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{most:.0}</text>\n\
-         <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">0</text>\n\
-         <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{end:.0} s</text>\n\
-         <polyline fill=\"none\" stroke=\"#1465b0\" stroke-width=\"1.2\" points=\"{}\"/>",
-        WIDTH * (warm / end).clamp(0.0, 1.0),
-        top - 6.0,
-        escaped(curve.name),
-        LEFT - 6.0,
-        top + 10.0,
-        LEFT - 6.0,
-        top + HEIGHT,
-        LEFT + WIDTH,
-        top + HEIGHT + 14.0,
-        points.join(" "),
-    )
+/// Where one curve is drawn, and the time that its width stands for.
+struct Panel {
+    top: f64,
+    end: f64,
+    warm: f64,
 }
 
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;")
+impl Panel {
+    fn draw(&self, picture: &mut Picture, curve: &Curve<'_>) {
+        let most = curve.points.iter().map(|(_, value)| *value).fold(0.0, f64::max);
+        let marks = ticks(most, 3);
+        let most = marks[marks.len() - 1];
+        let x = |time: f64| LEFT + WIDTH * time / self.end;
+        let y = |value: f64| self.top + HEIGHT * (1.0 - value / most);
+        let warm = Area { x: LEFT, y: self.top, width: x(self.warm.clamp(0.0, self.end)) - LEFT, height: HEIGHT };
+        picture.fill(warm, "#f2f2f2");
+        for mark in &marks {
+            picture.line((LEFT, y(*mark)), (LEFT + WIDTH, y(*mark)), GRID);
+            picture.words((LEFT - 6.0, y(*mark) + 4.0), Anchor::End, &short(*mark));
+        }
+        picture.words((LEFT, self.top - 6.0), Anchor::Start, curve.name);
+        for time in ticks(self.end, 8).into_iter().filter(|time| *time <= self.end) {
+            picture.words((x(time), self.top + HEIGHT + 14.0), Anchor::Middle, &format!("{} s", short(time)));
+        }
+        picture.curve(curve.points.iter().map(|(time, value)| (x(*time), y(*value))), "#1465b0");
+    }
 }
 
 #[cfg(test)]
@@ -71,7 +62,7 @@ mod tests {
     fn every_point_is_inside_its_panel() {
         let curve = Curve { name: "a <b> & c", points: vec![(0.0, 0.0), (5.0, 100.0), (10.0, 50.0)] };
         let text = svg("soak", &[curve], 3.0);
-        assert!(text.contains("a &lt;b> &amp; c") && text.ends_with("</svg>\n"));
+        assert!(text.contains("a &lt;b&gt; &amp; c") && text.ends_with("</svg>\n"));
         let line = text.split("points=\"").nth(1).and_then(|rest| rest.split('"').next()).expect("a line");
         let points: Vec<(f64, f64)> = line
             .split(' ')

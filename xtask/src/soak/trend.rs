@@ -9,9 +9,6 @@ const BLOCKS: usize = 24;
 /// How sure one must be that it grows: of a hundred flat series, one looks like this.
 const SIGNIFICANT: f64 = 0.01;
 
-/// What grows by less than this share of itself in the whole time is called flat, however sure it is.
-const TOLERATED: f64 = 0.05;
-
 /// What became of one number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Trend {
@@ -19,17 +16,19 @@ pub(crate) struct Trend {
     pub(crate) level: f64,
     /// Growth per second: the median of the slopes between all pairs (Theil-Sen).
     pub(crate) slope: f64,
-    /// The least that the growth per second is, with a probability of 97.5 %.
+    /// The least and the most that the growth per second is, with a probability of 95 % (Sen).
     pub(crate) least: f64,
+    /// See `least`.
+    pub(crate) most: f64,
     /// How probable it is that a flat series looks like this or more (Mann-Kendall, one-sided).
     pub(crate) chance: f64,
-    /// From the first to the last block, in seconds.
-    pub(crate) time: f64,
+    /// Growth per second that is called flat, however sure it is.
+    pub(crate) tolerated: f64,
 }
 
 impl Trend {
     /// Of samples at ascending times. `None` of fewer than eight, of which no test can say anything.
-    pub(crate) fn of(samples: &[(f64, f64)]) -> Option<Self> {
+    pub(crate) fn of(samples: &[(f64, f64)], tolerated: f64) -> Option<Self> {
         let blocks = blocks(samples);
         if blocks.len() < 8 {
             return None;
@@ -39,19 +38,21 @@ impl Trend {
         slopes.sort_by(f64::total_cmp);
         // Sen's interval: as many pairs from the middle as the score would move by chance.
         let aside = ((slopes.len() as f64 - 1.96 * variance.sqrt()) / 2.0).max(0.0) as usize;
+        let aside = aside.min((slopes.len() - 1) / 2);
         let z = if variance > 0.0 { (score - score.signum()) / variance.sqrt() } else { 0.0 };
         Some(Self {
             level: median(blocks.iter().map(|(_, value)| *value)),
             slope: median(slopes.iter().copied()),
-            least: slopes[aside.min(slopes.len() - 1)],
+            least: slopes[aside],
+            most: slopes[slopes.len() - 1 - aside],
             chance: above(z),
-            time: blocks[blocks.len() - 1].0 - blocks[0].0,
+            tolerated,
         })
     }
 
     /// Whether it surely grows, and by an amount that matters.
     pub(crate) fn grows(&self) -> bool {
-        self.chance < SIGNIFICANT && self.least * self.time > TOLERATED * self.level.max(1.0)
+        self.chance < SIGNIFICANT && self.least > self.tolerated
     }
 }
 
@@ -108,8 +109,9 @@ mod tests {
         (0..count).map(|at| (at as f64, value(at as f64))).collect()
     }
 
+    /// Of what may grow by 0.01 a second.
     fn trend(samples: &[(f64, f64)]) -> Trend {
-        Trend::of(samples).expect("there are enough samples")
+        Trend::of(samples, 0.01).expect("there are enough samples")
     }
 
     #[test]
@@ -139,7 +141,7 @@ mod tests {
     #[test]
     fn a_line_has_its_slope() {
         let found = trend(&series(240, |at| 1000.0 + 2.0 * at));
-        assert_eq!((found.slope, found.least), (2.0, 2.0));
+        assert_eq!((found.least, found.slope, found.most), (2.0, 2.0, 2.0));
         assert!(found.grows() && found.chance < 1e-6);
     }
 
@@ -156,7 +158,7 @@ mod tests {
     fn a_leak_below_the_noise_is_found() {
         let found = (0..200).filter(|seed| {
             let mut noise = noise(*seed);
-            // 10 % noise, and a leak of 20 % in the whole time.
+            // Each sample is up to 10 off, and 20 are lost in the whole time.
             trend(&series(240, |at| 100.0 + 10.0 * noise() + 20.0 * at / 240.0)).grows()
         });
         assert!(found.count() > 195);
@@ -165,22 +167,40 @@ mod tests {
     #[test]
     fn what_shrinks_comes_and_goes_or_stands_still_does_not_grow() {
         assert!(!trend(&series(240, |at| 1000.0 - at)).grows());
-        assert!(!trend(&series(240, |at| 1000.0 + 300.0 * (at % 20.0) / 20.0)).grows());
+        for period in [3.0, 7.0, 20.0, 33.0] {
+            assert!(!trend(&series(240, |at| 1000.0 + 300.0 * (at % period) / period)).grows(), "sawtooth of {period}");
+        }
         assert!(!trend(&series(240, |_| 42.0)).grows());
         let mut spiked = series(240, |_| 100.0);
         spiked[239].1 = 1e9;
         assert!(!trend(&spiked).grows(), "one sample is no trend");
     }
 
+    /// Blocks and their order in time, not their size: a sawtooth that climbs is found below its own teeth.
+    #[test]
+    fn a_sawtooth_that_climbs_grows() {
+        assert!(trend(&series(480, |at| 1000.0 + 30.0 * (at % 20.0) / 20.0 + at / 20.0)).grows());
+    }
+
+    /// What a heap does: it fills its holes, more and more slowly. Once that is over it is flat, and before it is not.
+    #[test]
+    fn what_comes_to_rest_grows_only_before() {
+        let mut noise = noise(1);
+        let heap = series(600, |at| 200_000.0 * (1.0 - 0.3 * (-at / 40.0).exp()) + 500.0 * noise());
+        assert!(trend(&heap[..200]).grows());
+        assert!(!trend(&heap[200..]).grows());
+    }
+
     #[test]
     fn sure_growth_that_does_not_matter_is_flat() {
-        let found = trend(&series(240, |at| 1000.0 + at / 100.0));
+        let found = trend(&series(240, |at| 1000.0 + at / 200.0));
         assert!(found.chance < 1e-6 && !found.grows());
+        assert!(trend(&series(240, |at| 1000.0 + at / 50.0)).grows());
     }
 
     #[test]
     fn of_too_few_nothing_is_said() {
-        assert_eq!(Trend::of(&series(7, |at| at)), None);
-        assert_eq!(Trend::of(&[]), None);
+        assert_eq!(Trend::of(&series(7, |at| at), 0.0), None);
+        assert_eq!(Trend::of(&[], 0.0), None);
     }
 }

@@ -65,6 +65,8 @@ class Session:
     def begin_end(self, *, force: bool = False) -> None:
         """Begins to end the session, and does not wait for it."""
         self._delete(("wait", "false"), ("force", "true") if force else None)
+        # The daemon ends it now, and nothing has to be remembered here.
+        self._over()
 
     def _delete(self, *asked: Any) -> Dict[str, Any]:
         # The daemon that made it may be gone. One that was told to stop lets another one take its place, and ends its sessions meanwhile:

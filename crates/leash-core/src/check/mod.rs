@@ -9,14 +9,19 @@ pub mod http;
 pub mod report;
 pub mod rule;
 pub mod stdio;
+mod stop;
 mod subject;
 pub mod survivor;
+mod terminal;
 
 use thiserror::Error;
 
+use crate::ledger::receipt::signal_name;
 use crate::tree::TreeError;
 
 pub use report::{Report, Row, Status};
+pub use stop::Stop;
+pub use terminal::sit_down;
 
 /// Why nothing could be found out at all.
 #[derive(Debug, Error)]
@@ -39,6 +44,12 @@ pub enum CheckError {
         url: String,
         /// What is wrong with it.
         why: String,
+    },
+    /// Somebody wanted it to end. Everything that was started is ended.
+    #[error("stopped by {}", signal_name(*signal))]
+    Stopped {
+        /// By this signal.
+        signal: i32,
     },
     /// A file or a socket that a check needs.
     #[error("cannot set the stage for a check")]

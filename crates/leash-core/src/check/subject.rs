@@ -1,18 +1,17 @@
 //! What is tested, running in a containment of ours. leash only looks on until [`Subject::end`]: the containment's own ladder is
-//! slower than any check is patient.
+//! slower than any check is patient, and only when the check itself is gone is there no grace at all.
 
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read as _, Seek as _, Write as _};
-use std::os::fd::{AsFd, BorrowedFd};
-use std::process::{ChildStdin, ChildStdout};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::Signal;
 
-use super::CheckError;
 use super::survivor::Survivor;
+use super::{CheckError, Stop, terminal};
 use crate::clock::{Moment, timeout_until};
 use crate::ledger::receipt::{Exit, Receipt};
 use crate::tree::identity::Held;
@@ -22,7 +21,7 @@ use crate::tree::{Places, Spec, Tree, TreeError};
 /// How often the members of a tree are counted: the end of a process that is not our child makes no sound.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// What the containment's own ladder waits beyond the patience of a check: only after a crash of the check itself does it act.
+/// What the containment's own ladder waits beyond the patience of a check, so that it never acts while somebody looks.
 const BEYOND: Duration = Duration::from_secs(10);
 
 /// How much of what was said on stderr is kept for a report.
@@ -38,6 +37,9 @@ pub(crate) struct Start<'a> {
     pub(crate) patience: Duration,
     /// Whether it speaks on our stderr; else what it says is kept.
     pub(crate) aloud: bool,
+    /// Whether its stderr is a terminal, which [`Subject::hang_up`] closes; the command makes it its own.
+    pub(crate) terminal: bool,
+    pub(crate) stop: &'a Stop,
 }
 
 /// The next thing that a subject said.
@@ -52,19 +54,23 @@ pub(crate) enum Heard {
 
 /// It runs.
 #[derive(Debug)]
-pub(crate) struct Subject {
+pub(crate) struct Subject<'a> {
     tree: Tree,
     proc: Proc,
     keeper: Option<Held>,
     leader: Option<Held>,
-    stdin: Option<ChildStdin>,
-    stdout: Option<ChildStdout>,
+    stdin: Option<File>,
+    stdout: Option<File>,
     heard: Vec<u8>,
     stderr: Option<File>,
+    /// Our side of its terminal.
+    terminal: Option<File>,
+    stop: &'a Stop,
 }
 
-impl Subject {
-    pub(crate) fn start(start: &Start<'_>) -> Result<Subject, CheckError> {
+impl<'a> Subject<'a> {
+    pub(crate) fn start(start: &Start<'a>) -> Result<Subject<'a>, CheckError> {
+        start.stop.check()?;
         let proc = Proc::own().map_err(CheckError::Proc)?;
         let name = start.command.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
         let mut spec =
@@ -72,16 +78,25 @@ impl Subject {
         for (key, value) in start.env {
             spec = spec.env(key, value.clone());
         }
-        let stderr = if start.aloud { None } else { Some(kept()?) };
-        let started = match &stderr {
+        let terminal = if start.terminal { Some(terminal::open()?) } else { None };
+        let (terminal, seat) = terminal.map(|(ours, theirs)| (File::from(ours), theirs)).unzip();
+        let stderr = if start.aloud || start.terminal { None } else { Some(kept()?) };
+        let given: Option<OwnedFd> = match (&stderr, seat) {
+            (Some(file), _) => Some(file.try_clone()?.into()),
+            (None, seat) => seat,
+        };
+        let started = match given {
             None => Tree::start(spec, start.places),
-            Some(file) => Tree::start_speaking_to(spec, start.places, file.try_clone()?.into()),
+            Some(fd) => Tree::start_speaking_to(spec, start.places, fd),
         };
         let mut tree = started.map_err(|source| CheckError::Start { name, source })?;
         let keeper = tree.keeper(&proc);
         let leader = tree.leader().and_then(|pid| Held::open(&proc, pid));
-        let (stdin, stdout) = (tree.take_stdin(), tree.take_stdout());
-        Ok(Subject { tree, proc, keeper, leader, stdin, stdout, heard: Vec::new(), stderr })
+        let file = |fd: OwnedFd| File::from(fd);
+        let stdin = tree.take_stdin().map(|pipe| file(pipe.into()));
+        let stdout = tree.take_stdout().map(|pipe| file(pipe.into()));
+        let (heard, stop) = (Vec::new(), start.stop);
+        Ok(Subject { tree, proc, keeper, leader, stdin, stdout, heard, stderr, terminal, stop })
     }
 
     /// Writes a line; whether it could be written.
@@ -100,6 +115,9 @@ impl Subject {
             }
             if self.stdout.is_none() {
                 return Heard::End;
+            }
+            if self.stop.asked().is_some() {
+                return Heard::Nothing;
             }
             let before = self.heard.len();
             self.listen(deadline, None);
@@ -120,6 +138,22 @@ impl Subject {
         self.stdout = None;
     }
 
+    /// Closes its terminal: the kernel sends SIGHUP to whoever sits there.
+    pub(crate) fn hang_up(&mut self) {
+        self.terminal = None;
+    }
+
+    /// Waits until it has read all that was said to it.
+    pub(crate) fn wait_read(&mut self, deadline: Moment) {
+        let unread = |stdin: &File| rustix::io::ioctl_fionread(stdin).is_ok_and(|bytes| bytes > 0);
+        while self.stdin.as_ref().is_some_and(unread) && Moment::now() < deadline && self.lives() {
+            if self.stop.asked().is_some() {
+                return;
+            }
+            self.listen(deadline.min(Moment::now() + LOOK), None);
+        }
+    }
+
     /// Signals its first process, the one that an SDK knows.
     pub(crate) fn signal(&self, signal: Signal) {
         if let Some(leader) = &self.leader {
@@ -136,7 +170,7 @@ impl Subject {
     /// Waits until its first process has ended; whether it has.
     pub(crate) fn wait_leader(&mut self, deadline: Moment) -> bool {
         while self.lives() {
-            if Moment::now() >= deadline {
+            if Moment::now() >= deadline || self.stop.asked().is_some() {
                 return false;
             }
             let fd = self.leader.as_ref().and_then(|leader| leader.as_fd().try_clone_to_owned().ok());
@@ -151,7 +185,7 @@ impl Subject {
         loop {
             let left = self.members();
             let now = Moment::now();
-            if left.is_empty() || now >= deadline {
+            if left.is_empty() || now >= deadline || self.stop.asked().is_some() {
                 return left;
             }
             self.pause(deadline);
@@ -170,20 +204,23 @@ impl Subject {
         Survivor::look(&self.proc, &self.proc.descendants(keeper.id.pid))
     }
 
-    /// Waits for output, for `other` to become readable, or for the deadline. What is heard is kept.
+    /// Waits for output, for `other` to become readable, for a wish to stop, or for the deadline. What is heard is kept.
     fn listen(&mut self, deadline: Moment, other: Option<BorrowedFd<'_>>) {
-        let mut buffer = [0; 16384];
-        let mut fds: Vec<PollFd<'_>> = self.stdout.iter().map(|stdout| PollFd::new(stdout, PollFlags::IN)).collect();
-        fds.extend(other.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-        let ready = rustix::event::poll(&mut fds, Some(&timeout_until(deadline, Moment::now())));
-        let speaks = matches!(ready, Ok(1..)) && self.stdout.is_some() && !fds[0].revents().is_empty();
+        // What is shown in a terminal is read, because it would fill up; it is nothing that anybody answers.
+        let sources = [self.stdout.as_ref(), self.terminal.as_ref()];
+        let mut fds: Vec<PollFd<'_>> = sources.iter().flatten().map(|file| PollFd::new(file, PollFlags::IN)).collect();
+        let others = [other, self.stop.as_fd()];
+        fds.extend(others.into_iter().flatten().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        // An interrupted or failed poll is a wake without news.
+        let _ = rustix::event::poll(&mut fds, Some(&timeout_until(deadline, Moment::now())));
+        let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
+        let [speaks, shows] = sources.map(|file| file.is_some() && ready.next().unwrap_or_default());
         drop(fds);
-        if !speaks {
-            return;
+        if shows {
+            read(&mut self.terminal);
         }
-        match self.stdout.as_mut().map(|stdout| stdout.read(&mut buffer)) {
-            Some(Ok(got @ 1..)) => self.heard.extend_from_slice(&buffer[..got]),
-            _ => self.stdout = None,
+        if speaks {
+            self.heard.extend(read(&mut self.stdout));
         }
     }
 
@@ -203,6 +240,17 @@ impl Subject {
         self.tree.hurry();
         self.tree.wait()
     }
+}
+
+/// What can be read, from a source that is ready. One that is at its end is closed.
+fn read(source: &mut Option<File>) -> Vec<u8> {
+    let mut buffer = vec![0; 16384];
+    let got = source.as_mut().and_then(|source| source.read(&mut buffer).ok()).unwrap_or_default();
+    if got == 0 {
+        *source = None;
+    }
+    buffer.truncate(got);
+    buffer
 }
 
 /// How the first process of a tree ended.

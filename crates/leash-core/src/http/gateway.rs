@@ -17,7 +17,7 @@ use super::notice::Notice;
 use super::respond::{self, Answer};
 use super::server::{JOBS_BUCKET, Occupied, Server};
 use super::session::Session;
-use super::tide::Tide;
+use super::tide::{Afloat, Tide};
 use super::timers::Timers;
 use crate::config::Settings;
 use crate::ledger::book::Book;
@@ -96,13 +96,8 @@ impl Gateway {
         for count in [&self.count, &server.count] {
             count.update(|count| count + 1);
         }
-        self.tide.rose(self.held());
-        Ok(Seat { gateway: Rc::downgrade(self), server: Rc::clone(server), _occupied: server.occupy() })
-    }
-
-    /// What takes memory: connections and sessions.
-    pub(crate) fn held(&self) -> usize {
-        self.count.get() + usize::try_from(self.metrics.connections.get()).unwrap_or(usize::MAX)
+        let (gateway, server) = (Rc::downgrade(self), Rc::clone(server));
+        Ok(Seat { gateway, _occupied: server.occupy(), server, _afloat: self.tide.rise() })
     }
 
     /// Memory of the trees by server, as their keepers wrote it down last.
@@ -169,6 +164,7 @@ pub(crate) struct Seat {
     gateway: Weak<Gateway>,
     server: Rc<Server>,
     _occupied: Occupied,
+    _afloat: Afloat,
 }
 
 impl Drop for Seat {
@@ -176,7 +172,6 @@ impl Drop for Seat {
         self.server.count.update(|count| count - 1);
         if let Some(gateway) = self.gateway.upgrade() {
             gateway.count.update(|count| count - 1);
-            gateway.tide.fell(gateway.held());
         }
     }
 }

@@ -56,7 +56,7 @@ pub(super) async fn pause(gateway: &Gateway, error: &io::Error, told: &mut Optio
 /// Serves one connection to its end.
 async fn serve(gateway: Rc<Gateway>, connection: Rc<Connection>, stream: TcpStream, stop: CancellationToken) {
     add(&gateway.metrics.connections, 1);
-    gateway.tide.rose(gateway.held());
+    let _afloat = gateway.tide.rise();
     notice_dead_peers(&stream);
     let service = service_fn(|request: Request<Incoming>| {
         // In a box of its own: hyper keeps room for the largest answer in every connection, also in one that is idle.
@@ -74,7 +74,6 @@ async fn serve(gateway: Rc<Gateway>, connection: Rc<Connection>, stream: TcpStre
         let _ = served.await;
     }
     gateway.metrics.connections.set(gateway.metrics.connections.get() - 1);
-    gateway.tide.fell(gateway.held());
 }
 
 /// How connections are served, for several requests or for one.

@@ -26,8 +26,8 @@ const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Runs a test on one thread, as the gateway runs.
 pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
-    // Everything of the test is gone with its runtime. Only nextest gives it a process of its own, in which that can be seen.
-    let _guard = std::env::var_os("NEXTEST").map(|_| crate::leak::guard());
+    // Everything of the test is gone with its runtime.
+    let _guard = crate::leak::guard_alone();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let test = async { tokio::time::timeout(DEADLINE, test).await.expect("the test hangs") };
     LocalSet::new().block_on(&runtime, test)

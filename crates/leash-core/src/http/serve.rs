@@ -180,6 +180,7 @@ pub(super) fn bind(address: SocketAddr) -> Result<TcpListener, ServeError> {
 pub(super) fn gateway(settings: Settings, places: Places, book: Book, tell: Box<dyn Fn(Notice)>) -> Gateway {
     let tasks = TaskTracker::new();
     let servers = settings.servers.values().cloned().map(Server::new);
+    let tide = Tide::default();
     Gateway {
         servers: RefCell::new(servers.map(|server| (Rc::clone(&server.name), server)).collect()),
         settings: RefCell::new(Rc::new(settings)),
@@ -191,11 +192,11 @@ pub(super) fn gateway(settings: Settings, places: Places, book: Book, tell: Box<
         watchers: Watchers::new(&tasks),
         tasks,
         book,
-        client: guard::Client::new(),
+        client: guard::Client::counted_by(tide.clone()),
         places,
         draining: Cell::new(false),
         count: Cell::new(0),
-        tide: Tide::default(),
+        tide,
         bodies: Budget::new(limits::BODIES),
         jobs: Jobs::default(),
         address: Cell::new(None),

@@ -1,7 +1,9 @@
 //! What dead gateways have left open at upstream servers is ended by the next one, in the background.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::io;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -16,7 +18,7 @@ use super::upstream::Client;
 use crate::clock::Moment;
 use crate::config::{Settings, Target};
 use crate::ledger::book::{Abandoned, Book, Entry};
-use crate::ledger::receipt::{self, EndedBy, Reason, Receipt};
+use crate::ledger::receipt::{self, EndedBy, Fate, Reason, Receipt};
 use crate::limits;
 use crate::protocol::headers;
 use crate::tree::Places;
@@ -65,6 +67,7 @@ pub(crate) async fn books(
     };
     let all = books.iter().enumerate().flat_map(|(at, book)| book.open.iter().map(move |entry| (at, entry.clone())));
     let mut waiting: VecDeque<(usize, Entry)> = all.collect();
+    let told = if waiting.is_empty() { Told::new() } else { told(&books, places) };
     let mut under_way = JoinSet::new();
     loop {
         while under_way.len() < limits::SWEEP_AT_ONCE
@@ -74,13 +77,15 @@ pub(crate) async fn books(
             under_way.spawn_local(end(client.clone(), book, entry, known));
         }
         match under_way.join_next().await {
-            Some(Ok(Some(done))) => note(&mut books[done.book], &done, places, tell),
+            // What was cut short stays for the next start.
+            Some(Ok(Some(done))) if done.deleted.cut_short => {}
+            Some(Ok(Some(done))) => note(&mut books[done.book], &done, (&told, places), tell),
             // An entry that nobody could have written.
             Some(Ok(None) | Err(_)) => {}
             None => break,
         }
     }
-    // What was cut short stays for the next start.
+    // And so does what could not be told.
     let cut = |book: &Abandoned| book.open.iter().any(is_sound);
     books.into_iter().filter(|book| !cut(book)).for_each(Abandoned::remove);
 }
@@ -117,21 +122,64 @@ async fn end(client: Client, book: usize, entry: Entry, known: Option<Known>) ->
     Some(Done { book, entry, url: ticket.url, deleted, took: Moment::now() - began })
 }
 
-/// Writes the receipt, and then that the session is over.
-fn note(book: &mut Abandoned, done: &Done, places: &Places, tell: &dyn Fn(Notice)) {
-    if done.deleted.cut_short {
-        return;
+/// Sessions at upstream servers that have a receipt, by its run and the beginning of their ids, and whether it says that they are gone:
+/// somebody may have written one, and then been killed or met a disk that was read-only before the book said so.
+type Told = HashSet<(String, String, bool)>;
+
+fn told(books: &[Abandoned], places: &Places) -> Told {
+    let paths: BTreeSet<&PathBuf> = books.iter().map(|book| receipts(book, places)).collect();
+    // What can't be read can't be known; two receipts are better than none.
+    let known = paths.into_iter().filter_map(|path| receipt::read(path).ok()).flat_map(|(known, _)| known);
+    known.flat_map(|receipt| upstreams(&receipt).collect::<Vec<_>>()).collect()
+}
+
+fn upstreams(receipt: &Receipt) -> impl Iterator<Item = (String, String, bool)> {
+    receipt.upstreams().map(|end| (receipt.run.clone(), end.id.clone(), end.fate == Fate::Gone))
+}
+
+/// Whether there is nothing new in a receipt. What was left before and is gone now is news.
+fn is_told(told: &Told, receipt: &Receipt) -> bool {
+    upstreams(receipt).all(|(run, id, is_gone)| {
+        told.contains(&(run.clone(), id.clone(), true)) || !is_gone && told.contains(&(run, id, false))
+    })
+}
+
+/// Where the receipts of a book go.
+fn receipts<'a>(book: &'a Abandoned, places: &'a Places) -> &'a PathBuf {
+    book.cover.as_ref().map_or(&places.receipts, |cover| &cover.receipts)
+}
+
+impl Done {
+    fn receipt(&self) -> Receipt {
+        let end = self.deleted.receipt(&self.url, &self.entry.id);
+        self.entry.receipt(Reason::Swept, EndedBy::Sweep, self.took, end)
     }
-    let end = done.deleted.receipt(&done.url, &done.entry.id);
-    let receipt = done.entry.receipt(Reason::Swept, EndedBy::Sweep, done.took, end);
-    let path = book.cover.as_ref().map_or(&places.receipts, |cover| &cover.receipts);
-    if let Err(error) = receipt::append(path, &receipt) {
+}
+
+/// Writes the receipt, unless there is one, and then that the session is over.
+fn note(book: &mut Abandoned, done: &Done, (told, places): (&Told, &Places), tell: &dyn Fn(Notice)) {
+    let receipt = done.receipt();
+    if is_told(told, &receipt) {
+        return settle(book, done, &Ok(()), tell);
+    }
+    let path = receipts(book, places);
+    let written = receipt::append(path, &receipt);
+    if let Err(error) = &written {
         tell(Notice::Warning(format!("cannot write {}: {error}", path.display())));
+    }
+    settle(book, done, &written, tell);
+    tell(Notice::Swept(Box::new(receipt)));
+}
+
+/// Writes down that the session is over, after its receipt. Where that could not be written for want of descriptors, the session stays
+/// in the book: the next start has some.
+fn settle(book: &mut Abandoned, done: &Done, written: &io::Result<()>, tell: &dyn Fn(Notice)) {
+    if written.as_ref().is_err_and(receipt::is_shortage) {
+        return;
     }
     if let Err(error) = book.over(&done.entry.session) {
         tell(Notice::Warning(format!("cannot write the ledger: {error}")));
     }
-    tell(Notice::Swept(Box::new(receipt)));
 }
 
 #[cfg(test)]

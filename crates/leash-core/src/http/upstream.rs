@@ -22,6 +22,7 @@ use tokio::sync::OnceCell;
 use tower_service::Service;
 
 use super::delete::Hurry;
+use super::tide::Tide;
 use crate::limits;
 
 pub(crate) use pool::{Care, Pool};
@@ -66,11 +67,16 @@ impl fmt::Debug for Client {
 impl Client {
     /// A client. Nothing is read and nothing can fail before it is used.
     pub(crate) fn new() -> Client {
-        Client::with_tls(OnceCell::new())
+        Client::counted_by(Tide::default())
     }
 
-    fn with_tls(tls: OnceCell<Arc<ClientConfig>>) -> Client {
-        let http = Pool::new(Connector::with_tls(tls), Care { most: usize::MAX, timed: true });
+    /// One whose connections are counted with others.
+    pub(crate) fn counted_by(tide: Tide) -> Client {
+        Client::with(OnceCell::new(), tide)
+    }
+
+    fn with(tls: OnceCell<Arc<ClientConfig>>, tide: Tide) -> Client {
+        let http = Pool::new(Connector::with_tls(tls), Care { most: limits::POOL_MOST, timed: true, tide });
         Client { http, hurry: Hurry::default() }
     }
 

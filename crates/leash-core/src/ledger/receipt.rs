@@ -8,6 +8,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::limits;
@@ -431,6 +432,12 @@ pub fn append(path: &Path, receipt: &Receipt) -> io::Result<()> {
 pub(crate) fn append_once(path: &Path, receipt: &Receipt) -> io::Result<()> {
     let (known, _) = read(path)?;
     if known.iter().any(|known| known.run == receipt.run) { Ok(()) } else { append(path, receipt) }
+}
+
+/// Whether a receipt could not be written because this process has too few descriptors, or the machine has: unlike a full disk that
+/// passes with the process, and whoever comes next can write it.
+pub(crate) fn is_shortage(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
 /// The run of the one receipt for all of a session of the control API; runs and client sessions in it have others.

@@ -205,7 +205,9 @@ impl Abandoned {
         let _ = self.entry.write(&self.record);
         let path = self.record.receipts;
         let written = receipt::append_once(&path, &receipt);
-        self.entry.remove();
+        if !written.as_ref().is_err_and(receipt::is_shortage) {
+            self.entry.remove();
+        }
         (receipt, written.err().map(|error| format!("cannot write {}: {error}", path.display())))
     }
 

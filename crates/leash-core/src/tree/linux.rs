@@ -359,7 +359,6 @@ pub(crate) fn give_back_large_buffers(from: i32) {
 }
 
 /// Gives back to the kernel what the allocator keeps of freed memory.
-#[cfg(any(feature = "http", feature = "orphans"))]
 pub(crate) fn give_back_memory() {
     // Other allocators do so by themselves.
     #[cfg(target_env = "gnu")]

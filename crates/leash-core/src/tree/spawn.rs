@@ -170,6 +170,15 @@ pub(crate) fn let_go_of_stdio() {
     point_at_null(&[0, 1, 2]);
 }
 
+/// Gives up stdin and stdout, which are the null device since [`let_go_of_stdio`]: two descriptors, with the lowest numbers there are, for
+/// a keeper that has none left. Without one it can neither list whom to kill nor tell of it. Nothing writes to stdout here; stderr stays,
+/// because a panic does write to it.
+pub(crate) fn make_room() {
+    for number in [0, 1] {
+        drop(linux::inherited_fd(number));
+    }
+}
+
 /// The same for a process that still speaks on stderr.
 pub(crate) fn let_go_of_stdin_and_stdout() {
     point_at_null(&[0, 1]);

@@ -199,6 +199,8 @@ impl Supervisor {
         // The host's pipes belong to the host and the server; a copy of stdout here would hide its end. stderr is ours to
         // speak on.
         spawn::let_go_of_stdin_and_stdout();
+        // From here on it only waits, as long as the server lives: what reading the command line took is not needed again.
+        linux::give_back_memory();
         let outcome = loop {
             if let Some(outcome) = self.step(tell) {
                 break outcome;
@@ -403,6 +405,8 @@ impl Supervisor {
         let begin = match self.ending {
             // The end was on its way and may have used up its grace.
             Some(why) => MachineEvent::Hurry(why),
+            // Nobody can look any more at what it does.
+            None if warden.record.patient => MachineEvent::Hurry(self.asked.unwrap_or(why)),
             // What happened to the keeper is only the reason if there is no other.
             None => warden.end(self.asked.unwrap_or(why)),
         };

@@ -12,7 +12,7 @@ use super::captive::{Captive, Remaining};
 use super::control::{self, Heard, Order, Word};
 use super::identity::Identity;
 use super::machine::{Effect, Event, State};
-use super::{kill, linux};
+use super::{kill, linux, spawn};
 use crate::clock::{Moment, timeout_until};
 use crate::event::Rung;
 use crate::ledger::receipt::{self, EndedBy, Fate, How, LeftOver, Reason, Receipt, TreeEnd};
@@ -198,7 +198,7 @@ impl Warden {
             Wake::Control => self.hear_peer(),
             Wake::PeerGone => {
                 self.peer = None;
-                let event = if self.state.ending() {
+                let event = if self.state.ending() || self.record.patient {
                     Event::Hurry(Reason::SupervisorKilled)
                 } else {
                     self.end(Reason::SupervisorKilled)
@@ -206,7 +206,9 @@ impl Warden {
                 self.apply(event)
             }
             Wake::OwnerLost(index, reason) => {
-                let event = self.end(reason);
+                // A tree that is only looked at has a long grace, for the sake of the one who looks. That one is gone.
+                let unseen = self.record.patient && self.watches[index].owner != Owner::Stdin;
+                let event = if unseen { Event::Hurry(reason) } else { self.end(reason) };
                 // A lost owner stays lost; polling it again would only spin.
                 let lost = self.watches.remove(index);
                 if lost.owner == Owner::Stdin {
@@ -309,6 +311,7 @@ impl Warden {
         self.state = state;
         let begins = self.state.ending() && !was_ending;
         if begins {
+            self.make_room();
             self.ending_since = Some(now);
             if effect != Some(Effect::Kill) && !matches!(self.state, State::Over { .. }) {
                 self.record.phase = Phase::Ending;
@@ -331,6 +334,13 @@ impl Warden {
             None => {}
         }
         None
+    }
+
+    /// For a process of our own, which needs nothing of what it was started with: the end must not fail for want of a descriptor.
+    fn make_room(&self) {
+        if self.ended_by == EndedBy::Keeper && self.ending_since.is_none() {
+            spawn::make_room();
+        }
     }
 
     /// Tells the supervisor how far the end is.
@@ -390,6 +400,7 @@ impl Warden {
         if let Some(leaf) = &self.captive.leaf {
             leaf.remove();
         }
+        self.make_room();
         let tree = TreeEnd {
             fate: if left.is_empty() { Fate::Gone } else { Fate::Left },
             exit: self.captive.exit,

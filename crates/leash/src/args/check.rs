@@ -15,10 +15,12 @@ use super::values;
 /// input, SIGTERM, both pipes gone; before, during and after the handshake, with a call in flight). It has to leave, with everything
 /// that it started, and to start again. `leash check --url URL` tests what an HTTP server does with sessions that are ended, unknown,
 /// abandoned or opened by a foreign web page. `leash check --host -- COMMAND` tests a host: leash stands in for its servers, ends the
-/// host in every way, and says which servers survive and which sessions were not deleted.
+/// host in every way (it exits, SIGTERM, SIGINT, SIGHUP, its terminal is closed, SIGKILL), and says which processes survive and which
+/// sessions were not deleted.
 ///
-/// Everything runs in a containment, and what is left is ended afterwards. Each finding says what the specification asks for and how
-/// users are hurt. The exit code is 0 when there is no finding, 1 when there is, 2 when the command line is wrong.
+/// Everything runs in a containment, and what is left is ended afterwards, also after Ctrl-C. Each finding says what the
+/// specification asks for and how users are hurt. The exit code is 0 when there is no finding, 1 when there is, 2 when the command
+/// line is wrong, 128 + n after signal n.
 #[derive(Debug, Args)]
 #[command(override_usage = "leash check [OPTIONS] -- <COMMAND>...
        leash check [OPTIONS] --url <URL>
@@ -31,7 +33,8 @@ pub(crate) struct Check {
     ///
     /// It is given its servers by a configuration file in the usual shape: {config} in an argument, and LEASH_CHECK_CONFIG in the
     /// environment, is the path of it. An argument that is {stdio} or {deaf} becomes the command line of one stdio server, and {url}
-    /// the address of the HTTP server (LEASH_CHECK_URL). It has to connect to one of them at least, and to stay.
+    /// the address of the HTTP server (LEASH_CHECK_URL). It has to connect to one of them at least. One that stays is ended when it is
+    /// at rest; one that does its work and leaves is judged by what it leaves, and ended while it works.
     #[arg(long, requires = "command", conflicts_with_all = ["url", "call"])]
     pub(crate) host: bool,
     /// How long anything may take to leave once it was asked to
@@ -84,6 +87,12 @@ pub(crate) enum StandIn {
     Deaf,
     /// What it has.
     Helper,
+    /// Seats the command in front of the terminal that is its stderr.
+    Usher,
+    /// The command, on its seat.
+    Seated,
+    /// Opens a session at --url and leaves it.
+    Visitor,
 }
 
 /// A tool and its arguments.

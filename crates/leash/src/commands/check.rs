@@ -2,13 +2,16 @@
 
 use std::env;
 use std::fs;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use leash_core::check::host::HostCheck;
 use leash_core::check::http::HttpCheck;
 use leash_core::check::stdio::StdioCheck;
-use leash_core::check::{CheckError, Report};
+use leash_core::check::{CheckError, Report, Stop};
+use leash_core::tree::supervisor::FirstLook;
 use leash_core::tree::{Places, TreeError};
 
 use super::stand_in;
@@ -18,9 +21,9 @@ use crate::output::check as output;
 use crate::output::printer::Printer;
 use crate::places;
 
-pub(crate) fn check(args: &Check) -> u8 {
+pub(crate) fn check(args: &Check, first: FirstLook) -> u8 {
     if let (Some(part), Some(journal)) = (args.part, &args.journal) {
-        return stand_in::play(part, journal);
+        return stand_in::play(part, journal, args);
     }
     let printer = Printer::new(args.verbose);
     let bearer = match args.token_env.as_deref().map(token) {
@@ -31,43 +34,51 @@ pub(crate) fn check(args: &Check) -> u8 {
         Some(Ok(token)) => Some(token),
         None => None,
     };
-    let mut progress = |what: &str| printer.progress("Checking", what);
-    let checked = match &args.url {
-        Some(url) => {
-            HttpCheck { url: url.clone(), bearer, expect_idle: args.expect_idle, pid: args.pid, strict: args.strict }
-                .run(&mut progress)
-        }
-        None if args.host => Room::new()
-            .and_then(|room| Ok((env::current_exe()?, room)))
-            .map_err(CheckError::Stage)
-            .and_then(|(program, room)| {
-                let check = HostCheck {
-                    command: args.command.clone(),
-                    program,
-                    dir: room.path().to_owned(),
-                    grace: args.grace,
-                    ready: args.ready,
-                    aloud: args.verbose,
-                    strict: args.strict,
-                };
-                check.run(&room.places(), &mut progress)
-            }),
-        None => Room::new().map_err(CheckError::Stage).and_then(|room| {
-            let check = StdioCheck {
-                command: args.command.clone(),
-                grace: args.grace,
-                ready: args.ready,
-                call: args.call.clone(),
-                aloud: args.verbose,
-                strict: args.strict,
-            };
-            check.run(&room.places(), &mut progress)
-        }),
-    };
+    // Before anything is started: from here on a signal is no way to leave something behind.
+    let checked = Stop::by_signal(first)
+        .map_err(CheckError::Stage)
+        .and_then(|stop| run(args, bearer, &stop, &mut |what| printer.progress("Checking", what)));
     match checked {
         Ok(report) => tell(printer, args, &report),
         Err(error) => refuse(printer, &error),
     }
+}
+
+/// Tests what was named.
+fn run(
+    args: &Check,
+    bearer: Option<String>,
+    stop: &Stop,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Report, CheckError> {
+    let room = Room::new()?;
+    let program = env::current_exe()?;
+    if let Some(url) = args.url.clone() {
+        let (expect_idle, pid, strict) = (args.expect_idle, args.pid, args.strict);
+        let check = HttpCheck { url, bearer, program, expect_idle, pid, strict };
+        return check.run(&room.places(), stop, progress);
+    }
+    if args.host {
+        let check = HostCheck {
+            command: args.command.clone(),
+            program,
+            dir: room.path().to_owned(),
+            grace: args.grace,
+            ready: args.ready,
+            aloud: args.verbose,
+            strict: args.strict,
+        };
+        return check.run(&room.places(), stop, progress);
+    }
+    let check = StdioCheck {
+        command: args.command.clone(),
+        grace: args.grace,
+        ready: args.ready,
+        call: args.call.clone(),
+        aloud: args.verbose,
+        strict: args.strict,
+    };
+    check.run(&room.places(), stop, progress)
 }
 
 /// Prints the report and writes it where it was asked for.
@@ -91,6 +102,10 @@ fn tell(printer: Printer, args: &Check, report: &Report) -> u8 {
 /// Nothing could be tested.
 fn refuse(printer: Printer, error: &CheckError) -> u8 {
     let (hint, code) = match error {
+        CheckError::Stopped { signal } => {
+            printer.note(format!("{error}: what was started is ended"));
+            return u8::try_from(128 + signal).unwrap_or(exit_code::LEASH_FAILED);
+        }
         CheckError::Url { .. } => ("leash check --url http://127.0.0.1:3000/mcp", exit_code::USAGE),
         CheckError::Start { source: TreeError::Start { refused, .. }, .. } if refused.is_empty() => {
             ("the command is started as it is written, without a shell", exit_code::NOT_FOUND)
@@ -110,13 +125,27 @@ fn token(variable: &str) -> Result<String, String> {
 }
 
 /// A directory for one check; the receipts of what was tested are nobody's history.
-struct Room(PathBuf);
+struct Room {
+    path: PathBuf,
+    /// The directory itself, locked as long as the check lives.
+    _lock: fs::File,
+}
+
+/// What a room is called.
+const ROOM: &str = "leash-check-";
+
+/// A room that nobody has locked may be one that somebody is just about to lock.
+const SETTLING: Duration = Duration::from_secs(60);
 
 impl Room {
-    fn new() -> std::io::Result<Room> {
-        let dir = env::temp_dir().join(format!("leash-check-{}", leash_core::id::random()));
-        fs::DirBuilder::new().mode(0o700).create(&dir)?;
-        Ok(Room(dir))
+    fn new() -> io::Result<Room> {
+        let parent = env::temp_dir();
+        sweep(&parent);
+        let path = parent.join(format!("{ROOM}{}", leash_core::id::random()));
+        fs::DirBuilder::new().mode(0o700).create(&path)?;
+        let lock = fs::File::open(&path)?;
+        lock.try_lock()?;
+        Ok(Room { path, _lock: lock })
     }
 
     fn places(&self) -> Places {
@@ -124,12 +153,26 @@ impl Room {
     }
 
     fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
 }
 
 impl Drop for Room {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Removes the rooms of checks that were killed, as far as they are ours: nobody else does.
+fn sweep(parent: &Path) {
+    let me = rustix::process::geteuid().as_raw();
+    let entries = fs::read_dir(parent).into_iter().flatten().flatten();
+    for entry in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(ROOM)) {
+        let settled =
+            |facts: &fs::Metadata| facts.modified().is_ok_and(|at| at.elapsed().is_ok_and(|age| age >= SETTLING));
+        let ours = entry.metadata().is_ok_and(|facts| facts.is_dir() && facts.uid() == me && settled(&facts));
+        if ours && fs::File::open(entry.path()).is_ok_and(|dir| dir.try_lock().is_ok()) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
     }
 }

@@ -59,7 +59,7 @@ pub(crate) fn dispatch(first: FirstLook) -> u8 {
         Command::History(args) => history::history(&args),
         Command::Adopt(args) => adopt::adopt(&args),
         Command::Release(args) => release::release(&args),
-        Command::Check(args) => check::check(&args),
+        Command::Check(args) => check::check(&args, first),
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Demo(args) => demo::demo(&args),
         Command::Completions(args) => pages::completions(&args),

@@ -1,27 +1,35 @@
-//! `leash check --part`: a stdio server that leash stands in for when a host is tested.
+//! `leash check --part`: the stdio servers that leash stands in for when a host is tested, and what seats a host at a terminal.
 #![expect(
     clippy::disallowed_methods,
     reason = "a stand-in has a helper as real servers have: nobody ends it but the host"
 )]
 
+use std::ffi::OsString;
 use std::io;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use leash_core::check::host::journal::{Happened, Journal, Part};
 use leash_core::check::host::stand_in::serve_stdio;
+use leash_core::check::http::{VISITOR_TOKEN, visit};
+use leash_core::check::sit_down;
 use rustix::time::Timespec;
 
-use crate::args::StandIn;
+use crate::args::{Check, StandIn};
 use crate::exit_code;
+use crate::output::printer::Printer;
 
 /// A stand-in whose check is gone, and that nobody ended, leaves by itself after this long.
 const LONGEST: Duration = Duration::from_secs(600);
 
 /// Plays one part until it is over.
-pub(crate) fn play(part: StandIn, journal: &Path) -> u8 {
+pub(crate) fn play(part: StandIn, journal: &Path, args: &Check) -> u8 {
     let played = match part {
+        StandIn::Usher => return usher(journal, &args.command),
+        StandIn::Seated => return seated(&args.command),
+        StandIn::Visitor => return visitor(args),
         StandIn::Polite => serve(Part::Polite, journal),
         StandIn::Deaf => start_helper(journal).and_then(|()| serve(Part::Deaf, journal)).map(|()| stay()),
         StandIn::Helper => Journal::at(journal).write(Part::Helper, Happened::Started).map(|()| stay()),
@@ -41,6 +49,40 @@ fn start_helper(journal: &Path) -> io::Result<()> {
     command.args(["check", "--part", "helper", "--journal"]).arg(journal);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.spawn().map(drop)
+}
+
+/// Starts the host in front of the terminal and waits for it. The first process of a tree leads a group, and so can't lead a
+/// session: its child can.
+fn usher(journal: &Path, host: &[OsString]) -> u8 {
+    let mut command = Command::new("/proc/self/exe");
+    command.args(["check", "--part", "seated", "--journal"]).arg(journal).arg("--").args(host);
+    match command.status() {
+        Ok(status) => status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(exit_code::LEASH_FAILED),
+        Err(_) => exit_code::LEASH_FAILED,
+    }
+}
+
+/// Becomes the host.
+fn seated(host: &[OsString]) -> u8 {
+    let Some((program, words)) = host.split_first() else { return exit_code::USAGE };
+    if let Err(error) = sit_down() {
+        Printer::new(false).error(&error, None);
+        return exit_code::LEASH_FAILED;
+    }
+    Printer::new(false).error(&Command::new(program).args(words).exec(), None);
+    exit_code::NOT_FOUND
+}
+
+/// Opens a session, says which, and is gone.
+fn visitor(args: &Check) -> u8 {
+    let token = std::env::var(VISITOR_TOKEN).ok();
+    match args.url.as_deref().and_then(|url| visit(url, token.as_deref())) {
+        Some(session) => {
+            Printer::new(false).data(format_args!("{session}\n"));
+            exit_code::OK
+        }
+        None => exit_code::NOT_ALL,
+    }
 }
 
 /// Deaf to everything but a signal.

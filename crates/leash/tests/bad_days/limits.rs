@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use rustix::process::Resource;
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use testkit::leash::Answer;
 use testkit::scene::Scene;
 use testkit::sys::{self, Step};
@@ -51,6 +51,26 @@ fn descriptors() {
             check(contain, Resource::Nofile, most);
         }
     }
+}
+
+/// Found by chaos: a keeper that cannot open anything ends its tree and tells of it all the same.
+#[test]
+fn descriptors_of_a_running_keeper() {
+    let mut scene = or_skip!(Scene::set(Who::User));
+    let words = scene.run_words(["--contain", "reaper", "--grace", "100ms"], &scene.tree::<&str>("stubborn", []));
+    let mut command = scene.command(&words[0]);
+    command.args(&words[1..]).stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut leash = command.spawn().expect("cannot start leash");
+    scene.census().wait_ready(wait::LIMIT).expect("the tree is up");
+    let keeper = testkit::leash::keeper(Pid::from_child(&leash)).pid();
+    let limit = Rlimit { current: Some(3), maximum: getrlimit(Resource::Nofile).maximum };
+    scene.user().act(|| prlimit(Some(keeper), Resource::Nofile, limit)).expect("cannot limit the keeper");
+    drop(leash.stdin.take());
+    check_gone(&scene, &[]);
+    leash.wait().expect("cannot wait for leash");
+    let receipts = scene.answer(["history", "--json"]).json()["receipts"].clone();
+    let told = (&receipts[0]["ended_by"], &receipts[0]["holdings"][0]["fate"]);
+    assert_eq!(told, (&"keeper".into(), &"gone".into()), "{receipts:#}");
 }
 
 /// No file may grow, the ledger's neither.

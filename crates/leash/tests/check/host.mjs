@@ -1,6 +1,7 @@
-// A host written with @modelcontextprotocol/sdk 1.x that connects to everything in its configuration:
+// A host written with @modelcontextprotocol/sdk 1.x, or with @modelcontextprotocol/client 2.x, that connects to everything in its
+// configuration:
 //
-//     node host.mjs careful|closes|careless
+//     node host.mjs careful|closes|careless [2]
 //
 // A careful one ends its sessions and closes its clients when it is told to leave, one that closes does only that, which is
 // what the SDK does by itself, and a careless one just leaves. It is told by the end of its stdin, or by a signal.
@@ -11,13 +12,14 @@ import { join } from "node:path";
 
 // The packages live in target/deps/npm, where the host is started, and not beside this file.
 const require = createRequire(join(process.cwd(), "package.json"));
-const { Client } = require("@modelcontextprotocol/sdk/client/index.js");
-const { StdioClientTransport } = require("@modelcontextprotocol/sdk/client/stdio.js");
-const { StreamableHTTPClientTransport } = require("@modelcontextprotocol/sdk/client/streamableHttp.js");
-
-const [manner] = process.argv.slice(2);
+const [manner, line] = process.argv.slice(2);
+const packages =
+  line === "2"
+    ? ["@modelcontextprotocol/client", "@modelcontextprotocol/client/stdio"]
+    : ["index", "stdio", "streamableHttp"].map((name) => `@modelcontextprotocol/sdk/client/${name}.js`);
+const { Client, StdioClientTransport, StreamableHTTPClientTransport } = Object.assign({}, ...packages.map(require));
 if (!["careful", "closes", "careless"].includes(manner)) {
-  throw new Error("usage: host.mjs careful|closes|careless");
+  throw new Error("usage: host.mjs careful|closes|careless [2]");
 }
 
 const { mcpServers } = JSON.parse(readFileSync(process.env.LEASH_CHECK_CONFIG, "utf8"));

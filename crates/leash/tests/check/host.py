@@ -1,9 +1,10 @@
-"""A host written with the official Python SDK that connects to everything in its configuration.
+"""A host written with the official Python SDK, of either line, that connects to everything in its configuration.
 
-    python host.py closes|careless
+    python host.py closes|careless|deaf|brief
 
 One that closes leaves its clients' contexts when it is told to leave, and a careless one just leaves. It is told by the end of its
-stdin, or by a signal.
+stdin, or by a signal. A deaf one does not listen to anything but SIGKILL, and a brief one connects to those
+that are quick to leave, and leaves by itself.
 """
 
 import json
@@ -13,7 +14,12 @@ import sys
 from contextlib import AsyncExitStack
 
 import anyio
-from mcp import Client, StdioServerParameters
+from mcp import StdioServerParameters
+
+try:
+    from mcp import Client
+except ImportError:
+    Client = None
 
 
 def server(entry):
@@ -22,8 +28,27 @@ def server(entry):
     return StdioServerParameters(command=entry["command"], args=entry["args"], env=dict(os.environ))
 
 
+async def connect(stack, entry):
+    if Client:
+        return await stack.enter_async_context(Client(server(entry)))
+    from mcp import ClientSession
+    from mcp.client.stdio import stdio_client
+    from mcp.client.streamable_http import streamable_http_client
+
+    target = server(entry)
+    transport = streamable_http_client(target) if "url" in entry else stdio_client(target)
+    read, write, *_ = await stack.enter_async_context(transport)
+    session = await stack.enter_async_context(ClientSession(read, write))
+    await session.initialize()
+    return session
+
+
 async def wait_for_end(told):
-    while await anyio.to_thread.run_sync(sys.stdin.buffer.read1, 4096, abandon_on_cancel=True):
+    try:
+        while await anyio.to_thread.run_sync(sys.stdin.buffer.read1, 4096, abandon_on_cancel=True):
+            pass
+    except OSError:
+        # A terminal that was closed has no end, it breaks.
         pass
     told.set()
 
@@ -36,16 +61,22 @@ async def wait_for_signal(told):
 
 async def main(manner):
     with open(os.environ["LEASH_CHECK_CONFIG"]) as file:
-        entries = json.load(file)["mcpServers"].values()
+        entries = json.load(file)["mcpServers"].items()
     told = anyio.Event()
     async with anyio.create_task_group() as tasks:
         async with AsyncExitStack() as stack:
-            for entry in entries:
-                client = await stack.enter_async_context(Client(server(entry)))
+            for name, entry in entries:
+                if manner == "brief" and name == "leash-check-deaf":
+                    continue
+                client = await connect(stack, entry)
                 await client.list_tools()
             tasks.start_soon(wait_for_end, told)
-            if manner == "closes":
+            if manner in ("closes", "deaf"):
                 tasks.start_soon(wait_for_signal, told)
+            if manner == "deaf":
+                told = anyio.Event()
+            if manner == "brief":
+                told.set()
             await told.wait()
             if manner == "careless":
                 os._exit(0)
@@ -53,6 +84,6 @@ async def main(manner):
         os._exit(0)
 
 
-if sys.argv[1:] not in (["closes"], ["careless"]):
-    sys.exit("usage: host.py closes|careless")
+if len(sys.argv) != 2 or sys.argv[1] not in ("closes", "careless", "deaf", "brief"):
+    sys.exit("usage: host.py closes|careless|deaf|brief")
 anyio.run(main, sys.argv[1])

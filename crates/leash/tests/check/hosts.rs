@@ -1,29 +1,30 @@
 //! Hosts, made with the official SDKs.
 
 use std::ffi::OsString;
-use std::path::Path;
 
 use testkit::deps::Deps;
 use testkit::leash::Answer;
 use testkit::or_skip;
 use testkit::scene::Scene;
 
-use super::{check_clean, deps, me, row, with};
+use super::{check_clean, deps, me, row, script, with};
 
 /// Runs the check on a host, and looks that nothing is left of it afterwards.
 fn check(scene: &mut Scene, deps: &Deps, host: &[OsString]) -> Answer {
-    let words = ["check", "--json", "--host", "--grace", "3s", "--"].map(OsString::from);
+    check_for(scene, deps, "3s", host)
+}
+
+/// The same, with another grace.
+fn check_for(scene: &mut Scene, deps: &Deps, grace: &str, host: &[OsString]) -> Answer {
+    let words = ["check", "--json", "--host", "--grace", grace, "--"].map(OsString::from);
     let mut command = scene.leash(words.iter().chain(host));
     let answer = command.current_dir(deps.npm()).output().expect("leash starts").into();
     check_clean(scene);
     answer
 }
 
-fn script(name: &str) -> OsString {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/check").join(name).into()
-}
-
-const ENDINGS: [&str; 4] = ["exit", "term", "int", "hup"];
+/// Those that a host can answer.
+const ENDINGS: [&str; 5] = ["exit", "term", "int", "hup", "terminal"];
 
 fn all(endings: &[&str], what: &str) -> Vec<String> {
     endings.iter().map(|ending| format!("host.{ending}.{what}")).collect()
@@ -38,6 +39,7 @@ fn a_careful_host_of_the_typescript_sdk() {
     assert_eq!((answer.code, with(&answer, "fail")), (0, vec![]), "{answer:?}");
     let mut warned = with(&answer, "warn");
     warned.retain(|id| id.ends_with(".servers"));
+    // A terminal that is closed takes the whole group along, the helper too.
     assert_eq!(warned, all(&["exit", "term", "int", "hup", "kill"], "servers"), "{answer:?}");
     assert!(row(&answer, "host.exit.servers")["detail"].to_string().contains("1 left: a helper"), "{answer:?}");
 }
@@ -59,6 +61,50 @@ fn a_host_of_the_python_sdk_passes() {
     let answer = check(&mut scene, &deps, &[deps.python().into(), script("host.py"), "closes".into()]);
     assert_eq!((answer.code, with(&answer, "fail")), (0, vec![]), "{answer:?}");
     assert_eq!(with(&answer, "warn"), ["host.kill.servers", "host.kill.sessions"], "{answer:?}");
+}
+
+/// It leaves, and that is all: what leaves at the end of its input is gone, the rest stays.
+#[test]
+fn a_careless_host_is_found_out() {
+    let Some(deps) = deps() else { return };
+    let mut scene = or_skip!(Scene::set(me()));
+    let answer = check(&mut scene, &deps, &["node".into(), script("host.mjs"), "careless".into()]);
+    let mut found = with(&answer, "fail");
+    // A terminal that is closed takes the whole group along, also those whom the host forgot.
+    found.retain(|id| id != "host.terminal.servers");
+    let mut expected: Vec<String> = Vec::new();
+    for ending in ENDINGS {
+        expected.extend((ending != "terminal").then(|| format!("host.{ending}.servers")));
+        expected.push(format!("host.{ending}.sessions"));
+    }
+    assert_eq!((answer.code, found), (1, expected), "{answer:?}");
+    let detail = row(&answer, "host.term.servers")["detail"].to_string();
+    assert!(detail.contains("the server that leaves on SIGTERM only, a helper of that server"), "{detail}");
+}
+
+/// It takes every signal and does nothing.
+#[test]
+fn a_host_that_stays_is_found_out() {
+    let Some(deps) = deps() else { return };
+    let mut scene = or_skip!(Scene::set(me()));
+    let answer = check_for(&mut scene, &deps, "500ms", &[deps.python().into(), script("host.py"), "deaf".into()]);
+    assert_eq!(with(&answer, "fail"), all(&["term", "int", "hup", "terminal"], "leaves"), "{answer:?}");
+    // Nobody has to read its stdin.
+    assert_eq!(row(&answer, "host.exit.leaves")["status"], "skip", "{answer:?}");
+    assert_eq!(row(&answer, "host.kill.leaves")["status"], "pass", "{answer:?}");
+}
+
+/// One that does its work and leaves is judged by how it leaves, and ended while it works.
+#[test]
+fn a_host_that_leaves_by_itself_is_judged() {
+    let Some(deps) = deps() else { return };
+    let mut scene = or_skip!(Scene::set(me()));
+    let answer = check(&mut scene, &deps, &[deps.python().into(), script("host.py"), "brief".into()]);
+    let seen = |what: &str| row(&answer, &format!("host.exit.{what}"))["status"].clone();
+    assert_eq!(["leaves", "servers", "sessions"].map(seen), ["pass"; 3], "{answer:?}");
+    assert_eq!(row(&answer, "host.exit.leaves")["detail"], "it left by itself", "{answer:?}");
+    // It would not stay, so it was killed in the middle of its work.
+    assert!(row(&answer, "host.kill.leaves")["detail"].to_string().starts_with("\"in "), "{answer:?}");
 }
 
 /// One that has no servers of ours: the placeholders reach it, and it says what it got.

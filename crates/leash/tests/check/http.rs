@@ -1,14 +1,19 @@
 //! HTTP servers.
 
+use std::process::{Child, Stdio};
+
+use testkit::deps::Deps;
 use testkit::everything::{Everything, Transport};
 use testkit::fixture::Fixture;
 use testkit::gateway::Gateway;
 use testkit::leash::Answer;
+use testkit::lines::Lines;
 use testkit::or_skip;
 use testkit::scene::Scene;
 use testkit::user::Who;
+use testkit::wait::LIMIT;
 
-use super::{deps, row, with};
+use super::{deps, me, row, script, with};
 
 fn check(options: &[&str]) -> Option<Answer> {
     let scene = Scene::set(Who::User).inspect_err(|why| testkit::note(why)).ok()?;
@@ -51,6 +56,90 @@ fn nobody_there_is_a_finding_and_no_address_a_mistake() {
     assert_eq!(answer.code, 2, "{answer:?}");
 }
 
+/// A server that does what it is told to do wrong.
+struct Server {
+    child: Child,
+    url: String,
+}
+
+impl Server {
+    fn start(scene: &Scene, deps: &Deps, faults: &[&str]) -> Server {
+        let mut command = scene.command(deps.python());
+        command.arg(script("server.py")).args(faults).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("python starts");
+        let mut says = Lines::new(child.stdout.take().expect("stdout is a pipe"));
+        let url = says.wait(LIMIT, |line| line.strip_prefix("listening on ").map(str::to_owned));
+        Server { child, url: url.expect("it listens") }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What is found when a server has these faults.
+fn check_faults(faults: &[&str], options: &[&str], expected: &[(&str, &str)]) {
+    let Some(deps) = deps() else { return };
+    let scene = or_skip!(Scene::set(me()));
+    let server = Server::start(&scene, &deps, faults);
+    let pid = server.child.id().to_string();
+    let options = options.iter().map(|word| if *word == "PID" { &pid } else { *word });
+    let all = ["--url", &server.url].into_iter().chain(options).collect::<Vec<_>>();
+    let answer = scene.answer(["check", "--json"].into_iter().chain(all));
+    let mut found = Vec::new();
+    for status in ["fail", "warn", "skip"] {
+        found.extend(with(&answer, status).into_iter().map(|id| (status.to_owned(), id)));
+    }
+    let expected: Vec<(String, String)> =
+        expected.iter().map(|(status, id)| ((*status).to_owned(), format!("http.{id}"))).collect();
+    assert_eq!(found, expected, "{faults:?}: {answer:?}");
+    assert_eq!(answer.code, i32::from(found.iter().any(|(status, _)| status == "fail")), "{answer:?}");
+}
+
+const IDLE: &[&str] = &["--expect-idle", "500ms"];
+
+#[test]
+fn a_good_server_passes_everything() {
+    check_faults(&[], &["--expect-idle", "500ms", "--pid", "PID"], &[]);
+}
+
+#[test]
+fn each_fault_is_found_and_nothing_else() {
+    let memory = ("skip", "memory");
+    check_faults(&["zombie"], IDLE, &[("fail", "terminated"), memory]);
+    check_faults(&["unknown-400"], IDLE, &[("fail", "unknown"), memory]);
+    check_faults(&["immortal"], IDLE, &[("fail", "expiry"), memory]);
+    check_faults(&["any-origin"], IDLE, &[("fail", "origin"), memory]);
+    check_faults(&["leaks"], &["--pid", "PID"], &[("fail", "memory"), ("skip", "expiry")]);
+    check_faults(&["delete-500"], IDLE, &[("fail", "delete"), ("skip", "terminated"), memory]);
+}
+
+/// The specification allows it, so it is a finding for those only who ask for more.
+#[test]
+fn a_server_that_lets_nobody_delete_is_warned_of() {
+    check_faults(&["delete-405"], IDLE, &[("warn", "delete"), ("skip", "terminated"), ("skip", "memory")]);
+    let strict = [IDLE, &["--strict"]].concat();
+    check_faults(&["delete-405"], &strict, &[("fail", "delete"), ("skip", "terminated"), ("skip", "memory")]);
+}
+
+#[test]
+fn a_server_without_sessions_has_nothing_to_leave_behind() {
+    let skipped = ["delete", "terminated", "unknown", "expiry", "memory"].map(|id| ("skip", id));
+    check_faults(&["modern"], IDLE, &skipped);
+    let open: Vec<_> = [("fail", "origin")].into_iter().chain(skipped).collect();
+    check_faults(&["modern", "any-origin"], IDLE, &open);
+}
+
+#[test]
+fn a_server_that_refuses_everything_is_found_out() {
+    let skipped = ["delete", "terminated", "unknown", "expiry", "memory"].map(|id| ("skip", id));
+    let found: Vec<_> = [("fail", "session"), ("fail", "origin")].into_iter().chain(skipped).collect();
+    check_faults(&["refuses"], IDLE, &found);
+}
+
 /// leash's own gateway in front of the same server repairs what the server does wrong.
 #[test]
 fn a_gateway_of_ours_passes() {
@@ -61,5 +150,17 @@ fn a_gateway_of_ours_passes() {
     let answer = scene.answer(["check", "--json", "--url", &url]);
     assert_eq!((with(&answer, "fail"), with(&answer, "warn")), (vec![], vec![]), "{answer:?}");
     assert_eq!(with(&answer, "pass").len(), 5, "{answer:?}");
+    fixture.wait_deleted();
+}
+
+/// And it ends what nobody uses, which the server would keep.
+#[test]
+fn a_gateway_of_ours_ends_what_nobody_uses() {
+    let scene = or_skip!(Scene::set(Who::User));
+    let fixture = Fixture::http(&[]);
+    let gateway = Gateway::in_front_of(&scene, &["--idle", "500ms", "--linger", "500ms"], fixture.url());
+    let pid = gateway.pid().as_raw_nonzero().to_string();
+    let answer = scene.answer(["check", "--json", "--url", &gateway.url("x"), "--expect-idle", "500ms", "--pid", &pid]);
+    assert_eq!((with(&answer, "fail"), with(&answer, "pass").len()), (vec![], 7), "{answer:?}");
     fixture.wait_deleted();
 }

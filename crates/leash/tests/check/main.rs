@@ -3,6 +3,10 @@
 mod hosts;
 mod http;
 mod stdio;
+mod stopped;
+
+use std::ffi::OsString;
+use std::path::Path;
 
 use serde_json::Value;
 use testkit::deps::Deps;
@@ -34,6 +38,11 @@ fn check_clean(scene: &mut Scene) {
 /// Whoever runs the tests: the packages may be in a directory of their own.
 fn me() -> Who {
     if rustix::process::geteuid().is_root() { Who::Root } else { Who::User }
+}
+
+/// A program of these tests.
+fn script(name: &str) -> OsString {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/check").join(name).into()
 }
 
 /// The packages, or a note.

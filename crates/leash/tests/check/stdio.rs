@@ -38,7 +38,7 @@ fn a_polite_server_passes() {
     let server = tree(&scene, "polite");
     let answer = check(&mut scene, &["--grace", "2s"], &server);
     assert_eq!((with(&answer, "fail"), with(&answer, "skip")), (vec![], vec![]), "{answer:?}");
-    assert_eq!((answer.code, with(&answer, "pass").len()), (0, 13));
+    assert_eq!((answer.code, with(&answer, "pass").len()), (0, 15));
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn a_server_that_ignores_the_end_of_input_is_found_out() {
     let mut scene = or_skip!(Scene::set(Who::User));
     let server = tree(&scene, "ignores-eof");
     let answer = check(&mut scene, GRACE, &server);
-    let found = ["eof", "host-gone", "eof-in-flight", "eof-before-handshake", "eof-during-handshake"];
+    let found = ["eof", "host-gone", "eof-in-flight", "eof-at-start", "eof-before-handshake", "eof-during-handshake"];
     assert_eq!(with(&answer, "fail"), found.map(|id| format!("stdio.{id}")), "{answer:?}");
     assert_eq!(answer.code, 1);
     let eof = row(&answer, "stdio.eof");
@@ -59,10 +59,8 @@ fn a_stubborn_server_is_found_out_everywhere() {
     let mut scene = or_skip!(Scene::set(Who::User));
     let server = tree(&scene, "stubborn");
     let answer = check(&mut scene, GRACE, &server);
-    // In the first milliseconds of its life SIGTERM still ends it.
-    let mut found = with(&answer, "fail");
-    found.retain(|id| id != "stdio.term-during-handshake");
-    assert_eq!(found.len(), 7, "{answer:?}");
+    assert_eq!(with(&answer, "fail").len(), 10, "{answer:?}");
+    assert_eq!(with(&answer, "skip"), ["helpers", "ports", "browsers"].map(|id| format!("stdio.{id}")), "{answer:?}");
 }
 
 #[test]
@@ -84,6 +82,32 @@ fn a_helper_that_would_obey_is_found_out() {
     let server = after(&scene, "sleep 600");
     let answer = check(&mut scene, GRACE, &server);
     assert_eq!(with(&answer, "fail"), ["stdio.helpers"], "{answer:?}");
+}
+
+/// A lock that only a server that ends in peace takes away: after SIGTERM nobody starts any more.
+#[test]
+fn a_server_that_does_not_start_again_is_found_out() {
+    let mut scene = or_skip!(Scene::set(Who::User));
+    let server = tree(&scene, "polite").iter().map(|word| format!("'{}'", word.to_string_lossy())).collect::<Vec<_>>();
+    let script = format!(
+        "lock=$PWD/run/lock; test -e $lock && echo locked >&2 && exit 3; touch $lock; {} && rm $lock",
+        server.join(" ")
+    );
+    let answer = check(&mut scene, GRACE, &["bash", "-c", &script].map(OsString::from));
+    assert_eq!(row(&answer, "stdio.eof")["status"], "pass", "{answer:?}");
+    let found = with(&answer, "fail");
+    assert!(found.contains(&"stdio.again".to_owned()) && found.contains(&"stdio.host-gone".to_owned()), "{answer:?}");
+}
+
+/// The call was over before the end was asked for: then nothing was in flight, and the row says so.
+#[test]
+fn a_call_that_is_answered_at_once_is_not_in_flight() {
+    let Some(deps) = deps() else { return };
+    let mut scene = or_skip!(Scene::set(me()));
+    let server = ["node".into(), deps.everything().into(), "stdio".into()];
+    let answer = check(&mut scene, &["--grace", "5s", "--call", r#"echo {"message": "x"}"#], &server);
+    let told = row(&answer, "stdio.eof-in-flight")["detail"].to_string();
+    assert!(told.contains("the call was answered before"), "{told}");
 }
 
 #[test]
@@ -123,7 +147,7 @@ fn junit_is_written_where_it_was_asked_for() {
     let answer = check(&mut scene, &["--grace", "300ms", "--junit", &file.to_string_lossy()], &server);
     assert_eq!(answer.code, 1);
     let xml = std::fs::read_to_string(file).expect("it is written");
-    assert!(xml.contains("tests=\"13\" failures=\"1\""), "{xml}");
+    assert!(xml.contains("tests=\"15\" failures=\"1\""), "{xml}");
     assert!(xml.contains("<failure message=\"") && xml.contains("anthropics/claude-code#26658"), "{xml}");
 }
 

@@ -4,12 +4,13 @@
 //     node client2.mjs MODE ACT,ACT,... stdio COMMAND ARG...
 //
 // MODE is legacy, auto or modern. Each act ends with one line of JSON on stdout that says what came of it. The last act
-// is one of those after which nothing is left to do: close, terminate, hang or vanish.
+// is one of those after which nothing is left to do: close, terminate, obey, hang or vanish.
 //
 // The server is the fixture, or whatever has the fixture behind it. acts.py is the same for Python.
 
 import { createRequire } from "node:module";
 import { join } from "node:path";
+import { createInterface } from "node:readline";
 
 // The packages live in target/deps/npm, where the client is started, and not beside this file.
 export const require = createRequire(join(process.cwd(), "package.json"));
@@ -20,6 +21,13 @@ const LIMIT = 30_000;
 // How long a call is that is to be cut in the middle, and one that shall not be answered at all.
 const LONG = 1_000;
 const ENDLESS = 600_000;
+
+// One of them is known to every server that tests start.
+const ENDLESS_CALLS = [
+  { name: "hang", arguments: {} },
+  { name: "sleep", arguments: { ms: ENDLESS, steps: 1 } },
+  { name: "trigger-long-running-operation", arguments: { duration: 600, steps: 1 } },
+];
 
 const say = (act, outcome) => process.stdout.write(`${JSON.stringify({ act, ...outcome })}\n`);
 
@@ -170,6 +178,26 @@ const ACTS = {
     await transport.terminateSession?.();
     await client.close();
     return {};
+  },
+
+  // Does what stdin asks for, line by line, until it asks for the end or has one.
+  async obey(stage) {
+    const { sdk, client, transport } = stage;
+    for await (const line of createInterface({ input: process.stdin })) {
+      if (line === "call") {
+        say("call", await ACTS.call(stage).catch((error) => ({ error: error.message })));
+      } else if (line === "abandon") {
+        for (const params of ENDLESS_CALLS) {
+          sdk.callTool(client, params, { timeout: ENDLESS }).catch(() => {});
+        }
+      } else if (line === "delete") {
+        say("delete", await Promise.resolve(transport.terminateSession?.()).then(() => ({}), (error) => ({ error: error.message })));
+      } else if (line === "close") {
+        break;
+      }
+    }
+    await client.close();
+    process.exit(0);
   },
 
   async hang() {

@@ -13,6 +13,13 @@ import anyio
 LONG = 1_000
 ENDLESS = 600_000
 
+# One of them is known to every server that tests start.
+ENDLESS_CALLS = [
+    ("hang", {}),
+    ("sleep", {"ms": ENDLESS, "steps": 1}),
+    ("trigger-long-running-operation", {"duration": 600, "steps": 1}),
+]
+
 
 def say(act, **outcome):
     print(json.dumps({"act": act, **outcome}, ensure_ascii=False), flush=True)
@@ -91,6 +98,28 @@ class Acts:
     async def wait(self):
         done = await self.sleep(ENDLESS, 1, lambda: say("wait", started=True))
         return {"text": done["text"]}
+
+    async def abandon(self, name, arguments):
+        """A call whose answer nobody waits for; a server that does not know the tool refuses it."""
+        try:
+            await self.call_tool(name, arguments)
+        except Exception:
+            pass
+
+    async def obey(self):
+        """Does what stdin asks for, line by line, until it asks for the end or has one."""
+        async with anyio.create_task_group() as tasks:
+            while (line := (await anyio.to_thread.run_sync(sys.stdin.readline)).strip()) not in ("", "close", "delete"):
+                if line == "call":
+                    try:
+                        say("call", **await self.call())
+                    except Exception as error:
+                        say("call", error=str(error))
+                elif line == "abandon":
+                    for name, arguments in ENDLESS_CALLS:
+                        tasks.start_soon(self.abandon, name, arguments)
+            tasks.cancel_scope.cancel()
+        return {}
 
     async def hang(self):
         say("hang", pid=os.getpid())

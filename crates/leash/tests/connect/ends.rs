@@ -388,6 +388,8 @@ fn a_session_that_opens_too_late_is_ended() {
     assert_eq!(upstream.of("DELETE").len(), 1);
     assert_eq!(sessions.open(), Vec::<String>::new());
     assert!(connect.is_silent());
+    let receipts = scene.answer(["history", "--json"]).json()["receipts"].clone();
+    assert_eq!(receipts[0]["holdings"][0]["how"], "deleted", "{receipts:#}");
 }
 
 /// A host that does not listen any more is gone, even if it still holds stdin.

@@ -90,13 +90,26 @@ fn an_end_during_the_start_leaves_nothing() {
 /// A caller that leaves does not know the session: nobody could ever end it.
 #[test]
 fn a_caller_that_leaves_during_the_start_leaves_nothing() {
-    let stage = or_skip!(Stage::set());
-    let servers = json!({"a": stage.tree("setsid", "300ms")});
-    for _ in 0..3 {
-        drop(stage.control.begin("POST", "/v1/sessions", &json!({"mcpServers": servers}).to_string()));
+    let mut stage = or_skip!(Stage::set());
+    // It takes connections and says nothing, so that the start lasts until the caller leaves.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}/mcp", silent.local_addr().expect("its address"));
+    let request = json!({"mcpServers": {"a": stage.tree("setsid", "300ms"), "b": {"url": url}}}).to_string();
+    for round in 0..6 {
+        let caller = stage.control.begin("POST", "/v1/sessions", &request);
+        let sessions = || stage.control.ask("GET", "/v1/sessions", "").json()["sessions"].clone();
+        testkit::wait::until("a session that begins", || (sessions() != json!([])).then_some(()));
+        // The tree is there, or is about to be.
+        for _ in 0..round {
+            assert_eq!(sessions()[0]["state"], "starting");
+        }
+        drop(caller);
+        testkit::wait::until("the end of the session", || (sessions() == json!([])).then_some(()));
+        stage.nothing_is_left();
     }
-    let pid = stage.gateway.pid();
-    stage.scene.wait_gone(&[pid]).expect("nothing is left");
+    let told = stage.scene.answer(["history", "--json"]).json();
+    let receipts = told["receipts"].as_array().expect("a list");
+    assert!(receipts.len() >= 6 && receipts.iter().all(|receipt| receipt["reason"]["kind"] == "client_left"), "{told}");
     stage.gateway.stop();
 }
 

@@ -7,7 +7,7 @@ use std::str::FromStr;
 macro_rules! worded {
     ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $word:literal,)* }) => {
         $(#[$about])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum $name { $($(#[$doc])* $variant,)* }
 
         impl $name {
@@ -42,10 +42,21 @@ worded! {
         Pipe = "pipe",
         /// A host by hand with socketpairs, as of Node.
         Socketpair = "socketpair",
-        /// The Python SDK.
-        Python = "python",
-        /// The TypeScript SDK.
-        TypeScript = "typescript",
+        /// The Python SDK, 1.x.
+        Python1 = "python-1",
+        /// The Python SDK, 2.x.
+        Python2 = "python-2",
+        /// The TypeScript SDK, 1.x.
+        TypeScript1 = "typescript-1",
+        /// The TypeScript SDK, 2.x.
+        TypeScript2 = "typescript-2",
+    }
+}
+
+impl Driver {
+    /// Whether it is a program of the zoo, which speaks by hand.
+    pub fn is_raw(self) -> bool {
+        matches!(self, Self::Pipe | Self::Socketpair)
     }
 }
 
@@ -88,6 +99,23 @@ worded! {
         Python = "python-sdk",
         /// `npx` -> `sh` -> `node`.
         Everything = "everything",
+    }
+}
+
+impl Route {
+    /// Whether `leash serve` is on it.
+    pub fn uses_serve(self) -> bool {
+        matches!(self, Self::ConnectServe | Self::ServeStdio | Self::ServeHttp)
+    }
+
+    /// Whether an upstream server is at its end.
+    pub fn has_upstream(self) -> bool {
+        matches!(self, Self::Connect | Self::ServeHttp)
+    }
+
+    /// Whether the host speaks HTTP.
+    pub fn is_http(self) -> bool {
+        matches!(self, Self::ServeStdio | Self::ServeHttp)
     }
 }
 
@@ -211,6 +239,8 @@ pub enum Action {
     End(u32),
     /// Processes get a signal, all in one moment.
     Strike(Blow, Vec<(u32, Part)>),
+    /// A running process has no more than so much of something from now on.
+    Squeeze((u32, Part), Scarce, u64),
     /// Something becomes of the disk of the ledger.
     Disk(Disk),
     /// Every connection to an upstream server is cut.
@@ -219,6 +249,8 @@ pub enum Action {
     RestartOrigin(Origin),
     /// `leash serve` gets a signal and is started again.
     RestartServe(Blow),
+    /// `leash serve` reads a configuration with another grace, in milliseconds.
+    Grace(u64),
     /// Time passes, in milliseconds.
     Pause(u64),
 }
@@ -248,10 +280,12 @@ impl fmt::Display for Action {
                 write!(f, "strike {blow}")?;
                 parts.iter().try_for_each(|(actor, part)| write!(f, " {actor}:{part}"))
             }
+            Self::Squeeze((actor, part), scarce, most) => write!(f, "squeeze {actor}:{part} {scarce}={most}"),
             Self::Disk(disk) => write!(f, "disk {disk}"),
             Self::Cut(origin) => write!(f, "cut {origin}"),
             Self::RestartOrigin(origin) => write!(f, "restart-origin {origin}"),
             Self::RestartServe(blow) => write!(f, "restart-serve {blow}"),
+            Self::Grace(time) => write!(f, "grace {time}"),
             Self::Pause(time) => write!(f, "pause {time}"),
         }
     }
@@ -272,10 +306,15 @@ impl FromStr for Action {
             ["strike", blow, ref parts @ ..] => {
                 Ok(Self::Strike(blow.parse()?, parts.iter().map(|word| part(word)).collect::<Result<_, _>>()?))
             }
+            ["squeeze", whom, limit] => {
+                let (scarce, most) = scarcity(limit)?;
+                Ok(Self::Squeeze(part(whom)?, scarce, most))
+            }
             ["disk", disk] => disk.parse().map(Self::Disk),
             ["cut", origin] => origin.parse().map(Self::Cut),
             ["restart-origin", origin] => origin.parse().map(Self::RestartOrigin),
             ["restart-serve", blow] => blow.parse().map(Self::RestartServe),
+            ["grace", time] => number(time).map(Self::Grace),
             ["pause", time] => number(time).map(Self::Pause),
             _ => Err(format!("nothing that can happen: `{line}`")),
         }
@@ -287,7 +326,6 @@ fn start(words: &[&str]) -> Result<Start, String> {
         return Err(format!("start needs eight words: `{}`", words.join(" ")));
     };
     let grace = grace.strip_prefix("grace=").ok_or("start lacks grace=")?;
-    let (scarce, most) = scarce.split_once('=').ok_or("start lacks what is scarce")?;
     Ok(Start {
         actor: number(actor)?,
         driver: driver.parse()?,
@@ -295,9 +333,14 @@ fn start(words: &[&str]) -> Result<Start, String> {
         server: server.parse()?,
         origin: origin.parse()?,
         grace: number(grace)?,
-        scarce: (scarce.parse()?, number(most)?),
+        scarce: scarcity(scarce)?,
         hurry: *wait == "hurry",
     })
+}
+
+fn scarcity(word: &str) -> Result<(Scarce, u64), String> {
+    let (scarce, most) = word.split_once('=').ok_or_else(|| format!("`{word}` does not say what is scarce"))?;
+    Ok((scarce.parse()?, number(most)?))
 }
 
 fn part(word: &str) -> Result<(u32, Part), String> {

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 
-use super::action::{Driver, Part, Route, Start};
+use super::action::{Part, Start};
 use crate::http;
 use crate::lines::Lines;
 use crate::process::{self, Handle, Process};
 
-/// How long a start is waited for. Longer is of no use: what did not come up is doubted, and the episode goes on.
-const UP: Duration = Duration::from_secs(20);
+/// How long a start is waited for. Longer is of no use: the episode goes on.
+pub(crate) const UP: Duration = Duration::from_secs(20);
 
 /// How long an answer is waited for, which may never come.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -26,6 +26,8 @@ pub(crate) struct Actor {
     orders: Option<ChildStdin>,
     says: Lines<ChildStdout>,
     pub(crate) up: bool,
+    /// Whether something happened while it waited for its session: there may be one that nobody was told of.
+    pub(crate) is_doubted: bool,
     /// Its own `leash run` or `leash connect`, and the keeper of that, once they were seen.
     leash: Option<Handle>,
     keeper: Option<Handle>,
@@ -37,8 +39,9 @@ impl Actor {
         let mut child = command.spawn().map_err(|error| error.to_string())?;
         let host = Handle::open(Pid::from_child(&child), |_| true).ok_or("the host has no number")?;
         let says = Lines::new(child.stdout.take().ok_or("the host does not speak")?);
+        let orders = child.stdin.take();
         let mut actor =
-            Self { orders: child.stdin.take(), child, host, says, start, up: false, leash: None, keeper: None };
+            Self { orders, child, host, says, start, up: false, is_doubted: false, leash: None, keeper: None };
         if actor.is_raw_host() {
             actor.order(&format!("send {}", http::initialize("2025-06-18")));
         }
@@ -51,17 +54,24 @@ impl Actor {
     }
 
     fn is_raw(&self) -> bool {
-        matches!(self.start.driver, Driver::Pipe | Driver::Socketpair)
+        self.start.driver.is_raw()
     }
 
     fn is_http(&self) -> bool {
-        matches!(self.start.route, Route::ServeStdio | Route::ServeHttp)
+        self.start.route.is_http()
+    }
+
+    /// Listens whether it came up meanwhile.
+    pub(crate) fn hear(&mut self) {
+        if !self.up {
+            self.wait_up(Duration::ZERO);
+        }
     }
 
     /// Waits until what it uses answers, or never will.
-    pub(crate) fn wait_up(&mut self) {
+    pub(crate) fn wait_up(&mut self, limit: Duration) {
         let (raw, is_http) = (self.is_raw(), self.is_http());
-        let up = self.says.wait(UP, |line| match (raw, is_http) {
+        let up = self.says.wait(limit, |line| match (raw, is_http) {
             (true, true) => (line == "ready").then_some(true),
             (true, false) if line.starts_with("exited") || line.starts_with("killed") => Some(false),
             (true, false) if line.contains("\"error\"") => Some(false),
@@ -103,45 +113,43 @@ impl Actor {
     }
 
     pub(crate) fn call(&mut self) {
-        match self.is_http() {
-            true => self.order("call"),
-            false => self.order(r#"send {"jsonrpc":"2.0","id":1,"method":"ping"}"#),
+        match self.is_raw_host() {
+            true => self.order(r#"send {"jsonrpc":"2.0","id":1,"method":"ping"}"#),
+            false => self.order("call"),
         }
-        if self.up && self.is_raw() {
-            let _ =
-                self.says.wait(ANSWER, |line| (line.contains("\"id\":1") || line.starts_with("call ")).then_some(()));
+        if self.up {
+            let answers = ["\"id\":1", "call ", "\"call\""];
+            let _ = self.says.wait(ANSWER, |line| answers.iter().any(|word| line.contains(word)).then_some(()));
         }
     }
 
     pub(crate) fn abandon(&mut self) {
-        match self.is_http() {
-            true => self.order("abandon"),
-            false => self.order(
+        match self.is_raw_host() {
+            true => self.order(
                 r#"send {"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"hang","arguments":{}}}"#,
             ),
+            false => self.order("abandon"),
         }
     }
 
+    /// Ends its HTTP session. The Python SDKs do that by leaving.
     pub(crate) fn delete(&mut self) {
-        if self.is_http() && self.is_raw() {
+        if self.is_http() {
             self.order("delete");
-            let _ = self.says.wait(ANSWER, |line| line.starts_with("delete ").then_some(()));
+            let _ = self.says.wait(ANSWER, |line| line.contains("delete").then_some(()));
         }
     }
 
     /// Closes as it should, and leaves.
     pub(crate) fn close(&mut self) {
-        match self.is_raw() {
+        match self.is_raw_host() {
             true => {
                 self.order("close-stdin");
                 self.order("exit");
-                self.orders = None;
             }
-            // These were told at their start to stay until they are ended.
-            false => {
-                let _ = self.host.signal(Signal::TERM);
-            }
+            false => self.order("close"),
         }
+        self.orders = None;
     }
 
     pub(crate) fn kill(&mut self) {
@@ -149,10 +157,9 @@ impl Actor {
         let _ = self.child.wait();
     }
 
-    /// An actor of the zoo does what it is told, if it still can.
+    /// An actor does what it is told, if it still can.
     fn order(&mut self, order: &str) {
-        if self.is_raw()
-            && let Some(orders) = &mut self.orders
+        if let Some(orders) = &mut self.orders
             && writeln!(orders, "{order}").is_err()
         {
             self.orders = None;

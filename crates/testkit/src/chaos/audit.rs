@@ -14,9 +14,6 @@ use crate::gateway::Gateway;
 use crate::process::Process;
 use crate::wait;
 
-/// Beyond every grace, the 20 s after which leash gives up, and the 30 s of a DELETE that nobody answers.
-const PATIENCE: Duration = Duration::from_secs(75);
-
 /// How often all processes are looked at: it takes some milliseconds.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -25,10 +22,11 @@ type Known = HashSet<(i64, u64)>;
 
 impl World {
     /// Ends the owners, waits, lets the next leash sweep, and says what is there.
-    pub(crate) fn finish(&mut self) -> Facts {
+    pub(crate) fn finish(&mut self, patience: Duration) -> Facts {
         self.heal();
-        self.see_trees();
+        self.look();
         for actor in self.actors.values_mut() {
+            actor.hear();
             actor.kill();
         }
         let mut facts = Facts {
@@ -39,63 +37,87 @@ impl World {
             ledger: Vec::new(),
             receipts: Vec::new(),
             open: Vec::new(),
-            doubts: self.doubts,
-            was_away: self.was_away,
+            ended: Vec::new(),
+            doubts: self.actors.values().filter(|actor| actor.is_doubted && !actor.up).count(),
+            was_mute: self.was_mute,
             bystanders: Vec::new(),
         };
         // A gateway that lives must have seen by itself that its clients are gone: it is stopped after that.
-        let mut bystanders = self.wait_over(&facts);
+        let mut bystanders = self.wait_over(&facts, patience);
         self.note("all owners are gone");
-        bystanders.extend(self.stop_serve());
-        self.wait_over(&facts);
+        bystanders.extend(self.stop_serve(patience));
+        self.wait_over(&facts, patience);
         let recorded = self.recorded();
         facts.before_sweep = self.survivors(&recorded);
-        bystanders.extend(self.sweep());
+        bystanders.extend(self.sweep(patience));
         facts.after_sweep = self.survivors(&recorded);
         self.note("leash was started again");
-        bystanders.extend(self.ask_the_innocent());
+        bystanders.extend(self.ask_the_innocent(patience));
         self.note("the end");
         facts.bystanders = bystanders;
         facts.ledger = files(&self.scene.runtime_dir());
         facts.receipts = receipts(&self.scene.dir().join("state/leash/receipts.jsonl"));
-        facts.open = self
-            .upstreams
-            .values()
-            .flat_map(|(origin, upstream)| upstream.open().into_iter().map(|id| (*origin, id)))
-            .collect();
+        self.count(&mut facts);
         facts
     }
 
+    /// Reads the logs of the upstream servers, and closes the books of the episode.
+    fn count(&mut self, facts: &mut Facts) {
+        let tally = &mut self.tally;
+        for (origin, upstream) in &self.upstreams {
+            let log = upstream.log();
+            // Its own count lacks those whose opener did not wait for the answer.
+            tally.sessions.opened += log.ended.len() as u64 + log.lost + log.open.len() as u64;
+            tally.sessions.deleted += log.ended.len() as u64;
+            tally.sessions.lost += log.lost;
+            facts.open.extend(log.open.into_iter().map(|id| (*origin, id)));
+            facts.ended.extend(log.ended.into_iter().map(|id| (*origin, id)));
+        }
+        for (_, id) in &facts.open {
+            match facts.left(id) {
+                Some(how) => tally.sessions.left.add(how),
+                None => tally.sessions.unknown += 1,
+            }
+        }
+        tally.processes = self.seen.len() as u64;
+        tally.trees = facts.trees.len() as u64;
+        tally.orphaned = facts.trees.values().filter(|harm| harm.is_orphaned()).count() as u64;
+        tally.receipts = facts.receipts.len() as u64;
+        // With the one who has a server of its own.
+        tally.bystanders = self.bystanders.len() as u64 + 1;
+    }
+
     /// Waits until nobody is left but a living gateway and those who may be; who else is.
-    fn wait_over(&self, facts: &Facts) -> Vec<String> {
+    fn wait_over(&self, facts: &Facts, patience: Duration) -> Vec<String> {
         let serve = self.serve.as_ref().filter(|serve| serve.is_alive()).map(Gateway::pid);
         let left = || -> Vec<Survivor> {
             let survivors = self.survivors(&Known::new()).into_iter();
             survivors.filter(|one| Some(one.pid) != serve && !facts.may_wait_for_a_sweep(one)).collect()
         };
-        match wait::every(LOOK, PATIENCE, || left().is_empty().then_some(())) {
+        match wait::every(LOOK, patience, || left().is_empty().then_some(())) {
             Some(()) => Vec::new(),
             None => left().iter().map(|one| format!("owners are gone, not so {}", one.shown)).collect(),
         }
     }
 
-    fn stop_serve(&mut self) -> Vec<String> {
+    fn stop_serve(&mut self, patience: Duration) -> Vec<String> {
         let Some(serve) = self.serve.take() else { return Vec::new() };
-        let wrong = stop(serve, "`leash serve`");
+        let wrong = stop(serve, "`leash serve`", patience);
         if self.serve_was_struck { Vec::new() } else { wrong }
     }
 
     /// The next start of leash, which finds what others left.
-    fn sweep(&mut self) -> Vec<String> {
-        if let Err(why) = self.start_serve() {
-            return vec![format!("the next start of leash failed: {why}")];
-        }
-        let Some(serve) = self.serve.take() else { return Vec::new() };
+    fn sweep(&mut self, patience: Duration) -> Vec<String> {
+        // Anywhere: the old place may be taken meanwhile.
+        let serve = match self.serve_at("127.0.0.1:0") {
+            Ok(serve) => serve,
+            Err(why) => return vec![format!("the next start of leash failed: {why}")],
+        };
         // Its own book is all that there is when it is done, and the record of the resident.
         let books =
             || files(&self.scene.runtime_dir().join("gateways")).iter().filter(|name| name.ends_with(".jsonl")).count();
-        let swept = wait::every(LOOK, PATIENCE, || (books() <= 1).then_some(()));
-        let mut wrong = stop(serve, "the `leash serve` that sweeps");
+        let swept = wait::every(LOOK, patience, || (books() <= 1).then_some(()));
+        let mut wrong = stop(serve, "the `leash serve` that sweeps", patience);
         if swept.is_none() {
             wrong.push("books of dead gateways stay".to_owned());
         }
@@ -124,7 +146,7 @@ impl World {
     }
 
     /// The resident works as before and leaves as it should; the others have not noticed anything.
-    fn ask_the_innocent(&mut self) -> Vec<String> {
+    fn ask_the_innocent(&mut self, patience: Duration) -> Vec<String> {
         let mut wrong = Vec::new();
         for (name, _, handle) in &self.bystanders {
             let is_well = Process::read(handle.pid()).is_some_and(|process| matches!(process.state, 'R' | 'S' | 'D'));
@@ -137,20 +159,20 @@ impl World {
         }
         let leash = self.resident.part(super::action::Part::Leash);
         self.resident.kill();
-        if leash.is_some_and(|leash| !leash.wait_gone(PATIENCE)) {
+        if leash.is_some_and(|leash| !leash.wait_gone(patience)) {
             wrong.push("the leash of the resident stays".to_owned());
         }
-        if let Err(left) = self.other_census.wait_gone(PATIENCE) {
+        if let Err(left) = self.other_census.wait_gone(patience) {
             wrong.push(format!("the resident is gone, and not its server: {left}"));
         }
         wrong
     }
 }
 
-fn stop(mut serve: Gateway, name: &str) -> Vec<String> {
+fn stop(mut serve: Gateway, name: &str, patience: Duration) -> Vec<String> {
     if serve.is_alive() {
         serve.signal(Signal::TERM);
-        if !serve.wait_gone(PATIENCE) {
+        if !serve.wait_gone(patience) {
             return vec![format!("{name} does not stop: {}", serve.said())];
         }
         if serve.wait() != Some(0) {

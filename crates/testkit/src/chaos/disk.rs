@@ -1,10 +1,11 @@
 //! A small disk for the ledger, which can be full or read-only.
 
+use std::cell::Cell;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use rustix::mount::{MountFlags, UnmountFlags, mount, mount_remount, unmount};
+use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, mount_remount, unmount};
 
 use super::action::Disk;
 
@@ -12,13 +13,15 @@ use super::action::Disk;
 #[derive(Debug)]
 pub(crate) struct SmallDisk {
     dir: PathBuf,
+    /// Whether the read-only view of it lies over it.
+    is_covered: Cell<bool>,
 }
 
 impl SmallDisk {
     pub(crate) fn mount(dir: &Path, uid: u32) -> io::Result<Self> {
         let options = std::ffi::CString::new(format!("size=128k,mode=0700,uid={uid},gid={uid}"))?;
         mount("none", dir, "tmpfs", MountFlags::empty(), Some(&*options))?;
-        Ok(Self { dir: dir.to_owned() })
+        Ok(Self { dir: dir.to_owned(), is_covered: Cell::new(false) })
     }
 
     /// Does it, or says why it cannot be done at this moment.
@@ -27,13 +30,32 @@ impl SmallDisk {
         match disk {
             Disk::Full => fill(&ballast),
             Disk::Free => fs::remove_file(ballast),
-            // Refused while somebody has a file open for writing: then it is only tried.
-            Disk::ReadOnly => Ok(mount_remount(&self.dir, MountFlags::RDONLY, c"")?),
-            Disk::Writable => Ok(mount_remount(&self.dir, MountFlags::empty(), c"")?),
+            Disk::ReadOnly => self.cover(),
+            Disk::Writable => self.uncover(),
         }
     }
 
-    /// Makes it a good disk again.
+    /// The kernel makes no mount read-only while a file on it is open for writing, as those of leash are. A second mount of the
+    /// same disk over it has no such files: whatever is opened, made, renamed or removed from now on meets the read-only one.
+    fn cover(&self) -> io::Result<()> {
+        if self.is_covered.get() {
+            return Err(io::Error::other("it is so already"));
+        }
+        mount_bind(&self.dir, &self.dir)?;
+        self.is_covered.set(true);
+        Ok(mount_remount(&self.dir, MountFlags::BIND | MountFlags::RDONLY, c"")?)
+    }
+
+    fn uncover(&self) -> io::Result<()> {
+        if !self.is_covered.get() {
+            return Err(io::Error::other("it is so already"));
+        }
+        unmount(&self.dir, UnmountFlags::DETACH)?;
+        self.is_covered.set(false);
+        Ok(())
+    }
+
+    /// Makes it a good disk again. What is good already stays so.
     pub(crate) fn heal(&self) {
         let _ = self.change(Disk::Writable);
         let _ = self.change(Disk::Free);
@@ -53,6 +75,38 @@ fn fill(ballast: &Path) -> io::Result<()> {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
+        self.heal();
         let _ = unmount(&self.dir, UnmountFlags::DETACH);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who can write to a disk with an open file on it, after each of its changes.
+    #[test]
+    fn a_disk_is_full_and_read_only_under_an_open_file() {
+        crate::or_skip!(crate::sys::own_mounts());
+        let dir = std::env::temp_dir().join(crate::unique("leash-disk"));
+        fs::create_dir(&dir).expect("cannot make a directory");
+        let disk = SmallDisk::mount(&dir, rustix::process::getuid().as_raw()).expect("cannot mount a disk");
+        let mut open = fs::File::create(dir.join("open")).expect("a new disk has room");
+        open.write_all(b"something").expect("a new disk has room");
+        let kind = |name: &str| fs::write(dir.join(name), [0; 5000]).err().map(|error| error.kind());
+        for (change, expected) in [
+            (Disk::Full, Some(io::ErrorKind::StorageFull)),
+            (Disk::Free, None),
+            (Disk::ReadOnly, Some(io::ErrorKind::ReadOnlyFilesystem)),
+            (Disk::Writable, None),
+        ] {
+            disk.change(change).unwrap_or_else(|error| panic!("{change}: {error}"));
+            assert_eq!(kind("new"), expected, "{change}");
+        }
+        disk.change(Disk::ReadOnly).expect("a file is open, and yet");
+        disk.heal();
+        assert_eq!(kind("new"), None);
+        drop((open, disk));
+        fs::remove_dir(dir).expect("nothing is left in it");
     }
 }

@@ -7,21 +7,25 @@
 pub mod action;
 mod actor;
 mod audit;
+mod blows;
+mod cast;
 mod disk;
 mod origin;
 pub mod plan;
 pub mod promise;
 pub mod random;
 pub mod shrink;
+pub mod tally;
 mod world;
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use plan::{Hold, Offer, Plan};
 pub use shrink::shrink;
+use tally::{Counts, Tally};
 use world::World;
 
+use crate::cgroup::PidsBound;
 use crate::deps::Deps;
 use crate::ground::Ground;
 use crate::user::Who;
@@ -29,6 +33,13 @@ use crate::wait::{Deadline, Stopwatch};
 
 /// Nothing that leash does in an episode takes as long, unless something else is wrong: it is worth a look.
 const SLOW: Duration = Duration::from_secs(15);
+
+/// How long is waited for what should be gone. Beyond every grace, the 20 s after which leash gives up, and the 30 s of a DELETE
+/// that nobody answers.
+pub const PATIENCE: Duration = Duration::from_secs(75);
+
+/// The same while a failure is made shorter, which was seen once already: beyond the 20 s.
+const LESS_PATIENCE: Duration = Duration::from_secs(25);
 
 /// What to do.
 #[derive(Clone, Debug)]
@@ -41,21 +52,21 @@ pub struct Options {
     pub time: Duration,
     /// How many episodes may be played to find the shortest history of a failure.
     pub tries: usize,
+    /// How long is waited for what should be gone; see [`PATIENCE`].
+    pub patience: Duration,
 }
 
 /// What was seen.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
+    /// How long it took.
+    pub time: Duration,
     /// Episodes that were played to their end, by their containment and user.
-    pub episodes: BTreeMap<String, u64>,
-    /// Things that were done.
-    pub actions: u64,
-    /// Trees that were seen.
-    pub trees: u64,
-    /// Of those, how many lost both who looked after them.
-    pub orphaned: u64,
-    /// Sessions that were opened at upstream servers which did not crash.
-    pub sessions: u64,
+    pub episodes: Counts,
+    /// What was done in them, and to whom.
+    pub tally: Tally,
+    /// What this machine does not have, and why.
+    pub lacks: Vec<String>,
     /// Episodes that could not be played, and why.
     pub unplayed: Vec<String>,
     /// Every promise that was not kept.
@@ -86,9 +97,8 @@ pub struct Outcome {
     pub history: Vec<String>,
     /// What leash and the others said.
     pub said: String,
-    trees: u64,
-    orphaned: u64,
-    sessions: u64,
+    /// What was counted.
+    pub tally: Tally,
 }
 
 /// Where episodes are played.
@@ -96,27 +106,32 @@ pub struct Outcome {
 pub struct Stage {
     grounds: Vec<(Hold, Who, Ground)>,
     offer: Offer,
+    lacks: Vec<String>,
 }
 
 impl Stage {
-    /// Finds out what this machine offers; what it does not is said.
-    pub fn build(say: &mut dyn FnMut(&str)) -> Self {
+    /// Finds out what this machine offers; what it does not is said. For one plan, it is that plan's ground alone.
+    pub fn build(wanted: Option<&Plan>, say: &mut dyn FnMut(&str)) -> Self {
+        let mut lacks = Vec::new();
         let disk = crate::sys::own_mounts();
         if let Err(error) = &disk {
-            say(&format!("no disk for the ledger: {error}"));
+            lacks.push(format!("no disk for the ledger: {error}"));
+        }
+        if let Err(why) = PidsBound::small(1) {
+            lacks.push(format!("nobody is short of processes: {why}"));
         }
         let mut grounds = Vec::new();
-        for hold in Hold::ALL {
-            for who in [Who::Root, Who::User] {
-                match Ground::prepare(hold.ground(), who) {
-                    Ok(ground) => grounds.push((*hold, who, ground)),
-                    Err(why) => say(&format!("no {hold} as {who:?}: {why}")),
-                }
+        let all = Hold::ALL.iter().flat_map(|hold| [(*hold, Who::Root), (*hold, Who::User)]);
+        for (hold, who) in all.filter(|one| wanted.is_none_or(|plan| (plan.hold, plan.who) == *one)) {
+            match Ground::prepare(hold.ground(), who) {
+                Ok(ground) => grounds.push((hold, who, ground)),
+                Err(why) => lacks.push(format!("no {hold} as {}: {why}", plan::name(who))),
             }
         }
-        let sdks = Deps::find().inspect_err(|why| say(why)).is_ok();
+        let sdks = Deps::find().inspect_err(|why| lacks.push((*why).to_owned())).is_ok();
+        lacks.iter().for_each(|lack| say(lack));
         let offer = Offer { sdks, disk: disk.is_ok() };
-        Self { grounds, offer }
+        Self { grounds, offer, lacks }
     }
 
     /// What episodes are drawn from.
@@ -130,27 +145,25 @@ impl Stage {
     }
 
     /// Plays one episode to its end, or says why it could not begin.
-    pub fn play(&self, plan: &Plan) -> Result<Outcome, String> {
-        let ground = self.ground(plan).ok_or_else(|| format!("no {} as {:?} here", plan.hold, plan.who))?;
-        let mut world = World::set(plan, ground.scene()?)?;
+    pub fn play(&self, plan: &Plan, patience: Duration) -> Result<Outcome, String> {
+        let missing = || format!("no {} as {} here", plan.hold, plan::name(plan.who));
+        let mut world = World::set(plan, self.ground(plan).ok_or_else(missing)?.scene()?)?;
         for action in &plan.actions {
             world.act(action);
         }
-        let facts = world.finish();
+        let facts = world.finish(patience);
         Ok(Outcome {
             complaints: facts.complaints(),
             history: std::mem::take(&mut world.history),
             said: world.scene.stderr(),
-            trees: facts.trees.len() as u64,
-            orphaned: facts.trees.values().filter(|harm| harm.is_orphaned()).count() as u64,
-            sessions: world.upstreams.values().map(|(_, upstream)| upstream.opened()).sum(),
+            tally: std::mem::take(&mut world.tally),
         })
     }
 
     /// Plays episode after episode until the time is over.
     pub fn run(&self, options: &Options, say: &mut dyn FnMut(&str)) -> Report {
-        let deadline = Deadline::after(options.time);
-        let mut report = Report::default();
+        let (watch, deadline) = (Stopwatch::start(), Deadline::after(options.time));
+        let mut report = Report { lacks: self.lacks.clone(), ..Report::default() };
         let mut episode = options.first;
         while !deadline.is_over() && !self.grounds.is_empty() {
             let plan = Plan::draw(options.seed, episode, &self.offer);
@@ -159,14 +172,24 @@ impl Stage {
             if self.ground(&plan).is_some() {
                 self.episode(&plan, options, &mut report, say);
             }
+            report.time = watch.time();
         }
         report
     }
 
-    /// Plays one, and makes it shorter when it fails.
-    pub fn episode(&self, plan: &Plan, options: &Options, report: &mut Report, say: &mut dyn FnMut(&str)) {
+    /// Plays one that was written down.
+    pub fn replay(&self, plan: &Plan, options: &Options, say: &mut dyn FnMut(&str)) -> Report {
         let watch = Stopwatch::start();
-        let outcome = match self.play(plan) {
+        let mut report = Report { lacks: self.lacks.clone(), ..Report::default() };
+        self.episode(plan, options, &mut report, say);
+        report.time = watch.time();
+        report
+    }
+
+    /// Plays one, and makes it shorter when it fails.
+    fn episode(&self, plan: &Plan, options: &Options, report: &mut Report, say: &mut dyn FnMut(&str)) {
+        let watch = Stopwatch::start();
+        let outcome = match self.play(plan, options.patience) {
             Ok(outcome) => outcome,
             Err(why) => {
                 say(&format!("episode {} cannot be played: {why}", plan.episode));
@@ -175,21 +198,20 @@ impl Stage {
             }
         };
         let (actions, seconds) = (plan.actions.len(), watch.time().as_secs_f64());
-        say(&format!("episode {}: {} as {:?}, {actions} actions, {seconds:.1} s", plan.episode, plan.hold, plan.who));
+        let (episode, ground) = (plan.episode, format!("{} as {}", plan.hold, plan::name(plan.who)));
+        say(&format!("episode {episode}: {ground}, {actions} actions, {seconds:.1} s"));
         if watch.time() > SLOW {
             outcome.history.iter().for_each(|line| say(&format!("slow: {line}")));
         }
-        *report.episodes.entry(format!("{} as {:?}", plan.hold, plan.who)).or_default() += 1;
-        report.actions += plan.actions.len() as u64;
-        report.trees += outcome.trees;
-        report.orphaned += outcome.orphaned;
-        report.sessions += outcome.sessions;
+        report.episodes.add(ground);
+        report.tally.extend(&outcome.tally);
         if outcome.complaints.is_empty() {
             return;
         }
         say(&format!("it failed: {}", outcome.complaints.join("; ")));
+        let patience = options.patience.min(LESS_PATIENCE);
         let fails = |actions: &[action::Action]| {
-            self.play(&plan.with(actions.to_vec())).is_ok_and(|again| !again.complaints.is_empty())
+            self.play(&plan.with(actions.to_vec()), patience).is_ok_and(|again| !again.complaints.is_empty())
         };
         let replay = plan.with(shrink(&plan.actions, options.tries, fails));
         report.failures.push(Failure {
@@ -208,8 +230,10 @@ impl std::fmt::Display for Failure {
         self.complaints.iter().try_for_each(|complaint| writeln!(f, "  {complaint}"))?;
         writeln!(
             f,
-            "what happened ({} as {:?}, grace of serve {} ms):",
-            self.plan.hold, self.plan.who, self.plan.grace
+            "what happened ({} as {}, grace of serve {} ms):",
+            self.plan.hold,
+            plan::name(self.plan.who),
+            self.plan.grace
         )?;
         self.history.iter().try_for_each(|line| writeln!(f, "  {line}"))?;
         let said: Vec<&str> = self.said.lines().collect();

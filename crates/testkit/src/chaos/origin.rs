@@ -1,4 +1,8 @@
-//! The HTTP servers behind leash, which count their sessions, and the network in front of them.
+//! The HTTP servers behind leash, which log every session, and the network in front of them.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
 
 use super::action::Origin;
 use crate::fixture::Fixture;
@@ -10,6 +14,19 @@ pub(crate) struct Upstream {
     origin: Origin,
     fixture: Fixture,
     relay: Relay,
+    /// What was logged by those that crashed.
+    crashed: Log,
+}
+
+/// Sessions, as a server saw them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Log {
+    /// Those that were ended by a DELETE.
+    pub(crate) ended: BTreeSet<String>,
+    /// How many were lost in a crash.
+    pub(crate) lost: u64,
+    /// Those that are open now.
+    pub(crate) open: Vec<String>,
 }
 
 fn options(origin: Origin) -> &'static [&'static str] {
@@ -23,7 +40,7 @@ impl Upstream {
     pub(crate) fn start(origin: Origin) -> Self {
         let fixture = Fixture::http(options(origin));
         let relay = Relay::to(fixture.address());
-        Self { origin, fixture, relay }
+        Self { origin, fixture, relay, crashed: Log::default() }
     }
 
     /// Where leash and clients find it: behind the network.
@@ -35,19 +52,26 @@ impl Upstream {
         self.relay.cut()
     }
 
-    /// A crash: its sessions are gone with it. The next one is at the same place.
+    /// A crash: its sessions are gone with it. The next one is found at the same place.
     pub(crate) fn restart(&mut self) {
-        let port = self.fixture.address().port().to_string();
+        let log = self.log();
         self.fixture.kill();
-        self.fixture = Fixture::http(&[&["--port", &port], options(self.origin)].concat());
+        // What it opened between the last look and its end is lost as well, and was never counted.
+        self.crashed = Log { lost: log.lost + log.open.len() as u64, open: Vec::new(), ..log };
+        self.fixture = Fixture::http(options(self.origin));
+        self.relay.aim(self.fixture.address());
     }
 
-    /// The sessions that are open there.
-    pub(crate) fn open(&self) -> Vec<String> {
-        self.fixture.report().open()
-    }
-
-    pub(crate) fn opened(&self) -> u64 {
-        self.fixture.report().opened()
+    /// Everything that was logged.
+    pub(crate) fn log(&self) -> Log {
+        let report = self.fixture.report();
+        let open = report.open();
+        let mut log = self.crashed.clone();
+        // One that a server before it had opened is refused, and not ended here.
+        let is_done = |seen: &&Value| seen["http"] == "DELETE" && matches!(seen["status"].as_u64(), Some(200..300));
+        let done = report.requests().iter().filter(is_done);
+        log.ended.extend(done.filter_map(|seen| seen["session"].as_str().map(str::to_owned)));
+        log.open = open;
+        log
     }
 }

@@ -117,10 +117,12 @@ enum Kind {
     Delete,
     End,
     Strike,
+    Squeeze,
     Disk,
     Cut,
     Origin,
     Serve,
+    Grace,
     Pause,
 }
 
@@ -137,10 +139,12 @@ impl Draft<'_> {
                 (4, Kind::Delete),
                 (4, Kind::End),
                 (30, Kind::Strike),
+                (6, Kind::Squeeze),
                 (if self.has_disk() { 8 } else { 0 }, Kind::Disk),
                 (4, Kind::Cut),
                 (3, Kind::Origin),
                 (4, Kind::Serve),
+                (2, Kind::Grace),
                 (8, Kind::Pause),
             ]),
         };
@@ -152,10 +156,12 @@ impl Draft<'_> {
             Kind::Delete => Action::Delete(self.somebody()),
             Kind::End => Action::End(self.somebody()),
             Kind::Strike => self.strike(),
+            Kind::Squeeze => self.squeeze(),
             Kind::Disk => Action::Disk(self.random.pick(Disk::ALL)),
             Kind::Cut => Action::Cut(self.random.pick(Origin::ALL)),
             Kind::Origin => Action::RestartOrigin(self.random.pick(Origin::ALL)),
             Kind::Serve => Action::RestartServe(self.random.pick(&[Blow::Term, Blow::Int, Blow::Kill])),
+            Kind::Grace => Action::Grace(self.random.pick(&GRACES)),
             Kind::Pause => Action::Pause(self.random.pick(&[1, 5, 20, 100, 400])),
         }
     }
@@ -193,19 +199,20 @@ impl Draft<'_> {
         };
         let (origin, grace, hurry) =
             (random.weigh(&[(3, Origin::Honest), (1, Origin::Keeper)]), random.pick(&GRACES), random.happens(20));
+        if self.has_sdks() && self.random.happens(30) {
+            let sdks = [Driver::Python1, Driver::Python2, Driver::TypeScript1, Driver::TypeScript2];
+            driver = self.random.pick(&sdks);
+        }
         if self.has_sdks() && self.random.happens(25) {
-            driver = self.random.pick(&[Driver::Python, Driver::TypeScript]);
             server = match self.hold {
                 Hold::Group => Server::Fixture,
-                _ => self.random.pick(&[Server::Everything, Server::Python, Server::Fixture, Server::Mixed]),
+                _ => self.random.pick(&[Server::Everything, Server::Python, Server::Fixture]),
             };
         }
         // The SDKs need more than the least that is given here, and say nothing of it.
-        let is_raw = matches!(driver, Driver::Pipe | Driver::Socketpair);
-        let scarce = if is_raw && matches!(route, Route::Run | Route::Connect) {
-            (scarcity, most)
-        } else {
-            (Scarce::Nothing, 0)
+        let scarce = match driver.is_raw() && server.is_of_the_zoo() && matches!(route, Route::Run | Route::Connect) {
+            true => (scarcity, most),
+            false => (Scarce::Nothing, 0),
         };
         let start = Start { actor: self.started.len() as u32, driver, route, server, origin, grace, scarce, hurry };
         self.started.push(start.clone());
@@ -214,6 +221,15 @@ impl Draft<'_> {
 
     fn somebody(&mut self) -> u32 {
         self.random.between(0, self.started.len() as u64) as u32
+    }
+
+    fn squeeze(&mut self) -> Action {
+        let whom = (self.somebody(), self.random.weigh(&[(4, Part::Leash), (2, Part::Keeper), (1, Part::Leader)]));
+        match self.random.happens(60) {
+            // From fewer than every program has open to a few more.
+            true => Action::Squeeze(whom, Scarce::Descriptors, self.random.between(3, 30)),
+            false => Action::Squeeze(whom, Scarce::Processes, self.random.between(1, 4)),
+        }
     }
 
     fn strike(&mut self) -> Action {
@@ -236,12 +252,17 @@ impl Draft<'_> {
     }
 }
 
+/// Who runs everything, in a word.
+pub(crate) fn name(who: Who) -> &'static str {
+    match who {
+        Who::Root => "root",
+        Who::User => "user",
+    }
+}
+
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let who = match self.who {
-            Who::Root => "root",
-            Who::User => "user",
-        };
+        let who = name(self.who);
         writeln!(f, "chaos 1 seed={} episode={} {} {who} grace={}", self.seed, self.episode, self.hold, self.grace)?;
         self.actions.iter().try_for_each(|action| writeln!(f, "{action}"))
     }
@@ -334,12 +355,14 @@ mod tests {
             Origin::ALL.iter().map(Origin::to_string).collect(),
             Scarce::ALL.iter().map(|one| format!("{one}=")).collect(),
             Part::ALL.iter().map(|one| format!(":{one}")).collect(),
+            ["leash descriptors", "leash processes", "keeper descriptors"].map(|one| format!(":{one}=")).into(),
             Blow::ALL.iter().map(|one| format!("strike {one}")).collect(),
             Disk::ALL.iter().map(|one| format!("disk {one}")).collect(),
             Hold::ALL.iter().map(Hold::to_string).collect(),
-            ["call", "abandon", "close", "delete", "end", "cut", "restart-origin", "restart-serve", "pause", "hurry"]
+            ["call", "abandon", "close", "delete", "end", "cut", "restart-origin", "restart-serve", "hurry"]
                 .map(str::to_owned)
                 .into(),
+            ["\ngrace", "\npause"].map(str::to_owned).into(),
         ];
         for word in words.concat() {
             assert!(text.contains(&word), "never: {word}");
@@ -355,7 +378,7 @@ mod tests {
             assert!(!plan.needs_disk());
             for action in plan.actions {
                 let Action::Start(start) = action else { continue };
-                assert!(start.server.is_of_the_zoo() && !matches!(start.driver, Driver::Python | Driver::TypeScript));
+                assert!(start.server.is_of_the_zoo() && start.driver.is_raw());
             }
         }
     }

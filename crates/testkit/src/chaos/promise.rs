@@ -54,10 +54,12 @@ pub struct Facts {
     pub receipts: Vec<Value>,
     /// Sessions that are open at upstream servers.
     pub open: Vec<(Origin, String)>,
-    /// How many began and were never seen to be up: each may have opened a session of which nobody was told.
+    /// Sessions that were ended there by DELETE.
+    pub ended: Vec<(Origin, String)>,
+    /// How many were hit while they waited for a session: each may have opened one of which nobody was told.
     pub doubts: usize,
-    /// Whether the honest upstream server, or the way to it, was away for a while.
-    pub was_away: bool,
+    /// Whether a leash had too few descriptors for a while to speak to an upstream server.
+    pub was_mute: bool,
     /// What is wrong with those who had nothing to do with it.
     pub bystanders: Vec<String>,
 }
@@ -147,16 +149,20 @@ impl Facts {
         let mut untold = Vec::new();
         let mut complaints = Vec::new();
         for (origin, id) in &self.open {
-            let named = self.holdings("upstream").map(|(_, end)| end).find(|end| {
-                end["fate"] == "left"
-                    && end["id"].as_str().is_some_and(|start| id.starts_with(start.trim_end_matches('…')))
-            });
-            let how = named.map(|end| end["how"].as_str().unwrap_or_default());
-            match (origin, how) {
+            match (origin, self.left(id)) {
                 (Origin::Keeper, Some("unsupported")) => {}
-                (_, Some("unreachable")) if self.was_away => {}
+                (_, Some("unreachable")) if self.was_mute => {}
                 (_, Some(how)) => complaints.push(format!("{origin} session {id} is left for no true reason: {how}")),
                 (_, None) => untold.push(format!("{origin} session {id} is open, and no receipt says so")),
+            }
+        }
+        for (origin, id) in &self.ended {
+            match self.fates(id).next() {
+                Some(end) if end["fate"] == "left" && !self.was_mute => {
+                    complaints.push(format!("{origin} session {id} is ended, and not so says its receipt: {end}"));
+                }
+                Some(_) => {}
+                None => untold.push(format!("{origin} session {id} was ended, and no receipt says so")),
             }
         }
         // Which of them nobody was told of cannot be known; how many there can be is.
@@ -164,6 +170,18 @@ impl Facts {
             complaints.append(&mut untold);
         }
         complaints
+    }
+
+    /// What receipts say of an upstream session. They have the beginning of its id.
+    fn fates(&self, id: &str) -> impl Iterator<Item = &Value> {
+        let is_it = |end: &&Value| end["id"].as_str().is_some_and(|start| id.starts_with(start.trim_end_matches('…')));
+        self.holdings("upstream").map(|(_, end)| end).filter(is_it)
+    }
+
+    /// Why an upstream session is left, if a receipt says so.
+    pub fn left(&self, id: &str) -> Option<&str> {
+        let left = self.fates(id).find(|end| end["fate"] == "left");
+        left.map(|end| end["how"].as_str().unwrap_or_default())
     }
 
     /// All holdings of one kind, with the session of their receipt.
@@ -191,8 +209,9 @@ mod tests {
             ledger: Vec::new(),
             receipts: vec![tree_receipt("r", "gone")],
             open: Vec::new(),
+            ended: Vec::new(),
             doubts: 0,
-            was_away: false,
+            was_mute: false,
             bystanders: Vec::new(),
         }
     }
@@ -287,10 +306,10 @@ mod tests {
 
     #[test]
     fn open_upstream_sessions_are_named() {
-        let with = |origin, how: Option<&str>, was_away, doubts| {
+        let with = |origin, how: Option<&str>, was_mute, doubts| {
             let mut facts = facts(Hold::Leaf, Harm::default());
             facts.receipts.extend(how.map(|how| upstream_receipt("abc", "left", how)));
-            Facts { open: vec![(origin, "abcdef".to_owned())], was_away, doubts, ..facts }
+            Facts { open: vec![(origin, "abcdef".to_owned())], was_mute, doubts, ..facts }
         };
         check(&with(Origin::Keeper, Some("unsupported"), false, 0), &[]);
         check(&with(Origin::Honest, Some("unsupported"), false, 0), &["for no true reason"]);
@@ -306,6 +325,20 @@ mod tests {
         facts.receipts.push(upstream_receipt("abc", "gone", "deleted"));
         facts.open.push((Origin::Honest, "abcdef".to_owned()));
         check(&facts, &["no receipt says so"]);
+    }
+
+    #[test]
+    fn ended_upstream_sessions_have_a_receipt_that_says_so() {
+        let with = |receipt: Option<Value>, doubts| {
+            let mut facts = facts(Hold::Leaf, Harm::default());
+            facts.receipts.extend(receipt);
+            Facts { ended: vec![(Origin::Honest, "abcdef".to_owned())], doubts, ..facts }
+        };
+        check(&with(Some(upstream_receipt("abc…", "gone", "deleted")), 0), &[]);
+        check(&with(Some(upstream_receipt("abc…", "left", "unreachable")), 0), &["not so says its receipt"]);
+        check(&with(Some(upstream_receipt("xyz…", "gone", "deleted")), 0), &["was ended, and no receipt"]);
+        check(&with(None, 0), &["was ended, and no receipt"]);
+        check(&with(None, 1), &[]);
     }
 
     #[test]

@@ -2,16 +2,19 @@
 
 use std::time::Duration;
 
+use testkit::wait;
 use tokio::task::JoinSet;
 
-use super::super::proc::kilobytes;
-use super::super::report::Report;
-use super::super::stats::Rounds;
-use super::super::{Effort, now};
+use super::super::plot::{Goal, Panel};
+use super::super::proc::{descendants, kilobytes};
+use super::super::report::{Claim, Report};
+use super::super::stats::{Estimate, Rounds};
+use super::super::{Plan, now};
 use super::client::{Connection, Endpoint};
 use super::gateway::{Behind, Front, Gateway, Stage, Way};
 use super::load::AT_ONCE;
-use crate::step::{Failure, Outcome, Workspace, say};
+use super::peers::Peer;
+use crate::step::{Failure, Outcome, say};
 
 /// What a client does with its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,25 +35,46 @@ struct Arm {
     memory: Vec<(u64, f64)>,
 }
 
-pub(super) fn measure(effort: Effort, workspace: &Workspace) -> Outcome<Report> {
-    let stage = Stage::set(workspace)?;
+const ABOUT: &str = "as fast as they can be, 16 at a time: `initialize`, a call, DELETE. In front of stdio, leash and \
+supergateway start a server for each session and end it; the floor and all three called mcp-proxy have one server for everybody. Memory is the gateway's own, after a quarter of the rounds and after all; processes are those below it when all sessions \
+are closed and two seconds have passed.";
+
+/// Bytes for each session: what holes in the heap make of it, not what is kept.
+const LEFT: Goal = Goal::AtMost(16.0);
+
+/// With fewer, it is the heap that is measured.
+const ENOUGH: u64 = 10_000;
+
+pub(super) fn measure(plan: &Plan<'_>) -> Outcome<Report> {
+    let stage = Stage::set(plan.workspace)?;
     let mut arms = Vec::new();
-    for connections in [Connections::Kept, Connections::New] {
-        for front in [Front::Nothing, Front::Floor, Front::Leash] {
-            let way = Way { front, behind: Behind::Http };
-            let arm = Arm { way, connections, gateway: stage.start(way), rates: Vec::new(), memory: Vec::new() };
-            arm.forgive()?;
-            arms.push(arm);
-        }
+    for (way, connections) in ways(plan.all_peers) {
+        let arm = Arm { way, connections, gateway: stage.start(way), rates: Vec::new(), memory: Vec::new() };
+        arm.forgive()?;
+        arms.push(arm);
     }
-    let time = effort.pick(Duration::from_millis(500), Duration::from_millis(1_500));
-    for round in 0..effort.pick(4, 16) {
+    let time = plan.effort.pick(Duration::from_millis(250), Duration::from_secs(1));
+    for round in 0..plan.effort.pick(4, 16) {
         for turn in 0..arms.len() {
             let index = (round + turn) % arms.len();
             arms[index].round(&stage, time)?;
         }
     }
     Ok(report(&arms))
+}
+
+/// Everything that is compared.
+fn ways(all_peers: bool) -> Vec<(Way, Connections)> {
+    let peers = |behind: Behind| Peer::chosen(all_peers).filter(move |peer| peer.can(behind)).map(Front::Peer);
+    let mut ways = Vec::new();
+    for connections in [Connections::Kept, Connections::New] {
+        let fronts = [Front::Nothing, Front::Floor, Front::Leash].into_iter().chain(peers(Behind::Http));
+        ways.extend(fronts.map(|front| (Way { front, behind: Behind::Http }, connections)));
+    }
+    // A connection is nothing next to the start of a server.
+    let fronts = [Front::Floor, Front::Leash].into_iter().chain(peers(Behind::Stdio));
+    ways.extend(fronts.map(|front| (Way { front, behind: Behind::Stdio }, Connections::Kept)));
+    ways
 }
 
 impl Arm {
@@ -80,6 +104,19 @@ impl Arm {
                 self.forgive()
             }
         }
+    }
+
+    /// How many processes the gateway has when nobody uses it any more.
+    fn processes(&self) -> usize {
+        let Ok(gateway) = &self.gateway else {
+            return 0;
+        };
+        let mut least = usize::MAX;
+        let _ = wait::within(Duration::from_secs(2), || {
+            least = least.min(descendants(gateway.pid()).len());
+            (least == 0).then_some(())
+        });
+        least
     }
 
     /// leash may be missing; what it is compared to may not.
@@ -132,32 +169,56 @@ fn growth(memory: &[(u64, f64)]) -> (f64, f64, f64) {
 
 fn report(arms: &[Arm]) -> Report {
     let mut report = Report::new(
-        "Sessions opened, used once and closed, 16 at a time (target for leash: memory stays flat)",
-        ["path", "sessions/s [95 %]", "to floor [95 %]", "kB at 25 %", "kB at the end", "bytes left per session"],
+        "Sessions opened, used once and closed",
+        ABOUT,
+        [
+            "path",
+            "sessions/s [95 %]",
+            "to floor [95 %]",
+            "kB at 25 %",
+            "kB at the end",
+            "bytes left per session",
+            "processes at the end",
+        ],
     );
     let present: Vec<&Arm> = arms.iter().filter(|arm| arm.gateway.is_ok()).collect();
     let rates = Rounds::of(present.iter().map(|arm| arm.rates.clone()).collect());
+    let mut panel = Panel::ratios("sessions per second, as a multiple of the floor's");
     for arm in arms {
+        let (name, tone) = (arm.name(), arm.way.tone());
         let position = |front: Front| {
-            present.iter().position(|other| other.way.front == front && other.connections == arm.connections)
+            let way = Way { front, ..arm.way };
+            present.iter().position(|other| other.way == way && other.connections == arm.connections)
         };
-        match (&arm.gateway, position(arm.way.front), position(Front::Floor)) {
-            (Ok(_), Some(index), Some(floor)) => {
-                let (before, after, left) = growth(&arm.memory);
-                report.row([
-                    arm.name(),
-                    format!("{:.0}", rates.median(index)),
-                    format!("{:.2}", rates.ratio(index, floor)),
-                    format!("{before:.0}"),
-                    format!("{after:.0}"),
-                    format!("{left:.1}"),
-                ]);
-                report.keep(&arm.name(), "1/s", &rates, index);
+        let (index, floor) = match (&arm.gateway, position(arm.way.front), position(Front::Floor)) {
+            (Ok(_), Some(index), Some(floor)) => (index, floor),
+            (found, ..) => {
+                let why = found.as_ref().err().map(Failure::to_string);
+                report.missing(&name, &why.unwrap_or_else(|| "there is nothing to compare it to".into()));
+                panel.missing(&name, tone);
+                continue;
             }
-            (Err(why), ..) => report.missing(&arm.name(), &why.to_string()),
-            (Ok(_), ..) => report.missing(&arm.name(), "there is nothing to compare it to"),
+        };
+        let (before, after, left) = growth(&arm.memory);
+        let ratio = rates.ratio(index, floor);
+        report.row([
+            name.clone(),
+            format!("{:.0}", rates.median(index)),
+            format!("{ratio:.3}"),
+            format!("{before:.0}"),
+            format!("{after:.0}"),
+            format!("{left:.1}"),
+            arm.processes().to_string(),
+        ]);
+        panel.bar(&name, tone, ratio);
+        report.keep(&name, "1/s", &rates, index);
+        let is_enough = arm.memory.last().is_some_and(|(sessions, _)| *sessions >= ENOUGH);
+        if is_enough && arm.way == (Way { front: Front::Leash, behind: Behind::Http }) {
+            let what = format!("{name}: bytes left by a closed session");
+            report.claim(Claim { what, unit: "", found: Estimate::single(left), goal: LEFT });
         }
     }
+    report.panel(panel);
     report
 }
 

@@ -13,6 +13,7 @@ use testkit::user::Who;
 use testkit::wait::{self, Deadline};
 use tokio::time::timeout;
 
+use super::super::plot::Tone;
 use super::super::proc::descendants;
 use super::client::{Connection, Endpoint};
 use super::load::Driver;
@@ -60,6 +61,14 @@ impl Way {
             Front::Floor => format!("floor, {behind}"),
             Front::Leash => format!("leash serve, {behind}"),
             Front::Peer(peer) => format!("{}, {behind}", peer.name()),
+        }
+    }
+
+    pub(super) fn tone(self) -> Tone {
+        match self.front {
+            Front::Nothing | Front::Floor => Tone::Floor,
+            Front::Leash => Tone::Leash,
+            Front::Peer(_) => Tone::Peer,
         }
     }
 

@@ -5,20 +5,35 @@ use std::time::Duration;
 use rustix::process::Pid;
 use testkit::wait;
 
-use super::super::Effort;
+use super::super::Plan;
+use super::super::plot::{Goal, Panel};
 use super::super::proc::{descendants, kilobytes, raise_descriptors};
-use super::super::report::Report;
+use super::super::report::{Claim, Report};
 use super::super::stats::{Rounds, median};
 use super::client::{Connection, Listening, Session};
 use super::gateway::{Behind, Front, Gateway, Stage, Way};
 use super::peers::Peer;
-use crate::step::{Failure, Outcome, Workspace, say};
+use crate::step::{Failure, Outcome, say};
 
 /// The last is the default cap of leash.
 const SIZES: [usize; 4] = [1, 200, 1_000, 10_000];
 
-/// Peers, and gateways that start a server per session, go no further than this.
-const FEW: usize = 200;
+/// How far it is gone.
+#[derive(Clone, Copy)]
+struct Bounds {
+    many: usize,
+    /// For peers, and for gateways that start a server per session.
+    few: usize,
+}
+
+const WHOLE: Bounds = Bounds { many: 10_000, few: 200 };
+
+/// Enough to see that it works.
+const SHORT: Bounds = Bounds { many: 1_000, few: 30 };
+
+const ABOUT: &str = "what each idle session adds to the private memory of the gateway's process: (memory with the most sessions - \
+memory with one) / sessions in between. The sockets' memory in the kernel is not in it. Beside it are processes that the gateway \
+has for itself, servers excepted: of leash in front of stdio, the supervisor and the keeper of each tree.";
 
 /// Descriptors of a process besides those of sessions.
 const SPARE: u64 = 500;
@@ -42,6 +57,15 @@ impl Held {
             Self::Alone => "no connection",
             Self::Connected => "an idle connection",
             Self::Listening => "an open GET stream",
+        }
+    }
+
+    /// What leash may take, in KiB.
+    fn goal(self) -> Option<Goal> {
+        match self {
+            Self::Alone => Some(Goal::AtMost(8.0)),
+            Self::Connected => Some(Goal::AtMost(20.0)),
+            Self::Listening => None,
         }
     }
 
@@ -79,11 +103,11 @@ fn slope(sizes: &[usize], kilobytes: &[f64]) -> f64 {
     (kilobytes[last] - kilobytes[0]) / (sizes[last] - sizes[0]) as f64
 }
 
-pub(super) fn measure(effort: Effort, workspace: &Workspace) -> Outcome<Report> {
+pub(super) fn measure(plan: &Plan<'_>) -> Outcome<Report> {
     let allowed = raise_descriptors(2 * SIZES[3] as u64 + SPARE);
-    let stage = Stage::set(workspace)?;
-    let mut cases = cases(allowed);
-    for _ in 0..effort.pick(1, 3) {
+    let stage = Stage::set(plan.workspace)?;
+    let mut cases = cases(allowed, plan.effort.pick(SHORT, WHOLE), plan.all_peers);
+    for _ in 0..plan.effort.pick(1, 3) {
         for case in &mut cases {
             case.measure(&stage)?;
         }
@@ -92,19 +116,19 @@ pub(super) fn measure(effort: Effort, workspace: &Workspace) -> Outcome<Report> 
 }
 
 /// With as many sessions as can be had with `descriptors`.
-fn cases(descriptors: u64) -> Vec<Case> {
-    let ways = |behind: Behind, fronts: Vec<Front>| fronts.into_iter().map(move |front| Way { front, behind });
-    let peers = |behind: Behind| Peer::ALL.into_iter().filter(move |peer| peer.can(behind)).map(Front::Peer);
-    let http = ways(Behind::Http, [Front::Floor, Front::Leash].into_iter().chain(peers(Behind::Http)).collect());
-    let stdio = ways(Behind::Stdio, [Front::Floor, Front::Leash].into_iter().chain(peers(Behind::Stdio)).collect());
+fn cases(descriptors: u64, bounds: Bounds, all_peers: bool) -> Vec<Case> {
+    let peers = |behind: Behind| Peer::chosen(all_peers).filter(move |peer| peer.can(behind)).map(Front::Peer);
+    let ways = |behind: Behind| {
+        [Front::Floor, Front::Leash].into_iter().chain(peers(behind)).map(move |front| Way { front, behind })
+    };
     let case = |way: Way, held: Held| {
-        let many = way.behind == Behind::Http && !matches!(way.front, Front::Peer(_));
-        let most = if many { held.most(descriptors) } else { FEW };
+        let is_many = way.behind == Behind::Http && !matches!(way.front, Front::Peer(_));
+        let most = if is_many { bounds.many.min(held.most(descriptors)) } else { bounds.few };
         let mut sizes: Vec<usize> = SIZES.iter().map(|&size| size.min(most)).collect();
         sizes.dedup();
         Case { way, held, sizes, found: Ok(Vec::new()) }
     };
-    http.chain(stdio).flat_map(|way| Held::ALL.map(|held| case(way, held))).collect()
+    ways(Behind::Http).chain(ways(Behind::Stdio)).flat_map(|way| Held::ALL.map(|held| case(way, held))).collect()
 }
 
 impl Case {
@@ -183,9 +207,9 @@ fn beside(gateway: Pid) -> f64 {
 }
 
 fn report(cases: &[Case]) -> Report {
-    let title = "Private memory of a gateway with idle sessions (targets for leash: 8 KiB a session without a connection, 20 KiB with one)";
     let mut report = Report::new(
-        title,
+        "Private memory of a gateway with idle sessions",
+        ABOUT,
         [
             "gateway",
             "each session has",
@@ -193,44 +217,56 @@ fn report(cases: &[Case]) -> Report {
             "at 200",
             "at 1,000",
             "at 10,000",
-            "KiB per session",
+            "KiB per session [95 %]",
             "beside it, per session",
         ],
     );
-    for case in cases {
-        let name = case.way.name();
-        let found = match &case.found {
+    for held in Held::ALL {
+        let mut panel = Panel::new(format!("KiB for each session with {}", held.name()));
+        if let Some(goal) = held.goal() {
+            panel = panel.goal(goal);
+        }
+        cases.iter().filter(|case| case.held == held).for_each(|case| case.add(&mut report, &mut panel));
+        report.panel(panel);
+    }
+    report
+}
+
+impl Case {
+    fn add(&self, report: &mut Report, panel: &mut Panel) {
+        let (name, held) = (self.way.name(), self.held.name());
+        let found = match &self.found {
             Ok(found) => found,
             Err(why) => {
-                report.missing(&format!("{name}, {}", case.held.name()), &why.to_string());
-                continue;
-            }
-        };
-        let at = |index: usize| {
-            let values = found.iter().filter_map(|filled| filled.private.get(index).copied());
-            match (median(values), case.sizes.get(index)) {
-                (value, Some(size)) if *size == SIZES[index] => format!("{value:.0}"),
-                (value, Some(size)) => format!("{value:.0} (with {size})"),
-                (_, None) => "-".to_owned(),
+                panel.missing(&name, self.way.tone());
+                return report.missing(&format!("{name}, {held}"), &why.to_string());
             }
         };
         let slopes = Rounds::of(vec![
-            found.iter().map(|filled| slope(&case.sizes, &filled.private)).collect(),
-            found.iter().map(|filled| slope(&case.sizes, &filled.beside)).collect(),
+            found.iter().map(|filled| slope(&self.sizes, &filled.private)).collect(),
+            found.iter().map(|filled| slope(&self.sizes, &filled.beside)).collect(),
         ]);
-        report.row([
-            name.clone(),
-            case.held.name().into(),
-            at(0),
-            at(1),
-            at(2),
-            at(3),
-            format!("{:.1}", slopes.median(0).value),
-            format!("{:.1}", slopes.median(1).value),
-        ]);
-        report.keep(&format!("{name}, {}", case.held.name()), "KiB/session", &slopes, 0);
+        let each = slopes.median(0);
+        let [one, few, many, most] = [0, 1, 2, 3].map(|index| self.at(found, index));
+        let beside = format!("{:.1}", slopes.median(1).value);
+        report.row([name.clone(), held.into(), one, few, many, most, format!("{each:.1}"), beside]);
+        report.keep(&format!("{name}, {held}"), "KiB/session", &slopes, 0);
+        panel.bar(&name, self.way.tone(), each);
+        if let (Way { front: Front::Leash, behind: Behind::Http }, Some(goal)) = (self.way, self.held.goal()) {
+            let what = format!("{name}: memory of a session with {held}");
+            report.claim(Claim { what, unit: "KiB", found: each, goal });
+        }
     }
-    report
+
+    /// Memory at one of the sizes, in kB.
+    fn at(&self, found: &[Filled], index: usize) -> String {
+        let values = found.iter().filter_map(|filled| filled.private.get(index).copied());
+        match (median(values), self.sizes.get(index)) {
+            (value, Some(size)) if *size == SIZES[index] => format!("{value:.0}"),
+            (value, Some(size)) => format!("{value:.0} (with {size})"),
+            (_, None) => "-".to_owned(),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -246,19 +282,20 @@ mod tests {
     #[test]
     fn servers_on_stdio_and_peers_are_not_filled_to_the_end() {
         let sizes = |descriptors, front, behind| -> Vec<Vec<usize>> {
-            let cases = cases(descriptors).into_iter();
+            let cases = cases(descriptors, WHOLE, true).into_iter();
             cases.filter(|case| case.way == Way { front, behind }).map(|case| case.sizes).collect()
         };
         assert_eq!(sizes(100_000, Front::Leash, Behind::Http), [SIZES; 3]);
-        assert_eq!(sizes(100_000, Front::Leash, Behind::Stdio), [[1, FEW]; 3]);
-        assert_eq!(sizes(100_000, Front::Peer(Peer::Crate), Behind::Http), [[1, FEW]; 3]);
+        assert_eq!(sizes(100_000, Front::Leash, Behind::Stdio), [[1, WHOLE.few]; 3]);
+        assert_eq!(sizes(100_000, Front::Peer(Peer::Crate), Behind::Http), [[1, WHOLE.few]; 3]);
         assert!(sizes(100_000, Front::Peer(Peer::Supergateway), Behind::Http).is_empty());
     }
 
     #[test]
     fn a_limit_of_descriptors_is_kept() {
-        let held =
-            cases(20_000).into_iter().filter(|case| case.way == Way { front: Front::Floor, behind: Behind::Http });
+        let held = cases(20_000, WHOLE, false)
+            .into_iter()
+            .filter(|case| case.way == Way { front: Front::Floor, behind: Behind::Http });
         let last: Vec<_> = held.map(|case| case.sizes.last().copied()).collect();
         assert_eq!(last, [Some(10_000), Some(10_000), Some(9_750)]);
     }

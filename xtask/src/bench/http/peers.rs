@@ -12,8 +12,10 @@ use super::gateway::Behind;
 use crate::setup;
 use crate::step::{Failure, Outcome, Step, Workspace, path_with, say};
 
-/// Without its default features it is the same proxy, and builds in a third of the time.
-const CRATE: &str = "mcp-proxy@0.6.0";
+/// Which versions are measured: this is the only place that says so.
+const NPM: &str = include_str!("../../../peers/package.json");
+const PYPI: &str = include_str!("../../../peers/requirements.txt");
+const CRATES: &str = include_str!("../../../peers/crates.txt");
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Peer {
@@ -25,14 +27,73 @@ pub(super) enum Peer {
 }
 
 impl Peer {
-    pub(super) const ALL: [Self; 4] = [Self::Crate, Self::Supergateway, Self::NpmMcpProxy, Self::PypiMcpProxy];
+    const ALL: [Self; 4] = [Self::Crate, Self::Supergateway, Self::NpmMcpProxy, Self::PypiMcpProxy];
 
-    pub(super) fn name(self) -> &'static str {
+    /// Those that are measured. The crate only when asked for: it takes minutes to compile.
+    pub(super) fn chosen(all: bool) -> impl Iterator<Item = Self> + Clone {
+        Self::ALL.into_iter().filter(move |peer| all || *peer != Self::Crate)
+    }
+
+    /// With the version that is measured.
+    pub(super) fn name(self) -> String {
+        format!("{} {}", self.origin(), self.version().unwrap_or("of no version"))
+    }
+
+    fn origin(self) -> &'static str {
         match self {
-            Self::Crate => "crate mcp-proxy 0.6.0",
-            Self::Supergateway => "npm supergateway 4.0.0",
-            Self::NpmMcpProxy => "npm mcp-proxy 6.7.19",
-            Self::PypiMcpProxy => "PyPI mcp-proxy 0.13.0",
+            Self::Crate => "crate mcp-proxy",
+            Self::Supergateway => "npm supergateway",
+            Self::NpmMcpProxy => "npm mcp-proxy",
+            Self::PypiMcpProxy => "PyPI mcp-proxy",
+        }
+    }
+
+    /// The pinned one.
+    fn version(self) -> Option<&'static str> {
+        let after = |text: &'static str, start: &str, end: char| {
+            text.lines().find_map(|line| line.trim().strip_prefix(start)?.split(end).next())
+        };
+        match self {
+            Self::Crate => after(CRATES, "mcp-proxy@", ' '),
+            Self::Supergateway => after(NPM, "\"supergateway\": \"", '"'),
+            Self::NpmMcpProxy => after(NPM, "\"mcp-proxy\": \"", '"'),
+            Self::PypiMcpProxy => after(PYPI, "mcp-proxy==", ' '),
+        }
+    }
+
+    /// What is there, by what its package manager has written about it.
+    fn installed(self, deps: &Path) -> Option<String> {
+        let npm = |name: &str| {
+            let text = fs::read_to_string(deps.join("npm/node_modules").join(name).join("package.json")).ok()?;
+            let package: serde_json::Value = serde_json::from_str(&text).ok()?;
+            package["version"].as_str().map(str::to_owned)
+        };
+        match self {
+            Self::Crate => {
+                let text = fs::read_to_string(deps.join("cargo/.crates.toml")).ok()?;
+                let line = text.lines().find_map(|line| line.strip_prefix("\"mcp-proxy "));
+                line?.split(' ').next().map(str::to_owned)
+            }
+            Self::Supergateway => npm("supergateway"),
+            Self::NpmMcpProxy => npm("mcp-proxy"),
+            Self::PypiMcpProxy => {
+                let libraries = fs::read_dir(deps.join("py/lib")).ok()?;
+                let packages =
+                    libraries.filter_map(|python| fs::read_dir(python.ok()?.path().join("site-packages")).ok());
+                let names = packages.flatten().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+                let version =
+                    |name: String| Some(name.strip_prefix("mcp_proxy-")?.strip_suffix(".dist-info")?.to_owned());
+                names.filter_map(version).next()
+            }
+        }
+    }
+
+    /// Whether what is there is what shall be measured.
+    fn check(self, deps: &Path) -> Outcome {
+        match (self.installed(deps), self.version()) {
+            (Some(found), Some(wanted)) if found == wanted && self.program(deps).exists() => Ok(()),
+            (Some(found), Some(wanted)) if found != wanted => Err(Failure::new(format!("{found} is installed"))),
+            _ => Err(Failure::new("not installed")),
         }
     }
 
@@ -84,11 +145,8 @@ pub(super) struct Order<'a> {
 
 impl Order<'_> {
     pub(super) fn command(&self, peer: Peer) -> Outcome<Command> {
-        let program = peer.program(self.deps);
-        if !program.exists() {
-            return Err(Failure::new("not installed"));
-        }
-        let mut command = self.scene.command(program);
+        peer.check(self.deps)?;
+        let mut command = self.scene.command(peer.program(self.deps));
         command.env("PATH", path(self.deps));
         let port = self.port.to_string();
         match peer {
@@ -132,27 +190,102 @@ pub(super) fn dir(workspace: &Workspace) -> PathBuf {
     workspace.target.join("bench-deps")
 }
 
+/// What is installed of each peer that is measured.
+pub(crate) fn installed(workspace: &Workspace, all: bool) -> Vec<(&'static str, String)> {
+    let deps = dir(workspace);
+    let found = |peer: Peer| match peer.check(&deps) {
+        Ok(()) => peer.version().unwrap_or_default().to_owned(),
+        Err(why) => why.to_string(),
+    };
+    Peer::chosen(all).map(|peer| (peer.origin(), found(peer))).collect()
+}
+
 /// Installs what can be installed. What cannot is missing in the report.
-pub(crate) fn install(workspace: &Workspace) {
+pub(crate) fn install(workspace: &Workspace, all: bool) {
     let deps = dir(workspace);
     let recipes = workspace.root.join("xtask/peers");
-    let parts: [(&str, &dyn Fn() -> Outcome); 3] = [
-        ("npm", &|| setup::npm(&deps.join("npm"), &recipes, &path(&deps))),
-        ("PyPI", &|| setup::python(&deps.join("py"), &recipes.join("requirements.txt"))),
-        ("crates.io", &|| {
-            let dir = deps.join("cargo");
-            let words = ["install", "--locked", "--no-default-features", CRATE, "--root"];
-            setup::once(&dir, CRATE, || Step::cargo().args(words).args([&dir]).run())
-        }),
-    ];
-    for (from, install) in parts {
-        if let Err(why) = install() {
+    let try_to = |from: &str, installed: Outcome| {
+        if let Err(why) = installed {
             say("Missing", format!("peers from {from}: {why}"));
         }
+    };
+    try_to("npm", setup::npm(&deps.join("npm"), &recipes, &path(&deps)));
+    try_to("PyPI", setup::python(&deps.join("py"), &recipes.join("requirements.txt")));
+    if all {
+        let dir = deps.join("cargo");
+        // Without its default features it is the same proxy, and builds in a third of the time.
+        let words = ["install", "--locked", "--no-default-features", CRATES.trim(), "--root"];
+        let install = || Step::cargo().args(words).args([&dir]).run();
+        try_to("crates.io", setup::once(&dir, CRATES, install));
     }
 }
 
 /// The node of the machine, or the one that `cargo xtask setup` installed for want of it.
 fn path(deps: &Path) -> OsString {
     path_with(&[deps.with_file_name("deps").join("node/bin")])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_peer_has_one_version() {
+        for peer in Peer::ALL {
+            let version = peer.version().unwrap_or_default();
+            assert!(
+                version.split('.').count() == 3 && version.starts_with(|first: char| first.is_ascii_digit()),
+                "{peer:?}"
+            );
+            assert!(peer.name().ends_with(version), "{}", peer.name());
+        }
+        let lock = include_str!("../../../peers/package-lock.json");
+        for (peer, name) in [(Peer::Supergateway, "supergateway"), (Peer::NpmMcpProxy, "mcp-proxy")] {
+            let entry =
+                format!("\"node_modules/{name}\": {{\n      \"version\": \"{}\"", peer.version().unwrap_or_default());
+            assert!(lock.contains(&entry), "{entry}");
+        }
+    }
+
+    #[test]
+    fn the_one_that_is_compiled_is_asked_for() {
+        assert!(Peer::chosen(true).any(|peer| peer == Peer::Crate));
+        assert!(Peer::chosen(false).all(|peer| peer != Peer::Crate) && Peer::chosen(false).count() == 3);
+    }
+
+    #[test]
+    fn another_version_is_not_measured() {
+        let deps = std::env::temp_dir().join(testkit::unique("leash-peers"));
+        let place = |peer: Peer, version: &str| {
+            let (path, text) = match peer {
+                Peer::Crate => (
+                    "cargo/.crates.toml".into(),
+                    format!("[v1]\n\"mcp-proxy {version} (registry+x)\" = [\"mcp-proxy\"]"),
+                ),
+                Peer::Supergateway => {
+                    ("npm/node_modules/supergateway/package.json".into(), format!("{{\"version\":\"{version}\"}}"))
+                }
+                Peer::NpmMcpProxy => {
+                    ("npm/node_modules/mcp-proxy/package.json".into(), format!("{{\"version\":\"{version}\"}}"))
+                }
+                Peer::PypiMcpProxy => {
+                    (format!("py/lib/python3.11/site-packages/mcp_proxy-{version}.dist-info/METADATA"), String::new())
+                }
+            };
+            for (file, text) in [(deps.join(path), text), (peer.program(&deps), String::new())] {
+                fs::create_dir_all(file.parent().expect("it is in a directory")).expect("the directory is ours");
+                fs::write(file, text).expect("the directory is ours");
+            }
+        };
+        for peer in Peer::ALL {
+            let told = |outcome: Outcome| outcome.err().map(|why| why.to_string());
+            assert_eq!(told(peer.check(&deps)).as_deref(), Some("not installed"), "{peer:?}");
+            place(peer, "0.0.1");
+            assert_eq!(told(peer.check(&deps)).as_deref(), Some("0.0.1 is installed"), "{peer:?}");
+            fs::remove_dir_all(&deps).expect("the directory is ours");
+            place(peer, peer.version().unwrap_or_default());
+            assert_eq!(told(peer.check(&deps)), None, "{peer:?}");
+            fs::remove_dir_all(&deps).expect("the directory is ours");
+        }
+    }
 }

@@ -1,11 +1,11 @@
 //! The programs that stand around a gateway in the benches, and the bare bridge that it is compared to. Each is this
 //! program again, built as leash is: `xtask play ROLE`. Not for people.
 
-mod body;
+pub(crate) mod body;
 mod bridge;
-mod echo;
+pub(crate) mod echo;
 mod forward;
-mod server;
+pub(crate) mod server;
 #[cfg(test)]
 mod tests;
 

@@ -6,20 +6,31 @@ use std::time::Duration;
 
 use rustix::process::Pid;
 
-use super::super::Effort;
+use super::super::Plan;
+use super::super::plot::{Goal, Panel};
 use super::super::proc::processor_time;
 use super::super::processor::on_one_processor;
-use super::super::report::Report;
+use super::super::report::{Claim, Report};
 use super::super::stats::Rounds;
 use super::gateway::{Behind, Front, Gateway, Stage, Way};
 use super::load::{AT_ONCE, Lane, RoundTrip};
 use super::peers::Peer;
 use super::pipe::Pipe;
-use crate::step::{Failure, Outcome, Workspace, say};
+use crate::step::{Failure, Outcome, say};
 
-pub(super) fn measure(effort: Effort, workspace: &Workspace) -> Outcome<Report> {
-    let stage = Stage::set(workspace)?;
-    let mut arms = ways().into_iter().map(|way| Arm::new(way, &stage)).collect::<Outcome<Vec<_>>>()?;
+/// What leash may take, by what a bridge that promises nothing takes.
+const P50: Goal = Goal::AtMost(1.3);
+const CALLS: Goal = Goal::AtLeast(0.8);
+
+const ABOUT: &str = "a server that only says what it is told, on stdio or on HTTP. The floor is a bare single-threaded bridge on \
+hyper, built as leash is, which promises nothing: what leash takes above it is the price of its promises. Calls one by one are \
+made on one processor, so that it does not matter where the kernel puts whom; calls at once on all of them, with one session \
+and 16 connections, and the client takes its share.";
+
+pub(super) fn measure(plan: &Plan<'_>) -> Outcome<Report> {
+    let effort = plan.effort;
+    let stage = Stage::set(plan.workspace)?;
+    let mut arms = ways(plan.all_peers).into_iter().map(|way| Arm::new(way, &stage)).collect::<Outcome<Vec<_>>>()?;
     // Interpreters that compile as they run need longer to become what they are.
     let warm_up = effort.pick(Duration::from_millis(500), Duration::from_secs(3));
     arms.iter_mut().try_for_each(|arm| arm.sample(&stage, warm_up).map(drop))?;
@@ -39,10 +50,10 @@ pub(super) fn measure(effort: Effort, workspace: &Workspace) -> Outcome<Report> 
 }
 
 /// Everything that is compared.
-fn ways() -> Vec<Way> {
+fn ways(all_peers: bool) -> Vec<Way> {
     let mut ways = Vec::new();
     for behind in [Behind::Stdio, Behind::Http] {
-        let peers = Peer::ALL.into_iter().filter(|peer| peer.can(behind)).map(Front::Peer);
+        let peers = Peer::chosen(all_peers).filter(|peer| peer.can(behind)).map(Front::Peer);
         let fronts = [Front::Nothing, Front::Floor, Front::Leash].into_iter().chain(peers);
         ways.extend(fronts.map(|front| Way { front, behind }));
     }
@@ -183,38 +194,59 @@ impl<'a> Tables<'a> {
     }
 
     fn report(&self) -> Report {
-        let title = format!(
-            "Calls through a gateway, one by one and {AT_ONCE} at once (targets for leash: p50 at most 1.3 of its floor, calls per second at least 0.8)"
-        );
         let mut report = Report::new(
-            title,
+            format!("Calls through a gateway, one by one and {AT_ONCE} at once"),
+            ABOUT,
             ["path", "p50 µs [95 %]", "to floor [95 %]", "p99 µs", "calls/s [95 %]", "to floor [95 %]", "CPU µs/call"],
         );
-        let present: Vec<&Arm> = self.arms.iter().filter(|arm| arm.path.is_ok()).collect();
+        let mut trips = Panel::ratios("p50 of a call, as a multiple of the floor's").goal(P50);
+        let mut rates = Panel::ratios("calls per second, as a multiple of the floor's").goal(CALLS);
         for arm in self.arms {
-            let name = arm.way.name();
-            let position = |way: Way| present.iter().position(|arm| arm.way == way);
-            let floor = position(Way { front: Front::Floor, behind: arm.way.behind });
-            match (&arm.path, position(arm.way), floor) {
-                (Ok(_), Some(index), Some(floor)) => {
-                    report.row([
-                        name.clone(),
-                        format!("{:.1}", self.p50.median(index)),
-                        format!("{:.2}", self.p50.ratio(index, floor)),
-                        format!("{:.0}", self.p99.median(index).value),
-                        format!("{:.0}", self.calls.median(index)),
-                        format!("{:.2}", self.calls.ratio(index, floor)),
-                        format!("{:.1}", self.processor.median(index).value),
-                    ]);
-                    report.keep(&format!("{name} p50"), "µs", &self.p50, index);
-                    report.keep(&format!("{name} p99"), "µs", &self.p99, index);
-                    report.keep(&format!("{name} calls"), "1/s", &self.calls, index);
-                    report.keep(&format!("{name} processor"), "µs/call", &self.processor, index);
+            let (way, name) = (arm.way, arm.way.name());
+            let floor = self.position(Way { front: Front::Floor, ..way });
+            let (index, floor) = match (&arm.path, self.position(way), floor) {
+                (Ok(_), Some(index), Some(floor)) => (index, floor),
+                (found, ..) => {
+                    let why = found.as_ref().err().map(Failure::to_string);
+                    report.missing(&name, &why.unwrap_or_else(|| "there is nothing to compare it to".into()));
+                    trips.missing(&name, way.tone());
+                    rates.missing(&name, way.tone());
+                    continue;
                 }
-                (Err(why), ..) => report.missing(&name, &why.to_string()),
-                (Ok(_), None, _) | (Ok(_), _, None) => report.missing(&name, "there is nothing to compare it to"),
+            };
+            let (trip, rate) = (self.p50.ratio(index, floor), self.calls.ratio(index, floor));
+            report.row([
+                name.clone(),
+                format!("{:.1}", self.p50.median(index)),
+                format!("{trip:.2}"),
+                format!("{:.0}", self.p99.median(index).value),
+                format!("{:.0}", self.calls.median(index)),
+                format!("{rate:.2}"),
+                format!("{:.1}", self.processor.median(index).value),
+            ]);
+            trips.bar(&name, way.tone(), trip);
+            rates.bar(&name, way.tone(), rate);
+            if way.front == Front::Leash {
+                report.claim(Claim { what: format!("{name}: p50 to the floor"), unit: "", found: trip, goal: P50 });
+                report.claim(Claim {
+                    what: format!("{name}: calls/s to the floor"),
+                    unit: "",
+                    found: rate,
+                    goal: CALLS,
+                });
             }
+            report.keep(&format!("{name} p50"), "µs", &self.p50, index);
+            report.keep(&format!("{name} p99"), "µs", &self.p99, index);
+            report.keep(&format!("{name} calls"), "1/s", &self.calls, index);
+            report.keep(&format!("{name} processor"), "µs/call", &self.processor, index);
         }
+        report.panel(trips);
+        report.panel(rates);
         report
+    }
+
+    /// Where the samples of a way are.
+    fn position(&self, way: Way) -> Option<usize> {
+        self.arms.iter().filter(|arm| arm.path.is_ok()).position(|arm| arm.way == way)
     }
 }

@@ -1,5 +1,4 @@
-//! From DELETE to its answer, which is the proof, for trees of several sizes. What the kernel needs for such a tree in any case is
-//! in the bench `death`.
+//! From DELETE to its answer, which is the proof, for trees of several sizes; next to what the kernel needs to kill such a tree.
 
 use std::time::Duration;
 
@@ -7,22 +6,27 @@ use serde_json::{Value, json};
 use testkit::control::path;
 use testkit::wait;
 
+use super::super::plot::{Panel, Tone};
 use super::super::report::Report;
+use super::super::run::kernel_alone;
 use super::super::stats::Rounds;
 use super::super::{Effort, millis, now};
 use super::{Stage, all_gone};
 use crate::step::{Failure, Outcome};
 
 /// How a tree answers.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Manner {
+    /// The tree of the next one, ended by one write to `cgroup.kill` without leash.
+    Alone,
     /// It is deaf to all but SIGKILL, and there is no grace.
     Deaf,
     /// The server leaves at the end of its input, and what it started by SIGTERM.
     Obedient,
 }
 
-const MANNERS: [Manner; 2] = [Manner::Deaf, Manner::Obedient];
+/// The first is what the others are compared to.
+const MANNERS: [Manner; 3] = [Manner::Alone, Manner::Deaf, Manner::Obedient];
 
 const SIZES: [usize; 3] = [1, 5, 50];
 
@@ -33,16 +37,28 @@ pub(super) fn measure(effort: Effort) -> Outcome<Report> {
     let mut stage = Stage::set()?;
     let mut report = Report::new(
         "From DELETE of a session to its receipt: every process is gone",
-        ["server", "processes", "median ms [95 %]", "max ms"],
+        "the answer to `DELETE` is the proof. The floor is one write to `cgroup.kill` without leash, until the last process is dead.",
+        ["tree", "processes", "median ms [95 %]", "to the floor [95 %]", "max ms"],
     );
-    for manner in MANNERS {
-        let rounds = Rounds::take(effort.pick(5, 50), SIZES.len(), |arm| sample(&mut stage, manner, SIZES[arm]))?;
-        for (arm, size) in SIZES.iter().enumerate() {
-            let (median, max) = (format!("{:.2}", rounds.median(arm)), format!("{:.2}", rounds.max(arm)));
-            report.row([manner.name().into(), size.to_string(), median, max]);
+    let mut panel = Panel::ratios("time from DELETE to the proof, as a multiple of cgroup.kill alone");
+    for size in SIZES {
+        let rounds = Rounds::take(effort.pick(5, 50), MANNERS.len(), |arm| sample(&mut stage, MANNERS[arm], size))?;
+        for (arm, manner) in MANNERS.into_iter().enumerate() {
+            let ratio = rounds.ratio(arm, 0);
+            report.row([
+                manner.name().into(),
+                size.to_string(),
+                format!("{:.2}", rounds.median(arm)),
+                format!("{ratio:.1}"),
+                format!("{:.2}", rounds.max(arm)),
+            ]);
             report.keep(&format!("{} / {size}", manner.name()), "ms", &rounds, arm);
+            if manner != Manner::Alone {
+                panel.bar(format!("{size} processes, {}", manner.short()), Tone::Leash, ratio);
+            }
         }
     }
+    report.panel(panel);
     stage.gateway.stop();
     Ok(report)
 }
@@ -50,15 +66,24 @@ pub(super) fn measure(effort: Effort) -> Outcome<Report> {
 impl Manner {
     fn name(self) -> &'static str {
         match self {
+            Self::Alone => "floor, `cgroup.kill` alone",
             Self::Deaf => "deaf to all but SIGKILL, grace 0",
             Self::Obedient => "leaves at the end of its input, its children by SIGTERM",
+        }
+    }
+
+    fn short(self) -> &'static str {
+        match self {
+            Self::Alone => "alone",
+            Self::Deaf => "deaf",
+            Self::Obedient => "obedient",
         }
     }
 
     /// A tree of so many processes, as `mcpServers` has it.
     fn tree(self, stage: &Stage, size: usize) -> Value {
         match self {
-            Self::Deaf => stage.tree("mixed", size, "0s"),
+            Self::Alone | Self::Deaf => stage.tree("mixed", size, "0s"),
             Self::Obedient => {
                 let script = format!("for i in $(seq {}); do sleep 1000 & done; exec cat", size - 1);
                 json!({"command": "sh", "args": ["-c", script]})
@@ -69,6 +94,9 @@ impl Manner {
 
 /// Milliseconds. A survivor is not slow but a failure.
 fn sample(stage: &mut Stage, manner: Manner, size: usize) -> Outcome<f64> {
+    if manner == Manner::Alone {
+        return kernel_alone(size);
+    }
     let session = stage.control.create(&json!({"mcpServers": {"tree": manner.tree(stage, size)}}));
     let grown = || {
         let processes = &stage.control.show(&session)["servers"][0]["holdings"][0]["processes"];

@@ -6,17 +6,19 @@ use std::io::Write;
 use std::time::Duration;
 
 use rustix::process::Signal;
+use testkit::ground::{Containment, Ground};
 use testkit::host::{Host, Manner};
 use testkit::process::Handle;
 use testkit::scene::Scene;
 
-use super::super::report::Report;
+use super::super::plot::{Goal, Panel, Tone};
+use super::super::report::{Claim, Report};
 use super::super::stats::Rounds;
 use super::super::{Effort, millis, now};
 use crate::step::{Failure, Outcome};
 
 /// Who is killed.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Victim {
     Owner,
     Supervisor,
@@ -35,7 +37,7 @@ struct Case {
 const SIZES: [usize; 3] = [5, 50, 500];
 
 /// The first is what the others are compared to, in the same run.
-const CASES: [Case; 7] = [
+const CASES: [Case; 9] = [
     Case { containment: "no leash", victim: Victim::Everything, prototype: [f64::NAN; 3] },
     Case { containment: "sealed", victim: Victim::Owner, prototype: [0.61, 2.0, 20.0] },
     Case { containment: "sealed", victim: Victim::Supervisor, prototype: [0.61, 2.0, 20.0] },
@@ -43,14 +45,26 @@ const CASES: [Case; 7] = [
     Case { containment: "leaf", victim: Victim::Supervisor, prototype: [0.54, 2.0, 19.0] },
     Case { containment: "reaper", victim: Victim::Owner, prototype: [0.58, 2.5, 28.0] },
     Case { containment: "reaper", victim: Victim::Supervisor, prototype: [0.66, 2.7, 28.0] },
+    Case { containment: UNIT, victim: Victim::Owner, prototype: [15.0, 23.0, 64.0] },
+    Case { containment: UNIT, victim: Victim::Supervisor, prototype: [15.0, 23.0, 64.0] },
 ];
+
+/// It needs a user manager, which not every machine has.
+const UNIT: &str = "unit";
+
+const GOAL: Goal = Goal::AtMost(2.0);
+
+const ABOUT: &str = "with `--grace 0`, trees of which a quarter each are plain children, `setsid` helpers, daemons and a deep chain, \
+all deaf to SIGTERM. Dead is what a pipe says that all of them hold. The first row of each size is one write to `cgroup.kill` \
+without leash: what the kernel needs in any case. The prototype's milliseconds are those of an idle machine with two processors.";
 
 /// Far beyond what a tree of 500 needs to grow or to die.
 const LIMIT: Duration = Duration::from_secs(20);
 
 pub(super) fn measure(effort: Effort) -> Outcome<Report> {
     let mut report = Report::new(
-        "SIGKILL to last process dead, `--grace 0` (target: within 2x of the prototype)",
+        "From SIGKILL to the last process dead",
+        ABOUT,
         [
             "containment",
             "killed",
@@ -61,23 +75,51 @@ pub(super) fn measure(effort: Effort) -> Outcome<Report> {
             "to the prototype",
         ],
     );
+    let unit = Ground::prepare(Containment::Unit, super::who());
+    let cases: Vec<&Case> = CASES.iter().filter(|case| case.containment != UNIT || unit.is_ok()).collect();
     for (index, size) in SIZES.into_iter().enumerate() {
-        let rounds = Rounds::take(effort.pick(3, 25), CASES.len(), |arm| CASES[arm].sample(size))?;
-        for (arm, case) in CASES.iter().enumerate() {
-            let (median, victim) = (rounds.median(arm), case.victim.name());
-            report.row([
-                case.containment.into(),
-                victim.into(),
-                size.to_string(),
-                format!("{median:.2}"),
-                format!("{:.2}", rounds.max(arm)),
-                format!("{:.2}", rounds.ratio(arm, 0)),
-                case.compared(median.value, index),
-            ]);
-            report.keep(&format!("{} / {victim} / {size}", case.containment), "ms", &rounds, arm);
-        }
+        // A tree of 500 takes a second to grow.
+        let rounds = effort.pick(if size > 100 { 2 } else { 3 }, 25);
+        let rounds = Rounds::take(rounds, cases.len(), |arm| cases[arm].sample(size, unit.as_ref().ok()))?;
+        add(&mut report, &cases, &rounds, index);
+    }
+    if let Err(why) = unit {
+        report.missing(UNIT, &why);
     }
     Ok(report)
+}
+
+/// Milliseconds that the kernel needs to kill a tree of so many processes, without leash.
+pub(in crate::bench) fn kernel_alone(size: usize) -> Outcome<f64> {
+    CASES[0].sample(size, None)
+}
+
+/// What was found for one size.
+fn add(report: &mut Report, cases: &[&Case], rounds: &Rounds, index: usize) {
+    let size = SIZES[index];
+    let mut panel = Panel::ratios(format!("{size} processes: time, as a multiple of cgroup.kill alone"));
+    for (arm, case) in cases.iter().enumerate() {
+        let (median, victim) = (rounds.median(arm), case.victim.name());
+        let to_kernel = rounds.ratio(arm, 0);
+        let to_prototype = median.times(1.0 / case.prototype[index]);
+        report.row([
+            case.containment.into(),
+            victim.into(),
+            size.to_string(),
+            format!("{median:.2}"),
+            format!("{:.2}", rounds.max(arm)),
+            format!("{to_kernel:.2}"),
+            if to_prototype.value.is_nan() { "-".into() } else { format!("{:.2}x", to_prototype.value) },
+        ]);
+        report.keep(&format!("{} / {victim} / {size}", case.containment), "ms", rounds, arm);
+        let tone = if case.victim == Victim::Everything { Tone::Floor } else { Tone::Leash };
+        panel.bar(format!("{}, {victim}", case.containment), tone, to_kernel);
+        if case.victim == Victim::Owner {
+            let what = format!("owner killed, {size} processes in `{}`: time to the prototype", case.containment);
+            report.claim(Claim { what, unit: "", found: to_prototype, goal: GOAL });
+        }
+    }
+    report.panel(panel);
 }
 
 impl Victim {
@@ -91,17 +133,12 @@ impl Victim {
 }
 
 impl Case {
-    /// How the median for a size relates to the prototype's.
-    fn compared(&self, median: f64, size: usize) -> String {
-        match median / self.prototype[size] {
-            unknown if unknown.is_nan() => "-".into(),
-            known => format!("{known:.2}x"),
-        }
-    }
-
     /// Milliseconds. A survivor is not slow but a failure.
-    fn sample(&self, size: usize) -> Outcome<f64> {
-        let mut scene = super::scene()?;
+    fn sample(&self, size: usize, unit: Option<&Ground>) -> Outcome<f64> {
+        let mut scene = match unit {
+            Some(ground) if self.containment == UNIT => ground.scene().map_err(Failure::new)?,
+            _ => super::scene()?,
+        };
         let tree = scene.tree("mixed", ["--size", &size.to_string()]);
         let words = match self.victim {
             Victim::Everything => tree,

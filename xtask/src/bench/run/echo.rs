@@ -6,8 +6,9 @@ use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
 use testkit::sys::Step;
 
+use super::super::plot::{Goal, Panel, Tone};
 use super::super::processor::on_one_processor;
-use super::super::report::Report;
+use super::super::report::{Claim, Report};
 use super::super::stats::{Rounds, median};
 use super::super::{Effort, now};
 use crate::step::{Failure, Outcome};
@@ -34,6 +35,12 @@ const ARMS: [(&str, Start); 3] = [
     ("leash run", Start::Leash),
 ];
 
+/// The same; noise is what the interval says.
+const GOAL: Goal = Goal::AtMost(1.0);
+
+const ABOUT: &str = "leash is not on the data path: the server has the host's own pipes. What differs from the bare pipe is the \
+server's own session, between which and ours the kernel's scheduler switches on every message; the second row shows that alone.";
+
 pub(super) fn measure(effort: Effort) -> Outcome<Report> {
     on_one_processor(&[], || samples(effort)).map(|samples| report(&Rounds::of(samples)))
 }
@@ -56,18 +63,29 @@ fn samples(effort: Effort) -> Outcome<Vec<Vec<f64>>> {
 }
 
 fn report(rounds: &Rounds) -> Report {
-    let title = format!("Echo round trip of a {LINE}-byte line (target: ratio 1.00 within noise)");
-    let mut report =
-        Report::new(title, ["path", "median µs [95 %]", "ratio to bare [95 %]", "ratio to own session [95 %]"]);
-    for (arm, (name, _)) in ARMS.iter().enumerate() {
-        report.row([
-            (*name).into(),
-            format!("{:.2}", rounds.median(arm)),
-            rounds.ratio(arm, 0).to_string(),
-            rounds.ratio(arm, 1).to_string(),
-        ]);
+    let mut report = Report::new(
+        format!("Echo round trip of a {LINE}-byte line through `leash run`"),
+        ABOUT,
+        ["path", "median µs [95 %]", "ratio to bare [95 %]", "ratio to own session [95 %]"],
+    );
+    let mut panel = Panel::ratios("round trip, as a multiple of the bare pipe's").goal(GOAL);
+    for (arm, (name, start)) in ARMS.iter().enumerate() {
+        let (to_bare, to_session) = (rounds.ratio(arm, 0), rounds.ratio(arm, 1));
+        report.row([(*name).into(), format!("{:.2}", rounds.median(arm)), to_bare.to_string(), to_session.to_string()]);
         report.keep(name, "µs", rounds, arm);
+        let tone = match start {
+            Start::Bare | Start::OwnSession => Tone::Floor,
+            Start::Leash => Tone::Leash,
+        };
+        panel.bar(*name, tone, to_bare);
+        if tone == Tone::Leash {
+            let what = "round trip of a line through `leash run`, to a bare pipe";
+            report.claim(Claim { what: what.into(), unit: "", found: to_bare, goal: GOAL });
+            let what = format!("{what} whose server has its own session");
+            report.claim(Claim { what, unit: "", found: to_session, goal: GOAL });
+        }
     }
+    report.panel(panel);
     report
 }
 

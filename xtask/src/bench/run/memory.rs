@@ -5,18 +5,24 @@ use testkit::host::{Host, Manner};
 use testkit::scene::Scene;
 
 use super::super::Effort;
+use super::super::plot::{Goal, Panel, Tone};
 use super::super::proc::kilobytes;
-use super::super::report::Report;
+use super::super::report::{Claim, Report};
 use super::super::stats::Rounds;
 use crate::step::{Failure, Outcome};
 
+const PRIVATE: &str = "Private_Dirty:";
+
+/// Of both together, in kB.
+const GOAL: Goal = Goal::AtMost(600.0);
+
 /// What is read of `smaps_rollup`, and whose.
 const ARMS: [(&str, Who, &str); 6] = [
-    ("supervisor", Who::Supervisor, "Private_Dirty:"),
+    ("supervisor", Who::Supervisor, PRIVATE),
     ("supervisor", Who::Supervisor, "Pss:"),
-    ("keeper", Who::Keeper, "Private_Dirty:"),
+    ("keeper", Who::Keeper, PRIVATE),
     ("keeper", Who::Keeper, "Pss:"),
-    ("both", Who::Both, "Private_Dirty:"),
+    ("both", Who::Both, PRIVATE),
     ("both", Who::Both, "Pss:"),
 ];
 
@@ -38,18 +44,26 @@ pub(super) fn measure(effort: Effort) -> Outcome<Report> {
     })?;
     all.clear();
 
-    let title = format!("Memory of leash, {count} of them at once (target: both under 600 kB private dirty)");
-    let mut report = Report::new(title, ["process", "field", "median kB [95 %]", "max kB"]);
-    for (arm, (name, _, field)) in ARMS.iter().enumerate() {
+    let mut report = Report::new(
+        format!("Memory of `leash run`, {count} of them at once"),
+        "supervisor and keeper while the server waits, by `smaps_rollup`.",
+        ["process", "field", "median kB [95 %]", "max kB"],
+    );
+    let mut panel = Panel::new("kB private dirty").goal(GOAL);
+    for (arm, (name, who, field)) in ARMS.iter().enumerate() {
+        let (median, is_private) = (rounds.median(arm), *field == PRIVATE);
         let field = field.trim_end_matches(':');
-        report.row([
-            (*name).into(),
-            field.into(),
-            format!("{:.0}", rounds.median(arm)),
-            format!("{:.0}", rounds.max(arm)),
-        ]);
+        report.row([(*name).into(), field.into(), format!("{median:.0}"), format!("{:.0}", rounds.max(arm))]);
         report.keep(&format!("{name} {field}"), "kB", &rounds, arm);
+        if is_private {
+            panel.bar(*name, Tone::Leash, median);
+        }
+        if let (Who::Both, true) = (who, is_private) {
+            let what = "private memory of supervisor and keeper together";
+            report.claim(Claim { what: what.into(), unit: "kB", found: median, goal: GOAL });
+        }
     }
+    report.panel(panel);
     Ok(report)
 }
 

@@ -3,7 +3,8 @@
 use std::io::{Read, Write};
 use std::process::Stdio;
 
-use super::super::report::Report;
+use super::super::plot::{Goal, Panel, Tone};
+use super::super::report::{Claim, Report};
 use super::super::stats::Rounds;
 use super::super::{Effort, millis, now};
 use crate::step::{Failure, Outcome};
@@ -18,21 +19,33 @@ const ARMS: [Arm; 5] = [
     ("leash run --contain sealed", Some(&["--contain", "sealed"])),
 ];
 
+/// Milliseconds that nobody notices.
+const GOAL: Goal = Goal::AtMost(5.0);
+
 pub(super) fn measure(effort: Effort) -> Outcome<Report> {
     let rounds = Rounds::take(effort.pick(5, 100), ARMS.len(), |arm| first_byte(ARMS[arm].1))?;
     let mut report = Report::new(
-        "Start of a server, spawn to first echoed byte (target: under 5 ms added)",
-        ["start", "median ms [95 %]", "added ms [95 %]", "max ms"],
+        "Start of a server behind `leash run`",
+        "from the spawn to the first echoed byte.",
+        ["start", "median ms [95 %]", "added ms [95 %]", "ratio to bare [95 %]", "max ms"],
     );
-    for (arm, (name, _)) in ARMS.iter().enumerate() {
+    let mut panel = Panel::new("ms added to the start").goal(GOAL);
+    for (arm, (name, leash)) in ARMS.iter().enumerate() {
+        let added = rounds.difference(arm, 0);
         report.row([
             (*name).into(),
             format!("{:.2}", rounds.median(arm)),
-            format!("{:.2}", rounds.difference(arm, 0)),
+            format!("{added:.2}"),
+            format!("{:.2}", rounds.ratio(arm, 0)),
             format!("{:.2}", rounds.max(arm)),
         ]);
         report.keep(name, "ms", &rounds, arm);
+        if leash.is_some() {
+            panel.bar(*name, Tone::Leash, added);
+            report.claim(Claim { what: format!("added to a start by `{name}`"), unit: "ms", found: added, goal: GOAL });
+        }
     }
+    report.panel(panel);
     Ok(report)
 }
 

@@ -19,6 +19,8 @@ pub enum Part {
     Helper,
     /// An HTTP server with sessions.
     Http,
+    /// No server: it seats the host in front of a terminal.
+    Usher,
 }
 
 impl Part {
@@ -32,6 +34,7 @@ impl Part {
             Part::Deaf => "deaf",
             Part::Helper => "helper",
             Part::Http => "http",
+            Part::Usher => "usher",
         }
     }
 
@@ -42,6 +45,7 @@ impl Part {
             Part::Deaf => "the server that leaves on SIGTERM only",
             Part::Helper => "a helper of that server",
             Part::Http => "the HTTP server",
+            Part::Usher => "what seats a host",
         }
     }
 }

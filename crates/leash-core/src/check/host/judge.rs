@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::journal::{self, Entry, Part};
+use super::journal::{self, Entry, Happened, Part};
 use crate::check::report::{Row, Seen, fail, pass, skip, warn};
 use crate::check::rule;
 use crate::check::survivor::{self, Survivor};
@@ -14,20 +14,23 @@ use crate::duration;
 /// How a host is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// Its stdin is closed, after which it leaves by itself, if it reads it at all.
+    /// It leaves by itself: its stdin is closed, unless it has left before.
     Exit,
     /// A signal that it can answer.
     Signal(Signal),
     /// SIGKILL.
     Kill,
+    /// Its terminal is closed: it and its group get SIGHUP, and their terminal is no more.
+    Terminal,
 }
 
 /// All of them.
-pub(super) const ENDINGS: [Ending; 5] = [
+pub(super) const ENDINGS: [Ending; 6] = [
     Ending::Exit,
     Ending::Signal(Signal::TERM),
     Ending::Signal(Signal::INT),
     Ending::Signal(Signal::HUP),
+    Ending::Terminal,
     Ending::Kill,
 ];
 
@@ -39,6 +42,7 @@ impl Ending {
             Ending::Signal(Signal::INT) => "int",
             Ending::Signal(Signal::HUP) => "hup",
             Ending::Signal(_) => "term",
+            Ending::Terminal => "terminal",
             Ending::Kill => "kill",
         }
     }
@@ -50,6 +54,7 @@ impl Ending {
             Ending::Signal(Signal::INT) => "SIGINT",
             Ending::Signal(Signal::HUP) => "SIGHUP",
             Ending::Signal(_) => "SIGTERM",
+            Ending::Terminal => "the end of its terminal",
             Ending::Kill => "SIGKILL",
         }
     }
@@ -61,6 +66,8 @@ pub(super) struct Life {
     pub(super) ending: Ending,
     /// All that the stand-ins saw.
     pub(super) journal: Vec<Entry>,
+    /// How much of it was there when the host was ended.
+    pub(super) before: usize,
     /// Whether the host lived when it was to be ended.
     pub(super) stayed: bool,
     /// How long it took to leave; `None` if it did not.
@@ -111,7 +118,8 @@ fn unknown(life: &Life) -> Option<Seen> {
     if journal::connected(&life.journal).is_empty() {
         return Some(skip("it connected to no server"));
     }
-    if !life.stayed {
+    // Of one that does its work and leaves, this is the exit.
+    if !life.stayed && life.ending != Ending::Exit {
         return Some(skip("it had left before it was ended"));
     }
     None
@@ -122,6 +130,7 @@ fn leaves(life: &Life) -> Seen {
         return skipped;
     }
     match (life.left_after, life.ending) {
+        (Some(_), _) if !life.stayed => pass("it left by itself"),
         (Some(after), _) => pass(format!("in {}", duration::rough(after))),
         // A host need not read its stdin.
         (None, Ending::Exit) => skip("it does not leave when its stdin is closed"),
@@ -140,7 +149,15 @@ fn servers(life: &Life) -> Seen {
     }
     let started = journal::connected(&life.journal).iter().any(|part| matches!(part, Part::Polite | Part::Deaf));
     if life.left.is_empty() {
-        return if started { pass("none") } else { pass("none; it had started no server of ours") };
+        let let_go = |part: Part| {
+            life.journal[..before(life)].iter().any(|entry| entry.part == part && entry.happened == Happened::Eof)
+        };
+        let all_let_go = journal::connected(&life.journal).into_iter().filter(|part| *part != Part::Http).all(let_go);
+        return match (started, all_let_go) {
+            (false, _) => pass("none; it had started no server of ours"),
+            (true, true) => pass("none; it had let go of them before"),
+            (true, false) => pass("none"),
+        };
     }
     let part_of =
         |survivor: &Survivor| life.journal.iter().find(|entry| entry.pid == survivor.id.pid).map(|entry| entry.part);
@@ -160,6 +177,11 @@ fn servers(life: &Life) -> Seen {
     if only_helpers { warn(text) } else { finding(life, text) }
 }
 
+/// How much of the journal was written before the end was asked for.
+fn before(life: &Life) -> usize {
+    life.before.min(life.journal.len())
+}
+
 fn sessions(life: &Life) -> Seen {
     if let Some(skipped) = unknown(life).or_else(|| life.left_after.is_none().then(|| skip("the host did not leave"))) {
         return skipped;
@@ -167,6 +189,9 @@ fn sessions(life: &Life) -> Seen {
     let (opened, deleted) = journal::sessions(&life.journal);
     match (opened.len(), opened.difference(&deleted).count()) {
         (0, _) => skip("it opened no session"),
+        (all, 0) if journal::sessions(&life.journal[..before(life)]).1.len() == all => {
+            pass(format!("{all} of {all}, before it was ended"))
+        }
         (all, 0) => pass(format!("{all} of {all}")),
         (all, left) => finding(life, format!("{left} of {all} not deleted")),
     }

@@ -17,7 +17,7 @@ use self::judge::{ENDINGS, Ending, Life};
 use self::stand_in::HttpStandIn;
 use super::stdio::shown;
 use super::subject::{Start, Subject};
-use super::{CheckError, Report};
+use super::{CheckError, Report, Stop};
 use crate::clock::Moment;
 use crate::tree::Places;
 
@@ -49,6 +49,14 @@ pub struct HostCheck {
     pub strict: bool,
 }
 
+/// What is done to a host in one of its lives.
+struct Plan {
+    ending: Ending,
+    number: usize,
+    /// Whether it is known to leave by itself soon.
+    brief: bool,
+}
+
 /// What a host is given in one of its lives.
 struct Offer<'a> {
     check: &'a HostCheck,
@@ -59,11 +67,12 @@ struct Offer<'a> {
 
 impl HostCheck {
     /// Tests it. `progress` hears what is done next.
-    pub fn run(&self, places: &Places, progress: &mut dyn FnMut(&str)) -> Result<Report, CheckError> {
-        let mut lives = Vec::new();
+    pub fn run(&self, places: &Places, stop: &Stop, progress: &mut dyn FnMut(&str)) -> Result<Report, CheckError> {
+        let mut lives: Vec<Life> = Vec::new();
         for (number, ending) in ENDINGS.into_iter().enumerate() {
             progress(&format!("ends the host by {}", ending.describe()));
-            lives.push(self.live(places, ending, number)?);
+            let plan = Plan { ending, number, brief: lives.first().is_some_and(|first| !first.stayed) };
+            lives.push(self.live((places, stop), &plan)?);
             if journal::connected(&lives[0].journal).is_empty() {
                 break;
             }
@@ -71,27 +80,32 @@ impl HostCheck {
         Ok(Report::new("host", shown(&self.command), judge::rows(&lives), self.strict))
     }
 
-    fn live(&self, places: &Places, ending: Ending, number: usize) -> Result<Life, CheckError> {
+    fn live(&self, (places, stop): (&Places, &Stop), plan: &Plan) -> Result<Life, CheckError> {
         let began = Moment::now();
-        let journal = Journal::at(self.dir.join(format!("journal-{number}.jsonl")));
+        let ending = plan.ending;
+        let journal = Journal::at(self.dir.join(format!("journal-{}.jsonl", plan.number)));
         let http = HttpStandIn::start(journal.clone())?;
         let offer = Offer { check: self, journal: &journal, config: self.dir.join("mcp.json"), url: http.url() };
         fs::write(&offer.config, offer.config_text())?;
         let patience = self.grace * HOST_GRACES;
+        let (command, env) = (offer.command(ending), offer.env());
         let mut subject = Subject::start(&Start {
-            command: &offer.command(),
-            env: &offer.env(),
+            command: &command,
+            env: &env,
             places,
             patience: self.ready + patience + self.grace,
             aloud: self.aloud,
+            terminal: ending == Ending::Terminal,
+            stop,
         })?;
-        self.wait_connected(&mut subject, &journal, began + self.ready);
-        let stayed = subject.lives();
+        self.wait_connected(&mut subject, (&journal, stop), plan.brief);
+        let (stayed, before) = (subject.lives(), journal.read().len());
         let asked = Moment::now();
         match ending {
             Ending::Exit => subject.close_stdin(),
             Ending::Signal(signal) => subject.signal(signal),
             Ending::Kill => subject.signal(Signal::KILL),
+            Ending::Terminal => subject.hang_up(),
         }
         let gone = subject.wait_leader(asked + patience);
         let left_after = gone.then(|| Moment::now().since(asked));
@@ -101,13 +115,26 @@ impl HostCheck {
         let (journal, last_words) = (journal.read(), subject.last_words());
         // It was tested; what is left of it is ended, and that went as it goes.
         let _ = subject.end();
-        Ok(Life { ending, journal, stayed, left_after, patience, left, last_words, took: Moment::now().since(began) })
+        stop.check()?;
+        Ok(Life {
+            ending,
+            journal,
+            before,
+            stayed,
+            left_after,
+            patience,
+            left,
+            last_words,
+            took: Moment::now().since(began),
+        })
     }
 
-    /// Waits until the host has connected to all servers, or to some and will not to the rest.
-    fn wait_connected(&self, subject: &mut Subject, journal: &Journal, deadline: Moment) {
+    /// Waits until the host has connected to all servers, or to some and will not to the rest. One that is known to leave by itself
+    /// has to be caught while it works.
+    fn wait_connected(&self, subject: &mut Subject<'_>, (journal, stop): (&Journal, &Stop), brief: bool) {
+        let deadline = Moment::now() + self.ready;
         let (mut seen, mut changed) = (0, Moment::now());
-        while subject.lives() && Moment::now() < deadline {
+        while subject.lives() && Moment::now() < deadline && stop.asked().is_none() {
             let entries: Vec<Entry> = journal.read();
             let connected = journal::connected(&entries);
             if entries.len() != seen {
@@ -115,7 +142,7 @@ impl HostCheck {
             }
             let all = Part::SERVERS.iter().all(|part| connected.contains(part));
             let quiet = if all { REST } else { QUIET };
-            if !connected.is_empty() && Moment::now().since(changed) >= quiet {
+            if !connected.is_empty() && (brief || Moment::now().since(changed) >= quiet) {
                 return;
             }
             subject.pause(deadline);
@@ -131,9 +158,13 @@ impl Offer<'_> {
         [self.check.program.clone().into(), check, option, part, journal, self.journal.path().into()]
     }
 
-    /// The host's command line, with what the placeholders stand for.
-    fn command(&self) -> Vec<OsString> {
+    /// The host's command line, with what the placeholders stand for; behind one that seats it in front of its terminal.
+    fn command(&self, ending: Ending) -> Vec<OsString> {
         let mut command = Vec::new();
+        if ending == Ending::Terminal {
+            command.extend(self.stdio(Part::Usher));
+            command.push("--".into());
+        }
         for word in &self.check.command {
             match word.to_str() {
                 Some("{stdio}") => command.extend(self.stdio(Part::Polite)),

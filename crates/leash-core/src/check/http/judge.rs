@@ -16,6 +16,8 @@ const PER_SESSION: u64 = 32 * 1024;
 pub(super) struct Facts {
     /// `initialize`.
     pub(super) opened: Option<Answer>,
+    /// `server/discover`, where `initialize` was refused.
+    pub(super) modern: Option<Answer>,
     /// DELETE of that session.
     pub(super) deleted: Option<Answer>,
     /// A request in that session, afterwards.
@@ -46,7 +48,7 @@ pub(super) enum Memory {
 pub(super) fn rows(facts: &Facts) -> Vec<Row> {
     let opened = facts.opened.as_ref();
     vec![
-        Row::new("http.session", "opens a session", rule::SESSION, session(opened)),
+        Row::new("http.session", "opens a session", rule::SESSION, session(opened, facts.modern.as_ref())),
         Row::new("http.delete", "lets a client end its session", rule::DELETE, deleted(opened, facts.deleted.as_ref())),
         Row::new(
             "http.terminated",
@@ -61,12 +63,15 @@ pub(super) fn rows(facts: &Facts) -> Vec<Row> {
     ]
 }
 
-fn session(opened: Option<&Answer>) -> Seen {
+fn session(opened: Option<&Answer>, modern: Option<&Answer>) -> Seen {
     match opened {
-        Some(answer @ Answer::Status { status: 200..300, .. }) => match answer.session() {
+        Some(answer) if answer.is_result() => match answer.session() {
             Some(_) => pass("it gave an id"),
             None => pass("it has no sessions: nothing can be left behind"),
         },
+        Some(_) if modern.is_some_and(Answer::is_result) => {
+            pass("it speaks a revision without sessions only: nothing can be left behind")
+        }
         Some(answer) => fail(format!("`initialize` was answered with {}", answer.describe())),
         None => skip("not tried"),
     }
@@ -76,7 +81,7 @@ fn session(opened: Option<&Answer>) -> Seen {
 fn no_session(opened: Option<&Answer>) -> Option<Seen> {
     match opened {
         Some(answer) if answer.session().is_some() => None,
-        Some(Answer::Status { status: 200..300, .. }) => Some(skip("the server has no sessions")),
+        Some(answer) if answer.is_result() => Some(skip("the server has no sessions")),
         _ => Some(skip("there was no session")),
     }
 }

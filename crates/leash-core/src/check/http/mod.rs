@@ -3,16 +3,20 @@
 mod judge;
 mod wire;
 
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use hyper::Uri;
 use tokio::task::LocalSet;
 
 use self::judge::{Facts, Memory};
-use self::wire::Wire;
-use super::{CheckError, Report};
+use self::wire::{Answer, Wire};
+use super::subject::{Heard, Start, Subject};
+use super::{CheckError, Report, Stop};
 use crate::clock::Moment;
 use crate::id;
+use crate::tree::Places;
 use crate::tree::identity::Identity;
 use crate::tree::proc::Proc;
 
@@ -30,6 +34,9 @@ pub struct HttpCheck {
     pub url: String,
     /// Sent as `Authorization: Bearer`.
     pub bearer: Option<String>,
+    /// A program that prints what [`visit`] returns when it is started as `PROGRAM check --part visitor --journal FILE --url URL`,
+    /// with the bearer token in [`VISITOR_TOKEN`]: leash. A session is abandoned only when its client is gone.
+    pub program: PathBuf,
     /// After which time without a request a session has to be gone.
     pub expect_idle: Option<Duration>,
     /// The server's process, whose memory is measured.
@@ -40,24 +47,48 @@ pub struct HttpCheck {
 
 impl HttpCheck {
     /// Tests it. `progress` hears what is done next.
-    pub fn run(&self, progress: &mut dyn FnMut(&str)) -> Result<Report, CheckError> {
+    pub fn run(&self, places: &Places, stop: &Stop, progress: &mut dyn FnMut(&str)) -> Result<Report, CheckError> {
         let wrong = |why: &str| CheckError::Url { url: self.url.clone(), why: why.to_owned() };
         let url: Uri = self.url.parse().map_err(|_| wrong("it can't be read"))?;
         if url.authority().is_none() || !matches!(url.scheme_str(), Some("http" | "https")) {
             return Err(wrong("write http://HOST:PORT/PATH or https://..."));
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let facts = LocalSet::new().block_on(&runtime, self.look(&url, progress))?;
+        let wire = Wire::new(url.clone(), self.bearer.as_deref(), stop);
+        let facts = LocalSet::new().block_on(&runtime, self.look(&wire, places, progress))?;
         let shown = crate::http::delete::shown(&url);
         Ok(Report::new("http", shown, judge::rows(&facts), self.strict))
     }
 
-    async fn look(&self, url: &Uri, progress: &mut dyn FnMut(&str)) -> Result<Facts, CheckError> {
-        let wire = Wire::new(url.clone(), self.bearer.as_deref());
+    /// Looks, and leaves no session open, however that ended.
+    async fn look(
+        &self,
+        wire: &Wire<'_>,
+        places: &Places,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<Facts, CheckError> {
+        // Who asks twice does not want to wait for the rest.
+        let facts = tokio::select! {
+            facts = self.find(wire, places, progress) => facts,
+            () = wire.stop.wait(2) => Ok(Facts::default()),
+        };
+        wire.close().await;
+        wire.stop.check().and(facts)
+    }
+
+    async fn find(
+        &self,
+        wire: &Wire<'_>,
+        places: &Places,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<Facts, CheckError> {
         let mut facts = Facts::default();
         progress("opens a session");
         let opened = wire.open().await;
         let session = opened.session().map(str::to_owned);
+        if !opened.is_result() {
+            facts.modern = Some(wire.discover().await);
+        }
         facts.opened = Some(opened);
         if let Some(session) = &session {
             progress("ends it");
@@ -65,40 +96,80 @@ impl HttpCheck {
             facts.afterwards = Some(wire.ask(session).await);
             // As long as the ids of the SDKs, and in their alphabet.
             facts.unknown = Some(wire.ask(&format!("00000000-0000-4000-8000-{}", &id::random()[..12])).await);
-            facts.abandoned = self.abandon(&wire, progress).await;
+            facts.abandoned = self.abandon(wire, places, progress).await?;
         }
         progress("comes as a web page of somebody else");
-        let foreign = wire.open_from_elsewhere().await;
-        if let Some(session) = foreign.session() {
-            wire.delete(session).await;
-        }
-        facts.foreign = Some(foreign);
+        let modern = facts.modern.as_ref().is_some_and(Answer::is_result);
+        facts.foreign = Some(wire.come_from_elsewhere(modern).await);
+        wire.close().await;
         if let (Some(pid), true) = (self.pid, session.is_some()) {
             progress("opens and ends many sessions");
-            facts.memory = measure(&wire, pid).await?;
+            facts.memory = measure(wire, pid).await?;
         }
         Ok(facts)
     }
 
     /// A session that nobody uses. It is asked for once only: each request would begin its idle time anew.
-    async fn abandon(&self, wire: &Wire, progress: &mut dyn FnMut(&str)) -> Option<(Duration, wire::Answer)> {
-        let idle = self.expect_idle?;
-        let opened = wire.open().await;
-        let session = opened.session()?;
+    async fn abandon(
+        &self,
+        wire: &Wire<'_>,
+        places: &Places,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<Option<(Duration, Answer)>, CheckError> {
+        let Some(idle) = self.expect_idle else { return Ok(None) };
         let wait = idle + SLACK;
+        let Some(session) = self.visited(wire, places)? else {
+            return Ok(Some((wait, Answer::Failed("no session could be opened".to_owned()))));
+        };
         progress(&format!("waits {} for an abandoned session to end", crate::duration::rough(wait)));
         let until = tokio::time::Instant::now() + wait;
-        tokio::time::sleep_until(until).await;
-        let answer = wire.ask(session).await;
-        if answer.status() != Some(404) {
-            wire.delete(session).await;
+        tokio::select! {
+            () = tokio::time::sleep_until(until) => {}
+            () = wire.stop.wait(1) => return Ok(None),
         }
-        Some((wait, answer))
+        Ok(Some((wait, wire.ask(&session).await)))
+    }
+
+    /// The session of a visitor that is gone. A server that watches its clients would keep one of ours for as long as we live.
+    fn visited(&self, wire: &Wire<'_>, places: &Places) -> Result<Option<String>, CheckError> {
+        let words = ["check", "--part", "visitor", "--journal", "/dev/null", "--url", &self.url].map(OsString::from);
+        let command: Vec<OsString> = std::iter::once(self.program.clone().into()).chain(words).collect();
+        let env = [(VISITOR_TOKEN.into(), self.bearer.as_ref().map(OsString::from))];
+        // It is heard out whatever happens: a session whose id nobody knows could not be ended.
+        let never = Stop::never();
+        let mut visitor = Subject::start(&Start {
+            command: &command,
+            env: &env,
+            places,
+            patience: wire::PATIENCE * 2,
+            aloud: false,
+            terminal: false,
+            stop: &never,
+        })?;
+        let heard = visitor.hear(Moment::now() + wire::PATIENCE * 2);
+        // It has told us all that it was for.
+        let _ = visitor.end();
+        let Heard::Line(line) = heard else { return Ok(None) };
+        let session = String::from_utf8_lossy(&line).into_owned();
+        wire.has_open(&session);
+        Ok(Some(session))
     }
 }
 
+/// The variable in which a visitor finds the bearer token.
+pub const VISITOR_TOKEN: &str = "LEASH_CHECK_TOKEN";
+
+/// Opens a session and leaves it open; its id. For a process that has nothing else to do.
+pub fn visit(url: &str, bearer: Option<&str>) -> Option<String> {
+    let url: Uri = url.parse().ok()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
+    let stop = Stop::never();
+    let wire = Wire::new(url, bearer, &stop);
+    LocalSet::new().block_on(&runtime, wire.open()).session().map(str::to_owned)
+}
+
 /// The server's memory after each round of sessions that were opened and ended.
-async fn measure(wire: &Wire, pid: i32) -> Result<Memory, CheckError> {
+async fn measure(wire: &Wire<'_>, pid: i32) -> Result<Memory, CheckError> {
     let proc = Proc::own().map_err(CheckError::Proc)?;
     let Some(held) = crate::tree::identity::Held::open(&proc, pid) else {
         return Ok(Memory::Unknown(format!("there is no process {pid}")));
@@ -114,6 +185,7 @@ async fn measure(wire: &Wire, pid: i32) -> Result<Memory, CheckError> {
             };
             wire.ask(session).await;
             wire.delete(session).await;
+            wire.stop.check()?;
             if Moment::now() >= give_up {
                 return Ok(Memory::Unknown("it takes too long".to_owned()));
             }

@@ -1,5 +1,7 @@
 //! The requests of a client that looks closely at what it is answered.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,12 +11,16 @@ use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue
 use hyper::{HeaderMap, Method, Request, Uri};
 use serde_json::{Value, json};
 
+use crate::check::Stop;
 use crate::check::stdio::talk;
 use crate::http::upstream::Client;
-use crate::protocol::headers::{PROTOCOL_VERSION, SESSION_ID};
+use crate::protocol::headers::{METHOD, PROTOCOL_VERSION, SESSION_ID};
 
 /// How long any answer may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long the sessions that are left may take to be ended.
+const CLOSING: Duration = Duration::from_secs(3);
 
 /// The most of a body that is read while looking for an answer in it.
 const BODY: usize = 256 * 1024;
@@ -53,6 +59,11 @@ impl Answer {
         }
     }
 
+    /// Whether it is a result, and no error of whichever kind.
+    pub(super) fn is_result(&self) -> bool {
+        matches!(self, Answer::Status { status: 200..300, body, .. } if body.contains("\"result\""))
+    }
+
     /// For people.
     pub(super) fn describe(&self) -> String {
         match self {
@@ -63,22 +74,25 @@ impl Answer {
 }
 
 /// A client of one server.
-pub(super) struct Wire {
+pub(super) struct Wire<'a> {
     client: Client,
     url: Uri,
     headers: HeaderMap,
+    pub(super) stop: &'a Stop,
+    /// Sessions that were opened and not ended yet, as far as is known.
+    open: RefCell<BTreeSet<String>>,
 }
 
-impl Wire {
+impl<'a> Wire<'a> {
     /// `bearer` is sent with everything.
-    pub(super) fn new(url: Uri, bearer: Option<&str>) -> Wire {
+    pub(super) fn new(url: Uri, bearer: Option<&str>, stop: &'a Stop) -> Wire<'a> {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some(Ok(value)) = bearer.map(|token| HeaderValue::from_str(&format!("Bearer {token}"))) {
             headers.insert(AUTHORIZATION, value);
         }
-        Wire { client: Client::new(), url, headers }
+        Wire { client: Client::new(), url, headers, stop, open: RefCell::default() }
     }
 
     /// Opens a session, and says that it is open, as a client has to.
@@ -91,9 +105,19 @@ impl Wire {
         opened
     }
 
-    /// The same, as a web page of somebody else would do it.
-    pub(super) async fn open_from_elsewhere(&self) -> Answer {
-        self.send(Method::POST, None, &[(ORIGIN, FOREIGN)], &talk::initialize()).await
+    /// What a server of the era without sessions is asked first.
+    pub(super) async fn discover(&self) -> Answer {
+        self.send(Method::POST, None, &modern("server/discover"), &talk::discover(1)).await
+    }
+
+    /// The first request, as a web page of somebody else would send it.
+    pub(super) async fn come_from_elsewhere(&self, is_modern: bool) -> Answer {
+        let (mut headers, request) = match is_modern {
+            true => (modern("server/discover").to_vec(), talk::discover(1)),
+            false => (Vec::new(), talk::initialize()),
+        };
+        headers.push((ORIGIN, FOREIGN));
+        self.send(Method::POST, None, &headers, &request).await
     }
 
     /// A request in a session.
@@ -104,7 +128,28 @@ impl Wire {
 
     /// Ends a session.
     pub(super) async fn delete(&self, session: &str) -> Answer {
-        self.send(Method::DELETE, Some(session), &[], &Value::Null).await
+        let answer = self.send(Method::DELETE, Some(session), &[], &Value::Null).await;
+        if answer.status().is_some() {
+            self.open.borrow_mut().remove(session);
+        }
+        answer
+    }
+
+    /// Somebody else opened a session, and it is ours to end.
+    pub(super) fn has_open(&self, session: &str) {
+        self.open.borrow_mut().insert(session.to_owned());
+    }
+
+    /// Ends every session that is left open, also when nothing else is to be done any more.
+    pub(super) async fn close(&self) {
+        let left = self.open.take();
+        let all = async {
+            for session in &left {
+                self.exchange(Method::DELETE, Some(session), &[], Bytes::new()).await;
+            }
+        };
+        // A server that does not answer keeps what it has.
+        let _ = tokio::time::timeout(CLOSING, all).await;
     }
 
     async fn send(
@@ -114,7 +159,24 @@ impl Wire {
         more: &[(HeaderName, HeaderValue)],
         body: &Value,
     ) -> Answer {
+        if self.stop.asked().is_some() {
+            return Answer::Failed("stopped".to_owned());
+        }
         let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
+        let answer = self.exchange(method, session, more, body).await;
+        if let (None, Some(opened)) = (session, answer.session()) {
+            self.open.borrow_mut().insert(opened.to_owned());
+        }
+        answer
+    }
+
+    async fn exchange(
+        &self,
+        method: Method,
+        session: Option<&str>,
+        more: &[(HeaderName, HeaderValue)],
+        body: Bytes,
+    ) -> Answer {
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = method;
         *request.uri_mut() = self.url.clone();
@@ -137,6 +199,11 @@ impl Wire {
             Err(_) => Answer::Failed(format!("no answer within {} s", PATIENCE.as_secs())),
         }
     }
+}
+
+/// What the headers of a modern request say.
+fn modern(method: &'static str) -> [(HeaderName, HeaderValue); 2] {
+    [(PROTOCOL_VERSION, HeaderValue::from_static(talk::MODERN)), (METHOD, HeaderValue::from_static(method))]
 }
 
 /// Reads until the answer is there or the body ends: an event stream may go on for as long as it likes.

@@ -17,6 +17,8 @@ pub(super) struct Life {
     pub(super) probe: Probe,
     /// `None` where none was tried.
     pub(super) handshake: Option<Handshake>,
+    /// Whether the call that was to be in flight had been answered.
+    pub(super) answered: bool,
     /// How long its first process took to leave; `None` if it did not.
     pub(super) left_after: Option<Duration>,
     pub(super) exit: Option<Exit>,
@@ -81,7 +83,8 @@ fn leaves(life: &Life) -> Seen {
                 Exit::Code(code) => format!(", exit code {code}"),
                 Exit::Signal(signal) => format!(", by {}", signal_name(signal)),
             });
-            pass(format!("in {}{}", duration::rough(after), how.unwrap_or_default()))
+            let not_in_flight = if life.answered { "; the call was answered before: name a longer one" } else { "" };
+            pass(format!("in {}{}{not_in_flight}", duration::rough(after), how.unwrap_or_default()))
         }
         None => {
             let what = match ask {

@@ -6,7 +6,7 @@ pub(crate) mod talk;
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -15,11 +15,17 @@ use self::judge::Life;
 use self::plan::{Ask, PLAN, Probe, Stage};
 use self::talk::Handshake;
 use super::subject::{Start, Subject, exit_of};
-use super::{CheckError, Report};
+use super::{CheckError, Report, Stop};
 use crate::clock::Moment;
 use crate::tree::Places;
 
 pub use talk::Call;
+
+/// A server may be slower to come up than it was the first time: so much more is waited for it.
+const SLOWER: Duration = Duration::from_millis(200);
+
+/// How long a call that was named may be at work before the end is asked for. One that is answered by then was not in flight.
+const AT_WORK: Duration = Duration::from_millis(200);
 
 /// What to test, and how patiently.
 #[derive(Clone, Debug)]
@@ -38,9 +44,12 @@ pub struct StdioCheck {
     pub strict: bool,
 }
 
+/// Where a server is run, and who may want an end of it.
+type On<'a> = (&'a Places, &'a Stop);
+
 impl StdioCheck {
     /// Tests it. `progress` hears what is done next.
-    pub fn run(&self, places: &Places, progress: &mut dyn FnMut(&str)) -> Result<Report, CheckError> {
+    pub fn run(&self, places: &Places, stop: &Stop, progress: &mut dyn FnMut(&str)) -> Result<Report, CheckError> {
         let mut lives: Vec<Life> = Vec::new();
         for probe in PLAN {
             progress(probe.title);
@@ -49,34 +58,37 @@ impl StdioCheck {
                 Some(Handshake::Done { took, .. }) => *took,
                 _ => self.ready,
             });
-            lives.push(self.live(places, probe, start.unwrap_or_default())?);
+            lives.push(self.live((places, stop), probe, start.unwrap_or_default())?);
             if !matches!(lives[0].handshake, Some(Handshake::Done { .. })) {
                 let rows = judge::rows(&lives, None, self.grace);
                 return Ok(Report::new("stdio", shown(&self.command), rows, self.strict));
             }
         }
         progress("starts again after all that");
-        let again = self.start_again(places)?;
+        let again = self.start_again((places, stop))?;
         let rows = judge::rows(&lives, Some(&again), self.grace);
         Ok(Report::new("stdio", shown(&self.command), rows, self.strict))
     }
 
-    fn start(&self, places: &Places) -> Result<Subject, CheckError> {
+    fn start<'a>(&'a self, (places, stop): On<'a>) -> Result<Subject<'a>, CheckError> {
         Subject::start(&Start {
             command: &self.command,
             env: &[],
             places,
-            patience: self.ready * 2 + self.grace * 2,
+            patience: self.ready * 3 + self.grace * 3,
             aloud: self.aloud,
+            terminal: false,
+            stop,
         })
     }
 
-    fn live(&self, places: &Places, probe: Probe, start: Duration) -> Result<Life, CheckError> {
+    fn live(&self, on: On<'_>, probe: Probe, start: Duration) -> Result<Life, CheckError> {
         let began = Moment::now();
-        let mut subject = self.start(places)?;
-        let handshake = self.reach(&mut subject, probe.stage, began);
+        let mut subject = self.start(on)?;
+        let (handshake, answered) = self.reach(&mut subject, probe.stage, (began, start));
         let ports = subject.members().into_iter().flat_map(|member| member.ports).collect();
-        let early = matches!(probe.stage, Stage::Started | Stage::Greeting);
+        // One that was asked at its start has to come up first.
+        let early = probe.stage == Stage::Started;
         let patience = if early { self.grace + start } else { self.grace };
         let asked = Moment::now();
         match probe.ask {
@@ -90,6 +102,7 @@ impl StdioCheck {
         let mut life = Life {
             probe,
             handshake,
+            answered,
             left_after,
             exit: None,
             patience,
@@ -104,43 +117,57 @@ impl StdioCheck {
             life.ports_left.extend(life.ports.iter().filter(|port| is_taken(**port)));
         }
         let receipt = subject.end();
+        on.1.check()?;
         life.exit = left_after.and(receipt.ok().as_ref().and_then(exit_of));
         Ok(life)
     }
 
-    /// Brings it to the stage at which it is asked to leave.
-    fn reach(&self, subject: &mut Subject, stage: Stage, began: Moment) -> Option<Handshake> {
+    /// Brings it to the stage at which it is asked to leave. Also whether a call that was to be in flight was answered already.
+    fn reach(
+        &self,
+        subject: &mut Subject<'_>,
+        stage: Stage,
+        (began, start): (Moment, Duration),
+    ) -> (Option<Handshake>, bool) {
         let deadline = began + self.ready;
         match stage {
-            Stage::Started => None,
-            Stage::Greeting => {
-                talk::greet(subject);
-                None
+            Stage::Started => (None, false),
+            Stage::Up => {
+                subject.wait_leader(began + start + SLOWER);
+                (None, false)
             }
-            Stage::Ready => Some(talk::shake_hands(subject, began, deadline)),
+            Stage::Greeting => {
+                subject.wait_leader(began + start + SLOWER);
+                talk::greet(subject);
+                (None, false)
+            }
+            Stage::Ready => (Some(talk::shake_hands(subject, began, deadline)), false),
             Stage::InFlight => {
                 let handshake = talk::shake_hands(subject, began, deadline);
-                if let Handshake::Done { version, .. } = &handshake {
-                    talk::call(subject, self.call.as_ref(), version);
-                }
-                Some(handshake)
+                let Handshake::Done { version, .. } = &handshake else { return (Some(handshake), false) };
+                let patience = if self.call.is_some() { AT_WORK } else { Duration::ZERO };
+                let answered = talk::call(subject, self.call.as_ref(), version, patience);
+                (Some(handshake), answered)
             }
         }
     }
 
-    fn start_again(&self, places: &Places) -> Result<Handshake, CheckError> {
+    fn start_again(&self, on: On<'_>) -> Result<Handshake, CheckError> {
         let began = Moment::now();
-        let mut subject = self.start(places)?;
+        let mut subject = self.start(on)?;
         let handshake = talk::shake_hands(&mut subject, began, began + self.ready);
         // What becomes of it was seen often enough.
         let _ = subject.end();
+        on.1.check()?;
         Ok(handshake)
     }
 }
 
 /// Whether somebody listens there. That we may not is another matter.
 fn is_taken(port: u16) -> bool {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_err_and(|error| error.kind() == ErrorKind::AddrInUse)
+    let hosts = [IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)];
+    let taken = |host| TcpListener::bind((host, port)).is_err_and(|error| error.kind() == ErrorKind::AddrInUse);
+    hosts.into_iter().any(taken)
 }
 
 /// A command line for people.

@@ -7,7 +7,9 @@ use crate::check::rule::{self, Rule};
 pub(super) enum Stage {
     /// Right after the start: nothing was said.
     Started,
-    /// `initialize` was sent, and its answer not awaited.
+    /// It is up, as far as the time that it took to answer before can tell, and nothing was said.
+    Up,
+    /// It is up, `initialize` was sent, and its answer is not awaited.
     Greeting,
     /// The handshake is done.
     Ready,
@@ -37,7 +39,7 @@ pub(super) struct Probe {
 }
 
 /// All of them. The first is also the one that shows whether it is a server at all.
-pub(super) const PLAN: [Probe; 8] = [
+pub(super) const PLAN: [Probe; 10] = [
     Probe { id: "stdio.eof", title: "leaves at the end of input", rule: rule::EOF, stage: Stage::Ready, ask: Ask::Eof },
     Probe { id: "stdio.term", title: "leaves on SIGTERM", rule: rule::TERM, stage: Stage::Ready, ask: Ask::Term },
     Probe {
@@ -62,11 +64,25 @@ pub(super) const PLAN: [Probe; 8] = [
         ask: Ask::Term,
     },
     Probe {
-        id: "stdio.eof-before-handshake",
-        title: "leaves at the end of input, before the handshake",
+        id: "stdio.eof-at-start",
+        title: "leaves at the end of input, right after its start",
         rule: rule::EOF,
         stage: Stage::Started,
         ask: Ask::Eof,
+    },
+    Probe {
+        id: "stdio.eof-before-handshake",
+        title: "leaves at the end of input, before the handshake",
+        rule: rule::EOF,
+        stage: Stage::Up,
+        ask: Ask::Eof,
+    },
+    Probe {
+        id: "stdio.term-before-handshake",
+        title: "leaves on SIGTERM, before the handshake",
+        rule: rule::TERM,
+        stage: Stage::Up,
+        ask: Ask::Term,
     },
     Probe {
         id: "stdio.eof-during-handshake",

@@ -11,6 +11,9 @@ use crate::clock::Moment;
 pub(crate) const LEGACY: &str = "2025-11-25";
 pub(crate) const MODERN: &str = "2026-07-28";
 
+/// How long a server may take to read a line. One that does not read is asked to leave all the same.
+const READ: Duration = Duration::from_secs(2);
+
 /// How the handshake went.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Handshake {
@@ -53,7 +56,7 @@ pub(crate) fn initialize() -> Value {
 }
 
 /// What a modern request says of itself.
-pub(crate) fn modern_meta() -> Value {
+fn modern_meta() -> Value {
     json!({
         "io.modelcontextprotocol/protocolVersion": MODERN,
         "io.modelcontextprotocol/clientCapabilities": {},
@@ -61,13 +64,18 @@ pub(crate) fn modern_meta() -> Value {
     })
 }
 
+/// The first line of a modern client.
+pub(crate) fn discover(id: u64) -> Value {
+    json!({ "jsonrpc": "2.0", "id": id, "method": "server/discover", "params": { "_meta": modern_meta() } })
+}
+
 /// Sends `initialize` and does not wait.
-pub(super) fn greet(subject: &mut Subject) {
+pub(super) fn greet(subject: &mut Subject<'_>) {
     subject.say(&initialize().to_string());
 }
 
 /// The whole handshake. A server that refuses `initialize` may be one that has none: it is asked for its revision.
-pub(super) fn shake_hands(subject: &mut Subject, began: Moment, deadline: Moment) -> Handshake {
+pub(super) fn shake_hands(subject: &mut Subject<'_>, began: Moment, deadline: Moment) -> Handshake {
     greet(subject);
     match reply(subject, 1, deadline) {
         Reply::Result(result) => {
@@ -76,7 +84,7 @@ pub(super) fn shake_hands(subject: &mut Subject, began: Moment, deadline: Moment
             let (server, version) = (text(&result["serverInfo"]["name"]), text(&result["protocolVersion"]));
             Handshake::Done { server, version, took: Moment::now().since(began) }
         }
-        Reply::Error(error) => discover(subject, began, deadline).unwrap_or_else(|| {
+        Reply::Error(error) => ask_modern(subject, began, deadline).unwrap_or_else(|| {
             Handshake::Refused(format!("`initialize` was answered with an error: {}", error["message"]))
         }),
         Reply::Silent => Handshake::Silent,
@@ -84,17 +92,15 @@ pub(super) fn shake_hands(subject: &mut Subject, began: Moment, deadline: Moment
     }
 }
 
-fn discover(subject: &mut Subject, began: Moment, deadline: Moment) -> Option<Handshake> {
-    let request =
-        json!({ "jsonrpc": "2.0", "id": 2, "method": "server/discover", "params": { "_meta": modern_meta() } });
-    subject.say(&request.to_string());
+fn ask_modern(subject: &mut Subject<'_>, began: Moment, deadline: Moment) -> Option<Handshake> {
+    subject.say(&discover(2).to_string());
     let Reply::Result(result) = reply(subject, 2, deadline) else { return None };
     let server = result["serverInfo"]["name"].as_str().unwrap_or("unknown").to_owned();
     Some(Handshake::Done { server, version: MODERN.to_owned(), took: Moment::now().since(began) })
 }
 
-/// Sends the call and does not wait for its answer.
-pub(super) fn call(subject: &mut Subject, call: Option<&Call>, version: &str) {
+/// Sends the call, waits until the server has read it and was at work for `patience`; whether it has answered by then.
+pub(super) fn call(subject: &mut Subject<'_>, call: Option<&Call>, version: &str, patience: Duration) -> bool {
     let (method, mut params) = match call {
         Some(call) => ("tools/call", json!({ "name": call.tool, "arguments": call.arguments })),
         None => ("tools/list", json!({})),
@@ -103,10 +109,12 @@ pub(super) fn call(subject: &mut Subject, call: Option<&Call>, version: &str) {
         params["_meta"] = modern_meta();
     }
     subject.say(&json!({ "jsonrpc": "2.0", "id": 3, "method": method, "params": params }).to_string());
+    subject.wait_read(Moment::now() + READ);
+    !patience.is_zero() && matches!(reply(subject, 3, Moment::now() + patience), Reply::Result(_) | Reply::Error(_))
 }
 
 /// Reads until the answer to `id` is there. Requests of the server are answered meanwhile, as far as it takes for it to go on.
-fn reply(subject: &mut Subject, id: u64, deadline: Moment) -> Reply {
+fn reply(subject: &mut Subject<'_>, id: u64, deadline: Moment) -> Reply {
     loop {
         let line = match subject.hear(deadline) {
             Heard::Line(line) => line,

@@ -43,7 +43,6 @@ pub(super) async fn initialize(link: &Rc<Link>, exchange: &Rc<Exchange>) -> End 
         // The task was told to stop.
         Err(_) => return End::Settled,
     };
-    link.works();
     if Reply::of(answer.response.status(), answer.response.headers()) != Reply::Refused {
         return receive(link, exchange, answer.response).await;
     }
@@ -65,6 +64,10 @@ fn post(link: &Rc<Link>, outgoing: Outgoing) -> oneshot::Receiver<Result<Answer,
             sent = task.wire.send(outgoing) => sent,
             () = task.last_call.cancelled() => return,
         };
+        if sent.is_ok() {
+            // Also when nobody waits for the answer any more: what it opens is told of.
+            task.works();
+        }
         if let Ok(answer) = &sent
             && Reply::of(answer.response.status(), answer.response.headers()) != Reply::Refused
         {

@@ -278,6 +278,10 @@ impl Driver {
             let path = &self.places.receipts;
             if let Err(error) = receipt::append_once(path, receipt) {
                 link.tell(Notice::Warning(format!("cannot write {}: {error}", path.display())));
+                if receipt::is_shortage(&error) {
+                    // Told nothing, the keeper takes over when we are gone; without one, the next start does.
+                    return Ended { reason, receipt: Some(receipt.clone()) };
+                }
             }
         }
         link.check_written(lease.close());

@@ -121,13 +121,16 @@ impl Undertaker {
     /// Ends what is held, writes the receipt, and closes the book.
     fn end(self, reason: Reason) {
         let began = Moment::now();
+        spawn::make_room();
         let Orders { terms, runtime_dir, book, .. } = self.orders;
         if let Some(lien) = self.lien {
             // Out of memory or descriptors: the book stays, and the next start finds it.
             let Some(end) = let_go(&lien) else { return };
             let receipt = terms.receipt(reason, EndedBy::Keeper, Moment::now() - began, vec![end]);
-            // A full disk never stops an end, and nobody is left to be told.
-            let _ = receipt::append_once(&terms.receipts, &receipt);
+            // A full disk never stops an end, and nobody is left to be told. Without a descriptor, see above.
+            if receipt::append_once(&terms.receipts, &receipt).is_err_and(|error| receipt::is_shortage(&error)) {
+                return;
+            }
         }
         Abandoned::inherited(&runtime_dir, &book, self.lock).remove();
     }

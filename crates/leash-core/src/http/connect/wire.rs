@@ -10,6 +10,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::{HeaderMap, Method, Request, Response, Uri};
 use tokio::sync::oneshot;
 
+use super::super::tide::Tide;
 use super::super::upstream::{self, Care, Connector, Pool, UpstreamError};
 use crate::limits;
 
@@ -47,7 +48,12 @@ pub(crate) struct Answer {
 
 impl Wire {
     pub(crate) fn new() -> Wire {
-        Wire { http: Pool::new(Connector::new(), Care { most: limits::IDLE_CONNECTIONS, timed: false }) }
+        Wire {
+            http: Pool::new(
+                Connector::new(),
+                Care { most: limits::IDLE_CONNECTIONS, timed: false, tide: Tide::default() },
+            ),
+        }
     }
 
     /// Sends a request and returns the head of the answer. Redirects that keep the method and the origin are followed.

@@ -35,7 +35,7 @@ use crate::config::lease_request;
 use crate::ledger::receipt::{self, Reason, Receipt};
 use crate::limits;
 use crate::protocol::headers;
-use problem::Problem;
+pub(super) use problem::Problem;
 use query::Query;
 use routes::{Act, Found, Route};
 use view::{AbortedView, ReceiptsView, SessionView, SessionsView, VersionView};

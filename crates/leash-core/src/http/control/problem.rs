@@ -1,7 +1,7 @@
 //! Errors of the control API, as RFC 9457 has them.
 
 use hyper::StatusCode;
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -11,7 +11,7 @@ use crate::config::{Fault, Misread};
 /// What went wrong.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Problem {
+pub(in super::super) struct Problem {
     /// `urn:leash:problem:NAME`.
     #[serde(rename = "type")]
     kind: String,
@@ -122,6 +122,26 @@ impl Problem {
         Problem::new(StatusCode::BAD_REQUEST, "invalid-json", "The body is not JSON", detail)
     }
 
+    /// 401: the token is missing, or another one.
+    pub(in super::super) fn unauthorized() -> Problem {
+        let detail = "a bearer token is required";
+        Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", "The token is missing or wrong", detail).hint(
+            "send `Authorization: Bearer TOKEN`; it is in the variable that `--control-token-env` names".to_owned(),
+        )
+    }
+
+    /// 403: a page in a browser.
+    pub(in super::super) fn origin() -> Problem {
+        let detail = "requests from pages in browsers are not served";
+        Problem::new(StatusCode::FORBIDDEN, "origin", "The request has an Origin", detail)
+    }
+
+    /// 403: called by a name that is not ours.
+    pub(in super::super) fn host() -> Problem {
+        Problem::new(StatusCode::FORBIDDEN, "host", "The Host is not known", "this Host is not allowed")
+            .hint("name it in `allowedHosts`".to_owned())
+    }
+
     /// 404: no such session.
     pub(super) fn no_such_session(id: &str) -> Problem {
         let detail = format!("there is no session `{}`", id.escape_debug());
@@ -205,7 +225,7 @@ impl Problem {
     }
 
     /// As an answer.
-    pub(super) fn answer(&self) -> Answer {
+    pub(in super::super) fn answer(&self) -> Answer {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         // A problem has nothing in it that could not be written.
         let mut answer = respond::json(status, serde_json::to_vec(self).unwrap_or_default());
@@ -213,6 +233,9 @@ impl Problem {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if let Some(Ok(allow)) = self.allow.as_deref().map(HeaderValue::from_str) {
             headers.insert(ALLOW, allow);
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         if status == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));

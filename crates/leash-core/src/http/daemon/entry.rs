@@ -3,20 +3,20 @@
 use std::net::IpAddr;
 use std::rc::Rc;
 
+use hyper::Request;
 use hyper::body::Incoming;
-use hyper::header::{CONTENT_TYPE, HeaderValue, ORIGIN, WWW_AUTHENTICATE};
+use hyper::header::ORIGIN;
 use hyper::service::service_fn;
-use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
 
-use super::super::control;
+use super::super::control::{self, Problem};
 use super::super::front;
 use super::super::gateway::Gateway;
 use super::super::listen;
 use super::super::metrics::add;
-use super::super::respond::{self, Answer};
+use super::super::respond::Answer;
 use super::doors::Bells;
 use crate::config::Secret;
 use crate::limits;
@@ -55,7 +55,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
     add(&gateway.metrics.connections, 1);
-    gateway.tide.rose(gateway.held());
+    let _afloat = gateway.tide.rise();
     let service = service_fn(|request: Request<Incoming>| {
         let (gateway, gate) = (Rc::clone(&gateway), gate.clone());
         async move {
@@ -91,32 +91,19 @@ where
         }
     }
     gateway.metrics.connections.set(gateway.metrics.connections.get() - 1);
-    gateway.tide.fell(gateway.held());
 }
 
 /// Whether the caller may ask. Pages in browsers may not, whatever they know: programs send no `Origin`.
 fn check(gateway: &Gateway, gate: &Gate, request: &Request<Incoming>) -> Result<(), Answer> {
     if request.headers().contains_key(ORIGIN) {
-        return Err(problem(StatusCode::FORBIDDEN, "origin", "requests from pages in browsers are not served"));
+        return Err(Problem::origin().answer());
     }
     let Gate::Token { bound, token } = gate else { return Ok(()) };
     if !front::knows_host(*bound, &gateway.settings().allowed_hosts, request) {
-        return Err(problem(StatusCode::FORBIDDEN, "host", "this Host is not allowed"));
+        return Err(Problem::host().answer());
     }
     if front::bears(token, request.headers()) {
         return Ok(());
     }
-    let mut answer = problem(StatusCode::UNAUTHORIZED, "unauthorized", "a bearer token is required");
-    answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-    Err(answer)
-}
-
-/// A problem document (RFC 9457).
-fn problem(status: StatusCode, name: &str, detail: &str) -> Answer {
-    let title = status.canonical_reason().unwrap_or_default();
-    let kind = format!("urn:leash:problem:{name}");
-    let body = serde_json::json!({ "type": kind, "title": title, "status": status.as_u16(), "detail": detail });
-    let mut answer = respond::json(status, body.to_string());
-    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-    answer
+    Err(Problem::unauthorized().answer())
 }

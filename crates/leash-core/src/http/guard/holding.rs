@@ -225,13 +225,13 @@ impl Upstream {
                 }
             },
         };
-        // What is not settled stays in the book, for the next start.
-        if matches!(self.kind, Kind::Streamable { .. }) && !deleted.cut_short {
-            note(gateway, gateway.book.over(&entry.session));
-        }
         let end = deleted.receipt(&self.url, &entry.id);
         let receipt = entry.receipt(reason, EndedBy::Gateway, Moment::now() - began, end);
-        write(gateway, &receipt);
+        let is_told = write(gateway, &receipt);
+        // What is not settled stays in the book, for the next start. The book is last: whoever is killed in between has told.
+        if matches!(self.kind, Kind::Streamable { .. }) && !deleted.cut_short && is_told {
+            note(gateway, gateway.book.over(&entry.session));
+        }
         server.ended(&receipt);
         receipt
     }
@@ -266,12 +266,14 @@ pub(super) async fn send_delete(gateway: &Gateway, server: &Server, ticket: &Tic
     deleted
 }
 
-/// Writes a receipt. A full disk is told, and nothing more.
-pub(super) fn write(gateway: &Gateway, receipt: &Receipt) {
+/// Writes a receipt. A full disk is told, and nothing more; false where only a descriptor is missing, which the next start has.
+pub(super) fn write(gateway: &Gateway, receipt: &Receipt) -> bool {
     let path = &gateway.places.receipts;
-    if let Err(error) = receipt::append(path, receipt) {
+    let written = receipt::append(path, receipt);
+    if let Err(error) = &written {
         gateway.warn(format!("cannot write {}: {error}", path.display()));
     }
+    !written.is_err_and(|error| receipt::is_shortage(&error))
 }
 
 /// A book that can't be written is told, and nothing more: sessions go on.

@@ -21,6 +21,8 @@ pub(crate) struct Warm {
     waiting: RefCell<Option<Waiting>>,
     /// It is being started.
     expected: Cell<bool>,
+    /// Why it is to end, should that have been said while it was being started.
+    unwanted: RefCell<Option<Reason>>,
     /// It was taken.
     taken: Notify,
 }
@@ -56,7 +58,8 @@ pub(crate) async fn warm(gateway: &Rc<Gateway>, server: &Rc<Server>) -> Result<(
     server.warm.expected.set(false);
     let started = started.map_err(|error| told(&error))?;
     if server.retired.get() {
-        end(gateway, server, started, &Reason::Requested).await;
+        let reason = server.warm.unwanted.take().unwrap_or(Reason::Requested);
+        end(gateway, server, started, &reason).await;
         return Err("the session was ended before it ran".to_owned());
     }
     *server.warm.waiting.borrow_mut() = Some(Waiting { started, _occupied: occupied });
@@ -89,9 +92,12 @@ async fn watch(gateway: Rc<Gateway>, server: Rc<Server>) {
     tree.reap(&gateway.tasks);
 }
 
-/// Begins the end of a tree that waits, if there is one.
+/// Begins the end of a tree that waits, if there is one; one that is being started is ended when it is there.
 pub(crate) fn end_warm(gateway: &Rc<Gateway>, server: &Rc<Server>, reason: &Reason) {
-    let Some(waiting) = server.warm.waiting.borrow_mut().take() else { return };
+    let Some(waiting) = server.warm.waiting.borrow_mut().take() else {
+        server.warm.unwanted.borrow_mut().get_or_insert_with(|| reason.clone());
+        return;
+    };
     server.warm.taken.notify_waiters();
     let Waiting { started, _occupied: occupied } = waiting;
     let (gateway, server, reason) = (Rc::clone(gateway), Rc::clone(server), reason.clone());

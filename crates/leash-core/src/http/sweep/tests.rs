@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use hyper::Method;
+use hyper::{Method, StatusCode};
 
 use super::*;
 use crate::http::scripted::{self, Scripted, reply, silence, status};
@@ -115,4 +115,58 @@ fn a_sweep_that_is_cut_short_leaves_the_rest_to_the_next() {
         let (receipts, _) = receipt::read(&ground.places().receipts).expect("read");
         assert_eq!(receipts.len(), 1);
     });
+}
+
+/// Found by chaos: the keeper of a connection had ended its session and written so, and could not remove the book from a disk that
+/// was read-only. What was left then and is gone now is told again.
+#[test]
+fn what_has_a_receipt_gets_no_second_one() {
+    scripted::run(async {
+        let upstream =
+            Scripted::start(|seen| reply(status(if seen.header("mcp-session-id") == "kept" { 405 } else { 404 }, "")))
+                .await;
+        let ground = Ground::new();
+        let ids = ["gone", "kept", "left", "untold"];
+        ground.dead(&upstream.url(), ids.iter().map(|id| (*id).to_owned()));
+        let open = Book::abandoned(&ground.places().runtime_dir).expect("read").remove(0).open;
+        for entry in &open[..3] {
+            let deleted = match entry.id.as_str() {
+                "gone" => Deleted::forgotten(StatusCode::NOT_FOUND),
+                _ => delete::cut_short(1),
+            };
+            let end = deleted.receipt(&upstream.url(), &entry.id);
+            let receipt = entry.receipt(Reason::SupervisorKilled, EndedBy::Keeper, Duration::ZERO, end);
+            receipt::append(&ground.places().receipts, &receipt).expect("written");
+        }
+        let swept = RefCell::new(Vec::new());
+        let tell = |notice| match notice {
+            Notice::Swept(receipt) => swept.borrow_mut().push(receipt.session),
+            other => panic!("{other:?}"),
+        };
+        books(&Client::new(), &ground.places(), &|_| None, &tell).await;
+        let (receipts, _) = receipt::read(&ground.places().receipts).expect("read");
+        let mut news: Vec<&str> = receipts[3..].iter().map(|receipt| receipt.session.as_str()).collect();
+        news.sort_unstable();
+        assert_eq!(news, ["s-left", "s-untold"]);
+        swept.borrow_mut().sort_unstable();
+        assert_eq!(*swept.borrow(), news);
+        assert_eq!((upstream.of(&Method::DELETE).len(), ground.books()), (4, 0));
+    });
+}
+
+/// Found by chaos: a connection with few descriptors swept, and what it could not tell was forgotten.
+#[test]
+fn what_cannot_be_told_for_want_of_descriptors_is_left_to_the_next() {
+    for (errno, left) in [(rustix::io::Errno::MFILE, 1), (rustix::io::Errno::NFILE, 1), (rustix::io::Errno::NOSPC, 0)] {
+        let ground = Ground::new();
+        ground.dead(&"http://127.0.0.1:1/mcp".parse().expect("an address"), ["a".to_owned()].into_iter());
+        let mut book = Book::abandoned(&ground.places().runtime_dir).expect("read").remove(0);
+        let (entry, url) = (book.open[0].clone(), "http://127.0.0.1:1/mcp".parse().expect("an address"));
+        let done =
+            Done { book: 0, entry, url, deleted: Deleted::forgotten(StatusCode::NOT_FOUND), took: Duration::ZERO };
+        settle(&mut book, &done, &Err(errno.into()), &|_| {});
+        drop(book);
+        let again = Book::abandoned(&ground.places().runtime_dir).expect("read").remove(0);
+        assert_eq!(again.open.len(), left, "{errno}");
+    }
 }

@@ -13,6 +13,7 @@ use hyper::header::{HOST, HeaderValue};
 use hyper::http::uri::{Authority, Scheme};
 use hyper::{Request, Response, Uri};
 
+use super::super::tide::Tide;
 use super::{Connector, UpstreamError, root_cause};
 use crate::clock::Moment;
 use crate::limits;
@@ -43,12 +44,14 @@ struct Idle<B> {
 }
 
 /// How idle connections are looked after.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Care {
     /// Those of one host that are kept.
     pub(crate) most: usize,
     /// They are closed when their time is over, rather than when they would be used.
     pub(crate) timed: bool,
+    /// Where all connections are counted, idle or not: the end of a thousand sessions is a thousand of them at once.
+    pub(crate) tide: Tide,
 }
 
 impl<B> Pool<B>
@@ -105,9 +108,11 @@ where
         let stream = self.0.connector.connect(uri.clone()).await?;
         let handshake = http1::Builder::new().max_headers(limits::HEADERS).handshake(stream).await;
         let (sender, connection) = handshake.map_err(|error| UpstreamError::Broken(root_cause(&error)))?;
+        let afloat = self.0.care.tide.rise();
         tokio::task::spawn_local(async move {
             // Whoever waits for an answer hears of it.
             let _ = connection.await;
+            drop(afloat);
         });
         Ok(sender)
     }

@@ -141,7 +141,7 @@ fn tls_with_a_certificate_that_is_trusted_and_one_that_is_not() {
             .expect("versions")
             .with_root_certificates(roots)
             .with_no_client_auth();
-        let trusting = Client::with_tls(OnceCell::new_with(Some(Arc::new(config))));
+        let trusting = Client::with(OnceCell::new_with(Some(Arc::new(config))), Tide::default());
         let url = format!("https://localhost:{port}/mcp");
         let answer = trusting.send(request(&url)).await.expect("an answer");
         assert_eq!(text(answer).await, "secret");
@@ -233,5 +233,30 @@ fn an_unread_answer_is_not_taken_for_the_next_one() {
             drop(client.send(request(&url)).await.expect("an answer"));
             assert_eq!(text(client.send(request(&url)).await.expect("an answer")).await, "fine");
         }
+    });
+}
+
+#[test]
+fn of_a_burst_some_connections_are_kept() {
+    scripted::run(async {
+        let burst = limits::POOL_MOST + 20;
+        // Nobody is answered before all are there: each has a connection of its own.
+        let all = std::rc::Rc::new(tokio::sync::Barrier::new(burst));
+        let upstream = Scripted::start(move |_| {
+            let all = std::rc::Rc::clone(&all);
+            Box::pin(async move {
+                all.wait().await;
+                reply(status(200, "fine")).await
+            })
+        })
+        .await;
+        let (client, url) = (Client::new(), upstream.url().to_string());
+        let mut asked = JoinSet::new();
+        for _ in 0..burst {
+            let (client, request) = (client.clone(), request(&url));
+            asked.spawn_local(async move { text(client.send(request).await.expect("an answer")).await });
+        }
+        assert!(asked.join_all().await.iter().all(|answer| answer == "fine"));
+        upstream.connections(limits::POOL_MOST).await;
     });
 }

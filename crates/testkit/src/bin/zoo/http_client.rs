@@ -3,14 +3,14 @@
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 
 use testkit::http::{Connection, POST, initialize};
 
 /// Opens a session at each URL, says `ready`, and then does what it was told to.
 pub(crate) fn run(mut words: VecDeque<OsString>) -> io::Result<()> {
     let then = words.pop_front().unwrap_or_default();
-    let mut kept = Vec::new();
+    let mut kept: Vec<Kept> = Vec::new();
     for word in words {
         let url = word.to_str().and_then(|url| url.strip_prefix("http://")).unwrap_or_default();
         let (address, path) = url.split_once('/').ok_or_else(|| super::wrong("not a URL"))?;
@@ -23,7 +23,7 @@ pub(crate) fn run(mut words: VecDeque<OsString>) -> io::Result<()> {
             return Err(io::Error::other(format!("no session: {reply:?}")));
         }
         let session = reply.header("mcp-session-id").unwrap_or_default().to_owned();
-        kept.push((connection, format!("/{path}"), session));
+        kept.push(Kept { address, connection, path: format!("/{path}"), session, stream: None });
     }
     let mut stdout = io::stdout();
     stdout.write_all(b"ready\n")?;
@@ -43,24 +43,66 @@ pub(crate) fn run(mut words: VecDeque<OsString>) -> io::Result<()> {
     }
 }
 
-/// Does with every session what one line asks for, and says how it was answered.
-fn obey(order: &str, kept: &mut [(Connection, String, String)]) -> io::Result<()> {
-    let wanted = if order == "call-one" { 1 } else { kept.len() };
-    for (connection, path, session) in kept.iter_mut().take(wanted) {
+/// A session and the connection it was opened on.
+struct Kept {
+    address: SocketAddr,
+    connection: Connection,
+    path: String,
+    session: String,
+    /// Its event stream, while it listens.
+    stream: Option<Connection>,
+}
+
+/// Does with every session, or with the first for what ends in `-one`, what one line asks for, and says how it was answered.
+fn obey(order: &str, kept: &mut [Kept]) -> io::Result<()> {
+    let (order, wanted) = match order.strip_suffix("-one") {
+        Some(order) => (order, 1),
+        None => (order, kept.len()),
+    };
+    for Kept { address, connection, path, session, stream } in kept.iter_mut().take(wanted) {
         let ping = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
         let hang = r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"hang"}}"#;
         let mut headers = POST.to_vec();
         headers.push(("mcp-session-id", session));
+        if was_closed(connection) && TcpStream::connect(*address).is_ok() {
+            *connection = Connection::open(*address);
+        }
         match order {
-            "call" | "call-one" => connection.send("POST", path, &headers, ping.as_bytes())?,
+            "call" => connection.send("POST", path, &headers, ping.as_bytes())?,
             "delete" => connection.send("DELETE", path, &headers, b"")?,
             // The connection is of no use after that.
             "abandon" => return connection.send("POST", path, &headers, hang.as_bytes()),
+            "listen" => {
+                let mut listens = Connection::open(*address);
+                let headers = [("accept", "text/event-stream"), ("mcp-session-id", session)];
+                listens.send("GET", path, &headers, b"")?;
+                say(order, listens.head()?.status)?;
+                *stream = Some(listens);
+                continue;
+            }
+            // In the middle of the stream, without a word.
+            "cut" => {
+                say(order, u16::from(stream.take().is_some()))?;
+                continue;
+            }
             _ => return Err(super::wrong("no such order")),
         }
-        let mut stdout = io::stdout();
-        writeln!(stdout, "{order} {}", connection.reply()?.status)?;
-        stdout.flush()?;
+        say(order, connection.reply()?.status)?;
     }
     Ok(())
+}
+
+/// Whether the other side has closed a connection on which nothing was awaited, as every server does when it was idle for long.
+fn was_closed(connection: &Connection) -> bool {
+    let socket = connection.socket();
+    let peek = || socket.peek(&mut [0]);
+    let seen = socket.set_nonblocking(true).and_then(|()| peek());
+    let _ = socket.set_nonblocking(false);
+    !matches!(seen, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+}
+
+fn say(order: &str, answer: u16) -> io::Result<()> {
+    let mut stdout = io::stdout();
+    writeln!(stdout, "{order} {answer}")?;
+    stdout.flush()
 }

@@ -12,10 +12,10 @@ use hyper::{Response, StatusCode};
 use tokio::sync::oneshot;
 
 /// The header of sessions.
-pub(super) const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
+pub(crate) const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 
 /// The body of an answer.
-pub(super) enum Answer {
+pub(crate) enum Answer {
     /// All of it; `None` when it was sent.
     Whole(Option<Bytes>),
     /// An event stream on which nothing happens, until its sender is gone.

@@ -123,7 +123,7 @@ pub(super) fn on_stdio() -> io::Result<()> {
 }
 
 /// The sessions there are, each with what keeps its event stream open.
-type Sessions = RefCell<HashMap<String, Option<oneshot::Sender<Infallible>>>>;
+pub(crate) type Sessions = RefCell<HashMap<String, Option<oneshot::Sender<Infallible>>>>;
 
 /// Streamable HTTP with sessions and JSON answers.
 pub(super) async fn on_http(listener: TcpListener) -> io::Result<()> {
@@ -131,7 +131,7 @@ pub(super) async fn on_http(listener: TcpListener) -> io::Result<()> {
     server::serve(listener, move |request| respond(Rc::clone(&sessions), request)).await
 }
 
-async fn respond(sessions: Rc<Sessions>, request: Request<Incoming>) -> io::Result<Response<Answer>> {
+pub(crate) async fn respond(sessions: Rc<Sessions>, request: Request<Incoming>) -> io::Result<Response<Answer>> {
     let (head, body) = request.into_parts();
     match head.method {
         Method::POST => {
@@ -179,7 +179,7 @@ fn post(sessions: &Sessions, headers: &HeaderMap, message: &[u8]) -> io::Result<
     }
 }
 
-fn session(headers: &HeaderMap) -> Option<&str> {
+pub(crate) fn session(headers: &HeaderMap) -> Option<&str> {
     headers.get(SESSION)?.to_str().ok()
 }
 

@@ -20,13 +20,13 @@ use super::body::Answer;
 const BACKLOG: u32 = 4096;
 
 /// Runs `role` to its end on a runtime of one thread.
-pub(super) fn alone(role: impl Future<Output = io::Result<()>>) -> io::Result<()> {
+pub(crate) fn alone(role: impl Future<Output = io::Result<()>>) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_io().build()?;
     LocalSet::new().block_on(&runtime, role)
 }
 
 /// Listens, within a runtime.
-pub(super) fn listen(at: SocketAddr) -> io::Result<TcpListener> {
+pub(crate) fn listen(at: SocketAddr) -> io::Result<TcpListener> {
     let socket = TcpSocket::new_v4()?;
     socket.set_reuseaddr(true)?;
     socket.bind(at)?;
@@ -34,7 +34,7 @@ pub(super) fn listen(at: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Answers every request by `answer`, until the process is killed.
-pub(super) async fn serve<F>(
+pub(crate) async fn serve<F>(
     listener: TcpListener,
     answer: impl Fn(Request<Incoming>) -> F + Clone + 'static,
 ) -> io::Result<()>

@@ -32,6 +32,7 @@ fn good(ending: Ending) -> Life {
             entry(Part::Http, 9, Happened::Connected),
             session(|session| Happened::Deleted { session }),
         ],
+        before: 0,
         stayed: true,
         left_after: Some(Duration::from_millis(30)),
         patience: Duration::from_secs(10),
@@ -67,6 +68,17 @@ fn survivors_are_findings_and_of_a_killed_host_warnings() {
     assert!(row.detail.starts_with("3 left: the server that leaves on SIGTERM only, a helper of that server, leash ("));
 }
 
+/// Then nothing was left to be seen, and nobody should think that its end did it.
+#[test]
+fn what_was_let_go_before_is_said_to_be() {
+    let eofs = [Part::Polite, Part::Deaf].map(|part| entry(part, 1, Happened::Eof));
+    let mut life = good(Ending::Kill);
+    life.journal.extend(eofs);
+    life.before = life.journal.len();
+    let details: Vec<String> = rows(&[life]).into_iter().map(|row| row.detail).collect();
+    assert_eq!(details[2..], ["none; it had let go of them before", "1 of 1, before it was ended"]);
+}
+
 #[test]
 fn a_session_without_delete_is_a_finding() {
     let without = |ending| {
@@ -92,5 +104,14 @@ fn of_a_host_without_servers_nothing_is_said() {
     let all = ["host.exit.leaves", "host.exit.servers", "host.exit.sessions"].map(|id| (id, Status::Skip));
     let found: Vec<_> = [("host.connects", Status::Fail)].into_iter().chain(all).collect();
     check(Life { journal: Vec::new(), ..good(Ending::Exit) }, &found);
-    check(Life { stayed: false, ..good(Ending::Exit) }, &all);
+}
+
+/// One that does its work and leaves: its exit is judged, and no signal that came too late.
+#[test]
+fn a_host_that_leaves_by_itself_is_judged_by_its_exit() {
+    check(Life { stayed: false, ..good(Ending::Exit) }, &[]);
+    let left = Life { stayed: false, left: vec![survivor(2)], ..good(Ending::Exit) };
+    check(left, &[("host.exit.servers", Status::Fail)]);
+    let all = ["host.term.leaves", "host.term.servers", "host.term.sessions"].map(|id| (id, Status::Skip));
+    check(Life { stayed: false, ..good(Ending::Signal(Signal::TERM)) }, &all);
 }

@@ -15,6 +15,7 @@ fn good() -> Vec<Life> {
         .map(|probe| Life {
             probe: *probe,
             handshake: matches!(probe.stage, Stage::Ready | Stage::InFlight).then(|| done("good")),
+            answered: false,
             left_after: Some(Duration::from_millis(12)),
             exit: Some(Exit::Code(0)),
             patience: GRACE,
@@ -54,6 +55,16 @@ fn one_that_stays_is_found_out() {
     let mut lives = good();
     lives[0].left_after = None;
     check(&lives, Some(&done("good")), &[("stdio.eof", Status::Fail)]);
+}
+
+/// A server that left after it had answered did not leave with a call in flight, and nobody should think so.
+#[test]
+fn a_call_that_was_too_short_is_said() {
+    let mut lives = good();
+    lives[3].answered = true;
+    let rows = rows(&lives, Some(&done("good")), GRACE);
+    let told = rows.iter().filter(|row| row.detail.contains("the call was answered before"));
+    assert_eq!(told.map(|row| row.id.as_str()).collect::<Vec<_>>(), ["stdio.eof-in-flight"]);
 }
 
 #[test]

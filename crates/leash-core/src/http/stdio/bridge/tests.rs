@@ -16,6 +16,7 @@ use super::*;
 const LIMIT: Duration = Duration::from_secs(20);
 
 fn run<F: Future<Output = ()>>(test: impl FnOnce(Stage) -> F) {
+    let _guard = crate::leak::guard_alone();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     LocalSet::new().block_on(&runtime, async {
         let play = async { test(Stage::set(None).await).await };

@@ -1,0 +1,35 @@
+//! A terminal that can be closed, for a host to sit in front of.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt as _;
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
+
+/// What terminals have had since there were terminals: programs that draw want to know.
+const SIZE: Winsize = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+
+/// Both sides: that of the terminal, which is ours, and that of the programs.
+pub(super) fn open() -> io::Result<(OwnedFd, OwnedFd)> {
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
+    grantpt(&ours)?;
+    unlockpt(&ours)?;
+    tcsetwinsize(&ours, SIZE)?;
+    let name = ptsname(&ours, Vec::new())?;
+    let path = name.to_str().map_err(io::Error::other)?;
+    let theirs = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOCTTY).open(path)?;
+    Ok((ours, File::into(theirs)))
+}
+
+/// Makes the terminal that is this process's stderr its controlling terminal, stdin and stdout, in a session of its own. For a
+/// process that leads no group.
+pub fn sit_down() -> io::Result<()> {
+    rustix::process::setsid()?;
+    let terminal: BorrowedFd<'_> = rustix::stdio::stderr();
+    rustix::process::ioctl_tiocsctty(terminal.as_fd())?;
+    rustix::stdio::dup2_stdin(terminal)?;
+    rustix::stdio::dup2_stdout(terminal)?;
+    Ok(())
+}

@@ -1,0 +1,162 @@
+//! A check that is stopped: by Ctrl-C, once or twice, by SIGTERM, by SIGKILL. Whenever that is, nothing is left.
+
+use std::ffi::OsString;
+use std::fs;
+use std::process::{Child, Stdio};
+
+use rustix::process::{Pid, Signal};
+use testkit::fixture::Fixture;
+use testkit::leash::Answer;
+use testkit::or_skip;
+use testkit::process::Handle;
+use testkit::scene::Scene;
+use testkit::user::Who;
+use testkit::wait::{self, LIMIT};
+
+use super::{check_clean, deps, me, script};
+
+/// A check at work.
+struct AtWork {
+    child: Child,
+    process: Handle,
+}
+
+impl AtWork {
+    fn start(scene: &mut Scene, words: impl IntoIterator<Item = OsString>) -> AtWork {
+        scene.set_env("TMPDIR", scene.dir().join("state"));
+        let mut command = scene.leash(["check"]);
+        command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().expect("leash starts");
+        let process = Handle::open(Pid::from_child(&child), |_| true).expect("it is our child");
+        AtWork { child, process }
+    }
+
+    fn signal(&self, signal: Signal) {
+        self.process.signal(signal).expect("it is ours");
+    }
+
+    fn end(self) -> Answer {
+        self.child.wait_with_output().expect("it is our child").into()
+    }
+}
+
+/// The directories of checks that are there.
+fn rooms(scene: &Scene) -> Vec<String> {
+    let entries = fs::read_dir(scene.dir().join("state")).into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.starts_with("leash-check-")).collect()
+}
+
+/// A check of a server that nothing but SIGKILL ends, with more patience than the test has.
+fn check_of_a_stubborn_one(scene: &mut Scene) -> AtWork {
+    let options = ["--grace", "10m", "--ready", "10m", "--"].map(OsString::from);
+    let server = scene.tree("stubborn", ["--mcp"]);
+    let check = AtWork::start(scene, options.into_iter().chain(server));
+    scene.census().wait_ready(LIMIT).expect("the server runs");
+    assert_eq!(rooms(scene).len(), 1);
+    check
+}
+
+#[test]
+fn a_signal_leaves_nothing() {
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let mut scene = or_skip!(Scene::set(Who::User));
+        let check = check_of_a_stubborn_one(&mut scene);
+        check.signal(signal);
+        let answer = check.end();
+        assert_eq!(answer.code, 128 + signal.as_raw(), "{answer:?}");
+        assert!(answer.stdout.is_empty() && answer.stderr.starts_with("stopped by SIG"), "{answer:?}");
+        assert_eq!(rooms(&scene), [""; 0]);
+        check_clean(&mut scene);
+    }
+}
+
+#[test]
+fn a_second_signal_leaves_nothing_either() {
+    let mut scene = or_skip!(Scene::set(Who::User));
+    let check = check_of_a_stubborn_one(&mut scene);
+    check.signal(Signal::INT);
+    check.signal(Signal::INT);
+    check.signal(Signal::TERM);
+    let answer = check.end();
+    assert!(matches!(answer.code, 130 | 143), "{answer:?}");
+    assert_eq!(rooms(&scene), [""; 0]);
+    check_clean(&mut scene);
+}
+
+/// `nohup leash check`: what was ignored stays ignored, and a signal that counts still stops it.
+#[test]
+fn a_signal_that_was_ignored_stays_ignored() {
+    let mut scene = or_skip!(Scene::set(Who::User));
+    scene.set_env("TMPDIR", scene.dir().join("state"));
+    let server = scene.tree("stubborn", ["--mcp"]);
+    let mut command = scene.command("nohup");
+    command.arg(scene.leash_path()).args(["check", "--grace", "10m", "--ready", "10m", "--"]).args(server);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("nohup starts");
+    let process = Handle::open(Pid::from_child(&child), |_| true).expect("it is our child");
+    let check = AtWork { child, process };
+    scene.census().wait_ready(LIMIT).expect("the server runs");
+    check.signal(Signal::HUP);
+    check.signal(Signal::TERM);
+    let answer = check.end();
+    assert_eq!(answer.code, 143, "{answer:?}");
+    check_clean(&mut scene);
+}
+
+/// Nobody can clean up after SIGKILL but those who are left: the keeper ends the processes, and the next check finds the rest.
+#[test]
+fn a_killed_check_leaves_no_process_and_the_next_one_sweeps() {
+    let mut scene = or_skip!(Scene::set(Who::User));
+    let check = check_of_a_stubborn_one(&mut scene);
+    check.signal(Signal::KILL);
+    check.end();
+    check_clean(&mut scene);
+    let [left] = &rooms(&scene)[..] else { panic!("{:?}", rooms(&scene)) };
+    let (left, young) = (left.clone(), rooms(&scene).len());
+    assert_eq!(scene.answer(["check", "--", "true"]).code, 1);
+    assert_eq!(rooms(&scene).len(), young, "it may be somebody's who has just begun");
+    let path = scene.dir().join("state").join(&left);
+    let long_ago = std::time::SystemTime::UNIX_EPOCH;
+    fs::File::open(&path).and_then(|dir| dir.set_modified(long_ago)).expect("it is there");
+    assert_eq!(scene.answer(["check", "--", "true"]).code, 1);
+    assert_eq!(rooms(&scene), [""; 0]);
+}
+
+/// A session that is waited for is ended before the check leaves.
+#[test]
+fn sessions_are_ended_by_a_check_that_is_stopped() {
+    let mut scene = or_skip!(Scene::set(Who::User));
+    let fixture = Fixture::http(&[]);
+    let check = AtWork::start(&mut scene, ["--url", fixture.url(), "--expect-idle", "10m"].map(OsString::from));
+    fixture.wait("the session that is abandoned", |seen| (seen.opened() == 2).then_some(()));
+    check.signal(Signal::INT);
+    let answer = check.end();
+    assert_eq!(answer.code, 130, "{answer:?}");
+    assert_eq!(fixture.wait_deleted(), 2);
+}
+
+#[test]
+fn a_check_of_a_host_that_is_stopped_leaves_nothing() {
+    let Some(deps) = deps() else { return };
+    for signal in [Signal::TERM, Signal::KILL] {
+        let mut scene = or_skip!(Scene::set(me()));
+        let options = ["--host", "--grace", "10m", "--"].map(OsString::from);
+        let host = [deps.python().into(), script("host.py"), "deaf".into()];
+        let check = AtWork::start(&mut scene, options.into_iter().chain(host));
+        // The first life is over only when the host leaves, which it does not.
+        wait::until("the servers", || {
+            let journal =
+                rooms(&scene).first().map(|room| scene.dir().join("state").join(room).join("journal-0.jsonl"));
+            let text = journal.and_then(|path| fs::read_to_string(path).ok()).unwrap_or_default();
+            ["polite", "deaf", "http"]
+                .iter()
+                .all(|part| text.lines().any(|line| line.contains(part) && line.contains("connected")))
+                .then_some(())
+        });
+        check.signal(signal);
+        let answer = check.end();
+        assert_eq!(answer.code, 128 + signal.as_raw(), "{answer:?}");
+        assert_eq!(rooms(&scene).len(), usize::from(signal == Signal::KILL));
+        check_clean(&mut scene);
+    }
+}

@@ -1,0 +1,219 @@
+//! Who is in the world: hosts, what they are told, the gateway, and those who have nothing to do with any of it.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Resource};
+use serde_json::{Map, Value, json};
+
+use super::action::{Action, Driver, Origin, Route, Scarce, Server, Start};
+use super::actor::{Actor, UP};
+use super::plan::Hold;
+use super::world::World;
+use crate::cgroup::PidsBound;
+use crate::client::{Mode, Order, Sdk, Target};
+use crate::deps::Deps;
+use crate::gateway::Gateway;
+use crate::host::{Channel, Manner};
+use crate::process::Handle;
+use crate::scene::Scene;
+use crate::sys::{self, Step};
+
+/// How long a gateway keeps a session whose client is gone.
+const LINGER: &str = "100ms";
+
+impl World {
+    /// The host or client with everything it is told.
+    pub(crate) fn command(&mut self, start: &Start) -> Result<Command, String> {
+        let url = match start.route {
+            Route::Run => String::new(),
+            Route::Connect => self.upstreams.get(&start.origin).map(|upstream| upstream.url()).unwrap_or_default(),
+            Route::ConnectServe | Route::ServeStdio => self.gateway()?.url(&start.server.to_string()),
+            Route::ServeHttp => self.gateway()?.url(&start.origin.to_string()),
+        };
+        let grace = format!("{}ms", start.grace);
+        let words = match start.route {
+            Route::Run => {
+                let server = self.server_words(start.server)?;
+                self.scene.run_words(["--contain", &self.plan.hold.to_string(), "--grace", &grace], &server)
+            }
+            Route::Connect | Route::ConnectServe => {
+                vec![self.scene.leash_path().into(), "connect".into(), "--grace".into(), grace.into(), (&url).into()]
+            }
+            Route::ServeStdio | Route::ServeHttp => Vec::new(),
+        };
+        let mut command = match sdk(start.driver) {
+            Some(sdk) => {
+                let target = if words.is_empty() { Target::Http(url) } else { Target::Stdio(words) };
+                let words = Order { sdk, mode: Mode::Legacy, acts: &["obey"], target }.words(self.deps()?);
+                let mut command = self.scene.command(&words[0]);
+                command.args(&words[1..]).env("PYTHONDONTWRITEBYTECODE", "1");
+                command
+            }
+            None => self.raw(start, &url, &words)?,
+        };
+        if !start.driver.is_raw() || !start.server.is_of_the_zoo() {
+            command.current_dir(self.deps()?.npm());
+        }
+        command.stderr(self.scene.stderr_file());
+        Ok(command)
+    }
+
+    fn raw(&mut self, start: &Start, url: &str, words: &[OsString]) -> Result<Command, String> {
+        let mut command = match words {
+            [] => self.scene.zoo(["http-client", "obey", url]),
+            _ => {
+                let channel = if start.driver == Driver::Pipe { Channel::Pipe } else { Channel::Socketpair };
+                let mut command = self.scene.zoo(Manner { channel, ..Manner::default() }.words());
+                command.args(words);
+                command
+            }
+        };
+        let steps = match start.scarce {
+            (Scarce::Nothing, _) => Vec::new(),
+            (Scarce::Descriptors, most) => vec![Step::Limit(Resource::Nofile, most)],
+            // The limit on a user's processes is none for root, and counts all that a user has.
+            (Scarce::Processes, most) => {
+                let bound = PidsBound::small(most)?;
+                let join = bound.join().map_err(|error| error.to_string())?;
+                self.bounds.push(bound);
+                vec![join]
+            }
+        };
+        sys::prepare(&mut command, steps);
+        Ok(command)
+    }
+
+    /// The words that start a stdio server.
+    fn server_words(&self, server: Server) -> Result<Vec<OsString>, String> {
+        Ok(match server {
+            Server::Everything => ["npx", "-y", "@modelcontextprotocol/server-everything"].map(OsString::from).into(),
+            Server::Fixture => {
+                let census = self.scene.dir().join("census").into_os_string();
+                vec![self.scene.fixture_path().into(), "stdio".into(), "--census".into(), census]
+            }
+            Server::Python => {
+                let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../leash/tests/real_hosts/server.py");
+                vec![self.deps()?.python().into(), script.into()]
+            }
+            Server::Chain | Server::Mixed => self.scene.tree(&server.to_string(), ["--mcp", "--size", "8"]),
+            zoo => self.scene.tree(&zoo.to_string(), ["--mcp"]),
+        })
+    }
+
+    fn deps(&self) -> Result<&Deps, String> {
+        self.deps.as_ref().ok_or_else(|| "the SDKs are not installed".to_owned())
+    }
+
+    fn gateway(&self) -> Result<&Gateway, String> {
+        self.serve.as_ref().ok_or_else(|| "there is no gateway".to_owned())
+    }
+
+    /// Starts `leash serve` in front of every server that the plan wants behind it, at the same place as before: those who were
+    /// there find the next one.
+    pub(crate) fn start_serve(&mut self) -> Result<(), String> {
+        let gateway = self.serve_at(&self.listen)?;
+        self.listen = gateway.address().to_string();
+        self.serve = Some(gateway);
+        self.serve_was_struck = false;
+        Ok(())
+    }
+
+    /// The same somewhere.
+    pub(crate) fn serve_at(&self, listen: &str) -> Result<Gateway, String> {
+        let words = ["--config".into(), self.configure()?.into_os_string()];
+        Gateway::attempt(&self.scene, listen, Vec::new(), words)
+    }
+
+    /// Writes the configuration of the gateway.
+    pub(crate) fn configure(&self) -> Result<PathBuf, String> {
+        let file = self.scene.dir().join("leash.json");
+        let contain = self.plan.hold.to_string();
+        let policy = json!({"linger": LINGER, "grace": format!("{}ms", self.plan.grace), "contain": contain});
+        let text = json!({"mcpServers": self.servers()?, "leash": policy}).to_string();
+        // In one moment: a gateway that watches the file must not find half of it.
+        let fresh = self.scene.dir().join("leash.json.new");
+        fs::write(&fresh, text).and_then(|()| fs::rename(&fresh, &file)).map_err(|error| error.to_string())?;
+        Ok(file)
+    }
+
+    fn servers(&self) -> Result<Map<String, Value>, String> {
+        let mut servers = Map::new();
+        for action in &self.plan.actions {
+            let Action::Start(Start { route: Route::ConnectServe | Route::ServeStdio, server, .. }) = action else {
+                continue;
+            };
+            let words = self.server_words(*server)?;
+            let words: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+            let mut entry = json!({"command": words[0], "args": words[1..]});
+            if !server.is_of_the_zoo() {
+                entry["cwd"] = json!(self.deps()?.npm());
+            }
+            servers.insert(server.to_string(), entry);
+        }
+        for (origin, upstream) in &self.upstreams {
+            servers.insert(origin.to_string(), json!({"type": "http", "url": upstream.url()}));
+        }
+        Ok(servers)
+    }
+}
+
+fn sdk(driver: Driver) -> Option<Sdk> {
+    match driver {
+        Driver::Pipe | Driver::Socketpair => None,
+        Driver::Python1 => Some(Sdk::Python1),
+        Driver::Python2 => Some(Sdk::Python2),
+        Driver::TypeScript1 => Some(Sdk::TypeScript1),
+        Driver::TypeScript2 => Some(Sdk::TypeScript2),
+    }
+}
+
+/// A host with a server that nobody touches.
+pub(crate) fn resident(scene: &Scene, hold: Hold) -> Result<Actor, String> {
+    let start = Start {
+        actor: u32::MAX,
+        driver: Driver::Pipe,
+        route: Route::Run,
+        server: Server::Setsid,
+        origin: Origin::Honest,
+        grace: 300,
+        scarce: (Scarce::Nothing, 0),
+        hurry: false,
+    };
+    // What stays in its group is all that `group` promises to end.
+    let kind = if hold == Hold::Group { "chain" } else { "setsid" };
+    let census = scene.dir().join("census-of-the-resident");
+    let mut server: Vec<OsString> =
+        vec![scene.zoo_path().into(), "tree".into(), kind.into(), "--size".into(), "2".into()];
+    server.extend(["--mcp".into(), "--census".into(), census.into_os_string()]);
+    let words = scene.run_words(["--contain", &hold.to_string(), "--grace", "300ms"], &server);
+    let mut command = scene.zoo(Manner::default().words());
+    command.args(words).stderr(scene.stderr_file());
+    let mut resident = Actor::begin(start, command)?;
+    resident.wait_up(UP);
+    resident.look();
+    match resident.up {
+        true => Ok(resident),
+        false => Err(format!("not even the resident came up: {}", scene.stderr())),
+    }
+}
+
+/// Processes that have nothing to do with leash, one of them with a mark as leash has them: a mark is no reason to end anybody.
+pub(crate) fn bystanders(scene: &Scene) -> Result<Vec<(String, Child, Handle)>, String> {
+    let all = [("in our session", false, false), ("in its own session", true, false), ("with a mark", true, true)];
+    let start = |(name, is_apart, is_marked): (&str, bool, bool)| {
+        let mut command = scene.zoo(["idle"]);
+        sys::prepare(&mut command, if is_apart { vec![Step::OwnSession] } else { Vec::new() });
+        if is_marked {
+            command.env("LEASH_ID", "somebody-elses");
+        }
+        // It may outlive a run that is killed, and must not keep anybody waiting for the end of its output then.
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn().map_err(|error| error.to_string())?;
+        let handle = Handle::open(Pid::from_child(&child), |_| true).ok_or("a bystander has no number")?;
+        Ok((name.to_owned(), child, handle))
+    };
+    all.into_iter().map(start).collect()
+}

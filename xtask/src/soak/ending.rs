@@ -1,0 +1,124 @@
+//! The end of a soak: all clients crash at once, and then nothing may be left.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use testkit::gateway::Gateway;
+use testkit::scene::Scene;
+use testkit::wait::{self, Stopwatch};
+
+use super::meter::{Page, Values, look};
+use super::upstream::{Upstream, Witness};
+use crate::step::Outcome;
+
+/// Far beyond what the end of ten thousand sessions takes: a DELETE alone may be tried for 30 s.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// How often a gateway that is busy with ten thousand ends is asked.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Why sessions ended, in the words of the gateway's numbers.
+const REASONS: [&str; 4] = ["owner_gone", "client_deleted", "idle", "client_left"];
+
+/// How it ended.
+#[derive(Debug)]
+pub(crate) struct Ending {
+    /// What is left, in words.
+    pub(crate) left: Vec<String>,
+    /// From the crash of all clients until the gateway was as it began.
+    pub(crate) took: Duration,
+    /// The gateway before anybody came, and when all were gone.
+    pub(crate) before: Values,
+    pub(crate) after: Values,
+    /// Sessions by the reason of their end, as the gateway counted them.
+    pub(crate) reasons: BTreeMap<&'static str, u64>,
+    /// What the upstream server saw.
+    pub(crate) witness: Witness,
+}
+
+/// Waits until nothing is left, and says what is.
+pub(crate) fn end(scene: &Scene, mut serve: Gateway, upstream: &Upstream, before: Values) -> Outcome<Ending> {
+    let watch = Stopwatch::start();
+    let mut left = Vec::new();
+    let open = || Page::of(&serve).sessions();
+    if wait::every(PAUSE, PATIENCE, || (open() == 0.0).then_some(())).is_none() {
+        left.push(format!("{} sessions at leash", open()));
+    }
+    let at_rest = |at: usize| {
+        let rest = || look(&serve).is_ok_and(|now| now[at] <= before[at]);
+        wait::every(PAUSE, PATIENCE, || rest().then_some(())).is_some()
+    };
+    let rests = [(1, "descriptors"), (3, "processes")].map(|(at, name)| (at, name, at_rest(at)));
+    let (took, after) = (watch.time(), look(&serve)?);
+    for (at, name, _) in rests.iter().filter(|(_, _, rests)| !rests) {
+        left.push(format!("{} {name}, and {} before", after[*at], before[*at]));
+    }
+    let page = Page::of(&serve);
+    let reasons: BTreeMap<_, _> = REASONS.map(|reason| (reason, ended(&page, &format!("\"{reason}\"")))).into();
+    let (opened, all) = (page.sum("leash_sessions_opened_total", "") as u64, ended(&page, ""));
+    if opened != all {
+        left.push(format!("{opened} sessions were opened and {all} ended"));
+    }
+    let failed = page.sum("leash_deletes_failed_total", "");
+    if failed > 0.0 {
+        left.push(format!("{failed} sessions whose DELETE failed"));
+    }
+    let witness = upstream.witness();
+    left.extend(upstream_left(&witness));
+    serve.signal(Signal::TERM);
+    let code = serve.wait();
+    if code != Some(0) {
+        left.push(format!("leash serve ended with {code:?}: {}", serve.said()));
+    }
+    left.extend(traces(scene));
+    Ok(Ending { left, took, before, after, reasons, witness })
+}
+
+fn ended(page: &Page, label: &str) -> u64 {
+    page.sum("leash_sessions_ended_total", label) as u64
+}
+
+/// What the upstream server has to complain of.
+fn upstream_left(witness: &Witness) -> Vec<String> {
+    let mut left = Vec::new();
+    if witness.open() > 0 {
+        left.push(format!("{} sessions at the upstream server", witness.open()));
+    }
+    if witness.opened != witness.deleted {
+        left.push(format!("{} upstream sessions, and {} ended by DELETE", witness.opened, witness.deleted));
+    }
+    if witness.astray > 0 {
+        left.push(format!("{} DELETEs of sessions that were not there", witness.astray));
+    }
+    left
+}
+
+/// Processes, records and receipts that should not be there when the gateway is gone.
+fn traces(scene: &Scene) -> Vec<String> {
+    let mut left = Vec::new();
+    if let Err(survivors) = scene.wait_gone(&[]) {
+        left.push(survivors.to_string());
+    }
+    for ledger in ["sessions", "gateways"] {
+        let files = files(&scene.runtime_dir().join(ledger));
+        if files > 0 {
+            left.push(format!("{files} files in the ledger of {ledger}"));
+        }
+    }
+    // The last hundred thousand or so: older receipts are rotated away.
+    let history = scene.answer(["history", "--json", "-n", "1000000"]).json();
+    let receipts = history["receipts"].as_array().cloned().unwrap_or_default();
+    let fate = |receipt: &serde_json::Value| receipt["holdings"].to_string().contains("\"left\"");
+    let unsettled = receipts.iter().filter(|receipt| fate(receipt)).count();
+    if receipts.is_empty() || unsettled > 0 {
+        left.push(format!("of {} receipts {unsettled} say that something was left", receipts.len()));
+    }
+    left
+}
+
+fn files(dir: &Path) -> usize {
+    fs::read_dir(dir).map_or(0, Iterator::count)
+}

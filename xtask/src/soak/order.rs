@@ -1,0 +1,132 @@
+//! What the command line asked for, and what of it this machine can give.
+
+use crate::step::{Failure, Outcome};
+
+/// Says to this program, given the programs to try, that it shall play.
+pub(crate) const PLAY: &str = "--play";
+
+const USAGE: &str = "\
+soak has --minutes N, --http N, --stdio N (sessions), --seed N, --json, --plot FILE, and --leak N: so many sessions a round that
+nobody ever ends, to see that a leak is found";
+
+/// Sessions of one client: a hundred clients crash in the time of a soak, and not ten thousand.
+pub(crate) const HTTP_EACH: usize = 100;
+/// The same for sessions with a tree of processes each.
+pub(crate) const STDIO_EACH: usize = 5;
+
+/// Of a hundred sessions over HTTP, so many are never used and expire.
+const BRIEF_PERCENT: usize = 5;
+
+/// Descriptors of a gateway for a tree: its pipes, its control socket and what holds it.
+const OF_A_TREE: usize = 10;
+/// Descriptors of a gateway besides: connections of those who come before others have left, and connections upstream.
+const ROOM: usize = 3_000;
+
+/// What the command line asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Order {
+    pub(crate) minutes: f64,
+    pub(crate) http: usize,
+    pub(crate) stdio: usize,
+    pub(crate) seed: u64,
+    /// A planted leak.
+    pub(crate) leak: usize,
+    pub(crate) json: bool,
+    /// Where the picture goes besides.
+    pub(crate) plot: Option<String>,
+    pub(crate) play: bool,
+}
+
+impl Order {
+    pub(crate) fn parse(words: &[String]) -> Outcome<Self> {
+        let mut order =
+            Self { minutes: 10.0, http: 10_000, stdio: 200, seed: 1, leak: 0, json: false, plot: None, play: false };
+        let mut words = words.iter().map(String::as_str);
+        while let Some(word) = words.next() {
+            match word {
+                "--json" => order.json = true,
+                PLAY => order.play = true,
+                "--minutes" => order.minutes = value(words.next())?,
+                "--http" => order.http = value(words.next())?,
+                "--stdio" => order.stdio = value(words.next())?,
+                "--seed" => order.seed = value(words.next())?,
+                "--leak" => order.leak = value(words.next())?,
+                "--plot" => order.plot = Some(value(words.next())?),
+                _ => return Err(Failure::new(USAGE)),
+            }
+        }
+        let is_good = order.minutes.is_finite()
+            && order.minutes > 0.0
+            && order.http >= 2 * HTTP_EACH
+            && order.stdio >= 2 * STDIO_EACH;
+        if is_good { Ok(order) } else { Err(Failure::new(USAGE)) }
+    }
+
+    /// Descriptors that each of the processes may need.
+    pub(crate) fn descriptors(&self) -> u64 {
+        (self.http + self.stdio * OF_A_TREE + ROOM) as u64
+    }
+
+    /// The same with no more sessions over HTTP than so many descriptors allow. `None` when that is none.
+    pub(crate) fn within(mut self, descriptors: u64) -> Option<Self> {
+        let missing = self.descriptors().saturating_sub(descriptors);
+        self.http = self.http.checked_sub(usize::try_from(missing).ok()?)?;
+        (self.http >= 2 * HTTP_EACH).then_some(self)
+    }
+
+    /// Sessions at a time.
+    pub(crate) fn population(&self) -> u64 {
+        (self.http + self.stdio) as u64
+    }
+
+    /// How many of the sessions over HTTP are never used and expire.
+    pub(crate) fn brief(&self) -> usize {
+        (self.http * BRIEF_PERCENT / 100 / HTTP_EACH).max(1) * HTTP_EACH
+    }
+
+    /// How many sessions over HTTP live as long as their clients.
+    pub(crate) fn lasting(&self) -> usize {
+        self.http - self.brief()
+    }
+}
+
+fn value<T: std::str::FromStr>(word: Option<&str>) -> Outcome<T> {
+    word.and_then(|word| word.parse().ok()).ok_or_else(|| Failure::new(USAGE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Outcome<Order> {
+        Order::parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn an_order_is_what_was_said() {
+        let order = parse("--minutes 2 --http 500 --stdio 10 --seed 4 --json --leak 3 --plot x.svg").expect("good");
+        let plot = Some("x.svg".to_owned());
+        let expected = Order { minutes: 2.0, http: 500, stdio: 10, seed: 4, leak: 3, json: true, plot, play: false };
+        assert_eq!(order, expected);
+        let usual = parse("").expect("good");
+        assert_eq!((usual.http, usual.stdio, usual.brief(), usual.lasting()), (10_000, 200, 500, 9_500));
+        assert_eq!(order.brief() + order.lasting(), 500);
+    }
+
+    #[test]
+    fn what_is_no_order_is_refused() {
+        for line in ["--minutes 0", "--minutes x", "--http 100", "--stdio 5", "--http", "dance", "--plot"] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn too_few_descriptors_make_fewer_sessions() {
+        let usual = parse("").expect("good");
+        assert_eq!(usual.descriptors(), 15_000);
+        assert_eq!(usual.clone().within(20_000), Some(usual.clone()));
+        assert_eq!(usual.clone().within(7_000).map(|order| (order.http, order.stdio)), Some((2_000, 200)));
+        assert_eq!(usual.clone().within(5_100), None);
+        assert_eq!(usual.within(1_024), None);
+    }
+}
