@@ -194,27 +194,28 @@ impl Guard {
         self.armed = false;
         let give_up = Moment::now() + self.patience;
         loop {
-            let leaks = self.leaks();
-            if leaks.is_empty() {
-                return Ok(());
-            }
-            if Moment::now() >= give_up {
-                return Err(Leaks(leaks));
+            if let Some(verdict) = self.verdict(give_up) {
+                return verdict;
             }
             // Nothing wakes us but time.
             tokio::time::sleep_until(tokio::time::Instant::now() + LOOK).await;
         }
     }
 
+    /// What is to be said now, unless there is something that may go yet.
+    fn verdict(&self, give_up: Moment) -> Option<Result<(), Leaks>> {
+        let leaks = self.leaks();
+        if leaks.is_empty() {
+            return Some(Ok(()));
+        }
+        (Moment::now() >= give_up).then_some(Err(Leaks(leaks)))
+    }
+
     fn wait(&self) -> Result<(), Leaks> {
         let give_up = Moment::now() + self.patience;
         loop {
-            let leaks = self.leaks();
-            if leaks.is_empty() {
-                return Ok(());
-            }
-            if Moment::now() >= give_up {
-                return Err(Leaks(leaks));
+            if let Some(verdict) = self.verdict(give_up) {
+                return verdict;
             }
             let pause = Timespec { tv_sec: 0, tv_nsec: i64::from(LOOK.subsec_nanos()) };
             let _ = rustix::event::poll(&mut [], Some(&pause));
