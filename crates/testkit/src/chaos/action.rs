@@ -160,6 +160,8 @@ worded! {
         Host = "host",
         /// leash: `run`, `connect`, or the `serve` that it uses.
         Leash = "leash",
+        /// Who is between `leash serve` and a keeper.
+        Supervisor = "supervisor",
         /// Its keeper.
         Keeper = "keeper",
         /// The server's first process.

@@ -106,6 +106,8 @@ impl Actor {
         match part {
             Part::Host => again(&self.host),
             Part::Leash => self.leash.as_ref().and_then(again),
+            // It is one with leash here.
+            Part::Supervisor => None,
             Part::Keeper => keeper.and_then(again),
             Part::Leader => child_of(keeper?.pid(), |_| true),
             Part::Member => descendants(keeper?.pid()).into_iter().next_back().and_then(hold),

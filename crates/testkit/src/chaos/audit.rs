@@ -44,6 +44,10 @@ impl World {
         };
         // A gateway that lives must have seen by itself that its clients are gone: it is stopped after that.
         let mut bystanders = self.wait_over(&facts, patience);
+        if let (false, Some(said)) = (bystanders.is_empty(), self.serve.as_ref().map(Gateway::said)) {
+            // It knows why it still has them, and nobody asks it later.
+            said.lines().for_each(|line| self.note(&format!("serve said: {line}")));
+        }
         self.note("all owners are gone");
         bystanders.extend(self.stop_serve(patience));
         self.wait_over(&facts, patience);

@@ -95,30 +95,29 @@ impl World {
             let chosen = wanted.get(number % wanted.len().max(1))?;
             Handle::open(chosen.pid, |now| now.start == chosen.start)
         };
-        let keepers = children(serve);
-        let is_keeper = |pid: i32| keepers.iter().any(|keeper| keeper.pid.as_raw_nonzero().get() == pid);
+        let below = |all: &[Process]| all.iter().flat_map(|one| children(one.pid)).collect::<Vec<_>>();
+        let supervisors = children(serve);
         match part {
             Part::Host => None,
             Part::Leash => Handle::open(serve, |_| true),
-            Part::Keeper => choose(keepers),
-            Part::Leader => choose(descendants(serve).into_iter().filter(|one| is_keeper(one.parent)).collect()),
-            Part::Member => {
-                let below = descendants(serve).into_iter();
-                choose(below.filter(|one| !is_keeper(one.pid.as_raw_nonzero().get())).collect())
-            }
+            Part::Supervisor => choose(supervisors),
+            Part::Keeper => choose(below(&supervisors)),
+            Part::Leader => choose(below(&below(&supervisors))),
+            Part::Member => choose(below(&supervisors).iter().flat_map(|keeper| descendants(keeper.pid)).collect()),
         }
     }
 
     /// Notes who is about to be killed, for the trees below and for what may be under way.
     pub(crate) fn harm(&mut self, part: Part, pid: Pid) {
-        if !matches!(part, Part::Leash | Part::Keeper) {
-            return;
-        }
-        for session in descendants(pid).iter().filter_map(session_of) {
-            let harm = self.trees.entry(session).or_default();
-            match part {
-                Part::Leash => harm.leash = true,
-                _ => harm.keeper = true,
+        // A gateway leaves a tree to two who look after it, as `leash run` and its keeper do.
+        let is_serve = self.serve.as_ref().is_some_and(|serve| serve.pid() == pid);
+        if matches!(part, Part::Leash | Part::Supervisor | Part::Keeper) && !is_serve {
+            for session in descendants(pid).iter().filter_map(session_of) {
+                let harm = self.trees.entry(session).or_default();
+                match part {
+                    Part::Keeper => harm.keeper = true,
+                    _ => harm.leash = true,
+                }
             }
         }
         if part == Part::Leash {
