@@ -26,6 +26,7 @@ pub(crate) fn run() {
     if let Some(mut undertaker) = Undertaker::prepare()
         && let Some(reason) = undertaker.wait()
     {
+        spawn::make_room();
         undertaker.end(reason);
     }
 }
@@ -121,18 +122,22 @@ impl Undertaker {
     /// Ends what is held, writes the receipt, and closes the book.
     fn end(self, reason: Reason) {
         let began = Moment::now();
-        spawn::make_room();
         let Orders { terms, runtime_dir, book, .. } = self.orders;
-        if let Some(lien) = self.lien {
+        if let Some(lien) = &self.lien {
             // Out of memory or descriptors: the book stays, and the next start finds it.
-            let Some(end) = let_go(&lien) else { return };
+            let Some(end) = let_go(lien) else { return };
             let receipt = terms.receipt(reason, EndedBy::Keeper, Moment::now() - began, vec![end]);
             // A full disk never stops an end, and nobody is left to be told. Without a descriptor, see above.
             if receipt::append_once(&terms.receipts, &receipt).is_err_and(|error| receipt::is_shortage(&error)) {
                 return;
             }
         }
-        Abandoned::inherited(&runtime_dir, &book, self.lock).remove();
+        let is_told = self.lien.is_some();
+        let book = Abandoned::inherited(&runtime_dir, &book, self.lock);
+        // A keeper in the place of another may be left before it was told what is held: the book knows, and the next start finds it.
+        if is_told || book.open.is_empty() {
+            book.remove();
+        }
     }
 }
 
@@ -157,4 +162,46 @@ fn let_go(lien: &Lien) -> Option<receipt::UpstreamEnd> {
     // A name that is still being looked up on another thread is nobody's any more.
     runtime.shutdown_timeout(Duration::ZERO);
     Some(deleted.receipt(&url, &ticket.session_id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::connect::terms::Terms;
+    use crate::ledger::book::{Book, Entry};
+    use crate::scratch::Scratch;
+    use crate::tree::Places;
+
+    /// Found by chaos: the first keeper was killed, and leash as soon as there was another one.
+    #[test]
+    fn a_keeper_that_was_told_nothing_leaves_the_book_with_what_is_open() {
+        for (open, left) in [(true, 1), (false, 0)] {
+            let scratch = Scratch::new();
+            let places = Places::below(&*scratch);
+            let book = Book::create(&places, "connect").expect("a book");
+            if open {
+                let (session, server, id) = ("s".to_owned(), "x".to_owned(), "a".to_owned());
+                let url = "http://127.0.0.1:1/mcp".to_owned();
+                let entry = Entry { session, server, url, id, version: None, shown: None, started_ms: 5 };
+                book.open(&entry).expect("written");
+            }
+            let terms = Terms {
+                session: "s".to_owned(),
+                run: book.run().to_owned(),
+                name: "x".to_owned(),
+                labels: Default::default(),
+                shown: None,
+                started_ms: 5,
+                receipts: places.receipts.clone(),
+            };
+            let orders =
+                Orders { terms, runtime_dir: places.runtime_dir.clone(), book: book.run().to_owned(), owners: vec![] };
+            let lock = book.lock().try_clone_to_owned().expect("a descriptor");
+            let control = lock.try_clone().expect("a descriptor");
+            drop(book);
+            let keeper = Undertaker { control, orders, lock, watches: vec![], lien: None, ending: false };
+            keeper.end(Reason::SupervisorKilled);
+            assert_eq!(Book::abandoned(&places.runtime_dir).expect("read").len(), left, "open: {open}");
+        }
+    }
 }
