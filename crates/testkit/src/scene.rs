@@ -43,20 +43,41 @@ pub struct Scene {
     _guard: Ending,
 }
 
-/// What fails a test that leaves a process behind, a zombie included: the census can't see those.
+/// What fails a test that leaves a process behind, a zombie included: the census can't see those. A test may have several scenes
+/// at once; it is looked at when the last one goes.
 #[derive(Debug)]
-struct Ending {
-    #[cfg(feature = "guard")]
-    _guard: Option<leash_core::leak::Guard>,
-}
+struct Ending;
+
+#[cfg(feature = "guard")]
+type Scenes = (usize, Option<leash_core::leak::Guard>);
+
+#[cfg(feature = "guard")]
+static SCENES: std::sync::Mutex<Scenes> = std::sync::Mutex::new((0, None));
 
 impl Ending {
     fn begin() -> Self {
-        Self {
-            // Not descriptors: what a test holds beside its scene is its own, and may go later.
-            #[cfg(feature = "guard")]
-            _guard: leash_core::leak::guard_alone().map(|guard| guard.ignoring("")),
+        #[cfg(feature = "guard")]
+        {
+            let mut scenes = SCENES.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            if scenes.0 == 0 {
+                // Not descriptors: what a test holds beside its scene is its own, and may go later.
+                scenes.1 = leash_core::leak::guard_alone().map(|guard| guard.ignoring(""));
+            }
+            scenes.0 += 1;
         }
+        Self
+    }
+}
+
+#[cfg(feature = "guard")]
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let mut scenes = SCENES.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        scenes.0 -= 1;
+        let last = if scenes.0 == 0 { scenes.1.take() } else { None };
+        // It may panic, and so may those who come later want the lock.
+        drop(scenes);
+        drop(last);
     }
 }
 
