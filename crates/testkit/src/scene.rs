@@ -40,7 +40,7 @@ pub struct Scene {
     env: Vec<(OsString, OsString)>,
     dir: Directory,
     /// The last to go: when all this is gone, the test has no more processes than it had before.
-    _guard: Ending,
+    _guard: Option<Ending>,
 }
 
 /// What fails a test that leaves a process behind, a zombie included: the census can't see those. A test may have several scenes
@@ -97,13 +97,12 @@ impl Scene {
             quiet: None,
             env: Vec::new(),
             dir,
-            _guard: ending,
+            _guard: Some(ending),
         })
     }
 
     /// Sets the stage next to a running user manager, for its user. The outer cgroup is the one around both.
     pub fn set_with(bus: &Rc<UserBus>) -> Self {
-        let ending = Ending::begin();
         let user = User::numbered(bus.uid());
         let dir = Directory::create(&user);
         Self {
@@ -115,7 +114,8 @@ impl Scene {
             quiet: Turn::quiet().ok(),
             env: Vec::new(),
             dir,
-            _guard: ending,
+            // The manager's own processes come and go beside the scene.
+            _guard: None,
         }
     }
 

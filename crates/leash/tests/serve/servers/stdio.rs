@@ -13,9 +13,10 @@ use testkit::wait;
 use super::{LIST, ask, listen, no_session_is_left, receipt};
 
 struct Stage {
-    scene: Scene,
-    theatre: Theatre,
+    // Dropped in this order: first those who are on the scene.
     gateway: Gateway,
+    theatre: Theatre,
+    scene: Scene,
 }
 
 impl Stage {
