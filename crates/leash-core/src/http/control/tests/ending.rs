@@ -97,7 +97,7 @@ fn a_lease_that_is_not_renewed_cuts_a_call() {
     run(async {
         let (fake, upstream) = Fake::start().await;
         let rig = Rig::start().await;
-        let job = rig.in_front_of(&upstream, json!({"ttl": "300ms"})).await;
+        let job = rig.in_front_of(&upstream, json!({"ttl": "1m"})).await;
         let session = rig.open(&job).await;
         fake.stalls();
         let call = rig.beside(rig.mcp(&job, Method::POST, Some(&session), CALL));
