@@ -9,10 +9,7 @@ use testkit::chaos::plan::Plan;
 use testkit::chaos::{Failure as Broken, Options, PATIENCE, Report, Stage};
 
 use crate::setup;
-use crate::step::{Failure, Outcome, Step, Workspace, say};
-
-/// Says to this program, given the programs to try, that it shall play.
-const PLAY: &str = "--play";
+use crate::step::{Failure, Outcome, PLAY, Step, Workspace, say, value};
 
 const USAGE: &str = "chaos has --minutes N, --seed N, --episode N (the first one), --tries N, --patience SECONDS, --replay FILE and --json";
 
@@ -49,12 +46,12 @@ impl Order {
             match word {
                 "--json" => order.json = true,
                 PLAY => order.play = true,
-                "--minutes" => order.minutes = value(words.next())?,
-                "--seed" => order.seed = Some(value(words.next())?),
-                "--episode" => order.episode = Some(value(words.next())?),
-                "--tries" => order.tries = value(words.next())?,
-                "--patience" => order.patience = value(words.next())?,
-                "--replay" => order.replay = Some(value(words.next())?),
+                "--minutes" => order.minutes = value(words.next(), USAGE)?,
+                "--seed" => order.seed = Some(value(words.next(), USAGE)?),
+                "--episode" => order.episode = Some(value(words.next(), USAGE)?),
+                "--tries" => order.tries = value(words.next(), USAGE)?,
+                "--patience" => order.patience = value(words.next(), USAGE)?,
+                "--replay" => order.replay = Some(value(words.next(), USAGE)?),
                 _ => return Err(Failure::new(USAGE)),
             }
         }
@@ -63,10 +60,6 @@ impl Order {
             false => Err(Failure::new(USAGE)),
         }
     }
-}
-
-fn value<T: std::str::FromStr>(word: Option<&str>) -> Outcome<T> {
-    word.and_then(|word| word.parse().ok()).ok_or_else(|| Failure::new(USAGE))
 }
 
 pub(crate) fn run(workspace: &Workspace, words: &[String]) -> Outcome {

@@ -183,3 +183,11 @@ pub(crate) fn path_with(dirs: &[PathBuf]) -> OsString {
     let all = dirs.iter().cloned().chain(env::split_paths(&path));
     env::join_paths(all).unwrap_or(path)
 }
+
+/// Says to this program, built for release, that it is the one that plays.
+pub(crate) const PLAY: &str = "--play";
+
+/// What follows a flag; without it, how the command is used.
+pub(crate) fn value<T: std::str::FromStr>(word: Option<&str>, usage: &str) -> Outcome<T> {
+    word.and_then(|word| word.parse().ok()).ok_or_else(|| Failure::new(usage))
+}

@@ -11,10 +11,7 @@ use serde_json::{Value, json};
 
 use self::cast::{Counterpart, Stage};
 use crate::setup;
-use crate::step::{Failure, Outcome, Step, Workspace, say};
-
-/// Says to this program, given the programs to try, that it shall play.
-const PLAY: &str = "--play";
+use crate::step::{Failure, Outcome, PLAY, Step, Workspace, say};
 
 const USAGE: &str = "counterparts has --json and names of counterparts, or parts of them";
 

@@ -21,11 +21,11 @@ use testkit::user::Who;
 use testkit::wait::{self, Deadline, Stopwatch};
 
 use crate::bench::proc::raise_descriptors;
-use crate::step::{Failure, Outcome, Step, Workspace, say};
+use crate::step::{Failure, Outcome, PLAY, Step, Workspace, say};
 use crowd::Crowd;
 use ending::Ending;
 use meter::{BRIEF, Page, Sample, look};
-use order::{HTTP_EACH, Order, PLAY, STDIO_EACH};
+use order::{HTTP_EACH, Order, STDIO_EACH};
 use report::Soaked;
 use tally::Tally;
 use upstream::Upstream;

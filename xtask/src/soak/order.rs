@@ -1,9 +1,6 @@
 //! What the command line asked for, and what of it this machine can give.
 
-use crate::step::{Failure, Outcome};
-
-/// Says to this program, given the programs to try, that it shall play.
-pub(crate) const PLAY: &str = "--play";
+use crate::step::{Failure, Outcome, PLAY, value};
 
 const USAGE: &str = "\
 soak has --minutes N, --http N, --stdio N (sessions), --seed N, --json, --plot FILE, and --leak N: so many sessions a round that
@@ -46,12 +43,12 @@ impl Order {
             match word {
                 "--json" => order.json = true,
                 PLAY => order.play = true,
-                "--minutes" => order.minutes = value(words.next())?,
-                "--http" => order.http = value(words.next())?,
-                "--stdio" => order.stdio = value(words.next())?,
-                "--seed" => order.seed = value(words.next())?,
-                "--leak" => order.leak = value(words.next())?,
-                "--plot" => order.plot = Some(value(words.next())?),
+                "--minutes" => order.minutes = value(words.next(), USAGE)?,
+                "--http" => order.http = value(words.next(), USAGE)?,
+                "--stdio" => order.stdio = value(words.next(), USAGE)?,
+                "--seed" => order.seed = value(words.next(), USAGE)?,
+                "--leak" => order.leak = value(words.next(), USAGE)?,
+                "--plot" => order.plot = Some(value(words.next(), USAGE)?),
                 _ => return Err(Failure::new(USAGE)),
             }
         }
@@ -88,10 +85,6 @@ impl Order {
     pub(crate) fn lasting(&self) -> usize {
         self.http - self.brief()
     }
-}
-
-fn value<T: std::str::FromStr>(word: Option<&str>) -> Outcome<T> {
-    word.and_then(|word| word.parse().ok()).ok_or_else(|| Failure::new(USAGE))
 }
 
 #[cfg(test)]
