@@ -67,7 +67,8 @@ impl Setting {
         let mut text = format!(
             "{}, `{}`, leash at {} ({}, release) as {user} on Linux {}, {} x {}, load before {recent}; it took {} min {:02} s. \
              {effort}Medians with 95 % bootstrap intervals, of interleaved rounds: what disturbs one path disturbs all. \
-             The ratios are what carries over to other machines, the milliseconds are of this one.\n",
+             The ratios are what carries over to other machines, but for those to the prototype, whose milliseconds are of \
+             another day; the milliseconds are of this machine.\n",
             self.date,
             self.command,
             self.revision,

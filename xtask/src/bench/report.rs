@@ -124,7 +124,11 @@ impl Claim {
     pub(crate) fn row(&self) -> String {
         let Estimate { value, low, high } = self.found;
         let unit = if self.unit.is_empty() { String::new() } else { format!(" {}", self.unit) };
-        let found = format!("{}{unit} [{}, {}]", digits(value), digits(low), digits(high));
+        let found = match low == high {
+            // One sample, or all of them alike.
+            true => format!("{}{unit}", digits(value)),
+            false => format!("{}{unit} [{}, {}]", digits(value), digits(low), digits(high)),
+        };
         format!("| {} | {found} | {} | {} |\n", self.what, self.goal.words(), self.verdict())
     }
 

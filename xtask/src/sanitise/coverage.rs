@@ -18,10 +18,11 @@ use crate::step::{Failure, Outcome, Step, Workspace, say};
 const LEAST: f64 = 90.0;
 
 /// The modules on which a life depends, by where they begin.
-const LIFECYCLE: [(&str, &[&str]); 9] = [
+const LIFECYCLE: [(&str, &[&str]); 10] = [
     ("trees", &["crates/leash-core/src/tree/"]),
     ("owners", &["crates/leash-core/src/owner/"]),
     ("ledger", &["crates/leash-core/src/ledger/"]),
+    ("orphans", &["crates/leash-core/src/orphans/"]),
     ("sessions", &["crates/leash-core/src/session/"]),
     (
         "gateway",
@@ -46,7 +47,7 @@ const FEATURES: &str = "mcp-leash-core/rmcp,mcp-leash-core/tower,mcp-leash-core/
 
 /// What is run beside the unit tests: of the binary, the tests that are about lives. The others are about files and words, or need
 /// foreign programs that take long to start. Named one by one, so that nothing else is built.
-const TESTS: [&str; 18] = [
+const TESTS: [&str; 19] = [
     "bad_days",
     "commands",
     "connect",
@@ -57,6 +58,7 @@ const TESTS: [&str; 18] = [
     "leak",
     "library",
     "matrix",
+    "orphans",
     "peer",
     "pid_reuse",
     "rmcp",
@@ -278,7 +280,7 @@ impl Coverage {
     pub(super) fn findings(&self) -> Vec<Finding> {
         let finding =
             |what: &str, found: String, verdict| Finding { part: "coverage", what: what.to_owned(), found, verdict };
-        let tests = if self.all_passed { Verdict::Good } else { Verdict::Unknown };
+        let tests = Verdict::is(self.all_passed);
         let mut findings = vec![finding("tests that were run, instrumented", self.tests.clone(), tests)];
         for (name, starts) in LIFECYCLE {
             let lines = self.lines(starts);
@@ -350,6 +352,14 @@ mod tests {
             let coverage = Coverage { files, tests: String::new(), all_passed: true };
             let trees = coverage.findings().into_iter().find(|finding| finding.what == "trees");
             assert_eq!(trees.map(|trees| trees.verdict), Some(verdict), "{run}");
+        }
+    }
+
+    #[test]
+    fn lines_run_by_tests_that_failed_prove_nothing() {
+        for (all_passed, verdict) in [(true, Verdict::Good), (false, Verdict::Bad)] {
+            let coverage = Coverage { files: BTreeMap::new(), tests: String::new(), all_passed };
+            assert_eq!(coverage.findings()[0].verdict, verdict);
         }
     }
 

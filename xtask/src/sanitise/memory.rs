@@ -25,13 +25,18 @@ pub(super) fn look(workspace: &Workspace) -> Outcome<Vec<Finding>> {
         .output()?;
     let said = String::from_utf8_lossy(&output.stderr);
     let findings = read(&said);
-    if findings.is_empty() || !output.status.success() {
+    if looked(&findings) && !output.status.success() {
         say("Found", &said);
     }
-    match findings.is_empty() {
-        true => Err(Failure::new("no test was run under valgrind")),
-        false => Ok(findings),
+    match looked(&findings) {
+        true => Ok(findings),
+        false => Err(Failure::new(format!("no test was run under valgrind: {said}"))),
     }
+}
+
+/// Whether there was anything to see. What was asked for and was not looked at is no success.
+fn looked(findings: &[Finding]) -> bool {
+    findings.iter().any(|finding| finding.verdict != Verdict::Unknown)
 }
 
 /// From lines such as `        PASS [   1.2s] (1/7) mcp-leash::valgrind the_keeper_is_killed`.
@@ -88,5 +93,6 @@ mod tests {
                 ("what is planted is found", Verdict::Unknown),
             ]
         );
+        assert!(looked(&found) && !looked(&found[2..]) && !looked(&[]));
     }
 }

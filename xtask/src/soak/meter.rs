@@ -26,7 +26,8 @@ const BLOCK: f64 = 64.0 / 1024.0;
 const RARE: f64 = 1.0 / 5_000.0;
 
 /// Processes are those below `leash serve`.
-pub(crate) const METERS: [Meter; 5] = [
+pub(crate) const METERS: [Meter; 6] = [
+    Meter { name: "heap in use, KiB", tolerated: BLOCK },
     Meter { name: "anonymous memory, KiB", tolerated: BLOCK },
     Meter { name: "descriptors", tolerated: RARE },
     Meter { name: "threads", tolerated: RARE },
@@ -81,15 +82,16 @@ pub(crate) fn look(serve: &Gateway) -> Outcome<Values> {
     if !serve.is_alive() {
         return Err(Failure::new(format!("leash serve is gone: {}", serve.said())));
     }
-    let sessions = Page::of(serve).lasting();
+    let page = Page::of(serve);
     let threads = fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).map_or(0, Iterator::count);
     Ok([
+        page.sum("leash_heap_bytes", "used") / 1024.0,
         // Not what is private and dirty: that has the pages of a program that was just built, until they are on the disk.
         kilobytes(pid, "Anonymous:")?,
         serve.descriptors() as f64,
         threads as f64,
         descendants(pid).len() as f64,
-        sessions,
+        page.lasting(),
     ])
 }
 

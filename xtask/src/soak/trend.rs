@@ -50,9 +50,9 @@ impl Trend {
         })
     }
 
-    /// Whether it surely grows, and by an amount that matters.
+    /// Whether it surely grows, and as far as one can tell by an amount that matters.
     pub(crate) fn grows(&self) -> bool {
-        self.chance < SIGNIFICANT && self.least > self.tolerated
+        self.chance < SIGNIFICANT && self.slope > self.tolerated
     }
 }
 

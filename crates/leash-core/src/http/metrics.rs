@@ -11,6 +11,7 @@ use super::gateway::Gateway;
 use super::server::{JOBS_BUCKET, Server};
 use crate::clock::Moment;
 use crate::ledger::receipt::Reason;
+use crate::tree::linux;
 
 /// Upper bounds of the latency histogram, in seconds: from a local echo to a long tool call.
 const BUCKETS: [f64; 12] = [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 300.0];
@@ -171,6 +172,11 @@ impl Metrics {
         });
         page.counters("leash_received_bytes_total", "Bytes of requests.", &servers, |counters| &counters.bytes_in);
         page.counters("leash_sent_bytes_total", "Bytes of answers.", &servers, |counters| &counters.bytes_out);
+        if let Some(heap) = linux::heap() {
+            page.family("leash_heap_bytes", "gauge", "Memory of leash itself, as its allocator counts it.");
+            page.line(&[("state", "used")], heap.used);
+            page.line(&[("state", "free")], heap.free);
+        }
         page.family("leash_connections", "gauge", "Open client connections.");
         page.line(&[], self.connections.get());
         page.family("leash_requests_total", "counter", "Requests by status.");

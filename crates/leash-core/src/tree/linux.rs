@@ -368,6 +368,29 @@ pub(crate) fn give_back_memory() {
     }
 }
 
+/// What the allocator counts.
+#[cfg(feature = "http")]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Heap {
+    /// Bytes that somebody has.
+    pub(crate) used: u64,
+    /// Bytes that were freed and not given back.
+    pub(crate) free: u64,
+}
+
+/// Of this process. `None` where the allocator does not say.
+#[cfg(feature = "http")]
+pub(crate) fn heap() -> Option<Heap> {
+    #[cfg(target_env = "gnu")]
+    {
+        // SAFETY: it takes nothing, and reads what the allocator knows under the allocator's own lock.
+        let info = unsafe { libc::mallinfo2() };
+        Some(Heap { used: (info.uordblks + info.hblkhd) as u64, free: info.fordblks as u64 })
+    }
+    #[cfg(not(target_env = "gnu"))]
+    None
+}
+
 /// Takes pages out of our address space that come back as they are when they are needed again.
 #[cfg(feature = "orphans")]
 pub(crate) fn give_back_pages(pages: &super::mappings::Unchanged) {

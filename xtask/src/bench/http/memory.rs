@@ -33,7 +33,8 @@ const SHORT: Bounds = Bounds { many: 1_000, few: 30 };
 
 const ABOUT: &str = "what each idle session adds to the private memory of the gateway's process: (memory with the most sessions - \
 memory with one) / sessions in between. The sockets' memory in the kernel is not in it. Beside it are processes that the gateway \
-has for itself, servers excepted: of leash in front of stdio, the supervisor and the keeper of each tree.";
+has for itself, servers excepted: of leash in front of stdio, the supervisor and the keeper of each tree. It is filled three times at \
+most: an interval is the range of these.";
 
 /// Descriptors of a process besides those of sessions.
 const SPARE: u64 = 500;
