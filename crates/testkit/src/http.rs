@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
+use rustix::net::{AddressFamily, SocketType};
 use serde_json::Value;
 
 use crate::wait::{Deadline, LIMIT};
@@ -71,6 +72,17 @@ impl Connection {
         stream.set_read_timeout(Some(LIMIT)).expect("a socket has a timeout");
         stream.set_nodelay(true).expect("a TCP socket has this option");
         Self { stream: BufReader::new(stream), host: address.to_string() }
+    }
+
+    /// Connects from a port that is free.
+    pub fn open_from(port: u16, address: SocketAddr) -> std::io::Result<Self> {
+        let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
+        rustix::net::sockopt::set_socket_reuseaddr(&socket, true)?;
+        rustix::net::bind(&socket, &SocketAddr::from(([127, 0, 0, 1], port)))?;
+        rustix::net::connect(&socket, &address)?;
+        let stream = TcpStream::from(socket);
+        stream.set_read_timeout(Some(LIMIT))?;
+        Ok(Self { stream: BufReader::new(stream), host: address.to_string() })
     }
 
     /// The socket.

@@ -19,6 +19,16 @@ pub(crate) struct Connection {
     session: RefCell<Weak<Session>>,
 }
 
+/// What a connection is known by after it is gone. Its two addresses alone are not enough: as soon as it is closed, another process may
+/// connect from the same port.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ends {
+    pub(crate) peer: SocketAddr,
+    pub(crate) local: SocketAddr,
+    /// The client's.
+    pub(crate) socket: PeerSocket,
+}
+
 /// Who asks, as far as a session is bound to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Principal {
@@ -44,6 +54,12 @@ impl Connection {
             *self.session.borrow_mut() = Rc::downgrade(session);
         }
         known
+    }
+
+    /// Its ends, once the [client's socket](Connection::client_socket) was found.
+    pub(crate) fn ends(&self) -> Option<Ends> {
+        let socket = self.socket.get().copied().flatten()?;
+        Some(Ends { peer: self.peer, local: self.local, socket })
     }
 
     /// The client's own socket, if the client is on this machine and is not known to speak for somebody else.

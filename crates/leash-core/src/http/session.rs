@@ -2,12 +2,11 @@
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::future::Future;
-use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 
 use tokio::sync::Notify;
 
-use super::connection::Principal;
+use super::connection::{Ends, Principal};
 use super::front::Call;
 use super::gateway::{Gateway, Seat};
 use super::guard;
@@ -50,8 +49,8 @@ pub(crate) struct Session {
     life: RefCell<Life>,
     holding: OnceCell<Holding>,
     owners: RefCell<Vec<(Identity, WatchId)>>,
-    /// Both ends of the client's connection that was looked at last.
-    ends: Cell<Option<(SocketAddr, SocketAddr)>>,
+    /// The client's connection that was looked at last.
+    ends: Cell<Option<Ends>>,
     /// Searches for owners that are under way, and the end of the last of them.
     searches: Cell<u32>,
     searched: Notify,
@@ -288,15 +287,16 @@ impl Session {
         }
         let Some(connection) = &call.local else { return self.apply(Event::OwnerUnknown) };
         if !connection.is_known_to(self) {
-            self.ends.set(Some((connection.peer, connection.local)));
+            self.ends.set(connection.ends());
             self.find_owners();
         }
     }
 
     /// Looks for the processes at the other end of the connection that was used last.
     fn find_owners(self: &Rc<Self>) {
-        let (Some(gateway), Some((peer, local))) = (self.gateway.upgrade(), self.ends.get()) else { return };
-        let found = gateway.resolver.borrow().as_ref().map(|all| all.owners(peer, local));
+        let (Some(gateway), Some(ends)) = (self.gateway.upgrade(), self.ends.get()) else { return };
+        let Ends { peer, local, socket } = ends;
+        let found = gateway.resolver.borrow().as_ref().map(|all| all.owners_of(peer, local, socket));
         let (session, Some(found)) = (Rc::downgrade(self), found) else { return };
         self.searches.update(|searches| searches + 1);
         gateway.tasks.spawn_local(async move {

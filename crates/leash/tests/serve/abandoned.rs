@@ -117,6 +117,31 @@ fn clients_that_leave_at_once_leave_nothing() {
     }
 }
 
+/// Ports are used again: whoever connects from the port of a connection that is closed has nothing to do with its session.
+#[test]
+fn the_next_on_the_same_port_is_no_owner() {
+    let mut scene = or_skip!(Scene::set(Who::me()));
+    let fixture = Fixture::http(&[]);
+    let gateway = both(&scene, &fixture, r#""linger": "300ms""#);
+    let mut command = scene.zoo(["http-client", "obey"]);
+    command.arg(gateway.url("http")).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut client = command.spawn().expect("cannot start a client");
+    let mut says = BufReader::new(client.stdout.take().expect("stdout is piped")).lines();
+    let mut hear = || says.next().expect("a client says something").expect("it is text");
+    assert_eq!(hear(), "ready", "{}", gateway.said());
+    client.stdin.as_mut().expect("stdin is piped").write_all(b"reset\n").expect("it reads");
+    let said = hear();
+    let port = said.strip_prefix("reset ").and_then(|port| port.parse().ok()).expect("it says its port");
+    // It is free as soon as the kernel has seen the end of the old one.
+    let stranger = wait::within(wait::LIMIT, || Connection::open_from(port, gateway.address()).ok());
+    let mut stranger = stranger.expect("the port is free");
+    assert_eq!(stranger.ask("GET", "/healthz", &[], b"").status, 200);
+    client.kill().expect("it is our child");
+    client.wait().expect("it is our child");
+    nothing_is_left(&mut scene, &gateway, &fixture);
+    assert_eq!(stranger.ask("GET", "/healthz", &[], b"").status, 200, "it was there all the time");
+}
+
 /// Sessions whose clients are only known by their traffic.
 fn traffic(policy: &str, vanish: impl Fn(Connection)) {
     let mut scene = or_skip!(Scene::set(Who::User));

@@ -48,12 +48,31 @@ impl Resolver {
     }
 
     /// The processes that hold the client's end of an accepted connection. Call it right after accepting: the socket is
-    /// asked for before this returns, because a client may be gone soon. Ask again about a connection that is still
-    /// open when its owners are gone: it may have been inherited.
+    /// asked for before this returns, because a client may be gone soon.
     ///
     /// A future that is dropped takes its question back.
     pub fn owners(&self, peer: SocketAddr, local: SocketAddr) -> impl Future<Output = Holders> + use<> {
-        let asked = self.ask(peer, local);
+        self.search(peer, local, None)
+    }
+
+    /// The same for a connection whose client had `socket`: nobody holds it when the two addresses are by now those of another
+    /// connection. For asking again when the owners are gone, because it may have been inherited.
+    pub fn owners_of(
+        &self,
+        peer: SocketAddr,
+        local: SocketAddr,
+        socket: PeerSocket,
+    ) -> impl Future<Output = Holders> + use<> {
+        self.search(peer, local, Some(socket))
+    }
+
+    fn search(
+        &self,
+        peer: SocketAddr,
+        local: SocketAddr,
+        known: Option<PeerSocket>,
+    ) -> impl Future<Output = Holders> + use<> {
+        let asked = self.ask(peer, local, known);
         async move {
             match asked {
                 Ok(at_once) => at_once,
@@ -63,15 +82,22 @@ impl Resolver {
     }
 
     /// The answer if it needs no search, or where it will come from.
-    fn ask(&self, peer: SocketAddr, local: SocketAddr) -> Result<Holders, oneshot::Receiver<Holders>> {
+    fn ask(
+        &self,
+        peer: SocketAddr,
+        local: SocketAddr,
+        known: Option<PeerSocket>,
+    ) -> Result<Holders, oneshot::Receiver<Holders>> {
         if !is_local(&peer, &local) {
             return Ok(Holders::Unknown(Why::Remote));
         }
         let ends = Ends::of_client(peer, local);
         let socket = match self.lookup.ask(ends) {
             Asked::Absent | Asked::Found(PeerSocket { inode: 0, .. }) => return Ok(Holders::Nobody),
+            Asked::Found(socket) if known.is_some_and(|known| known.inode != socket.inode) => return Ok(Holders::Nobody),
             Asked::Found(socket) => Some(socket),
-            Asked::NoAnswer => None,
+            // What was known is looked for, whoever has the addresses by now.
+            Asked::NoAnswer => known,
         };
         let (answer, later) = oneshot::channel();
         // A task that is gone has dropped the queue; then so is `answer`, and `later` says so.
@@ -183,6 +209,21 @@ mod tests {
 
     fn question(peer: SocketAddr, local: SocketAddr) -> Question {
         Question { ends: Ends::of_client(peer, local), socket: None }
+    }
+
+    /// The two addresses are those of another connection by now: whoever has that one does not have the first.
+    #[tokio::test(flavor = "local")]
+    async fn a_connection_is_not_the_next_one_from_the_same_port() {
+        let tracker = TaskTracker::new();
+        let resolver = Resolver::start(&tracker);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, peer) = listener.accept().unwrap();
+        let local = server.local_addr().unwrap();
+        let now = resolver.lookup.socket(peer, local).unwrap().unwrap();
+        let before = PeerSocket { inode: now.inode + 1, ..now };
+        assert!(matches!(resolver.owners_of(peer, local, before).await, Holders::Nobody));
+        assert!(matches!(resolver.owners_of(peer, local, now).await, Holders::Unknown(Why::Hidden)));
     }
 
     /// Without netlink the tables say which socket it is. It is our own, so it is held and no other process has it.

@@ -80,6 +80,13 @@ fn obey(order: &str, kept: &mut [Kept]) -> io::Result<()> {
                 *stream = Some(listens);
                 continue;
             }
+            // From one moment to the next, so that its port is free. The session is not used on the next one.
+            "reset" => {
+                let old = std::mem::replace(connection, Connection::open(*address));
+                rustix::net::sockopt::set_socket_linger(old.socket(), Some(std::time::Duration::ZERO))?;
+                say(order, old.socket().local_addr()?.port())?;
+                continue;
+            }
             // In the middle of the stream, without a word.
             "cut" => {
                 say(order, u16::from(stream.take().is_some()))?;
