@@ -2,6 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Stdio};
+use std::time::Duration;
 
 use testkit::fixture::Fixture;
 use testkit::gateway::Gateway;
@@ -19,6 +20,8 @@ const CLIENTS: usize = 200;
 const WITH_TREE: usize = 5;
 /// How many come at the same time, where they do not wait for each other.
 const AT_ONCE: usize = 20;
+/// A connection that was reset is gone by then.
+const SOON: Duration = Duration::from_millis(200);
 
 fn urls(gateway: &Gateway, client: usize) -> Vec<String> {
     let stdio = (client.is_multiple_of(WITH_TREE)).then(|| gateway.url("stdio"));
@@ -129,12 +132,16 @@ fn the_next_on_the_same_port_is_no_owner() {
     let mut says = BufReader::new(client.stdout.take().expect("stdout is piped")).lines();
     let mut hear = || says.next().expect("a client says something").expect("it is text");
     assert_eq!(hear(), "ready", "{}", gateway.said());
-    client.stdin.as_mut().expect("stdin is piped").write_all(b"reset\n").expect("it reads");
-    let said = hear();
-    let port = said.strip_prefix("reset ").and_then(|port| port.parse().ok()).expect("it says its port");
-    // It is free as soon as the kernel has seen the end of the old one.
-    let stranger = wait::within(wait::LIMIT, || Connection::open_from(port, gateway.address()).ok());
-    let mut stranger = stranger.expect("the port is free");
+    let mut orders = client.stdin.take().expect("stdin is piped");
+    let mut stranger = wait::within(wait::LIMIT, || {
+        // Others are after the same ports: where one of them was faster, the session is used on the next.
+        orders.write_all(b"call\nreset\n").expect("it reads");
+        assert_eq!(hear(), "call 200");
+        let port = hear().strip_prefix("reset ").and_then(|port| port.parse().ok()).expect("it says its port");
+        // It is free as soon as the kernel has seen the end of the old one.
+        wait::within(SOON, || Connection::open_from(port, gateway.address()).ok())
+    })
+    .expect("a port is free");
     assert_eq!(stranger.ask("GET", "/healthz", &[], b"").status, 200);
     client.kill().expect("it is our child");
     client.wait().expect("it is our child");
