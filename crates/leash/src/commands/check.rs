@@ -24,7 +24,7 @@ use crate::places;
 
 pub(crate) fn check(args: &Check, first: FirstLook) -> u8 {
     if let (Some(part), Some(journal)) = (args.part, &args.journal) {
-        return stand_in::play(part, journal, args);
+        return stand_in::play(part, journal, args, first);
     }
     let printer = Printer::new(args.verbose);
     let bearer = match args.token_env.as_deref().map(token) {
@@ -55,8 +55,8 @@ fn run(
     let room = Room::new()?;
     let program = env::current_exe()?;
     if let Some(url) = args.url.clone() {
-        let (expect_idle, pid, strict) = (args.expect_idle, args.pid, args.strict);
-        let check = HttpCheck { url, bearer, program, expect_idle, pid, strict };
+        let (ready, expect_idle, pid, strict) = (args.ready, args.expect_idle, args.pid, args.strict);
+        let check = HttpCheck { url, bearer, ready, program, expect_idle, pid, strict };
         return check.run(&room.places(), stop, progress);
     }
     if args.host {
