@@ -17,6 +17,11 @@ pub fn random() -> String {
     (0..26).map(|digit| char::from(ALPHABET[(number >> (digit * 5)) as usize & 31])).collect()
 }
 
+/// Whether a text can be one of [`random`].
+pub fn is_random(text: &str) -> bool {
+    text.len() == 26 && text.bytes().all(|byte| ALPHABET.contains(&byte))
+}
+
 /// Why a text can't be the id of a session.
 pub fn check_session(text: &str) -> Result<(), String> {
     let fine = |c: char| c.is_ascii_alphanumeric() || "-_.:@+".contains(c);
@@ -40,6 +45,16 @@ mod tests {
         assert_eq!(a.len(), 26);
         assert_ne!(a, b);
         assert_eq!(check_session(&a), Ok(()));
+    }
+
+    #[test]
+    fn what_people_write_is_no_random_id() {
+        assert!(is_random(&random()));
+        for text in
+            ["", "results", "0123456789abcdefghjkmnpqrs-", "0123456789ABCDEFGHJKMNPQRS", "0123456789abcdefghjkmnpqr"]
+        {
+            assert!(!is_random(text), "{text}");
+        }
     }
 
     #[test]

@@ -3,10 +3,11 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{Read as _, Seek as _, Write as _};
+use std::io::{ErrorKind, Read as _, Seek as _, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
+use bytes::Bytes;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::Signal;
 
@@ -14,6 +15,8 @@ use super::survivor::Survivor;
 use super::{CheckError, Stop, terminal};
 use crate::clock::{Moment, timeout_until};
 use crate::ledger::receipt::{Exit, Receipt};
+use crate::limits;
+use crate::protocol::frame::{Line, Lines};
 use crate::tree::identity::Held;
 use crate::tree::proc::Proc;
 use crate::tree::{Places, Spec, Tree, TreeError};
@@ -45,7 +48,7 @@ pub(crate) struct Start<'a> {
 /// The next thing that a subject said.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Heard {
-    Line(Vec<u8>),
+    Line(Bytes),
     /// It closed its stdout.
     End,
     /// Nothing, until the deadline.
@@ -61,7 +64,7 @@ pub(crate) struct Subject<'a> {
     leader: Option<Held>,
     stdin: Option<File>,
     stdout: Option<File>,
-    heard: Vec<u8>,
+    heard: Lines,
     stderr: Option<File>,
     /// Our side of its terminal.
     terminal: Option<File>,
@@ -94,36 +97,58 @@ impl<'a> Subject<'a> {
         let leader = tree.leader().and_then(|pid| Held::open(&proc, pid));
         let file = |fd: OwnedFd| File::from(fd);
         let stdin = tree.take_stdin().map(|pipe| file(pipe.into()));
+        // Nobody else writes there, and one that does not read may not hold us up.
+        stdin.as_ref().map_or(Ok(()), |stdin| rustix::io::ioctl_fionbio(stdin, true)).map_err(std::io::Error::from)?;
         let stdout = tree.take_stdout().map(|pipe| file(pipe.into()));
-        let (heard, stop) = (Vec::new(), start.stop);
+        let (heard, stop) = (Lines::new(limits::LINE), start.stop);
         Ok(Subject { tree, proc, keeper, leader, stdin, stdout, heard, stderr, terminal, stop })
     }
 
-    /// Writes a line; whether it could be written.
-    pub(crate) fn say(&mut self, line: &str) -> bool {
+    /// Writes a line, as far as there is room for it by the deadline. What becomes of one that does not read is seen elsewhere.
+    pub(crate) fn say(&mut self, line: &str, deadline: Moment) {
         let line = format!("{line}\n");
-        self.stdin.as_mut().is_some_and(|stdin| stdin.write_all(line.as_bytes()).is_ok())
+        let mut left = line.as_bytes();
+        while let Some(stdin) = self.stdin.as_mut().filter(|_| !left.is_empty()) {
+            match stdin.write(left) {
+                Ok(written @ 1..) => left = &left[written..],
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock && self.wait_room(deadline) => {}
+                Ok(_) | Err(_) => return,
+            }
+        }
     }
 
-    /// The next line.
+    /// Waits for room in its stdin; whether it is worth trying.
+    fn wait_room(&self, deadline: Moment) -> bool {
+        let now = Moment::now();
+        if now >= deadline || self.stop.asked().is_some() {
+            return false;
+        }
+        let mut fds: Vec<PollFd<'_>> = self.stdin.iter().map(|stdin| PollFd::new(stdin, PollFlags::OUT)).collect();
+        fds.extend(self.stop.as_fd().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        // An interrupted or failed poll is a wake without news.
+        let _ = rustix::event::poll(&mut fds, Some(&timeout_until(deadline, now)));
+        true
+    }
+
+    /// The next line. What is there at the deadline is still heard, and what comes without an end is not waited for.
     pub(crate) fn hear(&mut self, deadline: Moment) -> Heard {
+        let mut late = false;
         loop {
-            if let Some(end) = self.heard.iter().position(|byte| *byte == b'\n') {
-                let mut line: Vec<u8> = self.heard.drain(..=end).collect();
-                line.pop();
-                return Heard::Line(line);
+            match self.heard.next_line() {
+                Some(Line::Whole(line)) => return Heard::Line(line),
+                // No answer is that long.
+                Some(Line::TooLong { .. }) => continue,
+                None => {}
             }
             if self.stdout.is_none() {
                 return Heard::End;
             }
-            if self.stop.asked().is_some() {
+            if late || self.stop.asked().is_some() {
                 return Heard::Nothing;
             }
-            let before = self.heard.len();
+            late = Moment::now() >= deadline;
             self.listen(deadline, None);
-            if self.heard.len() == before && self.stdout.is_some() && Moment::now() >= deadline {
-                return Heard::Nothing;
-            }
         }
     }
 
@@ -175,7 +200,7 @@ impl<'a> Subject<'a> {
             }
             let fd = self.leader.as_ref().and_then(|leader| leader.as_fd().try_clone_to_owned().ok());
             self.listen(deadline, fd.as_ref().map(AsFd::as_fd));
-            self.heard.clear();
+            self.heard = Lines::new(limits::LINE);
         }
         true
     }
@@ -195,7 +220,7 @@ impl<'a> Subject<'a> {
     /// A moment, or until it says something.
     pub(crate) fn pause(&mut self, deadline: Moment) {
         self.listen(deadline.min(Moment::now() + LOOK), None);
-        self.heard.clear();
+        self.heard = Lines::new(limits::LINE);
     }
 
     /// All of its processes that live.
@@ -207,7 +232,9 @@ impl<'a> Subject<'a> {
     /// Waits for output, for `other` to become readable, for a wish to stop, or for the deadline. What is heard is kept.
     fn listen(&mut self, deadline: Moment, other: Option<BorrowedFd<'_>>) {
         // What is shown in a terminal is read, because it would fill up; it is nothing that anybody answers.
-        let sources = [self.stdout.as_ref(), self.terminal.as_ref()];
+        // What says more than is asked for has to wait.
+        let stdout = self.stdout.as_ref().filter(|_| self.heard.len() <= limits::LINE);
+        let sources = [stdout, self.terminal.as_ref()];
         let mut fds: Vec<PollFd<'_>> = sources.iter().flatten().map(|file| PollFd::new(file, PollFlags::IN)).collect();
         let others = [other, self.stop.as_fd()];
         fds.extend(others.into_iter().flatten().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
@@ -220,7 +247,7 @@ impl<'a> Subject<'a> {
             read(&mut self.terminal);
         }
         if speaks {
-            self.heard.extend(read(&mut self.stdout));
+            self.heard.push(&read(&mut self.stdout));
         }
     }
 

@@ -94,6 +94,11 @@ impl Lines {
         (!self.buffer.is_empty()).then(|| self.whole(self.buffer.len()))
     }
 
+    /// The bytes that were pushed and neither taken nor thrown away.
+    pub fn len(&self) -> usize {
+        self.buffer.len()
+    }
+
     /// Whether nothing is left: no line to take, and none begun.
     pub fn is_empty(&self) -> bool {
         self.buffer.is_empty() && self.skipped.is_none()

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::contain::Wish as ContainWish;
 use super::contain::caps::Caps;
+use super::linux::InheritedSignals;
 use crate::owner::Wish;
 use crate::{id, limits};
 
@@ -68,7 +69,8 @@ impl Spec {
         }
     }
 
-    /// What its first process leaves behind is not ended before the end is asked for: somebody wants to see what it does.
+    /// What its first process leaves behind is not ended before the end is asked for: somebody wants to see what it does. For the
+    /// same reason it starts with no signal ignored, also below `nohup` or a shell's `&`.
     #[cfg(all(feature = "http", feature = "orphans"))]
     pub(crate) fn patient(mut self) -> Spec {
         self.patient = true;
@@ -171,6 +173,11 @@ impl Spec {
     /// This run's id.
     pub fn run_id(&self) -> &str {
         &self.run
+    }
+
+    /// The signals that it starts with as ignored, of those that were ignored here.
+    pub(crate) fn ignored(&self, inherited: InheritedSignals) -> InheritedSignals {
+        if self.patient { InheritedSignals::default() } else { inherited }
     }
 
     /// The pace of the ending ladder.

@@ -158,7 +158,7 @@ impl Supervisor {
             wish: spec.contain,
             caps: spec.caps,
             max_age_ms: spec.max_age.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
-            ignored_signals: first.signals.to_bits(),
+            ignored_signals: spec.ignored(first.signals).to_bits(),
             env: spec.environment(),
             runtime_dir: places.runtime_dir.clone(),
             bus: UserBus { address: places.bus_address.clone(), runtime_dir: places.xdg_runtime_dir.clone() },

@@ -1,6 +1,7 @@
 //! `leash check`: the leak test kit.
 
 use std::env;
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
@@ -23,7 +24,7 @@ use crate::places;
 
 pub(crate) fn check(args: &Check, first: FirstLook) -> u8 {
     if let (Some(part), Some(journal)) = (args.part, &args.journal) {
-        return stand_in::play(part, journal, args);
+        return stand_in::play(part, journal, args, first);
     }
     let printer = Printer::new(args.verbose);
     let bearer = match args.token_env.as_deref().map(token) {
@@ -54,8 +55,8 @@ fn run(
     let room = Room::new()?;
     let program = env::current_exe()?;
     if let Some(url) = args.url.clone() {
-        let (expect_idle, pid, strict) = (args.expect_idle, args.pid, args.strict);
-        let check = HttpCheck { url, bearer, program, expect_idle, pid, strict };
+        let (ready, expect_idle, pid, strict) = (args.ready, args.expect_idle, args.pid, args.strict);
+        let check = HttpCheck { url, bearer, ready, program, expect_idle, pid, strict };
         return check.run(&room.places(), stop, progress);
     }
     if args.host {
@@ -131,8 +132,11 @@ struct Room {
     _lock: fs::File,
 }
 
-/// What a room is called.
+/// What the name of a room begins with; an id follows.
 const ROOM: &str = "leash-check-";
+
+/// Nobody else has anything to do there.
+const ROOM_MODE: u32 = 0o700;
 
 /// A room that nobody has locked may be one that somebody is just about to lock.
 const SETTLING: Duration = Duration::from_secs(60);
@@ -142,7 +146,7 @@ impl Room {
         let parent = env::temp_dir();
         sweep(&parent);
         let path = parent.join(format!("{ROOM}{}", leash_core::id::random()));
-        fs::DirBuilder::new().mode(0o700).create(&path)?;
+        fs::DirBuilder::new().mode(ROOM_MODE).create(&path)?;
         let lock = fs::File::open(&path)?;
         lock.try_lock()?;
         Ok(Room { path, _lock: lock })
@@ -163,16 +167,37 @@ impl Drop for Room {
     }
 }
 
+/// Whether a directory of this name is a room. People call theirs alike: `leash-check-results`.
+fn is_room(name: &OsStr) -> bool {
+    name.to_str().and_then(|name| name.strip_prefix(ROOM)).is_some_and(leash_core::id::is_random)
+}
+
 /// Removes the rooms of checks that were killed, as far as they are ours: nobody else does.
 fn sweep(parent: &Path) {
     let me = rustix::process::geteuid().as_raw();
     let entries = fs::read_dir(parent).into_iter().flatten().flatten();
-    for entry in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(ROOM)) {
+    for entry in entries.filter(|entry| is_room(&entry.file_name())) {
         let settled =
             |facts: &fs::Metadata| facts.modified().is_ok_and(|at| at.elapsed().is_ok_and(|age| age >= SETTLING));
-        let ours = entry.metadata().is_ok_and(|facts| facts.is_dir() && facts.uid() == me && settled(&facts));
+        let made = |facts: &fs::Metadata| facts.is_dir() && facts.uid() == me && facts.mode() & 0o777 == ROOM_MODE;
+        let ours = entry.metadata().is_ok_and(|facts| made(&facts) && settled(&facts));
         if ours && fs::File::open(entry.path()).is_ok_and(|dir| dir.try_lock().is_ok()) {
             let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_room_is_known_by_its_whole_name() {
+        assert!(is_room(format!("{ROOM}{}", leash_core::id::random()).as_ref()));
+        for name in
+            ["leash-check-", "leash-check-results", "leash-check-2026-07-28", "leash-check-0123456789abcdefghijklmnop"]
+        {
+            assert!(!is_room(name.as_ref()), "{name}");
         }
     }
 }

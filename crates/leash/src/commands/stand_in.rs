@@ -14,7 +14,8 @@ use std::time::Duration;
 use leash_core::check::host::journal::{Happened, Journal, Part};
 use leash_core::check::host::stand_in::serve_stdio;
 use leash_core::check::http::{VISITOR_TOKEN, visit};
-use leash_core::check::sit_down;
+use leash_core::check::{Stop, sit_down};
+use leash_core::tree::supervisor::FirstLook;
 use rustix::time::Timespec;
 
 use crate::args::{Check, StandIn};
@@ -25,11 +26,11 @@ use crate::output::printer::Printer;
 const LONGEST: Duration = Duration::from_secs(600);
 
 /// Plays one part until it is over.
-pub(crate) fn play(part: StandIn, journal: &Path, args: &Check) -> u8 {
+pub(crate) fn play(part: StandIn, journal: &Path, args: &Check, first: FirstLook) -> u8 {
     let played = match part {
         StandIn::Usher => return usher(journal, &args.command),
         StandIn::Seated => return seated(&args.command),
-        StandIn::Visitor => return visitor(args),
+        StandIn::Visitor => return visitor(args, first),
         StandIn::Polite => serve(Part::Polite, journal),
         StandIn::Deaf => start_helper(journal).and_then(|()| serve(Part::Deaf, journal)).map(|()| stay()),
         StandIn::Helper => Journal::at(journal).write(Part::Helper, Happened::Started).map(|()| stay()),
@@ -73,16 +74,13 @@ fn seated(host: &[OsString]) -> u8 {
     exit_code::NOT_FOUND
 }
 
-/// Opens a session, says which, and is gone.
-fn visitor(args: &Check) -> u8 {
+/// Opens a session, says which, and is gone. Not before: Ctrl-C reaches everybody in front of a terminal, and the check that has
+/// to end the session then has to know it.
+fn visitor(args: &Check, first: FirstLook) -> u8 {
+    let (Ok(_signals), Some(url)) = (Stop::by_signal(first), &args.url) else { return exit_code::LEASH_FAILED };
     let token = std::env::var(VISITOR_TOKEN).ok();
-    match args.url.as_deref().and_then(|url| visit(url, token.as_deref())) {
-        Some(session) => {
-            Printer::new(false).data(format_args!("{session}\n"));
-            exit_code::OK
-        }
-        None => exit_code::NOT_ALL,
-    }
+    let tell = |session: &str| Printer::new(false).data(format_args!("{session}\n"));
+    if visit(url, token.as_deref(), args.ready, tell) { exit_code::OK } else { exit_code::NOT_ALL }
 }
 
 /// Deaf to everything but a signal.

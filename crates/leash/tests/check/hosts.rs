@@ -107,6 +107,25 @@ fn a_host_that_leaves_by_itself_is_judged() {
     assert!(row(&answer, "host.kill.leaves")["detail"].to_string().starts_with("\"in "), "{answer:?}");
 }
 
+/// A lock that only an end in peace takes away: after SIGTERM it never connects again, and that is its fault.
+#[test]
+fn a_host_that_does_not_connect_again_is_found_out() {
+    let Some(deps) = deps() else { return };
+    let mut scene = or_skip!(Scene::set(me()));
+    let says = "test -e \"$1\" && echo locked >&2 && exit 3; touch \"$1\"; \"$2\" \"$3\" careless && rm \"$1\"";
+    let lock = scene.dir().join("run/lock");
+    let host =
+        ["sh".into(), "-c".into(), says.into(), "host".into(), lock.into(), deps.python().into(), script("host.py")];
+    let answer = check(&mut scene, &deps, &host);
+    assert_eq!(row(&answer, "host.exit.leaves")["status"], "pass", "{answer:?}");
+    for ending in ["int", "hup", "kill"] {
+        let row = row(&answer, &format!("host.{ending}.leaves"));
+        assert_eq!(row["status"], "fail", "{answer:?}");
+        assert_eq!(row["detail"], "it connected to no server this time; it said: locked", "{answer:?}");
+    }
+    assert_eq!(row(&answer, "host.terminal.leaves")["status"], "skip", "{answer:?}");
+}
+
 /// One that has no servers of ours: the placeholders reach it, and it says what it got.
 #[test]
 fn a_host_that_connects_to_nothing_is_told_so() {

@@ -1,19 +1,15 @@
 //! HTTP servers.
 
-use std::process::{Child, Stdio};
-
-use testkit::deps::Deps;
 use testkit::everything::{Everything, Transport};
 use testkit::fixture::Fixture;
 use testkit::gateway::Gateway;
 use testkit::leash::Answer;
-use testkit::lines::Lines;
 use testkit::or_skip;
 use testkit::scene::Scene;
 use testkit::user::Who;
-use testkit::wait::LIMIT;
 
-use super::{deps, me, row, script, with};
+use super::server::Server;
+use super::{deps, me, row, with};
 
 fn check(options: &[&str]) -> Option<Answer> {
     let scene = Scene::set(Who::User).inspect_err(|why| testkit::note(why)).ok()?;
@@ -56,38 +52,14 @@ fn nobody_there_is_a_finding_and_no_address_a_mistake() {
     assert_eq!(answer.code, 2, "{answer:?}");
 }
 
-/// A server that does what it is told to do wrong.
-struct Server {
-    child: Child,
-    url: String,
-}
-
-impl Server {
-    fn start(scene: &Scene, deps: &Deps, faults: &[&str]) -> Server {
-        let mut command = scene.command(deps.python());
-        command.arg(script("server.py")).args(faults).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().expect("python starts");
-        let mut says = Lines::new(child.stdout.take().expect("stdout is a pipe"));
-        let url = says.wait(LIMIT, |line| line.strip_prefix("listening on ").map(str::to_owned));
-        Server { child, url: url.expect("it listens") }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 /// What is found when a server has these faults.
 fn check_faults(faults: &[&str], options: &[&str], expected: &[(&str, &str)]) {
     let Some(deps) = deps() else { return };
     let scene = or_skip!(Scene::set(me()));
     let server = Server::start(&scene, &deps, faults);
-    let pid = server.child.id().to_string();
+    let pid = server.pid();
     let options = options.iter().map(|word| if *word == "PID" { &pid } else { *word });
-    let all = ["--url", &server.url].into_iter().chain(options).collect::<Vec<_>>();
+    let all = ["--url", server.url()].into_iter().chain(options).collect::<Vec<_>>();
     let answer = scene.answer(["check", "--json"].into_iter().chain(all));
     let mut found = Vec::new();
     for status in ["fail", "warn", "skip"] {
@@ -123,6 +95,33 @@ fn a_server_that_lets_nobody_delete_is_warned_of() {
     check_faults(&["delete-405"], IDLE, &[("warn", "delete"), ("skip", "terminated"), ("skip", "memory")]);
     let strict = [IDLE, &["--strict"]].concat();
     check_faults(&["delete-405"], &strict, &[("fail", "delete"), ("skip", "terminated"), ("skip", "memory")]);
+}
+
+/// Sessions that nobody may end are not ended sessions, and what they need is no leak.
+#[test]
+fn the_memory_of_sessions_that_can_not_be_ended_is_not_judged() {
+    let all = [IDLE, &["--pid", "PID"]].concat();
+    check_faults(&["delete-405"], &all, &[("warn", "delete"), ("skip", "terminated"), ("skip", "memory")]);
+    check_faults(&["delete-500"], &all, &[("fail", "delete"), ("skip", "terminated"), ("skip", "memory")]);
+}
+
+/// It refuses requests of another revision, as it has to.
+#[test]
+fn a_server_of_an_older_revision_passes_everything() {
+    check_faults(&["older"], &["--expect-idle", "500ms", "--pid", "PID"], &[]);
+}
+
+/// The id came, and the answer did not: it is waited for as long as was said, and what was opened is ended.
+#[test]
+fn a_session_whose_answer_never_comes_is_ended() {
+    let Some(deps) = deps() else { return };
+    let scene = or_skip!(Scene::set(me()));
+    let server = Server::start(&scene, &deps, &["late-body", "any-origin"]);
+    let answer = scene.answer(["check", "--json", "--ready", "300ms", "--url", server.url()]);
+    let told = row(&answer, "http.session")["detail"].to_string();
+    assert!(told.contains("no answer within 300ms"), "{answer:?}");
+    let seen = server.seen();
+    assert_eq!((&seen["opened"], &seen["open"]), (&2.into(), &0.into()), "{seen}: {answer:?}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod hosts;
 mod http;
+mod server;
 mod stdio;
 mod stopped;
 

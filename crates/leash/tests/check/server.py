@@ -11,8 +11,12 @@
     leaks           keeps 128 KiB of every session that was ended
     modern          has no handshake and no sessions (2026-07-28)
     refuses         answers 500 to everything
+    older           agrees to 2025-06-18 only, which is no fault
+    late-body       sends the head of the answer to `initialize`, and never the rest
+    held-open       answers all `initialize` but the first one only when a line has come on its stdin
+    held-delete     answers the second DELETE only then
 
-It says where it listens, and leaves at the end of its stdin.
+It says where it listens, and leaves at the end of its stdin. A GET is answered with what it has seen.
 """
 
 import json
@@ -25,8 +29,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 FAULTS = set(sys.argv[1:])
 IDLE = 0.3
+VERSION = "2025-06-18" if "older" in FAULTS else "2025-11-25"
 sessions = {}
 kept = []
+held = threading.Event()
+# How many sessions were opened, how many were to be deleted, and how many requests are held now.
+seen = {"opened": 0, "deletes": 0, "held": 0}
 
 
 def find(session):
@@ -57,12 +65,26 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(payload)
 
+    def hold(self, fault):
+        """Waits for the line."""
+        if fault in FAULTS:
+            seen["held"] += 1
+            held.wait()
+            seen["held"] -= 1
+
+    def do_GET(self):
+        self.answer(200, {**seen, "open": len(sessions)})
+
     def refused(self):
         if "refuses" in FAULTS:
             self.answer(500)
             return True
         if self.headers.get("Origin") and "any-origin" not in FAULTS:
             self.answer(403)
+            return True
+        # As the specification has it: before anything else, and whatever the session is. Without the header it has to guess.
+        if "modern" not in FAULTS and self.headers.get("MCP-Protocol-Version", VERSION) != VERSION:
+            self.answer(400)
             return True
         return False
 
@@ -81,8 +103,14 @@ class Handler(BaseHTTPRequestHandler):
         if method == "initialize":
             session = str(uuid.uuid4())
             sessions[session] = time.monotonic()
+            seen["opened"] += 1
+            if seen["opened"] > 1:
+                self.hold("held-open")
+            if "late-body" in FAULTS:
+                self.begin_stream(session)
+                return
             info = {"name": "server.py", "version": "1"}
-            result = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": info}
+            result = {"protocolVersion": VERSION, "capabilities": {}, "serverInfo": info}
             self.answer(200, {"jsonrpc": "2.0", "id": number, "result": result}, [("Mcp-Session-Id", session)])
         elif not find(self.headers.get("Mcp-Session-Id")):
             self.answer(400 if "unknown-400" in FAULTS and self.headers.get("Mcp-Session-Id", "").startswith("0000") else 404)
@@ -91,10 +119,23 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self.answer(200, {"jsonrpc": "2.0", "id": number, "result": {"tools": []}})
 
+    def begin_stream(self, session):
+        self.send_response(200)
+        self.send_header("Mcp-Session-Id", session)
+        self.send_header("Content-Type", "text/event-stream")
+        self.end_headers()
+        self.wfile.flush()
+        # Until the client has enough of it. There is no length, so nothing else can come on this connection.
+        self.close_connection = True
+        self.rfile.read(1)
+
     def do_DELETE(self):
         session = self.headers.get("Mcp-Session-Id")
         if self.refused():
             return
+        seen["deletes"] += 1
+        if seen["deletes"] == 2:
+            self.hold("held-delete")
         for fault in ("405", "500"):
             if f"delete-{fault}" in FAULTS:
                 self.answer(int(fault))
@@ -109,4 +150,5 @@ class Handler(BaseHTTPRequestHandler):
 server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
 threading.Thread(target=server.serve_forever, daemon=True).start()
 print(f"listening on http://127.0.0.1:{server.server_port}/mcp", flush=True)
-sys.stdin.buffer.read()
+while sys.stdin.buffer.readline():
+    held.set()

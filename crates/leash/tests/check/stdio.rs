@@ -110,6 +110,43 @@ fn a_call_that_is_answered_at_once_is_not_in_flight() {
     assert!(told.contains("the call was answered before"), "{told}");
 }
 
+/// The same for the call that is made where none is named. It has its answer before it is asked anything.
+#[test]
+fn a_list_that_is_answered_at_once_is_not_in_flight() {
+    let mut scene = or_skip!(Scene::set(Who::User));
+    let first = r#"{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","serverInfo":{"name":"hasty"}}}"#;
+    let third = r#"{"jsonrpc":"2.0","id":3,"result":{"tools":[]}}"#;
+    let script = format!("read line; printf '%s\\n%s\\n' '{first}' '{third}'; exec cat >/dev/null");
+    let answer = check(&mut scene, GRACE, &["bash", "-c", &script].map(OsString::from));
+    for id in ["stdio.eof-in-flight", "stdio.term-in-flight"] {
+        let told = row(&answer, id)["detail"].to_string();
+        assert!(told.contains("the call was answered before"), "{answer:?}");
+    }
+}
+
+/// It was gone before it was asked to leave, which is no way to pass.
+#[test]
+fn a_server_that_crashes_on_a_call_is_found_out() {
+    let mut scene = or_skip!(Scene::set(Who::User));
+    let server = tree(&scene, "polite");
+    let answer = check(&mut scene, &["--grace", "2s", "--call", "exit"], &server);
+    assert_eq!(with(&answer, "fail"), ["stdio.eof-in-flight", "stdio.term-in-flight"], "{answer:?}");
+    assert_eq!(row(&answer, "stdio.eof-in-flight")["detail"], "it had left before it was asked, exit code 3");
+}
+
+/// Lines without end, a line without end, and questions without end from one that does not listen: each is over in its time.
+#[test]
+fn one_that_never_stops_talking_is_not_listened_to_for_ever() {
+    let ping = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
+    for command in [&["yes"][..], &["cat", "/dev/zero"], &["yes", ping]] {
+        let mut scene = or_skip!(Scene::set(Who::User));
+        let command: Vec<OsString> = command.iter().map(OsString::from).collect();
+        let answer = check(&mut scene, &["--ready", "300ms", "--grace", "100ms"], &command);
+        assert_eq!(with(&answer, "fail"), ["stdio.handshake"], "{answer:?}");
+        assert_eq!(row(&answer, "stdio.handshake")["detail"], "no answer to `initialize`", "{answer:?}");
+    }
+}
+
 #[test]
 fn a_browser_is_called_one() {
     let mut scene = or_skip!(Scene::set(Who::User));

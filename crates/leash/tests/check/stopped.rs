@@ -3,17 +3,19 @@
 use std::ffi::OsString;
 use std::fs;
 use std::process::{Child, Stdio};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 use testkit::fixture::Fixture;
 use testkit::leash::Answer;
 use testkit::or_skip;
-use testkit::process::Handle;
+use testkit::process::{self, Handle};
 use testkit::scene::Scene;
 use testkit::user::Who;
 use testkit::wait::{self, LIMIT};
 
-use super::{check_clean, deps, me, script};
+use super::server::Server;
+use super::{check_clean, deps, me, row, script};
 
 /// A check at work.
 struct AtWork {
@@ -103,6 +105,21 @@ fn a_signal_that_was_ignored_stays_ignored() {
     check_clean(&mut scene);
 }
 
+/// What the check was told to ignore, what it tests was not: else it would be blamed for it.
+#[test]
+fn a_signal_that_was_ignored_is_not_ignored_by_what_is_tested() {
+    let mut scene = or_skip!(Scene::set(Who::User));
+    let mut command = scene.command("sh");
+    command.args(["-c", r#"trap "" INT HUP QUIT; exec "$@""#, "sh"]).arg(scene.leash_path());
+    command.args(["check", "--json", "--", "sh", "-c", "grep SigIgn /proc/self/status >&2; exit 3"]);
+    let answer: Answer = command.output().expect("sh starts").into();
+    let told = row(&answer, "stdio.handshake")["detail"].as_str().unwrap_or_default().to_owned();
+    let ignored = told.split_whitespace().last().and_then(|mask| u64::from_str_radix(mask, 16).ok());
+    // Those above are not for people.
+    assert_eq!(ignored.map(|mask| mask & 0x7fff_ffff), Some(0), "{answer:?}");
+    check_clean(&mut scene);
+}
+
 /// Nobody can clean up after SIGKILL but those who are left: the keeper ends the processes, and the next check finds the rest.
 #[test]
 fn a_killed_check_leaves_no_process_and_the_next_one_sweeps() {
@@ -118,8 +135,14 @@ fn a_killed_check_leaves_no_process_and_the_next_one_sweeps() {
     let path = scene.dir().join("state").join(&left);
     let long_ago = std::time::SystemTime::UNIX_EPOCH;
     fs::File::open(&path).and_then(|dir| dir.set_modified(long_ago)).expect("it is there");
+    // People call theirs alike, and put results there.
+    let results = scene.dir().join("state/leash-check-results");
+    fs::create_dir(&results).and_then(|()| fs::write(results.join("a.xml"), "")).expect("it is ours");
+    fs::File::open(&results).and_then(|dir| dir.set_modified(long_ago)).expect("it is there");
+    scene.user().own(&results).expect("it is ours");
     assert_eq!(scene.answer(["check", "--", "true"]).code, 1);
-    assert_eq!(rooms(&scene), [""; 0]);
+    assert_eq!(rooms(&scene), ["leash-check-results"]);
+    assert!(results.join("a.xml").exists());
 }
 
 /// A session that is waited for is ended before the check leaves.
@@ -133,6 +156,46 @@ fn sessions_are_ended_by_a_check_that_is_stopped() {
     let answer = check.end();
     assert_eq!(answer.code, 130, "{answer:?}");
     assert_eq!(fixture.wait_deleted(), 2);
+}
+
+/// A real Ctrl-C reaches everybody in front of the terminal, also who opens a session just then. It is ended all the same.
+#[test]
+fn a_session_that_is_just_being_opened_is_ended() {
+    let Some(deps) = deps() else { return };
+    let mut scene = or_skip!(Scene::set(me()));
+    let mut server = Server::start(&scene, &deps, &["held-open", "immortal"]);
+    let check = AtWork::start(&mut scene, ["--url", server.url(), "--expect-idle", "10m"].map(OsString::from));
+    server.wait_held();
+    let (pid, parent) = (check.process.pid(), check.process.pid().as_raw_nonzero().get());
+    let children = process::children(pid);
+    let [supervisor] = &children[..] else { panic!("{children:?}") };
+    let supervisor = Handle::open(supervisor.pid, |now| now.parent == parent).expect("it waits for the visitor");
+    check.signal(Signal::INT);
+    supervisor.signal(Signal::INT).expect("it is ours");
+    // Time for the visitor to be ended, which it must not be.
+    wait::step(Duration::from_millis(300));
+    server.release();
+    let answer = check.end();
+    assert_eq!(answer.code, 130, "{answer:?}");
+    let seen = server.seen();
+    assert_eq!((&seen["opened"], &seen["open"]), (&2.into(), &0.into()), "{seen}: {answer:?}");
+}
+
+/// The second signal comes while the session of the foreign web page is being deleted: it is deleted once more.
+#[test]
+fn a_delete_that_is_interrupted_is_sent_again() {
+    let Some(deps) = deps() else { return };
+    let mut scene = or_skip!(Scene::set(me()));
+    let server = Server::start(&scene, &deps, &["any-origin", "held-delete"]);
+    let check = AtWork::start(&mut scene, ["--url", server.url()].map(OsString::from));
+    server.wait_held();
+    // Two of the same kind could become one.
+    check.signal(Signal::INT);
+    check.signal(Signal::TERM);
+    let answer = check.end();
+    assert!(matches!(answer.code, 130 | 143), "{answer:?}");
+    let seen = server.seen();
+    assert_eq!((&seen["deletes"], &seen["open"]), (&3.into(), &0.into()), "{seen}: {answer:?}");
 }
 
 #[test]

@@ -87,12 +87,13 @@ pub(super) fn rows(lives: &[Life]) -> Vec<Row> {
         .map(|first| Row::new("host.connects", "connects to its servers", rule::HANDSHAKE, connects(first)))
         .into_iter()
         .collect();
+    let works = lives.first().is_some_and(connected);
     for life in lives {
         let (word, how) = (life.ending.word(), life.ending.describe());
         let killed = life.ending == Ending::Kill;
         let servers_rule = if killed { rule::HOST_KILLED } else { rule::HOST_SERVERS };
         let row = |what: &str, title: String, rule, seen| Row::new(format!("host.{word}.{what}"), title, rule, seen);
-        rows.push(row("leaves", format!("leaves on {how}"), rule::HOST_LEAVES, leaves(life)).took(life.took));
+        rows.push(row("leaves", format!("leaves on {how}"), rule::HOST_LEAVES, leaves(life, works)).took(life.took));
         rows.push(row("servers", format!("no process survives {how}"), servers_rule, servers(life)));
         rows.push(row("sessions", format!("sessions are deleted on {how}"), rule::HOST_DELETE, sessions(life)));
     }
@@ -104,8 +105,7 @@ fn connects(life: &Life) -> Seen {
     let names = |parts: &BTreeSet<Part>| parts.iter().map(|part| part.word()).collect::<Vec<_>>().join(", ");
     let missing: BTreeSet<Part> = Part::SERVERS.into_iter().filter(|part| !connected.contains(part)).collect();
     if connected.is_empty() {
-        let words = if life.last_words.is_empty() { String::new() } else { format!("; it said: {}", life.last_words) };
-        return fail(format!("it connected to no server{words}"));
+        return fail(with_words("it connected to no server", life));
     }
     match missing.is_empty() {
         true => pass(names(&connected)),
@@ -113,9 +113,19 @@ fn connects(life: &Life) -> Seen {
     }
 }
 
-/// Why nothing can be said of what a host left.
+fn with_words(text: &str, life: &Life) -> String {
+    let words = &life.last_words;
+    if words.is_empty() { text.to_owned() } else { format!("{text}; it said: {words}") }
+}
+
+/// Whether it connected to any server.
+fn connected(life: &Life) -> bool {
+    !journal::connected(&life.journal).is_empty()
+}
+
+/// Why nothing can be said of how a host left.
 fn unknown(life: &Life) -> Option<Seen> {
-    if journal::connected(&life.journal).is_empty() {
+    if !connected(life) {
         return Some(skip("it connected to no server"));
     }
     // Of one that does its work and leaves, this is the exit.
@@ -125,7 +135,14 @@ fn unknown(life: &Life) -> Option<Seen> {
     None
 }
 
-fn leaves(life: &Life) -> Seen {
+/// `works`: it is a host, as it has shown in its first life.
+fn leaves(life: &Life, works: bool) -> Seen {
+    match (connected(life), life.ending) {
+        // In front of a terminal there may be a person, whom a host asks first.
+        (false, Ending::Terminal) if works => return skip("it connects to no server in front of a terminal"),
+        (false, _) if works => return fail(with_words("it connected to no server this time", life)),
+        _ => {}
+    }
     if let Some(skipped) = unknown(life) {
         return skipped;
     }
@@ -138,13 +155,18 @@ fn leaves(life: &Life) -> Seen {
     }
 }
 
+/// Why nothing is said of a life in which nothing was found: what was left is left, whatever the host did before.
+fn nothing_found(life: &Life) -> Option<Seen> {
+    unknown(life).or_else(|| life.left_after.is_none().then(|| skip("the host did not leave")))
+}
+
 /// A killed host can do nothing, so nothing is asked of it; users are hurt all the same.
 fn finding(life: &Life, text: String) -> Seen {
-    if life.ending == Ending::Kill { warn(text) } else { fail(text) }
+    if life.ending == Ending::Kill && life.stayed { warn(text) } else { fail(text) }
 }
 
 fn servers(life: &Life) -> Seen {
-    if let Some(skipped) = unknown(life).or_else(|| life.left_after.is_none().then(|| skip("the host did not leave"))) {
+    if let Some(skipped) = nothing_found(life).filter(|_| life.left.is_empty()) {
         return skipped;
     }
     let started = journal::connected(&life.journal).iter().any(|part| matches!(part, Part::Polite | Part::Deaf));
@@ -183,11 +205,13 @@ fn before(life: &Life) -> usize {
 }
 
 fn sessions(life: &Life) -> Seen {
-    if let Some(skipped) = unknown(life).or_else(|| life.left_after.is_none().then(|| skip("the host did not leave"))) {
+    let (opened, deleted) = journal::sessions(&life.journal);
+    let left = opened.difference(&deleted).count();
+    // One that has not left may still need them.
+    if let Some(skipped) = nothing_found(life).filter(|_| left == 0 || life.left_after.is_none()) {
         return skipped;
     }
-    let (opened, deleted) = journal::sessions(&life.journal);
-    match (opened.len(), opened.difference(&deleted).count()) {
+    match (opened.len(), left) {
         (0, _) => skip("it opened no session"),
         (all, 0) if journal::sessions(&life.journal[..before(life)]).1.len() == all => {
             pass(format!("{all} of {all}, before it was ended"))

@@ -15,10 +15,10 @@ use self::wire::{Answer, Wire};
 use super::subject::{Heard, Start, Subject};
 use super::{CheckError, Report, Stop};
 use crate::clock::Moment;
-use crate::id;
 use crate::tree::Places;
 use crate::tree::identity::Identity;
 use crate::tree::proc::Proc;
+use crate::{duration, id};
 
 /// Sessions in a round of the measurement of memory, and rounds after the first, which only warms up.
 const SESSIONS: u64 = 60;
@@ -34,8 +34,11 @@ pub struct HttpCheck {
     pub url: String,
     /// Sent as `Authorization: Bearer`.
     pub bearer: Option<String>,
-    /// A program that prints what [`visit`] returns when it is started as `PROGRAM check --part visitor --journal FILE --url URL`,
-    /// with the bearer token in [`VISITOR_TOKEN`]: leash. A session is abandoned only when its client is gone.
+    /// How long it may take to answer `initialize`.
+    pub ready: Duration,
+    /// A program that prints what [`visit`] tells when it is started as
+    /// `PROGRAM check --part visitor --journal FILE --url URL --ready DURATION`, with the bearer token in [`VISITOR_TOKEN`], and
+    /// listens to no signal meanwhile: leash. A session is abandoned only when its client is gone.
     pub program: PathBuf,
     /// After which time without a request a session has to be gone.
     pub expect_idle: Option<Duration>,
@@ -54,7 +57,7 @@ impl HttpCheck {
             return Err(wrong("write http://HOST:PORT/PATH or https://..."));
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let wire = Wire::new(url.clone(), self.bearer.as_deref(), stop);
+        let wire = Wire::new(url.clone(), self.bearer.as_deref(), self.ready, stop);
         let facts = LocalSet::new().block_on(&runtime, self.look(&wire, places, progress))?;
         let shown = crate::http::delete::shown(&url);
         Ok(Report::new("http", shown, judge::rows(&facts), self.strict))
@@ -121,7 +124,7 @@ impl HttpCheck {
         let Some(session) = self.visited(wire, places)? else {
             return Ok(Some((wait, Answer::Failed("no session could be opened".to_owned()))));
         };
-        progress(&format!("waits {} for an abandoned session to end", crate::duration::rough(wait)));
+        progress(&format!("waits {} for an abandoned session to end", duration::rough(wait)));
         let until = tokio::time::Instant::now() + wait;
         tokio::select! {
             () = tokio::time::sleep_until(until) => {}
@@ -132,40 +135,59 @@ impl HttpCheck {
 
     /// The session of a visitor that is gone. A server that watches its clients would keep one of ours for as long as we live.
     fn visited(&self, wire: &Wire<'_>, places: &Places) -> Result<Option<String>, CheckError> {
-        let words = ["check", "--part", "visitor", "--journal", "/dev/null", "--url", &self.url].map(OsString::from);
+        let ready = duration::exact(self.ready);
+        let words = ["check", "--part", "visitor", "--journal", "/dev/null", "--url", &self.url, "--ready", &ready];
+        let words = words.map(OsString::from);
         let command: Vec<OsString> = std::iter::once(self.program.clone().into()).chain(words).collect();
         let env = [(VISITOR_TOKEN.into(), self.bearer.as_ref().map(OsString::from))];
+        // The time to start, to open a session, and to say so.
+        let patience = self.ready + wire::PATIENCE;
         // It is heard out whatever happens: a session whose id nobody knows could not be ended.
         let never = Stop::never();
         let mut visitor = Subject::start(&Start {
             command: &command,
             env: &env,
             places,
-            patience: wire::PATIENCE * 2,
+            patience: patience + wire::PATIENCE,
             aloud: false,
             terminal: false,
             stop: &never,
         })?;
-        let heard = visitor.hear(Moment::now() + wire::PATIENCE * 2);
+        let session = match visitor.hear(Moment::now() + patience) {
+            Heard::Line(line) => Some(String::from_utf8_lossy(&line).into_owned()),
+            Heard::End | Heard::Nothing => None,
+        };
+        if let Some(session) = &session {
+            wire.has_open(session);
+            // It says to the server that the session is open, and leaves. For a check that is stopped nobody has to.
+            if wire.stop.asked().is_none() {
+                visitor.wait_leader(Moment::now() + wire::PATIENCE);
+            }
+        }
         // It has told us all that it was for.
         let _ = visitor.end();
-        let Heard::Line(line) = heard else { return Ok(None) };
-        let session = String::from_utf8_lossy(&line).into_owned();
-        wire.has_open(&session);
-        Ok(Some(session))
+        Ok(session)
     }
 }
 
 /// The variable in which a visitor finds the bearer token.
 pub const VISITOR_TOKEN: &str = "LEASH_CHECK_TOKEN";
 
-/// Opens a session and leaves it open; its id. For a process that has nothing else to do.
-pub fn visit(url: &str, bearer: Option<&str>) -> Option<String> {
-    let url: Uri = url.parse().ok()?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
+/// Opens a session within `ready` and leaves it open. `tell` hears its id as soon as it is known: whoever waits for it has to end
+/// the session, whatever happens to us. For a process that has nothing else to do. Whether there is a session.
+pub fn visit(url: &str, bearer: Option<&str>, ready: Duration, tell: impl FnOnce(&str)) -> bool {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let (Ok(url), Ok(runtime)) = (url.parse::<Uri>(), runtime) else { return false };
     let stop = Stop::never();
-    let wire = Wire::new(url, bearer, &stop);
-    LocalSet::new().block_on(&runtime, wire.open()).session().map(str::to_owned)
+    let wire = Wire::new(url, bearer, ready, &stop);
+    let visiting = async {
+        wire.initialize(&[]).await;
+        let Some(session) = wire.any_open() else { return false };
+        tell(&session);
+        wire.initialized(&session).await;
+        true
+    };
+    LocalSet::new().block_on(&runtime, visiting)
 }
 
 /// The server's memory after each round of sessions that were opened and ended.
@@ -184,8 +206,12 @@ async fn measure(wire: &Wire<'_>, pid: i32) -> Result<Memory, CheckError> {
                 return Ok(Memory::Unknown(format!("it stopped opening sessions: {}", opened.describe())));
             };
             wire.ask(session).await;
-            wire.delete(session).await;
+            let ended = wire.delete(session).await;
             wire.stop.check()?;
+            // What holds the sessions that it was not let to end has every right to grow.
+            if !matches!(ended.status(), Some(200..300)) {
+                return Ok(Memory::Unknown(format!("its sessions can't be ended: {}", ended.describe())));
+            }
             if Moment::now() >= give_up {
                 return Ok(Memory::Unknown("it takes too long".to_owned()));
             }

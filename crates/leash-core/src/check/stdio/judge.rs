@@ -19,6 +19,8 @@ pub(super) struct Life {
     pub(super) handshake: Option<Handshake>,
     /// Whether the call that was to be in flight had been answered.
     pub(super) answered: bool,
+    /// Whether its first process was there when it was asked to leave.
+    pub(super) lived: bool,
     /// How long its first process took to leave; `None` if it did not.
     pub(super) left_after: Option<Duration>,
     pub(super) exit: Option<Exit>,
@@ -77,12 +79,14 @@ fn leaves(life: &Life) -> Seen {
     if matches!(stage, Stage::Ready | Stage::InFlight) && !matches!(life.handshake, Some(Handshake::Done { .. })) {
         return fail("there was no handshake this time");
     }
+    let how = life.exit.map(|exit| match exit {
+        Exit::Code(code) => format!(", exit code {code}"),
+        Exit::Signal(signal) => format!(", by {}", signal_name(signal)),
+    });
     match life.left_after {
+        // One that crashes when it is spoken to has not shown that it leaves when it is asked to.
+        Some(_) if !life.lived => fail(format!("it had left before it was asked{}", how.unwrap_or_default())),
         Some(after) => {
-            let how = life.exit.map(|exit| match exit {
-                Exit::Code(code) => format!(", exit code {code}"),
-                Exit::Signal(signal) => format!(", by {}", signal_name(signal)),
-            });
             let not_in_flight = if life.answered { "; the call was answered before: name a longer one" } else { "" };
             pass(format!("in {}{}{not_in_flight}", duration::rough(after), how.unwrap_or_default()))
         }

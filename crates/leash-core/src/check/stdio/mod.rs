@@ -90,7 +90,7 @@ impl StdioCheck {
         // One that was asked at its start has to come up first.
         let early = probe.stage == Stage::Started;
         let patience = if early { self.grace + start } else { self.grace };
-        let asked = Moment::now();
+        let (lived, asked) = (subject.lives(), Moment::now());
         match probe.ask {
             Ask::Eof => subject.close_stdin(),
             Ask::Term => subject.signal(Signal::TERM),
@@ -103,6 +103,7 @@ impl StdioCheck {
             probe,
             handshake,
             answered,
+            lived,
             left_after,
             exit: None,
             patience,

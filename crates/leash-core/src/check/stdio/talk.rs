@@ -14,6 +14,12 @@ pub(crate) const MODERN: &str = "2026-07-28";
 /// How long a server may take to read a line. One that does not read is asked to leave all the same.
 const READ: Duration = Duration::from_secs(2);
 
+/// A server that closes its stdout is on its way out, most often: so long it is waited for to have left.
+const LEAVING: Duration = Duration::from_millis(200);
+
+/// What a pipe holds. As much may have been said by a deadline and not be read yet; who goes on after that says nothing to the point.
+const BACKLOG: usize = 64 * 1024;
+
 /// How the handshake went.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Handshake {
@@ -71,7 +77,7 @@ pub(crate) fn discover(id: u64) -> Value {
 
 /// Sends `initialize` and does not wait.
 pub(super) fn greet(subject: &mut Subject<'_>) {
-    subject.say(&initialize().to_string());
+    subject.say(&initialize().to_string(), Moment::now() + READ);
 }
 
 /// The whole handshake. A server that refuses `initialize` may be one that has none: it is asked for its revision.
@@ -79,7 +85,8 @@ pub(super) fn shake_hands(subject: &mut Subject<'_>, began: Moment, deadline: Mo
     greet(subject);
     match reply(subject, 1, deadline) {
         Reply::Result(result) => {
-            subject.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }).to_string());
+            let initialized = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+            subject.say(&initialized.to_string(), deadline);
             let text = |value: &Value| value.as_str().unwrap_or("unknown").to_owned();
             let (server, version) = (text(&result["serverInfo"]["name"]), text(&result["protocolVersion"]));
             Handshake::Done { server, version, took: Moment::now().since(began) }
@@ -93,7 +100,7 @@ pub(super) fn shake_hands(subject: &mut Subject<'_>, began: Moment, deadline: Mo
 }
 
 fn ask_modern(subject: &mut Subject<'_>, began: Moment, deadline: Moment) -> Option<Handshake> {
-    subject.say(&discover(2).to_string());
+    subject.say(&discover(2).to_string(), deadline);
     let Reply::Result(result) = reply(subject, 2, deadline) else { return None };
     let server = result["serverInfo"]["name"].as_str().unwrap_or("unknown").to_owned();
     Some(Handshake::Done { server, version: MODERN.to_owned(), took: Moment::now().since(began) })
@@ -108,13 +115,22 @@ pub(super) fn call(subject: &mut Subject<'_>, call: Option<&Call>, version: &str
     if version == MODERN {
         params["_meta"] = modern_meta();
     }
-    subject.say(&json!({ "jsonrpc": "2.0", "id": 3, "method": method, "params": params }).to_string());
+    let request = json!({ "jsonrpc": "2.0", "id": 3, "method": method, "params": params });
+    subject.say(&request.to_string(), Moment::now() + READ);
     subject.wait_read(Moment::now() + READ);
-    !patience.is_zero() && matches!(reply(subject, 3, Moment::now() + patience), Reply::Result(_) | Reply::Error(_))
+    match reply(subject, 3, Moment::now() + patience) {
+        Reply::Result(_) | Reply::Error(_) => true,
+        Reply::Silent => false,
+        Reply::Left => {
+            subject.wait_leader(Moment::now() + LEAVING);
+            false
+        }
+    }
 }
 
 /// Reads until the answer to `id` is there. Requests of the server are answered meanwhile, as far as it takes for it to go on.
 fn reply(subject: &mut Subject<'_>, id: u64, deadline: Moment) -> Reply {
+    let mut backlog = BACKLOG;
     loop {
         let line = match subject.hear(deadline) {
             Heard::Line(line) => line,
@@ -122,14 +138,20 @@ fn reply(subject: &mut Subject<'_>, id: u64, deadline: Moment) -> Reply {
             Heard::Nothing => return Reply::Silent,
         };
         // Lines that are no messages are another matter than leaks.
-        let Ok(mut message) = serde_json::from_slice::<Value>(&line) else { continue };
+        let mut message = serde_json::from_slice::<Value>(&line).unwrap_or_default();
         if let (Some(method), Some(theirs)) = (message["method"].as_str(), message.get("id")) {
-            subject.say(&answer(method, theirs).to_string());
+            subject.say(&answer(method, theirs).to_string(), deadline);
         } else if message["id"] == id {
             return match message.get_mut("result") {
                 Some(result) => Reply::Result(result.take()),
                 None => Reply::Error(message["error"].take()),
             };
+        }
+        if Moment::now() >= deadline {
+            backlog = backlog.saturating_sub(line.len() + 1);
+        }
+        if backlog == 0 {
+            return Reply::Silent;
         }
     }
 }

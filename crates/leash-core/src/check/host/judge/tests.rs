@@ -44,7 +44,12 @@ fn good(ending: Ending) -> Life {
 
 /// The rows that are not as they should be.
 fn check(life: Life, expected: &[(&str, Status)]) {
-    let rows = rows(&[life]);
+    check_lives(&[life], expected);
+}
+
+/// The same of several lives.
+fn check_lives(lives: &[Life], expected: &[(&str, Status)]) {
+    let rows = rows(lives);
     let found: Vec<(&str, Status)> =
         rows.iter().filter(|row| row.status != Status::Pass).map(|row| (row.id.as_str(), row.status)).collect();
     assert_eq!(found, expected, "{rows:#?}");
@@ -114,4 +119,41 @@ fn a_host_that_leaves_by_itself_is_judged_by_its_exit() {
     check(left, &[("host.exit.servers", Status::Fail)]);
     let all = ["host.term.leaves", "host.term.servers", "host.term.sessions"].map(|id| (id, Status::Skip));
     check(Life { stayed: false, ..good(Ending::Signal(Signal::TERM)) }, &all);
+}
+
+/// A lock that its last end has left: it was a host before, so this is no host that is of no interest.
+#[test]
+fn a_host_that_does_not_connect_any_more_is_a_finding() {
+    let silent = |ending| Life { journal: Vec::new(), last_words: "locked".to_owned(), ..good(ending) };
+    let term = Ending::Signal(Signal::TERM);
+    let skipped = |id| (id, Status::Skip);
+    let found = [("host.term.leaves", Status::Fail), skipped("host.term.servers"), skipped("host.term.sessions")];
+    check_lives(&[good(Ending::Exit), silent(term)], &found);
+    let rows = rows(&[good(Ending::Exit), silent(term)]);
+    let row = rows.iter().find(|row| row.id == "host.term.leaves").expect("it is there");
+    assert_eq!(row.detail, "it connected to no server this time; it said: locked");
+    let left_at_once = Life { stayed: false, ..silent(Ending::Kill) };
+    let found = [("host.kill.leaves", Status::Fail), skipped("host.kill.servers"), skipped("host.kill.sessions")];
+    check_lives(&[good(Ending::Exit), left_at_once], &found);
+    // It may ask somebody something who is not there.
+    let all = ["host.terminal.leaves", "host.terminal.servers", "host.terminal.sessions"].map(skipped);
+    check_lives(&[good(Ending::Exit), silent(Ending::Terminal)], &all);
+}
+
+/// What is there is there, whatever the host has done or not.
+#[test]
+fn what_is_left_is_a_finding_of_every_life() {
+    let term = Ending::Signal(Signal::TERM);
+    let opened = vec![session(|session| Happened::Opened { session })];
+    let life = Life { journal: opened.clone(), left: vec![survivor(44)], ..good(term) };
+    let found = ["host.term.leaves", "host.term.servers", "host.term.sessions"].map(|id| (id, Status::Fail));
+    check_lives(&[good(Ending::Exit), life], &found);
+    // Nobody killed it.
+    let early = Life { stayed: false, left: vec![survivor(2)], ..good(Ending::Kill) };
+    let skipped = |id| (id, Status::Skip);
+    check(early, &[skipped("host.kill.leaves"), ("host.kill.servers", Status::Fail), skipped("host.kill.sessions")]);
+    // One that is still there may still need its session.
+    let stays = Life { journal: opened, left_after: None, ..good(term) };
+    let found = [("host.term.leaves", Status::Fail), skipped("host.term.servers"), skipped("host.term.sessions")];
+    check_lives(&[good(Ending::Exit), stays], &found);
 }

@@ -16,6 +16,7 @@ fn good() -> Vec<Life> {
             probe: *probe,
             handshake: matches!(probe.stage, Stage::Ready | Stage::InFlight).then(|| done("good")),
             answered: false,
+            lived: true,
             left_after: Some(Duration::from_millis(12)),
             exit: Some(Exit::Code(0)),
             patience: GRACE,
@@ -65,6 +66,20 @@ fn a_call_that_was_too_short_is_said() {
     let rows = rows(&lives, Some(&done("good")), GRACE);
     let told = rows.iter().filter(|row| row.detail.contains("the call was answered before"));
     assert_eq!(told.map(|row| row.id.as_str()).collect::<Vec<_>>(), ["stdio.eof-in-flight"]);
+}
+
+/// It crashes on a call, or does not come up: that it is gone then is no merit.
+#[test]
+fn one_that_was_gone_before_it_was_asked_is_found_out() {
+    let mut lives = good();
+    for number in [4, 7] {
+        (lives[number].lived, lives[number].exit) = (false, Some(Exit::Code(3)));
+    }
+    let found = [("stdio.term-in-flight", Status::Fail), ("stdio.term-before-handshake", Status::Fail)];
+    check(&lives, Some(&done("good")), &found);
+    let rows = rows(&lives, Some(&done("good")), GRACE);
+    let told = rows.iter().filter(|row| row.detail == "it had left before it was asked, exit code 3");
+    assert_eq!(told.count(), 2, "{rows:#?}");
 }
 
 #[test]
