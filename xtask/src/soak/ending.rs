@@ -10,7 +10,7 @@ use testkit::gateway::Gateway;
 use testkit::scene::Scene;
 use testkit::wait::{self, Stopwatch};
 
-use super::meter::{Page, Values, look};
+use super::meter::{AT_REST, METERS, Page, Values, look};
 use super::upstream::{Upstream, Witness};
 use crate::step::Outcome;
 
@@ -47,14 +47,12 @@ pub(crate) fn end(scene: &Scene, mut serve: Gateway, upstream: &Upstream, before
     if wait::every(PAUSE, PATIENCE, || (open() == 0.0).then_some(())).is_none() {
         left.push(format!("{} sessions at leash", open()));
     }
-    let at_rest = |at: usize| {
-        let rest = || look(&serve).is_ok_and(|now| now[at] <= before[at]);
-        wait::every(PAUSE, PATIENCE, || rest().then_some(())).is_some()
-    };
-    let rests = [(1, "descriptors"), (3, "processes")].map(|(at, name)| (at, name, at_rest(at)));
+    let meters: Vec<usize> = (0..METERS.len()).filter(|at| AT_REST.contains(&METERS[*at].name)).collect();
+    let restless = |now: &Values| meters.iter().copied().filter(|at| now[*at] > before[*at]).collect::<Vec<_>>();
+    wait::every(PAUSE, PATIENCE, || look(&serve).is_ok_and(|now| restless(&now).is_empty()).then_some(()));
     let (took, after) = (watch.time(), look(&serve)?);
-    for (at, name, _) in rests.iter().filter(|(_, _, rests)| !rests) {
-        left.push(format!("{} {name}, and {} before", after[*at], before[*at]));
+    for at in restless(&after) {
+        left.push(format!("{} {}, and {} before", after[at], METERS[at].name, before[at]));
     }
     let page = Page::of(&serve);
     let reasons: BTreeMap<_, _> = REASONS.map(|reason| (reason, ended(&page, &format!("\"{reason}\"")))).into();

@@ -151,7 +151,8 @@ mod tests {
             let mut noise = noise(*seed);
             trend(&series(240, |_| 100.0 + 10.0 * noise())).grows()
         });
-        assert_eq!(wrong.count(), 0);
+        // One of a hundred may, by what is called significant; those are not always so many.
+        assert!(wrong.count() <= 4);
     }
 
     #[test]
@@ -191,26 +192,37 @@ mod tests {
         assert!(!trend(&heap[200..]).grows());
     }
 
-    /// Medians of memory in KiB, every 26 s, with 10,000 sessions of which 181 a second were replaced; 8 turns after the start.
-    const RECORDED: [f64; 23] = [
-        210_186.0, 209_502.0, 213_180.0, 209_376.0, 214_036.0, 210_264.0, 213_480.0, 212_374.0, 211_904.0, 214_790.0,
-        210_634.0, 215_416.0, 211_092.0, 215_138.0, 217_034.0, 218_820.0, 216_146.0, 212_478.0, 215_942.0, 213_224.0,
-        218_918.0, 216_148.0, 216_902.0,
+    /// With 10,000 sessions of which 331 a second were replaced, 12 turns after the start: medians in KiB, every 3e+01 s.
+    const RATE: f64 = 331.0;
+    const STEP: f64 = 3e+01;
+    const IN_USE: [f64; 24] = [
+        197_771.0, 197_925.0, 198_232.0, 198_052.0, 198_630.0, 198_377.0, 198_091.0, 198_208.0, 197_911.0, 197_550.0,
+        197_507.0, 197_828.0, 198_302.0, 198_445.0, 197_978.0, 197_778.0, 197_864.0, 198_230.0, 198_066.0, 198_287.0,
+        198_037.0, 197_445.0, 197_443.0, 197_721.0,
     ];
+    const ANONYMOUS: [f64; 24] = [
+        215_674.0, 209_898.0, 215_758.0, 215_614.0, 219_948.0, 220_528.0, 220_836.0, 221_938.0, 218_548.0, 220_930.0,
+        220_500.0, 218_152.0, 216_704.0, 219_874.0, 220_284.0, 218_838.0, 213_892.0, 216_614.0, 219_322.0, 216_878.0,
+        218_490.0, 212_084.0, 219_890.0, 217_694.0,
+    ];
+
+    /// What would be said of it if each session left so many bytes more, and so many were tolerated.
+    fn leaking(recorded: &[f64], bytes: f64, tolerated: f64) -> Trend {
+        let value = |(at, value): (usize, &f64)| {
+            let time = STEP * at as f64;
+            (time, value + time * RATE * bytes / 1024.0)
+        };
+        let samples: Vec<_> = recorded.iter().enumerate().map(value).collect();
+        Trend::of(&samples, RATE * tolerated / 1024.0).expect("there are enough samples")
+    }
 
     #[test]
     fn a_leak_is_found_in_what_a_real_heap_does() {
-        const RATE: f64 = 181.0;
-        let of = |bytes: f64| {
-            let value = |(at, value): (usize, &f64)| {
-                let time = 26.0 * at as f64;
-                (time, value + time * RATE * bytes / 1024.0)
-            };
-            let samples: Vec<_> = RECORDED.iter().enumerate().map(value).collect();
-            Trend::of(&samples, RATE * 64.0 / 1024.0).expect("there are enough samples")
-        };
-        assert!(!of(0.0).grows(), "{:?}", of(0.0));
-        assert!(of(64.0).grows(), "{:?}", of(64.0));
+        for (recorded, tolerated, leak) in [(&IN_USE[..], 16.0, 20.0), (&ANONYMOUS[..], 64.0, 96.0)] {
+            let (none, some) = (leaking(recorded, 0.0, tolerated), leaking(recorded, leak, tolerated));
+            assert!(!none.grows(), "{none:?}");
+            assert!(some.grows(), "{some:?}");
+        }
     }
 
     #[test]
