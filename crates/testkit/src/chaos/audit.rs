@@ -1,6 +1,6 @@
 //! The end of an episode, and the facts that are gathered then, by witnesses that know nothing of leash.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,6 +8,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::Value;
 
+use super::action::{Origin, Part};
 use super::origin::Upstream;
 use super::promise::{Early, Facts, State, Survivor};
 use super::world::{World, session_of};
@@ -43,6 +44,8 @@ impl World {
         self.note("all owners are gone");
         wrong.extend(self.stop_serve(patience));
         self.wait_over(&facts, patience);
+        Origin::ALL.iter().for_each(|origin| drop(self.regain(*origin)));
+        facts.outages = self.outages.clone();
         let recorded = self.recorded();
         facts.before_sweep = self.survivors(&recorded);
         facts.early = self.early();
@@ -74,6 +77,7 @@ impl World {
             receipts: Vec::new(),
             sessions: Vec::new(),
             openers: self.openers.clone(),
+            outages: BTreeMap::new(),
             disk_failed: self.disk_failed,
             wrong: Vec::new(),
         }
@@ -199,7 +203,7 @@ impl World {
         if !self.resident.is_answered() {
             wrong.push("the server of a living host no longer answers".to_owned());
         }
-        let leash = self.resident.part(super::action::Part::Leash);
+        let leash = self.resident.part(Part::Leash);
         self.resident.kill();
         if leash.is_some_and(|leash| !leash.wait_gone(patience)) {
             wrong.push("the leash of the resident stays".to_owned());

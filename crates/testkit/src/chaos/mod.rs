@@ -39,8 +39,8 @@ const SLOW: Duration = Duration::from_secs(15);
 /// that nobody answers.
 pub const PATIENCE: Duration = Duration::from_secs(75);
 
-/// The same while a failure is made shorter, which was seen once already: beyond the 20 s.
-const LESS_PATIENCE: Duration = Duration::from_secs(25);
+/// The same while a failure is made shorter, which was seen once already: beyond the 30 s.
+const LESS_PATIENCE: Duration = Duration::from_secs(40);
 
 /// What to do.
 #[derive(Clone, Debug)]

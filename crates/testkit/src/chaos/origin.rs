@@ -45,6 +45,15 @@ impl Upstream {
         self.relay.cut()
     }
 
+    /// Nobody reaches it, until [`Upstream::up`].
+    pub(crate) fn down(&self) {
+        self.relay.down();
+    }
+
+    pub(crate) fn up(&self) {
+        self.relay.up();
+    }
+
     /// A crash: its sessions are gone with it. The next one is found at the same place.
     pub(crate) fn restart(&mut self) {
         let mut log = self.log();

@@ -2,11 +2,13 @@
 
 mod upstream;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 use rustix::process::Pid;
 use serde_json::Value;
 
+use super::action::Origin;
 use super::plan::Hold;
 pub use upstream::{Session, State, Wounds};
 
@@ -64,6 +66,8 @@ pub struct Facts {
     pub sessions: Vec<Session>,
     /// What was done to those who opened them.
     pub openers: BTreeMap<String, Wounds>,
+    /// For how long upstream servers could not be reached, at the longest.
+    pub outages: BTreeMap<Origin, Duration>,
     /// Whether the disk of the ledger was ever full or read-only.
     pub disk_failed: bool,
     /// What else was seen to be wrong: with those who had nothing to do with it, with gateways, with starts.
@@ -143,10 +147,11 @@ impl Facts {
 
     fn about_receipts(&self) -> Vec<String> {
         let mut complaints = Vec::new();
-        let mut runs = BTreeSet::new();
+        let mut runs = BTreeMap::new();
         for receipt in &self.receipts {
             let run = receipt["run"].as_str().unwrap_or_default();
-            if run.is_empty() || !runs.insert(run) {
+            let before = runs.insert(run, receipt);
+            if run.is_empty() || before.is_some_and(|before| !self.is_news(before, receipt)) {
                 complaints.push(format!("two receipts for one run: {receipt}"));
             }
         }
@@ -159,6 +164,15 @@ impl Facts {
             }
         }
         complaints
+    }
+
+    /// What could not be reached is left, and told of once more when the next start has ended it.
+    fn is_news(&self, before: &Value, now: &Value) -> bool {
+        let all = |receipt: &Value, fate: &str| {
+            let all = receipt["holdings"].as_array().map(Vec::as_slice).unwrap_or_default();
+            all.iter().all(|holding| holding["kind"] == "upstream" && holding["fate"] == fate)
+        };
+        !self.outages.is_empty() && all(before, "left") && all(now, "gone")
     }
 
     fn about_tree(&self, session: &str, harm: Harm, tree: &Value) -> Vec<String> {
@@ -214,6 +228,7 @@ mod tests {
                 receipts: Vec::new(),
                 sessions: Vec::new(),
                 openers: BTreeMap::new(),
+                outages: BTreeMap::new(),
                 disk_failed: false,
                 wrong: Vec::new(),
             }

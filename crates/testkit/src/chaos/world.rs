@@ -69,6 +69,10 @@ pub(crate) struct World {
     pub(crate) upstreams: BTreeMap<Origin, Upstream>,
     /// How often each of them was started again.
     pub(crate) restarts: BTreeMap<Origin, u64>,
+    /// Those that cannot be reached, and since when.
+    pub(crate) unreached: BTreeMap<Origin, Stopwatch>,
+    /// For how long each of them could not, at the longest.
+    pub(crate) outages: BTreeMap<Origin, Duration>,
     pub(crate) deps: Option<Deps>,
     pub(crate) stopped: Vec<Handle>,
     pub(crate) squeezed: Vec<Squeezed>,
@@ -122,6 +126,8 @@ impl World {
             innocent,
             upstreams: Origin::ALL.iter().map(|origin| (*origin, Upstream::start(*origin))).collect(),
             restarts: BTreeMap::new(),
+            unreached: BTreeMap::new(),
+            outages: BTreeMap::new(),
             deps: Deps::find().ok(),
             stopped: Vec::new(),
             squeezed: Vec::new(),
@@ -158,6 +164,8 @@ impl World {
             Action::Disk(change) => self.change_disk(*change),
             Action::Cut(origin) => self.cut(*origin),
             Action::RestartOrigin(origin) => self.restart_origin(*origin),
+            Action::Down(origin) => self.lose(*origin),
+            Action::Up(origin) => self.regain(*origin),
             Action::RestartServe(blow) => self.restart_serve(*blow),
             Action::Grace(time) => self.reload(*time),
             Action::Pause(time) => {

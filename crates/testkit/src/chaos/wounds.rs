@@ -8,10 +8,12 @@ use rustix::process::Pid;
 use super::action::{Blow, Origin, Part, Route, Scarce, Start};
 use super::actor::{Actor, descendants};
 use super::audit::panics;
+use super::origin::Upstream;
 use super::promise::Wounds;
 use super::world::{World, session_of};
 use crate::gateway::Gateway;
 use crate::process::Handle;
+use crate::wait::Stopwatch;
 
 /// So many descriptors a leash may want at once beyond those that it has: connections, and files that it writes.
 const SPARE: u64 = 8;
@@ -117,6 +119,27 @@ impl World {
         self.doubt(|actor| actor.start.origin == origin);
     }
 
+    /// A server cannot be reached from now on.
+    pub(crate) fn lose(&mut self, origin: Origin) -> String {
+        if self.unreached.contains_key(&origin) {
+            return "it is so already".to_owned();
+        }
+        self.doubt_origin(origin);
+        self.tally.faults.add("upstream out of reach");
+        self.unreached.insert(origin, Stopwatch::start());
+        self.upstreams.get(&origin).into_iter().for_each(Upstream::down);
+        "done".to_owned()
+    }
+
+    /// It can be reached again.
+    pub(crate) fn regain(&mut self, origin: Origin) -> String {
+        let Some(since) = self.unreached.remove(&origin) else { return "it is so already".to_owned() };
+        self.upstreams.get(&origin).into_iter().for_each(Upstream::up);
+        let longest = self.outages.entry(origin).or_default();
+        *longest = since.time().max(*longest);
+        "done".to_owned()
+    }
+
     /// Counts doubts: who was told of its session after all has none.
     pub(crate) fn count_doubts(&mut self) {
         let doubts = |actor: &Actor| {
@@ -170,7 +193,8 @@ impl World {
             is_well && !wounds.short && wounds.stops == 0
         };
         let is_rich = start.scarce.0 == Scarce::Nothing && !self.disk_is_bad();
-        !start.hurry && is_rich && (!start.route.uses_serve() || serves())
+        let reaches = !start.route.has_upstream() || !self.unreached.contains_key(&start.origin);
+        !start.hurry && is_rich && reaches && (!start.route.uses_serve() || serves())
     }
 
     /// A gateway that is gone must have been told to go, and leave as it should.

@@ -1,6 +1,7 @@
 //! What is promised of sessions at upstream servers: each is ended or named as left, once, by those who have to.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -64,11 +65,15 @@ impl Wounds {
     }
 }
 
+/// A DELETE is tried six times, with pauses of 15 s in all that may be a quarter shorter: nobody is called unreachable before.
+const GIVES_UP: Duration = Duration::from_secs(11);
+
 /// Sessions, and what was told of them at some time.
 struct Account<'a> {
     sessions: &'a [Session],
     receipts: &'a [Value],
     openers: &'a BTreeMap<String, Wounds>,
+    outages: &'a BTreeMap<Origin, Duration>,
     /// Whether nobody else comes who could tell more.
     is_final: bool,
 }
@@ -76,10 +81,10 @@ struct Account<'a> {
 impl Facts {
     /// Before the next start of leash, which repairs much, and after it.
     pub(super) fn about_upstreams(&self) -> Vec<String> {
-        let openers = &self.openers;
-        let before =
-            Account { sessions: &self.early.sessions, receipts: &self.early.receipts, openers, is_final: false };
-        let after = Account { sessions: &self.sessions, receipts: &self.receipts, openers, is_final: true };
+        let (openers, outages) = (&self.openers, &self.outages);
+        let after = Account { sessions: &self.sessions, receipts: &self.receipts, openers, outages, is_final: true };
+        let (sessions, receipts) = (&self.early.sessions[..], &self.early.receipts[..]);
+        let before = Account { sessions, receipts, is_final: false, ..after };
         let early = before.complaints();
         let late = after.complaints().into_iter().filter(|complaint| !early.contains(complaint)).collect::<Vec<_>>();
         early.iter().map(|complaint| format!("before the next start of leash: {complaint}")).chain(late).collect()
@@ -102,6 +107,7 @@ impl Account<'_> {
                 [] if self.may_be_untold(session) => {}
                 [] => untold.entry(&session.opener).or_default().push(format!("{session}, and no receipt says so")),
                 [end] => complaints.extend(self.about(session, end)),
+                [before, now] if self.is_news(session, before, now) => complaints.extend(self.about(session, now)),
                 _ => complaints.push(format!("{session}, and is told of {} times: {told:?}", told.len())),
             }
         }
@@ -139,8 +145,8 @@ impl Account<'_> {
         let is_left = end["fate"] == "left";
         let is_true = match session.state {
             State::Open => is_left && self.is_reason(session, end),
-            State::Ended => !is_left || self.wounds(&session.opener).mute,
-            State::Lost => !is_left || self.is_reason(session, end),
+            // It may not have heard that it has ended it.
+            State::Ended | State::Lost => !is_left || self.is_reason(session, end),
         };
         (!is_true).then(|| format!("{session}, and not so says its receipt: {end}"))
     }
@@ -149,9 +155,26 @@ impl Account<'_> {
     fn is_reason(&self, session: &Session, end: &Value) -> bool {
         match end["how"].as_str() {
             Some("unsupported") => session.origin == Origin::Keeper,
-            Some("unreachable") => self.wounds(&session.opener).mute,
+            Some("unreachable") => self.wounds(&session.opener).mute || self.was_out_of_reach(session),
             _ => false,
         }
+    }
+
+    /// Whether its server could not be reached for as long as anybody tries; a gateway that has to end does not try for so long.
+    fn was_out_of_reach(&self, session: &Session) -> bool {
+        let outage = self.outages.get(&session.origin);
+        outage.is_some_and(|outage| *outage >= GIVES_UP || self.was_stopped(session))
+    }
+
+    fn was_stopped(&self, session: &Session) -> bool {
+        let wounds = self.wounds(&session.opener);
+        wounds.is_gateway && wounds.stops > 0
+    }
+
+    /// What a gateway could not reach before it had to end is left, and told of once more when the next start has ended it.
+    fn is_news(&self, session: &Session, before: &Value, now: &Value) -> bool {
+        let is_left = before["fate"] == "left" && before["how"] == "unreachable";
+        is_left && now["fate"] == "gone" && self.was_stopped(session) && self.outages.contains_key(&session.origin)
     }
 }
 
@@ -314,6 +337,34 @@ mod tests {
         }
         let told = vec![receipt("abc", "gone", "forgotten")];
         check(&facts(session(Origin::Honest, State::Lost), WHOLE, told), &[]);
+    }
+
+    #[test]
+    fn who_could_not_be_reached_was_tried_for_long() {
+        let stopped = Wounds { is_gateway: true, stops: 1, ..WHOLE };
+        for (seconds, wounds, is_fine) in
+            [(None, WHOLE, false), (Some(2), WHOLE, false), (Some(16), WHOLE, true), (Some(2), stopped, true)]
+        {
+            for state in [State::Open, State::Ended] {
+                let told = vec![receipt("abc", "left", "unreachable")];
+                let mut facts = facts(session(Origin::Honest, state), wounds, told);
+                facts.outages.extend(seconds.map(|seconds| (Origin::Honest, Duration::from_secs(seconds))));
+                facts.outages.insert(Origin::Keeper, Duration::from_secs(60));
+                check(&facts, if is_fine { &[] } else { &[UNTRUE] });
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_gateway_could_not_reach_is_told_of_once_more() {
+        let both = vec![receipt("abc", "left", "unreachable"), receipt("abc", "gone", "deleted")];
+        let stopped = Wounds { is_gateway: true, stops: 1, ..WHOLE };
+        let mut facts = facts(session(Origin::Honest, State::Ended), stopped, both);
+        check(&facts, &["told of 2 times"]);
+        facts.outages.insert(Origin::Honest, Duration::from_secs(2));
+        check(&facts, &[]);
+        facts.openers.clear();
+        check(&facts, &["told of 2 times"]);
     }
 
     #[test]
