@@ -26,6 +26,7 @@ use super::tide::Tide;
 use super::timers::Timers;
 use super::watch_file::FileWatch;
 use super::{guard, listen, sweep};
+use crate::aside;
 use crate::clock::Moment;
 use crate::config::Settings;
 use crate::ledger;
@@ -208,7 +209,7 @@ pub(super) fn gateway(settings: Settings, places: Places, book: Book, tell: Box<
 async fn sweep_trees(gateway: Rc<Gateway>) {
     let dir = gateway.places.runtime_dir.clone();
     let sweep = move || Some(ledger::sweep::sweep(&Store::open(&dir).ok()?, Proc::own().ok().as_ref()));
-    let Ok(Some(swept)) = tokio::task::spawn_blocking(sweep).await else { return };
+    let Ok(Some(swept)) = aside::spawn(sweep).await else { return };
     swept.warnings.into_iter().for_each(|warning| gateway.warn(warning));
     swept.receipts.into_iter().for_each(|receipt| gateway.tell(|| Notice::Swept(Box::new(receipt))));
 }
