@@ -126,6 +126,6 @@ mod tests {
     fn nothing_is_lost_when_there_is_much_to_do() {
         let all: Vec<_> = (0..limits::THREADS * 4).map(|number| spawn(move || number)).collect();
         let sum: usize = all.into_iter().map(|told| told.blocking_recv().expect("done")).sum();
-        assert_eq!(sum, (0..limits::THREADS * 4).sum());
+        assert_eq!(sum, (0..limits::THREADS * 4).sum::<usize>());
     }
 }

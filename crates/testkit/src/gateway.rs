@@ -160,6 +160,8 @@ impl Gateway {
         let mut connection = Connection::attempt(self.address).ok()?;
         connection.send("GET", "/metrics", &[], b"").ok()?;
         let page = connection.reply().ok().filter(|page| page.status == 200)?.text();
+        // Without a line there is none of it only if there could be one.
+        page.lines().find(|line| *line == "# TYPE leash_sessions gauge")?;
         let lines = page.lines().filter(|line| line.starts_with("leash_sessions{"));
         lines.map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok()).sum()
     }
