@@ -38,12 +38,12 @@ impl World {
         format!("serve-{}", self.generation)
     }
 
-    /// By which name they know the leash that somebody's way leads through; nobody's, where they are not at its end.
+    /// By which name they know the leash that somebody's way leads through; nobody's, where none of them keeps a book of sessions.
     pub(crate) fn opener(&self, start: &Start) -> Option<String> {
         match start.route {
-            Route::Connect => Some(format!("connect-{}", start.actor)),
+            Route::Connect | Route::ConnectServe => Some(format!("connect-{}", start.actor)),
             Route::ServeHttp => Some(self.gateway_name()),
-            Route::Run | Route::ConnectServe | Route::ServeStdio => None,
+            Route::Run | Route::ServeStdio => None,
         }
     }
 
@@ -57,7 +57,8 @@ impl World {
             return Some(self.gateway_name());
         }
         let start = &self.actors.get(&actor)?.start;
-        let is_its_own = start.route == Route::Connect && matches!(part, Part::Leash | Part::Keeper);
+        let connects = matches!(start.route, Route::Connect | Route::ConnectServe);
+        let is_its_own = connects && matches!(part, Part::Leash | Part::Keeper);
         is_its_own.then(|| self.opener(start)).flatten()
     }
 
