@@ -112,12 +112,8 @@ pub fn serve(serving: Serving) -> Result<(), ServeError> {
     linux::give_back_large_buffers(limits::LARGE_BUFFER);
     // Not a `LocalSet`: that is one task to its runtime, and every wake of one of its own costs a system call.
     let options = LocalOptions::default();
-    let mut builder = Builder::new_current_thread();
-    // Threads that start servers: a burst of starts must not leave its threads behind.
-    builder.enable_all().max_blocking_threads(limits::THREADS).thread_keep_alive(limits::THREAD_IDLE);
-    let runtime = builder.build_local(options).map_err(ServeError::Start)?;
+    let runtime = Builder::new_current_thread().enable_all().build_local(options).map_err(ServeError::Start)?;
     let over = runtime.block_on(run(serving));
-    // A search of /proc may still be running on a blocking thread; nobody waits for its answer.
     runtime.shutdown_background();
     over
 }

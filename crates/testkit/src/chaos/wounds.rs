@@ -191,7 +191,8 @@ impl World {
         let wounds = self.openers.get(&self.gateway_name()).copied().unwrap_or_default();
         let serves = || {
             let is_well = self.serve.as_ref().is_some_and(Gateway::is_alive) && !self.serve_is_stopped();
-            is_well && !wounds.short && wounds.stops == 0
+            // Whoever is killed takes a moment to be gone.
+            is_well && !wounds.leash && !wounds.short && wounds.stops == 0
         };
         let is_rich = start.scarce.0 == Scarce::Nothing && !self.disk_is_bad();
         let reaches = !start.route.has_upstream() || !self.unreached.contains_key(&start.origin);
