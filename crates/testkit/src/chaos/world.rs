@@ -345,9 +345,14 @@ impl World {
 
 /// The session that a process was started for, as its environment says.
 pub(crate) fn session_of(process: &Process) -> Option<String> {
-    let environ = fs::read(format!("/proc/{}/environ", process.pid.as_raw_nonzero())).ok()?;
-    let mut variables = environ.split(|byte| *byte == 0);
-    let id = variables.find_map(|variable| variable.strip_prefix(b"LEASH_ID="))?;
+    session_in(&fs::read(format!("/proc/{}/environ", process.pid.as_raw_nonzero())).ok()?)
+}
+
+/// The same in an environment as `/proc` has it. Of a process that is about to execute something else it may break off anywhere: only
+/// what has its end is read.
+fn session_in(environ: &[u8]) -> Option<String> {
+    let mut variables = environ.split_inclusive(|byte| *byte == 0);
+    let id = variables.find_map(|variable| variable.strip_prefix(b"LEASH_ID=")?.strip_suffix(&[0]))?;
     Some(String::from_utf8_lossy(id).into_owned())
 }
 
@@ -357,5 +362,19 @@ impl Drop for World {
             let _ = child.kill();
             let _ = child.wait();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_a_name_is_none() {
+        assert_eq!(session_in(b"A=1\0LEASH_ID=abc\0B=2\0"), Some("abc".to_owned()));
+        assert_eq!(session_in(b"A=1\0LEASH_ID=abc\0"), Some("abc".to_owned()));
+        assert_eq!(session_in(b"A=1\0LEASH_ID=ab"), None);
+        assert_eq!(session_in(b"A=1\0B=LEASH_ID=ab\0"), None);
+        assert_eq!(session_in(b""), None);
     }
 }
