@@ -143,7 +143,9 @@ impl World {
     fn wait_empty(&self, patience: Duration) -> Option<String> {
         let is_told = self.openers.get(&self.gateway_name()).is_some_and(|wounds| wounds.stops > 0);
         let serve = self.serve.as_ref().filter(|serve| serve.is_alive() && !is_told)?;
-        match wait::every(LOOK, patience, || (serve.all_sessions() == Some(0)).then_some(())) {
+        // One that was killed may still be on its way out; one that dies by itself is found out later.
+        let is_over = || serve.all_sessions() == Some(0) || !serve.is_alive();
+        match wait::every(LOOK, patience, || is_over().then_some(())) {
             Some(()) => None,
             None => Some(format!("clients are gone, and not so all of their sessions: {:?}", serve.all_sessions())),
         }
@@ -154,7 +156,8 @@ impl World {
         let wounds = *self.wounds(&self.gateway_name());
         let Some(serve) = self.serve.take() else { return Vec::new() };
         // A second signal would not wait for what is under way.
-        let stopping = Stopping { name: "`leash serve`", is_told: wounds.stops > 0, is_excused: wounds.short };
+        let stopping =
+            Stopping { name: "`leash serve`", is_told: wounds.stops > 0, is_excused: wounds.short || wounds.leash };
         stop(serve, &stopping, patience)
     }
 
