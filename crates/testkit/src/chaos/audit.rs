@@ -85,7 +85,7 @@ impl World {
             sessions: Vec::new(),
             openers: self.openers.clone(),
             outages: BTreeMap::new(),
-            disk_failed: self.disk_failed,
+            was_hurt: self.was_hurt,
             wrong: Vec::new(),
         }
     }

@@ -66,10 +66,10 @@ pub struct Facts {
     pub sessions: Vec<Session>,
     /// What was done to those who opened them.
     pub openers: BTreeMap<String, Wounds>,
-    /// For how long upstream servers could not be reached, at the longest.
+    /// For how long upstream servers could not be reached, in all.
     pub outages: BTreeMap<Origin, Duration>,
-    /// Whether the disk of the ledger was ever full or read-only.
-    pub disk_failed: bool,
+    /// Whether anybody of leash was killed by SIGKILL or had too little of something, or the disk of the ledger failed.
+    pub was_hurt: bool,
     /// What else was seen to be wrong: with those who had nothing to do with it, with gateways, with starts.
     pub wrong: Vec<String>,
 }
@@ -137,10 +137,7 @@ impl Facts {
 
     /// Empty after the next start; before it, if everybody had what it takes to clear up.
     fn about_ledger(&self) -> Vec<String> {
-        let is_excused = self.disk_failed
-            || self.trees.values().any(|harm| harm.is_orphaned() || harm.short)
-            || self.openers.values().any(|wounds| wounds.leash || wounds.may_wait_for_a_sweep());
-        let early = self.early.ledger.iter().filter(|_| !is_excused);
+        let early = self.early.ledger.iter().filter(|_| !self.was_hurt);
         let early = early.map(|name| format!("left in the runtime directory for the next start: {name}"));
         early.chain(self.ledger.iter().map(|name| format!("left in the runtime directory: {name}"))).collect()
     }
@@ -196,15 +193,14 @@ impl Facts {
 
 /// What receipts say of the tree of a session.
 fn trees<'a>(receipts: &'a [Value], session: &str) -> Vec<&'a Value> {
-    holdings(receipts, "tree").filter(|(of, _)| *of == session).map(|(_, tree)| tree).collect()
+    holdings(receipts, "tree").filter(|(receipt, _)| receipt["session"] == session).map(|(_, tree)| tree).collect()
 }
 
-/// All holdings of one kind, with the session of their receipt.
-fn holdings<'a>(receipts: &'a [Value], kind: &'static str) -> impl Iterator<Item = (&'a str, &'a Value)> {
+/// All holdings of one kind, with their receipts.
+fn holdings<'a>(receipts: &'a [Value], kind: &'static str) -> impl Iterator<Item = (&'a Value, &'a Value)> {
     receipts.iter().flat_map(move |receipt| {
-        let session = receipt["session"].as_str().unwrap_or_default();
         let all = receipt["holdings"].as_array().map(Vec::as_slice).unwrap_or_default();
-        all.iter().filter(move |holding| holding["kind"] == kind).map(move |holding| (session, holding))
+        all.iter().filter(move |holding| holding["kind"] == kind).map(move |holding| (receipt, holding))
     })
 }
 
@@ -229,7 +225,7 @@ mod tests {
                 sessions: Vec::new(),
                 openers: BTreeMap::new(),
                 outages: BTreeMap::new(),
-                disk_failed: false,
+                was_hurt: false,
                 wrong: Vec::new(),
             }
         }
@@ -350,16 +346,10 @@ mod tests {
 
     #[test]
     fn who_can_clear_up_does_not_leave_it_to_the_next_start() {
-        let left = |harm, wounds, disk_failed| {
-            let facts = facts(Hold::Leaf, harm);
+        for (was_hurt, complaints) in [(false, &["for the next start: gateways/x.jsonl"][..]), (true, &[])] {
+            let facts = facts(Hold::Leaf, ONE);
             let early = Early { ledger: vec!["gateways/x.jsonl".to_owned()], ..facts.early.clone() };
-            Facts { early, openers: BTreeMap::from([("connect-1".to_owned(), wounds)]), disk_failed, ..facts }
-        };
-        let whole = Wounds::default();
-        check(&left(Harm::default(), whole, false), &["for the next start: gateways/x.jsonl"]);
-        check(&left(ONE, whole, false), &["for the next start: gateways/x.jsonl"]);
-        check(&left(BOTH, whole, false), &[]);
-        check(&left(Harm::default(), Wounds { leash: true, ..whole }, false), &[]);
-        check(&left(Harm::default(), whole, true), &[]);
+            check(&Facts { early, was_hurt, ..facts }, complaints);
+        }
     }
 }

@@ -71,15 +71,15 @@ pub(crate) struct World {
     pub(crate) restarts: BTreeMap<Origin, u64>,
     /// Those that cannot be reached, and since when.
     pub(crate) unreached: BTreeMap<Origin, Stopwatch>,
-    /// For how long each of them could not, at the longest.
+    /// For how long each of them could not, in all.
     pub(crate) outages: BTreeMap<Origin, Duration>,
     pub(crate) deps: Option<Deps>,
     pub(crate) stopped: Vec<Handle>,
     pub(crate) squeezed: Vec<Squeezed>,
     /// What is in the runtime directory of somebody who lives on.
     pub(crate) ledger_of_the_resident: Vec<String>,
-    /// Whether the disk of the ledger was ever full or read-only.
-    pub(crate) disk_failed: bool,
+    /// Whether anybody of leash was killed by SIGKILL or had too little of something, or the disk of the ledger failed.
+    pub(crate) was_hurt: bool,
     /// What was seen to be wrong on the way.
     pub(crate) wrong: Vec<String>,
     pub(crate) trees: BTreeMap<String, Harm>,
@@ -132,7 +132,7 @@ impl World {
             stopped: Vec::new(),
             squeezed: Vec::new(),
             ledger_of_the_resident: files(&scene.runtime_dir()),
-            disk_failed: false,
+            was_hurt: false,
             wrong: Vec::new(),
             trees: BTreeMap::new(),
             seen: HashSet::new(),
@@ -204,8 +204,9 @@ impl World {
         self.tally.start(start);
         actor.opener = self.opener(start);
         actor.restarts = self.restarts.get(&start.origin).copied().unwrap_or_default();
-        if let (Some(opener), true) = (&actor.opener, start.scarce.0 != Scarce::Nothing) {
-            self.wounds(opener).short = true;
+        if start.scarce.0 != Scarce::Nothing {
+            self.was_hurt = true;
+            actor.opener.iter().for_each(|opener| self.wounds(opener).short = true);
         }
         let must_come = self.must_come_up(start);
         if !start.hurry {
@@ -232,7 +233,7 @@ impl World {
         let Some(disk) = &self.disk else { return "no disk".to_owned() };
         match disk.change(change) {
             Ok(()) => {
-                self.disk_failed |= matches!(change, Disk::Full | Disk::ReadOnly);
+                self.was_hurt |= matches!(change, Disk::Full | Disk::ReadOnly);
                 self.tally.faults.add(format_args!("disk {change}"));
                 "done".to_owned()
             }

@@ -66,6 +66,7 @@ impl World {
     pub(crate) fn hit(&mut self, blow: Blow, (actor, part): (u32, Part), pid: Pid) {
         if blow == Blow::Kill {
             self.harm(part, pid);
+            self.was_hurt |= matches!(part, Part::Leash | Part::Supervisor | Part::Keeper);
         }
         let Some(opener) = self.owner_of(actor, part, pid) else { return };
         self.hit_opener(&opener, blow, part);
@@ -73,6 +74,7 @@ impl World {
 
     /// The same for a leash that opens sessions upstream, or its keeper.
     pub(crate) fn hit_opener(&mut self, opener: &str, blow: Blow, part: Part) {
+        self.was_hurt |= blow == Blow::Kill;
         let wounds = self.wounds(opener);
         let is_stop = matches!(blow, Blow::Term | Blow::Int) || blow == Blow::Hup && !wounds.is_gateway;
         match part {
@@ -136,8 +138,7 @@ impl World {
     pub(crate) fn regain(&mut self, origin: Origin) -> String {
         let Some(since) = self.unreached.remove(&origin) else { return "it is so already".to_owned() };
         self.upstreams.get(&origin).into_iter().for_each(Upstream::up);
-        let longest = self.outages.entry(origin).or_default();
-        *longest = since.time().max(*longest);
+        *self.outages.entry(origin).or_default() += since.time();
         "done".to_owned()
     }
 
@@ -154,6 +155,7 @@ impl World {
 
     /// Somebody has too little of something from now on; how much, in descriptors.
     pub(crate) fn squeezed(&mut self, (actor, part): (u32, Part), handle: Handle, descriptors: Option<u64>) {
+        self.was_hurt = true;
         let pid = handle.pid();
         let opener = self.owner_of(actor, part, pid);
         if let Some(opener) = &opener {

@@ -92,8 +92,8 @@ impl Facts {
 
     /// Why an upstream session is left, if a receipt says so.
     pub fn left(&self, id: &str) -> Option<&str> {
-        let left = fates(&self.receipts, id).find(|end| end["fate"] == "left");
-        left.map(|end| end["how"].as_str().unwrap_or_default())
+        let left = fates(&self.receipts, id).find(|told| told.end["fate"] == "left");
+        left.map(|told| told.end["how"].as_str().unwrap_or_default())
     }
 }
 
@@ -102,7 +102,7 @@ impl Account<'_> {
         let mut complaints = Vec::new();
         let mut untold: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for session in self.sessions {
-            let told: Vec<&Value> = fates(self.receipts, &session.id).collect();
+            let told: Vec<Told<'_>> = fates(self.receipts, &session.id).collect();
             match told[..] {
                 [] if self.may_be_untold(session) => {}
                 [] => untold.entry(&session.opener).or_default().push(format!("{session}, and no receipt says so")),
@@ -141,23 +141,29 @@ impl Account<'_> {
     }
 
     /// What a receipt says of a session must be true.
-    fn about(&self, session: &Session, end: &Value) -> Option<String> {
-        let is_left = end["fate"] == "left";
+    fn about(&self, session: &Session, told: Told<'_>) -> Option<String> {
+        let is_left = told.end["fate"] == "left";
         let is_true = match session.state {
-            State::Open => is_left && self.is_reason(session, end),
+            State::Open => is_left && self.is_reason(session, told),
             // It may not have heard that it has ended it.
-            State::Ended | State::Lost => !is_left || self.is_reason(session, end),
+            State::Ended | State::Lost => !is_left || self.is_reason(session, told),
         };
-        (!is_true).then(|| format!("{session}, and not so says its receipt: {end}"))
+        (!is_true).then(|| format!("{session}, and not so says its receipt: {}", told.end))
     }
 
     /// Whether there was the reason that a receipt gives for what is left.
-    fn is_reason(&self, session: &Session, end: &Value) -> bool {
-        match end["how"].as_str() {
+    fn is_reason(&self, session: &Session, told: Told<'_>) -> bool {
+        match told.end["how"].as_str() {
             Some("unsupported") => session.origin == Origin::Keeper,
-            Some("unreachable") => self.wounds(&session.opener).mute || self.was_out_of_reach(session),
+            Some("unreachable") => self.was_mute(session, told) || self.was_out_of_reach(session),
             _ => false,
         }
+    }
+
+    /// Whether whoever had to end it may have had no descriptor to ask with: its own leash, or, if that was gone, any that began later.
+    fn was_mute(&self, session: &Session, told: Told<'_>) -> bool {
+        let sweepers = || self.openers.values().any(|wounds| wounds.mute || wounds.short);
+        self.wounds(&session.opener).mute || told.receipt["ended_by"] == "sweep" && sweepers()
     }
 
     /// Whether its server could not be reached for as long as anybody tries; a gateway that has to end does not try for so long.
@@ -172,9 +178,9 @@ impl Account<'_> {
     }
 
     /// What a gateway could not reach before it had to end is left, and told of once more when the next start has ended it.
-    fn is_news(&self, session: &Session, before: &Value, now: &Value) -> bool {
-        let is_left = before["fate"] == "left" && before["how"] == "unreachable";
-        is_left && now["fate"] == "gone" && self.was_stopped(session) && self.outages.contains_key(&session.origin)
+    fn is_news(&self, session: &Session, before: Told<'_>, now: Told<'_>) -> bool {
+        let is_left = before.end["fate"] == "left" && before.end["how"] == "unreachable";
+        is_left && now.end["fate"] == "gone" && self.was_stopped(session) && self.outages.contains_key(&session.origin)
     }
 }
 
@@ -189,13 +195,20 @@ impl std::fmt::Display for Session {
     }
 }
 
+/// What is told of an upstream session, and in which receipt.
+#[derive(Clone, Copy, Debug)]
+struct Told<'a> {
+    receipt: &'a Value,
+    end: &'a Value,
+}
+
 /// What receipts say of an upstream session. They have the beginning of its id.
-fn fates<'a, 'i>(receipts: &'a [Value], id: &'i str) -> impl Iterator<Item = &'a Value> + use<'a, 'i> {
-    let is_it = move |end: &&Value| {
-        let start = end["id"].as_str().unwrap_or_default().trim_end_matches('…');
+fn fates<'a, 'i>(receipts: &'a [Value], id: &'i str) -> impl Iterator<Item = Told<'a>> + use<'a, 'i> {
+    let is_it = move |told: &Told<'_>| {
+        let start = told.end["id"].as_str().unwrap_or_default().trim_end_matches('…');
         !start.is_empty() && id.starts_with(start)
     };
-    holdings(receipts, "upstream").map(|(_, end)| end).filter(is_it)
+    holdings(receipts, "upstream").map(|(receipt, end)| Told { receipt, end }).filter(is_it)
 }
 
 #[cfg(test)]
@@ -243,10 +256,18 @@ mod tests {
             (Origin::Honest, "unreachable", WHOLE, false),
             (Origin::Honest, "unreachable", mute, true),
             (Origin::Honest, "denied", mute, false),
+            (Origin::Honest, "unreachable", Wounds { short: true, ..WHOLE }, false),
         ] {
             let facts = facts(session(origin, State::Open), wounds, vec![receipt("abc…", "left", how)]);
             check(&facts, if is_fine { &[] } else { &[UNTRUE] });
         }
+        // Somebody else has ended it, and may have been short of descriptors.
+        let mut swept = receipt("abc…", "left", "unreachable");
+        swept["ended_by"] = json!("sweep");
+        let mut facts_of_swept = facts(session(Origin::Honest, State::Open), WHOLE, vec![swept]);
+        check(&facts_of_swept, &[UNTRUE]);
+        facts_of_swept.openers.insert("connect-2".to_owned(), Wounds { short: true, ..WHOLE });
+        check(&facts_of_swept, &[]);
         let lie = facts(session(Origin::Honest, State::Open), WHOLE, vec![receipt("abc", "gone", "deleted")]);
         check(&lie, &[UNTRUE]);
     }
