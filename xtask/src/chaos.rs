@@ -113,10 +113,16 @@ fn show(workspace: &Workspace, order: &Order, seed: u64, report: &Report) -> Out
     }
     let file = dir.join("chaos.json");
     fs::write(&file, format!("{:#}\n", as_json(seed, report))).map_err(Failure::at(&file))?;
-    match (report.failures.len(), report.episodes.sum()) {
-        (0, 1..) => Ok(()),
-        (0, 0) => Err(Failure::new("no episode could be played")),
-        (failed, _) => Err(Failure::new(format!("promises were broken in {failed} episodes"))),
+    verdict(report)
+}
+
+/// What was not played has shown nothing: that is no success.
+fn verdict(report: &Report) -> Outcome {
+    match (report.failures.len(), report.unplayed.len(), report.episodes.sum()) {
+        (0, 0, 1..) => Ok(()),
+        (0, 0, 0) => Err(Failure::new("no episode could be played")),
+        (0, unplayed, _) => Err(Failure::new(format!("{unplayed} episodes could not be played"))),
+        (failed, _, _) => Err(Failure::new(format!("promises were broken in {failed} episodes"))),
     }
 }
 
@@ -270,6 +276,17 @@ mod tests {
         assert!(text.lines().all(|line| line.starts_with('|') && line.matches('|').count() == 3), "{text}");
         assert!(text.contains("| faults | 1: KILL leash 1 |") && text.contains("| seed | 7 |"), "{text}");
         assert_eq!(as_json(7, &report)["faults"]["KILL leash"], 1);
+    }
+
+    #[test]
+    fn only_what_was_played_is_a_success() {
+        let mut report = Report::default();
+        let verdict = |report: &Report| verdict(report).map_err(|failure| failure.to_string());
+        assert_eq!(verdict(&report), Err("no episode could be played".to_owned()));
+        report.episodes.add("leaf as root");
+        assert_eq!(verdict(&report), Ok(()));
+        report.unplayed.push("episode 3: no disk".to_owned());
+        assert_eq!(verdict(&report), Err("1 episodes could not be played".to_owned()));
     }
 
     #[test]

@@ -21,11 +21,22 @@ struct Fake {
 impl Fake {
     /// `run` and `connect` do what these lines of a shell script do; the resident of the world, and all else, is left to the real one.
     fn new(run: &str, connect: &str) -> Self {
+        Self::of(REAL, &[("run", run), ("connect", connect)])
+    }
+
+    /// The same for `serve`, of which the world has one and starts another at the end.
+    fn serving(serve: &str) -> Self {
+        Self::of(REAL, &[("serve", serve)])
+    }
+
+    /// The same for the resident and any command.
+    fn of(resident: &str, commands: &[(&str, &str)]) -> Self {
         let dir = std::env::temp_dir().join(testkit::unique("leash-fake"));
         fs::create_dir(&dir).expect("cannot make a directory");
+        let arms: String = commands.iter().map(|(command, lines)| format!("{command})\n{lines}\n;;\n")).collect();
         let script = format!(
-            "#!/bin/sh\nreal='{}'\ncase \"$*\" in *census-of-the-resident*) exec \"$real\" \"$@\" ;; esac\n\
-             case \"$1\" in\nrun)\n{run}\n;;\nconnect)\n{connect}\n;;\nesac\nexec \"$real\" \"$@\"\n",
+            "#!/bin/sh\nreal='{}'\ncase \"$*\" in *census-of-the-resident*) {resident} ;; esac\n\
+             case \"$1\" in\n{arms}esac\n{REAL}\n",
             leash().display(),
         );
         let file = dir.join("leash");
@@ -80,6 +91,11 @@ fn check(fake: &Fake, actions: &str, complaint: &str) {
 const RUN: &str = "start 0 pipe run polite honest grace=50 nothing=0 wait\n";
 const CONNECT: &str = "start 0 pipe connect polite honest grace=50 nothing=0 wait\n";
 
+const SERVE: &str = "start 0 pipe serve-http polite honest grace=50 nothing=0 wait\n";
+
+/// The real one in the place of the script.
+const REAL: &str = r#"exec "$real" "$@""#;
+
 /// What starts the server, and never thinks of it again.
 const NO_LEASH: &str = r#"while [ "$1" != -- ]; do shift; done; shift; exec "$@""#;
 
@@ -131,6 +147,71 @@ fn an_open_upstream_session_is_found() {
     let fake = Fake::new("", r#"exec python3 "$(dirname "$0")/bridge.py" "$@""#);
     fake.file("bridge.py", BRIDGE);
     check(&fake, CONNECT, "is open, and no receipt says so");
+}
+
+/// The keeper is held, and gone when its leash is: whatever it should have done is left to the next start of leash.
+const NO_KEEPER: &str = r#"me=$$
+    (
+        while kill -0 $me; do
+            for one in $(cat /proc/$me/task/$me/children); do
+                [ "$(cat /proc/$one/comm)" = keeper ] && kill -STOP "$one" && keeper=$one
+            done
+            sleep 0.01
+        done
+        kill -9 "$keeper"
+    ) < /dev/null > /dev/null 2>&1 &
+    exec "$real" "$@""#;
+
+#[test]
+fn a_keeper_that_leaves_its_work_to_the_next_start_is_found() {
+    let actions = format!("{CONNECT}pause 400\nstrike KILL 0:leash\n");
+    check(&Fake::new("", NO_KEEPER), &actions, "before the next start of leash: honest session");
+}
+
+#[test]
+fn a_gateway_that_does_not_see_that_its_clients_are_gone_is_found() {
+    let lingers = r#"mine="$(dirname "$0")/slow.json"
+        sed 's/"linger":"100ms"/"linger":"10m"/' "$6" > "$mine"
+        exec "$real" serve -v --listen "$4" --config "$mine""#;
+    check(&Fake::serving(lingers), SERVE, "clients are gone, and not so all of their sessions: Some(1)");
+}
+
+/// Whatever is sent to a gateway, short of being told to end.
+#[test]
+fn a_gateway_that_dies_by_itself_is_found() {
+    let dies = r#""$real" "$@" &
+        gateway=$!
+        trap 'kill -9 $gateway; exit 1' HUP
+        trap 'kill $gateway' TERM
+        wait $gateway
+        wait $gateway
+        exit 0"#;
+    check(&Fake::serving(dies), &format!("{SERVE}grace 300\npause 400\n"), "`leash serve` died by itself with Some(1)");
+}
+
+#[test]
+fn a_gateway_that_does_not_stop_is_found_whatever_was_sent_before() {
+    let stays = r#"trap '' TERM
+        "$real" "$@" &
+        while :; do sleep 1; done"#;
+    check(&Fake::serving(stays), &format!("{SERVE}strike CONT 0:leash\n"), "`leash serve` does not stop");
+}
+
+#[test]
+fn a_gateway_that_does_not_come_back_is_found() {
+    let once = r#"mark="$(dirname "$0")/once"
+        [ -e "$mark" ] && exit 3
+        : > "$mark"
+        exec "$real" "$@""#;
+    check(&Fake::serving(once), &format!("{SERVE}restart-serve TERM\n"), "`leash serve` does not come back");
+}
+
+/// An episode that cannot begin is a failure, unless the machine is the reason.
+#[test]
+fn a_leash_that_does_not_start_is_found() {
+    check(&Fake::serving("exit 3"), SERVE, "leash serve left");
+    check(&Fake::of("exit 3", &[]), RUN, "not even the resident came up");
+    check(&Fake::new("exit 3", ""), RUN, "nothing is in its way, and it does not come up: start 0");
 }
 
 #[test]

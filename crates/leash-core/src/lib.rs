@@ -52,6 +52,8 @@
 
 #[cfg(feature = "orphans")]
 pub mod adopt;
+#[cfg(feature = "http")]
+mod aside;
 #[cfg(all(feature = "http", feature = "orphans"))]
 pub mod check;
 #[cfg(feature = "orphans")]

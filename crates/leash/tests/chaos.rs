@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
+use testkit::cgroup::PidsBound;
 use testkit::chaos::{Options, PATIENCE, Stage};
+use testkit::user::Who;
 
 /// The same in every run: a failure here was made by a change.
 const SEED: u64 = 0x001e_a54c_4a05;
@@ -21,5 +23,35 @@ fn promises_are_kept() {
     let failures: Vec<String> = report.failures.iter().map(ToString::to_string).collect();
     assert!(failures.is_empty(), "{}", failures.join("\n"));
     testkit::note(&format!("{}; {}; {} trees", report.episodes, report.tally.faults, report.tally.trees));
-    assert!(report.episodes.sum() > 0, "nothing was played: {:?}", report.unplayed);
+    assert!(report.unplayed.is_empty(), "not everything could be played: {:?}", report.unplayed);
+    // A machine without all of it says so; one that has all of it plays.
+    assert!(report.episodes.sum() > 0, "nothing was played: {:?}", report.lacks);
+}
+
+/// No thread can be started when those that a gateway had have left for want of work: it lives, starts nothing, passes on what needs
+/// nothing, and sees that its clients are gone.
+#[test]
+fn a_gateway_that_gets_no_thread_lives_on() {
+    testkit::or_skip!(PidsBound::small(1));
+    check(
+        "start 0 pipe serve-stdio polite honest grace=50 nothing=0 wait\n\
+         pause 1500\n\
+         squeeze 0:leash processes=1\n\
+         start 1 pipe serve-stdio chain honest grace=50 nothing=0 wait\n\
+         start 2 pipe serve-http chain honest grace=50 nothing=0 wait\n\
+         call 2\n",
+    );
+}
+
+/// Plays what once was a failure, where descent keeps trees together: that is to be had everywhere.
+#[track_caller]
+fn check(actions: &str) {
+    let who = if Who::me() == Who::Root { "root" } else { "user" };
+    let plan = format!("chaos 1 seed=1 episode=1 reaper {who} grace=50\n{actions}").parse().expect("a plan");
+    let stage = Stage::build(Some(&plan), &mut testkit::note);
+    let options = Options { seed: 1, first: 1, time: Duration::ZERO, tries: 0, patience: PATIENCE };
+    let report = stage.replay(&plan, &options, &mut testkit::note);
+    let failures: Vec<String> = report.failures.iter().map(ToString::to_string).collect();
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    assert_eq!(report.episodes.sum(), 1, "not played: {:?}", report.unplayed);
 }

@@ -155,6 +155,17 @@ impl Gateway {
         state("live").unwrap_or_default() + state("ending").unwrap_or_default()
     }
 
+    /// How many sessions of all servers it has, those that are ending counted; `None` when it does not say.
+    pub fn all_sessions(&self) -> Option<u64> {
+        let mut connection = Connection::attempt(self.address).ok()?;
+        connection.send("GET", "/metrics", &[], b"").ok()?;
+        let page = connection.reply().ok().filter(|page| page.status == 200)?.text();
+        // Without a line there is none of it only if there could be one.
+        page.lines().find(|line| *line == "# TYPE leash_sessions gauge")?;
+        let lines = page.lines().filter(|line| line.starts_with("leash_sessions{"));
+        lines.map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok()).sum()
+    }
+
     /// Waits until a line of its numbers has this value: what has happened is counted after it.
     pub fn wait_metric(&self, line: &str, value: f64) {
         let reached = wait::within(wait::LIMIT, || (self.metric(line) == Some(value)).then_some(()));

@@ -68,10 +68,15 @@ impl Connection {
     /// # Panics
     /// When nobody listens.
     pub fn open(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).expect("nobody listens");
-        stream.set_read_timeout(Some(LIMIT)).expect("a socket has a timeout");
-        stream.set_nodelay(true).expect("a TCP socket has this option");
-        Self { stream: BufReader::new(stream), host: address.to_string() }
+        Self::attempt(address).expect("nobody listens")
+    }
+
+    /// Connects to somebody who may not listen.
+    pub fn attempt(address: SocketAddr) -> std::io::Result<Self> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(LIMIT))?;
+        stream.set_nodelay(true)?;
+        Ok(Self { stream: BufReader::new(stream), host: address.to_string() })
     }
 
     /// Connects from a port that is free.

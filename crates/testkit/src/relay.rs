@@ -19,6 +19,7 @@ struct Network {
     target: Mutex<SocketAddr>,
     is_over: AtomicBool,
     is_silent: AtomicBool,
+    is_down: AtomicBool,
     /// How often something passed.
     passed: AtomicU64,
     connections: Mutex<Vec<Connection>>,
@@ -41,6 +42,7 @@ impl Relay {
             target: Mutex::new(target),
             is_over: AtomicBool::new(false),
             is_silent: AtomicBool::new(false),
+            is_down: AtomicBool::new(false),
             passed: AtomicU64::new(0),
             connections: Mutex::default(),
         });
@@ -71,6 +73,17 @@ impl Relay {
         self.network.cut()
     }
 
+    /// Closes every connection there is, and each new one at once, until [`Relay::up`].
+    pub fn down(&self) {
+        self.network.is_down.store(true, Ordering::Relaxed);
+        self.network.cut();
+    }
+
+    /// From now on there are connections again.
+    pub fn up(&self) {
+        self.network.is_down.store(false, Ordering::Relaxed);
+    }
+
     /// From now on nothing passes, not even the end of a connection: as if the other machine had lost its power.
     pub fn silence(&self) {
         self.network.is_silent.store(true, Ordering::Relaxed);
@@ -95,10 +108,17 @@ impl Network {
             if self.is_over.load(Ordering::Relaxed) {
                 return;
             }
+            if self.is_down.load(Ordering::Relaxed) {
+                continue;
+            }
             // A client that is gone again and a server that is not there look the same: no connection.
             let pair = client.and_then(|client| Ok([client, TcpStream::connect(self.target())?]));
             if let Ok(connection) = pair.and_then(|ends| self.connect(ends)) {
                 self.connections().push(connection);
+                // It may have gone down meanwhile.
+                if self.is_down.load(Ordering::Relaxed) {
+                    self.cut();
+                }
             }
         }
     }
@@ -190,6 +210,20 @@ mod tests {
         assert_eq!(say(&mut client, b"hello").expect("it passes"), b"hello");
         assert_eq!(relay.cut(), 1);
         assert!(say(&mut client, b"hello").is_err());
+        server.join().expect("the server saw the end");
+    }
+
+    #[test]
+    fn nobody_is_let_through_while_it_is_down() {
+        let (address, server) = echo();
+        let relay = Relay::to(address);
+        relay.down();
+        let mut early = TcpStream::connect(relay.address()).expect("the relay listens");
+        assert!(say(&mut early, b"hello").is_err());
+        relay.up();
+        let mut late = TcpStream::connect(relay.address()).expect("the relay listens");
+        assert_eq!(say(&mut late, b"hello").expect("it passes"), b"hello");
+        drop((late, relay));
         server.join().expect("the server saw the end");
     }
 

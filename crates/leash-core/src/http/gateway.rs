@@ -19,6 +19,7 @@ use super::server::{JOBS_BUCKET, Occupied, Server};
 use super::session::Session;
 use super::tide::{Afloat, Tide};
 use super::timers::Timers;
+use crate::aside;
 use crate::config::Settings;
 use crate::ledger::book::Book;
 use crate::ledger::receipt::Reason;
@@ -118,7 +119,7 @@ impl Gateway {
             }
             memory
         };
-        tokio::task::spawn_blocking(read).await.unwrap_or_default()
+        aside::spawn(read).await.unwrap_or_default()
     }
 
     /// The longest that the end of a tree may take, if nothing is left of it then.

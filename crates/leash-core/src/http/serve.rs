@@ -26,6 +26,7 @@ use super::tide::Tide;
 use super::timers::Timers;
 use super::watch_file::FileWatch;
 use super::{guard, listen, sweep};
+use crate::aside;
 use crate::clock::Moment;
 use crate::config::Settings;
 use crate::ledger;
@@ -111,12 +112,8 @@ pub fn serve(serving: Serving) -> Result<(), ServeError> {
     linux::give_back_large_buffers(limits::LARGE_BUFFER);
     // Not a `LocalSet`: that is one task to its runtime, and every wake of one of its own costs a system call.
     let options = LocalOptions::default();
-    let mut builder = Builder::new_current_thread();
-    // Threads that start servers: a burst of starts must not leave its threads behind.
-    builder.enable_all().max_blocking_threads(limits::THREADS).thread_keep_alive(limits::THREAD_IDLE);
-    let runtime = builder.build_local(options).map_err(ServeError::Start)?;
+    let runtime = Builder::new_current_thread().enable_all().build_local(options).map_err(ServeError::Start)?;
     let over = runtime.block_on(run(serving));
-    // A search of /proc may still be running on a blocking thread; nobody waits for its answer.
     runtime.shutdown_background();
     over
 }
@@ -208,7 +205,7 @@ pub(super) fn gateway(settings: Settings, places: Places, book: Book, tell: Box<
 async fn sweep_trees(gateway: Rc<Gateway>) {
     let dir = gateway.places.runtime_dir.clone();
     let sweep = move || Some(ledger::sweep::sweep(&Store::open(&dir).ok()?, Proc::own().ok().as_ref()));
-    let Ok(Some(swept)) = tokio::task::spawn_blocking(sweep).await else { return };
+    let Ok(Some(swept)) = aside::spawn(sweep).await else { return };
     swept.warnings.into_iter().for_each(|warning| gateway.warn(warning));
     swept.receipts.into_iter().for_each(|receipt| gateway.tell(|| Notice::Swept(Box::new(receipt))));
 }

@@ -4,7 +4,10 @@ mod pool;
 
 use std::fmt;
 use std::io;
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -14,6 +17,7 @@ use hyper::http::uri::Scheme;
 use hyper::{Request, Response, StatusCode, Uri};
 use hyper_rustls::{ConfigBuilderExt as _, HttpsConnector, MaybeHttpsStream};
 use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::dns::Name;
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use thiserror::Error;
@@ -23,7 +27,7 @@ use tower_service::Service;
 
 use super::delete::Hurry;
 use super::tide::Tide;
-use crate::limits;
+use crate::{aside, limits};
 
 pub(crate) use pool::{Care, Pool};
 
@@ -147,7 +151,7 @@ pub(crate) fn same_origin(a: &Uri, b: &Uri) -> bool {
 
 /// Makes connections. TLS is set up when the first `https` address is used: reading the roots takes 10 ms and megabytes.
 pub(crate) struct Connector {
-    tcp: HttpConnector,
+    tcp: HttpConnector<Names>,
     tls: OnceCell<Arc<ClientConfig>>,
 }
 
@@ -161,7 +165,7 @@ impl Connector {
     }
 
     fn with_tls(tls: OnceCell<Arc<ClientConfig>>) -> Connector {
-        let mut tcp = HttpConnector::new();
+        let mut tcp = HttpConnector::new_with_resolver(Names);
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
         // An upstream that vanished without a word would otherwise hold a stream for ever.
@@ -186,6 +190,28 @@ impl Connector {
     }
 }
 
+/// Looks names up aside. Without a thread there is no answer: the gateway's own one would wait for it with everybody.
+#[derive(Clone)]
+struct Names;
+
+impl Service<Name> for Names {
+    type Response = std::vec::IntoIter<SocketAddr>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, name: Name) -> Self::Future {
+        let answer = aside::attempt(move || (name.as_str(), 0).to_socket_addrs());
+        Box::pin(async move {
+            let answer = answer.ok_or_else(|| io::Error::other("no thread to ask with"))?;
+            answer.await.map_err(io::Error::other)?
+        })
+    }
+}
+
 /// Reads the roots of the platform (or `SSL_CERT_FILE` and `SSL_CERT_DIR`) aside: the gateway's one thread has others to serve.
 async fn read_roots() -> Result<Arc<ClientConfig>, UpstreamError> {
     let read = || {
@@ -197,7 +223,7 @@ async fn read_roots() -> Result<Arc<ClientConfig>, UpstreamError> {
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Arc::new(config))
     };
-    let read = tokio::task::spawn_blocking(read).await;
+    let read = aside::spawn(read).await;
     read.unwrap_or_else(|error| Err(error.to_string())).map_err(UpstreamError::Tls)
 }
 

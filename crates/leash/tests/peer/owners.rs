@@ -129,6 +129,7 @@ fn a_connection_that_a_living_client_has_closed() {
 
 /// 200 connections at once are a search or two, and those of one search share what it holds.
 #[test]
+#[expect(clippy::disallowed_methods, reason = "a test that gets no thread may panic")]
 fn a_burst_of_one_client_is_held_once() {
     let scene = or_skip!(Scene::set(me()));
     with_gateway("127.0.0.1", async |gateway: &Gateway| {

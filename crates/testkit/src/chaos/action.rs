@@ -249,6 +249,10 @@ pub enum Action {
     Cut(Origin),
     /// An upstream server crashes and is started again.
     RestartOrigin(Origin),
+    /// An upstream server cannot be reached any more, and keeps what it has.
+    Down(Origin),
+    /// It can be reached again; if nobody says so, when everybody who could need it is gone.
+    Up(Origin),
     /// `leash serve` gets a signal and is started again.
     RestartServe(Blow),
     /// `leash serve` reads a configuration with another grace, in milliseconds.
@@ -286,6 +290,8 @@ impl fmt::Display for Action {
             Self::Disk(disk) => write!(f, "disk {disk}"),
             Self::Cut(origin) => write!(f, "cut {origin}"),
             Self::RestartOrigin(origin) => write!(f, "restart-origin {origin}"),
+            Self::Down(origin) => write!(f, "down {origin}"),
+            Self::Up(origin) => write!(f, "up {origin}"),
             Self::RestartServe(blow) => write!(f, "restart-serve {blow}"),
             Self::Grace(time) => write!(f, "grace {time}"),
             Self::Pause(time) => write!(f, "pause {time}"),
@@ -315,6 +321,8 @@ impl FromStr for Action {
             ["disk", disk] => disk.parse().map(Self::Disk),
             ["cut", origin] => origin.parse().map(Self::Cut),
             ["restart-origin", origin] => origin.parse().map(Self::RestartOrigin),
+            ["down", origin] => origin.parse().map(Self::Down),
+            ["up", origin] => origin.parse().map(Self::Up),
             ["restart-serve", blow] => blow.parse().map(Self::RestartServe),
             ["grace", time] => number(time).map(Self::Grace),
             ["pause", time] => number(time).map(Self::Pause),

@@ -25,9 +25,16 @@ pub(crate) struct Actor {
     host: Handle,
     orders: Option<ChildStdin>,
     says: Lines<ChildStdout>,
-    pub(crate) up: bool,
+    /// Whether it came up; not known while it waits.
+    pub(crate) up: Option<bool>,
+    /// The leash that opens its session at an upstream server, as that server knows it.
+    pub(crate) opener: Option<String>,
+    /// How often the upstream server had been started again when it began.
+    pub(crate) restarts: u64,
     /// Whether something happened while it waited for its session: there may be one that nobody was told of.
     pub(crate) is_doubted: bool,
+    /// The same while its leash may have opened another session in the place of a lost one.
+    pub(crate) reopening_is_doubted: bool,
     /// Its own `leash run` or `leash connect`, and the keeper of that, once they were seen.
     leash: Option<Handle>,
     keeper: Option<Handle>,
@@ -40,8 +47,20 @@ impl Actor {
         let host = Handle::open(Pid::from_child(&child), |_| true).ok_or("the host has no number")?;
         let says = Lines::new(child.stdout.take().ok_or("the host does not speak")?);
         let orders = child.stdin.take();
-        let mut actor =
-            Self { orders, child, host, says, start, up: false, is_doubted: false, leash: None, keeper: None };
+        let mut actor = Self {
+            orders,
+            child,
+            host,
+            says,
+            start,
+            up: None,
+            opener: None,
+            restarts: 0,
+            is_doubted: false,
+            reopening_is_doubted: false,
+            leash: None,
+            keeper: None,
+        };
         if actor.is_raw_host() {
             actor.order(&format!("send {}", http::initialize("2025-06-18")));
         }
@@ -63,15 +82,16 @@ impl Actor {
 
     /// Listens whether it came up meanwhile.
     pub(crate) fn hear(&mut self) {
-        if !self.up {
-            self.wait_up(Duration::ZERO);
-        }
+        self.wait_up(Duration::ZERO);
     }
 
     /// Waits until what it uses answers, or never will.
     pub(crate) fn wait_up(&mut self, limit: Duration) {
+        if self.up.is_some() {
+            return;
+        }
         let (raw, is_http) = (self.is_raw(), self.is_http());
-        let up = self.says.wait(limit, |line| match (raw, is_http) {
+        self.up = self.says.wait(limit, |line| match (raw, is_http) {
             (true, true) => (line == "ready").then_some(true),
             (true, false) if line.starts_with("exited") || line.starts_with("killed") => Some(false),
             (true, false) if line.contains("\"error\"") => Some(false),
@@ -79,7 +99,6 @@ impl Actor {
             (false, _) if !line.contains("\"connect\"") => None,
             (false, _) => Some(!line.contains("\"error\"")),
         });
-        self.up = up == Some(true);
     }
 
     /// Looks for its processes while they can be found.
@@ -90,8 +109,11 @@ impl Actor {
         if self.leash.is_none() {
             self.leash = child_of(self.host.pid(), |process| process.name == "leash");
         }
-        if let (None, Some(leash)) = (&self.keeper, &self.leash) {
-            self.keeper = child_of(leash.pid(), |_| true);
+        // One that is killed is replaced.
+        if let (None, Some(leash)) = (self.keeper.as_ref().filter(|keeper| keeper.is_alive()), &self.leash)
+            && leash.is_alive()
+        {
+            self.keeper = child_of(leash.pid(), is_keeper).or(self.keeper.take());
         }
     }
 
@@ -114,18 +136,20 @@ impl Actor {
         }
     }
 
-    pub(crate) fn call(&mut self) {
-        match self.is_raw_host() {
+    /// Makes a call; whether it could be told to.
+    pub(crate) fn call(&mut self) -> bool {
+        let is_told = match self.is_raw_host() {
             true => self.order(r#"send {"jsonrpc":"2.0","id":1,"method":"ping"}"#),
             false => self.order("call"),
-        }
-        if self.up {
+        };
+        if is_told && self.up == Some(true) {
             let answers = ["\"id\":1", "call ", "\"call\""];
             let _ = self.says.wait(ANSWER, |line| answers.iter().any(|word| line.contains(word)).then_some(()));
         }
+        is_told
     }
 
-    pub(crate) fn abandon(&mut self) {
+    pub(crate) fn abandon(&mut self) -> bool {
         match self.is_raw_host() {
             true => self.order(
                 r#"send {"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"hang","arguments":{}}}"#,
@@ -135,23 +159,22 @@ impl Actor {
     }
 
     /// Ends its HTTP session. The Python SDKs do that by leaving.
-    pub(crate) fn delete(&mut self) {
-        if self.is_http() {
-            self.order("delete");
+    pub(crate) fn delete(&mut self) -> bool {
+        let is_told = self.is_http() && self.order("delete");
+        if is_told {
             let _ = self.says.wait(ANSWER, |line| line.contains("delete").then_some(()));
         }
+        is_told
     }
 
     /// Closes as it should, and leaves.
-    pub(crate) fn close(&mut self) {
-        match self.is_raw_host() {
-            true => {
-                self.order("close-stdin");
-                self.order("exit");
-            }
+    pub(crate) fn close(&mut self) -> bool {
+        let is_told = match self.is_raw_host() {
+            true => self.order("close-stdin") && self.order("exit"),
             false => self.order("close"),
-        }
+        };
         self.orders = None;
+        is_told
     }
 
     pub(crate) fn kill(&mut self) {
@@ -160,12 +183,12 @@ impl Actor {
     }
 
     /// An actor does what it is told, if it still can.
-    fn order(&mut self, order: &str) {
-        if let Some(orders) = &mut self.orders
-            && writeln!(orders, "{order}").is_err()
-        {
+    fn order(&mut self, order: &str) -> bool {
+        let is_taken = self.orders.as_mut().is_some_and(|orders| writeln!(orders, "{order}").is_ok());
+        if !is_taken {
             self.orders = None;
         }
+        is_taken
     }
 
     /// Whether it gets an answer at this moment.
@@ -180,6 +203,11 @@ impl Drop for Actor {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Whether a child of leash is a keeper of a tree or of a connection.
+fn is_keeper(process: &Process) -> bool {
+    process.command_line().split(' ').any(|word| matches!(word, "mcp-keeper" | "mcp-undertaker"))
 }
 
 fn again(handle: &Handle) -> Option<Handle> {

@@ -1,6 +1,6 @@
 //! The end of an episode, and the facts that are gathered then, by witnesses that know nothing of leash.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,7 +8,9 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::promise::{Facts, Survivor};
+use super::action::{Origin, Part};
+use super::origin::Upstream;
+use super::promise::{Early, Facts, State, Survivor};
 use super::world::{World, session_of};
 use crate::gateway::Gateway;
 use crate::process::Process;
@@ -16,6 +18,9 @@ use crate::wait;
 
 /// How often all processes are looked at: it takes some milliseconds.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// How long a gateway is waited for that may not know who its clients are.
+const BLIND: Duration = Duration::from_secs(5);
 
 /// Number and start time, as the ledger has them.
 type Known = HashSet<(i64, u64)>;
@@ -25,66 +30,96 @@ impl World {
     pub(crate) fn finish(&mut self, patience: Duration) -> Facts {
         self.heal();
         self.look();
+        self.check_serve();
         for actor in self.actors.values_mut() {
             actor.hear();
             actor.kill();
         }
-        let mut facts = Facts {
-            hold: self.plan.hold,
-            trees: self.trees.clone(),
-            before_sweep: Vec::new(),
-            after_sweep: Vec::new(),
-            ledger: Vec::new(),
-            receipts: Vec::new(),
-            open: Vec::new(),
-            ended: Vec::new(),
-            doubts: self.actors.values().filter(|actor| actor.is_doubted && !actor.up).count(),
-            was_mute: self.was_mute,
-            bystanders: Vec::new(),
-        };
-        // A gateway that lives must have seen by itself that its clients are gone: it is stopped after that.
-        let mut bystanders = self.wait_over(&facts, patience);
-        if let (false, Some(said)) = (bystanders.is_empty(), self.serve.as_ref().map(Gateway::said)) {
+        self.count_doubts();
+        let mut facts = self.facts();
+        // A gateway that lives must have seen by itself that its clients are gone: it is stopped after that. Without a descriptor it
+        // could not look who they are, and then has their traffic alone.
+        let is_blind = self.openers.get(&self.gateway_name()).is_some_and(|wounds| wounds.mute);
+        let limit = if is_blind { patience.min(BLIND) } else { patience };
+        let mut wrong = self.wait_over(&facts, limit);
+        wrong.extend(self.wait_empty(limit));
+        wrong.retain(|_| !is_blind);
+        if let (false, Some(said)) = (wrong.is_empty(), self.serve.as_ref().map(Gateway::said)) {
             // It knows why it still has them, and nobody asks it later.
             said.lines().for_each(|line| self.note(&format!("serve said: {line}")));
         }
         self.note("all owners are gone");
-        bystanders.extend(self.stop_serve(patience));
+        wrong.extend(self.stop_serve(patience));
         self.wait_over(&facts, patience);
+        Origin::ALL.iter().for_each(|origin| drop(self.regain(*origin)));
+        facts.outages = self.outages.clone();
         let recorded = self.recorded();
         facts.before_sweep = self.survivors(&recorded);
-        bystanders.extend(self.sweep(patience));
+        facts.early = self.early();
+        wrong.extend(self.sweep(patience));
         facts.after_sweep = self.survivors(&recorded);
         self.note("leash was started again");
-        bystanders.extend(self.ask_the_innocent(patience));
+        wrong.extend(self.ask_the_innocent(patience));
         self.note("the end");
-        facts.bystanders = bystanders;
+        wrong.append(&mut self.wrong);
+        wrong.extend(panics(&self.scene.stderr()));
+        facts.wrong = wrong;
         facts.ledger = files(&self.scene.runtime_dir());
-        facts.receipts = receipts(&self.scene.dir().join("state/leash/receipts.jsonl"));
-        self.count(&mut facts);
+        facts.receipts = self.receipts();
+        facts.sessions = self.upstreams.values().flat_map(Upstream::sessions).collect();
+        self.count(&facts);
         facts
     }
 
-    /// Reads the logs of the upstream servers, and closes the books of the episode.
-    fn count(&mut self, facts: &mut Facts) {
-        let tally = &mut self.tally;
-        for (origin, upstream) in &self.upstreams {
-            let log = upstream.log();
-            // Its own count lacks those whose opener did not wait for the answer.
-            tally.sessions.opened += log.ended.len() as u64 + log.lost + log.open.len() as u64;
-            tally.sessions.deleted += log.ended.len() as u64;
-            tally.sessions.lost += log.lost;
-            facts.open.extend(log.open.into_iter().map(|id| (*origin, id)));
-            facts.ended.extend(log.ended.into_iter().map(|id| (*origin, id)));
+    /// What was done, before anything is found.
+    fn facts(&self) -> Facts {
+        Facts {
+            hold: self.plan.hold,
+            trees: self.trees.clone(),
+            resident: self.resident_tree.clone(),
+            before_sweep: Vec::new(),
+            after_sweep: Vec::new(),
+            early: Early::default(),
+            ledger: Vec::new(),
+            receipts: Vec::new(),
+            sessions: Vec::new(),
+            openers: self.openers.clone(),
+            outages: BTreeMap::new(),
+            was_hurt: self.was_hurt,
+            wrong: Vec::new(),
         }
-        for (_, id) in &facts.open {
-            match facts.left(id) {
-                Some(how) => tally.sessions.left.add(how),
-                None => tally.sessions.unknown += 1,
+    }
+
+    /// What is there before the next start of leash, which would repair it.
+    fn early(&self) -> Early {
+        // A record may be on its way into its place.
+        let stem = |name: &String| name.rsplit_once('.').map_or(name.clone(), |(stem, _)| stem.to_owned());
+        let living: HashSet<String> = self.ledger_of_the_resident.iter().map(stem).collect();
+        let mut ledger = files(&self.scene.runtime_dir());
+        ledger.retain(|name| !living.contains(&stem(name)));
+        let sessions = self.upstreams.values().flat_map(Upstream::sessions).collect();
+        Early { sessions, receipts: self.receipts(), ledger }
+    }
+
+    fn receipts(&self) -> Vec<Value> {
+        receipts(&self.scene.dir().join("state/leash/receipts.jsonl"))
+    }
+
+    /// Closes the books of the episode.
+    fn count(&mut self, facts: &Facts) {
+        let tally = &mut self.tally;
+        tally.sessions.opened += facts.sessions.len() as u64;
+        for session in &facts.sessions {
+            match (session.state, facts.left(&session.id)) {
+                (State::Ended, _) => tally.sessions.deleted += 1,
+                (State::Lost, _) => tally.sessions.lost += 1,
+                (State::Open, Some(how)) => tally.sessions.left.add(how),
+                (State::Open, None) => tally.sessions.unknown += 1,
             }
         }
         tally.processes = self.seen.len() as u64;
-        tally.trees = facts.trees.len() as u64;
+        // That of the resident is never hit.
+        tally.trees = facts.trees.keys().filter(|session| facts.resident.as_ref() != Some(session)).count() as u64;
         tally.orphaned = facts.trees.values().filter(|harm| harm.is_orphaned()).count() as u64;
         tally.receipts = facts.receipts.len() as u64;
         // With the one who has a server of its own.
@@ -104,10 +139,26 @@ impl World {
         }
     }
 
+    /// Waits until a living gateway that nobody told to end has no session: all its clients are gone.
+    fn wait_empty(&self, patience: Duration) -> Option<String> {
+        let is_told = self.openers.get(&self.gateway_name()).is_some_and(|wounds| wounds.stops > 0);
+        let serve = self.serve.as_ref().filter(|serve| serve.is_alive() && !is_told)?;
+        // One that was killed may still be on its way out; one that dies by itself is found out later.
+        let is_over = || serve.all_sessions() == Some(0) || !serve.is_alive();
+        match wait::every(LOOK, patience, || is_over().then_some(())) {
+            Some(()) => None,
+            None => Some(format!("clients are gone, and not so all of their sessions: {:?}", serve.all_sessions())),
+        }
+    }
+
     fn stop_serve(&mut self, patience: Duration) -> Vec<String> {
+        self.check_serve();
+        let wounds = *self.wounds(&self.gateway_name());
         let Some(serve) = self.serve.take() else { return Vec::new() };
-        let wrong = stop(serve, "`leash serve`", patience);
-        if self.serve_was_struck { Vec::new() } else { wrong }
+        // A second signal would not wait for what is under way.
+        let stopping =
+            Stopping { name: "`leash serve`", is_told: wounds.stops > 0, is_excused: wounds.short || wounds.leash };
+        stop(serve, &stopping, patience)
     }
 
     /// The next start of leash, which finds what others left.
@@ -121,7 +172,8 @@ impl World {
         let books =
             || files(&self.scene.runtime_dir().join("gateways")).iter().filter(|name| name.ends_with(".jsonl")).count();
         let swept = wait::every(LOOK, patience, || (books() <= 1).then_some(()));
-        let mut wrong = stop(serve, "the `leash serve` that sweeps", patience);
+        let stopping = Stopping { name: "the `leash serve` that sweeps", is_told: false, is_excused: false };
+        let mut wrong = stop(serve, &stopping, patience);
         if swept.is_none() {
             wrong.push("books of dead gateways stay".to_owned());
         }
@@ -161,7 +213,7 @@ impl World {
         if !self.resident.is_answered() {
             wrong.push("the server of a living host no longer answers".to_owned());
         }
-        let leash = self.resident.part(super::action::Part::Leash);
+        let leash = self.resident.part(Part::Leash);
         self.resident.kill();
         if leash.is_some_and(|leash| !leash.wait_gone(patience)) {
             wrong.push("the leash of the resident stays".to_owned());
@@ -173,17 +225,35 @@ impl World {
     }
 }
 
-fn stop(mut serve: Gateway, name: &str, patience: Duration) -> Vec<String> {
-    if serve.is_alive() {
+/// How a gateway is stopped.
+struct Stopping {
+    name: &'static str,
+    /// It knows already.
+    is_told: bool,
+    /// It may have failed; it must be gone all the same.
+    is_excused: bool,
+}
+
+fn stop(mut serve: Gateway, how: &Stopping, patience: Duration) -> Vec<String> {
+    if !how.is_told {
         serve.signal(Signal::TERM);
-        if !serve.wait_gone(patience) {
-            return vec![format!("{name} does not stop: {}", serve.said())];
-        }
-        if serve.wait() != Some(0) {
-            return vec![format!("{name} failed: {}", serve.said())];
-        }
     }
-    Vec::new()
+    if !serve.wait_gone(patience) {
+        return vec![format!("{} does not stop: {}", how.name, serve.said())];
+    }
+    let mut wrong = panics(&serve.said());
+    match serve.wait() {
+        Some(0) => {}
+        _ if how.is_excused => {}
+        code => wrong.push(format!("{} failed with {code:?}: {}", how.name, serve.said())),
+    }
+    wrong
+}
+
+/// Nothing is a reason to panic: where the build makes that the end of the process, a gateway takes everybody along.
+pub(crate) fn panics(said: &str) -> Vec<String> {
+    let ours = said.lines().filter(|line| line.contains("panicked at crates/leash"));
+    ours.map(|line| format!("leash panicked: {line}")).collect()
 }
 
 fn survivor(process: &Process, recorded: &Known) -> Survivor {
@@ -197,7 +267,7 @@ fn survivor(process: &Process, recorded: &Known) -> Survivor {
 }
 
 /// The files below a directory, by their paths in it.
-fn files(dir: &Path) -> Vec<String> {
+pub(crate) fn files(dir: &Path) -> Vec<String> {
     let mut found = Vec::new();
     let mut dirs: Vec<PathBuf> = vec![dir.to_owned()];
     while let Some(next) = dirs.pop() {

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::action::{Action, Driver, Origin, Route, Scarce, Server, Start};
 use super::actor::{Actor, UP};
 use super::plan::Hold;
-use super::world::World;
+use super::world::{Unset, World};
 use crate::cgroup::PidsBound;
 use crate::client::{Mode, Order, Sdk, Target};
 use crate::deps::Deps;
@@ -29,7 +29,10 @@ impl World {
     pub(crate) fn command(&mut self, start: &Start) -> Result<Command, String> {
         let url = match start.route {
             Route::Run => String::new(),
-            Route::Connect => self.upstreams.get(&start.origin).map(|upstream| upstream.url()).unwrap_or_default(),
+            Route::Connect => {
+                let opener = self.opener(start).unwrap_or_default();
+                self.upstreams.get(&start.origin).map(|upstream| upstream.url(&opener)).unwrap_or_default()
+            }
             Route::ConnectServe | Route::ServeStdio => self.gateway()?.url(&start.server.to_string()),
             Route::ServeHttp => self.gateway()?.url(&start.origin.to_string()),
         };
@@ -114,10 +117,10 @@ impl World {
     /// Starts `leash serve` in front of every server that the plan wants behind it, at the same place as before: those who were
     /// there find the next one.
     pub(crate) fn start_serve(&mut self) -> Result<(), String> {
+        self.generation += 1;
         let gateway = self.serve_at(&self.listen)?;
         self.listen = gateway.address().to_string();
         self.serve = Some(gateway);
-        self.serve_was_struck = false;
         Ok(())
     }
 
@@ -154,7 +157,8 @@ impl World {
             servers.insert(server.to_string(), entry);
         }
         for (origin, upstream) in &self.upstreams {
-            servers.insert(origin.to_string(), json!({"type": "http", "url": upstream.url()}));
+            let url = upstream.url(&self.gateway_name());
+            servers.insert(origin.to_string(), json!({"type": "http", "url": url}));
         }
         Ok(servers)
     }
@@ -171,7 +175,7 @@ fn sdk(driver: Driver) -> Option<Sdk> {
 }
 
 /// A host with a server that nobody touches.
-pub(crate) fn resident(scene: &Scene, hold: Hold) -> Result<Actor, String> {
+pub(crate) fn resident(scene: &Scene, hold: Hold) -> Result<Actor, Unset> {
     let start = Start {
         actor: u32::MAX,
         driver: Driver::Pipe,
@@ -195,8 +199,8 @@ pub(crate) fn resident(scene: &Scene, hold: Hold) -> Result<Actor, String> {
     resident.wait_up(UP);
     resident.look();
     match resident.up {
-        true => Ok(resident),
-        false => Err(format!("not even the resident came up: {}", scene.stderr())),
+        Some(true) => Ok(resident),
+        Some(false) | None => Err(Unset::Leash(format!("not even the resident came up: {}", scene.stderr()))),
     }
 }
 

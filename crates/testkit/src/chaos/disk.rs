@@ -55,6 +55,11 @@ impl SmallDisk {
         Ok(())
     }
 
+    /// Whether it can be written.
+    pub(crate) fn is_good(&self) -> bool {
+        !self.is_covered.get() && !self.dir.join("ballast").exists()
+    }
+
     /// Makes it a good disk again. What is good already stays so.
     pub(crate) fn heal(&self) {
         let _ = self.change(Disk::Writable);
@@ -102,6 +107,7 @@ mod tests {
         ] {
             disk.change(change).unwrap_or_else(|error| panic!("{change}: {error}"));
             assert_eq!(kind("new"), expected, "{change}");
+            assert_eq!(disk.is_good(), expected.is_none(), "{change}");
         }
         disk.change(Disk::ReadOnly).expect("a file is open, and yet");
         disk.heal();

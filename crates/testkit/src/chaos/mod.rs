@@ -17,13 +17,14 @@ pub mod random;
 pub mod shrink;
 pub mod tally;
 mod world;
+mod wounds;
 
 use std::time::Duration;
 
 use plan::{Hold, Offer, Plan};
 pub use shrink::shrink;
 use tally::{Counts, Tally};
-use world::World;
+use world::{Unset, World};
 
 use crate::cgroup::PidsBound;
 use crate::deps::Deps;
@@ -38,8 +39,8 @@ const SLOW: Duration = Duration::from_secs(15);
 /// that nobody answers.
 pub const PATIENCE: Duration = Duration::from_secs(75);
 
-/// The same while a failure is made shorter, which was seen once already: beyond the 20 s.
-const LESS_PATIENCE: Duration = Duration::from_secs(25);
+/// The same while a failure is made shorter, which was seen once already: beyond the 30 s.
+const LESS_PATIENCE: Duration = Duration::from_secs(40);
 
 /// What to do.
 #[derive(Clone, Debug)]
@@ -67,7 +68,7 @@ pub struct Report {
     pub tally: Tally,
     /// What this machine does not have, and why.
     pub lacks: Vec<String>,
-    /// Episodes that could not be played, and why.
+    /// Episodes that the machine did not let begin, although it had offered it, and why.
     pub unplayed: Vec<String>,
     /// Every promise that was not kept.
     pub failures: Vec<Failure>,
@@ -99,6 +100,13 @@ pub struct Outcome {
     pub said: String,
     /// What was counted.
     pub tally: Tally,
+}
+
+impl Outcome {
+    /// leash did not even begin.
+    fn never(why: String) -> Self {
+        Self { complaints: vec![why], history: Vec::new(), said: String::new(), tally: Tally::default() }
+    }
 }
 
 /// Where episodes are played.
@@ -144,10 +152,14 @@ impl Stage {
         found.map(|(_, _, ground)| ground)
     }
 
-    /// Plays one episode to its end, or says why it could not begin.
+    /// Plays one episode to its end, or says why the machine does not let it begin. A leash that does not is a complaint.
     pub fn play(&self, plan: &Plan, patience: Duration) -> Result<Outcome, String> {
         let missing = || format!("no {} as {} here", plan.hold, plan::name(plan.who));
-        let mut world = World::set(plan, self.ground(plan).ok_or_else(missing)?.scene()?)?;
+        let mut world = match World::set(plan, self.ground(plan).ok_or_else(missing)?.scene()?) {
+            Ok(world) => world,
+            Err(Unset::Machine(why)) => return Err(why),
+            Err(Unset::Leash(why)) => return Ok(Outcome::never(why)),
+        };
         for action in &plan.actions {
             world.act(action);
         }

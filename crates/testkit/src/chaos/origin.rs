@@ -1,11 +1,12 @@
-//! The HTTP servers behind leash, which log every session, and the network in front of them.
+//! The HTTP servers behind leash, which log every session and who opened it, and the network in front of them.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use serde_json::Value;
 
 use super::action::Origin;
-use crate::fixture::Fixture;
+use super::promise::{Session, State};
+use crate::fixture::{Fixture, Report};
 use crate::relay::Relay;
 
 /// A server that can crash, behind a network that can be cut.
@@ -18,16 +19,8 @@ pub(crate) struct Upstream {
     crashed: Log,
 }
 
-/// Sessions, as a server saw them.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Log {
-    /// Those that were ended by a DELETE.
-    pub(crate) ended: BTreeSet<String>,
-    /// How many were lost in a crash.
-    pub(crate) lost: u64,
-    /// Those that are open now.
-    pub(crate) open: Vec<String>,
-}
+/// Sessions by their ids, as a server saw them: who opened each, and what became of it.
+pub(crate) type Log = BTreeMap<String, (String, State)>;
 
 fn options(origin: Origin) -> &'static [&'static str] {
     match origin {
@@ -43,35 +36,96 @@ impl Upstream {
         Self { origin, fixture, relay, crashed: Log::default() }
     }
 
-    /// Where leash and clients find it: behind the network.
-    pub(crate) fn url(&self) -> String {
-        self.relay.url(self.fixture.url())
+    /// Where a leash finds it: behind the network. The server logs by which of them a session was opened.
+    pub(crate) fn url(&self, opener: &str) -> String {
+        format!("{}?{opener}", self.relay.url(self.fixture.url()))
     }
 
     pub(crate) fn cut(&self) -> usize {
         self.relay.cut()
     }
 
+    /// Nobody reaches it, until [`Upstream::up`].
+    pub(crate) fn down(&self) {
+        self.relay.down();
+    }
+
+    pub(crate) fn up(&self) {
+        self.relay.up();
+    }
+
     /// A crash: its sessions are gone with it. The next one is found at the same place.
     pub(crate) fn restart(&mut self) {
-        let log = self.log();
+        let mut log = self.log();
         self.fixture.kill();
-        // What it opened between the last look and its end is lost as well, and was never counted.
-        self.crashed = Log { lost: log.lost + log.open.len() as u64, open: Vec::new(), ..log };
+        // What it opened between the last look and its end is lost as well, and was never seen.
+        log.values_mut().filter(|(_, state)| *state == State::Open).for_each(|(_, state)| *state = State::Lost);
+        self.crashed = log;
         self.fixture = Fixture::http(options(self.origin));
         self.relay.aim(self.fixture.address());
     }
 
     /// Everything that was logged.
     pub(crate) fn log(&self) -> Log {
-        let report = self.fixture.report();
-        let open = report.open();
         let mut log = self.crashed.clone();
-        // One that a server before it had opened is refused, and not ended here.
-        let is_done = |seen: &&Value| seen["http"] == "DELETE" && matches!(seen["status"].as_u64(), Some(200..300));
-        let done = report.requests().iter().filter(is_done);
-        log.ended.extend(done.filter_map(|seen| seen["session"].as_str().map(str::to_owned)));
-        log.open = open;
+        log.extend(read(&self.fixture.report()));
         log
+    }
+
+    /// The same, for the judge.
+    pub(crate) fn sessions(&self) -> impl Iterator<Item = Session> {
+        let origin = self.origin;
+        self.log().into_iter().map(move |(id, (opener, state))| Session { origin, id, opener, state })
+    }
+}
+
+/// What one server logged.
+fn read(report: &Report) -> Log {
+    let text = |seen: &Value, name: &str| seen[name].as_str().unwrap_or_default().to_owned();
+    let asked = || report.requests().iter().filter(|seen| seen["rpc"] == "initialize");
+    let mut log: Log = asked()
+        .filter(|seen| seen["opened"].is_string())
+        .map(|seen| (text(seen, "opened"), (text(seen, "query"), State::Lost)))
+        .collect();
+    for id in report.open() {
+        // Whoever did not wait for the answer has no line of it; such a session belongs to one of those.
+        let unheard = || asked().find(|seen| seen["status"].is_null()).map(|seen| text(seen, "query"));
+        let known = log.entry(id).or_insert_with(|| (unheard().unwrap_or_default(), State::Open));
+        known.1 = State::Open;
+    }
+    // One that a server before it had opened is refused, and not ended here.
+    let is_done = |seen: &&Value| seen["http"] == "DELETE" && matches!(seen["status"].as_u64(), Some(200..300));
+    for seen in report.requests().iter().filter(is_done) {
+        log.entry(text(seen, "session")).or_insert_with(|| (String::new(), State::Ended)).1 = State::Ended;
+    }
+    log
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_log_says_who_opened_what_and_what_became_of_it() {
+        let asked = |query: &str, opened: Option<&str>| json!({"http": "POST", "rpc": "initialize", "query": query, "status": opened.map(|_| 200), "opened": opened});
+        let delete = |id: &str, status: u16| json!({"http": "DELETE", "session": id, "status": status});
+        let requests = [
+            asked("serve-1", Some("a")),
+            asked("connect-2", Some("b")),
+            asked("connect-3", None),
+            delete("a", 202),
+            delete("b", 500),
+            delete("x", 404),
+        ];
+        let log = read(&Report(json!({"requests": requests, "open": ["b", "c"]})));
+        let entry = |id: &str, opener: &str, state| (id.to_owned(), (opener.to_owned(), state));
+        let expected = [
+            entry("a", "serve-1", State::Ended),
+            entry("b", "connect-2", State::Open),
+            entry("c", "connect-3", State::Open),
+        ];
+        assert_eq!(log, Log::from(expected));
     }
 }

@@ -121,6 +121,8 @@ enum Kind {
     Disk,
     Cut,
     Origin,
+    Down,
+    Up,
     Serve,
     Grace,
     Pause,
@@ -143,6 +145,9 @@ impl Draft<'_> {
                 (if self.has_disk() { 8 } else { 0 }, Kind::Disk),
                 (4, Kind::Cut),
                 (3, Kind::Origin),
+                // Whoever has to end something there tries for long.
+                (1, Kind::Down),
+                (1, Kind::Up),
                 (4, Kind::Serve),
                 (2, Kind::Grace),
                 (8, Kind::Pause),
@@ -160,6 +165,8 @@ impl Draft<'_> {
             Kind::Disk => Action::Disk(self.random.pick(Disk::ALL)),
             Kind::Cut => Action::Cut(self.random.pick(Origin::ALL)),
             Kind::Origin => Action::RestartOrigin(self.random.pick(Origin::ALL)),
+            Kind::Down => Action::Down(self.random.pick(Origin::ALL)),
+            Kind::Up => Action::Up(self.random.pick(Origin::ALL)),
             Kind::Serve => Action::RestartServe(self.random.pick(&[Blow::Term, Blow::Int, Blow::Kill])),
             Kind::Grace => Action::Grace(self.random.pick(&GRACES)),
             Kind::Pause => Action::Pause(self.random.pick(&[1, 5, 20, 100, 400])),
@@ -362,7 +369,7 @@ mod tests {
             ["call", "abandon", "close", "delete", "end", "cut", "restart-origin", "restart-serve", "hurry"]
                 .map(str::to_owned)
                 .into(),
-            ["\ngrace", "\npause"].map(str::to_owned).into(),
+            ["\ngrace", "\npause", "\ndown", "\nup"].map(str::to_owned).into(),
         ];
         for word in words.concat() {
             assert!(text.contains(&word), "never: {word}");

@@ -1,12 +1,16 @@
 //! What leash promises, no more and no less, and whether the facts agree. Pure: facts in, complaints out.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod upstream;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 use rustix::process::Pid;
 use serde_json::Value;
 
 use super::action::Origin;
 use super::plan::Hold;
+pub use upstream::{Session, State, Wounds};
 
 /// What was done to the two who look after a tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,6 +19,8 @@ pub struct Harm {
     pub leash: bool,
     /// Its keeper was.
     pub keeper: bool,
+    /// One of them had too little of something for a while.
+    pub short: bool,
 }
 
 impl Harm {
@@ -44,30 +50,45 @@ pub struct Facts {
     pub hold: Hold,
     /// Every tree that was ever seen, by its session, and what was done to those who look after it.
     pub trees: BTreeMap<String, Harm>,
+    /// The tree of somebody who lives on until the end.
+    pub resident: Option<String>,
     /// Who lived when owners were gone and graces had passed.
     pub before_sweep: Vec<Survivor>,
     /// Who lived after the next start of leash.
     pub after_sweep: Vec<Survivor>,
-    /// What was in the runtime directory after that.
+    /// What was there before that start: it repairs much.
+    pub early: Early,
+    /// What was in the runtime directory after it.
     pub ledger: Vec<String>,
     /// Every receipt.
     pub receipts: Vec<Value>,
-    /// Sessions that are open at upstream servers.
-    pub open: Vec<(Origin, String)>,
-    /// Sessions that were ended there by DELETE.
-    pub ended: Vec<(Origin, String)>,
-    /// How many were hit while they waited for a session: each may have opened one of which nobody was told.
-    pub doubts: usize,
-    /// Whether a leash had too few descriptors for a while to speak to an upstream server.
-    pub was_mute: bool,
-    /// What is wrong with those who had nothing to do with it.
-    pub bystanders: Vec<String>,
+    /// Every session that was opened at an upstream server.
+    pub sessions: Vec<Session>,
+    /// What was done to those who opened them.
+    pub openers: BTreeMap<String, Wounds>,
+    /// For how long upstream servers could not be reached, in all.
+    pub outages: BTreeMap<Origin, Duration>,
+    /// Whether anybody of leash was killed by SIGKILL or had too little of something, or the disk of the ledger failed.
+    pub was_hurt: bool,
+    /// What else was seen to be wrong: with those who had nothing to do with it, with gateways, with starts.
+    pub wrong: Vec<String>,
+}
+
+/// What was seen when all owners were gone, and before the next start of leash.
+#[derive(Clone, Debug, Default)]
+pub struct Early {
+    /// Sessions at upstream servers.
+    pub sessions: Vec<Session>,
+    /// Every receipt.
+    pub receipts: Vec<Value>,
+    /// What was in the runtime directory, but for what belongs to somebody who lives.
+    pub ledger: Vec<String>,
 }
 
 impl Facts {
     /// What is not as promised.
     pub fn complaints(&self) -> Vec<String> {
-        let mut complaints = self.bystanders.clone();
+        let mut complaints = self.wrong.clone();
         complaints.extend(
             self.before_sweep
                 .iter()
@@ -80,7 +101,7 @@ impl Facts {
                 .filter(|one| !self.may_survive_a_sweep(one))
                 .map(|one| format!("survived the next start of leash: {} ({})", one.shown, self.said_of(one))),
         );
-        complaints.extend(self.ledger.iter().map(|name| format!("left in the runtime directory: {name}")));
+        complaints.extend(self.about_ledger());
         complaints.extend(self.about_receipts());
         complaints.extend(self.about_upstreams());
         complaints
@@ -114,84 +135,73 @@ impl Facts {
         }
     }
 
+    /// Empty after the next start; before it, if everybody had what it takes to clear up.
+    fn about_ledger(&self) -> Vec<String> {
+        let early = self.early.ledger.iter().filter(|_| !self.was_hurt);
+        let early = early.map(|name| format!("left in the runtime directory for the next start: {name}"));
+        early.chain(self.ledger.iter().map(|name| format!("left in the runtime directory: {name}"))).collect()
+    }
+
     fn about_receipts(&self) -> Vec<String> {
         let mut complaints = Vec::new();
-        let mut runs = BTreeSet::new();
+        let mut runs = BTreeMap::new();
         for receipt in &self.receipts {
             let run = receipt["run"].as_str().unwrap_or_default();
-            if run.is_empty() || !runs.insert(run) {
+            let before = runs.insert(run, receipt);
+            if run.is_empty() || before.is_some_and(|before| !self.is_news(before, receipt)) {
                 complaints.push(format!("two receipts for one run: {receipt}"));
             }
         }
         for (session, harm) in &self.trees {
-            let holdings = self.holdings("tree").filter(|(of, _)| *of == session.as_str());
-            let fates: Vec<&Value> = holdings.map(|(_, tree)| tree).collect();
+            let fates = trees(&self.receipts, session);
             match fates[..] {
                 [] => complaints.push(format!("no receipt for the tree of {session} ({harm:?})")),
-                [tree] => {
-                    let survived = self.after_sweep.iter().any(|one| one.session.as_ref() == Some(session));
-                    let is_left = tree["fate"] == "left";
-                    if is_left && !self.may_be_left(*harm) {
-                        complaints.push(format!("left, says the receipt of {session} ({harm:?}): {tree}"));
-                    }
-                    if survived && !is_left {
-                        complaints.push(format!("the receipt of {session} hides a survivor: {tree}"));
-                    }
-                }
+                [tree] => complaints.extend(self.about_tree(session, *harm, tree)),
                 _ => complaints.push(format!("{} receipts for the tree of {session}", fates.len())),
             }
         }
         complaints
     }
 
-    /// Every session that is open upstream must be named as left, for a reason that was there.
-    fn about_upstreams(&self) -> Vec<String> {
-        let mut untold = Vec::new();
+    /// What could not be reached is left, and told of once more when the next start has ended it.
+    fn is_news(&self, before: &Value, now: &Value) -> bool {
+        let all = |receipt: &Value, fate: &str| {
+            let all = receipt["holdings"].as_array().map(Vec::as_slice).unwrap_or_default();
+            all.iter().all(|holding| holding["kind"] == "upstream" && holding["fate"] == fate)
+        };
+        !self.outages.is_empty() && all(before, "left") && all(now, "gone")
+    }
+
+    fn about_tree(&self, session: &str, harm: Harm, tree: &Value) -> Vec<String> {
         let mut complaints = Vec::new();
-        for (origin, id) in &self.open {
-            match (origin, self.left(id)) {
-                (Origin::Keeper, Some("unsupported")) => {}
-                (_, Some("unreachable")) if self.was_mute => {}
-                (_, Some(how)) => complaints.push(format!("{origin} session {id} is left for no true reason: {how}")),
-                (_, None) => untold.push(format!("{origin} session {id} is open, and no receipt says so")),
-            }
+        let survived = self.after_sweep.iter().any(|one| one.session.as_deref() == Some(session));
+        let is_left = tree["fate"] == "left";
+        if is_left && !self.may_be_left(harm) {
+            complaints.push(format!("left, says the receipt of {session} ({harm:?}): {tree}"));
         }
-        for (origin, id) in &self.ended {
-            match self.fates(id).next() {
-                Some(end) if end["fate"] == "left" && !self.was_mute => {
-                    complaints.push(format!("{origin} session {id} is ended, and not so says its receipt: {end}"));
-                }
-                Some(_) => {}
-                None => untold.push(format!("{origin} session {id} was ended, and no receipt says so")),
-            }
+        if survived && !is_left {
+            complaints.push(format!("the receipt of {session} hides a survivor: {tree}"));
         }
-        // Which of them nobody was told of cannot be known; how many there can be is.
-        if untold.len() > self.doubts {
-            complaints.append(&mut untold);
+        // Without a descriptor nobody can write one, and the next start does.
+        let may_be_late = harm.is_orphaned() || harm.short || self.resident.as_deref() == Some(session);
+        if trees(&self.early.receipts, session).is_empty() && !may_be_late {
+            complaints.push(format!("the receipt of {session} ({harm:?}) came with the next start: {tree}"));
         }
         complaints
     }
+}
 
-    /// What receipts say of an upstream session. They have the beginning of its id.
-    fn fates(&self, id: &str) -> impl Iterator<Item = &Value> {
-        let is_it = |end: &&Value| end["id"].as_str().is_some_and(|start| id.starts_with(start.trim_end_matches('…')));
-        self.holdings("upstream").map(|(_, end)| end).filter(is_it)
-    }
+/// What receipts say of the tree of a session.
+fn trees<'a>(receipts: &'a [Value], session: &str) -> Vec<&'a Value> {
+    holdings(receipts, "tree").filter(|(receipt, _)| receipt["session"] == session).map(|(_, tree)| tree).collect()
+}
 
-    /// Why an upstream session is left, if a receipt says so.
-    pub fn left(&self, id: &str) -> Option<&str> {
-        let left = self.fates(id).find(|end| end["fate"] == "left");
-        left.map(|end| end["how"].as_str().unwrap_or_default())
-    }
-
-    /// All holdings of one kind, with the session of their receipt.
-    fn holdings(&self, kind: &'static str) -> impl Iterator<Item = (&str, &Value)> {
-        self.receipts.iter().flat_map(move |receipt| {
-            let session = receipt["session"].as_str().unwrap_or_default();
-            let all = receipt["holdings"].as_array().map(Vec::as_slice).unwrap_or_default();
-            all.iter().filter(move |holding| holding["kind"] == kind).map(move |holding| (session, holding))
-        })
-    }
+/// All holdings of one kind, with their receipts.
+fn holdings<'a>(receipts: &'a [Value], kind: &'static str) -> impl Iterator<Item = (&'a Value, &'a Value)> {
+    receipts.iter().flat_map(move |receipt| {
+        let all = receipt["holdings"].as_array().map(Vec::as_slice).unwrap_or_default();
+        all.iter().filter(move |holding| holding["kind"] == kind).map(move |holding| (receipt, holding))
+    })
 }
 
 #[cfg(test)]
@@ -200,36 +210,46 @@ mod tests {
 
     use super::*;
 
-    fn facts(hold: Hold, harm: Harm) -> Facts {
-        Facts {
-            hold,
-            trees: BTreeMap::from([("s".to_owned(), harm)]),
-            before_sweep: Vec::new(),
-            after_sweep: Vec::new(),
-            ledger: Vec::new(),
-            receipts: vec![tree_receipt("r", "gone")],
-            open: Vec::new(),
-            ended: Vec::new(),
-            doubts: 0,
-            was_mute: false,
-            bystanders: Vec::new(),
+    impl Facts {
+        /// Nothing happened, and nothing is there.
+        pub(super) fn none(hold: Hold) -> Self {
+            Self {
+                hold,
+                trees: BTreeMap::new(),
+                resident: None,
+                before_sweep: Vec::new(),
+                after_sweep: Vec::new(),
+                early: Early::default(),
+                ledger: Vec::new(),
+                receipts: Vec::new(),
+                sessions: Vec::new(),
+                openers: BTreeMap::new(),
+                outages: BTreeMap::new(),
+                was_hurt: false,
+                wrong: Vec::new(),
+            }
         }
+    }
+
+    fn facts(hold: Hold, harm: Harm) -> Facts {
+        told(hold, harm, vec![tree_receipt("r", "gone")])
+    }
+
+    fn told(hold: Hold, harm: Harm, receipts: Vec<Value>) -> Facts {
+        let early = Early { receipts: receipts.clone(), ..Early::default() };
+        Facts { trees: BTreeMap::from([("s".to_owned(), harm)]), early, receipts, ..Facts::none(hold) }
     }
 
     fn tree_receipt(run: &str, fate: &str) -> Value {
         json!({"session": "s", "run": run, "holdings": [{"kind": "tree", "fate": fate}]})
     }
 
-    fn upstream_receipt(id: &str, fate: &str, how: &str) -> Value {
-        json!({"session": "u", "run": id, "holdings": [{"kind": "upstream", "id": id, "fate": fate, "how": how}]})
-    }
-
     fn survivor(session: Option<&str>, recorded: bool) -> Survivor {
         Survivor { pid: Pid::INIT, shown: "7".to_owned(), session: session.map(str::to_owned), recorded }
     }
 
-    const BOTH: Harm = Harm { leash: true, keeper: true };
-    const ONE: Harm = Harm { leash: true, keeper: false };
+    const BOTH: Harm = Harm { leash: true, keeper: true, short: false };
+    const ONE: Harm = Harm { leash: true, keeper: false, short: false };
 
     fn check(facts: &Facts, complaints: &[&str]) {
         let found = facts.complaints();
@@ -256,7 +276,7 @@ mod tests {
             (Hold::Group, BOTH, true),
             (Hold::Leaf, ONE, false),
             (Hold::Reaper, ONE, false),
-            (Hold::Group, Harm { leash: false, keeper: true }, false),
+            (Hold::Group, Harm { leash: false, ..BOTH }, false),
         ] {
             let facts = Facts { before_sweep: vec![survivor(Some("s"), true)], ..facts(hold, harm) };
             check(&facts, if is_fine { &[] } else { &["survived its owner"] });
@@ -275,20 +295,30 @@ mod tests {
             (Hold::Leaf, false, "left", &["survived the next start", "left, says the receipt"]),
         ] {
             let after_sweep = vec![survivor(Some("s"), recorded)];
-            check(&Facts { after_sweep, receipts: vec![tree_receipt("r", fate)], ..facts(hold, BOTH) }, complaints);
+            check(&Facts { after_sweep, ..told(hold, BOTH, vec![tree_receipt("r", fate)]) }, complaints);
         }
     }
 
     #[test]
     fn one_receipt_for_each_tree() {
-        let none = Facts { receipts: Vec::new(), ..facts(Hold::Leaf, ONE) };
-        check(&none, &["no receipt for the tree of s"]);
-        let two =
-            Facts { receipts: vec![tree_receipt("r", "gone"), tree_receipt("q", "gone")], ..facts(Hold::Leaf, ONE) };
-        check(&two, &["2 receipts for the tree"]);
-        let same =
-            Facts { receipts: vec![tree_receipt("r", "gone"), tree_receipt("r", "gone")], ..facts(Hold::Leaf, ONE) };
-        check(&same, &["two receipts for one run", "2 receipts for the tree"]);
+        let told = |receipts: Vec<Value>| told(Hold::Leaf, ONE, receipts);
+        check(&told(Vec::new()), &["no receipt for the tree of s"]);
+        let two = vec![tree_receipt("r", "gone"), tree_receipt("q", "gone")];
+        check(&told(two), &["2 receipts for the tree"]);
+        let same = vec![tree_receipt("r", "gone"), tree_receipt("r", "gone")];
+        check(&told(same), &["two receipts for one run", "2 receipts for the tree"]);
+    }
+
+    /// Whoever is left to end a tree tells of it, and does not leave that to the next start.
+    #[test]
+    fn a_receipt_is_there_before_the_next_start() {
+        let short = Harm { short: true, ..ONE };
+        for (harm, is_fine) in [(Harm::default(), false), (ONE, false), (BOTH, true), (short, true)] {
+            let facts = Facts { early: Early::default(), ..facts(Hold::Leaf, harm) };
+            check(&facts, if is_fine { &[] } else { &["came with the next start"] });
+        }
+        let lives = Facts { early: Early::default(), resident: Some("s".to_owned()), ..facts(Hold::Leaf, ONE) };
+        check(&lives, &[]);
     }
 
     #[test]
@@ -299,55 +329,27 @@ mod tests {
             (Hold::Reaper, ONE, false),
             (Hold::Group, Harm::default(), true),
         ] {
-            let facts = Facts { receipts: vec![tree_receipt("r", "left")], ..facts(hold, harm) };
+            let facts = told(hold, harm, vec![tree_receipt("r", "left")]);
             check(&facts, if is_fine { &[] } else { &["left, says the receipt"] });
         }
     }
 
     #[test]
-    fn open_upstream_sessions_are_named() {
-        let with = |origin, how: Option<&str>, was_mute, doubts| {
-            let mut facts = facts(Hold::Leaf, Harm::default());
-            facts.receipts.extend(how.map(|how| upstream_receipt("abc", "left", how)));
-            Facts { open: vec![(origin, "abcdef".to_owned())], was_mute, doubts, ..facts }
-        };
-        check(&with(Origin::Keeper, Some("unsupported"), false, 0), &[]);
-        check(&with(Origin::Honest, Some("unsupported"), false, 0), &["for no true reason"]);
-        check(&with(Origin::Honest, Some("unreachable"), false, 0), &["for no true reason"]);
-        check(&with(Origin::Honest, Some("unreachable"), true, 0), &[]);
-        check(&with(Origin::Honest, None, true, 0), &["no receipt says so"]);
-        check(&with(Origin::Honest, None, false, 1), &[]);
-    }
-
-    #[test]
-    fn a_gone_session_that_is_open_is_a_lie() {
-        let mut facts = facts(Hold::Leaf, Harm::default());
-        facts.receipts.push(upstream_receipt("abc", "gone", "deleted"));
-        facts.open.push((Origin::Honest, "abcdef".to_owned()));
-        check(&facts, &["no receipt says so"]);
-    }
-
-    #[test]
-    fn ended_upstream_sessions_have_a_receipt_that_says_so() {
-        let with = |receipt: Option<Value>, doubts| {
-            let mut facts = facts(Hold::Leaf, Harm::default());
-            facts.receipts.extend(receipt);
-            Facts { ended: vec![(Origin::Honest, "abcdef".to_owned())], doubts, ..facts }
-        };
-        check(&with(Some(upstream_receipt("abc…", "gone", "deleted")), 0), &[]);
-        check(&with(Some(upstream_receipt("abc…", "left", "unreachable")), 0), &["not so says its receipt"]);
-        check(&with(Some(upstream_receipt("xyz…", "gone", "deleted")), 0), &["was ended, and no receipt"]);
-        check(&with(None, 0), &["was ended, and no receipt"]);
-        check(&with(None, 1), &[]);
-    }
-
-    #[test]
-    fn leavings_and_bystanders() {
+    fn leavings_and_what_else_is_wrong() {
         let facts = Facts {
             ledger: vec!["sessions/x.json".to_owned()],
-            bystanders: vec!["the echo is dead".to_owned()],
+            wrong: vec!["the echo is dead".to_owned()],
             ..facts(Hold::Leaf, Harm::default())
         };
         check(&facts, &["the echo is dead", "sessions/x.json"]);
+    }
+
+    #[test]
+    fn who_can_clear_up_does_not_leave_it_to_the_next_start() {
+        for (was_hurt, complaints) in [(false, &["for the next start: gateways/x.jsonl"][..]), (true, &[])] {
+            let facts = facts(Hold::Leaf, ONE);
+            let early = Early { ledger: vec!["gateways/x.jsonl".to_owned()], ..facts.early.clone() };
+            check(&Facts { early, was_hurt, ..facts }, complaints);
+        }
     }
 }

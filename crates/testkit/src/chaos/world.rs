@@ -7,15 +7,17 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 
-use super::action::{Action, Blow, Disk, Origin, Part, Start};
+use super::action::{Action, Blow, Disk, Origin, Part, Scarce, Start};
 use super::actor::{Actor, UP, descendants};
+use super::audit::files;
 use super::blows::signal;
 use super::cast;
 use super::disk::SmallDisk;
 use super::origin::Upstream;
 use super::plan::Plan;
-use super::promise::Harm;
+use super::promise::{Harm, Wounds};
 use super::tally::Tally;
+use super::wounds::Squeezed;
 use crate::census::Census;
 use crate::cgroup::{Outer, PidsBound};
 use crate::deps::Deps;
@@ -27,6 +29,24 @@ use crate::wait::{self, Stopwatch};
 /// How long somebody is waited for who can hardly come up.
 const LITTLE_HOPE: Duration = Duration::from_secs(1);
 
+/// How long somebody is waited for who must come up: on a busy machine it takes long, and is no complaint.
+const SURELY_UP: Duration = Duration::from_secs(60);
+
+/// Why there is no world.
+#[derive(Debug)]
+pub(crate) enum Unset {
+    /// The machine does not give what it takes.
+    Machine(String),
+    /// leash does not, before anything has happened to it.
+    Leash(String),
+}
+
+impl From<String> for Unset {
+    fn from(why: String) -> Self {
+        Self::Machine(why)
+    }
+}
+
 /// All that there is in an episode. Dropped in this order: first those who use things, then the things.
 #[derive(Debug)]
 pub(crate) struct World {
@@ -35,19 +55,33 @@ pub(crate) struct World {
     pub(crate) serve: Option<Gateway>,
     /// Where it listens.
     pub(crate) listen: String,
-    /// Whether that gateway was struck or squeezed: then it may end in any way.
-    pub(crate) serve_was_struck: bool,
+    /// How many there were before it.
+    pub(crate) generation: u64,
+    /// What was done to those who open sessions at upstream servers, by the names that the servers know.
+    pub(crate) openers: BTreeMap<String, Wounds>,
     /// Somebody who lives on, untouched, with the same ledger.
     pub(crate) resident: Actor,
+    /// The session of its server.
+    pub(crate) resident_tree: Option<String>,
     pub(crate) bystanders: Vec<(String, Child, Handle)>,
     /// Who was there before anything happened: number and start time.
     pub(crate) innocent: HashSet<(Pid, u64)>,
     pub(crate) upstreams: BTreeMap<Origin, Upstream>,
+    /// How often each of them was started again.
+    pub(crate) restarts: BTreeMap<Origin, u64>,
+    /// Those that cannot be reached, and since when.
+    pub(crate) unreached: BTreeMap<Origin, Stopwatch>,
+    /// For how long each of them could not, in all.
+    pub(crate) outages: BTreeMap<Origin, Duration>,
     pub(crate) deps: Option<Deps>,
     pub(crate) stopped: Vec<Handle>,
-    pub(crate) squeezed: Vec<Handle>,
-    /// Whether a leash ever had too few descriptors to speak to an upstream server.
-    pub(crate) was_mute: bool,
+    pub(crate) squeezed: Vec<Squeezed>,
+    /// What is in the runtime directory of somebody who lives on.
+    pub(crate) ledger_of_the_resident: Vec<String>,
+    /// Whether anybody of leash was killed by SIGKILL or had too little of something, or the disk of the ledger failed.
+    pub(crate) was_hurt: bool,
+    /// What was seen to be wrong on the way.
+    pub(crate) wrong: Vec<String>,
     pub(crate) trees: BTreeMap<String, Harm>,
     /// Everybody who was ever seen.
     pub(crate) seen: HashSet<(Pid, u64)>,
@@ -56,7 +90,7 @@ pub(crate) struct World {
     watch: Stopwatch,
     /// What was done and what came of it, for people.
     pub(crate) history: Vec<String>,
-    disk: Option<SmallDisk>,
+    pub(crate) disk: Option<SmallDisk>,
     /// The census of the resident, who is not to be counted.
     pub(crate) other_census: Census,
     pub(crate) scene: Scene,
@@ -65,7 +99,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn set(plan: &Plan, scene: Scene) -> Result<Self, String> {
+    pub(crate) fn set(plan: &Plan, scene: Scene) -> Result<Self, Unset> {
         let disk = match plan.needs_disk() {
             true => {
                 Some(SmallDisk::mount(&scene.runtime_dir(), scene.user().uid()).map_err(|error| error.to_string())?)
@@ -84,15 +118,22 @@ impl World {
             actors: BTreeMap::new(),
             serve: None,
             listen: "127.0.0.1:0".to_owned(),
-            serve_was_struck: false,
+            generation: 0,
+            openers: BTreeMap::new(),
+            resident_tree: resident.leash().and_then(|leash| descendants(leash).iter().find_map(session_of)),
             resident,
             bystanders,
             innocent,
             upstreams: Origin::ALL.iter().map(|origin| (*origin, Upstream::start(*origin))).collect(),
+            restarts: BTreeMap::new(),
+            unreached: BTreeMap::new(),
+            outages: BTreeMap::new(),
             deps: Deps::find().ok(),
             stopped: Vec::new(),
             squeezed: Vec::new(),
-            was_mute: false,
+            ledger_of_the_resident: files(&scene.runtime_dir()),
+            was_hurt: false,
+            wrong: Vec::new(),
             trees: BTreeMap::new(),
             seen: HashSet::new(),
             tally: Tally::default(),
@@ -104,7 +145,7 @@ impl World {
             bounds: Vec::new(),
         };
         if plan.needs_serve() {
-            world.start_serve()?;
+            world.start_serve().map_err(Unset::Leash)?;
         }
         Ok(world)
     }
@@ -123,6 +164,8 @@ impl World {
             Action::Disk(change) => self.change_disk(*change),
             Action::Cut(origin) => self.cut(*origin),
             Action::RestartOrigin(origin) => self.restart_origin(*origin),
+            Action::Down(origin) => self.lose(*origin),
+            Action::Up(origin) => self.regain(*origin),
             Action::RestartServe(blow) => self.restart_serve(*blow),
             Action::Grace(time) => self.reload(*time),
             Action::Pause(time) => {
@@ -139,13 +182,14 @@ impl World {
         self.history.push(format!("{:7.3} {what}", self.watch.time().as_secs_f64()));
     }
 
-    fn with(&mut self, actor: u32, name: &str, act: fn(&mut Actor)) -> String {
-        match self.actors.get_mut(&actor) {
-            Some(actor) => {
+    /// Counts what was done; not everybody can do everything, and the dead do nothing.
+    fn with(&mut self, actor: u32, name: &str, act: fn(&mut Actor) -> bool) -> String {
+        match self.actors.get_mut(&actor).map(act) {
+            Some(true) => {
                 self.tally.actions.add(name);
-                act(actor);
                 "done".to_owned()
             }
+            Some(false) => "in vain".to_owned(),
             None => "nobody".to_owned(),
         }
     }
@@ -158,21 +202,38 @@ impl World {
             Err(why) => return format!("not started: {why}"),
         };
         self.tally.start(start);
+        actor.opener = self.opener(start);
+        actor.restarts = self.restarts.get(&start.origin).copied().unwrap_or_default();
+        if start.scarce.0 != Scarce::Nothing {
+            self.was_hurt = true;
+            actor.opener.iter().for_each(|opener| self.wounds(opener).short = true);
+        }
+        let must_come = self.must_come_up(start);
         if !start.hurry {
             // Behind a gateway that is stopped nobody comes up, and behind one without descriptors hardly anybody.
             let is_hopeless = start.route.uses_serve() && (self.serve_is_stopped() || self.serve_is_squeezed());
-            actor.wait_up(if is_hopeless { LITTLE_HOPE } else { UP });
+            actor.wait_up(if must_come {
+                SURELY_UP
+            } else if is_hopeless {
+                LITTLE_HOPE
+            } else {
+                UP
+            });
         }
         actor.look();
-        let came = if actor.up { "up" } else { "not up" };
+        let is_up = actor.up == Some(true);
         self.actors.insert(start.actor, actor);
-        came.to_owned()
+        if must_come && !is_up {
+            self.wrong.push(format!("nothing is in its way, and it does not come up: start {}", start.actor));
+        }
+        if is_up { "up" } else { "not up" }.to_owned()
     }
 
     fn change_disk(&mut self, change: Disk) -> String {
         let Some(disk) = &self.disk else { return "no disk".to_owned() };
         match disk.change(change) {
             Ok(()) => {
+                self.was_hurt |= matches!(change, Disk::Full | Disk::ReadOnly);
                 self.tally.faults.add(format_args!("disk {change}"));
                 "done".to_owned()
             }
@@ -185,14 +246,15 @@ impl World {
         let cut = upstream.cut();
         if cut > 0 {
             self.tally.faults.add("connections to upstream cut");
-            self.doubt();
+            self.doubt_origin(origin);
         }
         format!("{cut} connections")
     }
 
     fn restart_origin(&mut self, origin: Origin) -> String {
         self.tally.faults.add("upstream restarted");
-        self.doubt();
+        self.doubt_origin(origin);
+        *self.restarts.entry(origin).or_default() += 1;
         if let Some(upstream) = self.upstreams.get_mut(&origin) {
             upstream.restart();
         }
@@ -201,17 +263,18 @@ impl World {
 
     fn serve_is_squeezed(&self) -> bool {
         let serve = self.serve.as_ref().map(Gateway::pid);
-        self.squeezed.iter().any(|handle| Some(handle.pid()) == serve)
+        self.squeezed.iter().any(|one| Some(one.handle.pid()) == serve)
     }
 
-    fn serve_is_stopped(&self) -> bool {
+    pub(crate) fn serve_is_stopped(&self) -> bool {
         let serve = self.serve.as_ref().and_then(|serve| Process::read(serve.pid()));
         serve.is_some_and(|serve| serve.state == 'T')
     }
 
     fn restart_serve(&mut self, blow: Blow) -> String {
-        if let (Blow::Kill, Some(pid)) = (blow, self.serve.as_ref().map(Gateway::pid)) {
-            self.harm(Part::Leash, pid);
+        self.check_serve();
+        if self.serve.is_some() {
+            self.hit_opener(&self.gateway_name(), blow, Part::Leash);
         }
         if let Some(serve) = &self.serve {
             serve.signal(signal(blow));
@@ -221,13 +284,17 @@ impl World {
                 // It ends when the episode does.
                 return "it stays".to_owned();
             }
+            self.check_serve();
         }
         match self.start_serve() {
             Ok(()) => {
                 self.tally.faults.add(format_args!("serve restarted by {blow}"));
                 "done".to_owned()
             }
-            Err(why) => format!("not started: {}", why.trim_end()),
+            Err(why) => {
+                self.check_restart(&why);
+                format!("not started: {}", why.trim_end())
+            }
         }
     }
 
@@ -262,6 +329,7 @@ impl World {
                 self.trees.entry(session).or_default();
             }
         }
+        self.look_at_short();
     }
 
     /// Everything that was broken works again. Who was started with little still has little.
@@ -278,9 +346,14 @@ impl World {
 
 /// The session that a process was started for, as its environment says.
 pub(crate) fn session_of(process: &Process) -> Option<String> {
-    let environ = fs::read(format!("/proc/{}/environ", process.pid.as_raw_nonzero())).ok()?;
-    let mut variables = environ.split(|byte| *byte == 0);
-    let id = variables.find_map(|variable| variable.strip_prefix(b"LEASH_ID="))?;
+    session_in(&fs::read(format!("/proc/{}/environ", process.pid.as_raw_nonzero())).ok()?)
+}
+
+/// The same in an environment as `/proc` has it. Of a process that is about to execute something else it may break off anywhere: only
+/// what has its end is read.
+fn session_in(environ: &[u8]) -> Option<String> {
+    let mut variables = environ.split_inclusive(|byte| *byte == 0);
+    let id = variables.find_map(|variable| variable.strip_prefix(b"LEASH_ID=")?.strip_suffix(&[0]))?;
     Some(String::from_utf8_lossy(id).into_owned())
 }
 
@@ -290,5 +363,19 @@ impl Drop for World {
             let _ = child.kill();
             let _ = child.wait();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_a_name_is_none() {
+        assert_eq!(session_in(b"A=1\0LEASH_ID=abc\0B=2\0"), Some("abc".to_owned()));
+        assert_eq!(session_in(b"A=1\0LEASH_ID=abc\0"), Some("abc".to_owned()));
+        assert_eq!(session_in(b"A=1\0LEASH_ID=ab"), None);
+        assert_eq!(session_in(b"A=1\0B=LEASH_ID=ab\0"), None);
+        assert_eq!(session_in(b""), None);
     }
 }

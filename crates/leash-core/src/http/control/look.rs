@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::job::{self, Job};
 use super::view::{HoldingView, KindView, OwnerView, ServerView, SessionView, StateView};
+use crate::aside;
 use crate::clock::{self, Moment};
 use crate::config::Target;
 use crate::http::gateway::Gateway;
@@ -51,7 +52,7 @@ async fn sizes(gateway: &Gateway, runs: &[Rc<str>]) -> HashMap<String, Size> {
         };
         runs.into_iter().filter_map(size).collect()
     };
-    gateway.tasks.spawn_blocking(read).await.unwrap_or_default()
+    aside::spawn(read).await.unwrap_or_default()
 }
 
 fn ms(span: Duration) -> u64 {

@@ -31,6 +31,7 @@ use serde::Serialize;
 
 use super::gateway::Gateway;
 use super::respond::{self, Answer};
+use crate::aside;
 use crate::config::lease_request;
 use crate::ledger::receipt::{self, Reason, Receipt};
 use crate::limits;
@@ -210,6 +211,6 @@ async fn over(gateway: &Rc<Gateway>, id: &str) -> Result<SessionView, Problem> {
     }
     let (path, session) = (gateway.places.receipts.clone(), id.to_owned());
     let find = move || receipt::find(&path, &session).ok().flatten();
-    let found = gateway.tasks.spawn_blocking(find).await.ok().flatten();
+    let found = aside::spawn(find).await.ok().flatten();
     found.map(|receipt| look::from_receipt(&receipt)).ok_or_else(|| Problem::no_such_session(id))
 }

@@ -20,6 +20,7 @@ use super::super::gateway::{GATEWAY_LABEL, Gateway};
 use super::super::metrics::{Counters, add};
 use super::super::server::{Running, Server};
 use super::input::Input;
+use crate::aside;
 use crate::config::{CommandLine, Target};
 use crate::ledger::receipt::{Reason, Receipt};
 use crate::limits;
@@ -74,7 +75,11 @@ impl Watched {
     /// Sees its supervisor off, which has reported and leaves within a millisecond or so; nobody has to wait for that.
     pub(super) fn reap(self, tasks: &TaskTracker) {
         let tree = self.tree;
-        tasks.spawn_blocking(move || tree.reap());
+        let token = tasks.token();
+        drop(aside::spawn(move || {
+            tree.reap();
+            drop(token);
+        }));
     }
 }
 
@@ -100,7 +105,8 @@ pub(super) async fn start_new(gateway: &Gateway, server: &Server, session: &str)
     }
     let places = gateway.places.clone();
     // Some 5 ms of waiting for the keeper, in which the gateway would answer nobody.
-    let started = gateway.tasks.spawn_blocking(move || Tree::start(spec, &places)).await;
+    let token = gateway.tasks.token();
+    let started = aside::spawn(move || (Tree::start(spec, &places), token).0).await;
     let mut tree = started.map_err(|_| StartError::Gone)??;
     match ends(&mut tree) {
         Ok((input, output, reports)) => {
@@ -110,7 +116,11 @@ pub(super) async fn start_new(gateway: &Gateway, server: &Server, session: &str)
         Err(error) => {
             // It runs, and nobody could hear of it: whoever waits for the start waits for its end.
             tree.ask_to_end();
-            if let Ok(Ok(receipt)) = gateway.tasks.spawn_blocking(move || tree.wait()).await {
+            let token = gateway.tasks.token();
+            // Without a thread nobody waits for it: it is dropped, and ends all the same.
+            if let Some(ended) = aside::attempt(move || (tree.wait(), token).0)
+                && let Ok(Ok(receipt)) = ended.await
+            {
                 server.ended(&receipt);
             }
             Err(error)

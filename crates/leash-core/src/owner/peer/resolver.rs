@@ -13,6 +13,7 @@ use super::hints::Hints;
 use super::holders::{Holders, Why, holders_of};
 use super::sock_diag::{Asked, Lookup};
 use super::{Ends, PeerSocket, is_local, table};
+use crate::aside;
 use crate::limits;
 use crate::tree::proc::Proc;
 
@@ -118,8 +119,10 @@ async fn serve(mut queue: mpsc::UnboundedReceiver<Request>, tracker: TaskTracker
         }
         let questions: Vec<Question> = batch.iter().map(|request| request.question).collect();
         let mut working = searcher.take().unwrap_or_else(Searcher::new);
-        let search = tracker.spawn_blocking(move || {
+        let token = tracker.token();
+        let search = aside::spawn(move || {
             let answers = working.answer(&questions);
+            drop(token);
             (working, answers)
         });
         // A search that panicked, or a runtime on its way out, drops its batch: those who wait hear that it was

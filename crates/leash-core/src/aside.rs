@@ -1,0 +1,131 @@
+//! Work that blocks, aside of the one thread that serves everybody.
+//!
+//! The runtime's own pool panics when the machine has no thread to give, and with it goes a gateway and all that it holds. Here
+//! the work is given back instead.
+
+use std::collections::VecDeque;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot;
+
+use crate::limits;
+
+/// Work that tells its result by itself.
+pub(crate) type Job = Box<dyn FnOnce() + Send>;
+
+/// The threads of this process for such work: started when they are needed, and gone soon after.
+static POOL: Pool =
+    Pool { state: Mutex::new(State { waiting: VecDeque::new(), threads: 0, idle: 0 }), more: Condvar::new() };
+
+struct Pool {
+    state: Mutex<State>,
+    more: Condvar,
+}
+
+struct State {
+    waiting: VecDeque<Job>,
+    threads: usize,
+    /// Of those, how many have nothing to do.
+    idle: usize,
+}
+
+/// Does it on another thread; on this one, where there is no other.
+pub(crate) fn spawn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> oneshot::Receiver<T> {
+    let (job, told) = job(work);
+    if let Err(job) = POOL.take(job) {
+        job();
+    }
+    told
+}
+
+/// Does it on another thread, or not at all.
+pub(crate) fn attempt<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<oneshot::Receiver<T>> {
+    let (job, told) = job(work);
+    POOL.take(job).is_ok().then_some(told)
+}
+
+fn job<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> (Job, oneshot::Receiver<T>) {
+    let (tell, told) = oneshot::channel();
+    // Whoever does not wait any more does not want it.
+    (Box::new(move || drop(tell.send(work()))), told)
+}
+
+impl Pool {
+    /// Gives a job to somebody, or back.
+    fn take(&'static self, job: Job) -> Result<(), Job> {
+        let mut state = self.lock();
+        if state.idle <= state.waiting.len() && state.threads < limits::THREADS {
+            let started = std::thread::Builder::new().name("aside".to_owned()).spawn(|| self.work());
+            match started {
+                Ok(_) => state.threads += 1,
+                Err(_) if state.threads == 0 => return Err(job),
+                // Those that there are come to it.
+                Err(_) => {}
+            }
+        }
+        state.waiting.push_back(job);
+        self.more.notify_one();
+        Ok(())
+    }
+
+    /// The life of a thread.
+    fn work(&self) {
+        let mut state = self.lock();
+        loop {
+            if let Some(job) = state.waiting.pop_front() {
+                drop(state);
+                // A panic is of the job alone: whoever waits for its result hears that there is none.
+                let _ = std::panic::catch_unwind(AssertUnwindSafe(job));
+                state = self.lock();
+                continue;
+            }
+            state.idle += 1;
+            let (woken, timeout) =
+                self.more.wait_timeout(state, limits::THREAD_IDLE).unwrap_or_else(PoisonError::into_inner);
+            state = woken;
+            state.idle -= 1;
+            if timeout.timed_out() && state.waiting.is_empty() {
+                state.threads -= 1;
+                return;
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn work_is_done_on_other_threads_at_the_same_time() {
+        let (here, there) = (mpsc::channel(), mpsc::channel());
+        let first = spawn(move || (there.0.send(()), here.1.recv().is_ok(), thread::current().id()));
+        let second = spawn(move || (here.0.send(()), there.1.recv().is_ok(), thread::current().id()));
+        let (first, second) = (first.blocking_recv().expect("done"), second.blocking_recv().expect("done"));
+        assert!(first.1 && second.1);
+        assert!(first.2 != second.2 && first.2 != thread::current().id());
+    }
+
+    #[test]
+    fn a_panic_is_of_the_job_alone() {
+        let told = spawn(|| panic!("on purpose"));
+        assert!(told.blocking_recv().is_err());
+        assert_eq!(attempt(|| 7).map(|told| told.blocking_recv()), Some(Ok(7)));
+    }
+
+    /// More than there may be threads: they wait for each other.
+    #[test]
+    fn nothing_is_lost_when_there_is_much_to_do() {
+        let all: Vec<_> = (0..limits::THREADS * 4).map(|number| spawn(move || number)).collect();
+        let sum: usize = all.into_iter().map(|told| told.blocking_recv().expect("done")).sum();
+        assert_eq!(sum, (0..limits::THREADS * 4).sum::<usize>());
+    }
+}

@@ -1,0 +1,396 @@
+//! What is promised of sessions at upstream servers: each is ended or named as left, once, by those who have to.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::super::action::Origin;
+use super::{Facts, holdings};
+
+/// What became of a session, as its server saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It is open.
+    Open,
+    /// It was ended by a DELETE.
+    Ended,
+    /// It is gone with its server.
+    Lost,
+}
+
+/// A session at an upstream server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Session {
+    /// Where it is.
+    pub origin: Origin,
+    /// Its id there.
+    pub id: String,
+    /// The leash that opened it.
+    pub opener: String,
+    /// What became of it.
+    pub state: State,
+}
+
+/// What was done to a leash that opens sessions at upstream servers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wounds {
+    /// It is a `leash serve`, which has no keeper for such sessions.
+    pub is_gateway: bool,
+    /// It was killed by SIGKILL.
+    pub leash: bool,
+    /// A keeper of it was.
+    pub keeper: bool,
+    /// How often it was told to end.
+    pub stops: usize,
+    /// It had, or its keeper, too little of something for a while.
+    pub short: bool,
+    /// It had so few descriptors for a while that it could not speak to anybody.
+    pub mute: bool,
+    /// How often it was hit in the middle of `initialize`: each time there may be a session of which nobody was told.
+    pub doubts: usize,
+}
+
+impl Wounds {
+    /// Whether nobody was left who could have ended and told everything before the next start of leash. A second signal does not
+    /// wait for what is under way: a keeper does that, which a gateway does not have.
+    pub fn may_wait_for_a_sweep(self) -> bool {
+        let is_cut_off = self.leash || self.stops > 1;
+        self.short || is_cut_off && (self.is_gateway || self.keeper)
+    }
+
+    /// Whether what it had in mind and in no book may be lost: a gateway writes down everything before it acts.
+    fn may_forget(self) -> bool {
+        self.leash && !self.is_gateway
+    }
+}
+
+/// A DELETE is tried six times, with pauses of 15 s in all that may be a quarter shorter: nobody is called unreachable before.
+const GIVES_UP: Duration = Duration::from_secs(11);
+
+/// Sessions, and what was told of them at some time.
+struct Account<'a> {
+    sessions: &'a [Session],
+    receipts: &'a [Value],
+    openers: &'a BTreeMap<String, Wounds>,
+    outages: &'a BTreeMap<Origin, Duration>,
+    /// Whether nobody else comes who could tell more.
+    is_final: bool,
+}
+
+impl Facts {
+    /// Before the next start of leash, which repairs much, and after it.
+    pub(super) fn about_upstreams(&self) -> Vec<String> {
+        let (openers, outages) = (&self.openers, &self.outages);
+        let after = Account { sessions: &self.sessions, receipts: &self.receipts, openers, outages, is_final: true };
+        let (sessions, receipts) = (&self.early.sessions[..], &self.early.receipts[..]);
+        let before = Account { sessions, receipts, is_final: false, ..after };
+        let early = before.complaints();
+        let late = after.complaints().into_iter().filter(|complaint| !early.contains(complaint)).collect::<Vec<_>>();
+        early.iter().map(|complaint| format!("before the next start of leash: {complaint}")).chain(late).collect()
+    }
+
+    /// Why an upstream session is left, if a receipt says so.
+    pub fn left(&self, id: &str) -> Option<&str> {
+        let left = fates(&self.receipts, id).find(|told| told.end["fate"] == "left");
+        left.map(|told| told.end["how"].as_str().unwrap_or_default())
+    }
+}
+
+impl Account<'_> {
+    fn complaints(&self) -> Vec<String> {
+        let mut complaints = Vec::new();
+        let mut untold: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for session in self.sessions {
+            let told: Vec<Told<'_>> = fates(self.receipts, &session.id).collect();
+            match told[..] {
+                [] if self.may_be_untold(session) => {}
+                [] => untold.entry(&session.opener).or_default().push(format!("{session}, and no receipt says so")),
+                [end] => complaints.extend(self.about(session, end)),
+                [before, now] if self.is_news(session, before, now) => complaints.extend(self.about(session, now)),
+                _ => complaints.push(format!("{session}, and is told of {} times: {told:?}", told.len())),
+            }
+        }
+        // Which of them nobody was told of cannot be known; how many there can be is.
+        let too_many = |opener: &str, found: &[String]| found.len() > self.wounds(opener).doubts;
+        complaints
+            .extend(untold.into_iter().filter(|(opener, found)| too_many(opener, found)).flat_map(|(_, all)| all));
+        complaints
+    }
+
+    fn wounds(&self, opener: &str) -> Wounds {
+        self.openers.get(opener).copied().unwrap_or_default()
+    }
+
+    /// Whether there is a reason, other than a doubt, that nobody has told of a session.
+    fn may_be_untold(&self, session: &Session) -> bool {
+        let wounds = self.wounds(&session.opener);
+        let is_replaced = || {
+            let mut others = self.sessions.iter().filter(|one| one.opener == session.opener && one.id != session.id);
+            others.any(|one| fates(self.receipts, &one.id).next().is_some())
+        };
+        let is_known = match session.state {
+            State::Open => true,
+            // Whoever ended it knew its id. Only one that was killed in the middle of `initialize` can have ended it by itself, before
+            // there was anything to be kept.
+            State::Ended => !(wounds.may_forget() && wounds.doubts > 0),
+            // Another one was opened in its place, and told of by a keeper, who never knew of the first.
+            State::Lost => !(wounds.may_forget() && is_replaced()),
+        };
+        !is_known || !self.is_final && wounds.may_wait_for_a_sweep()
+    }
+
+    /// What a receipt says of a session must be true.
+    fn about(&self, session: &Session, told: Told<'_>) -> Option<String> {
+        let is_left = told.end["fate"] == "left";
+        let is_true = match session.state {
+            State::Open => is_left && self.is_reason(session, told),
+            // It may not have heard that it has ended it.
+            State::Ended | State::Lost => !is_left || self.is_reason(session, told),
+        };
+        (!is_true).then(|| format!("{session}, and not so says its receipt: {}", told.end))
+    }
+
+    /// Whether there was the reason that a receipt gives for what is left.
+    fn is_reason(&self, session: &Session, told: Told<'_>) -> bool {
+        match told.end["how"].as_str() {
+            Some("unsupported") => session.origin == Origin::Keeper,
+            Some("unreachable") => self.was_mute(session, told) || self.was_out_of_reach(session),
+            _ => false,
+        }
+    }
+
+    /// Whether whoever had to end it may have had no descriptor to ask with: its own leash, or, if that was gone, any that began later.
+    fn was_mute(&self, session: &Session, told: Told<'_>) -> bool {
+        let sweepers = || self.openers.values().any(|wounds| wounds.mute || wounds.short);
+        self.wounds(&session.opener).mute || told.receipt["ended_by"] == "sweep" && sweepers()
+    }
+
+    /// Whether its server could not be reached for as long as anybody tries; a gateway that has to end does not try for so long.
+    fn was_out_of_reach(&self, session: &Session) -> bool {
+        let outage = self.outages.get(&session.origin);
+        outage.is_some_and(|outage| *outage >= GIVES_UP || self.was_stopped(session))
+    }
+
+    fn was_stopped(&self, session: &Session) -> bool {
+        let wounds = self.wounds(&session.opener);
+        wounds.is_gateway && wounds.stops > 0
+    }
+
+    /// What a gateway could not reach before it had to end is left, and told of once more when the next start has ended it.
+    fn is_news(&self, session: &Session, before: Told<'_>, now: Told<'_>) -> bool {
+        let is_left = before.end["fate"] == "left" && before.end["how"] == "unreachable";
+        is_left && now.end["fate"] == "gone" && self.was_stopped(session) && self.outages.contains_key(&session.origin)
+    }
+}
+
+impl std::fmt::Display for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let state = match self.state {
+            State::Open => "is open",
+            State::Ended => "was ended",
+            State::Lost => "is gone with its server",
+        };
+        write!(f, "{} session {} of {} {state}", self.origin, self.id, self.opener)
+    }
+}
+
+/// What is told of an upstream session, and in which receipt.
+#[derive(Clone, Copy, Debug)]
+struct Told<'a> {
+    receipt: &'a Value,
+    end: &'a Value,
+}
+
+/// What receipts say of an upstream session. They have the beginning of its id.
+fn fates<'a, 'i>(receipts: &'a [Value], id: &'i str) -> impl Iterator<Item = Told<'a>> + use<'a, 'i> {
+    let is_it = move |told: &Told<'_>| {
+        let start = told.end["id"].as_str().unwrap_or_default().trim_end_matches('…');
+        !start.is_empty() && id.starts_with(start)
+    };
+    holdings(receipts, "upstream").map(|(receipt, end)| Told { receipt, end }).filter(is_it)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::chaos::plan::Hold;
+    use crate::chaos::promise::Early;
+
+    fn receipt(id: &str, fate: &str, how: &str) -> Value {
+        json!({"session": "u", "run": id, "holdings": [{"kind": "upstream", "id": id, "fate": fate, "how": how}]})
+    }
+
+    fn session(origin: Origin, state: State) -> Session {
+        Session { origin, id: "abcdef".to_owned(), opener: "connect-1".to_owned(), state }
+    }
+
+    fn facts(session: Session, wounds: Wounds, receipts: Vec<Value>) -> Facts {
+        let early = Early { sessions: vec![session.clone()], receipts: receipts.clone(), ledger: Vec::new() };
+        let openers = BTreeMap::from([("connect-1".to_owned(), wounds)]);
+        Facts { early, sessions: vec![session], openers, receipts, ..Facts::none(Hold::Leaf) }
+    }
+
+    #[track_caller]
+    fn check(facts: &Facts, complaints: &[&str]) {
+        let found = facts.about_upstreams();
+        assert_eq!(found.len(), complaints.len(), "{found:#?}");
+        for (found, expected) in found.iter().zip(complaints) {
+            assert!(found.contains(expected), "{found}: {expected}");
+        }
+    }
+
+    const WHOLE: Wounds =
+        Wounds { is_gateway: false, leash: false, keeper: false, stops: 0, short: false, mute: false, doubts: 0 };
+    const UNTOLD: &str = "no receipt says so";
+    const UNTRUE: &str = "not so says its receipt";
+
+    #[test]
+    fn what_is_open_is_left_for_a_reason_that_was_there() {
+        let mute = Wounds { mute: true, ..WHOLE };
+        for (origin, how, wounds, is_fine) in [
+            (Origin::Keeper, "unsupported", WHOLE, true),
+            (Origin::Honest, "unsupported", WHOLE, false),
+            (Origin::Honest, "unreachable", WHOLE, false),
+            (Origin::Honest, "unreachable", mute, true),
+            (Origin::Honest, "denied", mute, false),
+            (Origin::Honest, "unreachable", Wounds { short: true, ..WHOLE }, false),
+        ] {
+            let facts = facts(session(origin, State::Open), wounds, vec![receipt("abc…", "left", how)]);
+            check(&facts, if is_fine { &[] } else { &[UNTRUE] });
+        }
+        // Somebody else has ended it, and may have been short of descriptors.
+        let mut swept = receipt("abc…", "left", "unreachable");
+        swept["ended_by"] = json!("sweep");
+        let mut facts_of_swept = facts(session(Origin::Honest, State::Open), WHOLE, vec![swept]);
+        check(&facts_of_swept, &[UNTRUE]);
+        facts_of_swept.openers.insert("connect-2".to_owned(), Wounds { short: true, ..WHOLE });
+        check(&facts_of_swept, &[]);
+        let lie = facts(session(Origin::Honest, State::Open), WHOLE, vec![receipt("abc", "gone", "deleted")]);
+        check(&lie, &[UNTRUE]);
+    }
+
+    #[test]
+    fn what_is_ended_has_a_receipt_that_says_so() {
+        for (told, complaints) in [
+            (receipt("abc…", "gone", "deleted"), &[][..]),
+            (receipt("abc…", "left", "unreachable"), &[UNTRUE]),
+            (receipt("xyz…", "gone", "deleted"), &[UNTOLD]),
+            (receipt("", "gone", "closed"), &[UNTOLD]),
+        ] {
+            check(&facts(session(Origin::Honest, State::Ended), WHOLE, vec![told]), complaints);
+        }
+    }
+
+    /// The early complaint; the late one says the same.
+    #[test]
+    fn who_was_hit_in_the_middle_of_initialize_may_have_opened_one_of_which_nobody_was_told() {
+        let doubted = Wounds { doubts: 1, ..WHOLE };
+        let killed = Wounds { leash: true, ..doubted };
+        for (state, wounds, is_fine) in [
+            (State::Open, WHOLE, false),
+            (State::Open, doubted, true),
+            (State::Lost, WHOLE, false),
+            (State::Lost, doubted, true),
+            (State::Ended, killed, true),
+            (State::Ended, Wounds { leash: true, ..WHOLE }, false),
+            (State::Ended, Wounds { is_gateway: true, leash: true, ..WHOLE }, false),
+        ] {
+            let facts = facts(session(Origin::Honest, state), wounds, Vec::new());
+            let found = facts.about_upstreams();
+            assert_eq!(found.is_empty(), is_fine, "{state:?} {wounds:?}: {found:?}");
+        }
+    }
+
+    /// One who is doubted does not excuse another one.
+    #[test]
+    fn a_doubt_is_of_one_leash() {
+        let mut facts = facts(session(Origin::Honest, State::Open), WHOLE, Vec::new());
+        facts.openers.insert("connect-2".to_owned(), Wounds { doubts: 3, mute: true, ..WHOLE });
+        check(&facts, &[UNTOLD]);
+        facts.openers.insert("connect-1".to_owned(), Wounds { doubts: 1, ..WHOLE });
+        check(&facts, &[]);
+        facts.sessions.push(Session { id: "xyz".to_owned(), ..session(Origin::Honest, State::Open) });
+        check(&facts, &[UNTOLD, UNTOLD]);
+    }
+
+    /// A keeper that leaves it to the next start is no keeper; nor is a gateway that lived.
+    #[test]
+    fn who_may_leave_it_to_the_next_start() {
+        let serve = Wounds { is_gateway: true, ..WHOLE };
+        for (wounds, is_fine) in [
+            (WHOLE, false),
+            (Wounds { leash: true, ..WHOLE }, false),
+            (Wounds { keeper: true, ..WHOLE }, false),
+            (Wounds { stops: 2, ..WHOLE }, false),
+            (Wounds { leash: true, keeper: true, ..WHOLE }, true),
+            (Wounds { stops: 2, keeper: true, ..WHOLE }, true),
+            (Wounds { short: true, ..WHOLE }, true),
+            (serve, false),
+            (Wounds { stops: 1, ..serve }, false),
+            (Wounds { stops: 2, ..serve }, true),
+            (Wounds { leash: true, ..serve }, true),
+        ] {
+            let told = vec![receipt("abc", "gone", "deleted")];
+            let mut facts = facts(session(Origin::Honest, State::Ended), wounds, told);
+            facts.early.receipts.clear();
+            facts.early.sessions[0].state = State::Open;
+            check(&facts, if is_fine { &[] } else { &["before the next start of leash: honest session"] });
+        }
+    }
+
+    #[test]
+    fn what_was_lost_with_its_server_is_told_of_too() {
+        let killed = Wounds { leash: true, ..WHOLE };
+        for (wounds, is_replaced, complaints) in
+            [(killed, false, &[UNTOLD][..]), (killed, true, &[]), (WHOLE, true, &[UNTOLD])]
+        {
+            let mut facts =
+                facts(session(Origin::Honest, State::Lost), wounds, vec![receipt("xyz", "gone", "deleted")]);
+            if is_replaced {
+                let next = Session { id: "xyz".to_owned(), ..session(Origin::Honest, State::Ended) };
+                facts.early.sessions.push(next.clone());
+                facts.sessions.push(next);
+            }
+            check(&facts, complaints);
+        }
+        let told = vec![receipt("abc", "gone", "forgotten")];
+        check(&facts(session(Origin::Honest, State::Lost), WHOLE, told), &[]);
+    }
+
+    #[test]
+    fn who_could_not_be_reached_was_tried_for_long() {
+        let stopped = Wounds { is_gateway: true, stops: 1, ..WHOLE };
+        for (seconds, wounds, is_fine) in
+            [(None, WHOLE, false), (Some(2), WHOLE, false), (Some(16), WHOLE, true), (Some(2), stopped, true)]
+        {
+            for state in [State::Open, State::Ended] {
+                let told = vec![receipt("abc", "left", "unreachable")];
+                let mut facts = facts(session(Origin::Honest, state), wounds, told);
+                facts.outages.extend(seconds.map(|seconds| (Origin::Honest, Duration::from_secs(seconds))));
+                facts.outages.insert(Origin::Keeper, Duration::from_secs(60));
+                check(&facts, if is_fine { &[] } else { &[UNTRUE] });
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_gateway_could_not_reach_is_told_of_once_more() {
+        let both = vec![receipt("abc", "left", "unreachable"), receipt("abc", "gone", "deleted")];
+        let stopped = Wounds { is_gateway: true, stops: 1, ..WHOLE };
+        let mut facts = facts(session(Origin::Honest, State::Ended), stopped, both);
+        check(&facts, &["told of 2 times"]);
+        facts.outages.insert(Origin::Honest, Duration::from_secs(2));
+        check(&facts, &[]);
+        facts.openers.clear();
+        check(&facts, &["told of 2 times"]);
+    }
+
+    #[test]
+    fn a_session_has_one_fate() {
+        let both = vec![receipt("abc", "gone", "deleted"), receipt("abc", "left", "unsupported")];
+        check(&facts(session(Origin::Keeper, State::Open), WHOLE, both), &["told of 2 times"]);
+    }
+}
