@@ -98,6 +98,12 @@ fn a_server_that_lets_nobody_delete_is_warned_of() {
 }
 
 /// Sessions that nobody may end are not ended sessions, and what they need is no leak.
+/// It grows in each of the first rounds.
+#[test]
+fn garbage_that_is_collected_late_is_no_leak() {
+    check_faults(&["garbage"], &["--pid", "PID"], &[("skip", "expiry")]);
+}
+
 #[test]
 fn the_memory_of_sessions_that_can_not_be_ended_is_not_judged() {
     let all = [IDLE, &["--pid", "PID"]].concat();

@@ -9,6 +9,7 @@
     immortal        keeps sessions that nobody uses
     any-origin      does not look at the origin
     leaks           keeps 128 KiB of every session that was ended
+    garbage         keeps as much, until it is 400 sessions' worth, and then throws it all away, which is no fault
     modern          has no handshake and no sessions (2026-07-28)
     refuses         answers 500 to everything
     older           agrees to 2025-06-18 only, which is no fault
@@ -140,8 +141,10 @@ class Handler(BaseHTTPRequestHandler):
             if f"delete-{fault}" in FAULTS:
                 self.answer(int(fault))
                 return
-        if "leaks" in FAULTS:
+        if "leaks" in FAULTS or "garbage" in FAULTS:
             kept.append(os.urandom(128 * 1024))
+        if "garbage" in FAULTS and len(kept) >= 400:
+            kept.clear()
         if "zombie" not in FAULTS:
             sessions.pop(session, None)
         self.answer(200)

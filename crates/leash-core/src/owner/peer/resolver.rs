@@ -95,7 +95,9 @@ impl Resolver {
         let ends = Ends::of_client(peer, local);
         let socket = match self.lookup.ask(ends) {
             Asked::Absent | Asked::Found(PeerSocket { inode: 0, .. }) => return Ok(Holders::Nobody),
-            Asked::Found(socket) if known.is_some_and(|known| known.inode != socket.inode) => return Ok(Holders::Nobody),
+            Asked::Found(socket) if known.is_some_and(|known| known.inode != socket.inode) => {
+                return Ok(Holders::Nobody);
+            }
             Asked::Found(socket) => Some(socket),
             // What was known is looked for, whoever has the addresses by now.
             Asked::NoAnswer => known,
