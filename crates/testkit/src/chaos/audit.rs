@@ -1,6 +1,6 @@
 //! The end of an episode, and the facts that are gathered then, by witnesses that know nothing of leash.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -74,19 +74,11 @@ impl World {
     /// What was done, before anything is found.
     fn facts(&self) -> Facts {
         Facts {
-            hold: self.plan.hold,
             trees: self.trees.clone(),
             resident: self.resident_tree.clone(),
-            before_sweep: Vec::new(),
-            after_sweep: Vec::new(),
-            early: Early::default(),
-            ledger: Vec::new(),
-            receipts: Vec::new(),
-            sessions: Vec::new(),
             openers: self.openers.clone(),
-            outages: BTreeMap::new(),
             was_hurt: self.was_hurt,
-            wrong: Vec::new(),
+            ..Facts::none(self.plan.hold)
         }
     }
 

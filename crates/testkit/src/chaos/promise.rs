@@ -204,32 +204,32 @@ fn holdings<'a>(receipts: &'a [Value], kind: &'static str) -> impl Iterator<Item
     })
 }
 
+impl Facts {
+    /// Nothing happened, and nothing is there.
+    pub(super) fn none(hold: Hold) -> Self {
+        Self {
+            hold,
+            trees: BTreeMap::new(),
+            resident: None,
+            before_sweep: Vec::new(),
+            after_sweep: Vec::new(),
+            early: Early::default(),
+            ledger: Vec::new(),
+            receipts: Vec::new(),
+            sessions: Vec::new(),
+            openers: BTreeMap::new(),
+            outages: BTreeMap::new(),
+            was_hurt: false,
+            wrong: Vec::new(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
-
-    impl Facts {
-        /// Nothing happened, and nothing is there.
-        pub(super) fn none(hold: Hold) -> Self {
-            Self {
-                hold,
-                trees: BTreeMap::new(),
-                resident: None,
-                before_sweep: Vec::new(),
-                after_sweep: Vec::new(),
-                early: Early::default(),
-                ledger: Vec::new(),
-                receipts: Vec::new(),
-                sessions: Vec::new(),
-                openers: BTreeMap::new(),
-                outages: BTreeMap::new(),
-                was_hurt: false,
-                wrong: Vec::new(),
-            }
-        }
-    }
 
     fn facts(hold: Hold, harm: Harm) -> Facts {
         told(hold, harm, vec![tree_receipt("r", "gone")])
