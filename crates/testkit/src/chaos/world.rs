@@ -1,6 +1,6 @@
 //! The world of one episode, and what is done in it. [`super::cast`] says who is in it, [`super::blows`] what hits them.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs;
 use std::process::Child;
 use std::time::Duration;
@@ -83,6 +83,8 @@ pub(crate) struct World {
     /// What was seen to be wrong on the way.
     pub(crate) wrong: Vec<String>,
     pub(crate) trees: BTreeMap<String, Harm>,
+    /// The trees that were ever seen below a process.
+    pub(crate) below: HashMap<Pid, BTreeSet<String>>,
     /// Everybody who was ever seen.
     pub(crate) seen: HashSet<(Pid, u64)>,
     pub(crate) tally: Tally,
@@ -135,6 +137,7 @@ impl World {
             was_hurt: false,
             wrong: Vec::new(),
             trees: BTreeMap::new(),
+            below: HashMap::new(),
             seen: HashSet::new(),
             tally: Tally::default(),
             watch: Stopwatch::start(),
@@ -322,10 +325,12 @@ impl World {
     /// Notes everybody and every tree that can be seen.
     pub(crate) fn look(&mut self) {
         let Some(outer) = self.scene.outer() else { return };
-        for process in outer.processes() {
+        let all = outer.processes();
+        for process in &all {
             self.seen.insert((process.pid, process.start));
             let is_bystander = self.bystanders.iter().any(|(_, _, handle)| handle.pid() == process.pid);
-            if let (false, Some(session)) = (is_bystander, session_of(&process)) {
+            if let (false, Some(session)) = (is_bystander, session_of(process)) {
+                self.note_above(&all, process, &session);
                 self.trees.entry(session).or_default();
             }
         }

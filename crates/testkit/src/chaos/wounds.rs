@@ -1,5 +1,6 @@
 //! What was done to whom, as far as it excuses anybody: noted before it is done.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::net::TcpListener;
 
@@ -12,7 +13,7 @@ use super::origin::Upstream;
 use super::promise::Wounds;
 use super::world::{World, session_of};
 use crate::gateway::Gateway;
-use crate::process::Handle;
+use crate::process::{Handle, Process};
 use crate::wait::Stopwatch;
 
 /// So many descriptors a leash may want at once beyond those that it has: connections, and files that it writes.
@@ -90,13 +91,31 @@ impl World {
         }
     }
 
+    /// Notes below whom a process of a tree is.
+    pub(crate) fn note_above(&mut self, all: &[Process], process: &Process, session: &str) {
+        let mut above = process.parent;
+        while let Some(parent) = all.iter().find(|one| one.pid.as_raw_nonzero().get() == above) {
+            // Whoever is known has been followed up to the top.
+            if !self.below.entry(parent.pid).or_default().insert(session.to_owned()) {
+                return;
+            }
+            above = parent.parent;
+        }
+    }
+
+    /// The trees below a process, also those that have died a moment ago: who looks after one has to tell of its end yet.
+    fn trees_below(&self, pid: Pid) -> BTreeSet<String> {
+        let known = self.below.get(&pid).into_iter().flatten().cloned();
+        known.chain(descendants(pid).iter().filter_map(session_of)).collect()
+    }
+
     /// Notes who is about to be killed, for the trees below.
     pub(crate) fn harm(&mut self, part: Part, pid: Pid) {
         // A gateway leaves a tree to two who look after it, as `leash run` and its keeper do.
         if !matches!(part, Part::Leash | Part::Supervisor | Part::Keeper) || self.is_serve(pid) {
             return;
         }
-        for session in descendants(pid).iter().filter_map(session_of) {
+        for session in self.trees_below(pid) {
             let harm = self.trees.entry(session).or_default();
             match part {
                 Part::Keeper => harm.keeper = true,
@@ -182,7 +201,7 @@ impl World {
                 mute.push(opener.clone());
             }
         }
-        for session in short.iter().flat_map(|pid| descendants(*pid)).filter_map(|process| session_of(&process)) {
+        for session in short.iter().flat_map(|pid| self.trees_below(*pid)).collect::<Vec<_>>() {
             self.trees.entry(session).or_default().short = true;
         }
         mute.iter().for_each(|opener| self.wounds(opener).mute = true);
