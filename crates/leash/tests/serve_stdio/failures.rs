@@ -1,5 +1,7 @@
 //! Servers and clients that do not behave.
 
+use std::ffi::OsString;
+
 use serde_json::{Value, json};
 use testkit::gateway::Gateway;
 use testkit::http::{POST, initialize};
@@ -86,7 +88,9 @@ fn a_server_that_leaves_before_initialize_is_answered_is_told() {
 #[test]
 fn a_client_that_does_not_wait_for_initialize_leaves_nothing() {
     let mut scene = or_skip!(Scene::set(Who::User));
-    let silent = scene.tree("polite", [] as [&str; 0]);
+    // A tree sends back what it reads, which would be an answer of a kind: this one reads nothing.
+    let silent = ["sh", "-c", r#"tail -f /dev/null | "$@""#, "sh"].map(OsString::from);
+    let silent = [silent.as_slice(), &scene.tree("polite", [] as [&str; 0])].concat();
     let gateway = Gateway::single(&scene, &["--init-timeout", "1h"], &silent);
     let mut opening = gateway.connect();
     opening.send("POST", "/x/mcp", &POST, initialize(LATEST).as_bytes()).expect("it is written");
