@@ -73,10 +73,7 @@ impl Connection {
 
     /// Connects to somebody who may not listen.
     pub fn attempt(address: SocketAddr) -> std::io::Result<Self> {
-        let stream = TcpStream::connect(address)?;
-        stream.set_read_timeout(Some(LIMIT))?;
-        stream.set_nodelay(true)?;
-        Ok(Self { stream: BufReader::new(stream), host: address.to_string() })
+        Self::of(TcpStream::connect(address)?, address)
     }
 
     /// Connects from a port that is free.
@@ -85,8 +82,12 @@ impl Connection {
         rustix::net::sockopt::set_socket_reuseaddr(&socket, true)?;
         rustix::net::bind(&socket, &SocketAddr::from(([127, 0, 0, 1], port)))?;
         rustix::net::connect(&socket, &address)?;
-        let stream = TcpStream::from(socket);
+        Self::of(TcpStream::from(socket), address)
+    }
+
+    fn of(stream: TcpStream, address: SocketAddr) -> std::io::Result<Self> {
         stream.set_read_timeout(Some(LIMIT))?;
+        stream.set_nodelay(true)?;
         Ok(Self { stream: BufReader::new(stream), host: address.to_string() })
     }
 

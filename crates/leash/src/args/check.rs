@@ -49,7 +49,7 @@ pub(crate) struct Check {
     /// With --url: after this time without a request a session has to be gone [default: not tested]
     #[arg(long, value_name = "DURATION", value_parser = values::duration, requires = "url")]
     pub(crate) expect_idle: Option<Duration>,
-    /// With --url: the server's process, whose memory is measured over 300 sessions
+    /// With --url: the server's process, whose memory is measured over 300 sessions or more
     #[arg(long, value_parser = clap::value_parser!(i32).range(1..), requires = "url")]
     pub(crate) pid: Option<i32>,
     /// With --url: send the bearer token that is in this variable

@@ -290,7 +290,7 @@ fn help_of_check() {
                       tested]
 
                   --pid <PID>
-                      With --url: the server's process, whose memory is measured over 300 sessions
+                      With --url: the server's process, whose memory is measured over 300 sessions or more
 
                   --token-env <VARIABLE>
                       With --url: send the bearer token that is in this variable
