@@ -54,6 +54,12 @@ pub(super) fn expand(text: &str, variable: &dyn Fn(&str) -> Option<String>) -> R
     if failed.is_empty() { Ok(expanded) } else { Err(failed) }
 }
 
+/// The variables that [`expand`] looks up for `text`.
+pub(super) fn names(text: &str) -> impl Iterator<Item = &str> {
+    let inner = std::iter::successors(next(text), |(_, _, after)| next(after)).map(|(_, inner, _)| inner);
+    inner.map(|inner| inner.split_once(":-").map_or(inner, |(name, _)| name)).filter(|name| is_name(name))
+}
+
 /// The text before the next `${...}`, what is in it, and the text after it.
 fn next(text: &str) -> Option<(&str, &str, &str)> {
     let mut from = 0;
@@ -121,6 +127,18 @@ mod tests {
         check("${NO:-https://h/?a=$b}", "https://h/?a=$b");
         check("${HOME:-else}", "/home/me");
         check("\u{e4}${HOME}\u{e4}", "\u{e4}/home/me\u{e4}");
+    }
+
+    #[test]
+    fn every_variable_is_named() {
+        for (text, expected) in [
+            ("plain $HOME ${} ${", &[][..]),
+            ("${A}", &["A"]),
+            ("x${A}${B:-c}y${A}", &["A", "B", "A"]),
+            ("${env:A} ${1}", &[]),
+        ] {
+            assert_eq!(names(text).collect::<Vec<_>>(), expected, "{text}");
+        }
     }
 
     #[test]

@@ -75,7 +75,10 @@ impl<'a> Reader<'a> {
         for field in &leash.0 {
             match field.name.as_str() {
                 "listen" => set(&mut settings.listen, self.listen(field)),
-                "token" => set(&mut settings.token, self.token(field).map(Some)),
+                "token" => {
+                    settings.token_variables = self.variables(field);
+                    set(&mut settings.token, self.token(field).map(Some));
+                }
                 "allowedHosts" => set(&mut settings.allowed_hosts, self.hosts(field)),
                 "allowedOrigins" => set(&mut settings.allowed_origins, self.origins(field)),
                 "maxBody" => set(&mut settings.max_body, self.buffer(field)),

@@ -1,6 +1,6 @@
 //! What a gateway is told, validated. Nothing in here can be wrong any more; how it was written is forgotten.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -22,6 +22,8 @@ pub struct Settings {
     pub listen: SocketAddr,
     /// What a client must present as its bearer token.
     pub token: Option<Secret>,
+    /// The variables that tokens were read from. No server inherits them.
+    pub token_variables: BTreeSet<String>,
     /// Values of `Host` that are accepted besides the address itself.
     pub allowed_hosts: Vec<String>,
     /// Values of `Origin` that are accepted besides our own.
@@ -50,6 +52,7 @@ impl Default for Settings {
         Settings {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)),
             token: None,
+            token_variables: BTreeSet::new(),
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
             max_body: limits::MAX_BODY,

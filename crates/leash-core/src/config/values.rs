@@ -1,5 +1,6 @@
 //! The kinds of values that fields have: durations, sizes, counts, and texts with variables.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::value::RawValue;
@@ -122,6 +123,12 @@ impl<'a> Reader<'a> {
             }
         }
         Some(texts)
+    }
+
+    /// The variables that a text names. Says no mistake: [`Reader::expanded`] does.
+    pub(super) fn variables(&self, field: &Field<'a>) -> BTreeSet<String> {
+        let text = serde_json::from_str::<String>(field.value.get()).unwrap_or_default();
+        expand::names(&text).map(str::to_owned).collect()
     }
 
     /// A text with its variables put in.

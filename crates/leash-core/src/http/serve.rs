@@ -38,9 +38,9 @@ use crate::owner::peer::Lookup;
 use crate::owner::peer::resolver::Resolver;
 use crate::owner::peer::watch::Watchers;
 use crate::owner::{self, Watch};
-use crate::tree::Places;
 use crate::tree::linux;
 use crate::tree::proc::Proc;
+use crate::tree::{self, Places};
 
 /// What a gateway needs from the program around it.
 pub struct Serving {
@@ -110,6 +110,7 @@ enum Told {
 /// large buffers are given back.
 pub fn serve(serving: Serving) -> Result<(), ServeError> {
     linux::give_back_large_buffers(limits::LARGE_BUFFER);
+    tree::withhold(&serving.settings.token_variables);
     // Not a `LocalSet`: that is one task to its runtime, and every wake of one of its own costs a system call.
     let options = LocalOptions::default();
     let runtime = Builder::new_current_thread().enable_all().build_local(options).map_err(ServeError::Start)?;
@@ -237,6 +238,8 @@ fn reload(gateway: &Rc<Gateway>, source: Option<&Source>) {
             format!("the configuration was not reloaded: {} can be reached by others and needs a token", before.listen);
         return gateway.warn(text);
     }
+    // Before a server begins on the new terms. What an earlier file named stays withheld.
+    tree::withhold(&settings.token_variables);
     let (mut changed, mut removed) = (Vec::new(), Vec::new());
     let names: Vec<Rc<str>> = gateway.servers.borrow().keys().cloned().collect();
     for name in names.iter().filter(|name| !settings.servers.contains_key(&***name)) {

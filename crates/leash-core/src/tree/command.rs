@@ -1,15 +1,31 @@
 //! The one place where leash starts a process by `Command`: itself, as a keeper or as a supervisor.
 #![expect(clippy::disallowed_methods, reason = "this is the one place")]
 
-use std::ffi::OsStr;
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 use super::linux;
 
 /// Lowest number for descriptors on their way to a child, above every number they can be meant for.
 const PARKING: RawFd = 64;
+
+/// Variables that no process started here inherits. One set for the process, as its environment is one.
+static WITHHELD: Mutex<BTreeSet<OsString>> = Mutex::new(BTreeSet::new());
+
+/// Removes these variables from the environment of every supervisor and keeper that is started from now on, and so of every
+/// server. For variables that hold tokens. A server gets one only by its own [`Spec::env`](super::Spec::env).
+pub fn withhold<N: Into<OsString>>(names: impl IntoIterator<Item = N>) {
+    withheld().extend(names.into_iter().map(Into::into));
+}
+
+fn withheld() -> std::sync::MutexGuard<'static, BTreeSet<OsString>> {
+    // A set is whole even if a thread panicked while it held the lock.
+    WITHHELD.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// How a process of leash is started.
 pub(crate) struct Launch<'a> {
@@ -30,6 +46,9 @@ pub(crate) fn launch(launch: Launch<'_>) -> std::io::Result<Child> {
     use std::os::unix::process::CommandExt as _;
     let mut command = Command::new(launch.program);
     command.arg0(launch.role).args(launch.arguments);
+    for name in &*withheld() {
+        command.env_remove(name);
+    }
     if launch.piped {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
     }

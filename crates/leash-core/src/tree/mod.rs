@@ -27,6 +27,7 @@ pub mod spec;
 pub mod supervisor;
 pub(crate) mod warden;
 
+pub use command::withhold;
 pub use error::StartError;
 pub use handle::{Tree, TreeError};
 pub use spec::{Places, Spec};

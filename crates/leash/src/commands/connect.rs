@@ -7,6 +7,7 @@ use leash_core::http::connect::{self, ConnectError, Connecting, Ended, Speaks};
 use leash_core::ledger::receipt::{Reason, Receipt};
 use leash_core::limits;
 use leash_core::owner::OwnerError;
+use leash_core::tree;
 use leash_core::tree::supervisor::FirstLook;
 
 use super::{run, serve};
@@ -59,6 +60,8 @@ fn connecting(args: Connect, printer: Printer) -> Result<Connecting, Refused> {
     let session = args.session.as_ref().map(SessionName::resolve).transpose();
     let session = session.map_err(|unresolved| refuse(unresolved.text, unresolved.hint))?;
     let headers = headers(&args)?;
+    // The keeper gets the values through a pipe of its own; its environment would show them to every process of the user.
+    tree::withhold(args.header_env.iter().map(|header| &header.value).chain(&args.bearer_env));
     let (speaks, transport) = match args.transport {
         Transport::Auto => (Speaks::Auto, config::Transport::Streamable),
         Transport::Http => (Speaks::Streamable, config::Transport::Streamable),

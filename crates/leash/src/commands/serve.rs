@@ -101,6 +101,8 @@ fn override_by(args: &Serve, settings: &mut Settings) -> Result<(), Refused> {
     if let Some(variable) = &args.token_env {
         settings.token = Some(token(variable, "--token-env")?);
     }
+    let variables = [&args.token_env, &args.control.control_token_env];
+    settings.token_variables.extend(variables.into_iter().flatten().cloned());
     if settings.is_exposed() {
         let text = format!("`{}` can be reached by others, and no token is set", settings.listen);
         return Err(Refused::Text(text, "set leash.token or --token-env, or listen on 127.0.0.1".to_owned()));

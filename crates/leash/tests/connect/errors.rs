@@ -64,6 +64,13 @@ fn credentials_are_missing_or_right() {
     let mut connect = Connect::open(&scene, &["--bearer-env", "TOKEN", "--header", "X-Other:  1 2 ", &url]);
     connect.send(&call(1));
     assert_eq!(connect.next(), result(&1.into(), "session-1"));
+    // The keeper knows them, but not by its environment.
+    let keepers = testkit::process::children(connect.pid());
+    assert!(!keepers.is_empty(), "connect has a keeper");
+    for keeper in keepers {
+        let environment = std::fs::read(format!("/proc/{}/environ", keeper.pid.as_raw_nonzero())).expect("it lives");
+        assert!(!String::from_utf8_lossy(&environment).contains("s3cret"), "{keeper}");
+    }
     connect.close();
     assert_eq!(connect.code(), Some(0));
     assert!(!scene.stderr().contains("s3cret"), "{}", scene.stderr());

@@ -7,6 +7,7 @@ mod fidelity;
 mod hostile;
 mod idle;
 mod life;
+mod secrets;
 mod servers;
 mod tls;
 

@@ -150,6 +150,7 @@ fn a_gateway_with_everything() {
     );
     assert_eq!(settings.listen.to_string(), "[::]:8443");
     assert_eq!(settings.token.as_ref().map(|token| token.expose()), Some("s3cret"));
+    assert_eq!(settings.token_variables.iter().collect::<Vec<_>>(), ["TOKEN"]);
     assert!(!settings.is_exposed());
     assert_eq!(
         (settings.allowed_hosts, settings.allowed_origins),
