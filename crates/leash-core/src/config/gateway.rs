@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use super::json::{Field, Object, Reader};
 use super::keys;
-use super::settings::{Secret, Settings};
+use super::settings::{LocalUsers, Secret, Settings};
 use super::terms::{Terms, set};
 
 impl<'a> Reader<'a> {
@@ -79,6 +79,7 @@ impl<'a> Reader<'a> {
                     settings.token_variables = self.variables(field);
                     set(&mut settings.token, self.token(field).map(Some));
                 }
+                "localUsers" => set(&mut settings.local_users, self.local_users(field)),
                 "allowedHosts" => set(&mut settings.allowed_hosts, self.hosts(field)),
                 "allowedOrigins" => set(&mut settings.allowed_origins, self.origins(field)),
                 "maxBody" => set(&mut settings.max_body, self.buffer(field)),
@@ -126,6 +127,19 @@ impl<'a> Reader<'a> {
             return None;
         }
         Some(Secret::new(token))
+    }
+
+    fn local_users(&mut self, field: &Field<'a>) -> Option<LocalUsers> {
+        match self.string(field)?.as_str() {
+            "own" => Some(LocalUsers::Own),
+            "any" => Some(LocalUsers::Any),
+            other => {
+                let hint = "\"own\" serves the gateway's user and root, \"any\" every user of this machine";
+                let what = format!("{field}: `{}` is not one of own, any", other.escape_debug());
+                self.say(field.value.get(), what, hint.to_owned());
+                None
+            }
+        }
     }
 
     fn hosts(&mut self, field: &Field<'a>) -> Option<Vec<String>> {

@@ -103,7 +103,8 @@ pub(super) const POLICY: [&str; 11] = [
 pub(super) const TREE: [&str; 5] = ["contain", "require", "spare", "memory", "pids"];
 
 /// In the `leash` at top level only.
-pub(super) const GATEWAY: [&str; 6] = ["listen", "token", "allowedHosts", "allowedOrigins", "maxBody", "drain"];
+pub(super) const GATEWAY: [&str; 7] =
+    ["listen", "token", "localUsers", "allowedHosts", "allowedOrigins", "maxBody", "drain"];
 
 /// What to do about an unknown key at top level.
 pub(super) fn hint_at_top(key: &str) -> Option<String> {

@@ -24,6 +24,8 @@ pub struct Settings {
     pub token: Option<Secret>,
     /// The variables that tokens were read from. No server inherits them.
     pub token_variables: BTreeSet<String>,
+    /// Which users of this machine are served without a token.
+    pub local_users: LocalUsers,
     /// Values of `Host` that are accepted besides the address itself.
     pub allowed_hosts: Vec<String>,
     /// Values of `Origin` that are accepted besides our own.
@@ -53,6 +55,7 @@ impl Default for Settings {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)),
             token: None,
             token_variables: BTreeSet::new(),
+            local_users: LocalUsers::Own,
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
             max_body: limits::MAX_BODY,
@@ -62,6 +65,16 @@ impl Default for Settings {
             origins: BTreeMap::new(),
         }
     }
+}
+
+/// Which users of this machine are served without a token.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LocalUsers {
+    /// The gateway's own user, and root.
+    #[default]
+    Own,
+    /// All of them.
+    Any,
 }
 
 /// Where something was written.

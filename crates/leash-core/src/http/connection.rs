@@ -29,6 +29,22 @@ pub(crate) struct Ends {
     pub(crate) socket: PeerSocket,
 }
 
+/// The process at the other end of a connection, as far as its user matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Peer {
+    /// On this machine; its uid, if that can be found.
+    Local(Option<u32>),
+    /// On another machine.
+    Remote,
+}
+
+impl Peer {
+    /// Its user, if it is on this machine and known.
+    pub(crate) fn uid(self) -> Option<u32> {
+        if let Peer::Local(uid) = self { uid } else { None }
+    }
+}
+
 /// Who asks, as far as a session is bound to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Principal {
@@ -62,15 +78,25 @@ impl Connection {
         Some(Ends { peer: self.peer, local: self.local, socket })
     }
 
-    /// The client's own socket, if the client is on this machine and is not known to speak for somebody else.
-    pub(crate) fn client_socket(&self, lookup: &Lookup, headers: &HeaderMap) -> Option<PeerSocket> {
-        if FORWARDED.iter().any(|name| headers.contains_key(name)) {
-            return None;
+    /// The process at the other end, which may forward what others ask: no header changes whose it is.
+    pub(crate) fn peer(&self, lookup: &Lookup) -> Peer {
+        // Loopback is reached from this machine alone, whatever address a client has bound itself to.
+        if !peer::is_local(&self.peer, &self.local) && !self.local.ip().to_canonical().is_loopback() {
+            return Peer::Remote;
         }
         // A socket that nobody holds any more has no user either.
         let held = |socket: &PeerSocket| socket.inode != 0;
         let look = || lookup.socket(self.peer, self.local).ok().flatten().filter(held);
-        *self.socket.get_or_init(|| peer::is_local(&self.peer, &self.local).then(look).flatten())
+        Peer::Local(self.socket.get_or_init(look).map(|socket| socket.uid))
+    }
+
+    /// The client's own socket, if the client is on this machine and is not known to speak for somebody else.
+    pub(crate) fn client_socket(&self, lookup: &Lookup, headers: &HeaderMap) -> Option<PeerSocket> {
+        if FORWARDED.iter().any(|name| headers.contains_key(name)) || !peer::is_local(&self.peer, &self.local) {
+            return None;
+        }
+        self.peer(lookup).uid()?;
+        self.socket.get().copied().flatten()
     }
 }
 

@@ -1,16 +1,16 @@
 //! The front: what every request meets before it reaches a server, in this order.
 
 use std::convert::Infallible;
-use std::net::IpAddr;
 use std::rc::Rc;
 
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
-use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, HOST, HeaderName, HeaderValue, ORIGIN};
+use hyper::header::CONTENT_LENGTH;
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, Request, StatusCode, Uri};
 
+use super::admission::{self, Door};
 use super::budget::Share;
 use super::connection::{Connection, Principal};
 use super::control::{self, Job, To};
@@ -18,13 +18,10 @@ use super::gateway::Gateway;
 use super::respond::{self, Answer};
 use super::server::Server;
 use super::{guard, stdio};
-use crate::config::{Secret, Settings, Target, Transport};
+use crate::config::{Settings, Target, Transport};
 use crate::limits;
 use crate::protocol::envelope::codes;
 use crate::protocol::headers;
-
-/// The gateway's own token may be given here, so that `Authorization` stays free for the server.
-const LEASH_AUTHORIZATION: HeaderName = HeaderName::from_static("leash-authorization");
 
 /// A request that may be served.
 pub(crate) struct Call {
@@ -54,21 +51,32 @@ async fn serve(
     request: Request<Incoming>,
 ) -> Result<Answer, Answer> {
     let settings = gateway.settings();
+    let bound = Some(gateway.address.get().unwrap_or(settings.listen));
+    let (hosts, origins) = (&settings.allowed_hosts, Some(&*settings.allowed_origins));
+    let door = Door { bound, hosts, origins, token: settings.token.as_ref() };
     // Before anything else: a page in a browser must not even learn which servers there are.
-    check_host(&settings, &request)?;
-    check_origin(&settings, request.headers())?;
-    if let Some(answer) = own_path(gateway, &request).await {
-        return Ok(answer);
+    door.check_head(request.uri(), request.headers()).map_err(|refusal| respond::refused(&refusal))?;
+    let peer = connection.peer(&gateway.lookup);
+    let stranger = admission::stranger(peer, rustix::process::geteuid().as_raw(), settings.local_users);
+    if let Some(page) = Page::at(request.uri().path()) {
+        // Probes run as any user, and learn nothing. The numbers name servers: other users of this machine need the token.
+        if page == Page::Metrics && stranger.is_some() {
+            door.check_caller(request.headers(), stranger).map_err(|refusal| respond::refused(&refusal))?;
+        }
+        return Ok(page.answer(gateway, request.method()).await);
     }
     let (mut parts, body) = request.into_parts();
-    check_token(settings.token.as_ref(), &mut parts.headers)?;
+    door.check_caller(&parts.headers, stranger).map_err(|refusal| respond::refused(&refusal))?;
+    if door.token.is_some() {
+        admission::take_token(&mut parts.headers);
+    }
     let Way { server, rest, job } = route(gateway, &parts.uri)?;
     // Taken until the answer is there.
     let mut room = gateway.bodies.share();
     let body = read_body(&settings, &parts, body, &mut room).await?;
     let socket = connection.client_socket(&gateway.lookup, &parts.headers);
     let local = socket.map(|_| Rc::clone(connection));
-    let principal = gateway.principals.of(&parts.headers, socket.map(|socket| socket.uid));
+    let principal = gateway.principals.of(&parts.headers, peer.uid());
     let call = Call { method: parts.method, headers: parts.headers, body, principal, local };
     let timing = gateway.metrics.request(&server.bucket, call.body.len());
     let answer = match job {
@@ -117,97 +125,38 @@ fn route(gateway: &Gateway, uri: &Uri) -> Result<Way, Answer> {
     Ok(Way { server, rest: rest.trim_end_matches('/').to_owned(), job: None })
 }
 
-/// What leash answers for itself.
-async fn own_path(gateway: &Gateway, request: &Request<Incoming>) -> Option<Answer> {
-    let answer = match request.uri().path() {
-        "/healthz" => respond::text(StatusCode::OK, "ok\n"),
-        "/readyz" if gateway.draining.get() => respond::text(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
-        "/readyz" => respond::text(StatusCode::OK, "ready\n"),
-        "/metrics" => respond::text(StatusCode::OK, gateway.metrics.render(gateway, &gateway.tree_memory().await)),
-        _ => return None,
-    };
-    let read = matches!(*request.method(), Method::GET | Method::HEAD);
-    Some(if read { answer } else { respond::method_not_allowed("GET, HEAD") })
+/// A page of leash itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Page {
+    Health,
+    Ready,
+    Metrics,
 }
 
-/// The name in `Host` must be one of ours: a foreign name that resolves to us is how a page reaches a local server (DNS
-/// rebinding).
-fn check_host(settings: &Settings, request: &Request<Incoming>) -> Result<(), Answer> {
-    knows_host(settings.listen.ip(), &settings.allowed_hosts, request).then_some(()).ok_or_else(|| {
-        respond::error(StatusCode::FORBIDDEN, None, codes::SERVER, "Forbidden: this Host is not allowed")
-    })
-}
-
-/// Whether `Host` names us: one who is bound to this address, and has these other names.
-pub(super) fn knows_host(bound: IpAddr, allowed: &[String], request: &Request<Incoming>) -> bool {
-    let known = |host: &str| is_ours(bound, host) || allowed.iter().any(|allowed| same_host(allowed, host));
-    let mut named = request.headers().get_all(HOST).iter().map(|host| host.to_str().is_ok_and(known));
-    // Exactly one, and the same for a target that is written out in full.
-    let fine = named.next() == Some(true) && named.next().is_none();
-    fine && request.uri().authority().is_none_or(|authority| known(authority.as_str()))
-}
-
-/// A present `Origin` must be ours or allowed; programs send none.
-fn check_origin(settings: &Settings, headers: &HeaderMap) -> Result<(), Answer> {
-    let Some(origin) = headers.get(ORIGIN) else { return Ok(()) };
-    let origin = origin.to_str().unwrap_or_default();
-    let host = origin.split_once("://").map_or("", |(_, host)| host);
-    let fine = is_loopback(host) || settings.allowed_origins.iter().any(|allowed| allowed.eq_ignore_ascii_case(origin));
-    fine.then_some(()).ok_or_else(|| {
-        respond::error(StatusCode::FORBIDDEN, None, codes::SERVER, "Forbidden: this Origin is not allowed")
-    })
-}
-
-/// Whether a `Host` names this gateway by itself: loopback, or the very address it is bound to. A number can't be rebound.
-fn is_ours(bound: IpAddr, host: &str) -> bool {
-    is_loopback(host) || name_of(host).parse::<IpAddr>().is_ok_and(|ip| ip == bound || bound.is_unspecified())
-}
-
-fn is_loopback(host: &str) -> bool {
-    let name = name_of(host);
-    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
-}
-
-/// A host without its port and brackets; empty if that is not what it is.
-fn name_of(host: &str) -> &str {
-    let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
-    if let Some((name, rest)) = host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-        return if rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port) { name } else { "" };
+impl Page {
+    fn at(path: &str) -> Option<Page> {
+        match path {
+            "/healthz" => Some(Page::Health),
+            "/readyz" => Some(Page::Ready),
+            "/metrics" => Some(Page::Metrics),
+            _ => None,
+        }
     }
-    match host.rsplit_once(':') {
-        Some((name, port)) if is_port(port) => name,
-        Some(_) => "",
-        None => host,
+
+    async fn answer(self, gateway: &Gateway, method: &Method) -> Answer {
+        if !matches!(*method, Method::GET | Method::HEAD) {
+            return respond::method_not_allowed("GET, HEAD");
+        }
+        match self {
+            Page::Health => respond::text(StatusCode::OK, "ok\n"),
+            Page::Ready if gateway.draining.get() => respond::text(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
+            Page::Ready => respond::text(StatusCode::OK, "ready\n"),
+            Page::Metrics => {
+                let memory = gateway.tree_memory().await;
+                respond::text(StatusCode::OK, gateway.metrics.render(gateway, &memory))
+            }
+        }
     }
-}
-
-/// An allowed host with a port means that port; without one, any.
-fn same_host(allowed: &str, host: &str) -> bool {
-    allowed.eq_ignore_ascii_case(host) || allowed.eq_ignore_ascii_case(name_of(host))
-}
-
-/// The gateway's token, if it wants one. It is taken out of the request: it is none of the server's business.
-fn check_token(token: Option<&Secret>, headers: &mut HeaderMap) -> Result<(), Answer> {
-    let Some(token) = token else { return Ok(()) };
-    let own = headers.remove(LEASH_AUTHORIZATION);
-    let given = own.or_else(|| headers.remove(AUTHORIZATION)).ok_or_else(respond::unauthorized)?;
-    if is_bearer(&given, token) { Ok(()) } else { Err(respond::unauthorized()) }
-}
-
-/// Whether a request shows this token.
-pub(super) fn bears(token: &Secret, headers: &HeaderMap) -> bool {
-    headers.get(AUTHORIZATION).is_some_and(|given| is_bearer(given, token))
-}
-
-fn is_bearer(given: &HeaderValue, token: &Secret) -> bool {
-    let given = given.as_bytes();
-    let bearer = given.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"bearer "));
-    bearer && equal(&given[7..], token.expose().as_bytes())
-}
-
-/// Compares without telling by its time where the difference is.
-fn equal(a: &[u8], b: &[u8]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
 }
 
 /// The body of a POST, bounded.

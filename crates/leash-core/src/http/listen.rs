@@ -31,6 +31,8 @@ pub(crate) async fn accept(gateway: Rc<Gateway>, listener: TcpListener, stop: Ca
             Ok((stream, peer)) => {
                 let Ok(local) = stream.local_addr() else { continue };
                 let connection = Rc::new(Connection::new(peer, local));
+                // At once: a client that asks and leaves has no user any more when its request is read.
+                connection.peer(&gateway.lookup);
                 let (gateway, stop) = (Rc::clone(&gateway), stop.clone());
                 gateway.clone().tasks.spawn_local(serve(gateway, connection, stream, stop));
             }

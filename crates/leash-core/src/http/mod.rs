@@ -5,6 +5,7 @@
 //! `front` (who may speak to whom), then `stdio` or `guard` (the server), with `session` and `gateway` holding what lives
 //! longer than a request.
 
+mod admission;
 mod body;
 mod budget;
 pub mod connect;

@@ -5,6 +5,7 @@ use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTIC
 use hyper::{Response, StatusCode};
 use serde_json::value::RawValue;
 
+use super::admission::Refusal;
 use super::body::Body;
 use crate::protocol::envelope::{Malformed, codes, error_body};
 use crate::protocol::era;
@@ -69,8 +70,26 @@ pub(crate) fn unavailable(message: &str) -> Answer {
     answer
 }
 
+/// 400, 401 or 403: the request may not be served.
+pub(crate) fn refused(refusal: &Refusal) -> Answer {
+    let text = match refusal {
+        Refusal::Token => return unauthorized(),
+        Refusal::Repeated(name) => {
+            let text = format!("Bad Request: the header `{name}` is given twice");
+            return error(StatusCode::BAD_REQUEST, None, codes::SERVER, &text);
+        }
+        Refusal::Host => "Forbidden: this Host is not allowed; name it in `allowedHosts`".to_owned(),
+        Refusal::Origin => "Forbidden: this Origin is not allowed; name it in `allowedOrigins`".to_owned(),
+        Refusal::OtherUser(uid) => {
+            let from = uid.map_or_else(|| "a user that cannot be found".to_owned(), |uid| format!("uid {uid}"));
+            format!("Forbidden: the request is of {from}, and not of the gateway's user; set a token or `localUsers`")
+        }
+    };
+    error(StatusCode::FORBIDDEN, None, codes::SERVER, &text)
+}
+
 /// 401: the gateway's own token is missing or wrong.
-pub(crate) fn unauthorized() -> Answer {
+fn unauthorized() -> Answer {
     let mut answer = error(StatusCode::UNAUTHORIZED, None, codes::SERVER, "Unauthorized: a bearer token is required");
     answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     answer

@@ -137,6 +137,11 @@ impl Session {
         self.holding.get()
     }
 
+    /// Whether a call is of those who opened it: the same credential and, on this machine, the same user.
+    pub(crate) fn is_of(&self, call: &Call) -> bool {
+        self.principal == call.principal
+    }
+
     /// Whether requests may use it.
     pub(crate) fn usable(&self) -> bool {
         self.life.borrow().usable()
@@ -390,7 +395,7 @@ impl Drop for InFlight {
 /// The session that a call names, if its caller may use it. Somebody else's session is as unknown as one that never was.
 pub(crate) fn find(server: &Server, token: &str, call: &Call) -> Result<Rc<Session>, Answer> {
     let session = server.session(token).filter(|session| session.usable());
-    let session = session.filter(|session| session.principal.credential == call.principal.credential);
+    let session = session.filter(|session| session.is_of(call));
     let session = session.ok_or_else(respond::no_session)?;
     session.used_by(call);
     Ok(session)

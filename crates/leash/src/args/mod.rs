@@ -20,7 +20,7 @@ pub(crate) use attach::{Attach, Target};
 pub(crate) use check::{Check, StandIn};
 pub(crate) use connect::{Connect, Transport};
 pub(crate) use orphans::{Reap, Watch, Why};
-pub(crate) use serve::{Control, LivesFor, Serve, Single, Speaks};
+pub(crate) use serve::{Control, LivesFor, Serve, Single, Speaks, Users};
 pub(crate) use session_name::{SessionName, Unresolved};
 pub(crate) use values::{Owner, Pair};
 

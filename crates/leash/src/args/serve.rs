@@ -30,6 +30,9 @@ pub(crate) struct Serve {
     /// Ask clients for the bearer token in this variable
     #[arg(long, value_name = "VARIABLE", value_parser = values::short)]
     pub(crate) token_env: Option<String>,
+    /// Without a token, serve requests of the gateway's user and root (own), or of every user of this machine (any) [default: own]
+    #[arg(long, value_name = "USERS")]
+    pub(crate) local_users: Option<Users>,
     /// Report every mistake of the configuration and leave
     #[arg(long)]
     pub(crate) check: bool,
@@ -114,6 +117,15 @@ pub(crate) struct Single {
     /// The server and its arguments
     #[arg(last = true, requires = "name", value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
+}
+
+/// Which users of this machine are served without a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Users {
+    /// The gateway's own user, and root.
+    Own,
+    /// Every user of this machine.
+    Any,
 }
 
 /// A duration, or none.

@@ -5,14 +5,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use leash_core::config::{
-    self, CommandLine, Here, Mistake, Mistakes, OwnerPolicy, Policy, Secret, Settings, Target, Transport,
+    self, CommandLine, Here, LocalUsers, Mistake, Mistakes, OwnerPolicy, Policy, Secret, Settings, Target, Transport,
 };
 use leash_core::http::{
     self, ControlError, ControlListen, ControlSocket, Notice, ServeError, Serving, Source, Starter,
 };
 use leash_core::tree::supervisor::FirstLook;
 
-use crate::args::{Control, LivesFor, Serve, Single, Speaks};
+use crate::args::{Control, LivesFor, Serve, Single, Speaks, Users};
 use crate::exit_code;
 use crate::output::message;
 use crate::output::printer::Printer;
@@ -101,6 +101,11 @@ fn override_by(args: &Serve, settings: &mut Settings) -> Result<(), Refused> {
     if let Some(variable) = &args.token_env {
         settings.token = Some(token(variable, "--token-env")?);
     }
+    settings.local_users = match args.local_users {
+        Some(Users::Own) => LocalUsers::Own,
+        Some(Users::Any) => LocalUsers::Any,
+        None => settings.local_users,
+    };
     let variables = [&args.token_env, &args.control.control_token_env];
     settings.token_variables.extend(variables.into_iter().flatten().cloned());
     if settings.is_exposed() {

@@ -36,6 +36,7 @@ fn the_defaults_are_the_defaults() {
     );
     assert_eq!((told.allowed_hosts, told.allowed_origins), (real.allowed_hosts, real.allowed_origins));
     assert!(told.token.is_none() && real.token.is_none());
+    assert_eq!(told.local_users, real.local_users);
     let Target::Command(line) = &told.servers["any"].target else { panic!("it is a command") };
     assert!(line.contain.is_none() && line.require.is_none() && line.memory.is_none() && line.pids.is_none());
 }

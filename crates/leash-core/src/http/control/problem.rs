@@ -5,6 +5,7 @@ use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTIC
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::super::admission::Refusal;
 use super::super::respond::{self, Answer};
 use crate::config::{Fault, Misread};
 
@@ -122,8 +123,25 @@ impl Problem {
         Problem::new(StatusCode::BAD_REQUEST, "invalid-json", "The body is not JSON", detail)
     }
 
+    /// The request may not be served.
+    pub(in super::super) fn refused(refusal: &Refusal) -> Problem {
+        match refusal {
+            Refusal::Repeated(name) => Problem::repeated(name.as_str()),
+            Refusal::Host => Problem::host(),
+            Refusal::Origin => Problem::origin(),
+            // A door that serves all users, because it asks for a token, refuses by the token alone.
+            Refusal::Token | Refusal::OtherUser(_) => Problem::unauthorized(),
+        }
+    }
+
+    /// 400: a header that decides who is served came twice.
+    fn repeated(name: &str) -> Problem {
+        let detail = format!("the header `{name}` is given twice");
+        Problem::new(StatusCode::BAD_REQUEST, "repeated-header", "A header is given twice", detail)
+    }
+
     /// 401: the token is missing, or another one.
-    pub(in super::super) fn unauthorized() -> Problem {
+    fn unauthorized() -> Problem {
         let detail = "a bearer token is required";
         Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", "The token is missing or wrong", detail).hint(
             "send `Authorization: Bearer TOKEN`; it is in the variable that `--control-token-env` names".to_owned(),
@@ -131,13 +149,13 @@ impl Problem {
     }
 
     /// 403: a page in a browser.
-    pub(in super::super) fn origin() -> Problem {
+    fn origin() -> Problem {
         let detail = "requests from pages in browsers are not served";
         Problem::new(StatusCode::FORBIDDEN, "origin", "The request has an Origin", detail)
     }
 
     /// 403: called by a name that is not ours.
-    pub(in super::super) fn host() -> Problem {
+    fn host() -> Problem {
         Problem::new(StatusCode::FORBIDDEN, "host", "The Host is not known", "this Host is not allowed")
             .hint("name it in `allowedHosts`".to_owned())
     }

@@ -54,7 +54,7 @@ impl Doors {
             Some(listen) => {
                 let listener = bind(listen.address)?;
                 let bound = listener.local_addr().map_err(ServeError::Start)?;
-                Some((listener, Gate::Token { bound: bound.ip(), token: Rc::new(listen.token.clone()) }))
+                Some((listener, Gate::Token { bound, token: Rc::new(listen.token.clone()) }))
             }
             None => None,
         };

@@ -1,18 +1,17 @@
 //! One caller of the control API: who it may be, and its connection from the first request to the last answer.
 
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::rc::Rc;
 
 use hyper::Request;
 use hyper::body::Incoming;
-use hyper::header::ORIGIN;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
 
+use super::super::admission::Door;
 use super::super::control::{self, Problem};
-use super::super::front;
 use super::super::gateway::Gateway;
 use super::super::listen;
 use super::super::metrics::add;
@@ -29,7 +28,7 @@ pub(super) enum Gate {
     /// The token, and that it is no page in a browser.
     Token {
         /// The address that is listened on.
-        bound: IpAddr,
+        bound: SocketAddr,
         token: Rc<Secret>,
     },
 }
@@ -93,17 +92,16 @@ where
     gateway.metrics.connections.set(gateway.metrics.connections.get() - 1);
 }
 
-/// Whether the caller may ask. Pages in browsers may not, whatever they know: programs send no `Origin`.
+/// Whether the caller may ask. Pages in browsers may not, whatever they know: programs send no `Origin`. A caller that shows the token
+/// may be any user: it was given the token.
 fn check(gateway: &Gateway, gate: &Gate, request: &Request<Incoming>) -> Result<(), Answer> {
-    if request.headers().contains_key(ORIGIN) {
-        return Err(Problem::origin().answer());
-    }
-    let Gate::Token { bound, token } = gate else { return Ok(()) };
-    if !front::knows_host(*bound, &gateway.settings().allowed_hosts, request) {
-        return Err(Problem::host().answer());
-    }
-    if front::bears(token, request.headers()) {
-        return Ok(());
-    }
-    Err(Problem::unauthorized().answer())
+    let settings = gateway.settings();
+    let (bound, token) = match gate {
+        Gate::Local => (None, None),
+        Gate::Token { bound, token } => (Some(*bound), Some(&**token)),
+    };
+    let door = Door { bound, hosts: &settings.allowed_hosts, origins: None, token };
+    door.check_head(request.uri(), request.headers())
+        .and_then(|()| door.check_caller(request.headers(), None))
+        .map_err(|refusal| Problem::refused(&refusal).answer())
 }

@@ -21,7 +21,7 @@ pub(crate) struct Cancellation {
 
 /// What would have to be said to take back the requests of a call; `None` if there is no session to say it in.
 pub(crate) fn cancellation(server: &Server, call: &Call, ids: &[Box<RawValue>]) -> Option<Cancellation> {
-    let session = server.session(token(call)?)?;
+    let session = server.session(token(call)?).filter(|session| session.is_of(call))?;
     let message = |id: &RawValue| {
         let params = format!(r#"{{"requestId":{id},"reason":"aborted"}}"#);
         Bytes::from(format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{params}}}"#))

@@ -1,0 +1,300 @@
+//! Whether a request may be served: the same checks at both doors, the gateway's address and the control API. Pure.
+
+use std::net::{IpAddr, SocketAddr};
+
+use hyper::header::{AUTHORIZATION, HOST, HeaderName, HeaderValue, ORIGIN};
+use hyper::{HeaderMap, Uri};
+
+use super::connection::Peer;
+use crate::config::{LocalUsers, Secret};
+use crate::protocol::headers;
+
+/// The gateway's own token may be given here, so that `Authorization` stays free for the server.
+pub(super) const LEASH_AUTHORIZATION: HeaderName = HeaderName::from_static("leash-authorization");
+
+/// Headers that decide who is served. Two of one name could mean one thing here and another behind us.
+const ONCE: [HeaderName; 5] = [HOST, ORIGIN, AUTHORIZATION, LEASH_AUTHORIZATION, headers::SESSION_ID];
+
+/// What a door asks of every request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Door<'a> {
+    /// The address that it listens on; `None` for a Unix socket, where `Host` means nothing.
+    pub(super) bound: Option<SocketAddr>,
+    /// Names in `Host` that are accepted besides the address itself.
+    pub(super) hosts: &'a [String],
+    /// Origins that are accepted besides its own; `None` if no page may use it at all.
+    pub(super) origins: Option<&'a [String]>,
+    /// The token that callers must show.
+    pub(super) token: Option<&'a Secret>,
+}
+
+/// Why a request is not served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// This header came twice.
+    Repeated(HeaderName),
+    /// `Host` does not name us.
+    Host,
+    /// A page of another origin, or of any where none is served.
+    Origin,
+    /// The token is missing or wrong.
+    Token,
+    /// There is no token, and the peer is another user of this machine, or its user cannot be found.
+    OtherUser(Option<u32>),
+}
+
+impl Door<'_> {
+    /// Checks the head: whether it can be understood in one way only, and that no foreign page sent it.
+    pub(super) fn check_head(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
+        if let Some(name) = ONCE.iter().find(|name| headers.get_all(*name).iter().nth(1).is_some()) {
+            return Err(Refusal::Repeated(name.clone()));
+        }
+        let Some(bound) = self.bound else { return self.check_origin(None, headers) };
+        let known = |host: &str| is_ours(bound.ip(), host) || self.hosts.iter().any(|allowed| same_host(allowed, host));
+        let named = headers.get(HOST).is_some_and(|host| host.to_str().is_ok_and(known));
+        // The same for a target that is written out in full.
+        if !named || !uri.authority().is_none_or(|authority| known(authority.as_str())) {
+            return Err(Refusal::Host);
+        }
+        self.check_origin(Some(bound), headers)
+    }
+
+    /// A present `Origin` must be ours or allowed; programs send none.
+    fn check_origin(&self, bound: Option<SocketAddr>, headers: &HeaderMap) -> Result<(), Refusal> {
+        let Some(origin) = headers.get(ORIGIN) else { return Ok(()) };
+        let (Some(bound), Some(allowed), Ok(origin)) = (bound, self.origins, origin.to_str()) else {
+            return Err(Refusal::Origin);
+        };
+        let fine = is_own_origin(bound, self.hosts, origin)
+            || allowed.iter().any(|allowed| allowed.eq_ignore_ascii_case(origin));
+        fine.then_some(()).ok_or(Refusal::Origin)
+    }
+
+    /// Checks who asks: by the token where there is one, else by the user of a local peer.
+    pub(super) fn check_caller(&self, headers: &HeaderMap, stranger: Option<Stranger>) -> Result<(), Refusal> {
+        match (self.token, stranger) {
+            (Some(token), _) => {
+                shown(headers).is_some_and(|given| is_bearer(given, token)).then_some(()).ok_or(Refusal::Token)
+            }
+            (None, Some(Stranger(uid))) => Err(Refusal::OtherUser(uid)),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+/// A peer on this machine that is not known to be of our own user or of root; its uid, if that was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stranger(pub(super) Option<u32>);
+
+/// Whether a peer is another user of this machine.
+pub(super) fn stranger(peer: Peer, own: u32, users: LocalUsers) -> Option<Stranger> {
+    match (peer, users) {
+        (_, LocalUsers::Any) | (Peer::Remote, _) => None,
+        (Peer::Local(Some(uid)), LocalUsers::Own) if uid == own || uid == 0 => None,
+        (Peer::Local(uid), LocalUsers::Own) => Some(Stranger(uid)),
+    }
+}
+
+/// The header that shows the gateway's token.
+fn shown(headers: &HeaderMap) -> Option<&HeaderValue> {
+    headers.get(LEASH_AUTHORIZATION).or_else(|| headers.get(AUTHORIZATION))
+}
+
+/// Takes the gateway's token out of a request: no server behind the gateway must see it.
+pub(super) fn take_token(headers: &mut HeaderMap) {
+    if headers.remove(LEASH_AUTHORIZATION).is_none() {
+        headers.remove(AUTHORIZATION);
+    }
+}
+
+fn is_bearer(given: &HeaderValue, token: &Secret) -> bool {
+    let given = given.as_bytes();
+    let bearer = given.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"bearer "));
+    bearer && equal(&given[7..], token.expose().as_bytes())
+}
+
+/// Compares without telling by its time where the difference is.
+fn equal(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
+}
+
+/// Whether an origin is the door itself: `http`, one of its names and its port. Another port of this machine is another program, and
+/// so is another address of loopback, unless the door listens on all of them.
+fn is_own_origin(bound: SocketAddr, hosts: &[String], origin: &str) -> bool {
+    let Some(host) = origin.strip_prefix("http://") else { return false };
+    let name = name_of(host);
+    let port = host.rsplit_once(':').filter(|_| host != name && !host.ends_with(']'));
+    let port = port.map_or(Some(80), |(_, port)| port.parse().ok());
+    let is_local_name = name.eq_ignore_ascii_case("localhost") && is_reached_by_loopback(bound.ip());
+    let is_address = name.parse::<IpAddr>().is_ok_and(|ip| ip == bound.ip() || bound.ip().is_unspecified());
+    port == Some(bound.port()) && (is_local_name || is_address || hosts.iter().any(|allowed| same_host(allowed, host)))
+}
+
+fn is_reached_by_loopback(ip: IpAddr) -> bool {
+    ip.is_unspecified() || ip.to_canonical().is_loopback()
+}
+
+/// Whether a `Host` names this door by itself: loopback, or the very address it is bound to. A number can't be rebound.
+fn is_ours(bound: IpAddr, host: &str) -> bool {
+    let name = name_of(host);
+    let ip = name.parse::<IpAddr>();
+    name.eq_ignore_ascii_case("localhost")
+        || ip.is_ok_and(|ip| ip.to_canonical().is_loopback() || ip == bound || bound.is_unspecified())
+}
+
+/// A host without its port and brackets; empty if that is not what it is.
+fn name_of(host: &str) -> &str {
+    let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
+    if let Some((name, rest)) = host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        return if rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port) { name } else { "" };
+    }
+    match host.rsplit_once(':') {
+        Some((name, port)) if is_port(port) => name,
+        Some(_) => "",
+        None => host,
+    }
+}
+
+/// An allowed host with a port means that port; without one, any.
+fn same_host(allowed: &str, host: &str) -> bool {
+    allowed.eq_ignore_ascii_case(host) || allowed.eq_ignore_ascii_case(name_of(host))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(given: &[(&'static str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in given {
+            headers.append(*name, value.parse().expect("a header"));
+        }
+        headers
+    }
+
+    fn check(bound: &str, hosts: &[&str], given: &[(&'static str, &str)], expected: Result<(), Refusal>) {
+        let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
+        let origins = ["https://app.example".to_owned(), "http://localhost:6274".to_owned()];
+        let bound = Some(bound.parse().expect("an address"));
+        let door = Door { bound, hosts: &hosts, origins: Some(&origins), token: None };
+        let told = door.check_head(&Uri::from_static("/x/mcp"), &headers(given));
+        assert_eq!(told, expected, "{bound:?} {given:?}");
+    }
+
+    fn check_origin(bound: &str, hosts: &[&str], origin: &str, fine: bool) {
+        let expected = if fine { Ok(()) } else { Err(Refusal::Origin) };
+        check(bound, hosts, &[("host", "localhost"), ("origin", origin)], expected);
+    }
+
+    #[test]
+    fn own_origin_is_scheme_name_and_port() {
+        for bound in ["127.0.0.1:5327", "[::1]:5327", "0.0.0.0:5327"] {
+            check_origin(bound, &[], "http://localhost:5327", true);
+            check_origin(bound, &[], "http://LOCALHOST:5327", true);
+            for foreign in [
+                "http://localhost",
+                "http://localhost:3000",
+                "http://localhost:53270",
+                "https://localhost:5327",
+                "localhost:5327",
+                "http://evil.example:5327",
+                "http://localhost:5327.evil.example",
+                "http://evil.example/localhost:5327",
+                "http://localhost:5327, http://evil.example",
+                "http://[::1]:5327x",
+                "null",
+                "",
+            ] {
+                check_origin(bound, &[], foreign, false);
+            }
+        }
+        check_origin("127.0.0.1:5327", &[], "http://127.0.0.1:5327", true);
+        check_origin("127.0.0.1:5327", &[], "http://127.0.0.2:5327", false);
+        check_origin("127.0.0.1:5327", &[], "http://[::1]:5327", false);
+        check_origin("[::1]:5327", &[], "http://[::1]:5327", true);
+        check_origin("[::1]:80", &[], "http://[::1]", true);
+        check_origin("127.0.0.1:80", &[], "http://localhost", true);
+        check_origin("0.0.0.0:5327", &[], "http://192.0.2.7:5327", true);
+        check_origin("192.0.2.7:5327", &[], "http://localhost:5327", false);
+        check_origin("192.0.2.7:5327", &["g.example"], "http://g.example:5327", true);
+        check_origin("192.0.2.7:5327", &["g.example"], "http://g.example:1", false);
+        check_origin("192.0.2.7:5327", &["g.example"], "https://g.example", false);
+    }
+
+    #[test]
+    fn configured_origins_are_accepted() {
+        check_origin("127.0.0.1:5327", &[], "https://app.example", true);
+        check_origin("127.0.0.1:5327", &[], "https://APP.example", true);
+        check_origin("127.0.0.1:5327", &[], "http://localhost:6274", true);
+        check_origin("127.0.0.1:5327", &[], "https://app.example:1", false);
+    }
+
+    #[test]
+    fn a_header_that_decides_comes_once() {
+        for name in ["host", "origin", "authorization", "leash-authorization", "mcp-session-id"] {
+            let given = [("host", "localhost"), (name, "localhost"), (name, "localhost")];
+            let expected = Err(Refusal::Repeated(HeaderName::from_static(name)));
+            check("127.0.0.1:5327", &[], &given, expected);
+        }
+        let twice = [("host", "localhost"), ("accept", "a/b"), ("accept", "a/b")];
+        check("127.0.0.1:5327", &[], &twice, Ok(()));
+    }
+
+    #[test]
+    fn host_names_us() {
+        let bound = "192.0.2.7:5327";
+        for ours in ["localhost", "localhost:1", "127.0.0.1:5327", "[::1]", "192.0.2.7:5327", "g.example:9"] {
+            check(bound, &["g.example"], &[("host", ours)], Ok(()));
+        }
+        for foreign in ["", "evil.example", "192.0.2.8", "localhost.evil.example", "[::1]x", "g.example:x"] {
+            check(bound, &["g.example"], &[("host", foreign)], Err(Refusal::Host));
+        }
+        check(bound, &[], &[], Err(Refusal::Host));
+    }
+
+    #[test]
+    fn a_door_without_pages_accepts_no_origin() {
+        for bound in [None, Some("127.0.0.1:5327".parse().expect("an address"))] {
+            let door = Door { bound, hosts: &[], origins: None, token: None };
+            let own = headers(&[("host", "localhost:5327"), ("origin", "http://localhost:5327")]);
+            assert_eq!(door.check_head(&Uri::from_static("/"), &own), Err(Refusal::Origin));
+            assert_eq!(door.check_head(&Uri::from_static("/"), &headers(&[("host", "localhost")])), Ok(()));
+        }
+    }
+
+    #[test]
+    fn strangers_are_other_users_of_this_machine() {
+        for (peer, users, expected) in [
+            (Peer::Local(Some(1000)), LocalUsers::Own, None),
+            (Peer::Local(Some(0)), LocalUsers::Own, None),
+            (Peer::Local(Some(1001)), LocalUsers::Own, Some(Stranger(Some(1001)))),
+            (Peer::Local(None), LocalUsers::Own, Some(Stranger(None))),
+            (Peer::Local(Some(1001)), LocalUsers::Any, None),
+            (Peer::Local(None), LocalUsers::Any, None),
+            (Peer::Remote, LocalUsers::Own, None),
+        ] {
+            assert_eq!(stranger(peer, 1000, users), expected, "{peer:?} {users:?}");
+        }
+    }
+
+    #[test]
+    fn a_token_counts_more_than_the_user() {
+        let token = Secret::new("s3cret");
+        let with = Door { bound: None, hosts: &[], origins: None, token: Some(&token) };
+        let without = Door { token: None, ..with };
+        let stranger = Some(Stranger(Some(1)));
+        for (name, value, expected) in [
+            ("authorization", "Bearer s3cret", Ok(())),
+            ("leash-authorization", "bearer s3cret", Ok(())),
+            ("authorization", "Bearer s3cre", Err(Refusal::Token)),
+            ("authorization", "Basic s3cret", Err(Refusal::Token)),
+            ("x", "Bearer s3cret", Err(Refusal::Token)),
+        ] {
+            for who in [None, stranger] {
+                assert_eq!(with.check_caller(&headers(&[(name, value)]), who), expected, "{name}: {value}");
+            }
+        }
+        assert_eq!(without.check_caller(&HeaderMap::new(), None), Ok(()));
+        assert_eq!(without.check_caller(&HeaderMap::new(), stranger), Err(Refusal::OtherUser(Some(1))));
+    }
+}
