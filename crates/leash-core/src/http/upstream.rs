@@ -49,6 +49,14 @@ pub(crate) enum UpstreamError {
     /// Any other way in which there was no connection.
     #[error("no connection: {0}")]
     Unreachable(String),
+    /// It answered in a way that cannot be passed on.
+    #[error("the answer cannot be used: {what}")]
+    Unusable {
+        /// What is wrong with it.
+        what: &'static str,
+        /// The session that it opened all the same.
+        session: Option<String>,
+    },
     /// There was a connection, and it broke before the answer.
     #[error("the connection broke before the answer: {0}")]
     Broken(String),

@@ -3,6 +3,7 @@
 mod abandoned;
 mod bad_input;
 mod crash;
+mod doors;
 mod fidelity;
 mod hostile;
 mod idle;

@@ -153,7 +153,7 @@ pub(crate) enum Trouble {
 impl std::fmt::Display for Trouble {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Trouble::Wire(error @ UpstreamError::Broken(_)) => {
+            Trouble::Wire(error @ (UpstreamError::Broken(_) | UpstreamError::Unusable { .. })) => {
                 write!(f, "{error}; the request may have been carried out")
             }
             Trouble::Wire(error) => write!(f, "cannot reach upstream: {error}; is the server running?"),

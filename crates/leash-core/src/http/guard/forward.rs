@@ -149,7 +149,11 @@ pub(super) fn failed(error: &UpstreamError, id: Option<&RawValue>) -> Answer {
         UpstreamError::Timeout => (StatusCode::GATEWAY_TIMEOUT, "Gateway Timeout"),
         _ => (StatusCode::BAD_GATEWAY, "Bad Gateway"),
     };
-    respond::error(status, id, codes::SERVER, &format!("{name}: the server cannot be reached: {error}"))
+    let text = match error {
+        UpstreamError::Unusable { .. } => format!("{name}: {error}"),
+        _ => format!("{name}: the server cannot be reached: {error}"),
+    };
+    respond::error(status, id, codes::SERVER, &text)
 }
 
 /// A request that names no session. Whoever asks may leave at any time: what is under way upstream is dropped with it.

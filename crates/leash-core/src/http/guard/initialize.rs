@@ -66,6 +66,11 @@ async fn open(gateway: Rc<Gateway>, session: Rc<Session>, call: Call, asked: Ask
         }
         Some(Err(error)) => {
             session.discard();
+            if let UpstreamError::Unusable { session: Some(id), .. } = &error {
+                // The server has opened a session that no client will know.
+                let found = Found { id, version: None, revival: None };
+                Upstream::streamable(&session.server, &call, found).refuse(&gateway, &session.server);
+            }
             client.send(forward::failed(&error, asked.id.as_deref())).map_err(drop)
         }
         Some(Ok(answer)) => match begin(&gateway, &session, &call, asked, answer) {

@@ -9,14 +9,15 @@ use std::rc::Rc;
 use bytes::Bytes;
 use hyper::body::{Body, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
-use hyper::header::{HOST, HeaderValue};
+use hyper::header::{CONTENT_LENGTH, HOST, HeaderValue, TRANSFER_ENCODING};
 use hyper::http::uri::{Authority, Scheme};
-use hyper::{Request, Response, Uri};
+use hyper::{Request, Response, StatusCode, Uri};
 
 use super::super::tide::Tide;
 use super::{Connector, UpstreamError, root_cause};
 use crate::clock::Moment;
 use crate::limits;
+use crate::protocol::headers;
 
 /// Sends requests on kept connections, or on new ones. Cheap to clone; clones share the connections.
 pub(crate) struct Pool<B>(Rc<Shared<B>>);
@@ -80,6 +81,12 @@ where
             };
             match connection.try_send_request(request).await {
                 Ok(answer) => {
+                    // The connection is dropped: where the next answer on it begins is not certain.
+                    if let Some(what) = unusable(&answer) {
+                        let session = answer.headers().get(headers::SESSION_ID).and_then(|id| id.to_str().ok());
+                        let session = session.filter(|id| headers::valid_session_id(id)).map(str::to_owned);
+                        return Err(UpstreamError::Unusable { what, session });
+                    }
                     self.put(origin, connection, &answer);
                     return Ok(answer);
                 }
@@ -181,6 +188,16 @@ impl<B> Idle<B> {
     fn is_usable(&self, now: Moment) -> bool {
         !self.connection.is_closed() && now.since(self.since) < limits::POOL_IDLE
     }
+}
+
+/// Why an answer cannot be passed on: its end could be seen at two places, or it is the beginning of another protocol.
+fn unusable<B>(answer: &Response<B>) -> Option<&'static str> {
+    let headers = answer.headers();
+    if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+        return Some("it is 101 Switching Protocols, which no client asked for");
+    }
+    (headers.contains_key(CONTENT_LENGTH) && headers.contains_key(TRANSFER_ENCODING))
+        .then_some("it has both Content-Length and Transfer-Encoding")
 }
 
 /// What `Host` says: the port only where it is not the usual one.
