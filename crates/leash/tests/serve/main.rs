@@ -6,6 +6,7 @@ mod crash;
 mod fidelity;
 mod hostile;
 mod idle;
+mod killed;
 mod life;
 mod servers;
 mod tls;
