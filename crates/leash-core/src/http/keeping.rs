@@ -131,6 +131,11 @@ impl Keeping {
         }
     }
 
+    /// Whether the keeper knows of a session, and ends it if the gateway does not.
+    pub(crate) fn is_told_of(&self, key: &str) -> bool {
+        self.keeper.borrow().is_some() && self.sessions.borrow().get(key).is_some_and(|kept| kept.told)
+    }
+
     /// How many sessions there are of which the keeper does not know the latest.
     pub(crate) fn backlog(&self) -> usize {
         self.news.borrow().len()

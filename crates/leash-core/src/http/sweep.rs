@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::io;
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
@@ -115,13 +116,18 @@ impl Sweep<'_> {
             match under_way.join_next().await {
                 // What was cut short stays for the next start.
                 Some(Ok(Some(done))) if done.deleted.cut_short => {}
-                Some(Ok(Some(done))) if self.lacks_credentials(&done) => {}
-                Some(Ok(Some(done))) => {
-                    if self.is_unreachable(&done) {
+                Some(Ok(Some(done))) => match outcome(self.heir, done.known, &done.deleted) {
+                    Outcome::Settled => {
+                        let written = self.write(&books[done.book], &done, &told);
+                        settle(&mut books[done.book], &done, &written, self.tell);
+                    }
+                    Outcome::Unreachable => {
+                        // Whether that could be written or not, the session stays in the book.
+                        let _ = self.write(&books[done.book], &done, &told);
                         unreachable.insert(done.entry.url.clone());
                     }
-                    self.note(&mut books[done.book], &done, &told);
-                }
+                    Outcome::NoCredentials => {}
+                },
                 // An entry that no leash could have written.
                 Some(Ok(None) | Err(_)) => {}
                 None => break,
@@ -132,34 +138,50 @@ impl Sweep<'_> {
         books.into_iter().filter(|book| !cut(book)).for_each(Abandoned::remove);
     }
 
-    fn lacks_credentials(&self, done: &Done) -> bool {
-        self.heir == Heir::Keeper && !done.known && done.deleted.how == DeleteHow::Denied
-    }
-
-    fn is_unreachable(&self, done: &Done) -> bool {
-        let silent = done.deleted.how == DeleteHow::Unreachable && done.deleted.status.is_none();
-        self.heir == Heir::Keeper && silent
-    }
-
-    /// Writes the receipt, unless there is one, and then that the session is over.
-    fn note(&self, book: &mut Abandoned, done: &Done, told: &Told) {
+    /// Writes the receipt, unless there is one.
+    fn write(&self, book: &Abandoned, done: &Done, told: &Told) -> io::Result<()> {
         let receipt = done.receipt(self.heir, self.reason.clone());
-        let mut written = Ok(());
-        if !is_told(told, &receipt) {
-            let path = receipts(book, self.receipts);
-            written = receipt::append(path, &receipt);
-            if let Err(error) = &written {
-                (self.tell)(Notice::Warning(format!("cannot write {}: {error}", path.display())));
-            }
-            (self.tell)(Notice::Swept(Box::new(receipt)));
+        if is_told(told, &receipt) {
+            return Ok(());
         }
-        // Where the receipt could not be written because there was no descriptor, the session stays in the book: the next start has some.
-        if written.is_err_and(|error| receipt::is_shortage(&error)) || self.is_unreachable(done) {
-            return;
+        let path = receipts(book, self.receipts);
+        let written = receipt::append(path, &receipt);
+        if let Err(error) = &written {
+            (self.tell)(Notice::Warning(format!("cannot write {}: {error}", path.display())));
         }
-        if let Err(error) = book.over(&done.entry.session) {
-            (self.tell)(Notice::Warning(format!("cannot write the ledger: {error}")));
-        }
+        (self.tell)(Notice::Swept(Box::new(receipt)));
+        written
+    }
+}
+
+/// What a DELETE came to, for the book.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// The session is over, or nothing more can be done for it.
+    Settled,
+    /// The server is not there now. There is a receipt, and the session stays in the book.
+    Unreachable,
+    /// The server wants credentials that the keeper was not told. The session stays in the book.
+    NoCredentials,
+}
+
+fn outcome(heir: Heir, known: bool, deleted: &Deleted) -> Outcome {
+    match (heir, deleted.how) {
+        (Heir::NextStart, _) => Outcome::Settled,
+        (Heir::Keeper, DeleteHow::Unreachable) if deleted.status.is_none() => Outcome::Unreachable,
+        (Heir::Keeper, DeleteHow::Denied) if !known => Outcome::NoCredentials,
+        (Heir::Keeper, _) => Outcome::Settled,
+    }
+}
+
+/// Writes down that the session is over, after its receipt. Where that could not be written because there was no descriptor, the session
+/// stays in the book: the next start has some.
+fn settle(book: &mut Abandoned, done: &Done, written: &io::Result<()>, tell: &dyn Fn(Notice)) {
+    if written.as_ref().is_err_and(receipt::is_shortage) {
+        return;
+    }
+    if let Err(error) = book.over(&done.entry.session) {
+        tell(Notice::Warning(format!("cannot write the ledger: {error}")));
     }
 }
 

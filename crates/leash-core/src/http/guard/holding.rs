@@ -241,8 +241,10 @@ impl Upstream {
         };
         let end = deleted.receipt(&self.url, &entry.id);
         let receipt = entry.receipt(reason, EndedBy::Gateway, Moment::now() - began, end);
-        let is_told = write(gateway, &receipt);
-        // What is not settled stays in the book, for the next start. The book is last: whoever is killed in between has told.
+        // A gateway that has to stop before the server has answered leaves the session to its keeper, which writes the receipt.
+        let is_kept = deleted.cut_short && gateway.draining.get() && gateway.keeping.is_told_of(&entry.session);
+        let is_told = is_kept || write(gateway, &receipt);
+        // What is not settled stays in the book, for the keeper or the next start. The book is last: whoever is killed in between has told.
         if matches!(self.kind, Kind::Streamable { .. }) && !deleted.cut_short && is_told {
             note(gateway, gateway.book.over(&entry.session));
             gateway.keeping.over(&entry.session);
