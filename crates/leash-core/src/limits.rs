@@ -26,6 +26,10 @@ pub const KILL_ROUND: Duration = Duration::from_millis(5);
 /// a millisecond; one that is stopped (SIGSTOP, a debugger) never does.
 pub const KEEPER_ANSWER: Duration = Duration::from_secs(1);
 
+/// The least time from the start of a gateway's keeper to the start of the next one. A keeper that is killed again and again (by a limit
+/// on processes or memory) costs one start a second, and not all of the machine.
+pub const KEEPER_PAUSE: Duration = Duration::from_secs(1);
+
 /// How long the supervisor waits beyond the ladder and [`GIVE_UP`] before it stops believing in the keeper, and how long a
 /// keeper that has reported the end may take to leave. It takes a millisecond; the rest is for a machine that swaps.
 pub const KEEPER_SLACK: Duration = Duration::from_secs(5);

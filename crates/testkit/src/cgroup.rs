@@ -71,11 +71,14 @@ impl Outer {
             .collect()
     }
 
-    /// Waits until nobody is in it but `others`.
+    /// Waits until no process is in it but `others` and the session keepers that they have started.
     pub fn wait_only(&self, others: &[Pid], limit: Duration) -> Result<(), Survivors> {
         let rest = || {
             let mut rest = self.processes();
-            rest.retain(|process| !others.contains(&process.pid));
+            let is_spared = |pid: i32| others.iter().any(|other| other.as_raw_nonzero().get() == pid);
+            rest.retain(|process| {
+                !others.contains(&process.pid) && !(is_spared(process.parent) && process.keeps_sessions())
+            });
             rest
         };
         let gone = || match others {

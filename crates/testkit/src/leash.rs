@@ -93,6 +93,15 @@ impl Answer {
     }
 }
 
+/// The keeper of a running `leash serve`, which may have children of other kinds.
+pub fn gateway_keeper(gateway: Pid) -> Handle {
+    let parent = gateway.as_raw_nonzero().get();
+    wait::until("the gateway's keeper", || {
+        let keeper = process::children(gateway).into_iter().find(process::Process::keeps_sessions)?;
+        Handle::open(keeper.pid, |now| now.parent == parent && now.start == keeper.start)
+    })
+}
+
 /// The keeper of a running `leash run`: the one child of the supervisor.
 pub fn keeper(supervisor: Pid) -> Handle {
     let parent = supervisor.as_raw_nonzero().get();

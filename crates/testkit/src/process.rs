@@ -48,6 +48,11 @@ impl Process {
         !matches!(self.state, 'Z' | 'X')
     }
 
+    /// Whether it is the keeper of a `leash connect` or `leash serve`.
+    pub fn keeps_sessions(&self) -> bool {
+        self.command_line().split(' ').any(|word| word == "mcp-undertaker")
+    }
+
     pub(crate) fn command_line(&self) -> String {
         let path = format!("/proc/{}/cmdline", self.pid.as_raw_nonzero());
         let bytes = fs::read(path).unwrap_or_default();

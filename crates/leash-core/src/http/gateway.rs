@@ -12,6 +12,7 @@ use super::budget::Budget;
 use super::connection::Principals;
 use super::control::Jobs;
 use super::guard;
+use super::keeping::Keeping;
 use super::metrics::Metrics;
 use super::notice::Notice;
 use super::respond::{self, Answer};
@@ -47,6 +48,8 @@ pub(crate) struct Gateway {
     pub(crate) watchers: Watchers,
     /// The upstream sessions that are open, on disk.
     pub(crate) book: Book,
+    /// The same in the memory of another process, with credentials.
+    pub(crate) keeping: Keeping,
     pub(crate) client: guard::Client,
     pub(crate) places: Places,
     /// No session begins any more.

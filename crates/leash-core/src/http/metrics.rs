@@ -167,6 +167,9 @@ impl Metrics {
         page.line(&[], gateway.jobs.list().len());
         page.family("leash_deletes_pending", "gauge", "Upstream sessions being deleted.");
         page.line(&[], self.deletes_pending.get());
+        let text = "Upstream sessions whose latest state the gateway's keeper does not know.";
+        page.family("leash_keeper_backlog", "gauge", text);
+        page.line(&[], gateway.keeping.backlog());
         page.counters("leash_garbage_lines_total", "Lines of servers that were no protocol.", &servers, |counters| {
             &counters.garbage_lines
         });

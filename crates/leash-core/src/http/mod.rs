@@ -17,6 +17,8 @@ pub(crate) mod delete;
 mod front;
 mod gateway;
 mod guard;
+pub(crate) mod keeper;
+mod keeping;
 mod listen;
 mod metrics;
 mod mirror;

@@ -18,6 +18,7 @@ use super::connection::Principals;
 use super::control::{Job, Jobs};
 use super::daemon::{self, Control, ControlError, Doors, Open};
 use super::gateway::Gateway;
+use super::keeping::{self, Keeping};
 use super::metrics::Metrics;
 use super::notice::Notice;
 use super::server::Server;
@@ -28,7 +29,7 @@ use super::watch_file::FileWatch;
 use super::{guard, listen, sweep};
 use crate::aside;
 use crate::clock::Moment;
-use crate::config::Settings;
+use crate::config::{Settings, Target};
 use crate::ledger;
 use crate::ledger::book::{Book, BookError};
 use crate::ledger::receipt::Reason;
@@ -135,6 +136,10 @@ async fn run(serving: Serving) -> Result<(), ServeError> {
     let address = listener.local_addr().map_err(ServeError::Start)?;
     let book = Book::create(&places, "serve")?;
     let gateway = Rc::new(gateway(settings, places, book, tell));
+    gateway.keeping.enable();
+    if gateway.settings().servers.values().any(|server| matches!(server.target, Target::Url(_))) {
+        gateway.keeping.prepare(&gateway);
+    }
     gateway.address.set(Some(address));
     gateway.tell(|| Notice::Listening(address));
     gateway.tasks.spawn_local(sweep::sweep(Rc::clone(&gateway)));
@@ -143,6 +148,7 @@ async fn run(serving: Serving) -> Result<(), ServeError> {
     gateway.tasks.spawn_local(listen::accept(Rc::clone(&gateway), listener, stop.clone()));
     let mut open = doors.serve(&gateway)?;
     let ticking = tokio::task::spawn_local(tick(Rc::clone(&gateway)));
+    let tending = tokio::task::spawn_local(keeping::tend(Rc::clone(&gateway)));
     let mut file = source.as_ref().map(|source| FileWatch::new(&source.file));
     let mut alone = std::pin::pin!(daemon::alone(&gateway, control.on_demand));
     loop {
@@ -161,6 +167,8 @@ async fn run(serving: Serving) -> Result<(), ServeError> {
     stop.cancel();
     drain(&gateway, &mut signals, open).await;
     ticking.abort();
+    tending.abort();
+    gateway.keeping.close();
     Ok(())
 }
 
@@ -190,6 +198,7 @@ pub(super) fn gateway(settings: Settings, places: Places, book: Book, tell: Box<
         watchers: Watchers::new(&tasks),
         tasks,
         book,
+        keeping: Keeping::default(),
         client: guard::Client::counted_by(tide.clone()),
         places,
         draining: Cell::new(false),
@@ -280,8 +289,9 @@ fn retire(gateway: &Gateway, name: &str) {
 }
 
 /// Ends everything at once and waits for it: bounded, and cut short by a further signal. What is not done then is finished by
-/// the keepers (trees) and by the next start (upstream sessions, from the ledger).
+/// the keepers: of each tree, and of the gateway for upstream sessions.
 async fn drain(gateway: &Rc<Gateway>, signals: &mut Signals, open: Open) {
+    gateway.keeping.ending();
     let sessions = gateway.end_all(&Reason::Shutdown);
     let ending = Rc::clone(gateway);
     gateway.tasks.spawn_local(async move {
@@ -309,7 +319,7 @@ async fn drain(gateway: &Rc<Gateway>, signals: &mut Signals, open: Open) {
     };
     let left = gateway.count.get().max(gateway.jobs.list().len());
     if !done && left > 0 {
-        gateway.warn(format!("{left} sessions had not ended; their keepers and the next start see to them"));
+        gateway.warn(format!("{left} sessions had not ended; the keepers go on with them"));
     }
     gateway.book.close();
 }

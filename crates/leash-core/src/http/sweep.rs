@@ -1,9 +1,10 @@
-//! What dead gateways have left open at upstream servers is ended by the next one, in the background.
+//! What dead gateways have left open at upstream servers is ended by their keepers, and where those are dead too by the next gateway,
+//! in the background.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::io;
-use std::path::PathBuf;
+use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use super::upstream::Client;
 use crate::clock::Moment;
 use crate::config::{Settings, Target};
 use crate::ledger::book::{Abandoned, Book, Entry};
-use crate::ledger::receipt::{self, EndedBy, Fate, Reason, Receipt};
+use crate::ledger::receipt::{self, DeleteHow, EndedBy, Fate, Reason, Receipt};
 use crate::limits;
 use crate::protocol::headers;
 use crate::tree::Places;
@@ -32,6 +33,8 @@ pub(crate) struct Known {
 /// A DELETE that is over.
 struct Done {
     book: usize,
+    /// The whole address and the headers were known.
+    known: bool,
     entry: Entry,
     url: Uri,
     deleted: Deleted,
@@ -61,33 +64,125 @@ pub(crate) async fn books(
     known: &dyn Fn(&Entry) -> Option<Known>,
     tell: &dyn Fn(Notice),
 ) {
-    let mut books = match Book::abandoned(&places.runtime_dir) {
+    let books = match Book::abandoned(&places.runtime_dir) {
         Ok(books) => books,
         Err(error) => return tell(Notice::Warning(format!("cannot read the ledger: {error}"))),
     };
-    let all = books.iter().enumerate().flat_map(|(at, book)| book.open.iter().map(move |entry| (at, entry.clone())));
-    let mut waiting: VecDeque<(usize, Entry)> = all.collect();
-    let told = if waiting.is_empty() { Told::new() } else { told(&books, places) };
-    let mut under_way = JoinSet::new();
-    loop {
-        while under_way.len() < limits::SWEEP_AT_ONCE
-            && let Some((book, entry)) = waiting.pop_front()
-        {
-            let known = known(&entry);
-            under_way.spawn_local(end(client.clone(), book, entry, known));
+    let sweep = Sweep { client, receipts: &places.receipts, known, tell, heir: Heir::NextStart, reason: Reason::Swept };
+    sweep.end(books).await;
+}
+
+/// Who ends what a dead process has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Heir {
+    /// Its keeper. A session whose server can't be reached stays in the book, and one whose credentials the keeper was not told: the
+    /// next start tries again, with the headers in its configuration.
+    Keeper,
+    /// A process that started later. There is no other, so it settles everything.
+    NextStart,
+}
+
+/// The end of everything in some books.
+pub(crate) struct Sweep<'a> {
+    pub(crate) client: &'a Client,
+    /// Where receipts go if a book does not say it any more.
+    pub(crate) receipts: &'a Path,
+    pub(crate) known: &'a dyn Fn(&Entry) -> Option<Known>,
+    pub(crate) tell: &'a dyn Fn(Notice),
+    pub(crate) heir: Heir,
+    /// What the receipts say.
+    pub(crate) reason: Reason,
+}
+
+impl Sweep<'_> {
+    /// Ends everything. Books in which nothing is left are removed.
+    pub(crate) async fn end(&self, mut books: Vec<Abandoned>) {
+        let all =
+            books.iter().enumerate().flat_map(|(at, book)| book.open.iter().map(move |entry| (at, entry.clone())));
+        let mut waiting: VecDeque<(usize, Entry)> = all.collect();
+        let told = if waiting.is_empty() { Told::new() } else { told(&books, self.receipts) };
+        let mut unreachable = HashSet::new();
+        let mut under_way = JoinSet::new();
+        loop {
+            while under_way.len() < limits::SWEEP_AT_ONCE
+                && let Some((book, entry)) = waiting.pop_front()
+            {
+                // Thousands of sessions of one dead server would take hours.
+                if !unreachable.contains(&entry.url) {
+                    let known = (self.known)(&entry);
+                    under_way.spawn_local(end(self.client.clone(), book, entry, known));
+                }
+            }
+            match under_way.join_next().await {
+                // What was cut short stays for the next start.
+                Some(Ok(Some(done))) if done.deleted.cut_short => {}
+                Some(Ok(Some(done))) => match outcome(self.heir, done.known, &done.deleted) {
+                    Outcome::Settled => {
+                        let written = self.write(&books[done.book], &done, &told);
+                        settle(&mut books[done.book], &done, &written, self.tell);
+                    }
+                    Outcome::Unreachable => {
+                        // Whether that could be written or not, the session stays in the book.
+                        let _ = self.write(&books[done.book], &done, &told);
+                        unreachable.insert(done.entry.url.clone());
+                    }
+                    Outcome::NoCredentials => {}
+                },
+                // An entry that no leash could have written.
+                Some(Ok(None) | Err(_)) => {}
+                None => break,
+            }
         }
-        match under_way.join_next().await {
-            // What was cut short stays for the next start.
-            Some(Ok(Some(done))) if done.deleted.cut_short => {}
-            Some(Ok(Some(done))) => note(&mut books[done.book], &done, (&told, places), tell),
-            // An entry that nobody could have written.
-            Some(Ok(None) | Err(_)) => {}
-            None => break,
-        }
+        // And so does what could not be told.
+        let cut = |book: &Abandoned| book.open.iter().any(is_sound);
+        books.into_iter().filter(|book| !cut(book)).for_each(Abandoned::remove);
     }
-    // And so does what could not be told.
-    let cut = |book: &Abandoned| book.open.iter().any(is_sound);
-    books.into_iter().filter(|book| !cut(book)).for_each(Abandoned::remove);
+
+    /// Writes the receipt, unless there is one.
+    fn write(&self, book: &Abandoned, done: &Done, told: &Told) -> io::Result<()> {
+        let receipt = done.receipt(self.heir, self.reason.clone());
+        if is_told(told, &receipt) {
+            return Ok(());
+        }
+        let path = receipts(book, self.receipts);
+        let written = receipt::append(path, &receipt);
+        if let Err(error) = &written {
+            (self.tell)(Notice::Warning(format!("cannot write {}: {error}", path.display())));
+        }
+        (self.tell)(Notice::Swept(Box::new(receipt)));
+        written
+    }
+}
+
+/// What a DELETE came to, for the book.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// The session is over, or nothing more can be done for it.
+    Settled,
+    /// The server is not there now. There is a receipt, and the session stays in the book.
+    Unreachable,
+    /// The server wants credentials that the keeper was not told. The session stays in the book.
+    NoCredentials,
+}
+
+fn outcome(heir: Heir, known: bool, deleted: &Deleted) -> Outcome {
+    match (heir, deleted.how) {
+        (Heir::NextStart, _) => Outcome::Settled,
+        (Heir::Keeper, DeleteHow::Unreachable) if deleted.status.is_none() => Outcome::Unreachable,
+        (Heir::Keeper, DeleteHow::Denied) if !known => Outcome::NoCredentials,
+        (Heir::Keeper, _) => Outcome::Settled,
+    }
+}
+
+/// Writes down that the session is over, after its receipt. Where that could not be written because there was no descriptor, the session
+/// stays in the book: the next start has some.
+fn settle(book: &mut Abandoned, done: &Done, written: &io::Result<()>, tell: &dyn Fn(Notice)) {
+    if written.as_ref().is_err_and(receipt::is_shortage) {
+        return;
+    }
+    if let Err(error) = book.over(&done.entry.session) {
+        tell(Notice::Warning(format!("cannot write the ledger: {error}")));
+    }
 }
 
 /// The same for a program that is no gateway: returns when it is done, with the receipts and what else there is to say.
@@ -114,20 +209,25 @@ fn is_sound(entry: &Entry) -> bool {
 }
 
 async fn end(client: Client, book: usize, entry: Entry, known: Option<Known>) -> Option<Done> {
-    let began = Moment::now();
+    let (began, is_known) = (Moment::now(), known.is_some());
     let plain = || Some(Known { url: entry.url.parse().ok()?, headers: HeaderMap::new() });
     let Known { url, headers } = known.or_else(plain).filter(|_| is_sound(&entry))?;
     let ticket = Ticket { url, session_id: entry.id.clone(), version: entry.version.clone(), headers };
     let deleted = delete::delete(&client, &ticket).await;
-    Some(Done { book, entry, url: ticket.url, deleted, took: Moment::now() - began })
+    Some(Done { book, known: is_known, entry, url: ticket.url, deleted, took: Moment::now() - began })
 }
 
 /// Sessions at upstream servers that have a receipt, by its run and the beginning of their ids, and whether it says that they are gone:
 /// somebody may have written one, and then been killed or met a disk that was read-only before the book said so.
-type Told = HashSet<(String, String, bool)>;
+pub(crate) type Told = HashSet<(String, String, bool)>;
 
-fn told(books: &[Abandoned], places: &Places) -> Told {
-    let paths: BTreeSet<&PathBuf> = books.iter().map(|book| receipts(book, places)).collect();
+fn told(books: &[Abandoned], otherwise: &Path) -> Told {
+    let paths: BTreeSet<&Path> = books.iter().map(|book| receipts(book, otherwise)).collect();
+    told_in(paths)
+}
+
+/// The same for the receipts in these files.
+pub(crate) fn told_in<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Told {
     // What can't be read can't be known; two receipts are better than none.
     let known = paths.into_iter().filter_map(|path| receipt::read(path).ok()).flat_map(|(known, _)| known);
     known.flat_map(|receipt| upstreams(&receipt).collect::<Vec<_>>()).collect()
@@ -145,40 +245,18 @@ fn is_told(told: &Told, receipt: &Receipt) -> bool {
 }
 
 /// Where the receipts of a book go.
-fn receipts<'a>(book: &'a Abandoned, places: &'a Places) -> &'a PathBuf {
-    book.cover.as_ref().map_or(&places.receipts, |cover| &cover.receipts)
+fn receipts<'a>(book: &'a Abandoned, otherwise: &'a Path) -> &'a Path {
+    book.cover.as_ref().map_or(otherwise, |cover| &cover.receipts)
 }
 
 impl Done {
-    fn receipt(&self) -> Receipt {
+    fn receipt(&self, heir: Heir, reason: Reason) -> Receipt {
         let end = self.deleted.receipt(&self.url, &self.entry.id);
-        self.entry.receipt(Reason::Swept, EndedBy::Sweep, self.took, end)
-    }
-}
-
-/// Writes the receipt, unless there is one, and then that the session is over.
-fn note(book: &mut Abandoned, done: &Done, (told, places): (&Told, &Places), tell: &dyn Fn(Notice)) {
-    let receipt = done.receipt();
-    if is_told(told, &receipt) {
-        return settle(book, done, &Ok(()), tell);
-    }
-    let path = receipts(book, places);
-    let written = receipt::append(path, &receipt);
-    if let Err(error) = &written {
-        tell(Notice::Warning(format!("cannot write {}: {error}", path.display())));
-    }
-    settle(book, done, &written, tell);
-    tell(Notice::Swept(Box::new(receipt)));
-}
-
-/// Writes down that the session is over, after its receipt. Where that could not be written for want of descriptors, the session stays
-/// in the book: the next start has some.
-fn settle(book: &mut Abandoned, done: &Done, written: &io::Result<()>, tell: &dyn Fn(Notice)) {
-    if written.as_ref().is_err_and(receipt::is_shortage) {
-        return;
-    }
-    if let Err(error) = book.over(&done.entry.session) {
-        tell(Notice::Warning(format!("cannot write the ledger: {error}")));
+        let ended_by = match heir {
+            Heir::Keeper => EndedBy::Keeper,
+            Heir::NextStart => EndedBy::Sweep,
+        };
+        self.entry.receipt(reason, ended_by, self.took, end)
     }
 }
 

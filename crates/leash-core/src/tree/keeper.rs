@@ -25,7 +25,7 @@ use super::spawn::{self, Program, SpawnError, Stage, c_string};
 use super::warden::{END_SIGNAL, Most, Peer, Snapshots, Warden};
 use crate::clock::Moment;
 #[cfg(feature = "http")]
-use crate::http::connect::undertaker;
+use crate::http::keeper::process as session_keeper;
 use crate::ledger::receipt::EndedBy;
 use crate::ledger::record::Phase;
 use crate::ledger::store::{Entry, Store};
@@ -300,7 +300,7 @@ pub(crate) fn enter() -> bool {
         name if name == KEEPER.as_bytes() => run(),
         name if name == SUPERVISOR.as_bytes() => handle::supervise(),
         #[cfg(feature = "http")]
-        name if name == undertaker::ROLE.as_bytes() => undertaker::run(),
+        name if name == session_keeper::ROLE.as_bytes() => session_keeper::run(),
         name if name == unit::GUARD.as_bytes() => unit::guard(&arguments.collect::<Vec<_>>()),
         _ => return false,
     }

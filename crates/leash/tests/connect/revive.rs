@@ -73,6 +73,40 @@ fn a_killed_leash_leaves_no_revived_session() {
     assert!(keeper.wait_gone(LIMIT));
     assert_eq!(sessions.open(), Vec::<String>::new());
     assert_eq!(upstream.of("DELETE").len(), 1);
+    // The receipt names the first one, too.
+    let receipt = &scene.answer(["history", "--json"]).json()["receipts"][0];
+    assert_eq!(ends(receipt), ["session-/forgotten", "session-/deleted"], "{receipt:#}");
+}
+
+/// Beginnings of ids and ends, as a receipt has them.
+fn ends(receipt: &serde_json::Value) -> Vec<String> {
+    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    let ends = receipt["holdings"].as_array().into_iter().flatten();
+    ends.map(|end| format!("{}/{}", text(&end["id"]), text(&end["how"]))).collect()
+}
+
+/// leash is killed while the DELETE of the session that it replaced is under way: the keeper sends it again.
+#[test]
+fn a_killed_leash_leaves_no_replaced_session() {
+    let sessions = Arc::new(Sessions::default());
+    let (serving, silent) = (Arc::clone(&sessions), std::sync::atomic::AtomicBool::new(true));
+    let upstream = Upstream::start(move |seen, talk| {
+        if seen.method == "DELETE" && silent.swap(false, std::sync::atomic::Ordering::SeqCst) {
+            return talk.wait_gone();
+        }
+        serving.serve(seen, talk);
+    });
+    let scene = scene();
+    let mut connect = Connect::open(&scene, &[&upstream.url()]);
+    connect.send(INITIALIZE);
+    assert!(connect.next().contains("protocolVersion"));
+    upstream.wait_count("DELETE", 1);
+    let keeper = keeper(connect.pid());
+    connect.signal(Signal::KILL);
+    assert!(keeper.wait_gone(LIMIT));
+    assert_eq!(sessions.open(), Vec::<String>::new());
+    let receipt = &scene.answer(["history", "--json"]).json()["receipts"][0];
+    assert_eq!(ends(receipt), ["session-/deleted", "session-/deleted"], "{receipt:#}");
 }
 
 /// Several requests are met by the loss at once: one new session, and everything in its order.

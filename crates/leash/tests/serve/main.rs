@@ -7,6 +7,7 @@ mod doors;
 mod fidelity;
 mod hostile;
 mod idle;
+mod killed;
 mod life;
 mod secrets;
 mod servers;

@@ -132,13 +132,17 @@ fn sessions_of_the_daemon_are_found_by_label_and_by_all() {
     held.scene.wait_gone(&[]).expect("nothing is left");
 }
 
-/// The daemon was killed. Its trees end by themselves; what it had open upstream is ended by name.
+/// The daemon and its keeper were killed. Its trees end by themselves; what it had open upstream is ended by name.
 #[test]
 fn what_a_dead_daemon_left_is_ended_by_name() {
     let mut held = or_skip!(Held::set(Who::User));
     let id = held.id().to_owned();
+    let keeper = testkit::leash::gateway_keeper(held.gateway.pid());
+    // Stopped first, so that it can't act before both are dead.
+    keeper.signal(Signal::STOP).expect("it lives");
     held.gateway.signal(Signal::KILL);
     held.gateway.wait();
+    keeper.signal(Signal::KILL).expect("it was not waited for");
     held.scene.census().wait_gone(LIMIT).expect("the keepers end the trees");
     wait::until("the upstream session alone", || {
         let groups = groups(&held.scene);

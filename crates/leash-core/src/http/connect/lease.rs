@@ -7,11 +7,10 @@ use std::time::Duration;
 use hyper::Uri;
 
 use super::super::delete::{Deleted, Ticket, shown};
-use super::keeper::{Keeper, Lien, Orders, Word};
-use super::terms::Terms;
+use super::super::keeper::terms::Terms;
+use super::super::keeper::{Keeper, Lien, Orders, Word, name_end};
 use crate::ledger::book::{Book, Entry};
 use crate::ledger::receipt::{EndedBy, Reason, Receipt, UpstreamEnd};
-use crate::limits;
 use crate::owner::Owner;
 use crate::tree::Places;
 
@@ -32,9 +31,23 @@ impl Claim {
             Claim::Stream(_) => None,
         }
     }
+
+    fn end(&self, how: &Deleted) -> UpstreamEnd {
+        match self {
+            Claim::Session(ticket) => how.receipt(&ticket.url, &ticket.session_id),
+            Claim::Stream(url) => how.receipt(url, ""),
+        }
+    }
 }
 
-/// Holds at most one claim at a time, and knows what became of the earlier ones.
+/// A claim and its number, by which the keeper knows it.
+#[derive(Clone, Debug)]
+pub(super) struct Held {
+    number: u64,
+    pub(super) claim: Claim,
+}
+
+/// Holds one claim at a time and those that it replaced until their DELETE is answered, and knows how the earlier ones ended.
 #[derive(Debug)]
 pub(super) struct Lease {
     terms: Terms,
@@ -43,7 +56,13 @@ pub(super) struct Lease {
     /// The owners that a keeper watches too.
     owners: Vec<(Owner, OwnedFd)>,
     keeper: Option<Keeper>,
-    claim: Option<Claim>,
+    /// A message to the keeper was lost: it is told everything again.
+    stale: bool,
+    claim: Option<Held>,
+    /// Claims whose end is under way.
+    leaving: Vec<Held>,
+    /// How many claims there were.
+    claims: u64,
     /// The book names a session.
     entered: bool,
     ends: Vec<UpstreamEnd>,
@@ -51,7 +70,19 @@ pub(super) struct Lease {
 
 impl Lease {
     pub(super) fn new(terms: Terms, places: Places, book: Book, owners: Vec<(Owner, OwnedFd)>) -> Lease {
-        Lease { terms, places, book, owners, keeper: None, claim: None, entered: false, ends: Vec::new() }
+        Lease {
+            terms,
+            places,
+            book,
+            owners,
+            keeper: None,
+            stale: false,
+            claim: None,
+            leaving: Vec::new(),
+            claims: 0,
+            entered: false,
+            ends: Vec::new(),
+        }
     }
 
     /// Sees to it that there is a keeper, before there is something to keep. The error is for people: without a keeper the
@@ -64,15 +95,15 @@ impl Lease {
         let (owners, descriptors): (Vec<Owner>, Vec<&OwnedFd>) =
             self.owners.iter().map(|(owner, descriptor)| (owner.clone(), descriptor)).unzip();
         let orders = Orders {
-            terms: self.terms.clone(),
             runtime_dir: self.places.runtime_dir.clone(),
             book: self.book.run().to_owned(),
+            receipts: self.places.receipts.clone(),
+            terms: Some(self.terms.clone()),
             owners,
         };
-        let keeper = Keeper::start(&self.places.program, &orders, self.book.lock(), &descriptors)?;
-        keeper.tell(&Word::Hold(self.lien()))?;
-        self.keeper = Some(keeper);
-        Ok(())
+        self.keeper = Some(Keeper::start(&self.places.program, &orders, self.book.lock(), &descriptors)?);
+        self.stale = true;
+        self.tell(&[])
     }
 
     /// A child died: if it was the keeper, there is another one now.
@@ -80,23 +111,38 @@ impl Lease {
         if self.keeper.is_some() { self.prepare() } else { Ok(()) }
     }
 
-    /// From now on this is held, and not what was before: that is returned, for its end is the caller's business. The error says
+    /// From now on this is held, and not what was before: that is returned, and its end is the caller's business. The error says
     /// what could not be written; the claim is held all the same.
-    pub(super) fn hold(&mut self, claim: Option<Claim>) -> (Option<Claim>, io::Result<()>) {
+    pub(super) fn hold(&mut self, claim: Option<Claim>) -> (Option<Held>, io::Result<()>) {
+        let claim = claim.map(|claim| self.number(claim));
         let before = std::mem::replace(&mut self.claim, claim);
+        self.leaving.extend(before.clone());
         let written = self.enter();
-        (before, written.and(self.tell_keeper()))
+        (before, written.and(self.tell_of_claim()))
+    }
+
+    /// A session that was opened in vain is held until its end, which is the caller's business.
+    pub(super) fn hold_until_ended(&mut self, claim: Claim) -> (Held, io::Result<()>) {
+        let held = self.number(claim);
+        self.leaving.push(held.clone());
+        let word = self.word(&held);
+        (held, word.and_then(|word| self.tell(&[word])))
+    }
+
+    fn number(&mut self, claim: Claim) -> Held {
+        self.claims += 1;
+        Held { number: self.claims, claim }
     }
 
     /// The version of the session is known now.
     pub(super) fn agreed(&mut self, agreed: &str) -> io::Result<()> {
         match &mut self.claim {
-            Some(Claim::Session(ticket)) if ticket.version.as_deref() != Some(agreed) => {
+            Some(Held { claim: Claim::Session(ticket), .. }) if ticket.version.as_deref() != Some(agreed) => {
                 ticket.version = Some(agreed.to_owned());
             }
             _ => return Ok(()),
         }
-        self.enter().and(self.tell_keeper())
+        self.enter().and(self.tell_of_claim())
     }
 
     /// leash's own id of the session, and the server's name.
@@ -106,28 +152,26 @@ impl Lease {
 
     /// What is held.
     pub(super) fn claim(&self) -> Option<&Claim> {
-        self.claim.as_ref()
+        self.claim.as_ref().map(|held| &held.claim)
     }
 
     /// What was held is over already: the upstream forgot it, or closed it.
     pub(super) fn lost(&mut self, how: &Deleted) -> io::Result<()> {
         match self.claim.take() {
-            Some(claim) => self.note(&claim, how),
-            None => return Ok(()),
+            Some(held) => self.leave().and(self.ended(&held, how)),
+            None => Ok(()),
         }
-        self.leave().and(self.tell_keeper())
     }
 
-    /// What became of a claim that was replaced.
-    pub(super) fn note(&mut self, claim: &Claim, how: &Deleted) {
-        if self.ends.len() == limits::ENDS_NAMED {
-            // The first and the newest ones are told.
-            self.ends.remove(1);
+    /// A claim that is not held any more has ended. Where that was cut short the keeper is not told, and goes on when we are gone.
+    pub(super) fn ended(&mut self, held: &Held, how: &Deleted) -> io::Result<()> {
+        let end = held.claim.end(how);
+        name_end(&mut self.ends, end.clone());
+        if how.cut_short {
+            return Ok(());
         }
-        self.ends.push(match claim {
-            Claim::Session(ticket) => how.receipt(&ticket.url, &ticket.session_id),
-            Claim::Stream(url) => how.receipt(url, ""),
-        });
+        self.leaving.retain(|leaving| leaving.number != held.number);
+        self.tell(&[Word::Ended(key(held.number), Some(Box::new(end)))])
     }
 
     /// The end has begun, and is in our hands.
@@ -138,11 +182,11 @@ impl Lease {
         }
     }
 
-    /// The receipt of the end, with what became of what was held last. The keeper and the book still know of that: if we die
-    /// before the receipt is written, they see to it.
+    /// The receipt of the end, with what became of the claim that was held last. The keeper and the book still know that one: if we
+    /// die before the receipt is written, they see to it.
     pub(super) fn receipt(&mut self, reason: Reason, took: Duration, last: Option<&Deleted>) -> Receipt {
-        if let Some((claim, how)) = self.claim.clone().zip(last) {
-            self.note(&claim, how);
+        if let Some((held, how)) = self.claim.as_ref().zip(last) {
+            name_end(&mut self.ends, held.claim.end(how));
         }
         self.terms.receipt(reason, EndedBy::Gateway, took, self.ends.clone())
     }
@@ -157,20 +201,41 @@ impl Lease {
         written
     }
 
-    fn lien(&self) -> Option<Lien> {
-        self.claim.as_ref().map(|claim| match claim {
-            Claim::Session(ticket) => Lien::of(ticket),
-            Claim::Stream(url) => Lien::stream(url),
-        })
+    fn word(&self, held: &Held) -> io::Result<Word> {
+        let (name, started_ms) = (&self.terms.name, self.terms.started_ms);
+        let lien = match &held.claim {
+            Claim::Session(ticket) => Lien::of(name, started_ms, ticket),
+            Claim::Stream(url) => Lien::stream(name, started_ms, url),
+        };
+        Word::hold(&key(held.number), &lien)
     }
 
-    fn tell_keeper(&self) -> io::Result<()> {
-        self.keeper.as_ref().map_or(Ok(()), |keeper| keeper.tell(&Word::Hold(self.lien())))
+    fn tell_of_claim(&mut self) -> io::Result<()> {
+        let word = self.claim.as_ref().map(|held| self.word(held)).transpose()?;
+        self.tell(word.as_slice())
+    }
+
+    /// Tells the keeper. If a message was lost, because the keeper was stopped for instance, it is told everything again.
+    fn tell(&mut self, words: &[Word]) -> io::Result<()> {
+        let Some(keeper) = &self.keeper else { return Ok(()) };
+        let told = if self.stale {
+            self.everything().and_then(|words| words.iter().try_for_each(|word| keeper.tell(word)))
+        } else {
+            words.iter().try_for_each(|word| keeper.tell(word))
+        };
+        self.stale = told.is_err();
+        told
+    }
+
+    fn everything(&self) -> io::Result<Vec<Word>> {
+        let ended = self.ends.iter().map(|end| Ok(Word::Ended(key(0), Some(Box::new(end.clone())))));
+        let held = self.leaving.iter().chain(&self.claim).map(|held| self.word(held));
+        std::iter::once(Ok(Word::Anew)).chain(ended).chain(held).collect()
     }
 
     /// Writes the claim into the book; one that ends by itself is not worth a line.
     fn enter(&mut self) -> io::Result<()> {
-        let Some(Claim::Session(ticket)) = &self.claim else { return self.leave() };
+        let Some(Held { claim: Claim::Session(ticket), .. }) = &self.claim else { return self.leave() };
         let entry = Entry {
             session: self.terms.session.clone(),
             server: self.terms.name.clone(),
@@ -186,4 +251,9 @@ impl Lease {
     fn leave(&mut self) -> io::Result<()> {
         if std::mem::take(&mut self.entered) { self.book.over(&self.terms.session) } else { Ok(()) }
     }
+}
+
+/// Keys sort as the claims were made.
+fn key(number: u64) -> Box<str> {
+    format!("{number:020}").into()
 }

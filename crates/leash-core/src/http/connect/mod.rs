@@ -3,15 +3,14 @@
 //!
 //! The files, in the order a line meets them: `pipe` (the host's pipes), `parcel` (what it is), `outbox` (when it may go), `carry`
 //! (going), `wire` (HTTP), `receive` (what comes back), with `exchange` for what is awaited and `link` for all that is shared.
-//! `open`, `revive`, `listen` and `old` begin sessions and streams; `lease`, `keeper` and `undertaker` see to their end; `run` holds
-//! all of it together.
+//! `open`, `revive`, `listen` and `old` begin sessions and streams; `lease` and the keeper (`http/keeper`) see to their end; `run`
+//! holds all of it together.
 
 mod backoff;
 mod carry;
 mod exchange;
 mod feed;
 mod headers;
-mod keeper;
 mod lease;
 mod link;
 mod listen;
@@ -24,8 +23,6 @@ mod receive;
 mod reply;
 mod revive;
 mod run;
-mod terms;
-pub(crate) mod undertaker;
 mod watchtower;
 mod wire;
 

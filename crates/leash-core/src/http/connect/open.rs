@@ -9,7 +9,7 @@ use super::super::delete::{self, Deleted};
 use super::super::notice::Notice;
 use super::super::upstream::UpstreamError;
 use super::exchange::{End, Exchange};
-use super::lease::Claim;
+use super::lease::{Claim, Held};
 use super::link::{Complaint, Link, Mode, Session};
 use super::receive::receive;
 use super::reply::{Reply, Trouble};
@@ -74,7 +74,9 @@ fn post(link: &Rc<Link>, outgoing: Outgoing) -> oneshot::Receiver<Result<Answer,
             if !tell.is_closed() {
                 opened(&task, answer);
             } else if let Some(claim) = claim(&task, answer) {
-                let_go(&task, &claim).await;
+                let (held, told) = task.lease.borrow_mut().hold_until_ended(claim);
+                task.check_written(told);
+                let_go(&task, &held).await;
             }
         }
         let _ = tell.send(sent);
@@ -106,13 +108,14 @@ fn claim(link: &Link, answer: &Answer) -> Option<Claim> {
     Some(Claim::Session(delete::Ticket { url, session_id, version: None, headers: link.base_headers() }))
 }
 
-/// Ends what is not held, or not any more.
-async fn let_go(link: &Link, claim: &Claim) {
-    let how = match claim {
+/// Ends a session that was replaced, or opened in vain.
+async fn let_go(link: &Link, held: &Held) {
+    let how = match &held.claim {
         Claim::Session(ticket) => delete::delete(&link.client, ticket).await,
         Claim::Stream(_) => Deleted::closed(),
     };
-    link.lease.borrow_mut().note(claim, &how);
+    let told = link.lease.borrow_mut().ended(held, &how);
+    link.check_written(told);
 }
 
 /// From now on this is held; what was held before is let go of.

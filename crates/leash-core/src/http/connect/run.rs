@@ -9,15 +9,14 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::task::JoinHandle;
 
 use super::super::delete::{self, Deleted};
+use super::super::keeper::{self, terms::Terms};
 use super::super::notice::Notice;
 use super::super::sweep::{self, Known};
 use super::super::upstream::Client;
-use super::keeper;
 use super::lease::{Claim, Lease};
 use super::link::{Link, Mode, Parts};
 use super::pipe::{HostDeaf, Input, Voice};
 use super::reply::Trouble;
-use super::terms::Terms;
 use super::watchtower::{Seen, Watchtower};
 use super::{ConnectError, Connecting, Ended, Speaks};
 use crate::clock::{self, Moment};
@@ -96,7 +95,6 @@ impl Driver {
             labels,
             shown,
             started_ms: clock::unix_ms(),
-            receipts: places.receipts.clone(),
         };
         let member = Membership {
             session: terms.session.clone(),

@@ -196,7 +196,10 @@ pub(super) fn adopt(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call, id:
         }
     };
     holding::note(gateway, gateway.book.open(&upstream.entry(&session)));
-    if session.hold(Holding::Upstream(Box::new(upstream))) {
+    let held = session.hold(Holding::Upstream(Box::new(upstream)));
+    gateway.keeping.prepare(gateway);
+    gateway.keeping.hold(&session);
+    if held {
         session.rename(id);
         session.opened();
     }

@@ -14,6 +14,7 @@ use crate::clock::{self, Moment};
 use crate::http::delete::{self, Deleted, Ticket};
 use crate::http::front::Call;
 use crate::http::gateway::Gateway;
+use crate::http::keeper::Lien;
 use crate::http::metrics::add;
 use crate::http::server::Server;
 use crate::http::session::{Holding, Session};
@@ -60,6 +61,13 @@ pub(super) fn of(session: &Session) -> Option<&Upstream> {
         Holding::Upstream(upstream) => Some(upstream),
         Holding::Tree(_) => None,
     }
+}
+
+/// What the keeper has to know of a session; `None` where it holds nothing that must be ended by DELETE.
+pub(crate) fn lien(session: &Session) -> Option<Lien> {
+    let upstream = of(session).filter(|upstream| matches!(upstream.kind, Kind::Streamable { .. }))?;
+    let ticket = upstream.ticket(&session.server, &upstream.entry(session));
+    Some(Lien::of(&session.server.name, session.started_ms, &ticket))
 }
 
 impl Upstream {
@@ -134,10 +142,10 @@ impl Upstream {
     }
 
     /// The credentials of a request, for the DELETE: the client's own may be newer than those it began with.
-    pub(super) fn remember(&self, call: &Call) {
-        let mut credentials = self.credentials.borrow_mut();
-        if !credentials.are_of(&call.headers) {
-            *credentials = Credentials::of(&call.headers);
+    pub(super) fn remember(&self, gateway: &Gateway, session: &Session, call: &Call) {
+        if !self.credentials.borrow().are_of(&call.headers) {
+            *self.credentials.borrow_mut() = Credentials::of(&call.headers);
+            gateway.keeping.changed(session);
         }
     }
 
@@ -153,6 +161,7 @@ impl Upstream {
         if self.version.borrow().as_deref() != Some(version) {
             *self.version.borrow_mut() = Some(version.into());
             note(gateway, gateway.book.change(&self.entry(session)));
+            gateway.keeping.changed(session);
         }
     }
 
@@ -161,6 +170,7 @@ impl Upstream {
         if let Kind::Streamable { id, .. } = &self.kind {
             *id.borrow_mut() = new.into();
             note(gateway, gateway.book.change(&self.entry(session)));
+            gateway.keeping.changed(session);
         }
     }
 
@@ -205,11 +215,19 @@ impl Upstream {
         let id = server.job.as_ref().map_or_else(id::random, |job| job.next_session());
         let entry = self.entry_as(&id, server, clock::unix_ms());
         note(gateway, gateway.book.open(&entry));
+        gateway.keeping.prepare(gateway);
+        gateway.keeping.hold_refused(&id, Lien::of(&server.name, entry.started_ms, &self.ticket(server, &entry)));
         let (gateway, server, occupied) = (Rc::clone(gateway), Rc::clone(server), server.occupy());
         gateway.clone().tasks.spawn_local(async move {
             self.close(&gateway, &server, entry, Reason::NotInitialized).await;
             drop(occupied);
         });
+    }
+
+    /// All that its DELETE needs.
+    fn ticket(&self, server: &Server, entry: &Entry) -> Ticket {
+        let (version, headers) = (entry.version.clone(), self.headers(server));
+        Ticket { url: self.url.clone(), session_id: entry.id.clone(), version, headers }
     }
 
     async fn close(&self, gateway: &Gateway, server: &Server, entry: Entry, reason: Reason) -> Receipt {
@@ -218,19 +236,18 @@ impl Upstream {
             Kind::Sse { .. } => Deleted::closed(),
             Kind::Streamable { forgotten, .. } => match forgotten.get() {
                 Some(status) => Deleted::forgotten(status),
-                None => {
-                    let (version, headers) = (entry.version.clone(), self.headers(server));
-                    let ticket = Ticket { url: self.url.clone(), session_id: entry.id.clone(), version, headers };
-                    send_delete(gateway, server, &ticket).await
-                }
+                None => send_delete(gateway, server, &self.ticket(server, &entry)).await,
             },
         };
         let end = deleted.receipt(&self.url, &entry.id);
         let receipt = entry.receipt(reason, EndedBy::Gateway, Moment::now() - began, end);
-        let is_told = write(gateway, &receipt);
-        // What is not settled stays in the book, for the next start. The book is last: whoever is killed in between has told.
+        // A gateway that has to stop before the server has answered leaves the session to its keeper, which writes the receipt.
+        let is_kept = deleted.cut_short && gateway.draining.get() && gateway.keeping.is_told_of(&entry.session);
+        let is_told = is_kept || write(gateway, &receipt);
+        // What is not settled stays in the book, for the keeper or the next start. The book is last: whoever is killed in between has told.
         if matches!(self.kind, Kind::Streamable { .. }) && !deleted.cut_short && is_told {
             note(gateway, gateway.book.over(&entry.session));
+            gateway.keeping.over(&entry.session);
         }
         server.ended(&receipt);
         receipt

@@ -44,7 +44,7 @@ pub(super) async fn answer(gateway: &Rc<Gateway>, session: &Rc<Session>, call: &
     if asked.answers_ping {
         return respond::empty(StatusCode::ACCEPTED);
     }
-    upstream.remember(call);
+    upstream.remember(gateway, session, call);
     if let Some(revival) = upstream.revival().filter(|_| asked.initialized) {
         revival.initialized(call.body.clone());
     }

@@ -27,6 +27,7 @@ use crate::protocol::headers;
 /// Answers `initialize`. The server is asked in a task of its own, which goes on when the client leaves: whatever the server
 /// opens is seen, and closed if nobody wants it any more.
 pub(super) async fn answer(gateway: &Rc<Gateway>, server: &Rc<Server>, call: Call, asked: Asked) -> Answer {
+    gateway.keeping.prepare(gateway);
     let session = match Session::begin(gateway, server, &call) {
         Ok(session) => session,
         Err(refused) => return refused,
@@ -118,7 +119,9 @@ fn begin(
     let upstream = Upstream::streamable(&session.server, call, Found { id: &id, version: version.as_deref(), revival });
     holding::note(gateway, gateway.book.open(&upstream.entry(session)));
     session.announce(gateway);
-    if !session.hold(Holding::Upstream(Box::new(upstream))) {
+    let held = session.hold(Holding::Upstream(Box::new(upstream)));
+    gateway.keeping.hold(session);
+    if !held {
         return None;
     }
     if !revives {

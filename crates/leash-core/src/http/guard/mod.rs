@@ -36,7 +36,7 @@ use crate::protocol::era::{self, Era};
 use crate::protocol::headers;
 
 pub(crate) use cancel::{Cancellation, cancellation, upstreams};
-pub(crate) use holding::Upstream;
+pub(crate) use holding::{Upstream, lien};
 pub(crate) use sse::answer_sse;
 pub(crate) use stream::Boundary;
 
@@ -140,7 +140,7 @@ async fn delete(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call) -> Answ
         Err(unknown) => return unknown,
     };
     if let Some(upstream) = holding::of(&session) {
-        upstream.remember(call);
+        upstream.remember(gateway, &session, call);
     }
     session.end(Reason::ClientDeleted);
     // A server that does not answer does not keep the client: the session is over for it.

@@ -162,11 +162,60 @@ fn what_cannot_be_told_for_want_of_descriptors_is_left_to_the_next() {
         ground.dead(&"http://127.0.0.1:1/mcp".parse().expect("an address"), ["a".to_owned()].into_iter());
         let mut book = Book::abandoned(&ground.places().runtime_dir).expect("read").remove(0);
         let (entry, url) = (book.open[0].clone(), "http://127.0.0.1:1/mcp".parse().expect("an address"));
-        let done =
-            Done { book: 0, entry, url, deleted: Deleted::forgotten(StatusCode::NOT_FOUND), took: Duration::ZERO };
+        let done = Done {
+            book: 0,
+            known: false,
+            entry,
+            url,
+            deleted: Deleted::forgotten(StatusCode::NOT_FOUND),
+            took: Duration::ZERO,
+        };
         settle(&mut book, &done, &Err(errno.into()), &|_| {});
         drop(book);
         let again = Book::abandoned(&ground.places().runtime_dir).expect("read").remove(0);
         assert_eq!(again.open.len(), left, "{errno}");
     }
+}
+
+#[test]
+fn a_keeper_leaves_to_the_next_start_what_that_may_be_able_to_end() {
+    let check = |how, status: Option<StatusCode>, known, expected| {
+        let deleted = Deleted { how, status, tries: 1, why: None, cut_short: false };
+        assert_eq!(outcome(Heir::Keeper, known, &deleted), expected, "{deleted:?}");
+        assert_eq!(outcome(Heir::NextStart, known, &deleted), Outcome::Settled, "{deleted:?}");
+    };
+    for known in [true, false] {
+        check(DeleteHow::Unreachable, None, known, Outcome::Unreachable);
+        check(DeleteHow::Unreachable, Some(StatusCode::BAD_GATEWAY), known, Outcome::Settled);
+        check(DeleteHow::Deleted, Some(StatusCode::OK), known, Outcome::Settled);
+        check(DeleteHow::Forgotten, Some(StatusCode::NOT_FOUND), known, Outcome::Settled);
+        check(DeleteHow::Unsupported, Some(StatusCode::METHOD_NOT_ALLOWED), known, Outcome::Settled);
+    }
+    check(DeleteHow::Denied, Some(StatusCode::FORBIDDEN), true, Outcome::Settled);
+    check(DeleteHow::Denied, Some(StatusCode::FORBIDDEN), false, Outcome::NoCredentials);
+}
+
+#[test]
+fn a_keeper_deletes_with_the_credentials_it_was_told() {
+    scripted::run(async {
+        let upstream = Scripted::start(|seen| {
+            reply(status(if seen.header("authorization") == "Bearer told" { 204 } else { 401 }, ""))
+        })
+        .await;
+        let ground = Ground::new();
+        ground.dead(&upstream.url(), ["told", "untold"].map(str::to_owned).into_iter());
+        let known = |entry: &Entry| {
+            let value = "Bearer told".parse().expect("a value");
+            let headers = HeaderMap::from_iter([(hyper::header::AUTHORIZATION, value)]);
+            (entry.id == "told").then(|| Known { url: upstream.url(), headers })
+        };
+        let (client, places) = (Client::new(), ground.places());
+        let (receipts, tell, reason) = (&*places.receipts, &|_| (), Reason::SupervisorKilled);
+        let sweep = Sweep { client: &client, receipts, known: &known, tell, heir: Heir::Keeper, reason };
+        sweep.end(Book::abandoned(&places.runtime_dir).expect("read")).await;
+        let left = Book::abandoned(&places.runtime_dir).expect("read");
+        assert_eq!(left.iter().flat_map(|book| &book.open).map(|entry| &*entry.id).collect::<Vec<_>>(), ["untold"]);
+        let (receipts, _) = receipt::read(&places.receipts).expect("read");
+        assert!(receipts.len() == 1 && receipts[0].all_gone() && receipts[0].ended_by == EndedBy::Keeper);
+    });
 }

@@ -1,7 +1,6 @@
 //! What is known of a connection from its beginning, for its receipt.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -19,8 +18,6 @@ pub(crate) struct Terms {
     /// What is shown in the place of the address.
     pub(crate) shown: Option<String>,
     pub(crate) started_ms: u64,
-    /// Where the receipt goes.
-    pub(crate) receipts: PathBuf,
 }
 
 impl Terms {

@@ -1,0 +1,265 @@
+//! The keeper of a connection or of a gateway, seen from that process: started before there is anything to lose, told of everything
+//! that would have to be ended, and started again when it is gone.
+//!
+//! `process` is the keeper itself.
+
+pub(crate) mod process;
+pub(crate) mod terms;
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::Child;
+
+use hyper::header::{HeaderName, HeaderValue};
+use hyper::{HeaderMap, Uri};
+use rustix::event::{PollFd, PollFlags};
+use rustix::net::SendFlags;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use self::process::ROLE;
+use self::terms::Terms;
+use super::delete::{Ticket, shown};
+use crate::clock::{Moment, timeout_until};
+use crate::ledger::book::Entry;
+use crate::ledger::receipt::UpstreamEnd;
+use crate::limits;
+use crate::owner::{Owner, Watch};
+use crate::tree::command::{self, Launch};
+use crate::tree::{control, identity, linux};
+
+/// Descriptors at which a keeper finds what it inherits.
+mod fds {
+    /// The control socket.
+    pub(super) const CONTROL: i32 = 3;
+    /// The orders, a memfd.
+    pub(super) const ORDERS: i32 = 4;
+    /// The lock of the book.
+    pub(super) const LOCK: i32 = 5;
+    /// The owners' descriptors, from here on.
+    pub(super) const OWNERS: i32 = 6;
+}
+
+/// Everything a keeper knows from its beginning.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Orders {
+    pub(crate) runtime_dir: PathBuf,
+    /// The book's id.
+    pub(crate) book: String,
+    /// Where receipts go.
+    pub(crate) receipts: PathBuf,
+    /// For the one receipt that names everything (`connect`). Without them every session has a receipt of its own (`serve`).
+    pub(crate) terms: Option<Terms>,
+    /// Whose loss it watches for as well.
+    pub(crate) owners: Vec<Owner>,
+}
+
+/// A message to a keeper. Each is about one session, which goes by a key that its process chose.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Word {
+    /// This session is held; it replaces an earlier message about the same one. A [`Lien`], read only when it is needed.
+    Hold(Box<str>, Box<RawValue>),
+    /// This session is over, in this way where the receipt has to name it.
+    Ended(Box<str>, Option<Box<UpstreamEnd>>),
+    /// Everything is told again: what was told before does not count.
+    Anew,
+    /// The end has begun; the process sees to it.
+    Ending,
+    /// Nothing is left to do.
+    Done,
+}
+
+impl Word {
+    /// The message that a session is held.
+    pub(crate) fn hold(key: &str, lien: &Lien) -> io::Result<Word> {
+        Ok(Word::Hold(key.into(), serde_json::value::to_raw_value(lien)?))
+    }
+}
+
+/// A session at a server, with all that its end needs. It goes from memory to memory and is written nowhere.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub(crate) struct Lien {
+    server: String,
+    url: String,
+    /// The session's id; `None` for the old transport, whose session ends with its connection.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    version: Option<String>,
+    /// Values as Latin-1, because they need not be UTF-8.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    headers: Vec<(String, String)>,
+    started_ms: u64,
+}
+
+impl Lien {
+    /// A session that must be DELETEd.
+    pub(crate) fn of(server: &str, started_ms: u64, ticket: &Ticket) -> Lien {
+        let header = |(name, value): (&HeaderName, &HeaderValue)| {
+            (name.to_string(), value.as_bytes().iter().map(|byte| char::from(*byte)).collect())
+        };
+        Lien {
+            server: server.to_owned(),
+            url: ticket.url.to_string(),
+            id: Some(ticket.session_id.clone()),
+            version: ticket.version.clone(),
+            headers: ticket.headers.iter().map(header).collect(),
+            started_ms,
+        }
+    }
+
+    /// A session that is over with its connection.
+    pub(crate) fn stream(server: &str, started_ms: u64, url: &Uri) -> Lien {
+        let (server, url) = (server.to_owned(), url.to_string());
+        Lien { server, url, id: None, version: None, headers: Vec::new(), started_ms }
+    }
+
+    /// Its address.
+    fn url(&self) -> Option<Uri> {
+        self.url.parse().ok()
+    }
+
+    fn headers(&self) -> Option<HeaderMap> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in &self.headers {
+            let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
+            let value: Result<Vec<u8>, _> = value.chars().map(u8::try_from).collect();
+            let mut value = HeaderValue::from_bytes(&value.ok()?).ok()?;
+            value.set_sensitive(true);
+            headers.append(name, value);
+        }
+        Some(headers)
+    }
+
+    /// All that DELETE needs; `None` where there is nothing to DELETE.
+    fn ticket(&self) -> Option<Ticket> {
+        let (url, session_id, version) = (self.url()?, self.id.clone()?, self.version.clone());
+        Some(Ticket { url, session_id, version, headers: self.headers()? })
+    }
+
+    /// What the book says of it, where it is in one; `None` where there is nothing to DELETE.
+    fn entry(&self, session: &str) -> Option<Entry> {
+        Some(Entry {
+            session: session.to_owned(),
+            server: self.server.clone(),
+            url: shown(&self.url()?),
+            id: self.id.clone()?,
+            version: self.version.clone(),
+            shown: None,
+            started_ms: self.started_ms,
+        })
+    }
+}
+
+/// Adds an end to those that a receipt will name: the first and the newest ones.
+pub(crate) fn name_end(ends: &mut Vec<UpstreamEnd>, end: UpstreamEnd) {
+    if ends.len() == limits::ENDS_NAMED {
+        ends.remove(1);
+    }
+    ends.push(end);
+}
+
+/// A keeper that was started.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    child: Child,
+    control: OwnedFd,
+    pidfd: OwnedFd,
+}
+
+impl Keeper {
+    /// Starts one. It shares the book's lock, so that no sweep takes the book for abandoned while it works.
+    pub(crate) fn start(
+        program: &Path,
+        orders: &Orders,
+        lock: BorrowedFd<'_>,
+        owners: &[&OwnedFd],
+    ) -> io::Result<Keeper> {
+        let (control, theirs) = control::pair()?;
+        let copy = |fd: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 3);
+        let mut given =
+            vec![(theirs, fds::CONTROL), (control::write_memfd(orders)?, fds::ORDERS), (copy(lock)?, fds::LOCK)];
+        for (owner, number) in owners.iter().zip(fds::OWNERS..) {
+            given.push((copy(owner.as_fd())?, number));
+        }
+        let mut child = command::launch(Launch { program, role: ROLE, arguments: &[], fds: given, piped: false })?;
+        let pid = child.id() as i32;
+        match identity::pidfd(pid) {
+            Ok(pidfd) => Ok(Keeper { child, control, pidfd }),
+            Err(errno) => {
+                let _ = linux::kill_own_child(pid);
+                let _ = child.wait();
+                Err(errno.into())
+            }
+        }
+    }
+
+    /// Tells it something, without waiting. Told means kept: the message is in its socket even if we die with the next instruction.
+    /// `WouldBlock` where the socket is full: the keeper is slow or stopped.
+    pub(crate) fn tell(&self, word: &Word) -> io::Result<()> {
+        let bytes = serde_json::to_vec(word)?;
+        rustix::net::send(&self.control, &bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;
+        Ok(())
+    }
+
+    /// Copies of its pidfd and of our end of its socket, for a task that waits for its death and for room.
+    pub(crate) fn watched_by_task(&self) -> io::Result<(OwnedFd, OwnedFd)> {
+        Ok((self.pidfd.try_clone()?, self.control.try_clone()?))
+    }
+
+    /// Whether it is dead. It is reaped then.
+    pub(crate) fn is_gone(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Sends it off: nothing is left for it to do. Waited for, so that no zombie stays in a container whose first process reaps
+    /// none; but not for ever, for it may have been stopped.
+    pub(crate) fn dismiss(mut self) {
+        let _ = self.tell(&Word::Done);
+        let now = Moment::now();
+        let patience = timeout_until(now + limits::KEEPER_ANSWER, now);
+        let _ = rustix::event::poll(&mut [PollFd::new(&self.pidfd, PollFlags::IN)], Some(&patience));
+        if !self.is_gone() {
+            let _ = linux::kill_own_child(self.child.id() as i32);
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// The owners that the keeper of a connection watches too, so that stopping leash (SIGSTOP) keeps no session of a dead owner. The
+/// host's stdin is not among them: what to do at its end depends on what was read from it.
+pub(crate) fn watched(watches: &[Watch]) -> impl Iterator<Item = &Watch> {
+    watches.iter().filter(|watch| matches!(watch.owner, Owner::Process { .. } | Owner::Terminal))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_delete_needs_survives_the_way_to_the_keeper() {
+        let mut headers = HeaderMap::new();
+        headers.insert("authorization", HeaderValue::from_static("Bearer hush"));
+        headers.append("x-two", HeaderValue::from_static("1"));
+        headers.append("x-two", HeaderValue::from_bytes(b"\xff\"").expect("a value"));
+        let url = "http://h:1/mcp?key=hush".parse().expect("a url");
+        let ticket = Ticket { url, session_id: "s-1".to_owned(), version: Some("2025-11-25".to_owned()), headers };
+        let text = serde_json::to_vec(&Word::hold("k", &Lien::of("x", 5, &ticket)).expect("JSON")).expect("JSON");
+        let Ok(Word::Hold(key, lien)) = serde_json::from_slice(&text) else { panic!("it changed on the way") };
+        let lien: Lien = serde_json::from_str(lien.get()).expect("a lien");
+        let back = lien.ticket().expect("a ticket");
+        assert_eq!((back.url, back.session_id, back.version), (ticket.url, ticket.session_id, ticket.version));
+        assert_eq!(back.headers, ticket.headers);
+        let entry = lien.entry(&key).expect("an entry");
+        assert_eq!((&*entry.session, &*entry.url, entry.started_ms), ("k", "http://h:1/mcp", 5));
+    }
+
+    #[test]
+    fn a_stream_is_not_deleted() {
+        let lien = Lien::stream("x", 5, &"http://h/sse".parse().expect("a url"));
+        assert!(lien.ticket().is_none() && lien.entry("k").is_none());
+        assert_eq!(lien.url().map(|url| url.to_string()).as_deref(), Some("http://h/sse"));
+    }
+}

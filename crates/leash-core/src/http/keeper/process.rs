@@ -1,0 +1,301 @@
+//! The keeper as a process: it waits, in one blocking call and without a runtime, for its process to say that all is done. When that
+//! one dies without having said so, or is stopped while its host is gone, the keeper ends everything that is held upstream.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags};
+use serde_json::value::RawValue;
+use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
+use tokio::task::JoinSet;
+
+use super::super::delete::{self, Deleted};
+use super::super::sweep::{self, Heir, Known, Sweep};
+use super::super::upstream::Client;
+use super::terms::Terms;
+use super::{Lien, Orders, Word, fds, name_end};
+use crate::clock::{Moment, timeout_until};
+use crate::ledger::book::{Abandoned, Entry};
+use crate::ledger::receipt::{self, EndedBy, Reason, UpstreamEnd};
+use crate::limits;
+use crate::owner::Watch;
+use crate::tree::control::{self, Heard};
+use crate::tree::{keeper, linux, spawn};
+
+/// Its first argument. The tool's name is not in it, so that `pkill -9 -f leash` does not take both.
+pub(crate) const ROLE: &str = "mcp-undertaker";
+
+/// Runs as the keeper of a connection or of a gateway. Returns when nothing is left to do.
+pub(crate) fn run() {
+    if let Some(mut watch) = Watching::prepare()
+        && let Some(reason) = watch.wait()
+    {
+        spawn::make_room();
+        watch.end(reason);
+    }
+}
+
+struct Watching {
+    control: OwnedFd,
+    orders: Orders,
+    /// Shared with the process: the book is abandoned only when both are gone.
+    lock: OwnedFd,
+    watches: Vec<Watch>,
+    held: Held,
+    /// The process has begun to end by itself.
+    ending: bool,
+}
+
+/// Everything that was told. Liens are kept as the text they came in: there may be ten thousand, and most are never read.
+#[derive(Default)]
+struct Held {
+    liens: HashMap<Box<str>, Box<RawValue>>,
+    /// Sessions that are over, for the one receipt that names them.
+    ended: Vec<UpstreamEnd>,
+}
+
+impl Held {
+    fn is_empty(&self) -> bool {
+        self.liens.is_empty() && self.ended.is_empty()
+    }
+
+    /// The liens, by their keys. One that can't be read was written by another leash: the book remains for it.
+    fn read(&self) -> BTreeMap<&str, Lien> {
+        let liens = self.liens.iter();
+        liens.filter_map(|(key, lien)| Some((&**key, serde_json::from_str(lien.get()).ok()?))).collect()
+    }
+}
+
+/// An owner that is gone, and how long the process may take to notice.
+struct Loss {
+    reason: Reason,
+    give_up: Moment,
+}
+
+impl Watching {
+    /// Takes what was inherited.
+    fn prepare() -> Option<Watching> {
+        linux::survive_file_size_limit();
+        let _ = rustix::thread::set_name(c"keeper");
+        let control = linux::inherited_fd(fds::CONTROL).ok()?;
+        let orders: Orders = control::read_memfd(linux::inherited_fd(fds::ORDERS).ok()?)?;
+        let lock = linux::inherited_fd(fds::LOCK).ok()?;
+        let mut watches = Vec::new();
+        for (owner, number) in orders.owners.iter().zip(fds::OWNERS..) {
+            watches.push(Watch::new(owner.clone(), linux::inherited_fd(number).ok()?));
+        }
+        linux::close_from(fds::OWNERS + watches.len() as i32);
+        // Blocked and never looked at: no signal but SIGKILL ends a keeper.
+        drop(linux::listen(&keeper::SIGNALS).ok()?);
+        let _ = rustix::process::setsid();
+        spawn::let_go_of_stdio();
+        Some(Watching { control, orders, lock, watches, held: Held::default(), ending: false })
+    }
+
+    /// Waits for something to do; `None` when there is nothing.
+    fn wait(&mut self) -> Option<Reason> {
+        let mut loss: Option<Loss> = None;
+        loop {
+            let answers = self.poll(loss.as_ref());
+            match self.hear() {
+                Hearing::Done => return None,
+                // A gateway that left the rest to its keeper when it was told to stop.
+                Hearing::Gone if self.ending && self.orders.terms.is_none() => return Some(Reason::Shutdown),
+                // Whatever else was noticed: this is why the keeper has to do it.
+                Hearing::Gone => return Some(Reason::SupervisorKilled),
+                Hearing::Nothing => {}
+            }
+            for index in (0..self.watches.len()).rev() {
+                let answer = answers.get(index + 1).copied().unwrap_or(PollFlags::empty());
+                if let Some(reason) = self.watches[index].judge(answer) {
+                    self.watches.remove(index);
+                    let give_up = Moment::now() + limits::KEEPER_ANSWER;
+                    loss.get_or_insert(Loss { reason, give_up });
+                }
+            }
+            if self.ending {
+                // It is awake and at work; only its death matters now.
+                (loss, self.watches) = (None, Vec::new());
+            }
+            if loss.as_ref().is_some_and(|loss| Moment::now() >= loss.give_up) {
+                return loss.map(|loss| loss.reason);
+            }
+        }
+    }
+
+    fn poll(&self, loss: Option<&Loss>) -> Vec<PollFlags> {
+        let mut polled = vec![PollFd::new(&self.control, PollFlags::IN)];
+        polled.extend(self.watches.iter().map(Watch::poll));
+        let timeout = loss.map(|loss| timeout_until(loss.give_up, Moment::now()));
+        let _ = rustix::event::poll(&mut polled, timeout.as_ref());
+        polled.iter().map(PollFd::revents).collect()
+    }
+
+    /// Hears everything that was said.
+    fn hear(&mut self) -> Hearing {
+        loop {
+            match control::receive(self.control.as_fd()) {
+                Heard::Message(Word::Hold(key, lien)) => drop(self.held.liens.insert(key, lien)),
+                Heard::Message(Word::Ended(key, end)) => {
+                    self.held.liens.remove(&key);
+                    if let Some(end) = end {
+                        name_end(&mut self.held.ended, *end);
+                    }
+                }
+                Heard::Message(Word::Anew) => self.held = Held::default(),
+                Heard::Message(Word::Ending) => self.ending = true,
+                Heard::Message(Word::Done) => return Hearing::Done,
+                Heard::Nothing => return Hearing::Nothing,
+                Heard::Closed => return Hearing::Gone,
+            }
+        }
+    }
+
+    /// Ends everything that is held, writes the receipts, and closes the book.
+    fn end(self, reason: Reason) {
+        let book = Abandoned::inherited(&self.orders.runtime_dir, &self.orders.book, self.lock);
+        match &self.orders.terms {
+            Some(terms) => end_together(&self.orders, terms, &self.held, book, reason),
+            None => end_each(&self.orders, &self.held, book, reason),
+        }
+    }
+}
+
+/// What was heard.
+enum Hearing {
+    Nothing,
+    Done,
+    /// The process is gone.
+    Gone,
+}
+
+/// Ends the sessions of a connection, with one receipt for all of them.
+fn end_together(orders: &Orders, terms: &Terms, held: &Held, book: Abandoned, reason: Reason) {
+    let began = Moment::now();
+    if !held.is_empty() {
+        // Out of memory or descriptors: the book stays, and the next start finds it.
+        let Some(ended) = let_go(held.read()) else { return };
+        let mut ends = held.ended.clone();
+        ended.into_values().for_each(|end| name_end(&mut ends, end));
+        let receipt = terms.receipt(reason, EndedBy::Keeper, Moment::now() - began, ends);
+        // A full disk never stops an end, and no process is left to be told. Without a descriptor, see above.
+        if receipt::append_once(&orders.receipts, &receipt).is_err_and(|error| receipt::is_shortage(&error)) {
+            return;
+        }
+    }
+    // A keeper in the place of another may be left before it was told what is held: the book knows, and the next start finds it.
+    if !held.liens.is_empty() || book.open.is_empty() {
+        book.remove();
+    }
+}
+
+/// Ends sessions, all at once; `None` when it can't even be tried.
+fn let_go(liens: BTreeMap<&str, Lien>) -> Option<BTreeMap<String, UpstreamEnd>> {
+    let (runtime, client, mut ended) = (runtime()?, Client::new(), BTreeMap::new());
+    runtime.block_on(async {
+        let mut under_way = JoinSet::new();
+        for (key, lien) in liens {
+            let Some(url) = lien.url() else { continue };
+            let (key, client) = (key.to_owned(), client.clone());
+            under_way.spawn_local(async move {
+                let (deleted, id) = match lien.ticket() {
+                    Some(ticket) => (delete::delete(&client, &ticket).await, ticket.session_id),
+                    // The connection died with leash, and the session with it.
+                    None => (Deleted::closed(), String::new()),
+                };
+                (key, deleted.receipt(&url, &id))
+            });
+        }
+        while let Some(done) = under_way.join_next().await {
+            ended.extend(done.ok());
+        }
+    });
+    // A name that is still being looked up on another thread is of no use any more.
+    runtime.shutdown_timeout(Duration::ZERO);
+    Some(ended)
+}
+
+/// Ends the sessions of a gateway, each with a receipt of its own: those of its book, with the credentials that are kept here, and those
+/// that it could not write down.
+fn end_each(orders: &Orders, held: &Held, mut book: Abandoned, reason: Reason) {
+    let liens = held.read();
+    book.open.extend(unwritten(&liens, &book.open, orders));
+    if book.open.is_empty() {
+        return book.remove();
+    }
+    let known = |entry: &Entry| {
+        let lien = liens.get(&*entry.session)?;
+        Some(Known { url: lien.url()?, headers: lien.headers()? })
+    };
+    // Out of memory or descriptors: the book stays, and the next start finds it.
+    let Some(runtime) = runtime() else { return };
+    let (client, tell) = (Client::new(), |_| ());
+    let sweep =
+        Sweep { client: &client, receipts: &orders.receipts, known: &known, tell: &tell, heir: Heir::Keeper, reason };
+    runtime.block_on(sweep.end(vec![book]));
+    runtime.shutdown_timeout(Duration::ZERO);
+}
+
+/// Sessions that the book does not name, because the disk was full. One that has a receipt ended a moment ago: the gateway was killed
+/// before it could say so.
+fn unwritten(liens: &BTreeMap<&str, Lien>, written: &[Entry], orders: &Orders) -> Vec<Entry> {
+    let written: HashSet<&str> = written.iter().map(|entry| &*entry.session).collect();
+    let missing = liens.iter().filter(|(session, _)| !written.contains(*session));
+    let missing: Vec<Entry> = missing.filter_map(|(session, lien)| lien.entry(session)).collect();
+    if missing.is_empty() {
+        return missing;
+    }
+    let told = sweep::told_in([&*orders.receipts]);
+    let ended = |entry: &Entry| told.contains(&(entry.session.clone(), delete::shortened(&entry.id), true));
+    missing.into_iter().filter(|entry| !ended(entry)).collect()
+}
+
+fn runtime() -> Option<LocalRuntime> {
+    Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::book::Book;
+    use crate::scratch::Scratch;
+    use crate::tree::Places;
+
+    /// Found by chaos: the first keeper was killed, and leash as soon as there was another one.
+    #[test]
+    fn a_keeper_that_was_told_nothing_leaves_the_book_with_what_is_open() {
+        for (open, left) in [(true, 1), (false, 0)] {
+            let scratch = Scratch::new();
+            let places = Places::below(&*scratch);
+            let book = Book::create(&places, "connect").expect("a book");
+            if open {
+                let (session, server, id) = ("s".to_owned(), "x".to_owned(), "a".to_owned());
+                let url = "http://127.0.0.1:1/mcp".to_owned();
+                let entry = Entry { session, server, url, id, version: None, shown: None, started_ms: 5 };
+                book.open(&entry).expect("written");
+            }
+            let terms = Terms {
+                session: "s".to_owned(),
+                run: book.run().to_owned(),
+                name: "x".to_owned(),
+                labels: Default::default(),
+                shown: None,
+                started_ms: 5,
+            };
+            let orders = Orders {
+                runtime_dir: places.runtime_dir.clone(),
+                book: book.run().to_owned(),
+                receipts: places.receipts.clone(),
+                terms: Some(terms),
+                owners: vec![],
+            };
+            let lock = book.lock().try_clone_to_owned().expect("a descriptor");
+            let control = lock.try_clone().expect("a descriptor");
+            drop(book);
+            let keeper = Watching { control, orders, lock, watches: vec![], held: Held::default(), ending: false };
+            keeper.end(Reason::SupervisorKilled);
+            assert_eq!(Book::abandoned(&places.runtime_dir).expect("read").len(), left, "open: {open}");
+        }
+    }
+}
