@@ -16,6 +16,7 @@ pub(crate) mod delete;
 mod front;
 mod gateway;
 mod guard;
+mod held;
 mod listen;
 mod metrics;
 mod mirror;
