@@ -297,6 +297,21 @@ pub const SSE_RETRY: Duration = Duration::from_secs(1);
 /// pipes' worth: enough for a burst, little enough for ten thousand sessions.
 pub const UNREAD_STREAMS: usize = 256 * 1024;
 
+/// Bytes of a server's messages that may be in memory until connections have written them, and those of all servers whose clients
+/// are of one origin, and those of all. Two of the longest messages, so that a slow download does not stop its session; 128 MiB and
+/// 256 MiB in all, beyond which only servers with less than [`UNREAD_STREAMS`] in memory are read.
+pub const HELD_PIPE: usize = 2 * LINE;
+/// See [`HELD_PIPE`].
+pub const HELD_ORIGIN: usize = HELD / 2;
+/// See [`HELD_PIPE`].
+pub const HELD: usize = 256 * 1024 * 1024;
+
+/// Lines longer than [`UNREAD_STREAMS`] that are read at the same time, of all servers and of those of one origin. A line is in memory
+/// before it is a message: with these it is 256 MiB at most, and 64 MiB for one origin.
+pub const LONG_LINES: usize = 16;
+/// See [`LONG_LINES`].
+pub const LONG_LINES_ORIGIN: usize = 4;
+
 /// How long a client may leave such messages where they are before its connection is cut, so that one slow reader does not stop
 /// its session for ever. What it missed waits for it to resume.
 pub const STALLED: Duration = Duration::from_secs(30);
@@ -336,7 +351,8 @@ pub const THREADS: usize = 64;
 /// How long a thread waits for the next such work.
 pub const THREAD_IDLE: Duration = Duration::from_secs(1);
 
-/// Bytes that the bodies of all requests being served may take: 64 of the largest that are allowed by default.
+/// Bytes that the bodies of all requests being served may take: 64 of the largest that are allowed by default. One origin may take a
+/// half of it, and one client a quarter.
 pub const BODIES: usize = 256 * 1024 * 1024;
 
 /// How long a client may take to send a body. Four mebibytes at the speed of a bad telephone line.

@@ -85,6 +85,9 @@ impl<'a> Reader<'a> {
                 "maxBody" => set(&mut settings.max_body, self.buffer(field)),
                 // Here it is all servers together; each one's own is in its own `leash`.
                 "maxSessions" => set(&mut settings.max_sessions, self.count(field)),
+                "maxSessionsPerClient" => {
+                    set(&mut settings.max_sessions_per_client, self.count(field).map(Some));
+                }
                 "drain" => set(&mut settings.drain, self.span(field)),
                 _ if self.term(field, defaults) => {}
                 name => self.unknown(field, keys::hint_in_leash(name, true)),

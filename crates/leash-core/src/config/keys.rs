@@ -85,10 +85,11 @@ const ELSEWHERE: [(&str, &str); 12] = [
 ];
 
 /// In `leash`, for every kind of server.
-pub(super) const POLICY: [&str; 11] = [
+pub(super) const POLICY: [&str; 12] = [
     "idle",
     "maxAge",
     "maxSessions",
+    "maxSessionsPerClient",
     "grace",
     "linger",
     "initTimeout",

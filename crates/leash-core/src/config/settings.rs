@@ -34,6 +34,8 @@ pub struct Settings {
     pub max_body: usize,
     /// Most sessions at once, of all servers together.
     pub max_sessions: usize,
+    /// Most sessions at once of one client; nine tenths of [`max_sessions`](Settings::max_sessions) if none.
+    pub max_sessions_per_client: Option<usize>,
     /// How long the sessions may take to end when the gateway stops.
     pub drain: Duration,
     /// The servers by name.
@@ -60,6 +62,7 @@ impl Default for Settings {
             allowed_origins: Vec::new(),
             max_body: limits::MAX_BODY,
             max_sessions: limits::MAX_SESSIONS,
+            max_sessions_per_client: None,
             drain: limits::DRAIN,
             servers: BTreeMap::new(),
             origins: BTreeMap::new(),
@@ -192,6 +195,8 @@ pub struct Policy {
     pub max_age: Option<Duration>,
     /// Most sessions of this server at once; only the gateway's own bound if none.
     pub max_sessions: Option<usize>,
+    /// Most sessions of this server at once of one client; nine tenths of [`max_sessions`](Policy::max_sessions) if none.
+    pub max_sessions_per_client: Option<usize>,
     /// Time between two steps of the ending ladder.
     pub grace: Duration,
     /// How long a session outlives the last process that used it.
@@ -216,6 +221,7 @@ impl Default for Policy {
             idle: Some(limits::IDLE),
             max_age: None,
             max_sessions: None,
+            max_sessions_per_client: None,
             grace: limits::GRACE,
             linger: limits::LINGER,
             init_timeout: limits::INIT_TIMEOUT,

@@ -49,6 +49,7 @@ impl<'a> Reader<'a> {
             "idle" => set(&mut policy.idle, self.span_or_never(field)),
             "maxAge" => set(&mut policy.max_age, self.span_or_never(field)),
             "maxSessions" => set(&mut policy.max_sessions, self.count(field).map(Some)),
+            "maxSessionsPerClient" => set(&mut policy.max_sessions_per_client, self.count(field).map(Some)),
             "grace" => set(&mut policy.grace, self.span(field)),
             "linger" => set(&mut policy.linger, self.span(field)),
             "initTimeout" => {

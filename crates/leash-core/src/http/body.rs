@@ -12,6 +12,9 @@ pub(crate) type Stream = Pin<Box<dyn HttpBody<Data = Bytes, Error = BodyError>>>
 /// Why a body broke off. The connection is closed then, so that nobody takes the half for the whole.
 pub(crate) type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
+/// Pieces of a large message: small enough that a slow client is seen to make progress.
+pub(crate) const PIECE: usize = 64 * 1024;
+
 /// The body of an answer.
 pub(crate) enum Body {
     /// All of it, or nothing.
@@ -41,7 +44,8 @@ impl HttpBody for Body {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match self.get_mut() {
             Body::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
-            Body::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            // In pieces: the connection takes the next one when it has written the last.
+            Body::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(bytes.split_to(bytes.len().min(PIECE)))))),
             Body::Stream(stream) => stream.as_mut().poll_frame(cx),
         }
     }

@@ -1,48 +1,147 @@
-//! Memory that the bodies of all requests may take together. Each one has a limit of its own, but there can be thousands at once.
+//! What all clients share (memory for bodies, sessions), counted for each of them: one client never takes all of it.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::net::{IpAddr, Ipv6Addr};
 use std::rc::Rc;
 
-/// What there is, and how much of it is taken.
-pub(crate) struct Budget {
-    most: usize,
-    used: Cell<usize>,
+use super::connection::Principal;
+use crate::limits;
+
+/// Where a client is, as far as it cannot choose that itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Origin {
+    /// A user of this machine.
+    User(u32),
+    /// An address; of IPv6 the network, whose owner may use all addresses in it.
+    Address(IpAddr),
 }
 
-/// What one request takes; given back when it is dropped.
+impl Origin {
+    pub(crate) fn of(uid: Option<u32>, peer: IpAddr) -> Origin {
+        match (uid, peer.to_canonical()) {
+            (Some(uid), _) => Origin::User(uid),
+            (None, IpAddr::V6(address)) if !address.is_loopback() => {
+                Origin::Address(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into())
+            }
+            (None, address) => Origin::Address(address),
+        }
+    }
+}
+
+/// Who takes a share: the credential counts only together with where it comes from, because a client can make up any number of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Client {
+    pub(crate) origin: Origin,
+    credential: Option<u128>,
+}
+
+impl Client {
+    pub(crate) fn of(principal: Principal, peer: IpAddr) -> Client {
+        Client { origin: Origin::of(principal.uid, peer), credential: principal.credential }
+    }
+}
+
+/// How much there is: for all, for everything of one origin, and for one client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    pub(crate) all: usize,
+    pub(crate) origin: usize,
+    pub(crate) client: usize,
+}
+
+impl Bounds {
+    /// For the bodies of requests, of which each may have so many bytes.
+    pub(crate) fn of_bodies(largest: usize) -> Bounds {
+        let part = |parts: usize| (limits::BODIES / parts).max(largest).min(limits::BODIES);
+        Bounds { all: limits::BODIES, origin: part(2), client: part(4) }
+    }
+
+    /// For sessions: `per_client` if it was configured; a tenth is for others otherwise.
+    pub(crate) fn of_sessions(most: usize, per_client: Option<usize>) -> Bounds {
+        let most_of_it = most - most / 10;
+        let client = per_client.unwrap_or(most_of_it);
+        Bounds { all: most, origin: client.max(most_of_it), client }
+    }
+}
+
+/// What is taken, by all and by each.
+#[derive(Default)]
+pub(crate) struct Budget {
+    used: Cell<usize>,
+    origins: RefCell<HashMap<Origin, usize>>,
+    clients: RefCell<HashMap<Client, usize>>,
+}
+
+/// What one request or session takes; given back when it is dropped.
 pub(crate) struct Share {
     budget: Rc<Budget>,
-    bytes: usize,
+    client: Client,
+    bounds: Bounds,
+    taken: usize,
+}
+
+/// Why nothing more can be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Full {
+    /// All clients together have taken all that there is.
+    All,
+    /// This client, or everything from where it is, has taken its share.
+    Client,
 }
 
 impl Budget {
-    pub(crate) fn new(most: usize) -> Rc<Budget> {
-        Rc::new(Budget { most, used: Cell::new(0) })
+    /// A client's share, of nothing yet.
+    pub(crate) fn share(self: &Rc<Self>, client: Client, bounds: Bounds) -> Share {
+        Share { budget: Rc::clone(self), client, bounds, taken: 0 }
     }
 
-    /// A share, of nothing yet.
-    pub(crate) fn share(self: &Rc<Self>) -> Share {
-        Share { budget: Rc::clone(self), bytes: 0 }
+    /// What all of them have taken.
+    pub(crate) fn used(&self) -> usize {
+        self.used.get()
     }
 }
 
 impl Share {
-    /// Takes more; `false` if there is not so much.
-    #[must_use]
-    pub(crate) fn take(&mut self, bytes: usize) -> bool {
-        let used = self.budget.used.get() + bytes;
-        let fits = used <= self.budget.most;
-        if fits {
-            self.budget.used.set(used);
-            self.bytes += bytes;
+    /// Takes more, if there is so much.
+    pub(crate) fn take(&mut self, more: usize) -> Result<(), Full> {
+        let Share { budget, client, bounds, .. } = self;
+        let (mut origins, mut clients) = (budget.origins.borrow_mut(), budget.clients.borrow_mut());
+        let of_origin = origins.get(&client.origin).copied().unwrap_or_default() + more;
+        let of_client = clients.get(client).copied().unwrap_or_default() + more;
+        if of_origin > bounds.origin || of_client > bounds.client {
+            return Err(Full::Client);
         }
-        fits
+        if budget.used.get() + more > bounds.all {
+            return Err(Full::All);
+        }
+        budget.used.update(|used| used + more);
+        origins.insert(client.origin, of_origin);
+        clients.insert(*client, of_client);
+        self.taken += more;
+        Ok(())
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        self.budget.used.set(self.budget.used.get() - self.bytes);
+        if self.taken == 0 {
+            return;
+        }
+        self.budget.used.update(|used| used - self.taken);
+        give_back(&mut self.budget.origins.borrow_mut(), &self.client.origin, self.taken);
+        give_back(&mut self.budget.clients.borrow_mut(), &self.client, self.taken);
+    }
+}
+
+/// Counts down, and forgets those who have nothing.
+fn give_back<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: &K, taken: usize) {
+    if let Some(count) = counts.get_mut(key) {
+        *count -= taken;
+        if *count == 0 {
+            counts.remove(key);
+        }
     }
 }
 
@@ -50,16 +149,69 @@ impl Drop for Share {
 mod tests {
     use super::*;
 
+    const BOUNDS: Bounds = Bounds { all: 10, origin: 8, client: 6 };
+
+    fn client(uid: u32, credential: Option<u128>) -> Client {
+        Client::of(Principal { credential, uid: Some(uid) }, IpAddr::from([127, 0, 0, 1]))
+    }
+
     #[test]
-    fn what_is_taken_is_given_back() {
-        let budget = Budget::new(10);
-        let (mut one, mut other) = (budget.share(), budget.share());
-        assert!(one.take(4) && other.take(3) && one.take(3));
-        assert!(!other.take(1), "there is nothing left");
+    fn a_share_is_given_back() {
+        let budget = Rc::new(Budget::default());
+        let (mut one, mut other) = (budget.share(client(1, None), BOUNDS), budget.share(client(2, None), BOUNDS));
+        assert_eq!((one.take(4), other.take(4), one.take(2)), (Ok(()), Ok(()), Ok(())));
+        assert_eq!((other.take(1), budget.used()), (Err(Full::All), 10));
         drop(one);
-        assert!(other.take(7));
-        assert!(!other.take(1));
+        assert_eq!((other.take(2), budget.used()), (Ok(()), 6));
         drop(other);
-        assert!(budget.share().take(10));
+        assert_eq!(budget.used(), 0);
+        assert!(budget.origins.borrow().is_empty() && budget.clients.borrow().is_empty());
+    }
+
+    #[test]
+    fn one_client_never_takes_all() {
+        let budget = Rc::new(Budget::default());
+        let mut greedy = budget.share(client(1, None), BOUNDS);
+        assert_eq!((greedy.take(6), greedy.take(1)), (Ok(()), Err(Full::Client)));
+        assert_eq!(
+            budget.share(client(1, None), BOUNDS).take(1),
+            Err(Full::Client),
+            "another connection is the same client"
+        );
+        // Another credential is another client, but no other origin.
+        let mut disguised = budget.share(client(1, Some(7)), BOUNDS);
+        assert_eq!((disguised.take(2), disguised.take(1)), (Ok(()), Err(Full::Client)));
+        assert_eq!(budget.share(client(2, None), BOUNDS).take(2), Ok(()));
+    }
+
+    #[test]
+    fn origins_are_users_addresses_and_networks() {
+        let origin = |uid, peer: &str| Origin::of(uid, peer.parse().expect("an address"));
+        assert_eq!(origin(Some(5), "127.0.0.1"), origin(Some(5), "::1"));
+        assert_ne!(origin(Some(5), "127.0.0.1"), origin(None, "127.0.0.1"));
+        assert_eq!(origin(None, "::ffff:192.0.2.1"), origin(None, "192.0.2.1"));
+        assert_ne!(origin(None, "192.0.2.1"), origin(None, "192.0.2.2"));
+        assert_eq!(origin(None, "2001:db8:1:2::3"), origin(None, "2001:db8:1:2:ffff::4"));
+        assert_ne!(origin(None, "2001:db8:1:2::3"), origin(None, "2001:db8:1:3::3"));
+    }
+
+    #[test]
+    fn bounds() {
+        let bounds = |all, origin, client| Bounds { all, origin, client };
+        for (most, per_client, expected) in [
+            (10_000, None, bounds(10_000, 9_000, 9_000)),
+            (10_000, Some(5), bounds(10_000, 9_000, 5)),
+            (10_000, Some(20_000), bounds(10_000, 20_000, 20_000)),
+            // So few that a share would only be in the way.
+            (1, None, bounds(1, 1, 1)),
+            (9, None, bounds(9, 9, 9)),
+            (0, None, bounds(0, 0, 0)),
+        ] {
+            assert_eq!(Bounds::of_sessions(most, per_client), expected);
+        }
+        const MIB: usize = 1 << 20;
+        assert_eq!(Bounds::of_bodies(4 * MIB), bounds(256 * MIB, 128 * MIB, 64 * MIB));
+        assert_eq!(Bounds::of_bodies(100 * MIB), bounds(256 * MIB, 128 * MIB, 100 * MIB));
+        assert_eq!(Bounds::of_bodies(1024 * MIB), bounds(256 * MIB, 256 * MIB, 256 * MIB));
     }
 }

@@ -11,7 +11,7 @@ use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, Request, StatusCode, Uri};
 
 use super::admission::{self, Door};
-use super::budget::Share;
+use super::budget::{Bounds, Client, Full, Share};
 use super::connection::{Connection, Principal};
 use super::control::{self, Job, To};
 use super::gateway::Gateway;
@@ -30,6 +30,8 @@ pub(crate) struct Call {
     /// The whole body; empty unless it is a POST.
     pub(crate) body: Bytes,
     pub(crate) principal: Principal,
+    /// Who it is counted for.
+    pub(crate) client: Client,
     /// Where it came from, if that is the client itself, on this machine.
     pub(crate) local: Option<Rc<Connection>>,
 }
@@ -71,13 +73,14 @@ async fn serve(
         admission::take_token(&mut parts.headers);
     }
     let Way { server, rest, job } = route(gateway, &parts.uri)?;
-    // Taken until the answer is there.
-    let mut room = gateway.bodies.share();
-    let body = read_body(&settings, &parts, body, &mut room).await?;
     let socket = connection.client_socket(&gateway.lookup, &parts.headers);
     let local = socket.map(|_| Rc::clone(connection));
     let principal = gateway.principals.of(&parts.headers, peer.uid());
-    let call = Call { method: parts.method, headers: parts.headers, body, principal, local };
+    let client = Client::of(principal, connection.peer.ip());
+    // Taken until the answer is there.
+    let mut room = gateway.bodies.share(client, Bounds::of_bodies(settings.max_body));
+    let body = read_body(&settings, &parts, body, &mut room).await?;
+    let call = Call { method: parts.method, headers: parts.headers, body, principal, client, local };
     let timing = gateway.metrics.request(&server.bucket, call.body.len());
     let answer = match job {
         None => dispatch(gateway, &server, &rest, call).await,
@@ -182,7 +185,10 @@ async fn read_body(settings: &Settings, head: &Parts, body: Incoming, room: &mut
     };
     read.map_err(|unread| match unread {
         Unread::TooLarge => too_large(),
-        Unread::NoRoom => respond::unavailable("Service Unavailable: too much is being received"),
+        Unread::NoRoom(Full::All) => respond::unavailable("Service Unavailable: too much is being received"),
+        Unread::NoRoom(Full::Client) => {
+            respond::unavailable("Service Unavailable: too much is being received from this client")
+        }
         // The client left in the middle; nobody reads this.
         Unread::Broken => {
             respond::error(StatusCode::BAD_REQUEST, None, codes::PARSE, "Parse error: the body broke off")
@@ -193,8 +199,8 @@ async fn read_body(settings: &Settings, head: &Parts, body: Incoming, room: &mut
 /// Why a body was not read to its end.
 enum Unread {
     TooLarge,
-    /// Others take all that there is.
-    NoRoom,
+    /// Other bodies take all the memory that there is for them.
+    NoRoom(Full),
     Broken,
 }
 
@@ -207,9 +213,7 @@ async fn collect(mut body: Incoming, most: usize, room: &mut Share) -> Result<By
         if length > most {
             return Err(Unread::TooLarge);
         }
-        if !room.take(piece.len()) {
-            return Err(Unread::NoRoom);
-        }
+        room.take(piece.len()).map_err(Unread::NoRoom)?;
         if length == piece.len() {
             only = piece;
             continue;

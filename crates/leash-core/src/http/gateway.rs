@@ -3,15 +3,16 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::time::Duration;
 
 use tokio_util::task::TaskTracker;
 
-use super::budget::Budget;
+use super::budget::{Bounds, Budget, Client, Full, Share};
 use super::connection::Principals;
 use super::control::Jobs;
 use super::guard;
+use super::held::Memory;
 use super::keeping::Keeping;
 use super::metrics::Metrics;
 use super::notice::Notice;
@@ -55,10 +56,12 @@ pub(crate) struct Gateway {
     /// No session begins any more.
     pub(crate) draining: Cell<bool>,
     /// Sessions that have not ended, of all servers; also those whose end is under way.
-    pub(crate) count: Cell<usize>,
+    pub(crate) seats: Rc<Budget>,
     pub(crate) tide: Tide,
     /// For the bodies of requests.
     pub(crate) bodies: Rc<Budget>,
+    /// For answers that clients have not read.
+    pub(crate) memory: Memory,
     /// Sessions of the control API.
     pub(crate) jobs: Jobs,
     /// Where it listens, once it does.
@@ -87,21 +90,30 @@ impl Gateway {
         self.servers.borrow().get(name).cloned()
     }
 
-    /// Whether a session may begin, or a tree. It is counted until the seat is dropped.
-    pub(crate) fn admit(self: &Rc<Self>, server: &Rc<Server>) -> Result<Seat, Answer> {
+    /// Sessions that have not ended.
+    pub(crate) fn count(&self) -> usize {
+        self.seats.used()
+    }
+
+    /// Whether a client may begin a session, or a tree. It is counted until the seat is dropped.
+    pub(crate) fn admit(self: &Rc<Self>, server: &Rc<Server>, client: Client) -> Result<Seat, Answer> {
         if self.draining.get() || server.retired.get() {
             return Err(respond::unavailable("Service Unavailable: the gateway is shutting down"));
         }
-        let most = server.settings().policy.max_sessions.unwrap_or(usize::MAX);
-        if self.count.get() >= self.settings.borrow().max_sessions || server.count.get() >= most {
-            self.metrics.session_refused(&server.bucket);
-            return Err(respond::unavailable("Service Unavailable: too many sessions"));
+        let (settings, policy) = (self.settings(), &server.settings().policy);
+        let here = Bounds::of_sessions(settings.max_sessions, settings.max_sessions_per_client);
+        let there = Bounds::of_sessions(policy.max_sessions.unwrap_or(usize::MAX), policy.max_sessions_per_client);
+        let mut shares = [self.seats.share(client, here), server.seats.share(client, there)];
+        for share in &mut shares {
+            share.take(1).map_err(|full| {
+                self.metrics.session_refused(&server.bucket);
+                respond::unavailable(match full {
+                    Full::All => "Service Unavailable: too many sessions",
+                    Full::Client => "Service Unavailable: too many sessions of this client",
+                })
+            })?;
         }
-        for count in [&self.count, &server.count] {
-            count.update(|count| count + 1);
-        }
-        let (gateway, server) = (Rc::downgrade(self), Rc::clone(server));
-        Ok(Seat { gateway, _occupied: server.occupy(), server, _afloat: self.tide.rise() })
+        Ok(Seat { _shares: shares, _occupied: server.occupy(), _afloat: self.tide.rise() })
     }
 
     /// Memory of the trees by server, as their keepers wrote it down last.
@@ -165,17 +177,8 @@ impl Gateway {
 
 /// Room for a session or a tree. It is taken until everything that was begun with it is over.
 pub(crate) struct Seat {
-    gateway: Weak<Gateway>,
-    server: Rc<Server>,
+    /// Of the gateway's sessions, and of the server's.
+    _shares: [Share; 2],
     _occupied: Occupied,
     _afloat: Afloat,
-}
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        self.server.count.update(|count| count - 1);
-        if let Some(gateway) = self.gateway.upgrade() {
-            gateway.count.update(|count| count - 1);
-        }
-    }
 }

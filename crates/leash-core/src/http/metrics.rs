@@ -180,6 +180,9 @@ impl Metrics {
             page.line(&[("state", "used")], heap.used);
             page.line(&[("state", "free")], heap.free);
         }
+        page.family("leash_held_bytes", "gauge", "Bodies of requests, and answers that clients have not read.");
+        page.line(&[("of", "requests")], gateway.bodies.used());
+        page.line(&[("of", "answers")], gateway.memory.held());
         page.family("leash_connections", "gauge", "Open client connections.");
         page.line(&[], self.connections.get());
         page.family("leash_requests_total", "counter", "Requests by status.");

@@ -17,6 +17,7 @@ pub(crate) mod delete;
 mod front;
 mod gateway;
 mod guard;
+mod held;
 pub(crate) mod keeper;
 mod keeping;
 mod listen;

@@ -13,11 +13,11 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::budget::Budget;
 use super::connection::Principals;
 use super::control::{Job, Jobs};
 use super::daemon::{self, Control, ControlError, Doors, Open};
 use super::gateway::Gateway;
+use super::held::Memory;
 use super::keeping::{self, Keeping};
 use super::metrics::Metrics;
 use super::notice::Notice;
@@ -202,9 +202,10 @@ pub(super) fn gateway(settings: Settings, places: Places, book: Book, tell: Box<
         client: guard::Client::counted_by(tide.clone()),
         places,
         draining: Cell::new(false),
-        count: Cell::new(0),
+        seats: Rc::default(),
         tide,
-        bodies: Budget::new(limits::BODIES),
+        bodies: Rc::default(),
+        memory: Memory::default(),
         jobs: Jobs::default(),
         address: Cell::new(None),
         tell,
@@ -317,7 +318,7 @@ async fn drain(gateway: &Rc<Gateway>, signals: &mut Signals, open: Open) {
         () = cut => false,
         () = tokio::time::sleep_until(tokio::time::Instant::now() + bound) => false,
     };
-    let left = gateway.count.get().max(gateway.jobs.list().len());
+    let left = gateway.count().max(gateway.jobs.list().len());
     if !done && left > 0 {
         gateway.warn(format!("{left} sessions had not ended; the keepers go on with them"));
     }

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use super::budget::Budget;
 use super::control::Account;
 use super::session::Session;
 use super::stdio::{ModernTrees, Warm};
@@ -30,7 +31,7 @@ pub(crate) struct Server {
     /// By what the client presents as `Mcp-Session-Id`; while a session is opening, by leash's own id of it.
     pub(crate) sessions: RefCell<HashMap<Rc<str>, Rc<Session>>>,
     /// Sessions and trees that have not ended; also those whose end is under way.
-    pub(crate) count: Cell<usize>,
+    pub(crate) seats: Rc<Budget>,
     /// Trees for requests that have no session.
     pub(crate) modern: ModernTrees,
     /// It was removed from the configuration, or replaced, or its job ends: nothing begins here any more.
@@ -94,7 +95,7 @@ impl Server {
             bucket,
             settings: RefCell::new(Rc::new(settings)),
             sessions: RefCell::default(),
-            count: Cell::new(0),
+            seats: Rc::default(),
             modern: ModernTrees::default(),
             retired: Cell::new(false),
             job,

@@ -6,6 +6,7 @@ use std::rc::{Rc, Weak};
 
 use tokio::sync::Notify;
 
+use super::budget::Client;
 use super::connection::{Ends, Principal};
 use super::front::Call;
 use super::gateway::{Gateway, Seat};
@@ -40,6 +41,8 @@ pub(crate) struct Session {
     pub(crate) server: Rc<Server>,
     /// Who opened it; nobody else may use it.
     pub(crate) principal: Principal,
+    /// Who it is counted for.
+    pub(crate) client: Client,
     pub(crate) started_ms: u64,
     timer: RefCell<Option<Timer>>,
     gateway: Weak<Gateway>,
@@ -72,7 +75,7 @@ impl Session {
     /// The same, where it is for the server to say whether there will be a session at all. Nobody is told before it ends or
     /// is [announced](Session::announce); it may also be [discarded](Session::discard).
     pub(crate) fn begin(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call) -> Result<Rc<Session>, Answer> {
-        let seat = gateway.admit(server)?;
+        let seat = gateway.admit(server, call.client)?;
         let id: Rc<str> = server.job.as_ref().map_or_else(id::random, |job| job.next_session()).into();
         // What a client presents must not be guessed, and the id of a job is no secret.
         let token: Rc<str> = if server.job.is_some() { id::random().into() } else { Rc::clone(&id) };
@@ -80,6 +83,7 @@ impl Session {
             id,
             server: Rc::clone(server),
             principal: call.principal,
+            client: call.client,
             started_ms: clock::unix_ms(),
             timer: RefCell::default(),
             gateway: Rc::downgrade(gateway),

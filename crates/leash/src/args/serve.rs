@@ -96,6 +96,9 @@ pub(crate) struct Single {
     /// Most sessions at once
     #[arg(long, value_name = "COUNT", requires = "name")]
     pub(crate) max_sessions: Option<usize>,
+    /// Most sessions at once of one client [default: nine tenths of all]
+    #[arg(long, value_name = "COUNT", requires = "name")]
+    pub(crate) max_sessions_per_client: Option<usize>,
     /// Time between the steps of the ending ladder [default: 2s]
     #[arg(long, value_name = "DURATION", requires = "name", value_parser = values::duration)]
     pub(crate) grace: Option<Duration>,

@@ -198,6 +198,7 @@ fn single(name: &str, args: &Single) -> Result<Settings, Refused> {
         idle: args.idle.map_or(defaults.idle, |limit| limit.0),
         max_age: args.max_age,
         max_sessions: args.max_sessions,
+        max_sessions_per_client: args.max_sessions_per_client,
         grace: args.grace.unwrap_or(defaults.grace),
         linger: args.linger.unwrap_or(defaults.linger),
         init_timeout: args.init_timeout.unwrap_or(defaults.init_timeout),
@@ -209,6 +210,7 @@ fn single(name: &str, args: &Single) -> Result<Settings, Refused> {
     let mut settings = config::single(name, target, policy)?;
     Mistakes::none(config::check_commands(&settings, env::var_os("PATH").as_deref()))?;
     settings.max_sessions = args.max_sessions.unwrap_or(settings.max_sessions);
+    settings.max_sessions_per_client = args.max_sessions_per_client;
     Ok(settings)
 }
 

@@ -224,7 +224,7 @@ fn unknown_keys() {
             "unknown key `listen` in server `a` | `listen` is of the whole gateway: write it into the `leash` at top level",
             "unknown key `command` in server `a` | `command` is of a server: write it next to `leash`, not into it",
             "unknown key `max_age` in server `a` | did you mean `maxAge`?",
-            "unknown key `colour` in server `a` | leash knows idle, maxAge, maxSessions, grace, linger, initTimeout, keepAlive, keepAliveFailures, revive, owner, replay, contain, require, spare, memory, pids",
+            "unknown key `colour` in server `a` | leash knows idle, maxAge, maxSessions, maxSessionsPerClient, grace, linger, initTimeout, keepAlive, keepAliveFailures, revive, owner, replay, contain, require, spare, memory, pids",
         ],
     );
 }
@@ -294,10 +294,11 @@ fn zero_and_never() {
 #[test]
 fn counts_and_sizes() {
     check_terms(
-        r#""maxSessions": §0, "keepAliveFailures": §1.5, "pids": §"3",
+        r#""maxSessions": §0, "maxSessionsPerClient": §0, "keepAliveFailures": §1.5, "pids": §"3",
             "memory": §"2 apples", "replay": §-1"#,
         &[
             "`maxSessions` in server `a` must be a whole number, at least 1, not 0",
+            "`maxSessionsPerClient` in server `a` must be a whole number, at least 1, not 0",
             "`keepAliveFailures` in server `a` must be a whole number, at least 1, not 1.5",
             "`pids` in server `a` must be a whole number, at least 1, not a text",
             &format!("`memory` in server `a`: unknown unit `apples`: use K, M, G or T | {SIZE}"),

@@ -161,7 +161,7 @@ proptest! {
 const EXAMPLE: &str =
     "{\"mcpServers\": {\n\"a\": {\"command\": \"c\", \"args\": [\"${HOME}\"], \"leash\": {\"idle\": \"3s\"}}}}";
 
-const FIELDS: [&str; 31] = [
+const FIELDS: [&str; 32] = [
     "command",
     "args",
     "env",
@@ -174,6 +174,7 @@ const FIELDS: [&str; 31] = [
     "idle",
     "maxAge",
     "maxSessions",
+    "maxSessionsPerClient",
     "grace",
     "linger",
     "initTimeout",

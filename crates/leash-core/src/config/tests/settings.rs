@@ -39,6 +39,7 @@ fn nothing_said_is_the_default() {
         idle: Some(1800 * SECOND),
         max_age: None,
         max_sessions: None,
+        max_sessions_per_client: None,
         grace: 2 * SECOND,
         linger: 5 * SECOND,
         init_timeout: 60 * SECOND,
@@ -96,7 +97,7 @@ fn transports() {
 #[test]
 fn a_policy_with_everything() {
     let policy = server(
-        r#"{"command": "c", "leash": {"idle": "never", "maxAge": "12h", "maxSessions": 5, "grace": "0", "linger": "1s", "initTimeout": "2m",
+        r#"{"command": "c", "leash": {"idle": "never", "maxAge": "12h", "maxSessions": 5, "maxSessionsPerClient": 4, "grace": "0", "linger": "1s", "initTimeout": "2m",
         "keepAlive": "30s", "keepAliveFailures": 2, "revive": true, "owner": "traffic", "replay": "64KiB"}}"#,
     )
     .policy;
@@ -104,6 +105,7 @@ fn a_policy_with_everything() {
         idle: None,
         max_age: Some(43_200 * SECOND),
         max_sessions: Some(5),
+        max_sessions_per_client: Some(4),
         grace: Duration::ZERO,
         linger: SECOND,
         init_timeout: 120 * SECOND,
@@ -119,7 +121,7 @@ fn a_policy_with_everything() {
 #[test]
 fn the_top_level_is_a_default_for_all() {
     let settings = good(
-        r#"{"leash": {"idle": "1m", "grace": "1s", "revive": true, "memory": "1G", "maxSessions": 7},
+        r#"{"leash": {"idle": "1m", "grace": "1s", "revive": true, "memory": "1G", "maxSessions": 7, "maxSessionsPerClient": 6},
         "mcpServers": {
             "plain": {"command": "c"},
             "own": {"command": "c", "leash": {"idle": "never", "memory": "2G", "maxSessions": 2, "revive": false}},
@@ -131,7 +133,8 @@ fn the_top_level_is_a_default_for_all() {
         Target::Command(line) => line.memory,
         Target::Url(_) => None,
     };
-    assert_eq!(settings.max_sessions, 7);
+    assert_eq!((settings.max_sessions, settings.max_sessions_per_client), (7, Some(6)));
+    assert_eq!(policy("plain").max_sessions_per_client, None);
     assert_eq!(
         (policy("plain").idle, policy("plain").max_sessions, memory("plain")),
         (Some(60 * SECOND), None, Some(1 << 30))

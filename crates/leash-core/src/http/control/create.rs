@@ -100,7 +100,7 @@ fn owner(request: &SessionRequest) -> Result<Option<Held>, Problem> {
 fn has_room(gateway: &Gateway, request: &SessionRequest) -> bool {
     let trees = request.servers.values().filter(|server| matches!(server.target, Target::Command(_))).count();
     let most = gateway.settings().max_sessions;
-    gateway.count.get() + gateway.jobs.warm() + trees <= most && gateway.jobs.list().len() < most
+    gateway.count() + gateway.jobs.warm() + trees <= most && gateway.jobs.list().len() < most
 }
 
 fn begin(gateway: &Rc<Gateway>, request: SessionRequest, owner: Option<&Held>) -> Result<Rc<Job>, Problem> {

@@ -83,7 +83,7 @@ pub(crate) async fn alone(gateway: &Rc<Gateway>, starter: Option<Starter>) {
     starter.gone().await;
     let (mut vigil, mut changed) = (Vigil::default(), false);
     loop {
-        let used = !gateway.jobs.is_empty() || gateway.count.get() > 0;
+        let used = !gateway.jobs.is_empty() || gateway.count() > 0;
         let now = Moment::now();
         let wait = match vigil.look(used, changed, now) {
             Verdict::Leave => return,

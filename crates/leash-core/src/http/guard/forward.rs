@@ -20,6 +20,7 @@ use crate::http::respond::{self, Answer};
 use crate::http::server::Server;
 use crate::http::session::{Holding, Session};
 use crate::http::upstream::UpstreamError;
+use crate::ledger::receipt::Reason;
 use crate::limits;
 use crate::protocol::envelope::codes;
 use crate::protocol::headers;
@@ -191,7 +192,7 @@ pub(super) fn adopt(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call, id:
     let session = match Session::open(gateway, server, call) {
         Ok(session) => session,
         Err(refused) => {
-            upstream.refuse(gateway, server);
+            upstream.refuse(gateway, server, Reason::NotInitialized);
             return Err(refused);
         }
     };

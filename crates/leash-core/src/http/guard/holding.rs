@@ -210,8 +210,8 @@ impl Upstream {
         self.close(gateway, &session.server, self.entry(session), reason).await
     }
 
-    /// There is no room for it: it is ended before anybody has used it.
-    pub(super) fn refuse(self, gateway: &Rc<Gateway>, server: &Rc<Server>) {
+    /// It belongs to no session of a client, and is ended on its own.
+    pub(super) fn refuse(self, gateway: &Rc<Gateway>, server: &Rc<Server>, reason: Reason) {
         let id = server.job.as_ref().map_or_else(id::random, |job| job.next_session());
         let entry = self.entry_as(&id, server, clock::unix_ms());
         note(gateway, gateway.book.open(&entry));
@@ -219,7 +219,7 @@ impl Upstream {
         gateway.keeping.hold_refused(&id, Lien::of(&server.name, entry.started_ms, &self.ticket(server, &entry)));
         let (gateway, server, occupied) = (Rc::clone(gateway), Rc::clone(server), server.occupy());
         gateway.clone().tasks.spawn_local(async move {
-            self.close(&gateway, &server, entry, Reason::NotInitialized).await;
+            self.close(&gateway, &server, entry, reason).await;
             drop(occupied);
         });
     }

@@ -69,7 +69,7 @@ pub(super) async fn answer(gateway: &Rc<Gateway>, session: &Rc<Session>, call: &
             Ok(Heard::Short(answer)) => return short(session, upstream, answer),
             Err(error) => return forward::failed(&error, asked.id.as_deref()),
         };
-        if !std::mem::take(&mut once_more) || !revive::revive(gateway, session, &id).await {
+        if !std::mem::take(&mut once_more) || !revive::revive(gateway, session, &id, answer.status()).await {
             if upstream.id() != id {
                 // Lost under an id that was replaced meanwhile: that says nothing of the new one.
                 return short(session, upstream, answer);

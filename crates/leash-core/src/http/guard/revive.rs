@@ -2,12 +2,13 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
-use hyper::{Method, Request, Response};
+use hyper::{Method, Request, Response, StatusCode};
 use tokio::sync::Notify;
 
 use super::forward;
@@ -16,6 +17,7 @@ use super::opening::{Reader, Word};
 use crate::http::gateway::Gateway;
 use crate::http::session::Session;
 use crate::http::upstream::UpstreamError;
+use crate::ledger::receipt::Reason;
 use crate::limits;
 use crate::protocol::headers::{PROTOCOL_VERSION, SESSION_ID};
 
@@ -66,14 +68,20 @@ pub(super) async fn settled(upstream: &Upstream) {
 }
 
 /// Sees to it that a session has another id than the one that the server has lost. All who ask at once get the same one.
-pub(super) async fn revive(gateway: &Rc<Gateway>, session: &Rc<Session>, lost: &Rc<str>) -> bool {
+/// `said` is the status by which the server showed that it has lost it.
+pub(super) async fn revive(
+    gateway: &Rc<Gateway>,
+    session: &Rc<Session>,
+    lost: &Rc<str>,
+    said: StatusCode,
+) -> bool {
     let Some(upstream) = holding::of(session) else { return false };
     let Some(revival) = upstream.revival() else { return false };
     settled(upstream).await;
     if upstream.id() == *lost && session.usable() && revival.hopeless.borrow().as_ref() != Some(lost) {
         revival.under_way.set(true);
         let (session, occupied) = (Rc::clone(session), session.server.occupy());
-        let run = run(Rc::clone(gateway), Rc::clone(&session), Rc::clone(lost));
+        let run = run(Rc::clone(gateway), Rc::clone(&session), (Rc::clone(lost), said));
         session.clone().spawn(async move {
             tokio::select! {
                 () = run => {}
@@ -87,7 +95,7 @@ pub(super) async fn revive(gateway: &Rc<Gateway>, session: &Rc<Session>, lost: &
 }
 
 /// The revival itself; it goes on when those who wait for it leave.
-async fn run(gateway: Rc<Gateway>, session: Rc<Session>, lost: Rc<str>) {
+async fn run(gateway: Rc<Gateway>, session: Rc<Session>, (lost, said): (Rc<str>, StatusCode)) {
     let Some((upstream, revival)) = holding::of(&session).and_then(|held| Some((held, held.revival()?))) else {
         return;
     };
@@ -95,7 +103,11 @@ async fn run(gateway: Rc<Gateway>, session: Rc<Session>, lost: Rc<str>) {
     let mut opening = Box::pin(post(&gateway, &session, revival.initialize.clone(), None));
     let in_time = tokio::time::timeout(patience, opening.as_mut()).await;
     let done = match in_time {
-        Ok(Ok(answer)) => reopened(&gateway, &session, upstream, answer, patience).await,
+        Ok(Ok(answer)) => {
+            // 404 is the protocol's word for a session that is over. Any other answer may come from one that is still there.
+            let doubtful = (said != StatusCode::NOT_FOUND).then_some(&*lost);
+            reopened(&gateway, (&session, upstream), answer, (patience, doubtful)).await
+        }
         Ok(Err(_)) => false,
         Err(_) => {
             // Those who wait are told; what the server may still open is waited for, and closed.
@@ -115,18 +127,21 @@ fn give_up(revival: &Revival, lost: &Rc<str>) {
     revival.over();
 }
 
-/// The server answered `initialize`: the new session takes the place of the lost one, if it is one.
+/// The server answered `initialize`: the new session takes the place of the lost one, if it is one. A `doubtful` id is deleted.
 async fn reopened(
     gateway: &Rc<Gateway>,
-    session: &Rc<Session>,
-    upstream: &Upstream,
+    (session, upstream): (&Rc<Session>, &Upstream),
     answer: Response<Incoming>,
-    patience: std::time::Duration,
+    (patience, doubtful): (Duration, Option<&str>),
 ) -> bool {
     let Some(id) = forward::session_id(&answer) else { return false };
     if !session.usable() || !answer.status().is_success() {
         refuse(gateway, session, &answer);
         return false;
+    }
+    // In the book by itself before the session's own entry names the new one.
+    if let Some(lost) = doubtful {
+        upstream.sibling(lost).refuse(gateway, &session.server, Reason::UpstreamForgot);
     }
     // From here on the end of the session is the end of the new one.
     upstream.renamed(gateway, session, &id);
@@ -146,7 +161,7 @@ async fn reopened(
 /// A session that the server opened for nothing is ended at once.
 fn refuse(gateway: &Rc<Gateway>, session: &Session, answer: &Response<Incoming>) {
     if let (Some(upstream), Some(id)) = (holding::of(session), forward::session_id(answer)) {
-        upstream.sibling(&id).refuse(gateway, &session.server);
+        upstream.sibling(&id).refuse(gateway, &session.server, Reason::NotInitialized);
     }
 }
 

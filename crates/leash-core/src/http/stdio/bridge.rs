@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::super::gateway::Gateway;
+use super::super::held::Account;
 use super::super::metrics::Counters;
 use super::super::session::Session;
 use super::child::{Child, Started};
@@ -32,6 +33,8 @@ pub(crate) struct Bridge {
     server: Rc<str>,
     counters: Rc<Counters>,
     pub(super) child: Child,
+    /// What its messages take until they are in sockets.
+    account: Account,
     pub(super) switch: RefCell<Switch>,
     /// The id of `initialize` until it is answered.
     opening: RefCell<Option<IdKey>>,
@@ -53,6 +56,7 @@ pub(super) struct Parts {
     pub(super) gateway: Weak<Gateway>,
     pub(super) server: Rc<str>,
     pub(super) counters: Rc<Counters>,
+    pub(super) account: Account,
     pub(super) input: Sender,
     pub(super) tasks: TaskTracker,
     pub(super) hurry: CancellationToken,
@@ -71,6 +75,7 @@ impl Bridge {
             gateway: Rc::downgrade(gateway),
             server: Rc::clone(&session.server.name),
             counters: gateway.metrics.of(&session.server.bucket),
+            account: gateway.memory.account(session.client.origin),
             input,
             tasks: gateway.tasks.clone(),
             hurry: session.server.hurry.clone(),
@@ -94,6 +99,7 @@ impl Bridge {
             server: parts.server,
             counters: parts.counters,
             child: Child::new(parts.input, parts.tasks, parts.hurry),
+            account: parts.account,
             switch: RefCell::new(Switch::new(parts.replay)),
             opening: RefCell::new(parts.opening),
             version: OnceCell::new(),
@@ -257,7 +263,14 @@ impl Bridge {
 
     /// A connection took something or left: the server may go on.
     pub(super) fn drained(&self) {
+        self.count();
         self.taken.notify_waiters();
+    }
+
+    /// Counts what is queued now.
+    fn count(&self) {
+        let queued = self.switch.borrow().log.queued();
+        self.account.queue(queued);
     }
 
     /// Asks the client that listens whether it is there. One that did not answer for too long is gone.
@@ -304,9 +317,13 @@ impl Sink for Bridge {
         let opening = self.is_opening(message);
         let lost = {
             let mut switch = self.switch.borrow_mut();
-            switch.deliver(line, message);
+            let large = line.len() > limits::UNREAD_STREAMS && self.account.is_strained();
+            if !(large && switch.refuse_to_keep(message)) {
+                switch.deliver(line, message);
+            }
             switch.log.take_lost()
         };
+        self.count();
         if lost > 0
             && self.losses.begins()
             && let Some(gateway) = self.gateway.upgrade()
@@ -325,21 +342,29 @@ impl Sink for Bridge {
         }
     }
 
-    fn is_full(&self) -> bool {
-        !self.is_closed() && self.switch.borrow().log.unread() > limits::UNREAD_STREAMS
+    fn is_full(&self, begun: usize) -> bool {
+        let many = || self.switch.borrow().log.queued().unread > limits::UNREAD_STREAMS;
+        !self.is_closed() && (many() || self.account.is_full(begun))
+    }
+
+    fn account(&self) -> &Account {
+        &self.account
     }
 
     /// A connection that takes nothing for a while is cut: it may resume, and the others must go on.
-    async fn room(&self) {
+    async fn room(&self, begun: usize) {
         self.child.held_up.set(true);
         self.switch.borrow_mut().log.look();
         let wait = || async {
             loop {
-                let taken = self.taken.notified();
-                if !self.is_full() {
+                let (taken, lowered) = (self.taken.notified(), self.account.lowered());
+                if !self.is_full(begun) {
                     return;
                 }
-                taken.await;
+                tokio::select! {
+                    () = taken => {}
+                    () = lowered => {}
+                }
             }
         };
         while tokio::time::timeout(limits::STALLED, wait()).await.is_err() {

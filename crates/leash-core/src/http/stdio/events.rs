@@ -12,7 +12,7 @@ use hyper::{Response, StatusCode};
 use memchr::memchr;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
-use super::super::body::{Body, BodyError};
+use super::super::body::{Body, BodyError, PIECE};
 use super::super::respond::Answer;
 use super::log::Next;
 use crate::limits;
@@ -20,9 +20,6 @@ use crate::protocol::sse;
 
 /// A message up to this size is one piece with its id; a larger one is not copied.
 const COPIED: usize = 16 * 1024;
-
-/// Pieces of a large message: small enough that a slow client is seen to make progress.
-const PIECE: usize = 64 * 1024;
 
 /// A stream whose connection is cut while it goes on.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +32,8 @@ pub(super) trait Feed: Unpin + 'static {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Next>;
     /// The id of an event with this number, if it has one.
     fn event_id(&self, number: u64) -> Option<String>;
+    /// The same bytes, counted until they are in a socket.
+    fn hold(&self, message: Bytes) -> Bytes;
     /// Bytes that went out.
     fn sent(&self, bytes: usize);
 }
@@ -71,7 +70,8 @@ impl<F: Feed> HttpBody for Events<F> {
         }
         match events.feed.poll_next(cx) {
             Poll::Ready(Next::Message(number, message)) => {
-                encode(&mut events.ready, events.feed.event_id(number).as_deref(), message);
+                let id = events.feed.event_id(number);
+                encode(&mut events.ready, id.as_deref(), message, |message| events.feed.hold(message));
                 let first = events.ready.pop_front().unwrap_or_default();
                 events.send(first)
             }
@@ -104,20 +104,22 @@ fn event_stream(body: Body) -> Answer {
     answer
 }
 
-/// A message as an event, in pieces.
-fn encode(out: &mut VecDeque<Bytes>, id: Option<&str>, message: Bytes) {
-    if message.len() <= COPIED || memchr(b'\r', &message).is_some() {
+/// A message as an event, in pieces. A large one is counted by `hold`.
+fn encode(out: &mut VecDeque<Bytes>, id: Option<&str>, message: Bytes, hold: impl FnOnce(Bytes) -> Bytes) {
+    let (mut rest, end) = if message.len() <= COPIED || memchr(b'\r', &message).is_some() {
         let mut event = Vec::with_capacity(message.len() + 64);
         sse::encode(&mut event, id, Some("message"), &message);
-        out.push_back(event.into());
-        return;
+        (Bytes::from(event), Bytes::new())
+    } else {
+        let id = id.map(|id| format!("id: {id}\n")).unwrap_or_default();
+        out.push_back(format!("{id}event: message\ndata: ").into());
+        (message, Bytes::from_static(b"\n\n"))
+    };
+    if rest.len() > COPIED {
+        rest = hold(rest);
     }
-    let id = id.map(|id| format!("id: {id}\n")).unwrap_or_default();
-    out.push_back(format!("{id}event: message\ndata: ").into());
-    let mut rest = message;
     while rest.len() > PIECE {
         out.push_back(rest.split_to(PIECE));
     }
-    out.push_back(rest);
-    out.push_back(Bytes::from_static(b"\n\n"));
+    out.extend([rest, end].into_iter().filter(|piece| !piece.is_empty()));
 }

@@ -9,6 +9,7 @@ use std::task::Waker;
 
 use bytes::Bytes;
 
+use super::super::held::Queued;
 use super::sleeper::Sleeper;
 
 /// A stream's number within its session; POSTs count from 1.
@@ -253,9 +254,16 @@ impl Log {
         orphans
     }
 
-    /// Bytes that wait for connections.
-    pub(super) fn unread(&self) -> usize {
-        self.unread
+    /// What waits for connections, and what is too large to be kept and waits for one to come.
+    pub(super) fn queued(&self) -> Queued {
+        Queued { unread: self.unread, unclaimed: (self.bytes - self.unread).saturating_sub(self.room) }
+    }
+
+    /// The connection that reads a stream took something.
+    pub(super) fn moved(&mut self, id: StreamId) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.moved = true;
+        }
     }
 
     /// Begins to watch whether readers read.

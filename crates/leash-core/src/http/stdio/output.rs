@@ -2,12 +2,15 @@
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
+use std::io;
 
 use bytes::Bytes;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe::Receiver;
+use tokio::time::timeout;
 
 use super::super::gateway::Gateway;
+use super::super::held::Account;
 use super::super::metrics::{Counters, add};
 use crate::clock::Moment;
 use crate::limits;
@@ -20,18 +23,25 @@ pub(super) trait Sink {
     fn message(&self, line: Bytes, message: &Message<'_>);
     /// A line that is no message.
     fn garbage(&self, what: &str);
-    /// Whether the next message must wait.
-    fn is_full(&self) -> bool;
+    /// Whether the server must wait, which has written so many bytes of its next line.
+    fn is_full(&self, begun: usize) -> bool;
     /// Returns when it must not.
-    fn room(&self) -> impl Future<Output = ()>;
+    fn room(&self, begun: usize) -> impl Future<Output = ()>;
+    /// What its messages take.
+    fn account(&self) -> &Account;
 }
 
 /// Reads a server's output to its end.
 pub(super) async fn read<S: Sink>(mut output: Receiver, sink: &S) {
     let mut lines = Lines::new(limits::LINE);
+    let mut long_line = None;
     loop {
+        // A server that stops in the middle of a long line does not keep others from theirs.
+        if long_line.is_some() && timeout(limits::STALLED, readable(&output)).await.is_err() {
+            long_line = None;
+        }
         // While there is nothing to read there is no buffer either: most sessions are silent most of the time.
-        if poll_fn(|cx| output.poll_read_ready(cx)).await.is_err() {
+        if readable(&output).await.is_err() {
             break;
         }
         match output.read_buf(lines.buffer()).await {
@@ -44,13 +54,24 @@ pub(super) async fn read<S: Sink>(mut output: Receiver, sink: &S) {
         if lines.is_empty() {
             lines = Lines::new(limits::LINE);
         }
-        if sink.is_full() {
-            sink.room().await;
+        if lines.len() <= limits::UNREAD_STREAMS {
+            long_line = None;
+        }
+        if sink.is_full(lines.len()) {
+            long_line = None;
+            sink.room(lines.len()).await;
+        }
+        if lines.len() > limits::UNREAD_STREAMS && long_line.is_none() {
+            long_line = sink.account().long_line().await;
         }
     }
     while let Some(line) = lines.finish() {
         take(line, sink);
     }
+}
+
+async fn readable(output: &Receiver) -> io::Result<()> {
+    poll_fn(|cx| output.poll_read_ready(cx)).await
 }
 
 fn take<S: Sink>(line: Line, sink: &S) {

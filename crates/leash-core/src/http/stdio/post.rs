@@ -11,6 +11,7 @@ use super::super::respond::{self, Answer};
 use super::super::session::{Holding, Session};
 use super::bridge::{Bridge, Refused};
 use super::events::Events;
+use super::output::Sink as _;
 use super::ping;
 use super::reader::Reading;
 use super::switch::{First, NotNow, Request};
@@ -119,7 +120,8 @@ async fn tell(bridge: &Rc<Bridge>, line: Bytes) -> Result<Answer, Answer> {
 /// The answer in one piece.
 pub(super) fn whole(bridge: &Bridge, body: Bytes) -> Answer {
     bridge.sent(body.len());
-    respond::json(StatusCode::OK, body)
+    bridge.drained();
+    respond::json(StatusCode::OK, bridge.account().hold(body))
 }
 
 /// The server was gone before it could be asked: the same as if it had gone just after.

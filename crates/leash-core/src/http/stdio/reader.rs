@@ -12,6 +12,7 @@ use super::super::session::InFlight;
 use super::bridge::Bridge;
 use super::events::{Feed, pauses};
 use super::log::{GET, Next, StreamId};
+use super::output::Sink as _;
 use super::switch::First;
 use crate::limits;
 
@@ -114,7 +115,13 @@ impl Feed for Reading {
         Some(format!("{}-{number}", self.reader.stream))
     }
 
+    fn hold(&self, message: Bytes) -> Bytes {
+        self.reader.bridge.account().hold(message)
+    }
+
     fn sent(&self, bytes: usize) {
-        self.reader.bridge.sent(bytes);
+        let Reader { bridge, stream, .. } = &self.reader;
+        bridge.switch.borrow_mut().log.moved(*stream);
+        bridge.sent(bytes);
     }
 }

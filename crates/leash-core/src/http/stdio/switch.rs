@@ -142,6 +142,20 @@ impl Switch {
         self.log.take(stream);
     }
 
+    /// Answers a request in the server's place with an error, where no connection waits for the answer, which is too large to be kept
+    /// until one comes back. `false` if that is not so.
+    pub(super) fn refuse_to_keep(&mut self, message: &Message<'_>) -> bool {
+        let Message::One(envelope) = message else { return false };
+        let key = envelope.key().filter(|_| envelope.kind == Kind::Response);
+        let asked = key.as_ref().and_then(|key| self.requests.get(key));
+        let (Some(key), Some(asked)) = (&key, asked) else { return false };
+        let refuses = !self.log.is_read(asked.stream);
+        if refuses {
+            self.fail(key, codes::SERVER, "the answer was too large to be kept while no connection waited for it");
+        }
+        refuses
+    }
+
     /// Delivers a line of the server.
     pub(super) fn deliver(&mut self, line: Bytes, message: &Message<'_>) -> Routed {
         match message {

@@ -3,6 +3,7 @@
 
 mod floods;
 mod requests;
+mod shares;
 mod slow;
 mod sockets;
 

@@ -152,7 +152,7 @@ fn nothing_is_kept_of_jobs_that_are_over() {
             first.get_or_insert(job);
         }
         assert!(fake.live.borrow().is_empty() && rig.gateway.jobs.is_empty());
-        assert_eq!(rig.gateway.count.get(), 0);
+        assert_eq!(rig.gateway.count(), 0);
         let ended = rig.ask("GET", "/v1/sessions?all=true", "").await.json();
         assert_eq!(ended["sessions"].as_array().map(Vec::len), Some(crate::limits::ENDED_JOBS));
         let metrics = rig.gateway.metrics.render(&rig.gateway, &rig.gateway.tree_memory().await);

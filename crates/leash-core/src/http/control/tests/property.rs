@@ -148,7 +148,7 @@ proptest! {
                 end(&rig, known, false, true).await;
             }
             rig.quiet().await;
-            assert_eq!(rig.gateway.count.get(), 0);
+            assert_eq!(rig.gateway.count(), 0);
             assert!(rig.booked().is_empty());
         });
     }

@@ -156,7 +156,7 @@ impl Rig {
 
     /// Sessions that leash knows, also those whose end is under way.
     pub(super) fn sessions(&self) -> usize {
-        self.gateway.count.get()
+        self.gateway.count()
     }
 
     /// Waits until all sessions are over.

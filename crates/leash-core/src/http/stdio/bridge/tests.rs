@@ -8,6 +8,8 @@ use tokio::net::unix::pipe;
 use tokio::task::LocalSet;
 use tokio::time::{Duration, timeout};
 
+use super::super::super::budget::Origin;
+use super::super::super::held::Memory;
 use super::super::log::Next;
 use super::super::switch::First;
 use super::*;
@@ -42,6 +44,7 @@ impl Stage {
             gateway: Weak::new(),
             server: "x".into(),
             counters: Rc::default(),
+            account: Memory::default().account(Origin::User(0)),
             input,
             tasks: tasks.clone(),
             hurry: Default::default(),
@@ -161,7 +164,7 @@ fn a_client_that_does_not_read_stops_the_server() {
                 left = line.as_bytes();
             }
         }
-        let kept = stage.bridge.switch.borrow().log.unread();
+        let kept = stage.bridge.switch.borrow().log.queued().unread;
         assert!(kept < limits::UNREAD_STREAMS + 200_000 && said * message.len() < all / 4, "{kept} of {said}");
         // Everything arrives once it is read.
         let stdout = &mut stage.stdout;

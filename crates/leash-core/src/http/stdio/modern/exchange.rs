@@ -270,6 +270,13 @@ impl Exchanges {
         self.unread
     }
 
+    /// A connection took something.
+    pub(super) fn moved(&mut self, number: Number) {
+        if let Some(exchange) = self.open.get_mut(&number) {
+            exchange.moved = true;
+        }
+    }
+
     /// Begins to watch whether connections take what there is for them.
     pub(super) fn look(&mut self) {
         self.open.values_mut().for_each(|exchange| exchange.moved = false);

@@ -22,7 +22,7 @@ use super::super::gateway::Gateway;
 use super::super::respond::{self, Answer};
 use super::super::server::Server;
 use super::child::StartError;
-use super::events::{Events, Feed as _};
+use super::events::Events;
 use super::input::Closed;
 use crate::ledger::receipt::Reason;
 use crate::protocol::envelope::{Envelope, Kind, Message};
@@ -156,10 +156,7 @@ async fn request(
         }
     };
     Ok(match exchange.first().await {
-        First::Whole(status, body) => {
-            exchange.sent(body.len());
-            respond::json(status, body)
-        }
+        First::Whole(status, body) => respond::json(status, exchange.whole(body)),
         _ => Events::answer(exchange, None),
     })
 }
@@ -224,9 +221,9 @@ async fn find(
         }
         changed.await;
     }
-    let seat = gateway.admit(server).map_err(Failure::Refused)?;
+    let seat = gateway.admit(server, call.client).map_err(Failure::Refused)?;
     modern.trees.borrow_mut().insert(call.principal, Place::Starting(None));
-    let probed = probe::start(gateway, server, (call.principal, seat), envelope).await?;
+    let probed = probe::start(gateway, server, (call, seat), envelope).await?;
     // If it was asked what this client asks, the answer is there.
     match probed.answer.and_then(|answer| probe::answer_to(envelope, &answer)) {
         Some(answer) => Ok(Found::Answer(answer)),

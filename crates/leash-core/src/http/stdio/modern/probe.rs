@@ -9,7 +9,9 @@ use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use super::super::super::budget::Origin;
 use super::super::super::connection::Principal;
+use super::super::super::front::Call;
 use super::super::super::gateway::{Gateway, Seat};
 use super::super::super::server::Server;
 use super::super::child::StartError;
@@ -37,14 +39,14 @@ pub(super) struct Probed {
 pub(super) async fn start(
     gateway: &Rc<Gateway>,
     server: &Rc<Server>,
-    (principal, seat): (Principal, Seat),
+    (call, seat): (&Call, Seat),
     envelope: &Envelope<'_>,
 ) -> Result<Probed, Failure> {
     let (done, started) = oneshot::channel();
-    let question = question(envelope);
+    let (question, principal, origin) = (question(envelope), call.principal, call.client.origin);
     let (keeping, server) = (Rc::clone(gateway), Rc::clone(server));
     gateway.tasks.spawn_local(async move {
-        let probed = begin(&keeping, &server, (principal, seat), &question).await;
+        let probed = begin(&keeping, &server, (principal, origin, seat), &question).await;
         let mut trees = server.modern.trees.borrow_mut();
         match &probed {
             Ok(probed) if probed.tree.usable() => {
@@ -64,10 +66,10 @@ pub(super) async fn start(
 async fn begin(
     gateway: &Rc<Gateway>,
     server: &Rc<Server>,
-    (principal, seat): (Principal, Seat),
+    (principal, origin, seat): (Principal, Origin, Seat),
     question: &[u8],
 ) -> Result<Probed, Failure> {
-    let tree = ModernTree::start(gateway, server, principal).await.map_err(Failure::Start)?;
+    let tree = ModernTree::start(gateway, server, (principal, origin)).await.map_err(Failure::Start)?;
     let living = Rc::clone(&tree);
     gateway.tasks.spawn_local(async move {
         living.live().await;

@@ -11,8 +11,10 @@ use hyper::HeaderMap;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::super::super::budget::Origin;
 use super::super::super::connection::Principal;
 use super::super::super::gateway::Gateway;
+use super::super::super::held::{Account, Queued};
 use super::super::super::metrics::Counters;
 use super::super::super::notice::Notice;
 use super::super::super::server::Server;
@@ -40,6 +42,8 @@ pub(super) struct ModernTree {
     principal: Principal,
     counters: Rc<Counters>,
     child: Child,
+    /// What its messages take until they are in sockets.
+    account: Account,
     exchanges: RefCell<Exchanges>,
     /// Since when nothing has been in flight.
     quiet_since: Cell<Moment>,
@@ -54,7 +58,7 @@ impl ModernTree {
     pub(super) async fn start(
         gateway: &Rc<Gateway>,
         server: &Rc<Server>,
-        principal: Principal,
+        (principal, origin): (Principal, Origin),
     ) -> Result<Rc<ModernTree>, StartError> {
         let session = id::random();
         let Started { tree: watched, input, output } = child::start(gateway, server, &session).await?;
@@ -65,6 +69,7 @@ impl ModernTree {
             principal,
             counters: gateway.metrics.of(&server.bucket),
             child: Child::new(input, gateway.tasks.clone(), server.hurry.clone()),
+            account: gateway.memory.account(origin),
             exchanges: RefCell::default(),
             quiet_since: Cell::new(Moment::now()),
             changed: Notify::new(),
@@ -186,7 +191,14 @@ impl ModernTree {
     }
 
     fn taken(&self) {
+        self.count();
         self.changed.notify_waiters();
+    }
+
+    /// Counts what is queued now.
+    fn count(&self) {
+        let unread = self.exchanges.borrow().unread();
+        self.account.queue(Queued { unread, unclaimed: 0 });
     }
 }
 
@@ -213,6 +225,7 @@ impl Sink for ModernTree {
     fn message(&self, line: Bytes, message: &Message<'_>) {
         if let Message::One(envelope) = message {
             self.exchanges.borrow_mut().deliver(&line, envelope);
+            self.count();
         }
     }
 
@@ -222,20 +235,28 @@ impl Sink for ModernTree {
         }
     }
 
-    fn is_full(&self) -> bool {
-        self.usable() && self.exchanges.borrow().unread() > limits::UNREAD_STREAMS
+    fn is_full(&self, begun: usize) -> bool {
+        let many = || self.exchanges.borrow().unread() > limits::UNREAD_STREAMS;
+        self.usable() && (many() || self.account.is_full(begun))
     }
 
-    async fn room(&self) {
+    fn account(&self) -> &Account {
+        &self.account
+    }
+
+    async fn room(&self, begun: usize) {
         self.child.held_up.set(true);
         self.exchanges.borrow_mut().look();
         let wait = || async {
             loop {
-                let changed = self.changed.notified();
-                if !self.is_full() {
+                let (changed, lowered) = (self.changed.notified(), self.account.lowered());
+                if !self.is_full(begun) {
                     return;
                 }
-                changed.await;
+                tokio::select! {
+                    () = changed => {}
+                    () = lowered => {}
+                }
             }
         };
         while timeout(limits::STALLED, wait()).await.is_err() {
@@ -261,6 +282,13 @@ impl Exchange {
             first => Poll::Ready(first),
         })
         .await
+    }
+
+    /// The answer in one piece, as it is sent.
+    pub(super) fn whole(&self, body: Bytes) -> Bytes {
+        self.tree.counters.sent(body.len());
+        self.tree.taken();
+        self.tree.account.hold(body)
     }
 
     /// The answer alone, whatever comes before it.
@@ -292,7 +320,12 @@ impl Feed for Exchange {
         None
     }
 
+    fn hold(&self, message: Bytes) -> Bytes {
+        self.tree.account.hold(message)
+    }
+
     fn sent(&self, bytes: usize) {
+        self.tree.exchanges.borrow_mut().moved(self.number);
         self.tree.counters.sent(bytes);
     }
 }

@@ -1,0 +1,189 @@
+//! Answers that wait in memory until their clients read them, counted until the last byte is in a socket: those of one server's
+//! pipe, of one origin, and all of them. While there are too many, servers are not read: they wait with a full pipe.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::future::Future;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+
+use super::budget::Origin;
+use crate::limits;
+
+/// A number of bytes, and those who wait for it to become less. Shared with buffers, which must be [`Send`], hence the atomics.
+#[derive(Debug, Default)]
+struct Level {
+    bytes: AtomicUsize,
+    lowered: Notify,
+}
+
+impl Level {
+    fn get(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    fn raise(&self, bytes: usize) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn lower(&self, bytes: usize) {
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.lowered.notify_waiters();
+    }
+
+    /// From one value to another.
+    fn change(&self, from: usize, to: usize) {
+        if to > from {
+            self.raise(to - from);
+        } else if from > to {
+            self.lower(from - to);
+        }
+    }
+}
+
+/// What all servers, or those of one origin, have in memory.
+#[derive(Debug)]
+struct Pool {
+    level: Arc<Level>,
+    /// For long lines of servers that have begun and have not ended.
+    lines: Arc<Semaphore>,
+}
+
+impl Pool {
+    fn new(lines: usize) -> Pool {
+        Pool { level: Arc::default(), lines: Arc::new(Semaphore::new(lines)) }
+    }
+}
+
+/// The memory for answers of a gateway.
+pub(crate) struct Memory {
+    all: Rc<Pool>,
+    origins: RefCell<HashMap<Origin, Weak<Pool>>>,
+}
+
+impl Default for Memory {
+    fn default() -> Memory {
+        Memory { all: Rc::new(Pool::new(limits::LONG_LINES)), origins: RefCell::default() }
+    }
+}
+
+impl Memory {
+    /// Bytes that wait for clients.
+    pub(crate) fn held(&self) -> usize {
+        self.all.level.get()
+    }
+
+    /// An account for a server's pipe whose messages are for this origin.
+    pub(crate) fn account(&self, origin: Origin) -> Account {
+        let mut origins = self.origins.borrow_mut();
+        let known = origins.get(&origin).and_then(Weak::upgrade);
+        let pool = known.unwrap_or_else(|| {
+            origins.retain(|_, pool| pool.strong_count() > 0);
+            let pool = Rc::new(Pool::new(limits::LONG_LINES_ORIGIN));
+            origins.insert(origin, Rc::downgrade(&pool));
+            pool
+        });
+        Account { own: Arc::default(), origin: pool, all: Rc::clone(&self.all), queued: Cell::default() }
+    }
+}
+
+/// What the messages of one server take.
+pub(crate) struct Account {
+    own: Arc<Level>,
+    origin: Rc<Pool>,
+    all: Rc<Pool>,
+    /// What was said last by [`Account::queue`].
+    queued: Cell<Queued>,
+}
+
+/// Messages that were not handed to a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Queued {
+    /// Bytes that connections wait for.
+    pub(crate) unread: usize,
+    /// Bytes of a message larger than all that is kept for those who come back, and which no connection waits for.
+    pub(crate) unclaimed: usize,
+}
+
+/// The right to read a long line to its end.
+#[derive(Debug)]
+pub(crate) struct LongLine {
+    _of_origin: OwnedSemaphorePermit,
+    _of_all: OwnedSemaphorePermit,
+}
+
+impl Account {
+    /// The bytes are counted until the last piece of them is dropped.
+    pub(crate) fn hold(&self, bytes: Bytes) -> Bytes {
+        let levels = [&self.own, &self.origin.level, &self.all.level].map(Arc::clone);
+        levels.iter().for_each(|level| level.raise(bytes.len()));
+        Bytes::from_owner(Counted { bytes, levels })
+    }
+
+    /// So much is queued now.
+    pub(crate) fn queue(&self, now: Queued) {
+        let before = self.queued.replace(now);
+        self.own.change(before.unread, now.unread);
+        for pool in [&self.origin, &self.all] {
+            pool.level.change(before.unread + before.unclaimed, now.unread + now.unclaimed);
+        }
+    }
+
+    /// Whether its origin, or all of them together, hold more than they may.
+    pub(crate) fn is_strained(&self) -> bool {
+        self.origin.level.get() > limits::HELD_ORIGIN || self.all.level.get() > limits::HELD
+    }
+
+    /// Whether the server must wait that has begun a line of so many bytes.
+    pub(crate) fn is_full(&self, begun: usize) -> bool {
+        let own = self.own.get();
+        own > limits::HELD_PIPE || (own + begun > limits::UNREAD_STREAMS && self.is_strained())
+    }
+
+    /// Returns when something was read or given up since the call.
+    pub(crate) fn lowered(&self) -> impl Future<Output = ()> {
+        let [own, origin, all] = [&self.own, &self.origin.level, &self.all.level].map(|level| level.lowered.notified());
+        async move {
+            tokio::select! {
+                () = own => {}
+                () = origin => {}
+                () = all => {}
+            }
+        }
+    }
+
+    /// Waits for its turn to read a long line. Every origin has some, and all together not so many that they matter.
+    pub(crate) async fn long_line(&self) -> Option<LongLine> {
+        let of_origin = Arc::clone(&self.origin.lines).acquire_owned().await.ok()?;
+        let of_all = Arc::clone(&self.all.lines).acquire_owned().await.ok()?;
+        Some(LongLine { _of_origin: of_origin, _of_all: of_all })
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        self.queue(Queued::default());
+    }
+}
+
+/// Bytes in the hands of a connection.
+struct Counted {
+    bytes: Bytes,
+    levels: [Arc<Level>; 3],
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.levels.iter().for_each(|level| level.lower(self.bytes.len()));
+    }
+}
