@@ -70,7 +70,7 @@ async fn open(gateway: Rc<Gateway>, session: Rc<Session>, call: Call, asked: Ask
             if let UpstreamError::Unusable { session: Some(id), .. } = &error {
                 // The server has opened a session that no client will know.
                 let found = Found { id, version: None, revival: None };
-                Upstream::streamable(&session.server, &call, found).refuse(&gateway, &session.server);
+                Upstream::streamable(&session.server, &call, found).refuse(&gateway, &session.server, Reason::NotInitialized);
             }
             client.send(forward::failed(&error, asked.id.as_deref())).map_err(drop)
         }
