@@ -16,6 +16,7 @@ use crate::ledger::receipt::{self, EndedBy, Reason};
 use crate::limits;
 use crate::owner::Watch;
 use crate::tree::control::{self, Heard};
+use crate::tree::poll::{self, Sight};
 use crate::tree::{keeper, linux, spawn};
 
 /// Its first argument. The tool's name is not in it, so that `pkill -9 -f leash` does not take both.
@@ -73,7 +74,11 @@ impl Undertaker {
     fn wait(&mut self) -> Option<Reason> {
         let mut loss: Option<Loss> = None;
         loop {
-            let answers = self.poll(loss.as_ref());
+            let answers = self.poll(loss.as_ref()).unwrap_or_else(|| {
+                let give_up = Moment::now() + limits::KEEPER_ANSWER;
+                loss.get_or_insert(Loss { reason: Reason::Starved, give_up });
+                Vec::new()
+            });
             match self.hear() {
                 Hearing::Done => return None,
                 // Whatever else was noticed: this is why the keeper has to do it.
@@ -98,12 +103,15 @@ impl Undertaker {
         }
     }
 
-    fn poll(&self, loss: Option<&Loss>) -> Vec<PollFlags> {
+    /// `None` when no descriptor may be polled.
+    fn poll(&self, loss: Option<&Loss>) -> Option<Vec<PollFlags>> {
         let mut polled = vec![PollFd::new(&self.control, PollFlags::IN)];
         polled.extend(self.watches.iter().map(Watch::poll));
         let timeout = loss.map(|loss| timeout_until(loss.give_up, Moment::now()));
-        let _ = rustix::event::poll(&mut polled, timeout.as_ref());
-        polled.iter().map(PollFd::revents).collect()
+        match poll::poll(&mut polled, timeout.as_ref()) {
+            Sight::Clear => Some(polled.iter().map(PollFd::revents).collect()),
+            Sight::Blind => None,
+        }
     }
 
     /// Hears everything that was said.
@@ -133,7 +141,8 @@ impl Undertaker {
             }
         }
         let is_told = self.lien.is_some();
-        let book = Abandoned::inherited(&runtime_dir, &book, self.lock);
+        // A book that can't be read stays: the next start finds it.
+        let Ok(book) = Abandoned::inherited(&runtime_dir, &book, self.lock) else { return };
         // A keeper in the place of another may be left before it was told what is held: the book knows, and the next start finds it.
         if is_told || book.open.is_empty() {
             book.remove();
