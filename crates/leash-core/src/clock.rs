@@ -52,6 +52,12 @@ pub(crate) fn timeout_until(deadline: Moment, now: Moment) -> Timespec {
     Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) }
 }
 
+/// Milliseconds since boot, time in suspend included.
+pub(crate) fn since_boot_ms() -> u64 {
+    let since = clock_gettime(ClockId::Boottime);
+    since.tv_sec.unsigned_abs() * 1000 + since.tv_nsec.unsigned_abs() / 1_000_000
+}
+
 /// Milliseconds since 1970, for records and receipts that people read.
 pub fn unix_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

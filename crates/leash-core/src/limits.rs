@@ -93,6 +93,13 @@ pub const START: Duration = Duration::from_secs(20);
 /// All of the conversation with the systemd user manager. It takes 5 ms; with a hundred starts at once 2 s were not enough.
 pub const BUS: Duration = Duration::from_secs(5);
 
+/// How long the lock of a new run may be held by another process. A sweep that takes the young file for a dead one gives it back
+/// in a millisecond; the rest is for a machine that swaps.
+pub const NEW_LOCK: Duration = Duration::from_secs(5);
+
+/// How often is looked where poll can't be used, because the limit on descriptors was lowered below what is polled.
+pub const STARVED_LOOK: Duration = Duration::from_millis(20);
+
 /// Longest grace of a sweep, whatever the dead run had been given: a start waits for it.
 pub const SWEEP_GRACE: Duration = GRACE;
 

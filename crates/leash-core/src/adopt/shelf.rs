@@ -2,13 +2,14 @@
 //! text before and a note of what was changed. It is complete before the file is changed, and goes when the change was undone.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use super::{Adopted, Splice, apply};
+use crate::ledger::private_file;
 use crate::{clock, id};
 
 /// The version of what is written.
@@ -93,8 +94,8 @@ impl Shelf {
     pub fn open(dir: &Path) -> Result<Shelf, ShelfError> {
         DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(at(dir))?;
         let path = dir.join(".lock");
-        let lock =
-            OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(at(&path))?;
+        let mut options = OpenOptions::new();
+        let lock = private_file::open(options.write(true).create(true).truncate(false), &path).map_err(at(&path))?;
         lock.lock().map_err(at(&path))?;
         let shelf = Shelf { dir: dir.to_owned(), _lock: lock };
         shelf.clean()?;
@@ -127,13 +128,15 @@ impl Shelf {
     fn layer(&self, name: String) -> Result<Layer, ShelfError> {
         let path = self.dir.join(&name);
         let (record, before) = (path.join("record.json"), path.join("before"));
-        let what = fs::read(&record).map_err(at(&record))?;
+        let mut what = Vec::new();
+        private_file::read(&record).and_then(|mut file| file.read_to_end(&mut what)).map_err(at(&record))?;
         let what: Record = serde_json::from_slice(&what).map_err(|error| at(&record)(error.into()))?;
         if what.version != VERSION {
             return Err(at(&record)(io::Error::other("it was written by another version of leash")));
         }
-        let before = fs::read_to_string(&before).map_err(at(&before))?;
-        Ok(Layer { name, what, before })
+        let mut text = String::new();
+        private_file::read(&before).and_then(|mut file| file.read_to_string(&mut text)).map_err(at(&before))?;
+        Ok(Layer { name, what, before: text })
     }
 
     /// Keeps a text and what is about to be changed in it. It is on disk when this returns.

@@ -18,7 +18,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use self::journal::{Journal, Line, Pages, read, text_of};
-use super::receipt::{EndedBy, Holding, Reason, Receipt, UpstreamEnd, VERSION};
+use super::private_file;
+use super::receipt::{EndedBy, Holding, Reason, Receipt, UpstreamEnd, VERSION, is_shortage};
 use super::store::{self, StoreError};
 use crate::owner::Owner;
 use crate::tree::Places;
@@ -259,8 +260,14 @@ impl Book {
         let dir = runtime_dir.join(DIR);
         let mut found = Vec::new();
         for run in runs(&dir)? {
-            let Some(lock) = store::seize_lock(&path(&dir, &run, "lock")) else { continue };
-            let pages = read(&path(&dir, &run, "jsonl")).unwrap_or_default();
+            let lock = match store::seize_lock(&path(&dir, &run, "lock")) {
+                Ok(Some(lock)) => lock,
+                Err(error) if is_shortage(&error) => return Err(error),
+                // In use, or not a lock.
+                Ok(None) | Err(_) => continue,
+            };
+            // What can't be read stays for the next start.
+            let Some(pages) = unless_short(pages_of(&dir, &run))? else { continue };
             match pages.cover {
                 Some(cover) if cover.version > BOOK_VERSION => {}
                 cover => found.push(Abandoned { cover, open: pages.open, run, dir: dir.clone(), _lock: lock }),
@@ -274,7 +281,7 @@ impl Book {
         let dir = runtime_dir.join(DIR);
         let mut found = Vec::new();
         for run in runs(&dir)? {
-            let Ok(Pages { cover: Some(cover), open }) = read(&path(&dir, &run, "jsonl")) else { continue };
+            let Some(Pages { cover: Some(cover), open }) = unless_short(pages_of(&dir, &run))? else { continue };
             found.push(Listed { attended: store::is_locked(&path(&dir, &run, "lock")), cover, open });
         }
         found.sort_by_key(|book| book.cover.started_ms);
@@ -317,10 +324,10 @@ impl Book {
 
 impl Abandoned {
     /// The book of a process that is gone, whose lock was inherited from it.
-    pub(crate) fn inherited(runtime_dir: &Path, run: &str, lock: OwnedFd) -> Abandoned {
+    pub(crate) fn inherited(runtime_dir: &Path, run: &str, lock: OwnedFd) -> io::Result<Abandoned> {
         let dir = runtime_dir.join(DIR);
-        let pages = read(&path(&dir, run, "jsonl")).unwrap_or_default();
-        Abandoned { cover: pages.cover, open: pages.open, run: run.to_owned(), dir, _lock: lock }
+        let pages = pages_of(&dir, run)?;
+        Ok(Abandoned { cover: pages.cover, open: pages.open, run: run.to_owned(), dir, _lock: lock })
     }
 
     /// A session of it is over. Written down, so that a sweep that is killed does not begin from the start.
@@ -329,12 +336,30 @@ impl Abandoned {
         let mut text = text_of(&Line::Over(session))?;
         // The last write of the dead process may have broken off.
         text.insert(0, b'\n');
-        File::options().append(true).open(path(&self.dir, &self.run, "jsonl"))?.write_all(&text)
+        let path = path(&self.dir, &self.run, "jsonl");
+        private_file::open(File::options().append(true), &path)?.write_all(&text)
     }
 
     /// Nothing is left to be done for it.
     pub fn remove(self) {
         remove(&self.dir, &self.run);
+    }
+}
+
+/// What a book says; one without a journal says nothing.
+fn pages_of(dir: &Path, run: &str) -> io::Result<Pages> {
+    match read(&path(dir, run, "jsonl")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Pages::default()),
+        pages => pages,
+    }
+}
+
+/// `None` for a file that is no journal. Without descriptors none can be read, and a list of the others would be wrong.
+fn unless_short<T>(read: io::Result<T>) -> io::Result<Option<T>> {
+    match read {
+        Ok(read) => Ok(Some(read)),
+        Err(error) if is_shortage(&error) => Err(error),
+        Err(_) => Ok(None),
     }
 }
 

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "http")]
 pub mod book;
+pub(crate) mod private_file;
 pub mod receipt;
 pub mod record;
 pub mod store;

@@ -1,9 +1,8 @@
 //! Receipts: what became of each session, kept for good.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -11,6 +10,7 @@ use std::process::ExitStatus;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use super::private_file;
 use crate::limits;
 use crate::tree::contain::{Containment, Refusal};
 use crate::tree::identity::Identity;
@@ -45,6 +45,8 @@ pub enum Reason {
     KeeperKilled,
     /// The keeper no longer answered and was replaced.
     KeeperStuck,
+    /// The limit on descriptors was lowered so far that the owners can't be watched any more.
+    Starved,
     /// The server's first process ended by itself.
     ServerExited,
     /// `leash end`.
@@ -110,6 +112,7 @@ impl Reason {
             Reason::SupervisorKilled => "leash was killed".to_owned(),
             Reason::KeeperKilled => "keeper was killed".to_owned(),
             Reason::KeeperStuck => "keeper did not answer".to_owned(),
+            Reason::Starved => "limit on descriptors too low".to_owned(),
             Reason::ServerExited => "server exited".to_owned(),
             Reason::Requested => "leash end".to_owned(),
             Reason::Dropped => "handle dropped".to_owned(),
@@ -142,6 +145,7 @@ impl Reason {
             Reason::SupervisorKilled => "supervisor_killed",
             Reason::KeeperKilled => "keeper_killed",
             Reason::KeeperStuck => "keeper_stuck",
+            Reason::Starved => "starved",
             Reason::ServerExited => "server_exited",
             Reason::Requested => "requested",
             Reason::Dropped => "dropped",
@@ -423,7 +427,7 @@ pub fn append(path: &Path, receipt: &Receipt) -> io::Result<()> {
     }
     let mut line = serde_json::to_vec(receipt)?;
     line.push(b'\n');
-    let mut file = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
+    let mut file = private_file::open(File::options().create(true).append(true), path)?;
     // One write: lines of several ends at once do not mix (O_APPEND).
     file.write_all(&line)
 }
@@ -449,7 +453,7 @@ pub(crate) fn whole(session: &str) -> String {
 pub fn find(path: &Path, session: &str) -> io::Result<Option<Receipt>> {
     let (mut found, run) = (None, whole(session));
     for path in [rotated(path), path.to_owned()] {
-        let file = match File::open(&path) {
+        let file = match private_file::read(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(error),
@@ -475,7 +479,7 @@ fn is_zero(count: &u64) -> bool {
 pub fn read(path: &Path) -> io::Result<(Vec<Receipt>, usize)> {
     let (mut receipts, mut broken) = (Vec::new(), 0);
     for path in [rotated(path), path.to_owned()] {
-        let file = match File::open(&path) {
+        let file = match private_file::read(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(error),

@@ -7,13 +7,17 @@
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 use thiserror::Error;
 
+use super::private_file;
+use super::receipt::is_shortage;
 use super::record::Record;
+use crate::clock::{self, Moment, timeout_until};
 use crate::limits;
 
 /// Why the runtime directory can't be used.
@@ -82,6 +86,8 @@ pub struct Found {
     pub run: String,
     /// What it says; `None` when it is torn, empty or not a record.
     pub record: Option<Record>,
+    /// Why it could not be read: then nothing is known of it.
+    pub unread: Option<io::Error>,
 }
 
 impl Store {
@@ -111,15 +117,29 @@ impl Store {
         Ok(entry)
     }
 
-    /// Takes over a run that nobody looks after. `None` while somebody does.
-    pub fn seize(&self, run: &str) -> Option<Entry> {
+    /// Takes over a run that no process of leash looks after. `None` while one does.
+    pub fn seize(&self, run: &str) -> io::Result<Option<Entry>> {
         let lock = seize_lock(&self.path(run, "lock"))?;
-        Some(Entry { store: self.clone(), run: run.to_owned(), lock })
+        Ok(lock.map(|lock| Entry { store: self.clone(), run: run.to_owned(), lock }))
+    }
+
+    /// Takes over a run whose lock is held by a process that is none of leash's: the server may have taken a copy of it.
+    pub(crate) fn take(&self, run: &str) -> io::Result<Entry> {
+        let lock = open_lock(&self.path(run, "lock"))?.into();
+        Ok(Entry { store: self.clone(), run: run.to_owned(), lock })
     }
 
     /// Whether somebody looks after a run.
     pub fn locked(&self, run: &str) -> bool {
         is_locked(&self.path(run, "lock"))
+    }
+
+    /// Whether a process has the lock of a run open.
+    pub(crate) fn is_lock_open_in(&self, run: &str, pid: i32) -> bool {
+        let Ok(lock) = fs::symlink_metadata(self.path(run, "lock")) else { return false };
+        let fds = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        let is_lock = |fd: fs::Metadata| (fd.dev(), fd.ino()) == (lock.dev(), lock.ino());
+        fds.filter_map(|fd| fs::metadata(fd.path()).ok()).any(is_lock)
     }
 
     /// Every run in the directory, also one of which only a lock is there.
@@ -133,15 +153,25 @@ impl Store {
             }
         }
         runs.sort();
-        Ok(runs.into_iter().map(|run| Found { record: self.read(&run), run }).collect())
+        let found = runs.into_iter().map(|run| match self.read(&run) {
+            // A process without descriptors can read none of them: an empty list would be wrong.
+            Err(error) if is_shortage(&error) => Err(error),
+            Err(error) => Ok(Found { run, record: None, unread: Some(error) }),
+            Ok(record) => Ok(Found { run, record, unread: None }),
+        });
+        found.collect()
     }
 
-    /// Reads a record.
-    pub fn read(&self, run: &str) -> Option<Record> {
+    /// Reads a record; `None` when there is none, or it is torn. Any other failure says nothing about the run.
+    pub fn read(&self, run: &str) -> io::Result<Option<Record>> {
         let mut text = Vec::new();
-        File::open(self.path(run, "json")).ok()?.take(limits::RECORD_MAX).read_to_end(&mut text).ok()?;
-        let record: Record = serde_json::from_slice(&text).ok()?;
-        (record.run == run).then_some(record)
+        match private_file::read(&self.path(run, "json")) {
+            Ok(file) => file.take(limits::RECORD_MAX).read_to_end(&mut text)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let record: Option<Record> = serde_json::from_slice(&text).ok();
+        Ok(record.filter(|record| record.run == run))
     }
 
     /// Takes hold of an entry whose lock was inherited.
@@ -160,7 +190,7 @@ impl Entry {
         let path = self.store.path(&self.run, "json");
         let young = self.store.path(&self.run, "new");
         let written = || -> io::Result<()> {
-            let mut file = File::options().create(true).truncate(true).write(true).mode(0o600).open(&young)?;
+            let mut file = private_file::replace(&young)?;
             file.write_all(&serde_json::to_vec(record)?)?;
             fs::rename(&young, &path)
         };
@@ -175,8 +205,15 @@ impl Entry {
         self.lock.as_fd()
     }
 
-    /// The record as it is now.
-    pub fn read(&self) -> Option<Record> {
+    /// Whether the record was last changed before this boot. Its time of change is set by the kernel: no server can turn it back.
+    pub(crate) fn is_from_before_boot(&self) -> bool {
+        let booted_ms = clock::unix_ms().saturating_sub(clock::since_boot_ms());
+        fs::symlink_metadata(self.store.path(&self.run, "json"))
+            .is_ok_and(|meta| u64::try_from(meta.ctime()).is_ok_and(|ctime| ctime * 1000 + 999 < booted_ms))
+    }
+
+    /// The record as it is now; see [`Store::read`].
+    pub fn read(&self) -> io::Result<Option<Record>> {
         self.store.read(&self.run)
     }
 
@@ -216,31 +253,42 @@ pub(crate) fn prepare(dir: &Path, inner: &str) -> Result<PathBuf, StoreError> {
 
 /// Takes the lock of something new.
 pub(crate) fn new_lock(path: &Path) -> io::Result<OwnedFd> {
+    let give_up = Moment::now() + limits::NEW_LOCK;
     loop {
         let file = open_lock(path)?;
-        rustix::fs::flock(&file, FlockOperation::LockExclusive)?;
-        // A sweep may have taken the young, unlocked file for a dead one and removed it.
-        if still_at(&file, path) {
-            return Ok(file.into());
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            // A sweep may have taken the young, unlocked file for a dead one and removed it.
+            Ok(()) if still_at(&file, path) => return Ok(file.into()),
+            Ok(()) => {}
+            Err(errno) if Moment::now() >= give_up => return Err(errno.into()),
+            Err(_) => {
+                let now = Moment::now();
+                let _ = rustix::event::poll(&mut [], Some(&timeout_until(now + limits::KILL_ROUND, now)));
+            }
         }
     }
 }
 
-/// Takes a lock that nobody holds. `None` while somebody does.
-pub(crate) fn seize_lock(path: &Path) -> Option<OwnedFd> {
-    let file = open_lock(path).ok()?;
-    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
-    still_at(&file, path).then(|| file.into())
+/// Takes a lock that no process holds. `None` while one does.
+pub(crate) fn seize_lock(path: &Path) -> io::Result<Option<OwnedFd>> {
+    let file = open_lock(path)?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(still_at(&file, path).then(|| file.into())),
+        Err(Errno::WOULDBLOCK | Errno::INTR) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
 }
 
-/// Whether somebody holds a lock.
+/// Whether a process holds a lock. One that can't be opened may be held.
 pub(crate) fn is_locked(path: &Path) -> bool {
-    let Ok(file) = File::open(path) else { return false };
-    rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_err()
+    match private_file::read(path) {
+        Ok(file) => rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_err(),
+        Err(error) => error.kind() != io::ErrorKind::NotFound,
+    }
 }
 
 pub(crate) fn open_lock(path: &Path) -> io::Result<File> {
-    File::options().create(true).truncate(false).write(true).mode(0o600).open(path)
+    private_file::open(File::options().create(true).truncate(false).write(true), path)
 }
 
 /// Whether the path still names the file that we have open.

@@ -6,7 +6,9 @@
 //! member lives, so everybody in it came out of the tree.
 
 use std::collections::HashSet;
+use std::io;
 use std::os::fd::AsFd as _;
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
@@ -21,7 +23,7 @@ use crate::limits;
 use crate::tree::captive::left_over;
 use crate::tree::contain::Containment;
 use crate::tree::contain::leaf::Leaf;
-use crate::tree::identity::Held;
+use crate::tree::identity::{Held, Identity};
 use crate::tree::proc::{Proc, Stat};
 
 /// What a sweep did.
@@ -37,7 +39,8 @@ pub struct Swept {
 struct Abandoned {
     entry: Entry,
     record: Record,
-    leaf: Option<Leaf>,
+    /// Its leaf, if it is still there; an error when that can't be known.
+    leaf: io::Result<Option<Leaf>>,
     /// The most members met at once.
     seen: usize,
     how: How,
@@ -50,7 +53,7 @@ pub fn sweep(store: &Store, proc: Option<&Proc>) -> Swept {
     let mut swept = Swept::default();
     let Some(proc) = proc else { return swept };
     let began = Moment::now();
-    let mut abandoned = match seize_all(store) {
+    let mut abandoned = match seize_all(store, proc, &mut swept.warnings) {
         Ok(abandoned) => abandoned,
         Err(error) => {
             swept.warnings.push(format!("cannot read the ledger: {error}"));
@@ -63,9 +66,13 @@ pub fn sweep(store: &Store, proc: Option<&Proc>) -> Swept {
     end_all(&mut abandoned, proc);
     for run in abandoned {
         let end = Ending { reason: Reason::Swept, by: EndedBy::Sweep, took: Moment::now().since(began) };
-        let (receipt, warning) = run.finish(proc, end);
-        swept.warnings.extend(warning);
-        swept.receipts.push(receipt);
+        match run.finish(proc, end) {
+            Ok((receipt, warning)) => {
+                swept.warnings.extend(warning);
+                swept.receipts.extend(receipt);
+            }
+            Err(error) => swept.warnings.push(error),
+        }
     }
     swept
 }
@@ -83,31 +90,71 @@ pub(crate) fn end_run(entry: Entry, record: Record, proc: &Proc, reason: Reason)
     let began = Moment::now();
     let mut run = [Abandoned::new(entry, record)];
     end_all(&mut run, proc);
-    let [run] = run;
-    run.finish(proc, Ending { reason, by: EndedBy::Supervisor, took: Moment::now().since(began) })
+    let [mut run] = run;
+    let end = Ending { reason, by: EndedBy::Supervisor, took: Moment::now().since(began) };
+    let look = run.look(proc);
+    let receipt = run.receipt(proc, &look, end);
+    let warning = run.write(&receipt).err().map(|unwritten| unwritten.text);
+    // What could not be looked at is looked at by the next start.
+    if look.unseen.is_none() {
+        run.entry.remove();
+    }
+    (receipt, warning)
 }
 
-fn seize_all(store: &Store) -> std::io::Result<Vec<Abandoned>> {
+/// Whether a process of leash looks after a run. A lock that is held says so, unless all of leash's processes that the record names
+/// are dead: then the server has taken a copy of the lock.
+pub(crate) fn is_attended(store: &Store, record: &Record, proc: &Proc) -> bool {
+    store.locked(&record.run) && !has_lost_leash(record, proc)
+}
+
+/// Whether supervisor and keeper are both known and both dead.
+fn has_lost_leash(record: &Record, proc: &Proc) -> bool {
+    let is_dead = |id: Identity| match Held::look(proc, id.pid) {
+        Ok(Some(held)) => !held.id.is(&id) || !held.lives(),
+        Ok(None) => true,
+        Err(_) => false,
+    };
+    record.of_this_place() && record.supervisor.is_some_and(is_dead) && record.keeper.is_some_and(is_dead)
+}
+
+/// Takes every run that no process of leash looks after. What can't be read or locked stays for the next start.
+fn seize_all(store: &Store, proc: &Proc, warnings: &mut Vec<String>) -> io::Result<Vec<Abandoned>> {
     let mut abandoned = Vec::new();
     for found in store.list()? {
-        if found.record.is_some_and(|record| record.of_this_boot() && !record.of_this_place()) {
+        if found.record.as_ref().is_some_and(|record| record.of_this_boot() && !record.of_this_place()) {
             // It lives, or died, in another PID namespace; there is nothing that we could know of it.
             continue;
         }
-        let Some(entry) = store.seize(&found.run) else { continue };
-        // Read again: it may have changed before the lock was ours.
-        match entry.read() {
-            Some(record) => abandoned.push(Abandoned::new(entry, record)),
-            // Torn, empty, or a lock alone: it was written before anything existed, or names nobody that can be known.
-            None => entry.remove(),
+        let lost = found.record.as_ref().is_some_and(|record| has_lost_leash(record, proc));
+        let seized = match store.seize(&found.run) {
+            Ok(None) if lost => store.take(&found.run).map(Some),
+            seized => seized,
+        };
+        let read = match seized {
+            Ok(None) => continue,
+            // Read again: it may have changed before the lock was ours.
+            Ok(Some(entry)) => entry.read().map(|record| (entry, record)),
+            Err(error) => Err(error),
+        };
+        match read {
+            Ok((entry, Some(record))) => abandoned.push(Abandoned::new(entry, record)),
+            // Torn, empty, or a lock alone: it was written before anything existed, or names no process that can be known.
+            Ok((entry, None)) => entry.remove(),
+            Err(error) => warnings.push(postponed(&found.run, &error)),
         }
     }
     Ok(abandoned)
 }
 
+/// The warning about a run that this process could not look at.
+fn postponed(run: &str, error: &io::Error) -> String {
+    format!("cannot look at run {run}: {error}; the next start of leash tries again")
+}
+
 /// The ladder for all of them at once: SIGTERM, grace, SIGKILL until nobody is left.
 fn end_all(abandoned: &mut [Abandoned], proc: &Proc) {
-    let graces = abandoned.iter().filter(|run| run.record.over.is_none()).map(|run| run.record.grace_ms);
+    let graces = abandoned.iter().map(|run| run.record.grace_ms);
     let grace = Duration::from_millis(graces.max().unwrap_or_default()).min(limits::SWEEP_GRACE);
     let began = Moment::now();
     signal_all(abandoned, proc, Signal::TERM, How::Term);
@@ -120,15 +167,15 @@ fn end_all(abandoned: &mut [Abandoned], proc: &Proc) {
 /// Signals every survivor; whether a signal could be sent to any.
 fn signal_all(abandoned: &mut [Abandoned], proc: &Proc, signal: Signal, how: How) -> bool {
     let mut reached = false;
-    for run in abandoned.iter_mut().filter(|run| run.record.over.is_none()) {
-        let survivors = run.survivors(proc);
-        let populated = run.leaf.as_ref().is_some_and(Leaf::populated);
-        if survivors.is_empty() && !populated {
+    for run in abandoned.iter_mut() {
+        let look = run.look(proc);
+        if look.is_empty() {
             continue;
         }
-        run.seen = run.seen.max(survivors.len());
+        let survivors = look.survivors;
+        run.seen = run.seen.max(survivors.len()).max(1);
         run.how = how;
-        if let Some(leaf) = run.leaf.as_ref().filter(|_| signal == Signal::KILL) {
+        if let Some(leaf) = run.leaf().filter(|_| signal == Signal::KILL) {
             for pid in leaf.procs().into_iter().filter(|pid| run.spared(proc, *pid)) {
                 let _ = leaf.release(pid);
             }
@@ -146,43 +193,99 @@ fn signal_all(abandoned: &mut [Abandoned], proc: &Proc, signal: Signal, how: How
 
 /// Waits a moment, or until one of the survivors has died; whether there are any.
 fn wait_for_one(abandoned: &[Abandoned], proc: &Proc) -> bool {
-    let survivors: Vec<Held> = abandoned.iter().flat_map(|run| run.survivors(proc)).collect();
-    let populated = abandoned.iter().any(|run| run.leaf.as_ref().is_some_and(Leaf::populated));
-    if survivors.is_empty() && !populated {
+    let looks: Vec<Look> = abandoned.iter().map(|run| run.look(proc)).collect();
+    if looks.iter().all(Look::is_empty) {
         return false;
     }
+    let survivors = looks.iter().flat_map(|look| &look.survivors);
     let mut fds: Vec<PollFd<'_>> =
-        survivors.iter().map(|held| PollFd::from_borrowed_fd(held.as_fd(), PollFlags::IN)).collect();
+        survivors.map(|held| PollFd::from_borrowed_fd(held.as_fd(), PollFlags::IN)).collect();
     let now = Moment::now();
     let _ = rustix::event::poll(&mut fds, Some(&timeout_until(now + limits::SWEEP_ROUND, now)));
     true
 }
 
+/// A receipt that could not be written.
+struct Unwritten {
+    text: String,
+    /// This process lacks descriptors; the next one may have some.
+    for_now: bool,
+}
+
+/// Who is left of a run, as far as that can be seen.
+struct Look {
+    survivors: Vec<Held>,
+    /// The leaf has members.
+    populated: bool,
+    /// Why this may not be everybody.
+    unseen: Option<io::Error>,
+}
+
+impl Look {
+    fn is_empty(&self) -> bool {
+        self.survivors.is_empty() && !self.populated
+    }
+}
+
 impl Abandoned {
     fn new(entry: Entry, record: Record) -> Abandoned {
-        let dir = record.leaf.as_deref().filter(|_| record.of_this_place());
-        let leaf = dir.and_then(|dir| Leaf::open(dir).ok());
+        let leaf = match record.leaf.as_deref().filter(|_| record.of_this_place()) {
+            None => Ok(None),
+            Some(dir) if is_leaf_of(dir, &record.run) => Leaf::find(dir),
+            // Written by another process: the cgroup may be anybody's.
+            Some(dir) => Err(io::Error::other(format!("{} is not a cgroup of leash", dir.display()))),
+        };
         Abandoned { entry, record, leaf, seen: 0, how: How::Exited }
     }
 
+    fn leaf(&self) -> Option<&Leaf> {
+        self.leaf.as_ref().ok().and_then(Option::as_ref)
+    }
+
     /// Everybody who is proved to belong to the run and is still alive.
-    fn survivors(&self, proc: &Proc) -> Vec<Held> {
+    fn look(&self, proc: &Proc) -> Look {
+        let populated = self.leaf().is_some_and(Leaf::populated);
+        let mut look = Look { survivors: Vec::new(), populated, unseen: None };
         if !self.record.of_this_place() {
-            return Vec::new();
+            return look;
         }
-        let recorded = self.record.members.iter().chain(&self.record.leader);
-        let opened = recorded.filter_map(|id| Held::open_same(proc, *id));
-        let proved: Vec<Held> = opened.filter(|held| !held.stat.dead()).collect();
-        let in_leaf: HashSet<i32> = self.leaf.iter().flat_map(Leaf::procs).collect();
+        if let Err(error) = &self.leaf {
+            look.unseen = Some(copy(error));
+        }
+        if let Err(error) = self.find_survivors(proc, &mut look.survivors) {
+            look.unseen = Some(error);
+        }
+        look
+    }
+
+    /// Adds the survivors that can be opened, and says why others can't.
+    fn find_survivors(&self, proc: &Proc, found: &mut Vec<Held>) -> io::Result<()> {
+        let mut unseen = Ok(());
+        let mut proved = Vec::new();
+        for id in self.record.members.iter().chain(&self.record.leader) {
+            match Held::look(proc, id.pid) {
+                Ok(held) => proved.extend(held.filter(|held| held.id.is(id) && held.lives())),
+                Err(error) => unseen = Err(error),
+            }
+        }
+        let in_leaf: HashSet<i32> = self.leaf().into_iter().flat_map(Leaf::procs).collect();
         if proved.is_empty() && in_leaf.is_empty() {
-            return Vec::new();
+            return unseen;
         }
-        let all = proc.all();
+        let all = proc.everybody()?;
         // A seed counts if it was there before the scan and is there after it: then its number was its own all the time.
         let seeds = proved.iter().filter(|held| held.lives()).map(|held| &held.stat);
         let family = closure(&all, seeds, &in_leaf);
-        let same = |stat: Stat| Held::open(proc, stat.pid).filter(|held| held.id.start == stat.start);
-        family.into_iter().filter_map(same).filter(|held| !self.spared(proc, held.id.pid)).collect()
+        drop(proved);
+        for stat in family {
+            match Held::look(proc, stat.pid) {
+                Ok(held) => found.extend(
+                    held.filter(|held| held.id.start == stat.start && held.lives() && !self.spared(proc, stat.pid)),
+                ),
+                Err(error) => unseen = Err(error),
+            }
+        }
+        unseen
     }
 
     fn spared(&self, proc: &Proc, pid: i32) -> bool {
@@ -190,47 +293,88 @@ impl Abandoned {
         !self.record.spare.is_empty() && !leads && proc.names(pid).iter().any(|name| self.record.spare.contains(name))
     }
 
-    /// Whether an empty list of survivors proves that nobody is left: by membership, by the namespace that died with its
-    /// keeper, or by a reboot. Descent alone was lost with the keeper.
-    fn provable(&self) -> bool {
-        let strong = [Containment::Leaf, Containment::Unit, Containment::Sealed];
-        self.record.containment.is_some_and(|containment| strong.contains(&containment)) || !self.record.of_this_boot()
+    /// Why an empty list of survivors does not prove that nothing is left; `None` where it does: after a reboot, and for a namespace,
+    /// which died with its keeper. Descent was lost with the keeper, and a process can leave a cgroup.
+    fn doubt(&self) -> Option<&'static str> {
+        if !self.record.of_this_boot() {
+            let forged = "its record names another boot, but was written in this one";
+            return (!self.entry.is_from_before_boot()).then_some(forged);
+        }
+        match self.record.containment {
+            Some(Containment::Sealed) => None,
+            Some(Containment::Leaf | Containment::Unit) => {
+                Some("all that was recorded or in its cgroup is gone; what had left the cgroup can't be known")
+            }
+            _ => Some("all that was recorded is gone; what was started since the last look at the tree can't be known"),
+        }
     }
 
-    /// Writes the receipt, also into the record first: whoever finds it there must not write another.
-    fn finish(mut self, proc: &Proc, end: Ending) -> (Receipt, Option<String>) {
-        let receipt = self.record.over.take().unwrap_or_else(|| self.receipt(proc, end));
+    /// Writes the receipt and removes the record. No receipt where the file has one already and no process was met. An error where
+    /// this process could not look: the record stays for the next start.
+    fn finish(mut self, proc: &Proc, end: Ending) -> Result<(Option<Receipt>, Option<String>), String> {
+        let look = self.look(proc);
+        if let Some(error) = &look.unseen {
+            return Err(postponed(&self.record.run, error));
+        }
+        let own = self.receipt(proc, &look, end);
+        let path = &self.record.receipts;
+        let is_told = receipt::read(path).is_ok_and(|(known, _)| known.iter().any(|known| known.run == own.run));
+        if is_told && self.seen == 0 && look.is_empty() {
+            self.entry.remove();
+            return Ok((None, None));
+        }
+        // The keeper may have got so far as to write its receipt into the record; what became of the tree is what we saw.
+        let receipt = match self.record.over.take() {
+            Some(over) if over.run == own.run && self.seen == 0 => Receipt { holdings: own.holdings, ..over },
+            _ => own,
+        };
+        let written = self.write(&receipt);
+        if !written.as_ref().is_err_and(|unwritten| unwritten.for_now) {
+            self.entry.remove();
+        }
+        Ok((Some(receipt), written.err().map(|unwritten| unwritten.text)))
+    }
+
+    /// Writes the receipt, also into the record first: a sweep that finds it there need not make up another.
+    fn write(&mut self, receipt: &Receipt) -> Result<(), Unwritten> {
         self.record.over = Some(receipt.clone());
         // A full disk is told by the write of the receipt itself.
         let _ = self.entry.write(&self.record);
-        let path = self.record.receipts;
-        let written = receipt::append_once(&path, &receipt);
-        if !written.as_ref().is_err_and(receipt::is_shortage) {
-            self.entry.remove();
-        }
-        (receipt, written.err().map(|error| format!("cannot write {}: {error}", path.display())))
+        let path = &self.record.receipts;
+        receipt::append(path, receipt).map_err(|error| Unwritten {
+            text: format!("cannot write {}: {error}", path.display()),
+            for_now: receipt::is_shortage(&error),
+        })
     }
 
-    fn receipt(&self, proc: &Proc, end: Ending) -> Receipt {
-        let survivors = self.survivors(proc);
-        let populated = self.leaf.as_ref().is_some_and(Leaf::populated);
-        let mut left: Vec<LeftOver> = survivors.iter().map(|held| why_left(proc, held)).collect();
-        if left.is_empty() && !self.provable() {
-            let why = "all that was recorded is gone; what was started since the last look at the tree can't be known";
-            left.push(LeftOver { pid: 0, name: String::new(), why: why.to_owned() });
+    fn receipt(&self, proc: &Proc, look: &Look, end: Ending) -> Receipt {
+        let mut left: Vec<LeftOver> = look.survivors.iter().map(|held| why_left(proc, held)).collect();
+        let unseen = look.unseen.as_ref().map(|error| format!("it can't be looked at: {error}"));
+        let doubt = || self.doubt().filter(|_| left.is_empty()).map(str::to_owned);
+        if let Some(why) = unseen.or_else(doubt) {
+            left.push(LeftOver { pid: 0, name: String::new(), why });
         }
         let tree = TreeEnd {
-            fate: if left.is_empty() && !populated { Fate::Gone } else { Fate::Left },
+            fate: if left.is_empty() && !look.populated { Fate::Gone } else { Fate::Left },
             members: self.seen,
             left,
             ..self.record.tree_end(self.how)
         };
-        if let Some(leaf) = self.leaf.as_ref().filter(|_| !populated) {
+        if let Some(leaf) = self.leaf().filter(|_| !look.populated) {
             leaf.remove();
         }
         let took_ms = u64::try_from(end.took.as_millis()).unwrap_or(u64::MAX);
         self.record.receipt(end.reason, end.by, took_ms, tree)
     }
+}
+
+/// Whether a cgroup has the name that leash gives to the leaf of a run.
+fn is_leaf_of(dir: &Path, run: &str) -> bool {
+    dir.ends_with(format!("leash-{run}")) || dir.ends_with(format!("leash-{run}.scope/tree"))
+}
+
+fn copy(error: &io::Error) -> io::Error {
+    error.raw_os_error().map_or_else(|| io::Error::other(error.to_string()), io::Error::from_raw_os_error)
 }
 
 fn why_left(proc: &Proc, held: &Held) -> LeftOver {
@@ -262,7 +406,7 @@ fn closure<'a>(all: &[Stat], seeds: impl Iterator<Item = &'a Stat>, in_leaf: &Ha
         }
     }
     family.remove(&me);
-    all.iter().filter(|stat| family.contains(&stat.pid) && !stat.dead()).cloned().collect()
+    all.iter().filter(|stat| family.contains(&stat.pid)).cloned().collect()
 }
 
 #[cfg(test)]
@@ -299,9 +443,15 @@ mod tests {
     }
 
     #[test]
-    fn zombies_are_not_survivors() {
-        let mut all = [process(100, 1, 90), process(101, 100, 90)];
-        all[1].state = 'Z';
-        check(&all, &[100], &[], &[100]);
+    fn a_leaf_has_the_name_of_its_run() {
+        for (dir, is_leaf) in [
+            ("/sys/fs/cgroup/a/leash-r1", true),
+            ("/sys/fs/cgroup/user.slice/leash-r1.scope/tree", true),
+            ("/sys/fs/cgroup/user.slice", false),
+            ("/sys/fs/cgroup/leash-r2", false),
+            ("/sys/fs/cgroup/leash-r1/x", false),
+        ] {
+            assert_eq!(is_leaf_of(Path::new(dir), "r1"), is_leaf, "{dir}");
+        }
     }
 }

@@ -22,6 +22,7 @@ use crate::limits;
 use crate::tree::Places;
 use crate::tree::identity::{Held, Identity};
 use crate::tree::linux;
+use crate::tree::poll;
 use crate::tree::proc::Proc;
 use crate::tree::warden::{END_SIGNAL, END_VALUE, FORCE_VALUE};
 
@@ -91,8 +92,9 @@ impl<'a> Ending<'a> {
         self.ended.warnings.extend(swept.warnings);
         let mut read = Read::default();
         for member in members {
+            // What the sweep saw itself comes before what it read.
             let found = swept.receipts.iter().find(|receipt| receipt.run == member.run()).cloned();
-            match read.receipt(&member).or(found) {
+            match found.or_else(|| read.receipt(&member)) {
                 Some(receipt) => self.ended.receipts.push(receipt),
                 None => self.note_missing(&member, late.remove(member.run())),
             }
@@ -187,14 +189,23 @@ impl<'a> Ending<'a> {
 
     /// Waits until nobody looks after the member any more, which is after its receipt was written.
     fn wait(&self, store: Option<&Store>, member: &Joined, asked: Moment) -> Result<(), String> {
-        let give_up = asked + patience(member);
+        let mut give_up = asked + patience(member);
+        let mut may_kill = self.force;
         // The lock says it, however young the member is; the processes only tell when to look again.
         while self.is_attended(store, member) {
             let now = Moment::now();
+            let attendants = attendants(member, self.proc);
+            // A server may stop them again and again: whatever it does, it can't keep them from being killed.
+            let is_stopped = now >= asked + limits::KEEPER_ANSWER && all_stopped(&attendants, self.proc);
+            if may_kill && (is_stopped || now >= give_up) {
+                self.kill_attendants(member, &attendants);
+                may_kill = is_stopped;
+                give_up = give_up.max(now + limits::KEEPER_SLACK);
+                continue;
+            }
             if now >= give_up {
                 return Err("it did not end in time".to_owned());
             }
-            let attendants = attendants(member, self.proc);
             let mut fds: Vec<PollFd<'_>> =
                 attendants.iter().map(|held| PollFd::from_borrowed_fd(held.as_fd(), PollFlags::IN)).collect();
             // A young run may not have written its keeper yet, and a keeper may go on when its process is gone.
@@ -204,13 +215,37 @@ impl<'a> Ending<'a> {
         Ok(())
     }
 
+    /// Kills the processes of leash that look after a run, so that the sweep which follows can end it. The record lies where the
+    /// server can write to it: a process is leash's only if it holds the run's lock open, too.
+    fn kill_attendants(&self, member: &Joined, attendants: &[Held]) {
+        if !matches!(member, Joined::Run(_)) {
+            return;
+        }
+        let Ok(Some(store)) = Store::look(&self.places.runtime_dir) else { return };
+        for attendant in attendants.iter().filter(|held| store.is_lock_open_in(member.run(), held.id.pid)) {
+            let _ = attendant.signal(Signal::KILL);
+        }
+        let now = Moment::now();
+        for attendant in attendants {
+            // A killed process needs a moment to exit.
+            let mut fds = [PollFd::from_borrowed_fd(attendant.as_fd(), PollFlags::IN)];
+            let _ = poll::poll(&mut fds, Some(&timeout_until(now + LOOK_AGAIN, now)));
+        }
+    }
+
     fn is_attended(&self, store: Option<&Store>, member: &Joined) -> bool {
         match member {
-            Joined::Run(record) => store.is_some_and(|store| store.locked(&record.run)),
+            Joined::Run(record) => store.is_some_and(|store| sweep::is_attended(store, record, self.proc)),
             #[cfg(feature = "http")]
             Joined::Connection(book) => Book::is_attended(&self.places.runtime_dir, &book.cover.run),
         }
     }
+}
+
+/// Whether there are any, and each of them is stopped, by a signal or by a tracer.
+fn all_stopped(attendants: &[Held], proc: &Proc) -> bool {
+    let is_stopped = |held: &Held| proc.stat(held.id.pid).is_some_and(|stat| matches!(stat.state, 'T' | 't'));
+    !attendants.is_empty() && attendants.iter().all(is_stopped)
 }
 
 /// How long a member may take to end.

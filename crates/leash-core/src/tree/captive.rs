@@ -146,7 +146,11 @@ impl Captive {
 
     /// `group`: the leader's death is only looked at.
     fn reap_group(&mut self) -> Remaining {
-        let Some(leader) = self.leader.and_then(Pid::from_raw) else { return Remaining::Nothing };
+        let Some(leader) = self.leader.and_then(Pid::from_raw) else {
+            // No number is pinned, and so nothing but the lack of children proves anything.
+            self.group_killed = true;
+            return self.reap();
+        };
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         if let Ok(Some(status)) = rustix::process::waitid(WaitId::Pid(leader), look) {
             self.exit = status.exit_status().map(Exit::Code).or_else(|| status.terminating_signal().map(Exit::Signal));

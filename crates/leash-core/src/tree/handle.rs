@@ -17,12 +17,15 @@ use super::control::{self, Heard, fds};
 #[cfg(feature = "http")]
 use super::identity;
 use super::linux;
+use super::poll;
 use super::spec::{Places, Spec};
 use super::supervisor::{self, FirstLook};
 #[cfg(feature = "http")]
 use super::warden::{END_SIGNAL, FORCE_VALUE};
+use crate::clock::{Moment, timeout_until};
 use crate::event::Event;
 use crate::ledger::receipt::{Reason, Receipt};
+use crate::limits;
 use crate::owner::{Owner, Watch, Wish};
 
 /// First argument of a supervisor that was started by a library user.
@@ -82,6 +85,9 @@ pub struct Tree {
     leader: Option<i32>,
     containment: Option<Containment>,
     refused: Vec<Refusal>,
+    /// What was reported as the end. It counts when the supervisor has left by itself: any process of the same user can write to the
+    /// socket, but a supervisor leaves only after a proof of its own.
+    claimed: Option<Box<Receipt>>,
 }
 
 impl Tree {
@@ -124,6 +130,7 @@ impl Tree {
             leader: None,
             containment: None,
             refused: Vec::new(),
+            claimed: None,
         };
         tree.await_start()?;
         Ok(tree)
@@ -190,13 +197,32 @@ impl Tree {
     pub fn poll_over(&mut self) -> Option<Result<Receipt, TreeError>> {
         loop {
             match control::receive(self.control.as_fd()) {
-                Heard::Message(Report::Over(receipt)) => return Some(Ok(*receipt)),
+                Heard::Message(Report::Over(receipt)) => self.claimed = Some(receipt),
                 Heard::Message(Report::Failed { message, refused }) => {
                     return Some(Err(TreeError::Start { message, refused }));
                 }
                 Heard::Message(Report::Event(_)) => {}
-                Heard::Closed => return Some(Err(TreeError::Lost)),
+                Heard::Closed => return Some(self.conclude()),
+                // It closes the socket with its exit.
                 Heard::Nothing => return None,
+            }
+        }
+    }
+
+    /// What became of the tree, after the supervisor's end of the socket was closed.
+    fn conclude(&mut self) -> Result<Receipt, TreeError> {
+        let receipt = self.claimed.take().ok_or(TreeError::Lost)?;
+        let child = self.supervisor.as_mut().ok_or(TreeError::Lost)?;
+        let give_up = Moment::now() + limits::KEEPER_ANSWER;
+        // A process that exits closes its descriptors a moment before it can be waited for.
+        loop {
+            match child.try_wait() {
+                Ok(Some(status)) if status.code().is_some() => return Ok(*receipt),
+                Ok(None) if Moment::now() < give_up => {
+                    let now = Moment::now();
+                    let _ = poll::poll(&mut [], Some(&timeout_until(now + limits::KILL_ROUND, now)));
+                }
+                _ => return Err(TreeError::Lost),
             }
         }
     }
@@ -239,18 +265,12 @@ impl Tree {
 
     /// Waits for the tree to end by itself.
     pub fn wait(mut self) -> Result<Receipt, TreeError> {
-        let receipt = loop {
-            match self.report()? {
-                Report::Over(receipt) => break receipt,
-                Report::Failed { message, refused } => return Err(TreeError::Start { message, refused }),
-                Report::Event(_) => {}
+        loop {
+            if let Some(over) = self.poll_over() {
+                return over;
             }
-        };
-        if let Some(mut child) = self.supervisor.take() {
-            // It has reported and leaves; its exit code mirrors the server's, which is in the receipt.
-            let _ = child.wait();
+            self.wait_for_news();
         }
-        Ok(*receipt)
     }
 
     /// Waits until the supervisor of a tree that is over has left, so that it leaves no zombie. It is on its way then; of a tree
@@ -269,10 +289,14 @@ impl Tree {
                 Heard::Closed => return Err(TreeError::Lost),
                 Heard::Nothing => {}
             }
-            let draining = self.stdin.is_none();
-            if wait_for(self.control.as_fd(), self.stdout.as_ref().filter(|_| draining)) {
-                self.drain();
-            }
+            self.wait_for_news();
+        }
+    }
+
+    fn wait_for_news(&mut self) {
+        let draining = self.stdin.is_none();
+        if wait_for(self.control.as_fd(), self.stdout.as_ref().filter(|_| draining)) {
+            self.drain();
         }
     }
 
@@ -334,7 +358,7 @@ pub(crate) fn wait_all(trees: Vec<Tree>) -> Vec<Result<Receipt, TreeError>> {
                 None => PollFd::from_borrowed_fd(tree.control.as_fd(), PollFlags::empty()),
             });
             let mut fds: Vec<PollFd<'_>> = controls.chain(outputs).collect();
-            let _ = rustix::event::poll(&mut fds, None);
+            let _ = poll::poll(&mut fds, None);
             fds[left.len()..].iter().map(|fd| !fd.revents().is_empty()).collect()
         };
         for (tree, _) in left.iter_mut().zip(talkers).filter(|(tree, talks)| *talks && tree.stdout.is_some()) {
@@ -347,7 +371,7 @@ pub(crate) fn wait_all(trees: Vec<Tree>) -> Vec<Result<Receipt, TreeError>> {
 fn wait_for(control: BorrowedFd<'_>, stdout: Option<&ChildStdout>) -> bool {
     let mut fds = vec![PollFd::from_borrowed_fd(control, PollFlags::IN)];
     fds.extend(stdout.map(|stdout| PollFd::new(stdout, PollFlags::IN)));
-    let _ = rustix::event::poll(&mut fds, None);
+    let _ = poll::poll(&mut fds, None);
     fds.get(1).is_some_and(|fd| !fd.revents().is_empty())
 }
 

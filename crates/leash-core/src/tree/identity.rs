@@ -1,10 +1,11 @@
 //! Who a process is. A bare number is never trusted: Linux reused one after 20 forks in a small PID namespace.
 
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 use rustix::time::Timespec;
 use serde::{Deserialize, Serialize};
 
@@ -42,6 +43,18 @@ impl Held {
         let stat = proc.stat(pid)?;
         let id = Identity { pid, start: stat.start, inode: pidfs_inode(fd.as_fd()) };
         Some(Held { id, stat, fd })
+    }
+
+    /// The same, and an error when it can't be known whether there is one.
+    pub(crate) fn look(proc: &Proc, pid: i32) -> io::Result<Option<Held>> {
+        let fd = match pidfd(pid) {
+            Ok(fd) => fd,
+            Err(Errno::SRCH) => return Ok(None),
+            Err(errno) => return Err(errno.into()),
+        };
+        let Some(stat) = proc.look(pid)? else { return Ok(None) };
+        let id = Identity { pid, start: stat.start, inode: pidfs_inode(fd.as_fd()) };
+        Ok(Some(Held { id, stat, fd }))
     }
 
     /// Opens exactly the process recorded as `id`. `None` when it is gone, even if its number lives on.
@@ -100,6 +113,12 @@ impl Identity {
 pub(crate) fn pidfd(pid: i32) -> Result<OwnedFd, Errno> {
     let pid = Pid::from_raw(pid).ok_or(Errno::SRCH)?;
     rustix::process::pidfd_open(pid, PidfdFlags::empty())
+}
+
+/// Whether a process is our child and was not waited for: then its number is its own.
+pub(crate) fn is_own_child(pid: i32) -> bool {
+    let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    Pid::from_raw(pid).is_some_and(|pid| rustix::process::waitid(WaitId::Pid(pid), look).is_ok())
 }
 
 /// Whether the process of a pidfd has ended, asked of the kernel. Without an answer it has not: a signal may interrupt even

@@ -253,6 +253,7 @@ impl Keeper {
             ended_input: None,
             other_owner_lost: false,
             most: Most::default(),
+            unproved: None,
             warnings: Vec::new(),
         };
         if let Err(error) = written {

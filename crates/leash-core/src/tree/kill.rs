@@ -4,6 +4,7 @@
 //! Why direct children only: a child that we have not waited for keeps its number, so `kill` cannot hit a stranger, no scan is
 //! needed, and its orphans come to us (we are their subreaper) to be killed in the next round. ECHILD is the proof.
 
+use std::fs::File;
 use std::os::fd::BorrowedFd;
 
 use rustix::event::{PollFd, PollFlags};
@@ -13,9 +14,9 @@ use rustix::process::Signal;
 use super::captive::{Captive, Remaining, left_over};
 use super::contain::Containment;
 use super::identity::Held;
-use super::{freeze, linux};
+use super::{freeze, identity, linux, poll};
 use crate::clock::{Moment, timeout_until};
-use crate::ledger::receipt::LeftOver;
+use crate::ledger::receipt::{LeftOver, is_shortage};
 use crate::limits;
 
 /// Kills until nothing is left, or until it is clear that something can't be ended. `signals` is the caller's signalfd, on
@@ -65,7 +66,7 @@ impl Round {
             // Nobody can be listed without our own /proc, but in a namespace of ours "everybody" needs no list.
             linux::kill_everybody_in_namespace();
         }
-        for child in captive.own_children() {
+        for child in children(captive) {
             if captive.struck.contains(&child) {
                 self.struck += 1;
                 continue;
@@ -80,6 +81,19 @@ impl Round {
             }
         }
     }
+}
+
+/// Our direct children. Where not one descriptor is left to list them with, each number that a process can have is asked for.
+fn children(captive: &Captive) -> Vec<i32> {
+    /// The kernel's `PID_MAX_LIMIT`: asking for all of them takes a second.
+    const LAST: i32 = 4 << 20;
+    let listed = captive.own_children();
+    let is_starved = || File::open("/proc/self/stat").is_err_and(|error| is_shortage(&error));
+    // Without its name, it can't be known whether a child is to be spared.
+    if !listed.is_empty() || !captive.spare.is_empty() || !is_starved() {
+        return listed;
+    }
+    (2..LAST).filter(|pid| identity::is_own_child(*pid)).collect()
 }
 
 /// `cgroup.kill` knows no exceptions, and a leaf can't be removed while somebody is in it: who is spared must leave it first.
@@ -105,7 +119,7 @@ fn wait_for_change(captive: &Captive, signals: BorrowedFd<'_>) {
     }
     let now = Moment::now();
     let timeout = timeout_until(now + limits::KILL_ROUND, now);
-    let _ = rustix::event::poll(&mut fds, Some(&timeout));
+    let _ = poll::poll(&mut fds, Some(&timeout));
     while linux::receive(signals).is_some() {}
 }
 

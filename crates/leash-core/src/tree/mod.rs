@@ -20,6 +20,7 @@ pub mod linux;
 pub mod machine;
 #[cfg(feature = "orphans")]
 pub(crate) mod mappings;
+pub(crate) mod poll;
 pub mod proc;
 pub mod resolve;
 pub(crate) mod spawn;

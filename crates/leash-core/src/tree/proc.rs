@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::path::Path;
 
 /// Proof that /proc belongs to our PID namespace. Everything that turns a number in /proc into a process asks for it:
@@ -73,6 +73,35 @@ impl Proc {
     /// The `stat` of a process, `None` when there is no such process.
     pub fn stat(&self, pid: i32) -> Option<Stat> {
         Stat::parse(&read_small(format!("/proc/{pid}/stat"))?)
+    }
+
+    /// The same, and an error when it can't be known whether there is one.
+    pub(crate) fn look(&self, pid: i32) -> io::Result<Option<Stat>> {
+        let mut text = Vec::with_capacity(1024);
+        let read = fs::File::open(format!("/proc/{pid}/stat")).and_then(|mut file| file.read_to_end(&mut text));
+        match read {
+            Ok(_) => Ok(Stat::parse(&String::from_utf8_lossy(&text))),
+            // ESRCH: it was reaped between open and read.
+            Err(error) if error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH) => {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Every process that can be seen, or why they can't be listed.
+    pub(crate) fn everybody(&self) -> io::Result<Vec<Stat>> {
+        let mut all = Vec::new();
+        for entry in fs::read_dir("/proc")? {
+            let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            match self.look(pid) {
+                Ok(stat) => all.extend(stat),
+                // Hidden by `hidepid`: a process of another user.
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(all)
     }
 
     /// The number of every process that can be seen.

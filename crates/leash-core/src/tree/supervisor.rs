@@ -1,21 +1,24 @@
 //! The supervisor: what the host has as its child. It watches the owners, passes on signals, mirrors the server's exit, and
 //! takes the tree over when the keeper is gone.
 
+use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
-use rustix::process::{Pid, WaitOptions, getpid};
+use rustix::process::{Pid, WaitOptions, WaitStatus, getpid};
 
-use super::captive::Captive;
-use super::contain::Containment;
+use super::captive::{Captive, Remaining};
 use super::contain::leaf::Leaf;
 use super::contain::unit::UserBus;
+use super::contain::{Containment, Wish};
 use super::control::{self, Failure, Heard, Order, Orders, Word};
 use super::error::StartError;
+use super::identity;
 use super::launch::{self, KeeperLaunch};
 use super::linux::{self, InheritedSignals};
 use super::machine::{Event as MachineEvent, State};
+use super::poll::{self, Sight};
 use super::proc::Proc;
 use super::spawn;
 use super::spec::{Places, Spec};
@@ -90,12 +93,28 @@ struct Supervisor {
     has_strangers: bool,
     grace: Duration,
     phase: Waiting,
-    /// It was reaped; its number is no longer ours to use.
+    /// What the caller asked for: the server can't change it, as it can the record in the ledger.
+    wish: Wish,
+    /// The server ran, by the keeper's word.
+    started: bool,
+    last_word: Option<LastWord>,
+    /// It is dead; its number is no longer ours to use.
     keeper_dead: bool,
+    /// It left by itself, with its work done; `false` for a keeper that was killed.
+    keeper_exited: bool,
     /// Why the tree should end, as we told the keeper.
     asked: Option<Reason>,
     /// Why it ends, once the keeper has said so.
     ending: Option<Reason>,
+}
+
+/// The keeper's last word. It ends nothing by itself: every process of the same user can write to the control socket.
+#[derive(Debug)]
+enum LastWord {
+    /// The tree is over.
+    Over(Box<Receipt>),
+    /// The server never ran.
+    Failed(Failure),
 }
 
 /// What the supervisor waits for from its keeper.
@@ -109,23 +128,20 @@ enum Waiting {
     Answer { give_up: Moment },
     /// The end.
     End { give_up: Moment },
+    /// Its exit, after its last word.
+    Exit { give_up: Moment },
 }
 
 impl Waiting {
     fn give_up(&self) -> Option<Moment> {
         match self {
             Waiting::Nothing => None,
-            Waiting::Start { give_up } | Waiting::Answer { give_up } | Waiting::End { give_up } => Some(*give_up),
+            Waiting::Start { give_up }
+            | Waiting::Answer { give_up }
+            | Waiting::End { give_up }
+            | Waiting::Exit { give_up } => Some(*give_up),
         }
     }
-}
-
-/// How the wait for the keeper ended.
-enum Outcome {
-    Over(Receipt),
-    Failed(Failure),
-    /// The keeper is gone, or was given up, and the tree is ours.
-    Orphaned(Reason),
 }
 
 impl Supervisor {
@@ -184,7 +200,11 @@ impl Supervisor {
                 has_strangers,
                 grace: spec.pace(),
                 phase: Waiting::Start { give_up: Moment::now() + limits::START },
+                wish: spec.contain,
+                started: false,
+                last_word: None,
                 keeper_dead: false,
+                keeper_exited: false,
                 asked: None,
                 ending: None,
             }),
@@ -201,45 +221,78 @@ impl Supervisor {
         spawn::let_go_of_stdin_and_stdout();
         // From here on it only waits, as long as the server lives: what reading the command line took is not needed again.
         linux::give_back_memory();
-        let outcome = loop {
-            if let Some(outcome) = self.step(tell) {
-                break outcome;
+        let why = loop {
+            if let Some(why) = self.step(tell) {
+                break why;
             }
         };
-        match outcome {
-            Outcome::Over(receipt) => {
-                self.see_keeper_off();
-                Ok(receipt)
-            }
-            Outcome::Failed(failure) => {
-                self.see_keeper_off();
-                self.entry.remove();
-                Err(failure.into())
-            }
-            Outcome::Orphaned(why) => self.take_over(why, tell),
+        match self.last_word.take() {
+            Some(word) if self.is_believable(&word) => self.conclude(word),
+            _ => self.take_over(why, tell),
         }
     }
 
-    /// Waits for a keeper that has nothing more to do, but not for ever: somebody may have stopped it.
-    fn see_keeper_off(&mut self) {
-        let now = Moment::now();
-        let patience = timeout_until(now + limits::KEEPER_SLACK, now);
-        let mut fds = [PollFd::new(&self.keeper_fd, PollFlags::IN)];
-        let _ = rustix::event::poll(&mut fds, Some(&patience));
-        self.reap();
-        if !self.keeper_dead {
-            let _ = linux::kill_own_child(self.keeper);
+    /// Whether the last word may be believed, now that the keeper is gone. `gone` takes a proof of our own: no child of ours is
+    /// left, and no member of the leaf. That something is left is believed of a keeper that has left by itself.
+    fn is_believable(&self, word: &LastWord) -> bool {
+        // Our own end is the end of everybody in a namespace of which we are the first process.
+        let is_first = getpid().as_raw_pid() == 1;
+        let claims_gone = match word {
+            LastWord::Over(receipt) => receipt.run == self.record.run && receipt.all_gone(),
+            LastWord::Failed(_) => true,
+        };
+        is_first || if claims_gone { self.proves_gone() } else { self.keeper_exited }
+    }
+
+    /// Whether everybody is gone, by our own look.
+    fn proves_gone(&self) -> bool {
+        let Ok(leaf) = self.find_leaf(self.entry.read().ok().flatten().as_ref()) else { return false };
+        if self.has_strangers {
+            // Our own children hide what the keeper may have left to us. It proved the same before it left.
+            return self.keeper_exited && !leaf.as_ref().is_some_and(Leaf::populated);
+        }
+        let mut captive = Captive::new(Containment::Reaper, self.proc, self.record.spare.clone(), false);
+        captive.leaf = leaf;
+        captive.reap() != Remaining::Members
+    }
+
+    fn conclude(self, word: LastWord) -> Result<Receipt, StartError> {
+        match word {
+            LastWord::Over(receipt) => Ok(*receipt),
+            LastWord::Failed(failure) => {
+                self.entry.remove();
+                Err(failure.into())
+            }
+        }
+    }
+
+    /// The tree's leaf. Where it is in `leaf` we know; a scope of systemd has the run's name. Any other path in the record was put
+    /// there by somebody else.
+    fn find_leaf(&self, written: Option<&Record>) -> io::Result<Option<Leaf>> {
+        if let Some(dir) = &self.record.leaf
+            && let Some(leaf) = Leaf::find(dir)?
+        {
+            return Ok(Some(leaf));
+        }
+        match written.and_then(|record| record.leaf.as_deref()) {
+            Some(dir) if dir.ends_with(format!("leash-{}.scope/tree", self.record.run)) => Leaf::find(dir),
+            _ => Ok(None),
         }
     }
 
     /// Waits for one thing to happen and deals with it.
-    fn step(&mut self, tell: &mut dyn FnMut(Event)) -> Option<Outcome> {
-        let answers = self.wait();
+    /// `Some` when the keeper is gone: the reason, if there is no better one.
+    fn step(&mut self, tell: &mut dyn FnMut(Event)) -> Option<Reason> {
+        let answers = self.wait().unwrap_or_else(|| {
+            // Owners can't be watched any more. What can be read without a wait still is.
+            if self.asked.is_none() {
+                self.order(Reason::Starved);
+            }
+            vec![PollFlags::IN; 3]
+        });
         let awake = |index: usize| answers.get(index).is_some_and(|answer| !answer.is_empty());
-        if (awake(1) || awake(2))
-            && let Some(outcome) = self.hear_keeper(tell)
-        {
-            return Some(outcome);
+        if awake(1) || awake(2) {
+            self.hear_keeper(tell);
         }
         if awake(0) {
             self.hear_signals();
@@ -249,7 +302,8 @@ impl Supervisor {
         }
         if self.keeper_dead {
             // It may have said its last word between the look above and its death.
-            return self.hear_keeper(tell).or(Some(Outcome::Orphaned(Reason::KeeperKilled)));
+            self.hear_keeper(tell);
+            return Some(Reason::KeeperKilled);
         }
         for index in (0..self.watches.len()).rev() {
             let answer = answers.get(3 + index).copied().unwrap_or(PollFlags::empty());
@@ -261,7 +315,8 @@ impl Supervisor {
         self.phase.give_up().filter(|give_up| Moment::now() >= *give_up).map(|_| self.give_up_keeper())
     }
 
-    fn wait(&self) -> Vec<PollFlags> {
+    /// `None` when no descriptor may be polled.
+    fn wait(&self) -> Option<Vec<PollFlags>> {
         let mut fds = vec![
             PollFd::new(&self.signals, PollFlags::IN),
             PollFd::new(&self.control, PollFlags::IN),
@@ -269,40 +324,52 @@ impl Supervisor {
         ];
         fds.extend(self.watches.iter().map(Watch::poll));
         let timeout = self.phase.give_up().map(|deadline| timeout_until(deadline, Moment::now()));
-        let _ = rustix::event::poll(&mut fds, timeout.as_ref());
-        fds.iter().map(PollFd::revents).collect()
+        match poll::poll(&mut fds, timeout.as_ref()) {
+            Sight::Clear => Some(fds.iter().map(PollFd::revents).collect()),
+            Sight::Blind => None,
+        }
     }
 
-    fn hear_keeper(&mut self, tell: &mut dyn FnMut(Event)) -> Option<Outcome> {
+    /// Hears everything that was said. No word may move a deadline that another one has set: they can be forged.
+    fn hear_keeper(&mut self, tell: &mut dyn FnMut(Event)) {
         loop {
             let word = match control::receive(self.control.as_fd()) {
                 Heard::Message(word) => word,
-                Heard::Nothing | Heard::Closed => return None,
+                Heard::Nothing | Heard::Closed => return,
             };
             match word {
-                Word::Started { leader, containment, refused } => {
+                Word::Started { leader, containment, refused } if !self.started => {
+                    self.started = true;
                     // An order may have been given while the server was being started.
-                    self.phase = match self.asked {
-                        Some(_) => Waiting::Answer { give_up: Moment::now() + limits::KEEPER_ANSWER },
-                        None => Waiting::Nothing,
-                    };
+                    if matches!(self.phase, Waiting::Start { .. }) {
+                        self.phase = match self.asked {
+                            Some(_) => Waiting::Answer { give_up: Moment::now() + limits::KEEPER_ANSWER },
+                            None => Waiting::Nothing,
+                        };
+                    }
                     tell(Event::Started { name: self.record.name.clone(), leader, containment, refused });
                 }
-                Word::Failed(failure) => return Some(Outcome::Failed(failure)),
+                Word::Started { .. } => {}
                 Word::Ending { why, rung, members } => {
-                    self.phase = Waiting::End {
-                        give_up: Moment::now()
-                            + self.grace * 2
-                            + limits::UNREAD
-                            + limits::GIVE_UP
-                            + limits::KEEPER_SLACK,
-                    };
-                    self.ending = Some(why.clone());
+                    if !matches!(self.phase, Waiting::End { .. } | Waiting::Exit { .. }) {
+                        let longest = self.grace * 2 + limits::UNREAD + limits::GIVE_UP + limits::KEEPER_SLACK;
+                        self.phase = Waiting::End { give_up: Moment::now() + longest };
+                    }
+                    self.ending.get_or_insert_with(|| why.clone());
                     tell(Event::Ending { why, rung, members });
                 }
                 Word::Warning(text) => tell(Event::Warning(text)),
-                Word::Over(receipt) => return Some(Outcome::Over(*receipt)),
+                Word::Over(receipt) => self.last_word(LastWord::Over(receipt)),
+                Word::Failed(failure) => self.last_word(LastWord::Failed(failure)),
             }
+        }
+    }
+
+    /// The first last word counts. A keeper leaves within a millisecond of it; one that does not never said it, or is stopped.
+    fn last_word(&mut self, word: LastWord) {
+        if self.last_word.is_none() {
+            self.last_word = Some(word);
+            self.phase = Waiting::Exit { give_up: Moment::now() + limits::KEEPER_SLACK };
         }
     }
 
@@ -313,10 +380,27 @@ impl Supervisor {
             return;
         }
         let keeper = rustix::process::waitpid(Pid::from_raw(self.keeper), WaitOptions::NOHANG);
-        self.keeper_dead = !matches!(keeper, Ok(None));
+        self.note_end(keeper);
         while getpid().as_raw_pid() == 1 && !self.keeper_dead {
-            let Ok(Some((pid, _))) = rustix::process::wait(WaitOptions::NOHANG) else { break };
-            self.keeper_dead |= pid.as_raw_pid() == self.keeper;
+            match rustix::process::wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) if pid.as_raw_pid() == self.keeper => self.note_end(Ok(Some((pid, status)))),
+                Ok(Some(_)) => {}
+                _ => break,
+            }
+        }
+        // Somebody who traces a keeper keeps its zombie from us, but not its orphans: dead it is.
+        self.keeper_dead |= identity::has_ended(self.keeper_fd.as_fd());
+    }
+
+    /// Takes what `wait` said of the keeper.
+    fn note_end(&mut self, waited: rustix::io::Result<Option<(Pid, WaitStatus)>>) {
+        match waited {
+            Ok(None) => {}
+            Ok(Some((_, status))) => {
+                self.keeper_dead = true;
+                self.keeper_exited = status.exit_status() == Some(0);
+            }
+            Err(_) => self.keeper_dead = true,
         }
     }
 
@@ -340,7 +424,7 @@ impl Supervisor {
     }
 
     fn ending(&self) -> bool {
-        matches!(self.phase, Waiting::Answer { .. } | Waiting::End { .. })
+        matches!(self.phase, Waiting::Answer { .. } | Waiting::End { .. } | Waiting::Exit { .. })
     }
 
     /// Tells the keeper to end the tree, and expects an answer. The keeper has usually noticed by itself.
@@ -353,38 +437,46 @@ impl Supervisor {
     }
 
     /// A keeper that does not answer is stopped or stuck. It is our own child; without it the tree comes to us.
-    fn give_up_keeper(&self) -> Outcome {
+    fn give_up_keeper(&mut self) -> Reason {
         let _ = linux::kill_own_child(self.keeper);
-        let _ = rustix::process::waitpid(Pid::from_raw(self.keeper), WaitOptions::empty());
-        Outcome::Orphaned(Reason::KeeperStuck)
+        // Its death is waited for, its zombie is not: somebody who traces it may never hand that over.
+        let now = Moment::now();
+        let patience = timeout_until(now + limits::KEEPER_SLACK, now);
+        let _ = poll::poll(&mut [PollFd::new(&self.keeper_fd, PollFlags::IN)], Some(&patience));
+        self.reap();
+        Reason::KeeperStuck
     }
 
     /// Ends the tree that the keeper left: all of it is adopted by us by now.
     fn take_over(mut self, why: Reason, tell: &mut dyn FnMut(Event)) -> Result<Receipt, StartError> {
-        let started = !matches!(self.phase, Waiting::Start { .. });
-        // The keeper may have written more than it could say.
-        if let Some(record) = self.entry.read() {
-            self.record = record;
-        }
-        if let Some(receipt) = self.record.over.take() {
-            // The keeper was killed with its work done; only its last words are missing.
-            if let Err(error) = receipt::append_once(&self.record.receipts, &receipt) {
-                tell(Event::Warning(format!("cannot write {}: {error}", self.record.receipts.display())));
+        let started = self.started;
+        let written = self.entry.read().ok().flatten();
+        let leaf = self.find_leaf(written.as_ref());
+        if let Some(record) = written {
+            let over = record.over.clone();
+            self.learn(record);
+            if let Some(receipt) = over.filter(|over| over.run == self.record.run && self.proves_gone()) {
+                // The keeper was killed with its work done; only its last words are missing.
+                if let Err(error) = receipt::append_once(&self.record.receipts, &receipt) {
+                    tell(Event::Warning(format!("cannot write {}: {error}", self.record.receipts.display())));
+                }
+                self.entry.remove();
+                return Ok(receipt);
             }
-            self.entry.remove();
-            return Ok(receipt);
         }
         if let Some(proc) = self.proc.filter(|_| self.has_strangers) {
             let receipt = self.take_over_among_strangers(why, &proc, tell);
             return if started { Ok(receipt) } else { Err(never_ran()) };
         }
-        let containment = self.record.containment.unwrap_or(Containment::Reaper);
         // A namespace died with its keeper; its first process is ours to reap like any other.
-        let mut captive = Captive::new(containment, self.proc, self.record.spare.clone(), getpid().as_raw_pid() == 1);
-        captive.leader = self.record.leader.map(|id| id.pid);
-        captive.leaf = self.record.leaf.as_deref().and_then(|dir| Leaf::open(dir).ok());
+        let pid_one = getpid().as_raw_pid() == 1;
+        let mut captive = Captive::new(self.reach(), self.proc, self.record.spare.clone(), pid_one);
+        captive.leader = self.record.leader.map(|id| id.pid).filter(|pid| identity::is_own_child(*pid));
+        let unproved = leaf.as_ref().err().map(|error| format!("its cgroup can't be looked at: {error}"));
+        captive.leaf = leaf.ok().flatten();
         let warden = Warden {
             captive,
+            unproved,
             record: self.record,
             entry: self.entry,
             watches: self.watches,
@@ -416,6 +508,23 @@ impl Supervisor {
             return Ok(receipt);
         }
         Err(never_ran())
+    }
+
+    /// Takes what only the keeper knew, for the receipt. The record lies where the server can write to it: whom to spare, where the
+    /// leaf is and where receipts go stays as we wrote it.
+    fn learn(&mut self, written: Record) {
+        self.record.containment = written.containment;
+        self.record.refused = written.refused;
+        self.record.leader = written.leader;
+        self.record.members = written.members;
+        self.record.memory_bytes = written.memory_bytes;
+    }
+
+    /// How far an end reaches. Only what was asked for, or a foreign /proc, limits it to the process group.
+    fn reach(&self) -> Containment {
+        let claimed = self.record.containment.unwrap_or(Containment::Reaper);
+        let is_group = self.wish.exactly == Some(Containment::Group) || self.proc.is_none();
+        if claimed == Containment::Group && !is_group { Containment::Reaper } else { claimed }
     }
 
     /// Orphans of the keeper can't be told from orphans of our other children: only what can be proved is ended.

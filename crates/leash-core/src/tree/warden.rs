@@ -12,6 +12,7 @@ use super::captive::{Captive, Remaining};
 use super::control::{self, Heard, Order, Word};
 use super::identity::Identity;
 use super::machine::{Effect, Event, State};
+use super::poll::{self, Sight};
 use super::{kill, linux, spawn};
 use crate::clock::{Moment, timeout_until};
 use crate::event::Rung;
@@ -59,6 +60,8 @@ pub(crate) struct Warden {
     /// The leader's exit has been told to the machine.
     pub(crate) leader_told: bool,
     pub(crate) most: Most,
+    /// Why an empty tree would prove nothing.
+    pub(crate) unproved: Option<String>,
     /// Kept for the caller when there is no peer to tell.
     pub(crate) warnings: Vec<String>,
 }
@@ -95,6 +98,8 @@ enum Wake {
     Control,
     Signals,
     OwnerLost(usize, Reason),
+    /// No descriptor may be polled.
+    Starved,
     /// A child or the leaf: reaping follows every wake anyway.
     Tree,
 }
@@ -162,10 +167,18 @@ impl Warden {
             fds.push(PollFd::from_borrowed_fd(fd, if by_priority { PollFlags::PRI } else { PollFlags::IN }));
         }
         let timeout = deadline.map(|deadline| timeout_until(deadline, Moment::now()));
-        // An interrupted or failed poll is a wake without news; the loop looks at everything again.
-        let _ = rustix::event::poll(&mut fds, timeout.as_ref());
+        // An interrupted poll is a wake without news; the loop looks at everything again.
+        if poll::poll(&mut fds, timeout.as_ref()) == Sight::Blind {
+            return self.wakes_of_the_blind();
+        }
         let answers: Vec<PollFlags> = fds.iter().map(PollFd::revents).collect();
         self.wakes(&answers, first_watch)
+    }
+
+    /// Owners can't be watched any more, which is as if they were lost. What can be read without a wait still is.
+    fn wakes_of_the_blind(&self) -> Vec<Wake> {
+        let starved = (!self.state.ending()).then_some(Wake::Starved);
+        [Wake::Signals, Wake::Control].into_iter().chain(starved).chain([Wake::Tree]).collect()
     }
 
     /// Orders come before losses: an order carries the better reason.
@@ -196,6 +209,10 @@ impl Warden {
             Wake::Tree => None,
             Wake::Signals => self.hear_signals(),
             Wake::Control => self.hear_peer(),
+            Wake::Starved => {
+                let event = self.end(Reason::Starved);
+                self.apply(event)
+            }
             Wake::PeerGone => {
                 self.peer = None;
                 let event = if self.state.ending() || self.record.patient {
@@ -385,6 +402,7 @@ impl Warden {
 
     /// The receipt, and the end of the record.
     fn finish(mut self, mut left: Vec<LeftOver>) -> (Receipt, Vec<String>) {
+        left.extend(self.unproved.take().map(|why| LeftOver { pid: 0, name: String::new(), why }));
         if left.len() > limits::LEFT_NAMED {
             let more = left.split_off(limits::LEFT_NAMED).len();
             left.push(LeftOver { pid: 0, name: String::new(), why: format!("and {more} more") });

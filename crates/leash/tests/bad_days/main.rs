@@ -1,5 +1,6 @@
 //! Bad input and bad days: a clear message, the documented exit code, and nothing survives.
 
+mod attacks;
 mod command;
 mod containment;
 mod first_process;

@@ -290,3 +290,21 @@ fn members_whose_leash_was_killed_are_ended() {
     scene.wait_gone(&[]).expect("nothing is left");
     assert_eq!(scene.answer(NONE.iter().chain(&["end", "--all"])).code, 0);
 }
+
+/// A server that stops leash and keeper, again and again, is ended all the same.
+#[test]
+fn force_ends_a_server_that_stops_leash_again_and_again() {
+    for contain in ["reaper", "leaf"] {
+        let mut scene = or_skip!(Scene::set(Who::User));
+        or_skip!(scene.delegate());
+        let tree = scene.tree("attacker", ["--attack", "stop"]);
+        let options = ["--session", "red", "--grace", "1h", "--contain", contain];
+        let mut member = Joiner::run_words(&scene, &options, &tree);
+        scene.census().wait_ready(LIMIT).expect("the tree did not come up");
+        wait_members(&scene, "red", 1);
+        scene.answer(["end", "--force", "red"]);
+        scene.wait_gone(&[]).expect("nothing is left");
+        member.wait();
+        assert_eq!(alive(&scene), Vec::<String>::new());
+    }
+}

@@ -130,8 +130,9 @@ impl Facts {
         match self.hold {
             // It never can prove that nobody left the group.
             Hold::Group => true,
-            Hold::Reaper => harm.is_orphaned(),
-            Hold::Sealed | Hold::Unit | Hold::Leaf => false,
+            // A process can leave a cgroup, and descent is lost with the keeper.
+            Hold::Reaper | Hold::Unit | Hold::Leaf => harm.is_orphaned(),
+            Hold::Sealed => false,
         }
     }
 
@@ -292,7 +293,7 @@ mod tests {
             (Hold::Reaper, true, "left", &["survived the next start"]),
             (Hold::Reaper, false, "gone", &["hides a survivor"]),
             (Hold::Leaf, false, "gone", &["survived the next start", "hides a survivor"]),
-            (Hold::Leaf, false, "left", &["survived the next start", "left, says the receipt"]),
+            (Hold::Leaf, false, "left", &["survived the next start"]),
         ] {
             let after_sweep = vec![survivor(Some("s"), recorded)];
             check(&Facts { after_sweep, ..told(hold, BOTH, vec![tree_receipt("r", fate)]) }, complaints);

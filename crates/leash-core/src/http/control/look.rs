@@ -47,7 +47,7 @@ async fn sizes(gateway: &Gateway, runs: &[Rc<str>]) -> HashMap<String, Size> {
     let read = move || {
         let Ok(Some(store)) = Store::look(&dir) else { return HashMap::new() };
         let size = |run: String| {
-            let record = store.read(&run)?;
+            let record = store.read(&run).ok()??;
             Some((run, Size { processes: record.members.len(), memory_bytes: record.memory_bytes }))
         };
         runs.into_iter().filter_map(size).collect()

@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::ControlError;
+use crate::ledger::private_file;
 use crate::ledger::store::{self, StoreError};
 use crate::limits;
 
@@ -131,7 +132,7 @@ fn lock(path: &Path) -> io::Result<Option<File>> {
 /// Who has signed a lock.
 fn holder(path: &Path) -> Option<i32> {
     let mut text = String::new();
-    File::open(path).ok()?.take(32).read_to_string(&mut text).ok()?;
+    private_file::read(path).ok()?.take(32).read_to_string(&mut text).ok()?;
     text.trim().parse().ok()
 }
 

@@ -218,13 +218,19 @@ impl Keeper {
     /// none; but not for ever, for it may have been stopped.
     pub(crate) fn dismiss(mut self) {
         let _ = self.tell(&Word::Done);
+        self.wait_for_death();
+        if !self.is_gone() {
+            let _ = linux::kill_own_child(self.child.id() as i32);
+            // Not by a blocking wait: a tracer can keep the dead process from us.
+            self.wait_for_death();
+            self.is_gone();
+        }
+    }
+
+    fn wait_for_death(&self) {
         let now = Moment::now();
         let patience = timeout_until(now + limits::KEEPER_ANSWER, now);
         let _ = rustix::event::poll(&mut [PollFd::new(&self.pidfd, PollFlags::IN)], Some(&patience));
-        if !self.is_gone() {
-            let _ = linux::kill_own_child(self.child.id() as i32);
-            let _ = self.child.wait();
-        }
     }
 }
 

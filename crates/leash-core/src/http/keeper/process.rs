@@ -21,6 +21,7 @@ use crate::ledger::receipt::{self, EndedBy, Reason, UpstreamEnd};
 use crate::limits;
 use crate::owner::Watch;
 use crate::tree::control::{self, Heard};
+use crate::tree::poll::{self, Sight};
 use crate::tree::{keeper, linux, spawn};
 
 /// Its first argument. The tool's name is not in it, so that `pkill -9 -f leash` does not take both.
@@ -97,7 +98,11 @@ impl Watching {
     fn wait(&mut self) -> Option<Reason> {
         let mut loss: Option<Loss> = None;
         loop {
-            let answers = self.poll(loss.as_ref());
+            let answers = self.poll(loss.as_ref()).unwrap_or_else(|| {
+                let give_up = Moment::now() + limits::KEEPER_ANSWER;
+                loss.get_or_insert(Loss { reason: Reason::Starved, give_up });
+                Vec::new()
+            });
             match self.hear() {
                 Hearing::Done => return None,
                 // A gateway that left the rest to its keeper when it was told to stop.
@@ -124,12 +129,15 @@ impl Watching {
         }
     }
 
-    fn poll(&self, loss: Option<&Loss>) -> Vec<PollFlags> {
+    /// `None` when no descriptor may be polled.
+    fn poll(&self, loss: Option<&Loss>) -> Option<Vec<PollFlags>> {
         let mut polled = vec![PollFd::new(&self.control, PollFlags::IN)];
         polled.extend(self.watches.iter().map(Watch::poll));
         let timeout = loss.map(|loss| timeout_until(loss.give_up, Moment::now()));
-        let _ = rustix::event::poll(&mut polled, timeout.as_ref());
-        polled.iter().map(PollFd::revents).collect()
+        match poll::poll(&mut polled, timeout.as_ref()) {
+            Sight::Clear => Some(polled.iter().map(PollFd::revents).collect()),
+            Sight::Blind => None,
+        }
     }
 
     /// Hears everything that was said.
@@ -154,7 +162,8 @@ impl Watching {
 
     /// Ends everything that is held, writes the receipts, and closes the book.
     fn end(self, reason: Reason) {
-        let book = Abandoned::inherited(&self.orders.runtime_dir, &self.orders.book, self.lock);
+        // A book that can't be read stays: the next start finds it.
+        let Ok(book) = Abandoned::inherited(&self.orders.runtime_dir, &self.orders.book, self.lock) else { return };
         match &self.orders.terms {
             Some(terms) => end_together(&self.orders, terms, &self.held, book, reason),
             None => end_each(&self.orders, &self.held, book, reason),

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::super::private_file;
 use super::{Cover, Entry};
 use crate::limits;
 
@@ -99,7 +100,7 @@ pub(super) fn read(path: &Path) -> io::Result<Pages> {
     let mut pages = Pages::default();
     let mut places = HashMap::new();
     let mut open: Vec<Option<Entry>> = Vec::new();
-    for line in BufReader::new(File::open(path)?.take(limits::BOOK_MAX)).split(b'\n') {
+    for line in BufReader::new(private_file::read(path)?.take(limits::BOOK_MAX)).split(b'\n') {
         match serde_json::from_slice(&line?) {
             Ok(ReadLine::Book(cover)) => pages.cover = Some(cover),
             Ok(ReadLine::Open(entry)) => match places.get(&entry.session) {

@@ -6,7 +6,7 @@ use super::*;
 use crate::scratch::Scratch;
 
 /// One of each.
-fn reasons() -> [Reason; 24] {
+fn reasons() -> [Reason; 25] {
     [
         Reason::StdinClosed,
         Reason::OwnerGone { pid: 7, role: "parent".to_owned() },
@@ -15,6 +15,7 @@ fn reasons() -> [Reason; 24] {
         Reason::SupervisorKilled,
         Reason::KeeperKilled,
         Reason::KeeperStuck,
+        Reason::Starved,
         Reason::ServerExited,
         Reason::Requested,
         Reason::Dropped,

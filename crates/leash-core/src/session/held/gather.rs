@@ -77,7 +77,7 @@ impl Session {
 
 /// Waits until nobody looks after a run any more, which is after its receipt was written.
 fn await_keeper(store: &Store, run: &str) {
-    let grace = store.read(run).map_or(limits::GRACE, |record| Duration::from_millis(record.grace_ms));
+    let grace = store.read(run).ok().flatten().map_or(limits::GRACE, |record| Duration::from_millis(record.grace_ms));
     let give_up = Moment::now() + grace * 2 + limits::GIVE_UP + limits::KEEPER_SLACK;
     while store.locked(run) && Moment::now() < give_up {
         let now = Moment::now();

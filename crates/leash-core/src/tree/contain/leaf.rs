@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 
 use super::caps::Caps;
 use crate::tree::proc::read_small;
@@ -54,6 +55,23 @@ impl Leaf {
         let fd = rustix::fs::open(dir, flags, Mode::empty())?;
         let events = File::open(dir.join("cgroup.events"))?;
         Ok(Leaf { dir: dir.to_owned(), fd, events, vanished: Cell::new(false) })
+    }
+
+    /// Looks for a leaf; `None` when it is proved to be gone. Any other failure says nothing about who is in it.
+    pub(crate) fn find(dir: &Path) -> io::Result<Option<Leaf>> {
+        // Asked first, because it takes no descriptor.
+        let found = rustix::fs::stat(dir).map_err(io::Error::from).and_then(|_| Leaf::open(dir));
+        let error = match found {
+            Ok(leaf) => return Ok(Some(leaf)),
+            Err(error) => error,
+        };
+        match Errno::from_io_error(&error) {
+            Some(Errno::NODEV) => Ok(None),
+            // Where no cgroup2 is mounted, a path that does not exist says nothing.
+            Some(Errno::NOENT) if dir.ancestors().any(is_cgroup2) => Ok(None),
+            Some(Errno::NOENT) => Err(io::Error::other(format!("no cgroup2 is mounted above {}", dir.display()))),
+            _ => Err(error),
+        }
     }
 
     fn set_caps(&self, caps: Caps) -> Result<(), String> {
@@ -136,6 +154,12 @@ impl Leaf {
         }
         dirs
     }
+}
+
+fn is_cgroup2(dir: &Path) -> bool {
+    /// From linux/magic.h: `CGROUP2_SUPER_MAGIC`.
+    const CGROUP2: u64 = 0x6367_7270;
+    rustix::fs::statfs(dir).is_ok_and(|fs| fs.f_type as u64 == CGROUP2)
 }
 
 /// Makes a controller available in the children of `parent`.

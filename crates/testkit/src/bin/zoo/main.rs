@@ -2,6 +2,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "it plays hosts and servers, which start processes without a leash")]
 
+mod attack;
 mod clients;
 mod env;
 mod hosts;
@@ -23,7 +24,7 @@ use std::process::ExitCode;
 use sys::Answer;
 
 const USAGE: &str = "\
-usage: zoo tree KIND [--size N] --census FIFO [--one-cpu] [--to CGROUP] [--mcp | --puppet SOCKET]
+usage: zoo tree KIND [--size N] --census FIFO [--one-cpu] [--to CGROUP] [--attack KIND] [--mcp | --puppet SOCKET]
        zoo echo | cat | env | idle | exit CODE | signal-self N | misuse nothing|memory|block|descriptor
        zoo as-root CMD...
        zoo host [--stdin pipe|socketpair|devnull] [--own-group] [--no-read] [--shrug N] -- CMD...
@@ -102,6 +103,7 @@ fn tree(mut words: VecDeque<OsString>) -> io::Result<()> {
         census: Default::default(),
         one_cpu: false,
         to: None,
+        attack: None,
         mcp: false,
         puppet: None,
     };
@@ -109,6 +111,11 @@ fn tree(mut words: VecDeque<OsString>) -> io::Result<()> {
         match word.to_str() {
             Some("--size") => order.size = Some(number(words.pop_front())?),
             Some("--census") => order.census = value(&mut words)?.into(),
+            Some("--attack") => {
+                let kind = value(&mut words)?;
+                let attack = kind.to_str().and_then(attack::Attack::parse);
+                order.attack = Some(attack.ok_or_else(|| wrong("no such attack"))?);
+            }
             Some("--mcp") => order.mcp = true,
             Some("--puppet") => order.puppet = Some(value(&mut words)?.into()),
             Some("--one-cpu") => order.one_cpu = true,

@@ -33,6 +33,18 @@ pub(crate) fn unshare(flags: UnshareFlags) -> io::Result<()> {
     Ok(())
 }
 
+/// Traces a process and stops it, as a debugger does that goes away to think.
+pub(crate) fn seize_and_stop(pid: Pid) -> io::Result<()> {
+    let nothing = std::ptr::null_mut::<libc::c_void>();
+    for request in [libc::PTRACE_SEIZE, libc::PTRACE_INTERRUPT] {
+        // SAFETY: neither request reads or writes memory of this process.
+        if unsafe { libc::ptrace(request, pid.as_raw_nonzero().get(), nothing, nothing) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
 /// Leaves at once: no destructor, no flush of a buffer inherited from the parent.
 pub(crate) fn exit_now(code: i32) -> ! {
     // SAFETY: `_exit` has no precondition.

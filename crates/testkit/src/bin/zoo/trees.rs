@@ -10,6 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, pause, poll};
 use rustix::process::{Pid, WaitOptions, setsid, waitpid};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+use crate::attack::{Attack, Leash};
 use crate::mcp;
 use crate::puppet;
 use crate::roll_call::{Census, Muster};
@@ -29,6 +30,7 @@ pub(crate) enum Kind {
     Hoppers,
     Bomb,
     Leaver,
+    Attacker,
 }
 
 impl Kind {
@@ -45,6 +47,7 @@ impl Kind {
             "hoppers" => Self::Hoppers,
             "bomb" => Self::Bomb,
             "leaver" => Self::Leaver,
+            "attacker" => Self::Attacker,
             _ => return None,
         })
     }
@@ -53,7 +56,7 @@ impl Kind {
     fn usual_size(self) -> usize {
         match self {
             Self::Polite | Self::IgnoresEof | Self::Stubborn | Self::FullStdout => 1,
-            Self::Setsid | Self::Daemon | Self::Leaver => 2,
+            Self::Setsid | Self::Daemon | Self::Leaver | Self::Attacker => 2,
             Self::Chain | Self::Mixed => 20,
             Self::Hoppers => 65,
             // The leader and the first of them; how many there will be is the kernel's business.
@@ -90,6 +93,8 @@ pub(crate) struct Order {
     pub(crate) one_cpu: bool,
     /// Where a `leaver` goes: a cgroup directory.
     pub(crate) to: Option<PathBuf>,
+    /// What an `attacker` does to its leash.
+    pub(crate) attack: Option<Attack>,
     /// The leader answers as an MCP server; otherwise it sends back what it gets.
     pub(crate) mcp: bool,
     /// The leader does what it is told at this Unix socket.
@@ -146,6 +151,10 @@ fn grow(order: &Order, others: usize, census: &Census, muster: &Muster) -> io::R
         Kind::Leaver => {
             let to = order.to.as_deref().ok_or_else(|| bad("leaver needs --to CGROUP"))?;
             repeat(others, || leaver(to, census, muster))?;
+        }
+        Kind::Attacker => {
+            let attack = order.attack.ok_or_else(|| bad("attacker needs --attack KIND"))?;
+            repeat(others, || attacker(attack, census, muster))?;
         }
         Kind::Bomb => {
             check_bound()?;
@@ -288,6 +297,22 @@ fn leaver(to: &Path, census: &Census, muster: &Muster) -> io::Result<()> {
             exit_now(1);
         }
         member("leaver", census, muster);
+    }
+    Ok(())
+}
+
+/// A child in a session of its own, which attacks leash and stays. The leader dies with its keeper, the child does not.
+fn attacker(attack: Attack, census: &Census, muster: &Muster) -> io::Result<()> {
+    let leash = Leash::of_this_server()?;
+    if let Fork::Child = fork()? {
+        leave_session();
+        behave(Manners::Stubborn, "zoo-attacker");
+        census.say("attacker");
+        if let Err(error) = leash.attack(attack, || muster.report()) {
+            census.say(&format!("cannot attack: {error}"));
+            exit_now(1);
+        }
+        rest();
     }
     Ok(())
 }

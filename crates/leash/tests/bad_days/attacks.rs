@@ -1,0 +1,273 @@
+//! The server attacks the leash it is on, with the rights of the user that both have. It may lose its session by that; it may not
+//! outlive it, and leash may not call it gone while it lives.
+
+use std::fs;
+use std::process::Stdio;
+
+use rustix::process::{Resource, Signal};
+use serde_json::Value;
+use testkit::cgroup::Outer;
+use testkit::host::{Host, Manner};
+use testkit::leash::{Answer, keeper};
+use testkit::or_skip;
+use testkit::process::Handle;
+use testkit::scene::Scene;
+use testkit::sys::{self, Step};
+use testkit::user::Who;
+use testkit::wait::{self, LIMIT};
+
+use super::{check_gone, record_file, start_words, trivial};
+
+/// A host with an attacker behind `leash run`.
+fn attacked(scene: &Scene, contain: &str, attack: &str) -> Host {
+    let tree = scene.tree("attacker", ["--attack", attack]);
+    scene.host(&Manner::default(), None, &scene.run_words(["--contain", contain, "--grace", "100ms"], &tree))
+}
+
+/// leash ends by itself after the attack, and nothing of the tree is left then.
+fn check_ends(attack: &str) {
+    for (contain, who) in [("reaper", Who::User), ("leaf", Who::Root), ("group", Who::User)] {
+        let scene = or_skip!(Scene::set(who));
+        let mut host = attacked(&scene, contain, attack);
+        let leash = host.server();
+        assert!(leash.wait_gone(LIMIT), "{contain}: leash goes on after `{attack}`\n{}", scene.stderr());
+        if contain != "group" {
+            check_gone(&scene, &[host.pid()]);
+        }
+        let history = scene.answer(["history", "--json"]).json();
+        let last = history["receipts"].as_array().and_then(|all| all.last()).expect("a receipt").clone();
+        let fate = &last["holdings"][0]["fate"];
+        // In `group` the attacker has left the group: it may live, and then it is named.
+        let is_alive = scene.witness().is_populated();
+        assert_eq!(fate == "gone", !is_alive, "{contain}, `{attack}`: {last:#}");
+        assert_eq!(last["ended_by"], "supervisor", "{contain}, `{attack}`: {last:#}");
+    }
+}
+
+#[test]
+fn forged_end_in_the_record_is_not_believed() {
+    check_ends("forge-record");
+}
+
+#[test]
+fn forged_end_on_the_control_socket_is_not_believed() {
+    check_ends("forge-over");
+}
+
+#[test]
+fn forged_failure_on_the_control_socket_ends_the_tree() {
+    for who in [Who::User, Who::Root] {
+        let scene = or_skip!(Scene::set(who));
+        let mut host = attacked(&scene, "reaper", "forge-failure");
+        assert!(host.server().wait_gone(LIMIT), "leash goes on\n{}", scene.stderr());
+        check_gone(&scene, &[host.pid()]);
+    }
+}
+
+/// The owner goes after the attack: the tree ends all the same, and so does leash.
+fn check_ends_with_its_owner(contain: &str, attack: &str) {
+    let mut scene = or_skip!(Scene::set(Who::User));
+    or_skip!(scene.delegate());
+    let mut host = attacked(&scene, contain, attack);
+    if let Err(heard) = scene.census().wait_ready(LIMIT) {
+        panic!("no attack, only: {heard}\n{}", scene.stderr());
+    }
+    host.close_stdin();
+    check_gone(&scene, &[host.pid()]);
+    assert!(host.wait_ended(LIMIT).is_some(), "the host does not see leash end");
+}
+
+#[test]
+fn traced_keeper_is_replaced() {
+    for contain in ["reaper", "leaf"] {
+        check_ends_with_its_owner(contain, "trace");
+    }
+}
+
+/// The zombie of a traced keeper is never handed to leash.
+#[test]
+fn traced_and_killed_keeper_is_replaced() {
+    let scene = or_skip!(Scene::set(Who::User));
+    let mut host = attacked(&scene, "reaper", "trace-and-kill");
+    assert!(host.server().wait_gone(LIMIT), "leash goes on\n{}", scene.stderr());
+    check_gone(&scene, &[host.pid()]);
+}
+
+/// Without a single descriptor nothing can be watched, which is an end, and nothing can be listed.
+#[test]
+fn limit_of_no_descriptors_ends_the_tree() {
+    for (contain, who) in [("reaper", Who::User), ("leaf", Who::Root), ("reaper", Who::Root)] {
+        let scene = or_skip!(Scene::set(who));
+        let mut host = attacked(&scene, contain, "starve");
+        assert!(host.server().wait_gone(LIMIT), "{contain}: leash goes on\n{}", scene.stderr());
+        check_gone(&scene, &[host.pid()]);
+    }
+}
+
+/// Takes leash and keeper away at once.
+fn kill_both(leash: &Handle) {
+    let keeper = keeper(leash.pid());
+    for signal in [Signal::STOP, Signal::KILL] {
+        leash.signal(signal).expect("cannot signal leash");
+        keeper.signal(signal).expect("cannot signal the keeper");
+    }
+    assert!(leash.wait_gone(LIMIT) && keeper.wait_gone(LIMIT), "SIGKILL does not work");
+}
+
+/// A copy of the lock looks as if a leash were still there.
+#[test]
+fn stolen_lock_does_not_keep_the_sweep_away() {
+    let mut scene = or_skip!(Scene::set(Who::User));
+    let mut host = attacked(&scene, "reaper", "steal-lock");
+    scene.census().wait_ready(LIMIT).expect("no attack");
+    wait::until("both members in the ledger", || (scene.recorded_members() == 2).then_some(()));
+    kill_both(&host.server());
+    let answer: Answer = trivial(&scene, &[]).output().expect("cannot start leash").into();
+    assert_eq!(answer.code, 0, "{answer:?}");
+    check_gone(&scene, &[host.pid()]);
+    assert!(scene.ledger().is_empty(), "{:?}", scene.ledger());
+}
+
+/// An orphaned tree in `leaf`, its host, and its record.
+fn orphaned_leaf(scene: &mut Scene) -> (Host, Value) {
+    let words = scene.run_words(["--contain", "leaf"], &scene.tree::<&str>("setsid", []));
+    let mut host = start_words(scene, &Manner::default(), &words);
+    wait::until("both members in the ledger", || (scene.recorded_members() == 2).then_some(()));
+    let record = fs::read(record_file(scene).expect("a record")).expect("readable");
+    kill_both(&host.server());
+    (host, serde_json::from_slice(&record).expect("JSON"))
+}
+
+/// Nothing was said to be gone, and the record waits for the next start, which ends the tree.
+fn check_postponed(scene: &mut Scene, host: &Host) {
+    let told = scene.answer(["history", "--json"]).json();
+    let all = told["receipts"].as_array().cloned().unwrap_or_default();
+    let gone = all.iter().find(|one| one["reason"]["kind"] == "swept" && one["holdings"][0]["fate"] == "gone");
+    assert!(gone.is_none(), "called gone: {gone:#?}");
+    if !scene.ledger().is_empty() {
+        assert_eq!(trivial(scene, &[]).status().expect("cannot start leash").code(), Some(0));
+    }
+    check_gone(scene, &[host.pid()]);
+    let told = scene.answer(["history", "--json"]).json();
+    let all = told["receipts"].as_array().cloned().unwrap_or_default();
+    assert!(all.iter().any(|one| one["reason"]["kind"] == "swept"), "no receipt: {told:#}");
+    assert!(scene.ledger().is_empty(), "{:?}", scene.ledger());
+}
+
+/// With too few descriptors to look, nothing is forgotten and nothing is called gone.
+#[test]
+fn sweep_without_descriptors_leaves_the_record_to_the_next_start() {
+    for most in 4..14 {
+        let mut scene = or_skip!(Scene::set(Who::Root));
+        let (host, _) = orphaned_leaf(&mut scene);
+        let mut command = trivial(&scene, &[]);
+        sys::prepare(&mut command, vec![Step::Limit(Resource::Nofile, most)]);
+        let _ = command.stdout(Stdio::null()).stderr(Stdio::null()).status().expect("cannot start leash");
+        check_postponed(&mut scene, &host);
+    }
+}
+
+/// Where no cgroup is to be seen, the leaf may be full.
+#[test]
+fn sweep_without_cgroups_leaves_the_record_to_the_next_start() {
+    let mut scene = or_skip!(Scene::set(Who::Root));
+    let (host, _) = orphaned_leaf(&mut scene);
+    let mut blind = scene.zoo(["ns", "--tmpfs", "/sys/fs/cgroup", "--"]);
+    blind.args(scene.run_words(["--contain", "reaper"], &[scene.zoo_path().into(), "exit".into(), "0".into()]));
+    let answer: Answer = blind.output().expect("cannot start leash").into();
+    assert_eq!(answer.code, 0, "{answer:?}");
+    assert!(record_file(&scene).is_some(), "the record is gone: {answer:?}");
+    check_postponed(&mut scene, &host);
+}
+
+/// A process that left the leaf and is in no record can't be found, and so nothing is called gone.
+#[test]
+fn swept_leaf_that_was_left_is_not_called_gone() {
+    let mut scene = or_skip!(Scene::set(Who::Root));
+    let elsewhere = or_skip!(Outer::create());
+    let tree = scene.tree("leaver", [std::ffi::OsString::from("--to"), elsewhere.dir().into()]);
+    let words = scene.run_words(["--contain", "leaf"], &tree);
+    let mut host = start_words(&mut scene, &Manner::default(), &words);
+    wait::until("both members in the ledger", || (scene.recorded_members() == 2).then_some(()));
+    let path = record_file(&scene).expect("a record");
+    let mut record: Value = serde_json::from_slice(&fs::read(&path).expect("readable")).expect("JSON");
+    kill_both(&host.server());
+    record["members"] = Value::Array(Vec::new());
+    fs::write(&path, record.to_string()).expect("cannot replace the record");
+    assert_eq!(trivial(&scene, &[]).status().expect("cannot start leash").code(), Some(0));
+    assert!(elsewhere.is_populated(), "the leaver lives: otherwise this test shows nothing");
+    let told = scene.answer(["history", "--json"]).json();
+    let swept = told["receipts"].as_array().into_iter().flatten().find(|one| one["reason"]["kind"] == "swept");
+    assert_eq!(swept.expect("a receipt")["holdings"][0]["fate"], "left", "{told:#}");
+}
+
+/// A record that nobody looks after is not believed when it says that all is over.
+#[test]
+fn forged_end_in_an_abandoned_record_is_not_believed() {
+    let mut scene = or_skip!(Scene::set(Who::Root));
+    let (host, mut record) = orphaned_leaf(&mut scene);
+    record["over"] = serde_json::json!({
+        "version": 1, "session": record["session"], "run": record["run"], "name": record["name"],
+        "reason": { "kind": "server_exited" }, "containment": "leaf", "ended_by": "keeper",
+        "holdings": [{
+            "kind": "tree", "leader": record["leader"], "fate": "gone", "how": "exited", "members": 1, "memory_bytes": 0,
+        }],
+        "started_ms": 1, "ended_ms": 2, "took_ms": 0,
+    });
+    fs::write(record_file(&scene).expect("a record"), record.to_string()).expect("cannot replace the record");
+    assert_eq!(trivial(&scene, &[]).status().expect("cannot start leash").code(), Some(0));
+    check_gone(&scene, &[host.pid()]);
+}
+
+/// leash starts and ends, whatever lies in its directories.
+fn check_not_held_up(path: &str) {
+    let scene = or_skip!(Scene::set(Who::User));
+    let path = scene.dir().join(path);
+    let dir = path.parent().expect("it is in a directory");
+    if !dir.exists() {
+        fs::create_dir(dir).expect("cannot make a directory");
+    }
+    fs::set_permissions(dir, std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("cannot set its mode");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::from_raw_mode(0o600)).expect("cannot make a pipe");
+    for path in [dir, &path] {
+        scene.user().own(path).expect("cannot give it to the user");
+    }
+    let mut leash = trivial(&scene, &[]).stderr(Stdio::null()).spawn().expect("cannot start leash");
+    let handle = Handle::open(rustix::process::Pid::from_child(&leash), |_| true).expect("a child has its number");
+    let ended = handle.wait_gone(LIMIT);
+    if !ended {
+        leash.kill().expect("cannot kill leash");
+    }
+    let code = leash.wait().expect("cannot wait for leash").code();
+    assert_eq!((ended, code), (true, Some(0)), "{}", path.display());
+    check_gone(&scene, &[]);
+}
+
+#[test]
+fn pipe_in_the_place_of_a_record_holds_nobody_up() {
+    check_not_held_up("run/sessions/x.json");
+}
+
+#[test]
+fn pipe_in_the_place_of_a_lock_holds_nobody_up() {
+    check_not_held_up("run/sessions/x.lock");
+}
+
+#[test]
+fn pipe_in_the_place_of_the_receipts_holds_nobody_up() {
+    check_not_held_up("state/leash/receipts.jsonl");
+}
+
+/// The keeper replaces the record of a tree that changes, through a file beside it.
+#[test]
+fn pipe_in_the_place_of_a_new_record_holds_nobody_up() {
+    let mut scene = or_skip!(Scene::set(Who::User));
+    let words = scene.run_words(["--contain", "reaper", "--grace", "100ms"], &scene.tree::<&str>("stubborn", []));
+    let mut host = start_words(&mut scene, &Manner::default(), &words);
+    wait::until("the leader in the ledger", || (scene.recorded_members() == 1).then_some(()));
+    let path = record_file(&scene).expect("a record").with_extension("new");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::from_raw_mode(0o600)).expect("cannot make a pipe");
+    scene.user().own(&path).expect("cannot give it to the user");
+    host.close_stdin();
+    check_gone(&scene, &[host.pid()]);
+}
