@@ -141,7 +141,6 @@ impl Server {
                 | Self::Chain
                 | Self::Headless
                 | Self::HeadlessMember
-                | Self::Foreign
                 | Self::Fixture
         )
     }
@@ -293,7 +292,7 @@ pub enum Action {
     /// Leash and keeper of an actor's tree are killed in one moment, and the next leash starts with so many descriptors, or without
     /// any cgroup in sight.
     Starve(u32, Option<u64>),
-    /// A process of the same user traces the keeper of an actor's tree, and never waits for it.
+    /// A process of the same user traces the keeper of an actor's tree, stops it, and never waits for it.
     Trace(u32),
     /// Leash and keeper of an actor are stopped in one moment, and `leash end --force` ends its session.
     Force(u32),

@@ -113,7 +113,7 @@ impl World {
         }
     }
 
-    /// Has the keeper of a tree traced until the end of the episode.
+    /// Has the keeper of a tree traced and stopped until the end of the episode.
     pub(crate) fn trace(&mut self, actor: u32) -> String {
         let Some(keeper) = self.tree_part(actor, Part::Keeper) else { return "nobody".to_owned() };
         let Some(process) = Process::read(keeper.pid()) else { return "nobody".to_owned() };
@@ -134,6 +134,9 @@ impl World {
         }
         self.tracers.push(tracer);
         self.tally.faults.add("keeper traced");
+        // It stops at every signal then, and only its tracer can have it go on.
+        let _ = keeper.signal(Signal::STOP);
+        self.stopped.push(keeper);
         format!("keeper {pid}")
     }
 

@@ -371,10 +371,10 @@ impl World {
             disk.heal();
         }
         self.release();
+        self.let_go();
         for handle in self.stopped.drain(..) {
             let _ = handle.signal(Signal::CONT);
         }
-        self.let_go();
     }
 }
 

@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use rustix::event::{PollFd, PollFlags, Timespec, pause, poll};
-use rustix::process::{Pid, WaitOptions, setsid, waitpid};
+use rustix::process::{Pid, Signal, WaitOptions, set_parent_process_death_signal, setsid, waitpid};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::escapes;
@@ -330,14 +330,19 @@ fn headless(census: &Census, muster: &Muster) -> io::Result<()> {
     Ok(())
 }
 
-/// A child that lives in the PID namespace of process `to`, and its parent, which does not: when the parent dies, the child belongs to
+/// A child in a session of its own that lives in the PID namespace of process `to`, and its parent, which does not: when the parent dies, the child belongs to
 /// the first process of that namespace. Where the namespace cannot be entered, there is no such child.
 fn foreign(to: i32, census: &Census, muster: &Muster) -> io::Result<()> {
     if let Fork::Child = fork()? {
         behave(Manners::Polite, "zoo-gate");
+        // It goes with the leader, before anybody can have looked whose child the other one was.
+        set_parent_process_death_signal(Some(Signal::KILL))?;
         let entered = escapes::enter_namespace_of(to);
         match entered.and_then(|()| fork()) {
-            Ok(Fork::Child) => member("foreign", census, muster),
+            Ok(Fork::Child) => {
+                leave_session();
+                member("foreign", census, muster)
+            }
             Ok(Fork::Parent(_)) => rest(),
             Err(_) => {
                 muster.report();
