@@ -61,7 +61,7 @@ impl Kind {
         match self {
             Self::Polite | Self::IgnoresEof | Self::Stubborn | Self::FullStdout | Self::Headless => 1,
             Self::Setsid | Self::Daemon | Self::Leaver | Self::HeadlessMember => 2,
-            Self::Foreign => 3,
+            Self::Foreign => 4,
             Self::Chain | Self::Mixed => 20,
             Self::Hoppers => 65,
             // The leader and the first of them; how many there will be is the kernel's business.
@@ -330,19 +330,14 @@ fn headless(census: &Census, muster: &Muster) -> io::Result<()> {
     Ok(())
 }
 
-/// A child in a session of its own that lives in the PID namespace of process `to`, and its parent, which does not: when the parent dies, the child belongs to
-/// the first process of that namespace. Where the namespace cannot be entered, there is no such child.
+/// A child in a session of its own whose parent is in the PID namespace of process `to`, as it is itself: when that parent dies, the
+/// child belongs to the first process of the namespace. Where the namespace cannot be entered, there is no such child.
 fn foreign(to: i32, census: &Census, muster: &Muster) -> io::Result<()> {
     if let Fork::Child = fork()? {
         behave(Manners::Polite, "zoo-gate");
-        // It goes with the leader, before anybody can have looked whose child the other one was.
-        set_parent_process_death_signal(Some(Signal::KILL))?;
-        let entered = escapes::enter_namespace_of(to);
-        match entered.and_then(|()| fork()) {
-            Ok(Fork::Child) => {
-                leave_session();
-                member("foreign", census, muster)
-            }
+        die_with_parent();
+        match escapes::enter_namespace_of(to).and_then(|()| fork()) {
+            Ok(Fork::Child) => foreign_parent(census, muster),
             Ok(Fork::Parent(_)) => rest(),
             Err(_) => {
                 muster.report();
@@ -351,6 +346,24 @@ fn foreign(to: i32, census: &Census, muster: &Muster) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// The first of a tree in a foreign namespace.
+fn foreign_parent(census: &Census, muster: &Muster) -> ! {
+    die_with_parent();
+    match fork() {
+        Ok(Fork::Child) => {
+            leave_session();
+            member("foreign", census, muster)
+        }
+        Ok(Fork::Parent(_)) => rest(),
+        Err(_) => exit_now(1),
+    }
+}
+
+/// Those between the leader and a foreign process go with the leader, before anybody can look whose child the last one was.
+fn die_with_parent() {
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
 }
 
 /// The life of a process that is not the leader: it ignores everything that can be ignored.
