@@ -170,10 +170,90 @@ fn a_keeper_that_leaves_its_work_to_the_next_start_is_found() {
 
 #[test]
 fn a_gateway_that_does_not_see_that_its_clients_are_gone_is_found() {
-    let lingers = r#"mine="$(dirname "$0")/slow.json"
-        sed 's/"linger":"100ms"/"linger":"10m"/' "$6" > "$mine"
-        exec "$real" serve -v --listen "$4" --config "$mine""#;
-    check(&Fake::serving(lingers), SERVE, "clients are gone, and not so all of their sessions: Some(1)");
+    check(&Fake::serving(LINGERS), SERVE, "clients are gone, and not so all of their sessions: Some(1)");
+}
+
+/// A gateway that keeps the sessions of clients that are gone.
+const LINGERS: &str = r#"mine="$(dirname "$0")/slow.json"
+    sed 's/"linger":"100ms"/"linger":"10m"/' "$6" > "$mine"
+    exec "$real" serve -v --listen "$4" --config "$mine""#;
+
+#[test]
+fn sessions_of_short_lived_clients_that_stay_are_found() {
+    let complaint = "clients are gone, and not so all of their sessions: Some(4)";
+    check(&Fake::serving(LINGERS), "visit serve-http polite honest 4\n", complaint);
+}
+
+#[test]
+fn a_killed_gateway_that_leaves_its_sessions_to_the_next_start_is_found() {
+    let actions = format!("{SERVE}pause 400\nstrike KILL 0:leash\n");
+    check(&Fake::serving(NO_KEEPER), &actions, "before the next start of leash: honest session");
+}
+
+/// What starts the server, and says at once that it is gone.
+fn liar() -> String {
+    let receipt = r#"{"session":"%s","run":"%s","holdings":[{"kind":"tree","fate":"gone"}]}\n"#;
+    format!(
+        r#"export LEASH_ID="liar-$$"
+        mkdir -p "$XDG_STATE_HOME/leash"
+        printf '{receipt}' "$LEASH_ID" "$LEASH_ID" >> "$XDG_STATE_HOME/leash/receipts.jsonl"
+        {NO_LEASH}"#
+    )
+}
+
+#[test]
+fn a_receipt_that_says_gone_of_a_living_tree_is_found() {
+    check(&Fake::new(&liar(), ""), &RUN.replace("polite", "stubborn"), "hides a survivor");
+}
+
+#[test]
+fn a_receipt_that_hides_a_process_in_a_foreign_namespace_is_found() {
+    let who = if Who::me() == Who::Root { "--pid" } else { "--user" };
+    let made = Command::new(zoo()).args(["ns", "--pid", who, "--"]).arg(zoo()).args(["exit", "0"]).output();
+    if !made.is_ok_and(|output| output.status.success()) {
+        return testkit::note("skipped: no PID namespace here");
+    }
+    check(&Fake::new(&liar(), ""), &RUN.replace("polite", "foreign"), "hides a survivor");
+}
+
+/// The witnesses see a process by any thread that it has.
+#[test]
+fn a_process_without_a_main_thread_that_outlives_its_owner_is_found() {
+    check(&Fake::new(NO_LEASH, ""), &RUN.replace("polite", "headless-member"), "survived its owner");
+}
+
+#[test]
+fn a_leash_that_removes_what_it_did_not_make_is_found() {
+    let removes = r#"rm -rf "$LEASH_RUNTIME_DIR"/sessions/forged-*; exec "$real" "$@""#;
+    check(&Fake::serving(removes), &format!("{RUN}forge 0 directory\n"), "what leash did not make was removed");
+}
+
+#[test]
+fn a_starved_start_that_forgets_a_record_is_found() {
+    let forgets = r#"[ "$(ulimit -n)" -lt 20 ] && rm -f "$LEASH_RUNTIME_DIR"/sessions/*; exec "$real" "$@""#;
+    let actions = format!("{}starve 0 descriptors=12\n", RUN.replace("polite", "setsid"));
+    check(&Fake::new(forgets, ""), &actions, "is gone, and there is no receipt");
+}
+
+#[test]
+fn a_leash_that_stays_because_its_keeper_was_traced_is_found() {
+    let stays = r#"me=$$
+        (
+            while kill -0 $me; do
+                for one in $(cat /proc/$me/task/$me/children); do
+                    grep -q '^TracerPid:.[1-9]' "/proc/$one/status" && exec sleep 60
+                done
+                sleep 0.01
+            done
+        ) < /dev/null > /dev/null 2>&1 &
+        exec "$real" "$@""#;
+    check(&Fake::new(stays, ""), &format!("{RUN}trace 0\npause 400\n"), ": sleep 60");
+}
+
+#[test]
+fn an_end_by_force_that_ends_nothing_is_found() {
+    let complaint = "`leash end --force` ended with exit status: 0, and there is";
+    check(&Fake::of(REAL, &[("end", "exit 0")]), &format!("{RUN}force 0\n"), complaint);
 }
 
 /// Whatever is sent to a gateway, short of being told to end.

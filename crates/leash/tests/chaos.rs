@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use testkit::cgroup::PidsBound;
+use testkit::chaos::plan::{Offer, Plan};
 use testkit::chaos::{Options, PATIENCE, Stage};
 use testkit::user::Who;
 
@@ -26,6 +27,18 @@ fn promises_are_kept() {
     assert!(report.unplayed.is_empty(), "not everything could be played: {:?}", report.unplayed);
     // A machine without all of it says so; one that has all of it plays.
     assert!(report.episodes.sum() > 0, "nothing was played: {:?}", report.lacks);
+}
+
+/// About as many episodes as fit into the time: each of the attacks is among them.
+#[test]
+fn the_first_episodes_have_every_attack() {
+    let offer = Offer { sdks: true, disk: true, namespaces: true };
+    let text: String = (0..40).map(|episode| Plan::draw(SEED, episode, &offer).to_string()).collect();
+    let attacks = [" over\n", " over-kept\n", " fifo", " wrong-", "\nstarve ", "\ntrace ", "\nforce ", "\nvisit "];
+    let servers = [" headless ", " headless-member ", " foreign ", "restart-serve KILL"];
+    for word in attacks.iter().chain(&servers) {
+        assert!(text.contains(word), "never: {word}");
+    }
 }
 
 /// No thread can be started when those that a gateway had have left for want of work: it lives, starts nothing, passes on what needs

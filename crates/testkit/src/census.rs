@@ -135,12 +135,18 @@ impl Census {
     }
 
     fn is_held_by(&self, pid: Pid) -> bool {
-        let Ok(files) = fs::read_dir(format!("/proc/{}/fd", pid.as_raw_nonzero())) else {
-            return false;
-        };
-        files
-            .filter_map(|file| fs::metadata(file.ok()?.path()).ok())
-            .any(|meta| (meta.dev(), meta.ino()) == self.identity)
+        // The descriptors of a process are those of its main thread, unless that has exited.
+        let main = format!("/proc/{}", pid.as_raw_nonzero());
+        self.is_held_in(&main) || {
+            let process = Process::read(pid);
+            process.is_some_and(|process| process.dir() != main && self.is_held_in(&process.dir()))
+        }
+    }
+
+    fn is_held_in(&self, dir: &str) -> bool {
+        let files = fs::read_dir(format!("{dir}/fd")).into_iter().flatten();
+        let identity = |file: std::io::Result<fs::DirEntry>| fs::metadata(file.ok()?.path()).ok();
+        files.filter_map(identity).any(|meta| (meta.dev(), meta.ino()) == self.identity)
     }
 
     /// Kills those who hold the FIFO, until nobody does: for what a failing test leaves.

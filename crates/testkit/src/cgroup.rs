@@ -98,11 +98,11 @@ impl Outer {
         }
         if self.is_ours {
             let _ = fs::write(self.dir.join("cgroup.kill"), "1");
-        } else {
-            for found in self.processes() {
-                if let Some(handle) = Handle::open(found.pid, |now| now.start == found.start) {
-                    let _ = handle.signal(Signal::KILL);
-                }
+        }
+        // Linux 6.18 does not end a process in that way whose main thread has exited.
+        for found in self.processes() {
+            if let Some(handle) = Handle::open(found.pid, |now| now.start == found.start) {
+                let _ = handle.signal(Signal::KILL);
             }
         }
         if self.wait_only(&[], Duration::from_secs(10)).is_err() {

@@ -92,7 +92,7 @@ impl Ground {
 }
 
 /// Whether the kernel gives this user a PID namespace with its own `/proc`, found out without leash.
-fn check_namespaces(scene: &Scene) -> Result<(), String> {
+pub(crate) fn check_namespaces(scene: &Scene) -> Result<(), String> {
     let user = if scene.user().is_root() { "--pid" } else { "--user" };
     let mut command = scene.zoo(["ns", "--pid", "--proc", user, "--"]);
     let output = command.arg(scene.zoo_path()).args(["exit", "0"]).output();

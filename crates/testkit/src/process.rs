@@ -24,12 +24,26 @@ pub struct Process {
     pub name: String,
     /// When it started, in ticks after boot.
     pub start: u64,
+    /// A thread that lives although the main thread has exited.
+    thread: Option<i32>,
 }
 
 impl Process {
-    /// Reads `/proc/PID/stat`. `None` when there is no such process.
+    /// Reads `/proc/PID/stat`. `None` when there is no such process. The state is that of another thread where the main thread has
+    /// exited and the process has not.
     pub fn read(pid: Pid) -> Option<Self> {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+        let mut process = Self::parse(pid, &format!("/proc/{}", pid.as_raw_nonzero()))?;
+        if !process.is_alive()
+            && let Some((thread, state)) = living_thread(pid)
+        {
+            process.state = state;
+            process.thread = Some(thread);
+        }
+        Some(process)
+    }
+
+    fn parse(pid: Pid, dir: &str) -> Option<Self> {
+        let stat = fs::read_to_string(format!("{dir}/stat")).ok()?;
         // The name may contain anything, parentheses too.
         let (head, tail) = stat.rsplit_once(')')?;
         let name = head.split_once('(')?.1.to_owned();
@@ -40,6 +54,7 @@ impl Process {
             state: fields.first()?.chars().next()?,
             name,
             start: fields.get(19)?.parse().ok()?,
+            thread: None,
         })
     }
 
@@ -53,8 +68,14 @@ impl Process {
         self.command_line().split(' ').any(|word| word == "mcp-undertaker")
     }
 
+    /// Where `/proc` shows its memory and descriptors: an exited main thread has none of them.
+    pub(crate) fn dir(&self) -> String {
+        let pid = self.pid.as_raw_nonzero();
+        self.thread.map_or_else(|| format!("/proc/{pid}"), |thread| format!("/proc/{pid}/task/{thread}"))
+    }
+
     pub(crate) fn command_line(&self) -> String {
-        let path = format!("/proc/{}/cmdline", self.pid.as_raw_nonzero());
+        let path = format!("{}/cmdline", self.dir());
         let bytes = fs::read(path).unwrap_or_default();
         String::from_utf8_lossy(&bytes).replace('\0', " ").trim_end().to_owned()
     }
@@ -72,6 +93,17 @@ impl fmt::Display for Process {
             self.command_line()
         )
     }
+}
+
+/// A thread of a process that has not exited, and its state.
+fn living_thread(pid: Pid) -> Option<(i32, char)> {
+    let threads = fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).ok()?;
+    let threads = threads.filter_map(|thread| thread.ok()?.file_name().to_str()?.parse::<i32>().ok());
+    let mut states = threads.filter_map(|thread| {
+        let dir = format!("/proc/{}/task/{thread}", pid.as_raw_nonzero());
+        Some((thread, Process::parse(pid, &dir)?.state))
+    });
+    states.find(|(_, state)| !matches!(state, 'Z' | 'X'))
 }
 
 /// Processes that should be dead.

@@ -93,6 +93,12 @@ worded! {
         Chain = "chain",
         /// All of that.
         Mixed = "mixed",
+        /// Its main thread has exited; another thread serves.
+        Headless = "headless",
+        /// Has a helper whose main thread has exited.
+        HeadlessMember = "headless-member",
+        /// Has a helper in a PID namespace that was there before, where the helper's orphans go to another process.
+        Foreign = "foreign",
         /// The Rust SDK.
         Fixture = "fixture",
         /// The Python SDK, with a helper.
@@ -127,7 +133,21 @@ impl Server {
 
     /// Whether none of its processes leaves the group of the first.
     pub fn stays_in_its_group(self) -> bool {
-        matches!(self, Self::Polite | Self::IgnoresEof | Self::Stubborn | Self::Chain | Self::Fixture)
+        matches!(
+            self,
+            Self::Polite
+                | Self::IgnoresEof
+                | Self::Stubborn
+                | Self::Chain
+                | Self::Headless
+                | Self::HeadlessMember
+                | Self::Fixture
+        )
+    }
+
+    /// Whether it is started with a name to be spared that no process has: leash then looks at the names of all.
+    pub fn spares_a_name(self) -> bool {
+        matches!(self, Self::Headless | Self::HeadlessMember)
     }
 }
 
@@ -203,6 +223,28 @@ worded! {
     }
 }
 
+worded! {
+    /// A file in the ledger that leash did not write.
+    Forgery {
+        /// An actor's own record, which says that the run is over and its tree gone; its keeper is killed.
+        Over = "over",
+        /// The same with a keeper that lives.
+        OverKept = "over-kept",
+        /// A record of random bytes.
+        Noise = "noise",
+        /// A FIFO in the place of a record.
+        Fifo = "fifo",
+        /// A FIFO in the place of a lock.
+        FifoLock = "fifo-lock",
+        /// A directory in the place of a record.
+        Directory = "directory",
+        /// A record that names an innocent process with another start time.
+        WrongStart = "wrong-start",
+        /// A record that names an innocent process with its start time, and the pidfd inode of another one.
+        WrongInode = "wrong-inode",
+    }
+}
+
 /// Somebody who begins to use something.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Start {
@@ -245,6 +287,17 @@ pub enum Action {
     Squeeze((u32, Part), Scarce, u64),
     /// Something becomes of the disk of the ledger.
     Disk(Disk),
+    /// A file is forged in the ledger; some are the record of an actor.
+    Forge(u32, Forgery),
+    /// Leash and keeper of an actor's tree are killed in one moment, and the next leash starts with so many descriptors, or without
+    /// any cgroup in sight.
+    Starve(u32, Option<u64>),
+    /// A process of the same user traces the keeper of an actor's tree, stops it, and never waits for it.
+    Trace(u32),
+    /// Leash and keeper of an actor are stopped in one moment, and `leash end --force` ends its session.
+    Force(u32),
+    /// So many HTTP clients open a session and a stream, make a call, and are gone at once.
+    Visit(Route, Server, Origin, u64),
     /// Every connection to an upstream server is cut.
     Cut(Origin),
     /// An upstream server crashes and is started again.
@@ -288,6 +341,12 @@ impl fmt::Display for Action {
             }
             Self::Squeeze((actor, part), scarce, most) => write!(f, "squeeze {actor}:{part} {scarce}={most}"),
             Self::Disk(disk) => write!(f, "disk {disk}"),
+            Self::Forge(actor, forgery) => write!(f, "forge {actor} {forgery}"),
+            Self::Starve(actor, Some(most)) => write!(f, "starve {actor} descriptors={most}"),
+            Self::Starve(actor, None) => write!(f, "starve {actor} cgroups"),
+            Self::Trace(actor) => write!(f, "trace {actor}"),
+            Self::Force(actor) => write!(f, "force {actor}"),
+            Self::Visit(route, server, origin, clients) => write!(f, "visit {route} {server} {origin} {clients}"),
             Self::Cut(origin) => write!(f, "cut {origin}"),
             Self::RestartOrigin(origin) => write!(f, "restart-origin {origin}"),
             Self::Down(origin) => write!(f, "down {origin}"),
@@ -319,6 +378,17 @@ impl FromStr for Action {
                 Ok(Self::Squeeze(part(whom)?, scarce, most))
             }
             ["disk", disk] => disk.parse().map(Self::Disk),
+            ["forge", actor, forgery] => Ok(Self::Forge(number(actor)?, forgery.parse()?)),
+            ["starve", actor, "cgroups"] => Ok(Self::Starve(number(actor)?, None)),
+            ["starve", actor, limit] => match scarcity(limit)? {
+                (Scarce::Descriptors, most) => Ok(Self::Starve(number(actor)?, Some(most))),
+                _ => Err(format!("nothing that can happen: `{line}`")),
+            },
+            ["trace", actor] => number(actor).map(Self::Trace),
+            ["force", actor] => number(actor).map(Self::Force),
+            ["visit", route, server, origin, clients] => {
+                Ok(Self::Visit(route.parse()?, server.parse()?, origin.parse()?, number(clients)?))
+            }
             ["cut", origin] => origin.parse().map(Self::Cut),
             ["restart-origin", origin] => origin.parse().map(Self::RestartOrigin),
             ["down", origin] => origin.parse().map(Self::Down),

@@ -17,6 +17,10 @@ pub(crate) const UP: Duration = Duration::from_secs(20);
 /// How long an answer is waited for, which may never come.
 const ANSWER: Duration = Duration::from_secs(2);
 
+/// How a keeper of sessions at upstream servers is called, be it of `connect` or of `serve`: the role in
+/// `crates/leash-core/src/http/connect/undertaker.rs`.
+const KEEPER_OF_SESSIONS: &str = "mcp-undertaker";
+
 /// A running host or client. It is killed when dropped.
 #[derive(Debug)]
 pub(crate) struct Actor {
@@ -207,7 +211,12 @@ impl Drop for Actor {
 
 /// Whether a child of leash is a keeper of a tree or of a connection.
 fn is_keeper(process: &Process) -> bool {
-    process.command_line().split(' ').any(|word| matches!(word, "mcp-keeper" | "mcp-undertaker"))
+    process.command_line().split(' ').any(|word| matches!(word, "mcp-keeper" | KEEPER_OF_SESSIONS))
+}
+
+/// Whether a child of leash is the keeper of its sessions at upstream servers; that of a tree is below a supervisor.
+pub(crate) fn is_keeper_of_sessions(process: &Process) -> bool {
+    process.command_line().split(' ').any(|word| word == KEEPER_OF_SESSIONS)
 }
 
 fn again(handle: &Handle) -> Option<Handle> {

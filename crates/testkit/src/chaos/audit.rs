@@ -9,11 +9,14 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::action::{Origin, Part};
+use super::actor::is_keeper_of_sessions;
+use super::forgery::is_record;
 use super::origin::Upstream;
-use super::promise::{Early, Facts, State, Survivor};
+use super::promise::may_stay;
+use super::promise::{Early, Facts, Session, State, Survivor};
 use super::world::{World, session_of};
 use crate::gateway::Gateway;
-use crate::process::Process;
+use crate::process::{Process, children};
 use crate::wait;
 
 /// How often all processes are looked at: it takes some milliseconds.
@@ -23,7 +26,7 @@ const LOOK: Duration = Duration::from_millis(20);
 const BLIND: Duration = Duration::from_secs(5);
 
 /// Number and start time, as the ledger has them.
-type Known = HashSet<(i64, u64)>;
+pub(crate) type Known = HashSet<(i64, u64)>;
 
 impl World {
     /// Ends the owners, waits, lets the next leash sweep, and says what is there.
@@ -36,6 +39,7 @@ impl World {
             actor.kill();
         }
         self.count_doubts();
+        self.note_inherited();
         let mut facts = self.facts();
         // A gateway that lives must have seen by itself that its clients are gone: it is stopped after that. Without a descriptor it
         // could not look who they are, and then has their traffic alone.
@@ -51,9 +55,12 @@ impl World {
         self.note("all owners are gone");
         wrong.extend(self.stop_serve(patience));
         self.wait_over(&facts, patience);
+        self.look();
+        facts.trees = self.trees.clone();
         Origin::ALL.iter().for_each(|origin| drop(self.regain(*origin)));
         facts.outages = self.outages.clone();
-        let recorded = self.recorded();
+        let mut recorded = self.recorded();
+        recorded.extend(&self.known);
         facts.before_sweep = self.survivors(&recorded);
         facts.early = self.early();
         wrong.extend(self.sweep(patience));
@@ -66,7 +73,7 @@ impl World {
         facts.wrong = wrong;
         facts.ledger = files(&self.scene.runtime_dir());
         facts.receipts = self.receipts();
-        facts.sessions = self.upstreams.values().flat_map(Upstream::sessions).collect();
+        facts.sessions = self.sessions();
         self.count(&facts);
         facts
     }
@@ -78,6 +85,7 @@ impl World {
             resident: self.resident_tree.clone(),
             openers: self.openers.clone(),
             was_hurt: self.was_hurt,
+            forged: self.forged.clone(),
             ..Facts::none(self.plan.hold)
         }
     }
@@ -89,11 +97,28 @@ impl World {
         let living: HashSet<String> = self.ledger_of_the_resident.iter().map(stem).collect();
         let mut ledger = files(&self.scene.runtime_dir());
         ledger.retain(|name| !living.contains(&stem(name)));
-        let sessions = self.upstreams.values().flat_map(Upstream::sessions).collect();
-        Early { sessions, receipts: self.receipts(), ledger }
+        Early { sessions: self.sessions(), receipts: self.receipts(), ledger }
     }
 
-    fn receipts(&self) -> Vec<Value> {
+    /// Every upstream session, with the gateway that opened it where several had the same configuration.
+    fn sessions(&self) -> Vec<Session> {
+        let name = |session: &Session| match self.inherited.get(&session.id) {
+            Some(opener) => opener.clone(),
+            None if session.opener == self.epoch_name() => self.gateway_name(),
+            None => session.opener.clone(),
+        };
+        let sessions = self.upstreams.values().flat_map(Upstream::sessions);
+        sessions.map(|session| Session { opener: name(&session), ..session }).collect()
+    }
+
+    /// Notes the sessions that were opened so far as those of the gateway that is there, or was there last.
+    pub(crate) fn note_inherited(&mut self) {
+        for session in self.sessions() {
+            self.inherited.entry(session.id).or_insert(session.opener);
+        }
+    }
+
+    pub(crate) fn receipts(&self) -> Vec<Value> {
         receipts(&self.scene.dir().join("state/leash/receipts.jsonl"))
     }
 
@@ -122,8 +147,14 @@ impl World {
     fn wait_over(&self, facts: &Facts, patience: Duration) -> Vec<String> {
         let serve = self.serve.as_ref().filter(|serve| serve.is_alive()).map(Gateway::pid);
         let left = || -> Vec<Survivor> {
-            let survivors = self.survivors(&Known::new()).into_iter();
-            survivors.filter(|one| Some(one.pid) != serve && !facts.may_wait_for_a_sweep(one)).collect()
+            let keepers = serve.map(children).unwrap_or_default().into_iter().filter(is_keeper_of_sessions);
+            let living: Vec<_> = keepers.map(|keeper| keeper.pid).chain(serve).collect();
+            let mut survivors = self.survivors(&Known::new());
+            survivors.retain(|one| !living.contains(&one.pid) && !facts.may_wait_for_a_sweep(one));
+            // Who is in another namespace may be left, once a receipt says so.
+            let receipts = if survivors.iter().any(|one| one.foreign) { self.receipts() } else { Vec::new() };
+            survivors.retain(|one| !may_stay(one, &receipts));
+            survivors
         };
         match wait::every(LOOK, patience, || left().is_empty().then_some(())) {
             Some(()) => Vec::new(),
@@ -172,18 +203,17 @@ impl World {
         wrong
     }
 
-    fn survivors(&self, recorded: &Known) -> Vec<Survivor> {
+    pub(crate) fn survivors(&self, recorded: &Known) -> Vec<Survivor> {
         let mut found = self.scene.outer().map(|outer| outer.processes()).unwrap_or_default();
         found.extend(self.scene.witness().holders());
         let mut seen = HashSet::new();
         found.retain(|one| !self.innocent.contains(&(one.pid, one.start)) && seen.insert(one.pid));
-        found.iter().map(|one| survivor(one, recorded)).collect()
+        found.iter().map(|one| Survivor { foreign: self.is_foreign(one.pid), ..survivor(one, recorded) }).collect()
     }
 
     /// Members that the ledger knows.
-    fn recorded(&self) -> Known {
-        let records =
-            self.scene.ledger().into_iter().filter(|path| path.extension().is_some_and(|kind| kind == "json"));
+    pub(crate) fn recorded(&self) -> Known {
+        let records = self.scene.ledger().into_iter().filter(|path| is_record(path));
         let records = records.filter_map(|path| serde_json::from_slice::<Value>(&fs::read(path).ok()?).ok());
         let members = |record: Value| {
             let mut all = record["members"].as_array().cloned().unwrap_or_default();
@@ -255,6 +285,7 @@ fn survivor(process: &Process, recorded: &Known) -> Survivor {
         shown: process.to_string(),
         session: session_of(process),
         recorded: recorded.contains(&key),
+        foreign: false,
     }
 }
 

@@ -3,7 +3,7 @@
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
 
 use super::action::{Blow, Part, Scarce};
-use super::actor::descendants;
+use super::actor::{descendants, is_keeper_of_sessions};
 use super::world::World;
 use crate::cgroup::PidsBound;
 use crate::process::{Handle, Process, children};
@@ -78,24 +78,25 @@ impl World {
     }
 
     /// One of an actor's processes, where there is one: its own, or one of those of the gateway that it uses.
-    fn part(&mut self, (actor, part): (u32, Part)) -> Option<Handle> {
+    pub(crate) fn part(&mut self, (actor, part): (u32, Part)) -> Option<Handle> {
         let actor = self.actors.get_mut(&actor)?;
         actor.look();
         if part == Part::Host || !actor.start.route.is_http() {
             return actor.part(part);
         }
         let serve = self.serve.as_ref()?.pid();
-        let number = actor.start.actor as usize;
+        let (number, is_upstream) = (actor.start.actor as usize, actor.start.route.has_upstream());
         let choose = |wanted: Vec<Process>| {
             let chosen = wanted.get(number % wanted.len().max(1))?;
             Handle::open(chosen.pid, |now| now.start == chosen.start)
         };
         let below = |all: &[Process]| all.iter().flat_map(|one| children(one.pid)).collect::<Vec<_>>();
-        let supervisors = children(serve);
+        let (keepers, supervisors): (Vec<_>, Vec<_>) = children(serve).into_iter().partition(is_keeper_of_sessions);
         match part {
             Part::Host => None,
             Part::Leash => Handle::open(serve, |_| true),
             Part::Supervisor => choose(supervisors),
+            Part::Keeper if is_upstream => choose(keepers),
             Part::Keeper => choose(below(&supervisors)),
             Part::Leader => choose(below(&below(&supervisors))),
             Part::Member => choose(below(&supervisors).iter().flat_map(|keeper| descendants(keeper.pid)).collect()),

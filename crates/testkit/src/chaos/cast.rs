@@ -24,6 +24,9 @@ use crate::sys::{self, Step};
 /// How long a gateway keeps a session whose client is gone.
 const LINGER: &str = "100ms";
 
+/// A name to be spared, which no process has.
+const SPARED: &str = "zoo-of-nobody";
+
 impl World {
     /// The host or client with everything it is told.
     pub(crate) fn command(&mut self, start: &Start) -> Result<Command, String> {
@@ -40,7 +43,12 @@ impl World {
         let words = match start.route {
             Route::Run => {
                 let server = self.server_words(start.server)?;
-                self.scene.run_words(["--contain", &self.plan.hold.to_string(), "--grace", &grace], &server)
+                let hold = self.plan.hold.to_string();
+                let mut options = vec!["--contain", &hold, "--grace", &grace];
+                if start.server.spares_a_name() {
+                    options.extend(["--spare", SPARED]);
+                }
+                self.scene.run_words(options, &server)
             }
             Route::Connect | Route::ConnectServe => {
                 vec![self.scene.leash_path().into(), "connect".into(), "--grace".into(), grace.into(), (&url).into()]
@@ -101,6 +109,10 @@ impl World {
                 let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../leash/tests/real_hosts/server.py");
                 vec![self.deps()?.python().into(), script.into()]
             }
+            Server::Foreign => {
+                let first = self.namespace.as_ref().ok_or("there is no foreign namespace")?.first;
+                self.scene.tree("foreign", ["--mcp", "--to", &first.as_raw_nonzero().to_string()])
+            }
             Server::Chain | Server::Mixed => self.scene.tree(&server.to_string(), ["--mcp", "--size", "8"]),
             zoo => self.scene.tree(&zoo.to_string(), ["--mcp"]),
         })
@@ -117,7 +129,14 @@ impl World {
     /// Starts `leash serve` in front of every server that the plan wants behind it, at the same place as before: those who were
     /// there find the next one.
     pub(crate) fn start_serve(&mut self) -> Result<(), String> {
+        self.note_inherited();
+        // One that was killed leaves its sessions to the next, which finds the same servers. Every other one is told of new ones.
+        let was_killed = self.openers.get(&self.gateway_name()).is_some_and(|wounds| wounds.leash);
         self.generation += 1;
+        if !was_killed {
+            self.epoch = self.generation;
+        }
+        self.wounds(&self.gateway_name()).takes_over = was_killed;
         let gateway = self.serve_at(&self.listen)?;
         self.listen = gateway.address().to_string();
         self.serve = Some(gateway);
@@ -145,19 +164,25 @@ impl World {
     fn servers(&self) -> Result<Map<String, Value>, String> {
         let mut servers = Map::new();
         for action in &self.plan.actions {
-            let Action::Start(Start { route: Route::ConnectServe | Route::ServeStdio, server, .. }) = action else {
+            let (Action::Start(Start { route, server, .. }) | Action::Visit(route, server, ..)) = action else {
                 continue;
             };
+            if !matches!(route, Route::ConnectServe | Route::ServeStdio) {
+                continue;
+            }
             let words = self.server_words(*server)?;
             let words: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
             let mut entry = json!({"command": words[0], "args": words[1..]});
+            if server.spares_a_name() {
+                entry["leash"] = json!({"spare": [SPARED]});
+            }
             if !server.is_of_the_zoo() {
                 entry["cwd"] = json!(self.deps()?.npm());
             }
             servers.insert(server.to_string(), entry);
         }
         for (origin, upstream) in &self.upstreams {
-            let url = upstream.url(&self.gateway_name());
+            let url = upstream.url(&self.epoch_name());
             servers.insert(origin.to_string(), json!({"type": "http", "url": url}));
         }
         Ok(servers)

@@ -6,10 +6,12 @@
 
 pub mod action;
 mod actor;
+mod attacks;
 mod audit;
 mod blows;
 mod cast;
 mod disk;
+mod forgery;
 mod origin;
 pub mod plan;
 pub mod promise;
@@ -28,8 +30,9 @@ use world::{Unset, World};
 
 use crate::cgroup::PidsBound;
 use crate::deps::Deps;
-use crate::ground::Ground;
-use crate::user::Who;
+use crate::ground::{Ground, check_namespaces};
+use crate::scene::Scene;
+use crate::user::{User, Who};
 use crate::wait::{Deadline, Stopwatch};
 
 /// Nothing that leash does in an episode takes as long, unless something else is wrong: it is worth a look.
@@ -128,6 +131,10 @@ impl Stage {
         if let Err(why) = PidsBound::small(1) {
             lacks.push(format!("nobody is short of processes: {why}"));
         }
+        let namespaces = namespaces();
+        if let Err(why) = &namespaces {
+            lacks.push(format!("no foreign namespace: {why}"));
+        }
         let mut grounds = Vec::new();
         let all = Hold::ALL.iter().flat_map(|hold| [(*hold, Who::Root), (*hold, Who::User)]);
         for (hold, who) in all.filter(|one| wanted.is_none_or(|plan| (plan.hold, plan.who) == *one)) {
@@ -138,7 +145,7 @@ impl Stage {
         }
         let sdks = Deps::find().inspect_err(|why| lacks.push((*why).to_owned())).is_ok();
         lacks.iter().for_each(|lack| say(lack));
-        let offer = Offer { sdks, disk: disk.is_ok() };
+        let offer = Offer { sdks, disk: disk.is_ok(), namespaces: namespaces.is_ok() };
         Self { grounds, offer, lacks }
     }
 
@@ -234,6 +241,12 @@ impl Stage {
             replay,
         });
     }
+}
+
+/// Whether every user of this machine that plays can make a PID namespace.
+fn namespaces() -> Result<(), String> {
+    let users = [Who::Root, Who::User].into_iter().filter(|who| User::find(*who).is_ok());
+    users.map(Scene::set).try_for_each(|scene| check_namespaces(&scene?))
 }
 
 impl std::fmt::Display for Failure {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::action::{Action, Blow, Disk, Driver, Origin, Part, Route, Scarce, Server, Start, number, worded};
+use super::action::{Action, Blow, Disk, Driver, Forgery, Origin, Part, Route, Scarce, Server, Start, number, worded};
 use super::random::Random;
 use crate::ground::Containment;
 use crate::user::Who;
@@ -60,6 +60,8 @@ pub struct Offer {
     pub sdks: bool,
     /// Whether a disk can be made for the ledger.
     pub disk: bool,
+    /// Whether every user can make a PID namespace.
+    pub namespaces: bool,
 }
 
 /// From nothing at all up to longer than most of an episode.
@@ -89,7 +91,15 @@ impl Plan {
     pub fn needs_serve(&self) -> bool {
         self.actions.iter().any(|action| match action {
             Action::Start(start) => !matches!(start.route, Route::Run | Route::Connect),
-            Action::RestartServe(_) => true,
+            Action::RestartServe(_) | Action::Visit(..) => true,
+            _ => false,
+        })
+    }
+
+    /// Whether somebody starts this server.
+    pub fn needs_server(&self, wanted: Server) -> bool {
+        self.actions.iter().any(|action| match action {
+            Action::Start(Start { server, .. }) | Action::Visit(_, server, ..) => *server == wanted,
             _ => false,
         })
     }
@@ -126,6 +136,11 @@ enum Kind {
     Serve,
     Grace,
     Pause,
+    Forge,
+    Starve,
+    Trace,
+    Force,
+    Visit,
 }
 
 impl Draft<'_> {
@@ -151,6 +166,11 @@ impl Draft<'_> {
                 (4, Kind::Serve),
                 (2, Kind::Grace),
                 (8, Kind::Pause),
+                (5, Kind::Forge),
+                (3, Kind::Starve),
+                (3, Kind::Trace),
+                (2, Kind::Force),
+                (3, Kind::Visit),
             ]),
         };
         match kind {
@@ -170,6 +190,11 @@ impl Draft<'_> {
             Kind::Serve => Action::RestartServe(self.random.pick(&[Blow::Term, Blow::Int, Blow::Kill])),
             Kind::Grace => Action::Grace(self.random.pick(&GRACES)),
             Kind::Pause => Action::Pause(self.random.pick(&[1, 5, 20, 100, 400])),
+            Kind::Forge => self.forge(),
+            Kind::Starve => self.starve(),
+            Kind::Trace => Action::Trace(self.somebody()),
+            Kind::Force => Action::Force(self.somebody()),
+            Kind::Visit => self.visit(),
         }
     }
 
@@ -192,10 +217,7 @@ impl Draft<'_> {
             (4, Route::ServeStdio),
             (4, Route::ServeHttp),
         ]);
-        // What stays in its group is all that `group` promises to end.
-        let is_promised = |server: Server| self.hold != Hold::Group || server.stays_in_its_group();
-        let zoo = Server::ALL.iter().copied().filter(|server| server.is_of_the_zoo() && is_promised(*server));
-        let zoo: Vec<Server> = zoo.collect();
+        let zoo = zoo(self.hold, self.offer);
         let mut server = random.pick(&zoo);
         let mut driver = random.pick(&[Driver::Pipe, Driver::Socketpair]);
         let scarcity = random.weigh(&[(8, Scarce::Nothing), (1, Scarce::Descriptors), (1, Scarce::Processes)]);
@@ -216,14 +238,40 @@ impl Draft<'_> {
                 _ => self.random.pick(&[Server::Everything, Server::Python, Server::Fixture]),
             };
         }
+        // A process in a foreign namespace excuses what a receipt says: it has to be seen.
+        let hurry = hurry && server != Server::Foreign;
         // The SDKs need more than the least that is given here, and say nothing of it.
-        let scarce = match driver.is_raw() && server.is_of_the_zoo() && matches!(route, Route::Run | Route::Connect) {
+        let is_direct = matches!(route, Route::Run | Route::Connect) && server != Server::Foreign;
+        let scarce = match driver.is_raw() && server.is_of_the_zoo() && is_direct {
             true => (scarcity, most),
             false => (Scarce::Nothing, 0),
         };
         let start = Start { actor: self.started.len() as u32, driver, route, server, origin, grace, scarce, hurry };
         self.started.push(start.clone());
         start
+    }
+
+    /// Half of them are of somebody's own record.
+    fn forge(&mut self) -> Action {
+        let forgery = match self.random.happens(40) {
+            true => self.random.pick(&[Forgery::Over, Forgery::OverKept]),
+            false => self.random.pick(Forgery::ALL),
+        };
+        Action::Forge(self.somebody(), forgery)
+    }
+
+    fn starve(&mut self) -> Action {
+        let most = self.random.between(6, 13);
+        Action::Starve(self.somebody(), self.random.happens(75).then_some(most))
+    }
+
+    /// Each client of a stdio server has a tree of its own, so they are fewer.
+    fn visit(&mut self) -> Action {
+        let (server, origin) = (self.random.pick(&[Server::Polite, Server::Stubborn]), self.random.pick(Origin::ALL));
+        match self.random.happens(70) {
+            true => Action::Visit(Route::ServeHttp, server, origin, self.random.between(2, 13)),
+            false => Action::Visit(Route::ServeStdio, server, origin, self.random.between(1, 4)),
+        }
     }
 
     fn somebody(&mut self) -> u32 {
@@ -257,6 +305,14 @@ impl Draft<'_> {
         };
         Action::Strike(blow, parts)
     }
+}
+
+/// The servers of the zoo that can be had, and that a containment promises to end: `group`, what stays in its group.
+fn zoo(hold: Hold, offer: &Offer) -> Vec<Server> {
+    let is_promised = |server: Server| hold != Hold::Group || server.stays_in_its_group();
+    let is_there = |server: Server| offer.namespaces || server != Server::Foreign;
+    let zoo = Server::ALL.iter().copied().filter(|server| server.is_of_the_zoo());
+    zoo.filter(|server| is_promised(*server) && is_there(*server)).collect()
 }
 
 /// Who runs everything, in a word.
@@ -307,7 +363,7 @@ mod tests {
     use super::*;
 
     fn offer() -> Offer {
-        Offer { sdks: true, disk: true }
+        Offer { sdks: true, disk: true, namespaces: true }
     }
 
     #[test]
@@ -335,6 +391,8 @@ mod tests {
             ("chaos 1 seed=1 episode=1 leaf nobody grace=0", "neither root nor user"),
             ("chaos 1 seed=1 episode=1 leaf root grace=0\ndance 3", "nothing that can happen: `dance 3`"),
             ("chaos 1 seed=1 episode=1 leaf root grace=0\nstrike KILL 3", "`3` is nobody's part"),
+            ("chaos 1 seed=1 episode=1 leaf root grace=0\nforge 0 gold", "`gold` is no forgery"),
+            ("chaos 1 seed=1 episode=1 leaf root grace=0\nstarve 0 processes=3", "nothing that can happen"),
         ] {
             let error = text.parse::<Plan>().expect_err(text);
             assert!(error.contains(why), "{text}: {error}");
@@ -369,7 +427,10 @@ mod tests {
             ["call", "abandon", "close", "delete", "end", "cut", "restart-origin", "restart-serve", "hurry"]
                 .map(str::to_owned)
                 .into(),
-            ["\ngrace", "\npause", "\ndown", "\nup"].map(str::to_owned).into(),
+            ["\ngrace", "\npause", "\ndown", "\nup", "\ntrace", "\nforce"].map(str::to_owned).into(),
+            Forgery::ALL.iter().map(|one| format!(" {one}\n")).collect(),
+            (6..13).map(|most| format!(" descriptors={most}\n")).collect(),
+            [" cgroups\n", "visit serve-http", "visit serve-stdio"].map(str::to_owned).into(),
         ];
         for word in words.concat() {
             assert!(text.contains(&word), "never: {word}");
@@ -379,13 +440,13 @@ mod tests {
     /// What cannot be had is not asked for.
     #[test]
     fn a_poor_machine_gets_a_plan_that_it_can_play() {
-        let poor = Offer { sdks: false, disk: false };
+        let poor = Offer { sdks: false, disk: false, namespaces: false };
         for episode in 0..300 {
             let plan = Plan::draw(3, episode, &poor);
             assert!(!plan.needs_disk());
             for action in plan.actions {
                 let Action::Start(start) = action else { continue };
-                assert!(start.server.is_of_the_zoo() && start.driver.is_raw());
+                assert!(start.server.is_of_the_zoo() && start.driver.is_raw() && start.server != Server::Foreign);
             }
         }
     }

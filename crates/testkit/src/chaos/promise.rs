@@ -21,6 +21,8 @@ pub struct Harm {
     pub keeper: bool,
     /// One of them had too little of something for a while.
     pub short: bool,
+    /// It had a process in a PID namespace that was there before: its orphans belong to the first process of that namespace.
+    pub foreign: bool,
 }
 
 impl Harm {
@@ -41,6 +43,25 @@ pub struct Survivor {
     pub session: Option<String>,
     /// Whether the ledger knew it when its leash died.
     pub recorded: bool,
+    /// Whether it is in a PID namespace that was there before.
+    pub foreign: bool,
+}
+
+/// What was forged in the ledger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forged {
+    /// No file of leash: it is neither used nor removed.
+    Foreign,
+    /// No record, and no more than half of one: it may be removed.
+    Torn,
+    /// A record of a run that nobody looks after: it is told of like any other.
+    Record,
+}
+
+/// A process in a foreign namespace may be left, as long as a receipt says so.
+pub(super) fn may_stay(one: &Survivor, receipts: &[Value]) -> bool {
+    let is_left = |session: &String| trees(receipts, session).iter().any(|tree| tree["fate"] == "left");
+    one.foreign && one.session.as_ref().is_some_and(is_left)
 }
 
 /// Everything that was seen in and after an episode.
@@ -68,6 +89,8 @@ pub struct Facts {
     pub openers: BTreeMap<String, Wounds>,
     /// For how long upstream servers could not be reached, in all.
     pub outages: BTreeMap<Origin, Duration>,
+    /// What was forged in the runtime directory, by the names of runs.
+    pub forged: BTreeMap<String, Forged>,
     /// Whether anybody of leash was killed by SIGKILL or had too little of something, or the disk of the ledger failed.
     pub was_hurt: bool,
     /// What else was seen to be wrong: with those who had nothing to do with it, with gateways, with starts.
@@ -92,16 +115,17 @@ impl Facts {
         complaints.extend(
             self.before_sweep
                 .iter()
-                .filter(|one| !self.may_wait_for_a_sweep(one))
+                .filter(|one| !self.may_wait_for_a_sweep(one) && !may_stay(one, &self.early.receipts))
                 .map(|one| format!("survived its owner: {} ({})", one.shown, self.said_of(one))),
         );
         complaints.extend(
             self.after_sweep
                 .iter()
-                .filter(|one| !self.may_survive_a_sweep(one))
+                .filter(|one| !self.may_survive_a_sweep(one) && !may_stay(one, &self.receipts))
                 .map(|one| format!("survived the next start of leash: {} ({})", one.shown, self.said_of(one))),
         );
         complaints.extend(self.about_ledger());
+        complaints.extend(self.about_forged());
         complaints.extend(self.about_receipts());
         complaints.extend(self.about_upstreams());
         complaints
@@ -131,16 +155,37 @@ impl Facts {
             // It never can prove that nobody left the group.
             Hold::Group => true,
             // A process can leave a cgroup, and descent is lost with the keeper.
-            Hold::Reaper | Hold::Unit | Hold::Leaf => harm.is_orphaned(),
-            Hold::Sealed => false,
+            Hold::Reaper | Hold::Unit | Hold::Leaf => harm.is_orphaned() || harm.foreign,
+            Hold::Sealed => harm.foreign,
         }
     }
 
     /// Empty after the next start; before it, if everybody had what it takes to clear up.
     fn about_ledger(&self) -> Vec<String> {
-        let early = self.early.ledger.iter().filter(|_| !self.was_hurt);
+        let early = self.early.ledger.iter().filter(|name| !self.was_hurt && self.forged_as(name).is_none());
         let early = early.map(|name| format!("left in the runtime directory for the next start: {name}"));
-        early.chain(self.ledger.iter().map(|name| format!("left in the runtime directory: {name}"))).collect()
+        let late = self.ledger.iter().filter(|name| matches!(self.forged_as(name), None | Some(Forged::Record)));
+        early.chain(late.map(|name| format!("left in the runtime directory: {name}"))).collect()
+    }
+
+    /// What a file in the runtime directory was forged as. leash may have made a lock for it.
+    fn forged_as(&self, name: &str) -> Option<Forged> {
+        let is_it = |run: &&String| name.strip_prefix("sessions/").is_some_and(|name| name.starts_with(run.as_str()));
+        self.forged.keys().find(is_it).map(|run| self.forged[run])
+    }
+
+    /// What leash did not make is still there; a record is told of.
+    fn about_forged(&self) -> Vec<String> {
+        let is_there = |run: &str| self.ledger.iter().any(|name| name.starts_with(&format!("sessions/{run}.")));
+        let is_told = |run: &str| self.receipts.iter().any(|receipt| receipt["run"] == run);
+        let complaint = |(run, forged): (&String, &Forged)| match forged {
+            Forged::Foreign if !is_there(run) => Some(format!("what leash did not make was removed: {run}")),
+            Forged::Record if !is_there(run) && !is_told(run) => {
+                Some(format!("the record of {run} is gone, and there is no receipt"))
+            }
+            Forged::Foreign | Forged::Record | Forged::Torn => None,
+        };
+        self.forged.iter().filter_map(complaint).collect()
     }
 
     fn about_receipts(&self) -> Vec<String> {
@@ -175,12 +220,15 @@ impl Facts {
 
     fn about_tree(&self, session: &str, harm: Harm, tree: &Value) -> Vec<String> {
         let mut complaints = Vec::new();
-        let survived = self.after_sweep.iter().any(|one| one.session.as_deref() == Some(session));
+        let hides = |receipts: &[Value], survivors: &[Survivor]| {
+            trees(receipts, session).iter().any(|tree| tree["fate"] != "left")
+                && survivors.iter().any(|one| one.session.as_deref() == Some(session))
+        };
         let is_left = tree["fate"] == "left";
         if is_left && !self.may_be_left(harm) {
             complaints.push(format!("left, says the receipt of {session} ({harm:?}): {tree}"));
         }
-        if survived && !is_left {
+        if hides(&self.early.receipts, &self.before_sweep) || hides(&self.receipts, &self.after_sweep) {
             complaints.push(format!("the receipt of {session} hides a survivor: {tree}"));
         }
         // Without a descriptor nobody can write one, and the next start does.
@@ -220,6 +268,7 @@ impl Facts {
             sessions: Vec::new(),
             openers: BTreeMap::new(),
             outages: BTreeMap::new(),
+            forged: BTreeMap::new(),
             was_hurt: false,
             wrong: Vec::new(),
         }
@@ -246,11 +295,17 @@ mod tests {
     }
 
     fn survivor(session: Option<&str>, recorded: bool) -> Survivor {
-        Survivor { pid: Pid::INIT, shown: "7".to_owned(), session: session.map(str::to_owned), recorded }
+        Survivor {
+            pid: Pid::INIT,
+            shown: "7".to_owned(),
+            session: session.map(str::to_owned),
+            recorded,
+            foreign: false,
+        }
     }
 
-    const BOTH: Harm = Harm { leash: true, keeper: true, short: false };
-    const ONE: Harm = Harm { leash: true, keeper: false, short: false };
+    const BOTH: Harm = Harm { leash: true, keeper: true, short: false, foreign: false };
+    const ONE: Harm = Harm { leash: true, keeper: false, short: false, foreign: false };
 
     fn check(facts: &Facts, complaints: &[&str]) {
         let found = facts.complaints();
@@ -279,8 +334,14 @@ mod tests {
             (Hold::Reaper, ONE, false),
             (Hold::Group, Harm { leash: false, ..BOTH }, false),
         ] {
-            let facts = Facts { before_sweep: vec![survivor(Some("s"), true)], ..facts(hold, harm) };
-            check(&facts, if is_fine { &[] } else { &["survived its owner"] });
+            let mut facts = Facts { before_sweep: vec![survivor(Some("s"), true)], ..facts(hold, harm) };
+            let told = std::mem::take(&mut facts.early.receipts);
+            let late = if harm.is_orphaned() { &[][..] } else { &["came with the next start"] };
+            check(&facts, &if is_fine { Vec::new() } else { [&["survived its owner"], late].concat() });
+            // Before the next start, too, a receipt must not say that such a tree is gone.
+            facts.early.receipts = told;
+            let all = ["survived its owner", "hides a survivor"];
+            check(&facts, if is_fine { &all[1..] } else { &all });
         }
         let nobodys = Facts { before_sweep: vec![survivor(None, true)], ..facts(Hold::Reaper, BOTH) };
         check(&nobodys, &["survived its owner"]);
@@ -294,6 +355,7 @@ mod tests {
             (Hold::Reaper, false, "gone", &["hides a survivor"]),
             (Hold::Leaf, false, "gone", &["survived the next start", "hides a survivor"]),
             (Hold::Leaf, false, "left", &["survived the next start"]),
+            (Hold::Sealed, false, "left", &["survived the next start", "left, says the receipt"]),
         ] {
             let after_sweep = vec![survivor(Some("s"), recorded)];
             check(&Facts { after_sweep, ..told(hold, BOTH, vec![tree_receipt("r", fate)]) }, complaints);
@@ -325,13 +387,52 @@ mod tests {
     #[test]
     fn left_needs_a_reason_that_was_there() {
         for (hold, harm, is_fine) in [
-            (Hold::Leaf, BOTH, false),
+            (Hold::Sealed, BOTH, false),
+            (Hold::Leaf, BOTH, true),
+            (Hold::Leaf, ONE, false),
+            (Hold::Leaf, Harm { foreign: true, ..ONE }, true),
             (Hold::Reaper, BOTH, true),
             (Hold::Reaper, ONE, false),
             (Hold::Group, Harm::default(), true),
         ] {
             let facts = told(hold, harm, vec![tree_receipt("r", "left")]);
             check(&facts, if is_fine { &[] } else { &["left, says the receipt"] });
+        }
+    }
+
+    /// It may live if the receipt says that it does, and in no other case.
+    #[test]
+    fn a_process_in_a_foreign_namespace_is_gone_or_told_of_as_left() {
+        let foreign = Harm { foreign: true, ..Harm::default() };
+        for (is_foreign, fate, complaints) in [
+            (true, "left", &[][..]),
+            (true, "gone", &["survived its owner", "survived the next start", "hides a survivor"]),
+            (false, "left", &["survived its owner", "survived the next start"]),
+        ] {
+            let one = Survivor { foreign: is_foreign, ..survivor(Some("s"), true) };
+            let facts = told(Hold::Reaper, foreign, vec![tree_receipt("r", fate)]);
+            check(&Facts { before_sweep: vec![one.clone()], after_sweep: vec![one], ..facts }, complaints);
+        }
+    }
+
+    #[test]
+    fn forged_files_are_neither_removed_nor_a_reason_to_forget_a_record() {
+        let receipt = json!({"session": "x", "run": "forged-1", "holdings": []});
+        for (forged, is_there, is_told, complaints) in [
+            (Forged::Foreign, true, false, &[][..]),
+            (Forged::Foreign, false, false, &["what leash did not make was removed"]),
+            (Forged::Torn, true, false, &[]),
+            (Forged::Torn, false, false, &[]),
+            (Forged::Record, false, true, &[]),
+            (Forged::Record, false, false, &["is gone, and there is no receipt"]),
+            (Forged::Record, true, false, &["left in the runtime directory"]),
+        ] {
+            let mut facts = facts(Hold::Leaf, Harm::default());
+            facts.forged.insert("forged-1".to_owned(), forged);
+            facts.ledger.extend(is_there.then(|| "sessions/forged-1.json".to_owned()));
+            facts.early.ledger = vec!["sessions/forged-1.json".to_owned()];
+            facts.receipts.extend(is_told.then(|| receipt.clone()));
+            check(&facts, complaints);
         }
     }
 

@@ -7,15 +7,16 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 
-use super::action::{Action, Blow, Disk, Origin, Part, Scarce, Start};
+use super::action::{Action, Blow, Disk, Origin, Part, Scarce, Server, Start};
 use super::actor::{Actor, UP, descendants};
-use super::audit::files;
+use super::attacks::{Namespace, Tracer};
+use super::audit::{Known, files};
 use super::blows::signal;
 use super::cast;
 use super::disk::SmallDisk;
 use super::origin::Upstream;
 use super::plan::Plan;
-use super::promise::{Harm, Wounds};
+use super::promise::{Forged, Harm, Wounds};
 use super::tally::Tally;
 use super::wounds::Squeezed;
 use crate::census::Census;
@@ -51,12 +52,18 @@ impl From<String> for Unset {
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) plan: Plan,
+    /// First of all they let go.
+    pub(crate) tracers: Vec<Tracer>,
     pub(crate) actors: BTreeMap<u32, Actor>,
     pub(crate) serve: Option<Gateway>,
     /// Where it listens.
     pub(crate) listen: String,
     /// How many there were before it.
     pub(crate) generation: u64,
+    /// The one of them whose configuration it has: one that is killed leaves its sessions to the next, which finds the same servers.
+    pub(crate) epoch: u64,
+    /// Upstream sessions that were there when a gateway began, and the gateway that had opened them.
+    pub(crate) inherited: HashMap<String, String>,
     /// What was done to those who open sessions at upstream servers, by the names that the servers know.
     pub(crate) openers: BTreeMap<String, Wounds>,
     /// Somebody who lives on, untouched, with the same ledger.
@@ -75,6 +82,12 @@ pub(crate) struct World {
     pub(crate) outages: BTreeMap<Origin, Duration>,
     pub(crate) deps: Option<Deps>,
     pub(crate) stopped: Vec<Handle>,
+    /// What was forged in the ledger, by the names of runs.
+    pub(crate) forged: BTreeMap<String, Forged>,
+    /// Processes that the ledger knew when both who looked after them were gone.
+    pub(crate) known: Known,
+    /// A PID namespace that leash has not made.
+    pub(crate) namespace: Option<Namespace>,
     pub(crate) squeezed: Vec<Squeezed>,
     /// What is in the runtime directory of somebody who lives on.
     pub(crate) ledger_of_the_resident: Vec<String>,
@@ -117,10 +130,13 @@ impl World {
         let innocent = innocent.iter().map(|one| (one.pid, one.start)).collect();
         let mut world = Self {
             plan: plan.clone(),
+            tracers: Vec::new(),
             actors: BTreeMap::new(),
             serve: None,
             listen: "127.0.0.1:0".to_owned(),
             generation: 0,
+            epoch: 0,
+            inherited: HashMap::new(),
             openers: BTreeMap::new(),
             resident_tree: resident.leash().and_then(|leash| descendants(leash).iter().find_map(session_of)),
             resident,
@@ -132,6 +148,9 @@ impl World {
             outages: BTreeMap::new(),
             deps: Deps::find().ok(),
             stopped: Vec::new(),
+            forged: BTreeMap::new(),
+            known: Known::new(),
+            namespace: None,
             squeezed: Vec::new(),
             ledger_of_the_resident: files(&scene.runtime_dir()),
             was_hurt: false,
@@ -147,6 +166,9 @@ impl World {
             scene,
             bounds: Vec::new(),
         };
+        if plan.needs_server(Server::Foreign) {
+            world.start_namespace()?;
+        }
         if plan.needs_serve() {
             world.start_serve().map_err(Unset::Leash)?;
         }
@@ -165,6 +187,11 @@ impl World {
             Action::Strike(blow, parts) => self.strike(*blow, parts),
             Action::Squeeze(whom, scarce, most) => self.squeeze(*whom, *scarce, *most),
             Action::Disk(change) => self.change_disk(*change),
+            Action::Forge(actor, forgery) => self.forge(*actor, *forgery),
+            Action::Starve(actor, most) => self.starve(*actor, *most),
+            Action::Trace(actor) => self.trace(*actor),
+            Action::Force(actor) => self.force(*actor),
+            Action::Visit(route, server, origin, clients) => self.visit(*route, *server, *origin, *clients),
             Action::Cut(origin) => self.cut(*origin),
             Action::RestartOrigin(origin) => self.restart_origin(*origin),
             Action::Down(origin) => self.lose(*origin),
@@ -331,7 +358,8 @@ impl World {
             let is_bystander = self.bystanders.iter().any(|(_, _, handle)| handle.pid() == process.pid);
             if let (false, Some(session)) = (is_bystander, session_of(process)) {
                 self.note_above(&all, process, &session);
-                self.trees.entry(session).or_default();
+                let is_foreign = self.is_foreign(process.pid);
+                self.trees.entry(session).or_default().foreign |= is_foreign;
             }
         }
         self.look_at_short();
@@ -343,6 +371,7 @@ impl World {
             disk.heal();
         }
         self.release();
+        self.let_go();
         for handle in self.stopped.drain(..) {
             let _ = handle.signal(Signal::CONT);
         }
@@ -351,7 +380,7 @@ impl World {
 
 /// The session that a process was started for, as its environment says.
 pub(crate) fn session_of(process: &Process) -> Option<String> {
-    session_in(&fs::read(format!("/proc/{}/environ", process.pid.as_raw_nonzero())).ok()?)
+    session_in(&fs::read(format!("{}/environ", process.dir())).ok()?)
 }
 
 /// The same in an environment as `/proc` has it. Of a process that is about to execute something else it may break off anywhere: only

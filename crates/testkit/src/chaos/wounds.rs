@@ -34,9 +34,14 @@ impl World {
         self.openers.entry(opener.to_owned()).or_insert_with(|| Wounds { is_gateway, ..Wounds::default() })
     }
 
-    /// By which name upstream servers know the gateway that is there now.
+    /// How the gateway that is there now is called.
     pub(crate) fn gateway_name(&self) -> String {
         format!("serve-{}", self.generation)
+    }
+
+    /// By which name upstream servers know all gateways that had the same configuration, each in the place of a killed one.
+    pub(crate) fn epoch_name(&self) -> String {
+        format!("serve-{}", self.epoch)
     }
 
     /// By which name they know the leash that somebody's way leads through; nobody's, where none of them keeps a book of sessions.
@@ -58,6 +63,9 @@ impl World {
             return Some(self.gateway_name());
         }
         let start = &self.actors.get(&actor)?.start;
+        if start.route == Route::ServeHttp && part == Part::Keeper {
+            return Some(self.gateway_name());
+        }
         let connects = matches!(start.route, Route::Connect | Route::ConnectServe);
         let is_its_own = connects && matches!(part, Part::Leash | Part::Keeper);
         is_its_own.then(|| self.opener(start)).flatten()
@@ -244,7 +252,7 @@ impl World {
     }
 
     /// Whether nothing new can be written in the runtime directory.
-    fn disk_is_bad(&self) -> bool {
+    pub(crate) fn disk_is_bad(&self) -> bool {
         self.disk.as_ref().is_some_and(|disk| !disk.is_good())
     }
 }

@@ -38,9 +38,28 @@ pub(crate) fn run(mut words: VecDeque<OsString>) -> io::Result<()> {
         Some("hold") => loop {
             rustix::event::pause();
         },
+        Some("leave") => visit(&mut kept),
+        Some("die") => {
+            visit(&mut kept)?;
+            Ok(rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL)?)
+        }
         Some("obey") => io::stdin().lines().try_for_each(|order| obey(&order?, &mut kept)),
-        _ => Err(super::wrong("hold, exit or obey?")),
+        _ => Err(super::wrong("hold, exit, obey, leave or die?")),
     }
+}
+
+/// Opens an event stream for every session and makes a call, whose answer it does not wait for.
+fn visit(kept: &mut [Kept]) -> io::Result<()> {
+    for Kept { address, connection, path, session, stream } in kept {
+        let mut listens = Connection::attempt(*address)?;
+        let headers = [("accept", "text/event-stream"), ("mcp-session-id", session)];
+        listens.send("GET", path, &headers, b"")?;
+        *stream = Some(listens);
+        let mut headers = POST.to_vec();
+        headers.push(("mcp-session-id", session));
+        connection.send("POST", path, &headers, br#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#)?;
+    }
+    Ok(())
 }
 
 /// A session and the connection it was opened on.

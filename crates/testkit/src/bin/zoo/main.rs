@@ -5,6 +5,7 @@
 mod attack;
 mod clients;
 mod env;
+mod escapes;
 mod hosts;
 mod http_client;
 mod mcp;
@@ -28,7 +29,8 @@ usage: zoo tree KIND [--size N] --census FIFO [--one-cpu] [--to CGROUP] [--attac
        zoo echo | cat | env | idle | exit CODE | signal-self N | misuse nothing|memory|block|descriptor
        zoo as-root CMD...
        zoo host [--stdin pipe|socketpair|devnull] [--own-group] [--no-read] [--shrug N] -- CMD...
-       zoo http-client hold|exit|obey URL...
+       zoo http-client hold|exit|obey|leave|die URL...
+       zoo trace PID START
        zoo client ADDR [--connections N] [--fork N] [--name NAME] [--device NAME]
        zoo ns [--user] [--pid] [--proc | --hidepid] [--net] [--init] [--pid-max N] [--tmpfs DIR] [--fill DIR] -- CMD...
 ";
@@ -65,6 +67,7 @@ fn obey() -> io::Result<()> {
         Some("host") => hosts::Order::parse(words).and_then(hosts::run),
         Some("http-client") => http_client::run(words),
         Some("client") => clients::Order::parse(words).and_then(|order| clients::run(&order)),
+        Some("trace") => escapes::trace(number(words.pop_front())?, number(words.pop_front())?),
         Some("ns") => namespaces::Order::parse(words).and_then(namespaces::run),
         _ => Err(wrong("no such command")),
     }

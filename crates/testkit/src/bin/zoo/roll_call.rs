@@ -17,6 +17,11 @@ impl Census {
         Ok(Self(rustix::fs::open(path, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty())?))
     }
 
+    /// Another descriptor of it, for another thread.
+    pub(crate) fn again(&self) -> io::Result<Self> {
+        Ok(Self(self.0.try_clone()?))
+    }
+
     pub(crate) fn say(&self, name: &str) {
         self.line(&format!("{} {name}\n", getpid().as_raw_nonzero()));
     }
@@ -42,6 +47,11 @@ impl Muster {
         let (leader, members) = rustix::pipe::pipe()?;
         rustix::io::ioctl_fionbio(&members, true)?;
         Ok(Self { leader, members })
+    }
+
+    /// Other descriptors of it, for another thread.
+    pub(crate) fn again(&self) -> io::Result<Self> {
+        Ok(Self { leader: self.leader.try_clone()?, members: self.members.try_clone()? })
     }
 
     pub(crate) fn report(&self) {

@@ -18,7 +18,7 @@ pub(crate) enum Fork {
 
 /// Splits the process in two.
 pub(crate) fn fork() -> io::Result<Fork> {
-    // SAFETY: the zoo never starts a thread, so the child may run any code.
+    // SAFETY: the zoo never forks after it has started a thread, so the child may run any code.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => Ok(Fork::Child),
@@ -49,6 +49,22 @@ pub(crate) fn seize_and_stop(pid: Pid) -> io::Result<()> {
 pub(crate) fn exit_now(code: i32) -> ! {
     // SAFETY: `_exit` has no precondition.
     unsafe { libc::_exit(code) }
+}
+
+/// Ends the thread that calls it, and no other one of the process.
+pub(crate) fn exit_thread() -> ! {
+    loop {
+        // SAFETY: the thread owns nothing that others need: its stack is never freed, and nobody waits for it.
+        unsafe { libc::syscall(libc::SYS_exit, 0) };
+    }
+}
+
+/// Becomes the tracer of a process, which goes on.
+pub(crate) fn seize(pid: i32) -> io::Result<()> {
+    let none = std::ptr::null_mut::<libc::c_void>();
+    // SAFETY: PTRACE_SEIZE reads no memory of ours; the address must be null, and no option is set.
+    let done = unsafe { libc::ptrace(libc::PTRACE_SEIZE, pid, none, none) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Has `socket` use one network interface only, as `curl --interface` does.

@@ -7,10 +7,11 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use rustix::event::{PollFd, PollFlags, Timespec, pause, poll};
-use rustix::process::{Pid, WaitOptions, setsid, waitpid};
+use rustix::process::{Pid, Signal, WaitOptions, set_parent_process_death_signal, setsid, waitpid};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::attack::{Attack, Leash};
+use crate::escapes;
 use crate::mcp;
 use crate::puppet;
 use crate::roll_call::{Census, Muster};
@@ -31,6 +32,9 @@ pub(crate) enum Kind {
     Bomb,
     Leaver,
     Attacker,
+    Headless,
+    HeadlessMember,
+    Foreign,
 }
 
 impl Kind {
@@ -48,6 +52,9 @@ impl Kind {
             "bomb" => Self::Bomb,
             "leaver" => Self::Leaver,
             "attacker" => Self::Attacker,
+            "headless" => Self::Headless,
+            "headless-member" => Self::HeadlessMember,
+            "foreign" => Self::Foreign,
             _ => return None,
         })
     }
@@ -55,8 +62,9 @@ impl Kind {
     /// How many processes the tree has, the leader included, unless `--size` says otherwise.
     fn usual_size(self) -> usize {
         match self {
-            Self::Polite | Self::IgnoresEof | Self::Stubborn | Self::FullStdout => 1,
-            Self::Setsid | Self::Daemon | Self::Leaver | Self::Attacker => 2,
+            Self::Polite | Self::IgnoresEof | Self::Stubborn | Self::FullStdout | Self::Headless => 1,
+            Self::Setsid | Self::Daemon | Self::Leaver | Self::Attacker | Self::HeadlessMember => 2,
+            Self::Foreign => 4,
             Self::Chain | Self::Mixed => 20,
             Self::Hoppers => 65,
             // The leader and the first of them; how many there will be is the kernel's business.
@@ -91,7 +99,7 @@ pub(crate) struct Order {
     pub(crate) census: PathBuf,
     /// All of the tree on one CPU: a `bomb` and `hoppers` leave the others to the rest of the machine.
     pub(crate) one_cpu: bool,
-    /// Where a `leaver` goes: a cgroup directory.
+    /// Where a `leaver` goes: a cgroup directory. Where a `foreign` process goes: the PID namespace of the process with this number.
     pub(crate) to: Option<PathBuf>,
     /// What an `attacker` does to its leash.
     pub(crate) attack: Option<Attack>,
@@ -119,6 +127,14 @@ pub(crate) fn run(order: &Order) -> io::Result<()> {
     if order.kind == Kind::FullStdout {
         fill(&rustix::stdio::stdout())?;
     }
+    if order.kind == Kind::Headless {
+        return escapes::without_main_thread(move || {
+            census.ready(size);
+            // The end of input is the end of such a server, however its input ended.
+            let _ = mcp::serve();
+            exit_now(0);
+        });
+    }
     census.ready(size);
     if order.kind == Kind::FullStdout {
         return write_for_ever();
@@ -139,7 +155,14 @@ pub(crate) fn run(order: &Order) -> io::Result<()> {
 /// Forks the `others` besides the leader. Returns how many of them will report to `muster`.
 fn grow(order: &Order, others: usize, census: &Census, muster: &Muster) -> io::Result<usize> {
     match order.kind {
-        Kind::Polite | Kind::IgnoresEof | Kind::Stubborn | Kind::FullStdout => return Ok(0),
+        Kind::Polite | Kind::IgnoresEof | Kind::Stubborn | Kind::FullStdout | Kind::Headless => return Ok(0),
+        Kind::HeadlessMember => repeat(others, || headless(census, muster))?,
+        Kind::Foreign => {
+            let to = order.to.as_deref().and_then(Path::to_str).and_then(|to| to.parse().ok());
+            foreign(to.ok_or_else(|| bad("foreign needs --to PID"))?, census, muster)?;
+            // The process between them reports only when it is refused.
+            return Ok(1);
+        }
         Kind::Setsid => repeat(others, || helper(census, muster))?,
         Kind::Daemon => repeat(others, || daemon(census, muster))?,
         Kind::Chain => chain(others, census, muster)?,
@@ -315,6 +338,57 @@ fn attacker(attack: Attack, census: &Census, muster: &Muster) -> io::Result<()> 
         rest();
     }
     Ok(())
+}
+
+/// A child in the leader's group whose main thread is gone while another one goes on.
+fn headless(census: &Census, muster: &Muster) -> io::Result<()> {
+    if let Fork::Child = fork()? {
+        behave(Manners::Stubborn, "zoo-headless");
+        census.say("headless");
+        let (census, muster) = (census.again()?, muster.again()?);
+        return escapes::without_main_thread(move || {
+            muster.report();
+            let _census = census;
+            rest()
+        });
+    }
+    Ok(())
+}
+
+/// A child in a session of its own whose parent is in the PID namespace of process `to`, as it is itself: when that parent dies, the
+/// child belongs to the first process of the namespace. Where the namespace cannot be entered, there is no such child.
+fn foreign(to: i32, census: &Census, muster: &Muster) -> io::Result<()> {
+    if let Fork::Child = fork()? {
+        behave(Manners::Polite, "zoo-gate");
+        die_with_parent();
+        match escapes::enter_namespace_of(to).and_then(|()| fork()) {
+            Ok(Fork::Child) => foreign_parent(census, muster),
+            Ok(Fork::Parent(_)) => rest(),
+            Err(_) => {
+                muster.report();
+                exit_now(0);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The first of a tree in a foreign namespace.
+fn foreign_parent(census: &Census, muster: &Muster) -> ! {
+    die_with_parent();
+    match fork() {
+        Ok(Fork::Child) => {
+            leave_session();
+            member("foreign", census, muster)
+        }
+        Ok(Fork::Parent(_)) => rest(),
+        Err(_) => exit_now(1),
+    }
+}
+
+/// Those between the leader and a foreign process go with the leader, before anybody can look whose child the last one was.
+fn die_with_parent() {
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
 }
 
 /// The life of a process that is not the leader: it ignores everything that can be ignored.

@@ -35,8 +35,10 @@ pub struct Session {
 /// What was done to a leash that opens sessions at upstream servers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wounds {
-    /// It is a `leash serve`, which has no keeper for such sessions.
+    /// It is a `leash serve`.
     pub is_gateway: bool,
+    /// It began in the place of a killed gateway, with the same configuration: it may take over the sessions of that one.
+    pub takes_over: bool,
     /// It was killed by SIGKILL.
     pub leash: bool,
     /// A keeper of it was.
@@ -53,10 +55,11 @@ pub struct Wounds {
 
 impl Wounds {
     /// Whether nobody was left who could have ended and told everything before the next start of leash. A second signal does not
-    /// wait for what is under way: a keeper does that, which a gateway does not have.
+    /// wait for what is under way: a keeper does that.
     pub fn may_wait_for_a_sweep(self) -> bool {
         let is_cut_off = self.leash || self.stops > 1;
-        self.short || is_cut_off && (self.is_gateway || self.keeper)
+        let has_no_keeper = self.is_gateway && !GATEWAYS_HAVE_KEEPERS;
+        self.short || is_cut_off && (has_no_keeper || self.keeper)
     }
 
     /// Whether what it had in mind and in no book may be lost: a gateway writes down everything before it acts.
@@ -64,6 +67,10 @@ impl Wounds {
         self.leash && !self.is_gateway
     }
 }
+
+/// Whether `leash serve` has a keeper that ends its sessions at upstream servers when it is killed, as `leash connect` has. If not, they
+/// wait for the next start of leash, and that is all that this decides.
+const GATEWAYS_HAVE_KEEPERS: bool = true;
 
 /// A DELETE is tried six times, with pauses of 15 s in all that may be a quarter shorter: nobody is called unreachable before.
 const GIVES_UP: Duration = Duration::from_secs(11);
@@ -100,19 +107,22 @@ impl Facts {
 impl Account<'_> {
     fn complaints(&self) -> Vec<String> {
         let mut complaints = Vec::new();
-        let mut untold: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        let mut untold: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for session in self.sessions {
             let told: Vec<Told<'_>> = fates(self.receipts, &session.id).collect();
             match told[..] {
                 [] if self.may_be_untold(session) => {}
-                [] => untold.entry(&session.opener).or_default().push(format!("{session}, and no receipt says so")),
+                [] => untold
+                    .entry(self.first(&session.opener))
+                    .or_default()
+                    .push(format!("{session}, and no receipt says so")),
                 [end] => complaints.extend(self.about(session, end)),
                 [before, now] if self.is_news(session, before, now) => complaints.extend(self.about(session, now)),
                 _ => complaints.push(format!("{session}, and is told of {} times: {told:?}", told.len())),
             }
         }
         // Which of them nobody was told of cannot be known; how many there can be is.
-        let too_many = |opener: &str, found: &[String]| found.len() > self.wounds(opener).doubts;
+        let too_many = |first: &str, found: &[String]| found.len() > self.heirs(first).map(|one| one.doubts).sum();
         complaints
             .extend(untold.into_iter().filter(|(opener, found)| too_many(opener, found)).flat_map(|(_, all)| all));
         complaints
@@ -120,6 +130,18 @@ impl Account<'_> {
 
     fn wounds(&self, opener: &str) -> Wounds {
         self.openers.get(opener).copied().unwrap_or_default()
+    }
+
+    /// What was done to a leash and to the gateways that may have taken over its sessions, each in the place of a killed one.
+    fn heirs(&self, opener: &str) -> impl Iterator<Item = Wounds> {
+        let next = |one: &String| beside(one, 1).filter(|next| self.wounds(next).takes_over);
+        std::iter::successors(Some(opener.to_owned()), next).map(|one| self.wounds(&one))
+    }
+
+    /// The first of those gateways: which of them opened a session at the moment when one was killed cannot be known.
+    fn first(&self, opener: &str) -> String {
+        let before = |one: &String| beside(one, -1).filter(|_| self.wounds(one).takes_over);
+        std::iter::successors(Some(opener.to_owned()), before).last().unwrap_or_default()
     }
 
     /// Whether there is a reason, other than a doubt, that nobody has told of a session.
@@ -137,7 +159,7 @@ impl Account<'_> {
             // Another one was opened in its place, and told of by a keeper, who never knew of the first.
             State::Lost => !(wounds.may_forget() && is_replaced()),
         };
-        !is_known || !self.is_final && wounds.may_wait_for_a_sweep()
+        !is_known || !self.is_final && self.heirs(&session.opener).any(Wounds::may_wait_for_a_sweep)
     }
 
     /// What a receipt says of a session must be true.
@@ -163,7 +185,7 @@ impl Account<'_> {
     /// Whether whoever had to end it may have had no descriptor to ask with: its own leash, or, if that was gone, any that began later.
     fn was_mute(&self, session: &Session, told: Told<'_>) -> bool {
         let sweepers = || self.openers.values().any(|wounds| wounds.mute || wounds.short);
-        self.wounds(&session.opener).mute || told.receipt["ended_by"] == "sweep" && sweepers()
+        self.heirs(&session.opener).any(|one| one.mute) || told.receipt["ended_by"] == "sweep" && sweepers()
     }
 
     /// Whether its server could not be reached for as long as anybody tries; a gateway that has to end does not try for so long.
@@ -173,8 +195,7 @@ impl Account<'_> {
     }
 
     fn was_stopped(&self, session: &Session) -> bool {
-        let wounds = self.wounds(&session.opener);
-        wounds.is_gateway && wounds.stops > 0
+        self.heirs(&session.opener).any(|wounds| wounds.is_gateway && wounds.stops > 0)
     }
 
     /// What a gateway could not reach before it had to end is left, and told of once more when the next start has ended it.
@@ -182,6 +203,12 @@ impl Account<'_> {
         let is_left = before.end["fate"] == "left" && before.end["how"] == "unreachable";
         is_left && now.end["fate"] == "gone" && self.was_stopped(session) && self.outages.contains_key(&session.origin)
     }
+}
+
+/// The gateway that began so many starts later; other leashes are nobody's heirs.
+fn beside(opener: &str, later: i64) -> Option<String> {
+    let number: i64 = opener.strip_prefix("serve-")?.parse().ok()?;
+    Some(format!("serve-{}", number + later))
 }
 
 impl std::fmt::Display for Session {
@@ -242,8 +269,16 @@ mod tests {
         }
     }
 
-    const WHOLE: Wounds =
-        Wounds { is_gateway: false, leash: false, keeper: false, stops: 0, short: false, mute: false, doubts: 0 };
+    const WHOLE: Wounds = Wounds {
+        is_gateway: false,
+        takes_over: false,
+        leash: false,
+        keeper: false,
+        stops: 0,
+        short: false,
+        mute: false,
+        doubts: 0,
+    };
     const UNTOLD: &str = "no receipt says so";
     const UNTRUE: &str = "not so says its receipt";
 
@@ -330,11 +365,34 @@ mod tests {
             (Wounds { short: true, ..WHOLE }, true),
             (serve, false),
             (Wounds { stops: 1, ..serve }, false),
-            (Wounds { stops: 2, ..serve }, true),
-            (Wounds { leash: true, ..serve }, true),
+            (Wounds { stops: 2, ..serve }, !GATEWAYS_HAVE_KEEPERS),
+            (Wounds { leash: true, ..serve }, !GATEWAYS_HAVE_KEEPERS),
+            (Wounds { keeper: true, ..serve }, false),
+            (Wounds { leash: true, keeper: true, ..serve }, true),
         ] {
             let told = vec![receipt("abc", "gone", "deleted")];
             let mut facts = facts(session(Origin::Honest, State::Ended), wounds, told);
+            facts.early.receipts.clear();
+            facts.early.sessions[0].state = State::Open;
+            check(&facts, if is_fine { &[] } else { &["before the next start of leash: honest session"] });
+        }
+    }
+
+    /// Whoever took its sessions over excuses a killed gateway, and no other one does.
+    #[test]
+    fn who_takes_over_from_a_killed_gateway_answers_for_its_sessions() {
+        let serve = Wounds { is_gateway: true, ..WHOLE };
+        let killed = Wounds { leash: true, ..serve };
+        let alone = Wounds { leash: true, keeper: true, ..serve };
+        for (next, is_fine) in [
+            (serve, false),
+            (Wounds { takes_over: true, ..serve }, false),
+            (Wounds { takes_over: true, ..alone }, true),
+            (alone, false),
+        ] {
+            let one = Session { opener: "serve-1".to_owned(), ..session(Origin::Honest, State::Ended) };
+            let mut facts = facts(one, WHOLE, vec![receipt("abc", "gone", "deleted")]);
+            facts.openers = BTreeMap::from([("serve-1".to_owned(), killed), ("serve-2".to_owned(), next)]);
             facts.early.receipts.clear();
             facts.early.sessions[0].state = State::Open;
             check(&facts, if is_fine { &[] } else { &["before the next start of leash: honest session"] });
