@@ -358,6 +358,9 @@ pub const THREADS: usize = 64;
 /// How long a thread waits for the next such work.
 pub const THREAD_IDLE: Duration = Duration::from_secs(1);
 
+/// What is kept of the stderr of a server that `leash check` tests: its last lines, which mostly say why it left. They are quoted in a report.
+pub const LAST_SAID: usize = 600;
+
 /// Bytes that the bodies of all requests being served may take: 64 of the largest that are allowed by default. One origin may take a
 /// half of it, and one client a quarter.
 pub const BODIES: usize = 256 * 1024 * 1024;

@@ -8,6 +8,7 @@ pub mod host;
 pub mod http;
 pub mod report;
 pub mod rule;
+mod said;
 pub mod stdio;
 mod stop;
 mod subject;

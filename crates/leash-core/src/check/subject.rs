@@ -3,7 +3,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{ErrorKind, Read as _, Seek as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use bytes::Bytes;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::Signal;
 
+use super::said::Said;
 use super::survivor::Survivor;
 use super::{CheckError, Stop, terminal};
 use crate::clock::{Moment, timeout_until};
@@ -26,9 +27,6 @@ const LOOK: Duration = Duration::from_millis(10);
 
 /// What the containment's own ladder waits beyond the patience of a check, so that it never acts while somebody looks.
 const BEYOND: Duration = Duration::from_secs(10);
-
-/// How much of what was said on stderr is kept for a report.
-const LAST_WORDS: usize = 600;
 
 /// How a subject is started.
 #[derive(Clone, Debug)]
@@ -65,7 +63,7 @@ pub(crate) struct Subject<'a> {
     stdin: Option<File>,
     stdout: Option<File>,
     heard: Lines,
-    stderr: Option<File>,
+    stderr: Option<Said>,
     /// Our side of its terminal.
     terminal: Option<File>,
     stop: &'a Stop,
@@ -83,11 +81,12 @@ impl<'a> Subject<'a> {
         }
         let terminal = if start.terminal { Some(terminal::open()?) } else { None };
         let (terminal, seat) = terminal.map(|(ours, theirs)| (File::from(ours), theirs)).unzip();
-        let stderr = if start.aloud || start.terminal { None } else { Some(kept()?) };
-        let given: Option<OwnedFd> = match (&stderr, seat) {
-            (Some(file), _) => Some(file.try_clone()?.into()),
-            (None, seat) => seat,
+        let (stderr, pipe) = if start.aloud || start.terminal {
+            (None, None)
+        } else {
+            Said::listen().map(|(said, pipe)| (Some(said), Some(pipe)))?
         };
+        let given: Option<OwnedFd> = pipe.or(seat);
         let started = match given {
             None => Tree::start(spec, start.places),
             Some(fd) => Tree::start_speaking_to(spec, start.places, fd),
@@ -253,11 +252,7 @@ impl<'a> Subject<'a> {
 
     /// The end of what it said on stderr.
     pub(crate) fn last_words(&self) -> String {
-        let Some(mut file) = self.stderr.as_ref().and_then(|file| file.try_clone().ok()) else { return String::new() };
-        let mut bytes = Vec::new();
-        let _ = file.rewind().and_then(|()| file.read_to_end(&mut bytes));
-        let from = bytes.len().saturating_sub(LAST_WORDS);
-        String::from_utf8_lossy(&bytes[from..]).trim().to_owned()
+        self.stderr.as_ref().map(Said::last_words).unwrap_or_default()
     }
 
     /// Ends whatever is left of it, at once.
@@ -283,10 +278,4 @@ fn read(source: &mut Option<File>) -> Vec<u8> {
 /// How the first process of a tree ended.
 pub(crate) fn exit_of(receipt: &Receipt) -> Option<Exit> {
     receipt.trees().next().and_then(|tree| tree.exit)
-}
-
-/// A file without a name.
-fn kept() -> Result<File, std::io::Error> {
-    let fd = rustix::fs::memfd_create("leash-check-stderr", rustix::fs::MemfdFlags::CLOEXEC)?;
-    Ok(fd.into())
 }

@@ -104,32 +104,40 @@ impl<'a> Ending<'a> {
     }
 
     /// Goes on until nobody is left, whoever joins meanwhile. What came of all of it.
-    pub fn rest(self) -> io::Result<Ended> {
-        self.rest_except(&|_| false)
+    pub fn rest(mut self) -> io::Result<Ended> {
+        self.all_rounds(&|_| false)?;
+        #[cfg(feature = "http")]
+        self.end_open()?;
+        Ok(self.ended)
     }
 
-    fn rest_except(mut self, except: &dyn Fn(&Joined) -> bool) -> io::Result<Ended> {
+    /// The same of members alone, except those that somebody else is to end: what is open at HTTP servers is left to those who hold it.
+    #[cfg(any(test, feature = "http"))]
+    pub(crate) fn members(mut self, except: &dyn Fn(&Joined) -> bool) -> io::Result<Ended> {
+        self.all_rounds(except)?;
+        Ok(self.ended)
+    }
+
+    fn all_rounds(&mut self, except: &dyn Fn(&Joined) -> bool) -> io::Result<()> {
         let mut rounds = 0;
         while self.round(except)? {
             rounds += 1;
             if rounds == limits::END_ROUNDS {
-                self.note_newcomers()?;
+                self.note_newcomers(except)?;
                 break;
             }
         }
-        #[cfg(feature = "http")]
-        self.end_open()?;
-        Ok(self.ended)
+        Ok(())
     }
 
     fn wants(&self, member: &Joined) -> bool {
         self.targets.iter().any(|target| target.means(member))
     }
 
-    fn note_newcomers(&mut self) -> io::Result<()> {
+    fn note_newcomers(&mut self, except: &dyn Fn(&Joined) -> bool) -> io::Result<()> {
         let store = Store::look(&self.places.runtime_dir).map_err(io::Error::other)?;
         for member in joined(&self.places.runtime_dir, store.as_ref())? {
-            if self.wants(&member) && !self.dealt_with.contains(member.run()) {
+            if self.wants(&member) && !self.dealt_with.contains(member.run()) && !except(&member) {
                 self.give_up(&member, "others join as fast as they are ended");
             }
         }

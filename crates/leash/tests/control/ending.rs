@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use testkit::control::{Control, path};
 use testkit::fixture::Fixture;
 use testkit::gateway::Gateway;
+use testkit::host::Manner;
 use testkit::or_skip;
 use testkit::wait::{self, LIMIT};
 
@@ -25,6 +26,32 @@ fn without_waiting_the_end_goes_on() {
     assert_eq!(trees(&ended["receipt"]), [("gone", "kill")], "{ended}");
     assert_eq!(stage.control.end(&session), ended["receipt"]);
     stage.gateway.stop();
+}
+
+/// Somebody joined by the session's id: that is a member like any other, in the same receipt.
+#[test]
+fn a_run_that_joined_ends_with_the_session() {
+    for force in [false, true] {
+        let mut stage = or_skip!(Stage::set());
+        let session = stage.control.create(&json!({"mcpServers": {"a": stage.tree("polite", "200ms")}}));
+        let other = stage.control.create(&json!({"mcpServers": {"a": stage.tree("polite", "200ms")}}));
+        let grace = if force { "1h" } else { "100ms" };
+        let options = ["--session", session["id"].as_str().expect("an id"), "--grace", grace];
+        let words = stage.scene.run_words(options, &stage.scene.tree("stubborn", [] as [&str; 0]));
+        let host = stage.scene.host(&Manner::default(), None, &words);
+        stage.scene.census().wait_all_ready(3, LIMIT).expect("all run");
+        let reply = stage.control.ask("DELETE", &path(&session, if force { "?force=true" } else { "" }), "");
+        assert_eq!(reply.status, 200, "{}", reply.text());
+        let receipt = reply.json();
+        assert_eq!(trees(&receipt).len(), 2, "{receipt}");
+        assert!(trees(&receipt).iter().all(|(fate, _)| *fate == "gone"), "{receipt}");
+        assert_eq!(stage.control.show(&other)["state"], "live", "another session is not touched");
+        assert_eq!(stage.control.ask("DELETE", &path(&other, ""), "").status, 200);
+        assert!(!stage.scene.census().is_populated(), "the call returned before everything was gone");
+        drop(host);
+        stage.nothing_is_left();
+        stage.gateway.stop();
+    }
 }
 
 /// A grace that nobody would wait for: what returns before it is over did not wait.

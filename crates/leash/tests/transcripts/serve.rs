@@ -108,6 +108,9 @@ fn help() {
                   --max-sessions <COUNT>
                       Most sessions at once
 
+                  --max-sessions-per-client <COUNT>
+                      Most sessions at once of one client [default: nine tenths of all]
+
                   --grace <DURATION>
                       Time between the steps of the ending ladder [default: 2s]
 

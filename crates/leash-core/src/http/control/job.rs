@@ -10,9 +10,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::account::{Account, Held};
 use super::events::What;
+use super::joined;
 use super::view::OwnerView;
 use crate::clock::{self, Moment};
 use crate::http::gateway::Gateway;
+use crate::http::guard;
 use crate::http::notice::Notice;
 use crate::http::server::Server;
 use crate::http::stdio;
@@ -185,7 +187,13 @@ impl Job {
 
     /// Cancels whatever is in flight; how much that was.
     pub(super) fn abort(&self) -> usize {
-        self.servers.values().map(|server| stdio::abort(server) + server.abort_calls()).sum()
+        let Some(gateway) = self.gateway.upgrade() else { return 0 };
+        let aborted = |server: &Rc<Server>| {
+            // Those of HTTP+SSE are counted among the calls until they are aborted.
+            let unanswered = guard::abort_unanswered(&gateway, server);
+            unanswered + stdio::abort(server) + server.abort_calls()
+        };
+        self.servers.values().map(aborted).sum()
     }
 
     /// Decides, and does what was decided. The one place where a job's state changes.
@@ -227,9 +235,15 @@ impl Job {
             gateway.end_server(server, reason);
             stdio::end_warm(gateway, server, reason);
         }
+        // Those who joined have owners of their own: a daemon that stops leaves them alone.
+        let hurry = self.servers.values().next().map(|server| server.hurry.clone()).unwrap_or_default();
+        let with_others = self.announced.get() && !gateway.draining.get();
         let (job, gateway, reason) = (Rc::clone(self), Rc::clone(gateway), reason.clone());
         gateway.clone().tasks.spawn_local(async move {
-            job.emptied().await;
+            let others =
+                async { if with_others { joined::end(&gateway, job.id(), force, &hurry).await } else { Vec::new() } };
+            let (others, ()) = tokio::join!(others, job.emptied());
+            others.into_iter().for_each(|holding| job.account.held(holding));
             job.is_over(&gateway, reason);
         });
     }

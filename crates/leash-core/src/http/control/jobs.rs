@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 
 use super::events::Bus;
 use super::job::Job;
+use super::joined::Looks;
 use super::look;
 use super::view::SessionView;
 use crate::http::server::Server;
@@ -28,6 +29,7 @@ pub(crate) struct Jobs {
     ended: RefCell<VecDeque<Ended>>,
     pub(crate) timers: Timers<Job>,
     pub(super) bus: Bus,
+    pub(super) looks: Looks,
     changed: Notify,
     /// All that ever began.
     counted: Cell<u64>,

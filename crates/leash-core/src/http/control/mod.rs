@@ -11,6 +11,7 @@ mod create;
 mod events;
 mod job;
 mod jobs;
+mod joined;
 mod look;
 mod openapi;
 mod problem;

@@ -160,7 +160,8 @@ pub(super) const ROUTES: [Route; 10] = [
         name: "endSession",
         summary: "End a session",
         contract: "When it returns with 200, every process of the session is proved to be gone and every session at a server \
-                   elsewhere is deleted; what could not be is named in the receipt as `left`, with the reason. Its URLs answer \
+                   elsewhere is deleted, those of `leash run --session` and `leash connect --session` with its id included; what \
+                   could not be is named in the receipt as `left`, with the reason. Its URLs answer \
                    404 from the moment of the call. A caller that leaves changes nothing. Asked again it returns the same receipt.",
         query: &[WAIT, FORCE],
         body: None,

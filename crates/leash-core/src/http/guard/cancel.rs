@@ -5,6 +5,8 @@ use std::rc::Rc;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
+use super::asked::Unanswered;
+use super::holding::Upstream;
 use super::revive;
 use super::{holding, token};
 use crate::http::front::Call;
@@ -22,23 +24,41 @@ pub(crate) struct Cancellation {
 /// What would have to be said to take back the requests of a call; `None` if there is no session to say it in.
 pub(crate) fn cancellation(server: &Server, call: &Call, ids: &[Box<RawValue>]) -> Option<Cancellation> {
     let session = server.session(token(call)?).filter(|session| session.is_of(call))?;
-    let message = |id: &RawValue| {
-        let params = format!(r#"{{"requestId":{id},"reason":"aborted"}}"#);
-        Bytes::from(format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{params}}}"#))
-    };
-    Some(Cancellation { session, messages: ids.iter().map(|id| message(id)).collect() })
+    Some(Cancellation::new(session, ids))
+}
+
+/// Takes back the requests of a server's HTTP+SSE sessions, whose answers come on their streams; how many there were.
+pub(crate) fn abort_unanswered(gateway: &Rc<Gateway>, server: &Server) -> usize {
+    let mut aborted = 0;
+    for session in server.all() {
+        let ids = holding::of(&session).and_then(Upstream::unanswered).map(Unanswered::abort).unwrap_or_default();
+        if !ids.is_empty() {
+            aborted += ids.len();
+            Cancellation::new(session, &ids).send(gateway);
+        }
+    }
+    aborted
 }
 
 impl Cancellation {
+    fn new(session: Rc<Session>, ids: &[Box<RawValue>]) -> Cancellation {
+        let message = |id: &RawValue| {
+            let params = format!(r#"{{"requestId":{id},"reason":"aborted"}}"#);
+            Bytes::from(format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{params}}}"#))
+        };
+        Cancellation { session, messages: ids.iter().map(|id| message(id)).collect() }
+    }
+
     /// Says it, and does not wait for it.
     pub(crate) fn send(self, gateway: &Rc<Gateway>) {
         let occupied = self.session.server.occupy();
         let asking = Rc::clone(gateway);
         gateway.tasks.spawn_local(async move {
             let Some(upstream) = holding::of(&self.session) else { return };
-            let id = upstream.id();
+            // A session of the old transport is known by its address.
+            let id = Some(upstream.id()).filter(|id| !id.is_empty());
             for message in self.messages {
-                let sent = revive::post(&asking, &self.session, message, Some(&id));
+                let sent = revive::post(&asking, &self.session, message, id.as_deref());
                 tokio::select! {
                     // Whether it was understood is the server's business.
                     _ = tokio::time::timeout(limits::ACCEPT, sent) => {}

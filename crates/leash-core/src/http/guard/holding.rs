@@ -7,6 +7,7 @@ use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{HeaderMap, StatusCode, Uri};
 use tokio_util::sync::CancellationToken;
 
+use super::asked::Unanswered;
 use super::forward;
 use super::listen::Pings;
 use super::revive::Revival;
@@ -45,7 +46,7 @@ enum Kind {
         revival: Option<Box<Revival>>,
     },
     /// With its connection; until then messages go to this address.
-    Sse { endpoint: Uri },
+    Sse { endpoint: Uri, unanswered: Option<Unanswered> },
 }
 
 /// What an upstream session is made of.
@@ -80,14 +81,22 @@ impl Upstream {
         Upstream::new(server, call, kind, found.version)
     }
 
-    pub(super) fn sse(server: &Server, call: &Call, endpoint: Uri) -> Upstream {
-        Upstream::new(server, call, Kind::Sse { endpoint }, None)
+    pub(super) fn sse(server: &Rc<Server>, call: &Call, endpoint: Uri) -> Upstream {
+        Upstream::new(server, call, Kind::Sse { endpoint, unanswered: Unanswered::of(server) }, None)
     }
 
     /// Where messages go, if they do not go where everything goes.
     pub(super) fn endpoint(&self) -> Option<&Uri> {
         match &self.kind {
-            Kind::Sse { endpoint } => Some(endpoint),
+            Kind::Sse { endpoint, .. } => Some(endpoint),
+            Kind::Streamable { .. } => None,
+        }
+    }
+
+    /// The requests whose answers come on its stream, where they are looked for.
+    pub(super) fn unanswered(&self) -> Option<&Unanswered> {
+        match &self.kind {
+            Kind::Sse { unanswered, .. } => unanswered.as_ref(),
             Kind::Streamable { .. } => None,
         }
     }

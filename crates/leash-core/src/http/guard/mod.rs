@@ -5,6 +5,7 @@
 //! begin), `in_session` (it is used; `revive` if the server has lost it) or `forward` (there is no session). `holding` is
 //! what leash keeps of a session; `stream` are the bodies of answers; `sse` is the transport of 2024-11-05.
 
+mod asked;
 mod cancel;
 mod forward;
 mod holding;
@@ -35,7 +36,7 @@ use crate::protocol::envelope::{Kind, Malformed, Message};
 use crate::protocol::era::{self, Era};
 use crate::protocol::headers;
 
-pub(crate) use cancel::{Cancellation, cancellation, upstreams};
+pub(crate) use cancel::{Cancellation, abort_unanswered, cancellation, upstreams};
 pub(crate) use holding::{Upstream, lien};
 pub(crate) use sse::answer_sse;
 pub(crate) use stream::Boundary;

@@ -69,12 +69,7 @@ pub(super) async fn settled(upstream: &Upstream) {
 
 /// Sees to it that a session has another id than the one that the server has lost. All who ask at once get the same one.
 /// `said` is the status by which the server showed that it has lost it.
-pub(super) async fn revive(
-    gateway: &Rc<Gateway>,
-    session: &Rc<Session>,
-    lost: &Rc<str>,
-    said: StatusCode,
-) -> bool {
+pub(super) async fn revive(gateway: &Rc<Gateway>, session: &Rc<Session>, lost: &Rc<str>, said: StatusCode) -> bool {
     let Some(upstream) = holding::of(session) else { return false };
     let Some(revival) = upstream.revival() else { return false };
     settled(upstream).await;
@@ -173,7 +168,8 @@ pub(super) async fn post(
     id: Option<&str>,
 ) -> Result<Response<Incoming>, UpstreamError> {
     let settings = session.server.settings();
-    let url = forward::target(&settings).url.clone();
+    let own = holding::of(session).and_then(Upstream::endpoint);
+    let url = own.unwrap_or(&forward::target(&settings).url).clone();
     let (mut headers, version) = match holding::of(session) {
         Some(upstream) => (upstream.headers(&session.server), upstream.version().filter(|_| id.is_some())),
         None => Default::default(),

@@ -10,9 +10,10 @@ use http_body_util::BodyExt as _;
 use hyper::body::{Body as HttpBody, Frame, Incoming};
 use hyper::{Method, Response, StatusCode, Uri};
 
+use super::asked::Ear;
 use super::holding::{self, Upstream};
 use super::listen::Listening;
-use super::stream::Until;
+use super::stream::{Boundary, Until};
 use super::{Asked, forward};
 use crate::http::body::{Body, BodyError};
 use crate::http::front::Call;
@@ -55,8 +56,14 @@ async fn post(gateway: &Rc<Gateway>, session: &Rc<Session>, call: &Call) -> Answ
         return respond::empty(StatusCode::ACCEPTED);
     }
     let settings = session.server.settings();
+    // Before it is sent: the answer may be there before the POST is answered.
+    let unanswered = upstream.unanswered().inspect(|unanswered| unanswered.asked(&call.body));
     let sent = gateway.client.send_to(endpoint.clone(), |uri| forward::request(uri, &settings, call, None));
-    match sent.await {
+    let sent = sent.await;
+    if let Some(unanswered) = unanswered.filter(|_| !sent.as_ref().is_ok_and(|answer| answer.status().is_success())) {
+        unanswered.not_asked(&call.body);
+    }
+    match sent {
         Ok(answer) => forward::pass(gateway, &session.server, answer, Until::Session(flight)),
         Err(error) => forward::failed(&error, asked.id.as_deref()),
     }
@@ -110,7 +117,9 @@ async fn open(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call) -> Answer
     let counters = gateway.metrics.of(&server.bucket);
     counters.sent(start.len());
     let stream = Listening::new(body, counters, Until::Session(session.listens())).after(&start);
-    let tied = Tied { start: Some(start.into()), stream, session };
+    let mut tied = Tied { start: None, stream, session, ear: Ear::default(), boundary: Boundary::default() };
+    tied.pass(&after);
+    tied.start = Some(start.into());
     Response::from_parts(forward::cleaned(head), Body::stream(tied))
 }
 
@@ -161,6 +170,25 @@ struct Tied {
     start: Option<Bytes>,
     stream: Listening,
     session: Rc<Session>,
+    /// Listens for answers, where they can be aborted.
+    ear: Ear,
+    boundary: Boundary,
+}
+
+impl Tied {
+    /// These bytes pass.
+    fn pass(&mut self, bytes: &[u8]) {
+        if let Some(unanswered) = holding::of(&self.session).and_then(Upstream::unanswered) {
+            self.ear.pass(bytes, unanswered);
+            self.boundary.pass(bytes);
+        }
+    }
+
+    /// Answers in the server's place, where an event may stand.
+    fn own(&self, cx: &Context<'_>) -> Option<Bytes> {
+        let unanswered = holding::of(&self.session)?.unanswered()?;
+        if self.boundary.reached() { unanswered.take_events(cx) } else { None }
+    }
 }
 
 impl HttpBody for Tied {
@@ -172,7 +200,15 @@ impl HttpBody for Tied {
         if let Some(start) = this.start.take() {
             return Poll::Ready(Some(Ok(Frame::data(start))));
         }
+        if let Some(own) = this.own(cx) {
+            return Poll::Ready(Some(Ok(Frame::data(own))));
+        }
         let polled = Pin::new(&mut this.stream).poll_frame(cx);
+        if let Poll::Ready(Some(Ok(frame))) = &polled
+            && let Some(bytes) = frame.data_ref()
+        {
+            this.pass(bytes);
+        }
         if let Poll::Ready(None | Some(Err(_))) = &polled {
             // The server's own doing, unless the session was ended before.
             this.session.end(Reason::UpstreamForgot);

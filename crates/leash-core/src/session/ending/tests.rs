@@ -75,7 +75,7 @@ fn a_session_that_is_joined_for_ever_is_given_up() {
         drop(newest.replace(next));
         false
     };
-    let ended = ground.ending("red").rest_except(&restart).expect("the ledger is read");
+    let ended = ground.ending("red").members(&restart).expect("the ledger is read");
     assert_eq!(ended.receipts.len(), limits::END_ROUNDS);
     let [left] = &ended.unfinished[..] else { panic!("{ended:?}") };
     assert_eq!((left.session.as_str(), left.why.as_str()), ("red", "others join as fast as they are ended"));

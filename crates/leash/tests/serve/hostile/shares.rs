@@ -89,7 +89,7 @@ fn a_session_holds_few_answers_that_its_client_does_not_read() {
     let speaker = answers(puppet.mouth(), 1..=ANSWERS);
     let most = settled(&gateway);
     // More than two of the longest lines stop the server; the third was on its way.
-    assert!(most >= 30 * MIB && most <= 48 * MIB, "{most} bytes are held");
+    assert!((30 * MIB..=48 * MIB).contains(&most), "{most} bytes are held");
     let used = gateway.memory().saturating_sub(before);
     assert!(used < 160 * MIB, "{used} bytes of memory for {ANSWERS} answers of {SIZE}");
     for (id, mut client) in (1..=ANSWERS).zip(clients) {
@@ -120,7 +120,7 @@ fn all_sessions_of_one_origin_hold_a_bounded_number_of_unread_answers() {
     }
     let most = settled(&gateway);
     // 128 MiB, and the four lines that were on their way when that was reached.
-    assert!(most >= 100 * MIB && most <= 128 * MIB + 4 * 16 * MIB, "{most} bytes are held");
+    assert!((100 * MIB..=192 * MIB).contains(&most), "{most} bytes are held");
     let used = gateway.memory().saturating_sub(before);
     assert!(used < 320 * MIB, "{used} bytes of memory for {SESSIONS} answers of {SIZE}");
     // Short answers pass in the meantime.

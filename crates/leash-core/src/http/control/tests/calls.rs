@@ -120,3 +120,57 @@ fn nobody_gets_in_without_the_secret() {
         assert_eq!(rig.post(&job, Some(&format!("{id}.1")), CALL).await.status, 404);
     });
 }
+
+/// The answer to a call over HTTP+SSE comes on the session's stream, and so does the error of an abort.
+#[test]
+fn a_call_over_sse_is_taken_back_and_the_session_stays() {
+    run(async {
+        let (sender, body) = stream();
+        let body = RefCell::new(Some(body));
+        let upstream = Scripted::start(move |seen| match body.take().filter(|_| seen.method == Method::GET) {
+            Some(body) => {
+                reply(Response::builder().header(CONTENT_TYPE, "text/event-stream").body(body).expect("fine"))
+            }
+            None => reply(status(202, "Accepted")),
+        })
+        .await;
+        sender.send("event: endpoint\ndata: /messages?id=1\n\n".into()).expect("sent");
+        let rig = Rig::start().await;
+        let job = rig.create(json!({"s": {"type": "sse", "url": upstream.url().to_string()}}), json!({})).await;
+        let listening = rig.client.send(rig.mcp(&job, Method::GET, None, "")).await.expect("a stream");
+        let mut events = listening.into_body();
+        let first = next(&mut events).await.expect("an event");
+        let endpoint = first.trim().strip_prefix("event: endpoint\ndata: ").expect("an address").to_owned();
+        let post = async |body: &str| {
+            let mut request = rig.mcp(&job, Method::POST, None, body);
+            let base = request.uri().authority().expect("a host").to_string();
+            *request.uri_mut() = format!("http://{base}{endpoint}").parse().expect("an address");
+            told(rig.client.send(request).await.expect("an answer")).await.status
+        };
+        let in_flight = async || rig.ask("GET", &path(&job, ""), "").await.json()["servers"][0]["inFlight"].clone();
+        assert_eq!(post(INITIALIZE).await, 202);
+        assert_eq!(post(CALL).await, 202);
+        assert_eq!(post(&CALL.replace('7', "8")).await, 202);
+        assert_eq!(in_flight().await, 2);
+        sender.send("data: {\"jsonrpc\":\"2.0\",\"id\":8,\"result\":{}}\n\n".into()).expect("sent");
+        assert!(next(&mut events).await.is_some_and(|text| text.contains("result")));
+        assert_eq!(in_flight().await, 1);
+        // Not into the middle of an event.
+        sender.send("data: {\"jsonrpc\":\"2.0\",".into()).expect("sent");
+        assert!(next(&mut events).await.is_some());
+        assert_eq!(rig.ask("POST", &path(&job, "/abort"), "").await.json(), json!({"aborted": 1}));
+        sender.send("\"method\":\"x\"}\n\n".into()).expect("sent");
+        assert_eq!(next(&mut events).await.as_deref(), Some("\"method\":\"x\"}\n\n"));
+        let error = next(&mut events).await.expect("the error");
+        same(error.trim().strip_prefix("event: message\ndata: ").expect("an event"), ABORTED);
+        upstream.until(|seen| seen.iter().any(|seen| seen.says("notifications/cancelled"))).await;
+        let cancelled =
+            upstream.seen().into_iter().find(|seen| seen.says("notifications/cancelled")).expect("just seen");
+        assert!(cancelled.says(r#""requestId":7"#) && cancelled.uri == "/messages?id=1", "{cancelled:?}");
+        assert_eq!(rig.ask("POST", &path(&job, "/abort"), "").await.json(), json!({"aborted": 0}));
+        assert_eq!(in_flight().await, 0);
+        sender.send("data: 1\n\n".into()).expect("the session goes on");
+        assert_eq!(next(&mut events).await.as_deref(), Some("data: 1\n\n"));
+        assert!(rig.end(&job).await.all_gone());
+    });
+}

@@ -56,7 +56,10 @@ fn a_session_that_a_400_hid_is_deleted_when_another_takes_its_place() {
         let hidden = Rc::new(Cell::new(false));
         let script = (Rc::clone(&fake), Rc::clone(&hidden));
         let upstream = Scripted::start(move |seen| match script.1.take() && seen.says("tools/call") {
-            true => reply(json(400, r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32000,"message":"no valid session ID provided"}}"#)),
+            true => reply(json(
+                400,
+                r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32000,"message":"no valid session ID provided"}}"#,
+            )),
             false => script.0.reply(seen),
         })
         .await;

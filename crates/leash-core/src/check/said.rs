@@ -1,0 +1,104 @@
+//! What a subject says on its stderr. All of it is read, so that nothing holds the subject up, and only the end of it is kept.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::pipe::PipeFlags;
+
+use crate::limits;
+
+/// The end of it, as far as it was said.
+#[derive(Clone, Debug)]
+pub(super) struct Said(Arc<Mutex<Tail>>);
+
+#[derive(Debug)]
+struct Tail {
+    /// Its other end is the subject's stderr.
+    pipe: File,
+    kept: Vec<u8>,
+}
+
+impl Said {
+    /// Begins to listen, on a thread that goes when the last process which could speak is gone. The descriptor is for the subject.
+    pub(super) fn listen() -> io::Result<(Said, OwnedFd)> {
+        let (ours, theirs) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+        // Only ours: whoever writes has a pipe like any other.
+        rustix::io::ioctl_fionbio(&ours, true)?;
+        let watched = ours.try_clone()?;
+        let said = Said(Arc::new(Mutex::new(Tail { pipe: ours.into(), kept: Vec::new() })));
+        let listener = said.clone();
+        let listen = move || {
+            loop {
+                let mut polled = [PollFd::new(&watched, PollFlags::IN)];
+                match rustix::event::poll(&mut polled, None) {
+                    Ok(_) if listener.tail().read() => {}
+                    Err(rustix::io::Errno::INTR) => {}
+                    Ok(_) | Err(_) => return,
+                }
+            }
+        };
+        std::thread::Builder::new().name("leash-stderr".to_owned()).spawn(listen)?;
+        Ok((said, theirs))
+    }
+
+    fn tail(&self) -> MutexGuard<'_, Tail> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The end of what was said before this was called.
+    pub(super) fn last_words(&self) -> String {
+        let mut tail = self.tail();
+        tail.read();
+        String::from_utf8_lossy(&tail.kept).trim().to_owned()
+    }
+}
+
+impl Tail {
+    /// Reads what there is, but not for ever; `false` when nothing more can come.
+    fn read(&mut self) -> bool {
+        let mut buffer = [0; 16 * 1024];
+        // A pipe holds 64 KiB: one who speaks without end does not keep us.
+        for _ in 0..8 {
+            match self.pipe.read(&mut buffer) {
+                Ok(0) => return false,
+                Ok(got) => self.keep(&buffer[..got]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return error.kind() == io::ErrorKind::WouldBlock,
+            }
+        }
+        true
+    }
+
+    fn keep(&mut self, said: &[u8]) {
+        let said = &said[said.len().saturating_sub(limits::LAST_SAID)..];
+        let over = (self.kept.len() + said.len()).saturating_sub(limits::LAST_SAID);
+        self.kept.drain(..over);
+        self.kept.extend_from_slice(said);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+
+    #[test]
+    fn a_flood_on_stderr_is_read_and_its_end_is_kept() {
+        let (said, pipe) = Said::listen().expect("a pipe");
+        let mut pipe = File::from(pipe);
+        for number in 0..100_000 {
+            writeln!(pipe, "line {number:08}").expect("nothing holds it up");
+        }
+        let words = said.last_words();
+        assert!(words.ends_with("line 00099999"), "{words}");
+        assert!(words.len() <= limits::LAST_SAID && words.len() > limits::LAST_SAID - 20, "{}", words.len());
+        assert!(said.tail().kept.capacity() < 64 * 1024, "{}", said.tail().kept.capacity());
+        // What was said last is there at once, also after the end.
+        pipe.write_all(b"bye").expect("it is read");
+        drop(pipe);
+        assert!(said.last_words().ends_with("bye"));
+    }
+}
