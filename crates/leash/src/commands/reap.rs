@@ -14,6 +14,7 @@ use serde_json::json;
 use super::survey::Survey;
 use crate::args::Reap;
 use crate::exit_code;
+use crate::output::escape::add;
 use crate::output::printer::{Printer, bytes, span};
 use crate::output::table::table;
 use crate::output::{evidence, message};
@@ -110,7 +111,7 @@ fn plan(printer: Printer, args: &Reap, survey: &Survey, findings: &[Finding], te
     if args.json {
         let one = |(finding, had): &(&Finding, Belongings)| json!({ "finding": finding, "belongings": had, "would_end": is_due(finding, terms) });
         let plan = json!({ "version": 1, "plan": listed.iter().map(one).collect::<Vec<_>>() });
-        printer.data(format!("{plan:#}\n"));
+        printer.exact(format!("{plan:#}\n"));
         return;
     }
     if listed.is_empty() {
@@ -150,7 +151,9 @@ fn details(finding: &Finding, had: &Belongings) -> String {
     );
     lines.extend(had.ports.iter().map(|port| format!("  it listens on port {port}")));
     lines.extend(had.locks.iter().map(|lock| format!("  it keeps {lock} locked")));
-    lines.iter().map(|line| format!("{line}\n")).collect()
+    let mut text = String::new();
+    lines.iter().for_each(|line| add(&mut text, format_args!("{line}")));
+    text
 }
 
 type Done = Result<Receipt, (Finding, Spared)>;
@@ -162,7 +165,7 @@ fn report(printer: Printer, as_json: bool, done: &[Done]) -> u8 {
         let spared = done.iter().filter_map(|one| one.as_ref().err());
         let spared: Vec<_> =
             spared.map(|(finding, why)| json!({ "finding": finding, "why": why.to_string() })).collect();
-        printer.data(format!("{:#}\n", json!({ "version": 1, "receipts": receipts, "spared": spared })));
+        printer.exact(format!("{:#}\n", json!({ "version": 1, "receipts": receipts, "spared": spared })));
     } else {
         for one in done {
             match one {

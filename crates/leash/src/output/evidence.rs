@@ -4,20 +4,26 @@ use leash_core::orphans::facts::Why;
 use leash_core::orphans::verdict::{Evidence, Finding, Role, Stream, Verdict};
 use leash_core::tree::identity::Identity;
 
+use super::escape;
 use super::printer::{bytes, span};
 
 /// What it is, in a few words.
 pub(crate) fn subject(finding: &Finding) -> String {
     let name = finding.server.as_deref().unwrap_or("a process of an ended session");
     let client = finding.client.as_deref().unwrap_or("an unknown client");
-    match finding.role {
+    let subject = match finding.role {
         Role::Host => format!("{client} (pid {})", finding.root.pid),
         Role::Server | Role::Remnant => format!("{name} of {client} (pid {})", finding.root.pid),
-    }
+    };
+    escape::line(&subject).into_owned()
 }
 
 /// One piece of evidence.
 pub(crate) fn sentence(evidence: &Evidence) -> String {
+    escape::line(&said(evidence)).into_owned()
+}
+
+fn said(evidence: &Evidence) -> String {
     let stream = |stream: &Stream| match stream {
         Stream::Stdin => "stdin",
         Stream::Stdout => "stdout",
