@@ -33,6 +33,9 @@ fn said(evidence: &Evidence) -> String {
         Evidence::Declared { client, name } => {
             format!("its command is that of `{name}` in the configuration of {client}")
         }
+        Evidence::Resembles { client, name } => format!(
+            "its command may be that of `{name}` in the configuration of {client}, where a variable or the directory is not known"
+        ),
         Evidence::Package { package } => format!("it runs the server package {package}"),
         Evidence::Mark { session } => format!("leash started it in session {session}"),
         Evidence::HostProgram { client } => format!("it is the program of {client}"),
@@ -101,7 +104,7 @@ pub(crate) fn remedy(finding: &Finding) -> String {
         Verdict::OrphanLikely if finding.leashed.is_some() => {
             "the next start of leash ends it, `leash reap --yes` too".to_owned()
         }
-        Verdict::OrphanLikely => "`leash reap --likely --yes` ends it".to_owned(),
+        Verdict::OrphanLikely => format!("`leash reap --likely {} --yes` ends it", finding.root.pid),
         Verdict::StaleHost => "`leash reap --stale --yes` ends it, with all that it has started".to_owned(),
         Verdict::Live => match &finding.leashed {
             Some(session) => format!("it ends with its owner; `leash end {session}` ends it now"),
