@@ -236,3 +236,46 @@ fn cpu_ticks(pid: Pid) -> u64 {
     let fields = stat.rsplit_once(") ").map(|(_, fields)| fields).expect("a stat line");
     fields.split(' ').skip(11).take(2).map(|ticks| ticks.parse::<u64>().expect("a number")).sum()
 }
+
+/// What a user may call things in the hope that root looks at them: clears the screen, makes a row, turns the direction of writing.
+const EVIL: &str = "e\u{1b}[2J\nFORGED \u{202e}\u{9b}31m\u{2028}FORGED\u{85}\u{200b}\u{7f}x";
+
+#[track_caller]
+fn check_harmless(answer: &testkit::leash::Answer) {
+    let harmful = |letter: char| {
+        letter != '\n' && letter.is_control() || matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
+    };
+    for text in [&answer.stdout, &answer.stderr] {
+        assert!(!text.contains(harmful), "{text:?}");
+        assert!(!text.lines().any(|line| line.trim_start().starts_with("FORGED")), "{text:?}");
+    }
+}
+
+#[test]
+fn text_of_others_does_not_reach_the_terminal_raw() {
+    let mut scene = or_skip!(Scene::set(Who::User));
+    let (label, script) = (format!("key={EVIL}"), format!("printf 'x\\033[2J\\nFORGED' >/proc/$$/comm; cat # {EVIL}"));
+    let options = ["--session", "job-1", "--name", EVIL, "--label", &label, "--grace", "100ms"];
+    let words = scene.run_words(options, &shell(&script));
+    let mut host = scene.host(&Manner::default(), None, &words);
+    let server = testkit::wait::until("the server to call itself something else", || {
+        let members = sessions(&scene).first()?["members"].as_array().cloned()?;
+        let server =
+            members.iter().find(|member| member["command"].as_str().is_some_and(|line| line.contains(EVIL)))?;
+        let pid = server["pid"].as_i64()?;
+        std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?.contains('\u{1b}').then_some(pid.to_string())
+    });
+    for words in [&["ps"][..], &["ps", "--tree", "-v"], &["why", &server], &["reap"], &["end", EVIL]] {
+        check_harmless(&scene.answer(words));
+    }
+    assert_eq!(sessions(&scene)[0]["name"], EVIL, "JSON is exact");
+    check_harmless(&scene.answer(["end", "job-1"]));
+    check_harmless(&scene.answer(["history"]));
+    check_harmless(&scene.answer(["history", "job-1"]));
+    check_harmless(&scene.answer(["run", "-v", "--name", EVIL, "--", "true"]));
+    check_harmless(&scene.answer(["run", "--", EVIL]));
+    check_harmless(&scene.answer(["run", "--cwd", EVIL, "--", "true"]));
+    assert!(receipts(&scene).iter().any(|receipt| receipt["name"] == EVIL), "JSON is exact");
+    host.close_stdin();
+    scene.wait_gone(&[host.pid()]).expect("nothing but the host is left");
+}

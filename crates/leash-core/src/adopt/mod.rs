@@ -6,6 +6,7 @@
 
 pub mod diff;
 pub mod file;
+mod name;
 pub mod release;
 pub mod rewrite;
 pub mod shelf;
@@ -225,19 +226,21 @@ pub fn carry_out(shelf: &shelf::Shelf, file: &ConfigFile, plan: &Plan) -> Result
 /// Says what would become of a file. The error is that of its text.
 pub fn plan(file: &ConfigFile, wish: &Wish<'_>) -> Result<Plan, TextError> {
     let mut plan = Plan { after: String::new(), splices: Vec::new(), adopted: Vec::new(), left: Vec::new() };
-    for entry in entries(file)? {
+    let entries = entries(file)?;
+    let names: Vec<&str> = entries.iter().map(Entry::name).collect();
+    for entry in &entries {
         let is_named = wish.servers.iter().any(|name| name == entry.name());
         if !wish.servers.is_empty() && !is_named {
             continue;
         }
         let wanted = Wish { with_urls: wish.with_urls || is_named, ..wish.clone() };
-        match one(file, &entry, &wanted) {
+        match one(file, entry, &names, &wanted) {
             Ok(None) => {}
             Ok(Some(rewritten)) => {
                 plan.splices.extend(rewritten.splices);
                 plan.adopted.push(rewritten.adopted);
             }
-            Err(why) => plan.left.push(Left { path: entry.path, why }),
+            Err(why) => plan.left.push(Left { path: entry.path.clone(), why }),
         }
     }
     plan.splices.sort_by_key(|splice| splice.at);
@@ -268,7 +271,7 @@ fn give_up(plan: &mut Plan, text: &str) {
     plan.left.extend(plan.adopted.drain(..).map(|adopted| Left { path: adopted.path, why: why() }));
 }
 
-fn one(file: &ConfigFile, entry: &Entry, wish: &Wish<'_>) -> Result<Option<rewrite::Rewritten>, Why> {
+fn one(file: &ConfigFile, entry: &Entry, names: &[&str], wish: &Wish<'_>) -> Result<Option<rewrite::Rewritten>, Why> {
     let (launch, enabled) = match &entry.kind {
         Kind::BuiltIn => return Ok(None),
         Kind::Unknown(why) => return Err(Why::Unknown(why.clone())),
@@ -280,16 +283,17 @@ fn one(file: &ConfigFile, entry: &Entry, wish: &Wish<'_>) -> Result<Option<rewri
     if !enabled {
         return Err(Why::Disabled);
     }
+    let name = name::name_for(entry.name(), names);
     let rewritten = match launch {
         Launch::Stdio { command, env, .. } => {
             check_command(command)?;
             if !wish.program.contains('/') && env.iter().any(|(name, _)| name == "PATH") {
                 return Err(Why::OwnPath);
             }
-            rewrite::stdio(file, entry, &run_words(file.client, entry.name(), "run"), wish.program)?
+            rewrite::stdio(file, entry, &run_words(file.client, &name, "run"), wish.program)?
         }
         Launch::Url { .. } if !wish.with_urls => return Err(Why::Url),
-        Launch::Url { url } => upstream::url(file, entry, url, wish.program)?,
+        Launch::Url { url } => upstream::url(file, entry, &name, url, wish.program)?,
     };
     Ok(Some(rewritten))
 }
@@ -315,8 +319,6 @@ pub(crate) fn run_words(client: &Client, name: &str, command: &str) -> Vec<Strin
     let mut words = vec![command.to_owned()];
     // Unset, it means a session of its own: a client that is older than the variable works as before.
     words.extend(client.session_variable().map(|variable| format!("--session-env={variable}")));
-    if (1..=crate::limits::LABEL_LENGTH).contains(&name.len()) {
-        words.push(format!("--name={name}"));
-    }
+    words.push(format!("--name={name}"));
     words
 }

@@ -19,14 +19,14 @@ const SIGN_IN: [&str; 6] = ["oauth", "auth", "authProviderType", "oauth_resource
 const SECRET_NAMES: [&str; 8] = ["key", "token", "secret", "password", "passwd", "auth", "sig", "credential"];
 
 /// Rewrites an entry with an address.
-pub fn url(file: &ConfigFile, entry: &Entry, url: &str, program: &str) -> Result<Rewritten, Why> {
+pub fn url(file: &ConfigFile, entry: &Entry, name: &str, url: &str, program: &str) -> Result<Rewritten, Why> {
     let shape = &file.client.shape;
     check_address(url)?;
     if let Some(key) = SIGN_IN.iter().find(|key| entry.node.get(key).is_some()) {
         return Err(Why::NeedsClient(format!("the client signs in for it (`{key}`), which leash can't")));
     }
     let address = shape.urls.iter().find_map(|key| entry.node.member(key)).ok_or_else(odd)?;
-    let mut words = run_words(file.client, entry.name(), "connect");
+    let mut words = run_words(file.client, name, "connect");
     words.extend(transport(&entry.node, &address.key).map(|name| format!("--transport={name}")));
     let ground = Ground { text: &file.text, format: file.place.format, map: &entry.node };
     let mut changes = Vec::new();

@@ -14,8 +14,10 @@ pub struct Declared {
     pub scope: Scope,
     /// The file.
     pub file: PathBuf,
-    /// The project, where the user's own file has servers of one.
+    /// The directory of the project: that of the file, or the one that the user's own file has servers of.
     pub project: Option<String>,
+    /// The directory in which the entry says to start it.
+    pub cwd: Option<String>,
     /// The name of the server.
     pub name: String,
     /// How it is reached.
@@ -132,7 +134,8 @@ pub fn servers(file: &ConfigFile) -> (Vec<Declared>, Vec<Note>) {
                 client: file.client,
                 scope: if entry.project().is_some() { Scope::Local } else { file.place.scope },
                 file: file.path.clone(),
-                project: entry.project().map(str::to_owned),
+                project: entry.project().map(str::to_owned).or_else(|| file.project()),
+                cwd: entry.node.get("cwd").and_then(Node::text).map(str::to_owned),
                 name: entry.name().to_owned(),
                 launch: launch.clone(),
                 enabled: *enabled,

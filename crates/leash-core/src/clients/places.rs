@@ -75,6 +75,15 @@ pub struct ConfigFile {
     pub text: String,
 }
 
+impl ConfigFile {
+    /// The directory of the project that it is of, if it is of one.
+    pub fn project(&self) -> Option<String> {
+        let up = Path::new(self.place.path).components().count();
+        let dir = self.path.ancestors().nth(up).filter(|_| self.place.root == Root::Project)?;
+        dir.to_str().map(str::to_owned)
+    }
+}
+
 /// The largest file that is read. Claude Code keeps histories beside its servers and reaches tens of megabytes; what is larger
 /// was written by no client.
 const LARGEST: u64 = 256 << 20;

@@ -79,6 +79,10 @@ pub struct Process {
     pub comm: String,
     /// Its arguments; of those who are known to be nobody they may be missing.
     pub argv: Vec<String>,
+    /// Its working directory; read for what may be a declared server only.
+    pub cwd: Option<String>,
+    /// The environment variables that declared commands name, and PATH; read for the same. `None`: they were not, or could not be.
+    pub variables: Option<BTreeMap<String, String>>,
     /// The environment variables that tell where it came from, of those that are known; never the others.
     pub marks: BTreeMap<String, String>,
     /// The letter of its state.

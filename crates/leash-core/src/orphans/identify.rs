@@ -1,38 +1,45 @@
 //! Is it an MCP server, and which? By the exact command of a client's configuration, or by a known package; never by a word in
 //! its name. Between the configuration and the process stand npx, uvx, shells and interpreters: each form is led back to what
-//! was meant.
+//! was meant. A command that means another program in another directory, or in which the client fills something in, is certain only
+//! where directory and values are known.
 
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 
+use super::facts::Process;
 use super::knowledge::{Declared, HostPattern, Knowledge, Package};
 use super::verdict::Evidence;
 
-/// What a command line starts in the end.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Launch {
-    /// A program, a script, a module or a package.
-    what: String,
-    by: Starter,
-    args: Vec<String>,
+mod launch;
+pub(super) mod variables;
+
+use launch::{Launch, Starter};
+use variables::{expand, fits, has_variables, is_all_variable};
+
+/// How well a command line agrees with a declared one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Agreement {
+    /// It is another one.
+    No,
+    /// Nothing that is known speaks against it, and something is not known.
+    Likely,
+    /// It is that one.
+    Certain,
 }
 
-/// Who starts it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Starter {
-    /// The kernel.
-    Exec,
-    /// node, bun, deno or python, from a file.
-    Interpreter,
-    /// python, by the name of a module.
-    Module,
-    /// npx, uvx and the like, by the name of a package.
-    Runner,
+/// A declared server, made ready for many questions.
+#[derive(Debug)]
+struct Known<'a> {
+    declared: &'a Declared,
+    /// What its command starts, when it is the same for every process.
+    fixed: Option<Launch>,
+    /// Only a variable says what it starts.
+    vague: bool,
 }
 
 /// What is known, made ready for many questions.
 #[derive(Debug)]
 pub struct Matcher<'a> {
-    declared: Vec<(&'a Declared, Option<Launch>)>,
+    declared: Vec<Known<'a>>,
     packages: &'a [Package],
     hosts: &'a [HostPattern],
 }
@@ -40,25 +47,31 @@ pub struct Matcher<'a> {
 impl<'a> Matcher<'a> {
     /// Reads what is known once.
     pub fn new(knowledge: &'a Knowledge) -> Matcher<'a> {
-        let launch = |declared: &'a Declared| (declared, Launch::of(&declared.command));
         Matcher {
-            declared: knowledge.declared.iter().map(launch).collect(),
+            declared: knowledge.declared.iter().map(Known::new).collect(),
             packages: &knowledge.packages,
             hosts: &knowledge.hosts,
         }
     }
 
-    /// Why a command line is taken for that of an MCP server; `None`: it is not.
-    pub fn server(&self, argv: &[String]) -> Option<Evidence> {
-        let launch = Launch::of(argv)?;
-        let is_meant = |(declared, meant): &&(&Declared, Option<Launch>)| {
-            same_words(argv, &declared.command) || meant.as_ref().is_some_and(|meant| launch.is(meant))
-        };
-        if let Some((declared, _)) = self.declared.iter().find(is_meant) {
-            return Some(Evidence::Declared { client: declared.client.clone(), name: declared.name.clone() });
+    /// Why a process is taken for an MCP server; `None`: it is not.
+    pub fn server(&self, process: &Process) -> Option<Evidence> {
+        let launch = Launch::of(&process.argv)?;
+        let mut likely = None;
+        for known in &self.declared {
+            match known.agreement(&launch, process) {
+                Agreement::Certain => {
+                    let Declared { client, name, .. } = known.declared;
+                    return Some(Evidence::Declared { client: client.clone(), name: name.clone() });
+                }
+                Agreement::Likely => likely = likely.or(Some(known.declared)),
+                Agreement::No => {}
+            }
         }
-        let package = self.packages.iter().find(|package| launch.is_package(package))?;
-        Some(Evidence::Package { package: package_name(&launch.what, package) })
+        if let Some(package) = self.packages.iter().find(|package| launch.is_package(package)) {
+            return Some(Evidence::Package { package: package_name(&launch.what, package) });
+        }
+        likely.map(|declared| Evidence::Resembles { client: declared.client.clone(), name: declared.name.clone() })
     }
 
     /// The client whose program this is.
@@ -79,65 +92,133 @@ fn is_part(script: &str, part: &str) -> bool {
     if part.ends_with('/') { script.contains(part) } else { script.ends_with(part) }
 }
 
-fn same_words(argv: &[String], declared: &[String]) -> bool {
-    match (argv.split_first(), declared.split_first()) {
-        (Some((program, args)), Some((meant, meant_args))) => {
-            same_program(program, meant) && same_args(args, meant_args)
+impl<'a> Known<'a> {
+    fn new(declared: &'a Declared) -> Known<'a> {
+        let launch = Launch::of(&declared.command);
+        let fixed = !declared.command.iter().any(|word| has_variables(word));
+        let vague = launch.as_ref().is_some_and(|launch| is_all_variable(&launch.what));
+        Known { declared, fixed: launch.filter(|_| fixed), vague }
+    }
+
+    fn agreement(&self, launch: &Launch, process: &Process) -> Agreement {
+        if let Some(meant) = &self.fixed {
+            return self.compare(launch, meant, process);
         }
-        _ => false,
+        let project = self.declared.project.as_deref();
+        // A user's own file is for any workspace: that in which the process was started, or one that is not known.
+        match (project, self.filled_in(launch, process, project.or(process.cwd.as_deref()))) {
+            (None, Agreement::No) => self.filled_in(launch, process, None).min(Agreement::Likely),
+            (_, agreement) => agreement,
+        }
+    }
+
+    fn filled_in(&self, launch: &Launch, process: &Process, workspace: Option<&str>) -> Agreement {
+        let filled = |workspace: Option<&str>| {
+            let words = self.declared.command.iter().map(|word| expand(word, process, workspace));
+            Launch::of(&words.collect::<Vec<_>>())
+        };
+        // The directory of the process can't say that it is the right one.
+        let directory = filled(self.declared.project.as_deref()).and_then(|launch| launch.directory);
+        match filled(workspace).map(|meant| Launch { directory, ..meant }) {
+            // A variable alone would make a server of everything that an interpreter runs.
+            Some(meant) if self.vague && has_variables(&meant.what) => Agreement::No,
+            Some(meant) if self.vague => self.compare(launch, &meant, process).min(Agreement::Likely),
+            Some(meant) => self.compare(launch, &meant, process),
+            None => Agreement::No,
+        }
+    }
+
+    fn compare(&self, launch: &Launch, meant: &Launch, process: &Process) -> Agreement {
+        let directory = self.directory(meant, process);
+        let words = launch.agreement(meant, directory.as_deref(), process);
+        if words == Agreement::No || !meant.depends_on_directory() || launch.shares_environment(meant) {
+            return words;
+        }
+        let is_in = launch.directory.as_deref().or(process.cwd.as_deref());
+        match (is_in, directory) {
+            (Some(is_in), Some(directory)) if !has_variables(&directory) => {
+                if normal(is_in) == normal(&directory) {
+                    words
+                } else {
+                    Agreement::No
+                }
+            }
+            _ => words.min(Agreement::Likely),
+        }
+    }
+
+    /// Where the client starts it, as far as the configuration says so.
+    fn directory(&self, meant: &Launch, process: &Process) -> Option<String> {
+        let project = self.declared.project.as_deref();
+        let named = meant.directory.as_deref().or(self.declared.cwd.as_deref());
+        let Some(named) = named.map(|named| expand(named, process, project)) else {
+            return project.map(str::to_owned);
+        };
+        if named.starts_with('/') || has_variables(&named) {
+            return Some(named);
+        }
+        project.map(|project| format!("{project}/{named}"))
     }
 }
 
-/// Whether the arguments are the declared ones. What the client fills in (`${HOME}`) may be anything.
-fn same_args(args: &[String], declared: &[String]) -> bool {
-    let same = |(arg, declared): (&String, &String)| arg == declared || declared.contains("${");
-    args.len() == declared.len() && args.iter().zip(declared).all(same)
+/// A path without `.`, `..` and doubled slashes.
+fn normal(path: &str) -> PathBuf {
+    let mut normal = PathBuf::new();
+    for part in Path::new(path).components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir => {
+                normal.pop();
+            }
+            other => normal.push(other),
+        }
+    }
+    normal
 }
 
-/// A name without a directory was looked for in PATH.
-fn same_program(a: &str, b: &str) -> bool {
-    a == b || ((!a.contains('/') || !b.contains('/')) && base(a) == base(b))
+/// Whether the arguments are the declared ones.
+fn same_args(args: &[String], declared: &[String]) -> Agreement {
+    if args.len() != declared.len() {
+        return Agreement::No;
+    }
+    args.iter().zip(declared).map(|(arg, declared)| fits(arg, declared)).min().unwrap_or(Agreement::Certain)
+}
+
+/// Whether a program is the declared one. A name without a directory was looked for in PATH.
+fn same_program(program: &str, declared: &str, process: &Process) -> Agreement {
+    let whole = fits(program, declared);
+    let is_name = |word: &str| !word.contains('/');
+    if whole != Agreement::No || has_variables(declared) || !(is_name(program) || is_name(declared)) {
+        return whole;
+    }
+    if base(program) != base(declared) {
+        return Agreement::No;
+    }
+    let path = if is_name(program) { declared } else { program };
+    let directory = path.strip_suffix(base(path)).unwrap_or_default().trim_end_matches('/');
+    let path = process.variables.as_ref().and_then(|variables| variables.get("PATH"));
+    let is_in_path = path.is_some_and(|path| path.split(':').any(|dir| dir.trim_end_matches('/') == directory));
+    if is_in_path { Agreement::Certain } else { Agreement::Likely }
 }
 
 impl Launch {
-    /// What these words start. `None` when there are none.
-    fn of(argv: &[String]) -> Option<Launch> {
-        let mut words: Vec<String> = match argv {
-            // npm writes over its arguments: "npm exec @scope/server /home" in one piece.
-            [title] if title.contains(' ') => title.split_ascii_whitespace().map(str::to_owned).collect(),
-            _ => argv.to_vec(),
-        };
-        // As deep as wrappers may be nested; a real command has two or three.
-        for _ in 0..8 {
-            match unwrap(&words) {
-                Some(inner) => words = inner,
-                None => break,
-            }
-        }
-        interpret(&words).or_else(|| {
-            let (what, args) = words.split_first()?;
-            Some(Launch { what: what.clone(), by: Starter::Exec, args: args.to_vec() })
-        })
-    }
-
-    /// Whether this is a form of what was meant.
-    fn is(&self, meant: &Launch) -> bool {
-        if !same_args(&self.args, &meant.args) {
-            return false;
-        }
-        match (self.by, meant.by) {
-            (Starter::Runner, Starter::Runner) => unversioned(&self.what) == unversioned(&meant.what),
+    /// Whether this is a form of what was meant. `directory` is where that is started.
+    fn agreement(&self, meant: &Launch, directory: Option<&str>, process: &Process) -> Agreement {
+        let what = match (self.by, meant.by) {
+            (Starter::Runner, Starter::Runner) => fits(unversioned(&self.what), unversioned(&meant.what)),
             // What npx and uvx start in the end is a file of the package.
-            (Starter::Interpreter | Starter::Exec, Starter::Runner) => comes_from(&self.what, unversioned(&meant.what)),
-            // `#!/usr/bin/env node`.
-            (Starter::Interpreter, Starter::Exec) => {
-                same_program(&self.what, &meant.what) || is_shim(&self.what, &meant.what)
+            (Starter::Interpreter | Starter::Exec, Starter::Runner) if has_variables(&meant.what) => Agreement::No,
+            (Starter::Interpreter | Starter::Exec, Starter::Runner) => {
+                comes_from_runner(&self.what, unversioned(&meant.what), directory)
             }
-            (Starter::Exec, Starter::Exec)
-            | (Starter::Interpreter, Starter::Interpreter)
-            | (Starter::Module, Starter::Module) => same_program(&self.what, &meant.what),
-            (Starter::Exec | Starter::Module | Starter::Interpreter, _) | (Starter::Runner, _) => false,
-        }
+            // `#!/usr/bin/env node`.
+            (Starter::Interpreter | Starter::Exec, Starter::Exec) => same_program(&self.what, &meant.what, process),
+            (Starter::Interpreter, Starter::Interpreter) | (Starter::Module, Starter::Module) => {
+                fits(&self.what, &meant.what)
+            }
+            (Starter::Exec | Starter::Module | Starter::Interpreter, _) | (Starter::Runner, _) => Agreement::No,
+        };
+        what.min(same_args(&self.args, &meant.args))
     }
 
     fn is_package(&self, package: &Package) -> bool {
@@ -161,6 +242,16 @@ impl Launch {
     }
 }
 
+/// Whether a runner started this file for a package. Runners install into directories of their own, or of the project.
+fn comes_from_runner(path: &str, package: &str, project: Option<&str>) -> Agreement {
+    const RUNNERS: [&str; 4] = ["/node_modules/", "/_npx/", "/uv/", "/pipx/"];
+    if !comes_from(path, package) {
+        return Agreement::No;
+    }
+    let of_project = project.is_some_and(|project| Path::new(path).starts_with(project));
+    if of_project || RUNNERS.iter().any(|dir| path.contains(dir)) { Agreement::Certain } else { Agreement::Likely }
+}
+
 /// Whether a file is the program, or lies in the directory, of a package.
 fn comes_from(path: &str, package: &str) -> bool {
     let last = package.rsplit('/').next().unwrap_or(package);
@@ -175,11 +266,6 @@ fn comes_from(path: &str, package: &str) -> bool {
 fn is_installed_as(path: &str, program: &str) -> bool {
     let in_bin = Path::new(path).parent().is_some_and(|dir| dir.ends_with(".bin") || dir.ends_with("bin"));
     in_bin && base(path) == program
-}
-
-/// A program in PATH is often a link that its interpreter is given by another path: `/usr/local/bin/x` for `x`.
-fn is_shim(path: &str, program: &str) -> bool {
-    !program.contains('/') && is_installed_as(path, program)
 }
 
 fn package_name(what: &str, package: &Package) -> String {
@@ -204,128 +290,6 @@ fn unversioned(package: &str) -> &str {
 
 fn base(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
-}
-
-/// One wrapper less. `None` when there is none.
-fn unwrap(words: &[String]) -> Option<Vec<String>> {
-    let (program, rest) = words.split_first()?;
-    let rest_from = |at: usize| (at < rest.len()).then(|| rest[at..].to_vec());
-    match base(program).trim_start_matches('-') {
-        "env" => rest_from(rest.iter().position(|word| !word.starts_with('-') && !word.contains('='))?),
-        "nohup" | "setsid" | "exec" | "command" => rest_from(rest.iter().position(|word| !word.starts_with('-'))?),
-        "sh" | "bash" | "dash" | "ash" | "zsh" | "ksh" => {
-            let at = rest.iter().position(|word| word == "-c" || word == "-lc")?;
-            let mut words = simple_words(rest.get(at + 1)?)?;
-            // npm: sh -c 'mcp-server "$@"' sh ARGS would need a shell to understand; it is matched by its other processes.
-            if words.first().is_some_and(|first| first == "exec") {
-                words.remove(0);
-            }
-            Some(words).filter(|words| !words.is_empty())
-        }
-        // A script with a shell's first line.
-        _ => None,
-    }
-}
-
-/// The words of a shell command that is nothing but words, quoted or not.
-fn simple_words(text: &str) -> Option<Vec<String>> {
-    let mut words = Vec::new();
-    let mut word: Option<String> = None;
-    let mut quote: Option<char> = None;
-    for c in text.chars() {
-        match (quote, c) {
-            (Some(open), c) if c == open => quote = None,
-            (Some('"'), '$' | '`' | '\\') => return None,
-            (Some(_), c) => word.get_or_insert_default().push(c),
-            (None, '"' | '\'') => {
-                quote = Some(c);
-                word.get_or_insert_default();
-            }
-            (None, c) if c.is_whitespace() => words.extend(word.take()),
-            (None, '$' | '`' | '\\' | ';' | '&' | '|' | '<' | '>' | '(' | ')' | '*' | '?' | '#' | '~' | '{') => {
-                return None;
-            }
-            (None, c) => word.get_or_insert_default().push(c),
-        }
-    }
-    words.extend(word);
-    quote.is_none().then_some(words)
-}
-
-/// What an interpreter or a package runner is told to start.
-fn interpret(words: &[String]) -> Option<Launch> {
-    let (program, rest) = words.split_first()?;
-    let rest: Vec<&str> = rest.iter().map(String::as_str).collect();
-    let name = base(program);
-    match (name, rest.as_slice()) {
-        ("npx" | "bunx" | "pnpx", rest) => runner(rest),
-        ("npm", ["exec" | "x", rest @ ..]) | ("pnpm" | "yarn", ["dlx", rest @ ..]) => runner(rest),
-        ("bun", ["x", rest @ ..]) => runner(rest),
-        ("uvx", rest)
-        | ("uv", ["tool", "run", rest @ ..])
-        | ("uv", ["run", rest @ ..])
-        | ("pipx", ["run", rest @ ..]) => runner(rest),
-        ("node" | "nodejs", [script, rest @ ..]) if base(script) == "npx-cli.js" => runner(rest),
-        ("node" | "nodejs", [script, "exec" | "x", rest @ ..]) if base(script) == "npm-cli.js" => runner(rest),
-        ("node" | "nodejs" | "deno" | "tsx" | "ts-node", rest) => {
-            script(rest, &["-r", "--require", "--import", "--loader"])
-        }
-        ("bun", rest) => script(rest, &[]),
-        (name, rest) if is_python(name) => python(rest),
-        _ => None,
-    }
-}
-
-fn is_python(name: &str) -> bool {
-    name.strip_prefix("python").is_some_and(|version| version.chars().all(|c| c.is_ascii_digit() || c == '.'))
-}
-
-/// The package a runner is told to run. `-p` and `--from` only say where to find its program.
-fn runner(words: &[&str]) -> Option<Launch> {
-    const WITH_VALUE: [&str; 8] =
-        ["-p", "--package", "--from", "--with", "--python", "--directory", "--project", "--index-url"];
-    let at = first_operand(words, &WITH_VALUE)?;
-    launch(words, at, Starter::Runner)
-}
-
-fn script(words: &[&str], with_value: &[&str]) -> Option<Launch> {
-    let words = if words.first() == Some(&"run") { &words[1..] } else { words };
-    if words.iter().any(|word| matches!(*word, "-e" | "--eval" | "-p" | "--print")) {
-        return None;
-    }
-    launch(words, first_operand(words, with_value)?, Starter::Interpreter)
-}
-
-fn python(words: &[&str]) -> Option<Launch> {
-    let mut at = 0;
-    loop {
-        match *words.get(at)? {
-            "-c" => return None,
-            "-m" => return launch(words, at + 1, Starter::Module),
-            "-W" | "-X" => at += 2,
-            option if option.starts_with('-') => at += 1,
-            _ => return launch(words, at, Starter::Interpreter),
-        }
-    }
-}
-
-fn launch(words: &[&str], at: usize, by: Starter) -> Option<Launch> {
-    let what = (*words.get(at)?).to_owned();
-    Some(Launch { what, by, args: words[at + 1..].iter().map(|word| (*word).to_owned()).collect() })
-}
-
-/// The first word that is no option and no option's value.
-fn first_operand(words: &[&str], with_value: &[&str]) -> Option<usize> {
-    let mut at = 0;
-    while let Some(word) = words.get(at) {
-        match *word {
-            "--" => return (at + 1 < words.len()).then_some(at + 1),
-            word if with_value.contains(&word) => at += 2,
-            word if word.starts_with('-') => at += 1,
-            _ => return Some(at),
-        }
-    }
-    None
 }
 
 #[cfg(test)]

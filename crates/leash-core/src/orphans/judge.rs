@@ -106,6 +106,7 @@ impl<'a> Court<'a> {
         let unheld = ends.iter().all(|hold| matches!(hold, Hold::Gone | Hold::Itself | Hold::Orphans(_)));
         let by_kernel = ends.iter().all(|hold| matches!(hold, Hold::Gone));
         unheld
+            && !matches!(case.is, Evidence::Resembles { .. })
             // That only these hold it, nobody can say who may not see everybody.
             && (by_kernel || (self.facts.whole && self.unread_others(case) == 0))
             && case.tree.iter().all(|member| self.is_ours(member))

@@ -1,6 +1,9 @@
 //! What is known beforehand: which servers the clients declare, what the clients' own programs look like, which packages are
 //! servers, and what the ledger says. Filled by whoever may read homes and ledgers; this module only holds it.
 
+use std::fs;
+
+use super::identify::variables::named;
 use crate::clients::{self, Client};
 use crate::ledger::receipt::Receipt;
 use crate::ledger::record::Record;
@@ -35,6 +38,10 @@ pub struct Declared {
     pub name: String,
     /// The program and its arguments, as written there.
     pub command: Vec<String>,
+    /// The directory in which the entry says to start it.
+    pub cwd: Option<String>,
+    /// The directory of the project that the configuration is of.
+    pub project: Option<String>,
 }
 
 /// What a client's program looks like. One of the two is enough.
@@ -171,7 +178,17 @@ impl Knowledge {
         for server in servers {
             if let clients::Launch::Stdio { command, args, .. } = server.launch {
                 let command = std::iter::once(command).chain(args).collect();
-                self.declared.push(Declared { client: server.client.name.to_owned(), name: server.name, command });
+                // The kernel names directories without symbolic links.
+                let real = |dir: String| {
+                    fs::canonicalize(&dir).ok().and_then(|dir| dir.to_str().map(str::to_owned)).unwrap_or(dir)
+                };
+                self.declared.push(Declared {
+                    client: server.client.name.to_owned(),
+                    name: server.name,
+                    command,
+                    cwd: server.cwd.map(real),
+                    project: server.project.map(real),
+                });
             }
         }
     }
@@ -185,7 +202,14 @@ impl Knowledge {
         }
     }
 
-    /// The environment variables that are read of a process; no other ever is.
+    /// The environment variables that declared commands name, and PATH, in which their programs are looked for.
+    pub fn declared_variables(&self) -> impl Iterator<Item = &str> {
+        let words = self.declared.iter().flat_map(|declared| declared.command.iter().chain(&declared.cwd));
+        words.flat_map(|word| named(word)).chain(["PATH"])
+    }
+
+    /// The environment variables that are read of every process that matters; of what may be a declared server also
+    /// [`Knowledge::declared_variables`], and no other ever is.
     pub fn variables(&self) -> impl Iterator<Item = &str> {
         self.marks.iter().map(|mark| mark.variable.as_str()).chain([spec::MARK])
     }

@@ -13,6 +13,7 @@ use super::identify::Matcher;
 use super::judge::is_reaper;
 use super::knowledge::Knowledge;
 use super::unix_diag;
+use super::verdict::Evidence;
 use crate::tree::identity::{Identity, pid_namespace};
 use crate::tree::proc::{Proc, read_small};
 use crate::tree::spec;
@@ -168,7 +169,18 @@ impl<'a> Look<'a> {
     /// Reads the arguments of a process, and says what it is.
     fn meet(&self, process: &mut Process) -> Is {
         process.argv = self.table.as_ref().map(|table| table.arguments(process.id.pid)).unwrap_or_default();
-        if self.matcher.server(&process.argv).is_some() {
+        let known = self.matcher.server(process);
+        let known = match known {
+            // Whether the command is the declared one depends on where it was started, and with what.
+            Some(Evidence::Declared { .. } | Evidence::Resembles { .. }) => {
+                let cwd = fs::read_link(format!("/proc/{}/cwd", process.id.pid)).ok();
+                process.cwd = cwd.and_then(|cwd| cwd.into_os_string().into_string().ok());
+                process.variables = environment(process.id.pid, &self.knowledge.declared_variables().collect());
+                self.matcher.server(process)
+            }
+            known => known,
+        };
+        if known.is_some() {
             Is::Server
         } else if self.matcher.host(&process.comm, &process.argv).is_some() {
             Is::Host
@@ -361,13 +373,18 @@ fn ask(pid: i32, kind: Kind, pipe: Pipe, pairs: Option<&HashMap<u64, u64>>) -> A
 
 /// The known variables in a process's environment. Whatever else is in there is dropped at once.
 fn marks(pid: i32, variables: &HashSet<&str>) -> BTreeMap<String, String> {
-    let Ok(environ) = fs::read(format!("/proc/{pid}/environ")) else { return BTreeMap::new() };
+    environment(pid, variables).unwrap_or_default()
+}
+
+/// Some variables of a process's environment; `None` when it can't be read.
+fn environment(pid: i32, variables: &HashSet<&str>) -> Option<BTreeMap<String, String>> {
+    let environ = fs::read(format!("/proc/{pid}/environ")).ok()?;
     let pair = |entry: &[u8]| {
         let entry = std::str::from_utf8(entry).ok()?;
         let (name, value) = entry.split_once('=')?;
         variables.contains(name).then(|| (name.to_owned(), value.to_owned()))
     };
-    environ.split(|&byte| byte == 0).filter_map(pair).collect()
+    Some(environ.split(|&byte| byte == 0).filter_map(pair).collect())
 }
 
 /// Bytes in swap.
@@ -389,6 +406,8 @@ impl Process {
             uid: 0,
             comm: String::new(),
             argv: Vec::new(),
+            cwd: None,
+            variables: None,
             marks: BTreeMap::new(),
             state: 'S',
             cpu: 0,

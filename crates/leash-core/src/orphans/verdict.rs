@@ -69,6 +69,13 @@ pub enum Evidence {
         /// The server's name there.
         name: String,
     },
+    /// Its command may be that of a server in a client's configuration: a variable in that, or the directory, is not known.
+    Resembles {
+        /// The client.
+        client: String,
+        /// The server's name there.
+        name: String,
+    },
     /// It is a server package that is known.
     Package {
         /// Which.

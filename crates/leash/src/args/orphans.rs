@@ -36,9 +36,9 @@ pub(crate) struct Reap {
     /// End them
     #[arg(long)]
     pub(crate) yes: bool,
-    /// Also what is an orphan by all that could be seen, although not everything could
-    #[arg(long)]
-    pub(crate) likely: bool,
+    /// Also the server of this process, if it is an orphan by all that could be seen; may be repeated
+    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    pub(crate) likely: Vec<i32>,
     /// Also hosts that nobody can use any more, with all that they have started
     #[arg(long)]
     pub(crate) stale: bool,

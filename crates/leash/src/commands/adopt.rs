@@ -50,7 +50,7 @@ pub(crate) fn adopt(args: &Adopt) -> u8 {
     let failed = unread > 0 || changes.iter().any(|change| change.result.is_err());
     if args.json {
         let files: Vec<Value> = changes.iter().map(as_json).collect();
-        printer.data(format!("{:#}\n", json!({ "version": 1, "files": files, "notes": notes })));
+        printer.exact(format!("{:#}\n", json!({ "version": 1, "files": files, "notes": notes })));
     } else {
         conclude(&changes, decision, printer);
     }
@@ -152,7 +152,7 @@ pub(super) fn note_line(note: &Note) -> String {
 }
 
 fn show(change: &FileChange, printer: Printer) {
-    printer.data(change.diff());
+    printer.patch(&change.diff());
     if let Err(why) = &change.result {
         printer.error_text(format!("{}: {why}", change.file.path.display()), change.hint);
     }

@@ -84,12 +84,12 @@ fn run(
 
 /// Prints the report and writes it where it was asked for.
 fn tell(printer: Printer, args: &Check, report: &Report) -> u8 {
-    printer.data(if args.json {
+    if args.json {
         // It is made of texts and numbers.
-        serde_json::to_string_pretty(report).unwrap_or_default() + "\n"
+        printer.exact(serde_json::to_string_pretty(report).unwrap_or_default() + "\n");
     } else {
-        output::text(report)
-    });
+        printer.data(output::text(report));
+    }
     if let Some(path) = &args.junit
         && let Err(error) = fs::write(path, report.junit())
     {

@@ -31,11 +31,11 @@ pub(crate) fn doctor(args: &Doctor) -> u8 {
     let chosen = chosen(&places);
     let sound = chosen.as_ref().is_ok_and(|containment| *containment >= Containment::Reaper)
         && ground.iter().all(|finding| finding.fine);
-    printer.data(if args.json {
-        as_json(&trials, &ground, &chosen, sound)
+    if args.json {
+        printer.exact(as_json(&trials, &ground, &chosen, sound));
     } else {
-        as_text(&trials, &ground, &chosen)
-    });
+        printer.data(as_text(&trials, &ground, &chosen));
+    }
     if sound { exit_code::OK } else { exit_code::NOT_ALL }
 }
 

@@ -46,7 +46,7 @@ fn try_end(args: &End, printer: Printer) -> Result<u8, u8> {
     ended.warnings.iter().for_each(|warning| printer.warning(warning));
     let sessions = by_session(&choice.targets, &ended.receipts);
     if args.json {
-        printer.data(format!("{:#}\n", as_json(&sessions, &ended)));
+        printer.exact(format!("{:#}\n", as_json(&sessions, &ended)));
     } else {
         show(printer, &sessions, &ended);
         if choice.targets.is_empty() && choice.problems.is_empty() {

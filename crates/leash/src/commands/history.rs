@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use crate::args::History;
 use crate::exit_code;
-use crate::output::message;
 use crate::output::printer::{Printer, bytes, span};
 use crate::output::table::table;
+use crate::output::{escape, message};
 use crate::places;
 
 pub(crate) fn history(args: &History) -> u8 {
@@ -36,7 +36,7 @@ pub(crate) fn history(args: &History) -> u8 {
         if args.session.is_some() {
             answer["sessions"] = sessions.iter().map(|(session, members)| summary(session, members)).collect();
         }
-        printer.data(format!("{answer:#}\n"));
+        printer.exact(format!("{answer:#}\n"));
         return exit_code::OK;
     }
     printer.data(table(
@@ -45,12 +45,13 @@ pub(crate) fn history(args: &History) -> u8 {
     ));
     for receipt in newest.iter().filter(|receipt| !receipt.all_gone()) {
         for line in message::left_lines(receipt) {
-            printer.data(format!("{}: {line}\n", receipt.session));
+            printer.data(format!("{}: {line}\n", escape::line(&receipt.session)));
         }
     }
     for (session, members) in sessions.iter().filter(|(_, members)| members.len() > 1) {
         let fate = if members.iter().all(|receipt| receipt.all_gone()) { "all gone" } else { "NOT all gone" };
         let held = message::held(members.iter().flat_map(|receipt| &receipt.holdings));
+        let session = escape::line(session);
         printer.data(format!("{session}: {} receipts; {held}; {fate}\n", members.len()));
     }
     exit_code::OK

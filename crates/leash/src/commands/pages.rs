@@ -21,7 +21,7 @@ pub(crate) fn man(args: &Man) -> u8 {
     let printer = Printer::new(false);
     let done = match &args.dir {
         Some(dir) => write_pages(dir),
-        None => page(Cli::command()).map(|page| printer.data(String::from_utf8_lossy(&page))),
+        None => page(Cli::command()).map(|page| printer.exact(String::from_utf8_lossy(&page))),
     };
     match done {
         Ok(()) => exit_code::OK,

@@ -1,7 +1,6 @@
 //! `leash ps`.
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
 
 use leash_core::clock;
 use leash_core::ledger::book::Book;
@@ -16,6 +15,7 @@ use super::unleashed::{self, Unleashed};
 use super::{attach, ledger};
 use crate::args::Ps;
 use crate::exit_code;
+use crate::output::escape::add;
 use crate::output::printer::{Printer, bytes, span};
 use crate::output::table::table;
 use crate::places;
@@ -44,11 +44,13 @@ pub(crate) fn ps(args: &Ps) -> u8 {
     silent.iter().for_each(|warning| printer.warning(warning));
     let groups = groups(&runs, &books, &daemon.sessions);
     let others = if args.leashed { Unleashed::default() } else { unleashed::look(printer) };
-    printer.data(match args {
-        Ps { json: true, .. } => as_json(&groups, &others),
-        Ps { tree: false, verbose: false, .. } => listing(&groups) + &others.listing(),
-        _ => groups.iter().map(|group| at_length(group, args)).chain([others.trees()]).collect(),
-    });
+    match args {
+        Ps { json: true, .. } => printer.exact(as_json(&groups, &others)),
+        Ps { tree: false, verbose: false, .. } => printer.data(listing(&groups) + &others.listing()),
+        _ => {
+            printer.data(groups.iter().map(|group| at_length(group, args)).chain([others.trees()]).collect::<String>())
+        }
+    }
     exit_code::OK
 }
 
@@ -99,15 +101,10 @@ fn at_length(group: &Group<'_>, args: &Ps) -> String {
         return part(only);
     }
     let age = span(clock::unix_ms().saturating_sub(group.started_ms()));
-    let mut text = format!(
-        "{}  {}, {age}, {}\n  owners: {}; {} processes, {}\n",
-        group.session,
-        group.members(),
-        group.state(),
-        group.owners(),
-        group.processes(),
-        bytes(group.memory_bytes()),
-    );
+    let mut text = String::new();
+    add(&mut text, format_args!("{}  {}, {age}, {}", group.session, group.members(), group.state()));
+    let (owners, memory) = (group.owners(), bytes(group.memory_bytes()));
+    add(&mut text, format_args!("  owners: {owners}; {} processes, {memory}", group.processes()));
     let lines = group.parts.iter().map(part).collect::<String>();
     text.extend(lines.lines().map(|line| format!("  {line}\n")));
     text
@@ -115,16 +112,17 @@ fn at_length(group: &Group<'_>, args: &Ps) -> String {
 
 fn upstream_details(part: &Part<'_>) -> String {
     let age = span(clock::unix_ms().saturating_sub(part.started_ms()));
-    let mut text = format!("{}  {}  {}, {age}, {}\n", part.session(), part.name(), part.kind(), part.state());
+    let mut text = String::new();
+    add(&mut text, format_args!("{}  {}  {}, {age}, {}", part.session(), part.name(), part.kind(), part.state()));
     let (book, entry) = part.upstream();
     let (command, entry) = (book.map_or("", |book| book.cover.command.as_str()), entry);
-    // Writing to a string cannot fail.
-    let _ = match entry {
+    match entry {
         Some(entry) => {
-            writeln!(text, "  session {} at {}, for leash {command}", short_id(&entry.id), entry.shown())
+            let (id, url) = (short_id(&entry.id), entry.shown());
+            add(&mut text, format_args!("  session {id} at {url}, for leash {command}"));
         }
-        None => writeln!(text, "  no session is open upstream, for leash {command}"),
-    };
+        None => add(&mut text, format_args!("  no session is open upstream, for leash {command}")),
+    }
     text
 }
 
@@ -134,11 +132,10 @@ fn details(run: &Live, verbose: bool, tree: bool) -> String {
     let part = Part::Run(run);
     let age = span(clock::unix_ms().saturating_sub(record.started_ms));
     let mut text = String::new();
-    // Writing to a string cannot fail.
-    let _ = writeln!(text, "{}  {}  {}, {age}, {}", record.session, record.name, part.kind(), part.state());
-    let _ = writeln!(text, "  command: {}", record.command.join(" "));
+    add(&mut text, format_args!("{}  {}  {}, {age}, {}", record.session, record.name, part.kind(), part.state()));
+    add(&mut text, format_args!("  command: {}", record.command.join(" ")));
     let (processes, memory) = (run.members.len(), bytes(run.memory_bytes()));
-    let _ = writeln!(text, "  owners: {}; {processes} processes, {memory}", part.owners());
+    add(&mut text, format_args!("  owners: {}; {processes} processes, {memory}", part.owners()));
     if verbose {
         more(record, &mut text);
     }
@@ -152,16 +149,16 @@ fn details(run: &Live, verbose: bool, tree: bool) -> String {
 fn more(record: &Record, text: &mut String) {
     let pids = [("leash", record.supervisor), ("keeper", record.keeper), ("server", record.leader)];
     let named: Vec<String> = pids.iter().filter_map(|(name, id)| id.map(|id| format!("{name} {}", id.pid))).collect();
-    let _ = writeln!(text, "  pids: {}; run {}", named.join(", "), record.run);
+    add(text, format_args!("  pids: {}; run {}", named.join(", "), record.run));
     for (key, value) in &record.labels {
-        let _ = writeln!(text, "  label: {key}={value}");
+        add(text, format_args!("  label: {key}={value}"));
     }
     if let Some(containment) = record.containment {
-        let _ = writeln!(text, "  promise: {}", containment.promise());
-        let _ = writeln!(text, "  does not cover: {}", containment.does_not_cover());
+        add(text, format_args!("  promise: {}", containment.promise()));
+        add(text, format_args!("  does not cover: {}", containment.does_not_cover()));
     }
     for refusal in &record.refused {
-        let _ = writeln!(text, "  not {}: {}", refusal.containment, refusal.why);
+        add(text, format_args!("  not {}: {}", refusal.containment, refusal.why));
     }
 }
 
@@ -176,14 +173,8 @@ fn draw(members: &[Member], text: &mut String) {
     let mut stack: Vec<(usize, &Member)> =
         children.remove(&0).unwrap_or_default().into_iter().rev().map(|member| (0, member)).collect();
     while let Some((depth, member)) = stack.pop() {
-        let _ = writeln!(
-            text,
-            "  {}{} {}  {}",
-            "  ".repeat(depth),
-            member.stat.pid,
-            member.command,
-            bytes(member.memory_bytes)
-        );
+        let (indent, memory) = ("  ".repeat(depth), bytes(member.memory_bytes));
+        add(text, format_args!("  {indent}{} {}  {memory}", member.stat.pid, member.command));
         let below = children.remove(&member.stat.pid).unwrap_or_default();
         stack.extend(below.into_iter().rev().map(|child| (depth + 1, child)));
     }

@@ -14,6 +14,7 @@ use serde_json::json;
 use super::survey::Survey;
 use crate::args::Reap;
 use crate::exit_code;
+use crate::output::escape::add;
 use crate::output::printer::{Printer, bytes, span};
 use crate::output::table::table;
 use crate::output::{evidence, message};
@@ -25,29 +26,48 @@ pub(crate) fn reap(args: &Reap) -> u8 {
         Ok(survey) => survey,
         Err(code) => return code,
     };
-    let mut verdicts = vec![Verdict::OrphanProved];
-    verdicts.extend(args.likely.then_some(Verdict::OrphanLikely));
-    verdicts.extend(args.stale.then_some(Verdict::StaleHost));
-    let terms = Terms { verdicts, grace: args.grace };
     let policy = Policy { settle: args.settle, ..Policy::default() };
     if !args.yes {
         let findings = survey.look(&policy);
-        plan(printer, args, &survey, &findings, &terms);
+        plan(printer, args, &survey, &findings);
         return exit_code::OK;
     }
     // First, because it may leave something that only the look finds.
     let mut done: Vec<Done> = survey.sweep(printer).into_iter().map(Ok).collect();
     let findings = survey.look(&policy);
     let (policy, findings) = wait_for_hosts(&mut survey, policy, findings, args);
-    for finding in findings.iter().filter(|finding| is_due(finding, &terms)) {
+    for finding in findings.iter().filter(|finding| is_due(finding, args)) {
+        let terms = Terms { verdicts: verdicts(finding, args), grace: args.grace };
         done.push(end(printer, &mut survey, finding.root, &terms, &policy).map_err(|spared| (finding.clone(), spared)));
     }
-    report(printer, args.json, &done)
+    let told = report(printer, args.json, &done);
+    if unknown(printer, args, &findings) { exit_code::NOT_ALL } else { told }
 }
 
-/// Whether the terms ask for it. What a lost leash has left is swept, by what its record proves.
-fn is_due(finding: &Finding, terms: &Terms) -> bool {
-    terms.verdicts.contains(&finding.verdict) && finding.leashed.is_none()
+/// The verdicts that are enough to end this one. What is only likely is ended for a person who has looked at it, and named it.
+fn verdicts(finding: &Finding, args: &Reap) -> Vec<Verdict> {
+    let named = finding.tree.iter().any(|id| args.likely.contains(&id.pid));
+    let mut verdicts = vec![Verdict::OrphanProved];
+    verdicts.extend(named.then_some(Verdict::OrphanLikely));
+    verdicts.extend(args.stale.then_some(Verdict::StaleHost));
+    verdicts
+}
+
+/// Says which of the processes that were named are in no server that may be ended; whether there are any.
+fn unknown(printer: Printer, args: &Reap, findings: &[Finding]) -> bool {
+    let due = |pid: &i32| findings.iter().any(|one| is_due(one, args) && one.tree.iter().any(|id| id.pid == *pid));
+    let unknown: Vec<&i32> = args.likely.iter().filter(|pid| !due(pid)).collect();
+    for pid in &unknown {
+        printer.warning(format!(
+            "process {pid} belongs to no server that is likely an orphan: `leash why {pid}` says more"
+        ));
+    }
+    !unknown.is_empty()
+}
+
+/// Whether it is asked for. What a lost leash has left is swept, by what its record proves.
+fn is_due(finding: &Finding, args: &Reap) -> bool {
+    verdicts(finding, args).contains(&finding.verdict) && finding.leashed.is_none()
 }
 
 /// A server whose ends are gone while its parent lives gets the time that a host takes to end it properly.
@@ -103,14 +123,15 @@ fn keep(printer: Printer, path: &Path, receipt: &Receipt) {
 }
 
 /// What would be done.
-fn plan(printer: Printer, args: &Reap, survey: &Survey, findings: &[Finding], terms: &Terms) {
+fn plan(printer: Printer, args: &Reap, survey: &Survey, findings: &[Finding]) {
+    unknown(printer, args, findings);
     let listed = |finding: &&Finding| !matches!(finding.verdict, Verdict::Live | Verdict::Unknown);
     let listed: Vec<(&Finding, Belongings)> =
         findings.iter().filter(listed).map(|finding| (finding, belongings::of(&survey.proc, &finding.tree))).collect();
     if args.json {
-        let one = |(finding, had): &(&Finding, Belongings)| json!({ "finding": finding, "belongings": had, "would_end": is_due(finding, terms) });
+        let one = |(finding, had): &(&Finding, Belongings)| json!({ "finding": finding, "belongings": had, "would_end": is_due(finding, args) });
         let plan = json!({ "version": 1, "plan": listed.iter().map(one).collect::<Vec<_>>() });
-        printer.data(format!("{plan:#}\n"));
+        printer.exact(format!("{plan:#}\n"));
         return;
     }
     if listed.is_empty() {
@@ -134,7 +155,7 @@ fn plan(printer: Printer, args: &Reap, survey: &Survey, findings: &[Finding], te
     for (finding, had) in &listed {
         printer.data(details(finding, had));
     }
-    let due: Vec<&(&Finding, Belongings)> = listed.iter().filter(|(finding, _)| is_due(finding, terms)).collect();
+    let due: Vec<&(&Finding, Belongings)> = listed.iter().filter(|(finding, _)| is_due(finding, args)).collect();
     let memory: u64 = due.iter().map(|(_, had)| had.memory + had.swap).sum();
     printer.data(format!(
         "{} would be ended, {} would come back; `leash reap --yes` does it\n",
@@ -150,7 +171,9 @@ fn details(finding: &Finding, had: &Belongings) -> String {
     );
     lines.extend(had.ports.iter().map(|port| format!("  it listens on port {port}")));
     lines.extend(had.locks.iter().map(|lock| format!("  it keeps {lock} locked")));
-    lines.iter().map(|line| format!("{line}\n")).collect()
+    let mut text = String::new();
+    lines.iter().for_each(|line| add(&mut text, format_args!("{line}")));
+    text
 }
 
 type Done = Result<Receipt, (Finding, Spared)>;
@@ -162,7 +185,7 @@ fn report(printer: Printer, as_json: bool, done: &[Done]) -> u8 {
         let spared = done.iter().filter_map(|one| one.as_ref().err());
         let spared: Vec<_> =
             spared.map(|(finding, why)| json!({ "finding": finding, "why": why.to_string() })).collect();
-        printer.data(format!("{:#}\n", json!({ "version": 1, "receipts": receipts, "spared": spared })));
+        printer.exact(format!("{:#}\n", json!({ "version": 1, "receipts": receipts, "spared": spared })));
     } else {
         for one in done {
             match one {

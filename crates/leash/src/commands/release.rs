@@ -42,7 +42,7 @@ fn work(args: &Release, chosen: &[&str], printer: Printer) -> Result<u8, ShelfEr
     }
     if args.json {
         let files: Vec<Value> = files.iter().map(|file| as_json(file, &shelf)).collect();
-        printer.data(format!("{:#}\n", json!({ "version": 1, "files": files })));
+        printer.exact(format!("{:#}\n", json!({ "version": 1, "files": files })));
     } else {
         conclude(&files, decision, printer);
     }
@@ -125,7 +125,7 @@ fn kept_at(file: &FileUndo, shelf: &Shelf) -> String {
 }
 
 fn show(file: &FileUndo, shelf: &Shelf, printer: Printer) {
-    printer.data(file.diff());
+    printer.patch(&file.diff());
     let path = file.path.display();
     if file.undo.is_none() && file.error.is_none() {
         printer.note(format!("{path}: the file is gone, there is nothing to undo"));

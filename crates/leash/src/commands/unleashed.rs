@@ -1,13 +1,12 @@
 //! The servers that are on no leash, for `leash ps`.
 
-use std::fmt::Write as _;
-
 use leash_core::orphans::belongings::{self, Belongings};
 use leash_core::orphans::{Facts, Finding, Policy};
 use leash_core::tree::identity::Identity;
 use serde_json::{Value, json};
 
 use super::survey::Survey;
+use crate::output::escape::add;
 use crate::output::printer::{Printer, bytes, span};
 use crate::output::table::table;
 
@@ -84,13 +83,13 @@ impl Unleashed {
         let mut text = String::new();
         for server in &self.servers {
             let row = row(server).join("  ");
-            // Writing to a string cannot fail.
-            let _ = writeln!(text, "{row}");
+            add(&mut text, format_args!("{row}"));
             for process in server.finding.tree.iter().filter_map(|id| self.facts.same(id)) {
                 let above = self.facts.ancestors(process);
                 let is_member = |pid: i32| server.finding.tree.iter().any(|id| id.pid == pid);
                 let depth = above.take_while(|above| is_member(above.id.pid)).count();
-                let _ = writeln!(text, "  {}{} {}", "  ".repeat(depth), process.id.pid, process.command());
+                let indent = "  ".repeat(depth);
+                add(&mut text, format_args!("  {indent}{} {}", process.id.pid, process.command()));
             }
         }
         text

@@ -1,7 +1,5 @@
 //! `leash why`.
 
-use std::fmt::Write as _;
-
 use leash_core::orphans::facts::{Kind, OtherEnd};
 use leash_core::orphans::{Channel, Facts, Finding, Policy, Process, belongings};
 use serde_json::json;
@@ -9,6 +7,7 @@ use serde_json::json;
 use super::survey::Survey;
 use crate::args::Why;
 use crate::exit_code;
+use crate::output::escape::add;
 use crate::output::evidence;
 use crate::output::printer::{Printer, bytes, span};
 
@@ -27,20 +26,19 @@ pub(crate) fn why(args: &Why) -> u8 {
     let had = belongings::of(&survey.proc, finding.map_or(&[process.id], |finding| &finding.tree));
     if args.json {
         let server = json!({ "version": 1, "pid": args.pid, "finding": finding, "belongings": had });
-        printer.data(format!("{server:#}\n"));
+        printer.exact(format!("{server:#}\n"));
         return exit_code::OK;
     }
     let mut text = match finding {
         Some(finding) => about_finding(finding, process),
         None => about_other(process, &facts),
     };
-    // Writing to a string cannot fail.
-    let _ = writeln!(text, "It uses {} of memory and {} of swap.", bytes(had.memory), bytes(had.swap));
+    add(&mut text, format_args!("It uses {} of memory and {} of swap.", bytes(had.memory), bytes(had.swap)));
     for port in &had.ports {
-        let _ = writeln!(text, "It listens on port {port}.");
+        add(&mut text, format_args!("It listens on port {port}."));
     }
     for lock in &had.locks {
-        let _ = writeln!(text, "It keeps {lock} locked.");
+        add(&mut text, format_args!("It keeps {lock} locked."));
     }
     printer.data(text);
     exit_code::OK
@@ -48,22 +46,25 @@ pub(crate) fn why(args: &Why) -> u8 {
 
 fn about_finding(finding: &Finding, process: &Process) -> String {
     let age = span(u64::try_from(finding.age.as_millis()).unwrap_or(u64::MAX));
-    let mut text = format!("{}: {}, {age} old\n", evidence::subject(finding), finding.verdict.word());
+    let mut text = String::new();
+    add(&mut text, format_args!("{}: {}, {age} old", evidence::subject(finding), finding.verdict.word()));
     if process.id.pid != finding.root.pid {
-        let _ = writeln!(text, "Process {} ({}) belongs to it.", process.id.pid, process.comm);
+        add(&mut text, format_args!("Process {} ({}) belongs to it.", process.id.pid, process.comm));
     }
-    let _ = writeln!(text, "It is taken for that because {}.", evidence::sentence(&finding.is));
+    add(&mut text, format_args!("It is taken for that because {}.", evidence::sentence(&finding.is)));
     for fact in &finding.evidence {
-        let _ = writeln!(text, "- {}", evidence::sentence(fact));
+        add(&mut text, format_args!("- {}", evidence::sentence(fact)));
     }
-    let _ = writeln!(text, "What ends it: {}.", evidence::remedy(finding));
+    add(&mut text, format_args!("What ends it: {}.", evidence::remedy(finding)));
     text
 }
 
 fn about_other(process: &Process, facts: &Facts) -> String {
-    let mut text = format!("{} (pid {}): not an MCP server, as far as leash knows\n", process.comm, process.id.pid);
+    let mut text = String::new();
+    let (name, pid) = (&process.comm, process.id.pid);
+    add(&mut text, format_args!("{name} (pid {pid}): not an MCP server, as far as leash knows"));
     for (name, channel) in [("stdin", &process.stdin), ("stdout", &process.stdout)] {
-        let _ = writeln!(text, "- {name}: {}", channel_words(channel, facts));
+        add(&mut text, format_args!("- {name}: {}", channel_words(channel, facts)));
     }
     text.push_str("leash does not touch it.\n");
     text

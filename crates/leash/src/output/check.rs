@@ -2,6 +2,7 @@
 
 use leash_core::check::{Report, Row, Status};
 
+use super::escape;
 use super::printer::span;
 use super::table::table;
 
@@ -13,7 +14,7 @@ pub(crate) fn text(report: &Report) -> String {
         .iter()
         .map(|row| vec![row.status.word().to_owned(), row.id.clone(), row.title.clone(), time(row), brief(row)])
         .collect();
-    let mut text = format!("{} {}\n\n", report.kind, report.target);
+    let mut text = format!("{} {}\n\n", report.kind, escape::line(&report.target));
     text.push_str(&table(&["RESULT", "CHECK", "WHAT", "TIME", "SEEN"], &rows));
     for row in report.checks.iter().filter(|row| matches!(row.status, Status::Fail | Status::Warn)) {
         text.push_str(&finding(row));
@@ -38,7 +39,7 @@ fn finding(row: &Row) -> String {
         "\n{} {}: {}\n  MCP {}, {}: {}\n  {}: {}\n",
         row.status.word(),
         row.id,
-        row.detail,
+        escape::line(&row.detail),
         asks.revision,
         asks.section,
         asks.text,

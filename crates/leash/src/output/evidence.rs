@@ -4,20 +4,26 @@ use leash_core::orphans::facts::Why;
 use leash_core::orphans::verdict::{Evidence, Finding, Role, Stream, Verdict};
 use leash_core::tree::identity::Identity;
 
+use super::escape;
 use super::printer::{bytes, span};
 
 /// What it is, in a few words.
 pub(crate) fn subject(finding: &Finding) -> String {
     let name = finding.server.as_deref().unwrap_or("a process of an ended session");
     let client = finding.client.as_deref().unwrap_or("an unknown client");
-    match finding.role {
+    let subject = match finding.role {
         Role::Host => format!("{client} (pid {})", finding.root.pid),
         Role::Server | Role::Remnant => format!("{name} of {client} (pid {})", finding.root.pid),
-    }
+    };
+    escape::line(&subject).into_owned()
 }
 
 /// One piece of evidence.
 pub(crate) fn sentence(evidence: &Evidence) -> String {
+    escape::line(&said(evidence)).into_owned()
+}
+
+fn said(evidence: &Evidence) -> String {
     let stream = |stream: &Stream| match stream {
         Stream::Stdin => "stdin",
         Stream::Stdout => "stdout",
@@ -27,6 +33,9 @@ pub(crate) fn sentence(evidence: &Evidence) -> String {
         Evidence::Declared { client, name } => {
             format!("its command is that of `{name}` in the configuration of {client}")
         }
+        Evidence::Resembles { client, name } => format!(
+            "its command may be that of `{name}` in the configuration of {client}, where a variable or the directory is not known"
+        ),
         Evidence::Package { package } => format!("it runs the server package {package}"),
         Evidence::Mark { session } => format!("leash started it in session {session}"),
         Evidence::HostProgram { client } => format!("it is the program of {client}"),
@@ -95,7 +104,7 @@ pub(crate) fn remedy(finding: &Finding) -> String {
         Verdict::OrphanLikely if finding.leashed.is_some() => {
             "the next start of leash ends it, `leash reap --yes` too".to_owned()
         }
-        Verdict::OrphanLikely => "`leash reap --likely --yes` ends it".to_owned(),
+        Verdict::OrphanLikely => format!("`leash reap --likely {} --yes` ends it", finding.root.pid),
         Verdict::StaleHost => "`leash reap --stale --yes` ends it, with all that it has started".to_owned(),
         Verdict::Live => match &finding.leashed {
             Some(session) => format!("it ends with its owner; `leash end {session}` ends it now"),

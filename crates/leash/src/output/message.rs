@@ -8,6 +8,7 @@ use leash_core::tree::StartError;
 use leash_core::tree::contain::Containment;
 use leash_core::tree::resolve::ResolveError;
 
+use super::escape;
 use super::printer::{Printer, bytes, span};
 use crate::exit_code;
 
@@ -55,13 +56,14 @@ pub(crate) fn receipt_line(receipt: &Receipt) -> String {
         Some(_) => format!("{}, by {by}", containment.unwrap_or("containment unknown")),
         None => format!("by {by}"),
     };
-    format!(
+    let line = format!(
         "{} [{}]: {}; {}; {fate} ({means})",
         receipt.name,
         receipt.session,
         receipt.reason.describe(),
         held.join("; "),
-    )
+    );
+    escape::line(&line).into_owned()
 }
 
 /// The end of a session, as one line and, where it held several things, one for each of them; what is left is below that.
@@ -91,7 +93,7 @@ pub(crate) fn session_lines(whole: &Receipt, members: &[Receipt]) -> Vec<String>
         }
         lines.extend(left_lines(member).into_iter().map(|line| format!("    {line}")));
     }
-    lines
+    lines.iter().map(|line| escape::line(line).into_owned()).collect()
 }
 
 /// What several holdings were, in sum.
@@ -164,7 +166,7 @@ pub(crate) fn left_lines(receipt: &Receipt) -> Vec<String> {
         let why = upstream.why.as_deref().unwrap_or("it was not told why");
         lines.push(format!("left: session {} at {}: {why}", upstream.id, upstream.url));
     }
-    lines
+    lines.iter().map(|line| escape::line(line).into_owned()).collect()
 }
 
 /// What to do about a failed start, and the exit code it means.

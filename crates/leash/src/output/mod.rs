@@ -1,6 +1,7 @@
 //! Everything a person sees.
 
 pub(crate) mod check;
+pub(crate) mod escape;
 pub(crate) mod evidence;
 pub(crate) mod message;
 pub(crate) mod printer;

@@ -8,6 +8,8 @@ use leash_core::duration;
 use rustix::event::{PollFd, PollFlags};
 use rustix::time::Timespec;
 
+use super::escape;
+
 /// Speaks on stderr, and on stdout for data.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Printer {
@@ -23,34 +25,45 @@ impl Printer {
         Printer { began: Moment::now(), verbose: verbose || log_wanted(), colour }
     }
 
-    /// Data, on stdout. A reader that has gone away (`| head`) is not an error.
+    /// Lines for people, on stdout. What others wrote must not end a line: it goes through [`escape::line`] before it gets here.
     pub(crate) fn data(self, text: impl Display) {
+        self.exact(escape::lines(&text.to_string()));
+    }
+
+    /// Data for programs (JSON), on stdout to the byte. A reader that has gone away (`| head`) is not an error.
+    pub(crate) fn exact(self, text: impl Display) {
         let _ = write!(io::stdout(), "{text}").and_then(|()| io::stdout().flush());
+    }
+
+    /// A change to somebody's file: to the byte for a program, harmless for a person.
+    pub(crate) fn patch(self, text: &str) {
+        self.exact(if io::stdout().is_terminal() { escape::patch(text) } else { text.into() });
     }
 
     /// A line about the course of things: a verb in a column of twelve, the time, the subject.
     pub(crate) fn progress(self, verb: &str, subject: impl Display) {
         if self.verbose {
             let spent = Moment::now().since(self.began).as_secs_f64();
-            self.line(&format!("{} [{spent:>8.3}s] {subject}", self.paint("1;32", &format!("{verb:>12}"))));
+            let (verb, subject) = (self.paint("1;32", &format!("{verb:>12}")), subject.to_string());
+            self.line(&format!("{verb} [{spent:>8.3}s] {}", escape::line(&subject)));
         }
     }
 
     /// A line that people wait for, verbose or not.
     pub(crate) fn note(self, text: impl Display) {
-        self.line(&text.to_string());
+        self.line(&escape::line(&text.to_string()));
     }
 
     /// Something that is not as it should be, while leash goes on.
     pub(crate) fn warning(self, text: impl Display) {
-        self.line(&format!("{}: {text}", self.paint("1;33", "warning")));
+        self.line(&format!("{}: {}", self.paint("1;33", "warning"), escape::line(&text.to_string())));
     }
 
     /// A mistake on the command line, as the parser words it.
     pub(crate) fn usage(self, text: impl Display) {
         // The parser's own pointer to --help says less than ours.
         let text = text.to_string().replace("For more information, try '--help'.", "");
-        self.line(text.trim_end());
+        self.line(&escape::lines(text.trim_end()));
         self.hint(Some("leash --help lists the commands, leash COMMAND --help explains one"));
     }
 
@@ -61,25 +74,25 @@ impl Printer {
 
     /// The same with further facts, one a line.
     pub(crate) fn error_with(self, error: &dyn std::error::Error, facts: &[String], hint: Option<&str>) {
-        self.line(&format!("{}: {error}", self.paint("1;31", "error")));
+        self.line(&format!("{}: {}", self.paint("1;31", "error"), escape::line(&error.to_string())));
         let mut cause = error.source();
         while let Some(error) = cause {
-            self.line(&format!("  Caused by: {error}"));
+            self.line(&format!("  Caused by: {}", escape::line(&error.to_string())));
             cause = error.source();
         }
-        facts.iter().for_each(|fact| self.line(&format!("  {fact}")));
+        facts.iter().for_each(|fact| self.line(&format!("  {}", escape::line(fact))));
         self.hint(hint);
     }
 
     /// An error that is only a sentence.
     pub(crate) fn error_text(self, text: impl Display, hint: Option<&str>) {
-        self.line(&format!("{}: {text}", self.paint("1;31", "error")));
+        self.line(&format!("{}: {}", self.paint("1;31", "error"), escape::line(&text.to_string())));
         self.hint(hint);
     }
 
     fn hint(self, hint: Option<&str>) {
         if let Some(hint) = hint {
-            self.line(&format!("\n{}: {hint}", self.paint("1;36", "hint")));
+            self.line(&format!("\n{}: {}", self.paint("1;36", "hint"), escape::line(hint)));
         }
     }
 

@@ -7,6 +7,7 @@ mod edited;
 mod hosts;
 mod killed;
 mod left;
+mod names;
 mod options;
 mod said;
 

@@ -3,6 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "the hosts whose servers are orphaned are started here")]
 
 mod hosts;
+mod innocent;
 mod install;
 mod options;
 mod reused;

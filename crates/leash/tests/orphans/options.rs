@@ -51,10 +51,10 @@ fn what_is_only_likely_is_asked_for() {
         let found = plan(&zoo.reap(&[]));
         matches!(&found[..], [(_, verdict, false)] if verdict == "orphan_likely").then_some(())
     });
-    assert!(matches!(&plan(&zoo.reap(&["--likely"]))[..], [(_, _, true)]));
+    assert!(matches!(&plan(&zoo.reap_named(&zoo.doomed, &[]))[..], [(_, _, true)]));
     assert_eq!(receipts(&zoo.reap(&["--yes"])), 0);
     assert_eq!(living(&zoo.doomed), go, "it was only likely");
-    let answer = zoo.reap(&["--likely", "--yes"]);
+    let answer = zoo.reap_named(&zoo.doomed, &["--yes"]);
     assert_eq!((answer.code, receipts(&answer)), (0, 1), "{answer:?}");
     zoo.doomed.wait_gone(LIMIT).unwrap_or_else(|left| panic!("{left}\n{answer:?}"));
 }
@@ -85,7 +85,7 @@ fn a_stale_host_is_asked_for_and_goes_with_its_servers() {
     let stale = wait::until("the terminal to be gone", || plan(&zoo.reap(&[])).into_iter().next());
     assert_eq!(stale, (i64::from(host.id()), "stale_host".to_owned(), false));
     assert_eq!(receipts(&zoo.reap(&["--yes"])), 0);
-    assert_eq!(receipts(&zoo.reap(&["--likely", "--yes"])), 0);
+    assert_eq!(receipts(&zoo.reap_named(&zoo.doomed, &["--yes"])), 0);
     assert_eq!(living(&zoo.doomed), go, "it was only stale");
     let answer = zoo.reap(&["--stale", "--yes"]);
     host.wait().expect("cannot wait for the host");
@@ -205,6 +205,6 @@ fn what_was_spared_stays_spared() {
     drop(host);
     let stay = living(&zoo.safe);
     assert_eq!(stay.len(), 1, "the spared one: {stay:?}");
-    let answer = zoo.reap(&["--likely", "--yes"]);
+    let answer = zoo.reap_named(&zoo.safe, &["--yes"]);
     assert_eq!((receipts(&answer), living(&zoo.safe)), (0, stay), "{answer:?}");
 }

@@ -100,7 +100,8 @@ impl Stage {
         zoo.hosts.push(Host::start(zoo.python(&[server(&words)])));
         zoo.expect(true, 1);
         zoo.begin();
-        let declared = Declared { client: "Test".to_owned(), name: "orphan".to_owned(), command: words };
+        let (client, name) = ("Test".to_owned(), "orphan".to_owned());
+        let declared = Declared { client, name, command: words, cwd: None, project: None };
         Stage { zoo, knowledge: Knowledge { declared: vec![declared], ..Knowledge::builtin() } }
     }
 

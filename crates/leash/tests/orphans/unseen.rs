@@ -97,7 +97,7 @@ fn a_server_that_root_holds_is_not_proved() {
     wait_for(&zoo, &["orphan_likely", "orphan_likely", "orphan_proved", "orphan_proved"], || zoo.reap(&[]));
     let answer = zoo.reap(&["--yes"]);
     assert_eq!((answer.code, living(&zoo.doomed).len()), (0, 2), "{answer:?}");
-    let answer = zoo.reap(&["--likely", "--yes"]);
+    let answer = zoo.reap_named(&zoo.doomed, &["--yes"]);
     zoo.doomed.wait_gone(LIMIT).unwrap_or_else(|left| panic!("{left}\n{answer:?}"));
 }
 

@@ -200,6 +200,12 @@ impl Zoo {
         self.scene.answer(["reap", "--grace", "200ms", "--json"].iter().chain(words))
     }
 
+    /// The same, with every process of a census named as one that may be ended although it is only likely an orphan.
+    pub(crate) fn reap_named(&self, named: &Census, words: &[&str]) -> Answer {
+        let pids: Vec<String> = living(named).iter().map(|(pid, _)| format!("--likely={pid}")).collect();
+        self.reap(&pids.iter().map(String::as_str).chain(words.iter().copied()).collect::<Vec<_>>())
+    }
+
     /// The configuration's home, for a leash that another user starts.
     pub(crate) fn home(&self) -> PathBuf {
         self.scene.dir().to_owned()

@@ -56,8 +56,9 @@ fn help_of_reap() {
                   --yes
                       End them
 
-                  --likely
-                      Also what is an orphan by all that could be seen, although not everything could
+                  --likely <PID>
+                      Also the server of this process, if it is an orphan by all that could be seen; may be
+                      repeated
 
                   --stale
                       Also hosts that nobody can use any more, with all that they have started

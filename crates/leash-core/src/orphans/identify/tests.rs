@@ -1,3 +1,4 @@
+use super::super::facts::Process;
 use super::super::knowledge::{Declared, Knowledge};
 use super::super::verdict::Evidence;
 use super::Matcher;
@@ -6,23 +7,131 @@ fn words(line: &str) -> Vec<String> {
     line.split(' ').map(str::to_owned).collect()
 }
 
-/// Which server a command line is, when the configuration has `declared` in it.
-fn check(declared: &str, argv: &[&str], expected: Option<&str>) {
+/// A process in /work/here, with the environment of a user.
+fn process(argv: &[&str]) -> Process {
+    let mut process = Process::nobody(7, 1);
+    process.argv = argv.iter().map(|word| (*word).to_owned()).collect();
+    process.cwd = Some("/work/here".to_owned());
+    let variables = [("HOME", "/home/u"), ("PATH", "/usr/local/bin:/usr/bin"), ("TOOLS", "/opt/tools")];
+    process.variables = Some(variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into());
+    process
+}
+
+/// A configuration with `command` in it.
+fn knowledge(command: &str, project: Option<&str>, cwd: Option<&str>) -> Knowledge {
     let mut knowledge = Knowledge::builtin();
-    if !declared.is_empty() {
+    if !command.is_empty() {
         knowledge.declared.push(Declared {
             client: "Test".to_owned(),
             name: "it".to_owned(),
-            command: words(declared),
+            command: words(command),
+            cwd: cwd.map(str::to_owned),
+            project: project.map(str::to_owned),
         });
     }
-    let argv: Vec<String> = argv.iter().map(|word| (*word).to_owned()).collect();
-    let found = Matcher::new(&knowledge).server(&argv).map(|evidence| match evidence {
+    knowledge
+}
+
+/// Which server a command line is, when the configuration has `declared` in it; `likely` when that is not certain.
+fn found(knowledge: &Knowledge, argv: &[&str]) -> Option<String> {
+    Matcher::new(knowledge).server(&process(argv)).map(|evidence| match evidence {
         Evidence::Declared { name, .. } => name,
+        Evidence::Resembles { .. } => "likely".to_owned(),
         Evidence::Package { package } => package,
         other => panic!("{other:?}"),
-    });
+    })
+}
+
+fn check(declared: &str, argv: &[&str], expected: Option<&str>) {
+    let found = found(&knowledge(declared, None, None), argv);
     assert_eq!(found.as_deref(), expected, "{argv:?} with {declared:?} declared");
+}
+
+/// The same in the configuration of a project, or of an entry with a directory.
+fn check_in(declared: &str, [project, cwd]: [Option<&str>; 2], argv: &[&str], expected: Option<&str>) {
+    let found = found(&knowledge(declared, project, cwd), argv);
+    assert_eq!(found.as_deref(), expected, "{argv:?} with {declared:?} declared in {project:?} {cwd:?}");
+}
+
+/// An innocent program has the interpreter in common with a declared server, and nothing else.
+#[test]
+fn a_variable_is_not_anything() {
+    let mcp = "python3 ${workspaceFolder}/tools/mcp.py";
+    check(mcp, &["python3", "production_billing_worker.py"], None);
+    check(mcp, &["python3", "/work/here/tools/mcp.py"], Some("it"));
+    check(mcp, &["python3", "/work/there/tools/mcp.py"], Some("likely"));
+    check(mcp, &["python3", "/work/here/tools/mcp.py", "--more"], None);
+    check_in(mcp, [Some("/work/there"), None], &["python3", "/work/there/tools/mcp.py"], Some("it"));
+    check_in(mcp, [Some("/work/there"), None], &["python3", "/work/here/tools/mcp.py"], None);
+    check("server ${env:TOOLS}/x", &["server", "/opt/tools/x"], Some("it"));
+    check("server ${env:TOOLS}/x", &["server", "/opt/other/x"], None);
+    check("server ${NONE:-/srv}/x", &["server", "/srv/x"], Some("it"));
+    check("server ${NONE}/x", &["server", "/srv/x"], Some("likely"));
+    check("server ${userHome}/x", &["server", "/home/u/x"], Some("it"));
+    check("server --root=${input:root}", &["server", "--root=/srv"], Some("likely"));
+    check("server --root=${input:root}", &["server", "/srv"], None);
+    check("server ${a:b}-${c:d}-end", &["server", "1-2-end"], Some("likely"));
+    check("server ${a:b}-${c:d}-end", &["server", "12-end"], None);
+}
+
+#[test]
+fn a_variable_alone_proves_nothing() {
+    for declared in
+        ["python3 ${input:script}", "node ${input:dir}/${input:file}", "${input:program}", "npx ${input:name}"]
+    {
+        for argv in [&["python3", "worker.py"][..], &["node", "/srv/worker.js"], &["worker"], &["npx", "worker"]] {
+            check(declared, argv, None);
+        }
+    }
+    check("python3 ${TOOLS}", &["python3", "/opt/tools"], Some("likely"));
+    check("docker run -i ${input:image}", &["docker", "run", "-i", "postgres"], Some("likely"));
+}
+
+#[test]
+fn a_relative_command_is_another_one_in_another_directory() {
+    let (here, there) = ([Some("/work/here"), None], [Some("/work/there"), None]);
+    let cases: [(&str, &[&str]); 10] = [
+        ("python3 server.py", &["python3", "server.py"]),
+        ("node dist/index", &["node", "dist/index"]),
+        ("npx tsx src/index", &["npx", "tsx", "src/index"]),
+        ("./bin/server", &["./bin/server"]),
+        ("python3 -m server", &["python3", "-m", "server"]),
+        ("uv run server.py", &["uv", "run", "server.py"]),
+        ("uv run server.py", &["/work/here/.venv/bin/python3", "server.py"]),
+        ("cargo run", &["cargo", "run"]),
+        ("npm run mcp", &["npm", "run", "mcp"]),
+        ("tool --config=./x", &["tool", "--config=./x"]),
+    ];
+    for (declared, argv) in cases {
+        check(declared, argv, Some("likely"));
+        check_in(declared, here, argv, Some("it"));
+        check_in(declared, there, argv, None);
+        check_in(declared, [None, Some("/work/here")], argv, Some("it"));
+        check_in(declared, [Some("/work"), Some("here")], argv, Some("it"));
+        check_in(declared, [None, Some("${workspaceFolder}")], argv, Some("likely"));
+        check_in(declared, [Some("/work/here"), Some("${workspaceFolder}")], argv, Some("it"));
+        check_in(declared, [None, Some("${input:dir}")], argv, Some("likely"));
+    }
+    let uv = "uv --directory /work/here run server.py";
+    check(uv, &["uv", "--directory", "/work/here", "run", "server.py"], Some("it"));
+    check(uv, &["/work/here/.venv/bin/python", "server.py"], Some("it"));
+    check(uv, &["uv", "--directory", "/work/there", "run", "server.py"], None);
+    let anywhere = "uv --directory ${workspaceFolder} run server.py";
+    check(anywhere, &["python3", "server.py"], Some("likely"));
+    check_in(anywhere, here, &["python3", "server.py"], Some("it"));
+    check_in(anywhere, there, &["python3", "server.py"], None);
+    check("python3 /srv/server.py", &["python3", "server.py"], None);
+    let module = "/work/there/.venv/bin/python -m server";
+    check(module, &["/work/there/.venv/bin/python", "-m", "server"], Some("it"));
+    check(module, &["/other/.venv/bin/python", "-m", "server"], Some("likely"));
+}
+
+#[test]
+fn a_name_is_looked_for_in_path() {
+    check("server", &["/usr/bin/server"], Some("it"));
+    check("server", &["/srv/production/server"], Some("likely"));
+    check("/srv/production/server", &["server"], Some("likely"));
+    check("uvx server", &["/srv/production/bin/server"], Some("likely"));
 }
 
 #[test]
@@ -59,8 +168,8 @@ fn a_declared_server_is_found_behind_what_starts_it() {
         Some("it"),
     );
     check(uvx, &["uv", "tool", "run", "acme-server", "/srv"], Some("it"));
-    check("python3 -m acme.server -v", &["/usr/bin/python3.11", "-u", "-m", "acme.server", "-v"], Some("it"));
-    check("python3 server.py", &["python3", "server.py"], Some("it"));
+    check("python3 -m acme.server -v", &["/usr/bin/python3.11", "-u", "-m", "acme.server", "-v"], Some("likely"));
+    check("python3 /srv/s.py", &["python3", "/srv/s.py"], Some("it"));
     check("env A=b node /srv/s.js", &["node", "/srv/s.js"], Some("it"));
     check("tool serve", &["node", "/usr/local/bin/tool", "serve"], Some("it"));
     check("tool serve", &["bash", "-c", "exec tool 'serve'"], Some("it"));

@@ -99,7 +99,7 @@ impl<'a> Search<'a> {
             if facts.process(process.ppid).is_some_and(|parent| parent.id.start <= process.id.start) {
                 children.entry(process.ppid).or_default().push(process);
             }
-            if let Some(evidence) = matcher.server(&process.argv) {
+            if let Some(evidence) = matcher.server(process) {
                 servers.insert(process.id.pid, (evidence, None));
             } else if let Some(host) = matcher.host(&process.comm, &process.argv) {
                 hosts.insert(process.id.pid, host.client.as_str());
@@ -149,7 +149,9 @@ impl<'a> Search<'a> {
         let host = self.host_above(root);
         let marked = || self.client_by_mark(root).or_else(|| self.client_by_mark(named));
         let (client, server) = match &is {
-            Evidence::Declared { client, name } => (Some(client.clone()), Some(name.clone())),
+            Evidence::Declared { client, name } | Evidence::Resembles { client, name } => {
+                (Some(client.clone()), Some(name.clone()))
+            }
             Evidence::Package { package } => (None, Some(package.clone())),
             _ => (None, leashed.map(|leashed| leashed.name.clone())),
         };

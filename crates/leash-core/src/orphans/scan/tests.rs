@@ -42,7 +42,7 @@ impl Stage {
     fn set() -> Stage {
         let name = format!("leash-test-{}", id::random());
         let command = vec![name.clone(), "1000".to_owned()];
-        let declared = Declared { client: "Test".to_owned(), name: name.clone(), command };
+        let declared = Declared { client: "Test".to_owned(), name: name.clone(), command, cwd: None, project: None };
         Stage { name, knowledge: Knowledge { declared: vec![declared], ..Knowledge::builtin() } }
     }
 

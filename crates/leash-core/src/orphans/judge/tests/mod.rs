@@ -50,7 +50,13 @@ fn machine(mut processes: Vec<Process>) -> Facts {
 }
 
 fn knowledge() -> Knowledge {
-    let declared = Declared { client: "Test".to_owned(), name: "srv".to_owned(), command: vec!["srv".to_owned()] };
+    let declared = Declared {
+        client: "Test".to_owned(),
+        name: "srv".to_owned(),
+        command: vec!["srv".to_owned()],
+        cwd: None,
+        project: None,
+    };
     Knowledge { declared: vec![declared], ..Knowledge::builtin() }
 }
 

@@ -1,0 +1,278 @@
+//! What a command line starts in the end: the words behind shells, `env`, package runners and interpreters.
+
+use super::base;
+
+/// What a command line starts in the end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Launch {
+    /// A program, a script, a module or a package.
+    pub(super) what: String,
+    pub(super) by: Starter,
+    pub(super) args: Vec<String>,
+    /// The directory that the command line itself names (`uv --directory`).
+    pub(super) directory: Option<String>,
+    /// The interpreter, for a module: it decides where modules are looked for.
+    pub(super) interpreter: Option<String>,
+    /// A program of the project that the directory belongs to (`uv run NAME`).
+    pub(super) of_project: bool,
+}
+
+/// Who starts it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Starter {
+    /// The kernel.
+    Exec,
+    /// node, bun, deno or python, from a file.
+    Interpreter,
+    /// python, by the name of a module.
+    Module,
+    /// npx, uvx and the like, by the name of a package.
+    Runner,
+}
+
+/// Programs that do what the project in their directory says, or run a file of it.
+const PROJECT_TOOLS: [&str; 40] = [
+    "sh", "bash", "dash", "ash", "zsh", "ksh", "fish", "npm", "pnpm", "yarn", "bun", "deno", "node", "nodejs", "make",
+    "just", "task", "cargo", "go", "poetry", "pipenv", "pdm", "hatch", "rye", "uv", "bundle", "rake", "ruby", "perl",
+    "php", "composer", "lua", "java", "gradle", "mvn", "dotnet", "mix", "nix", "direnv", "mise",
+];
+
+/// Endings of files that are run by another program.
+const SCRIPTS: [&str; 16] = [
+    ".py", ".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".tsx", ".jsx", ".sh", ".rb", ".pl", ".php", ".lua", ".jar",
+    ".dll",
+];
+
+/// Packages that do nothing but run a script.
+const SCRIPT_RUNNERS: [&str; 7] = ["tsx", "ts-node", "nodemon", "vite-node", "node", "bun", "deno"];
+
+impl Launch {
+    /// What these words start. `None` when there are none.
+    pub(super) fn of(argv: &[String]) -> Option<Launch> {
+        let mut words: Vec<String> = match argv {
+            // npm writes over its arguments: "npm exec @scope/server /home" in one piece.
+            [title] if title.contains(' ') => title.split_ascii_whitespace().map(str::to_owned).collect(),
+            _ => argv.to_vec(),
+        };
+        // As deep as wrappers may be nested; a real command has two or three.
+        for _ in 0..8 {
+            match unwrap(&words) {
+                Some(inner) => words = inner,
+                None => break,
+            }
+        }
+        let (what, args) = words.split_first()?;
+        let rest: Vec<&str> = args.iter().map(String::as_str).collect();
+        interpret(what, &rest).or_else(|| launch(&[&[what.as_str()], &rest[..]].concat(), 0, Starter::Exec))
+    }
+
+    /// Whether the same words mean something else in another directory.
+    pub(super) fn depends_on_directory(&self) -> bool {
+        let by_what = match self.by {
+            Starter::Exec if self.what.contains('/') => !self.what.starts_with('/'),
+            Starter::Exec => PROJECT_TOOLS.contains(&base(&self.what)) && !self.args.iter().any(|arg| is_anchored(arg)),
+            Starter::Interpreter => !self.what.starts_with('/'),
+            // Python looks for modules in the working directory first.
+            Starter::Module => true,
+            Starter::Runner => self.of_project || self.what.starts_with('.'),
+        };
+        by_what || self.args.iter().any(|arg| is_relative_path(arg))
+    }
+
+    /// Whether both run modules of one virtual environment, which does not depend on the directory.
+    pub(super) fn shares_environment(&self, other: &Launch) -> bool {
+        const SYSTEM: [&str; 3] = ["/usr/bin/", "/usr/local/bin/", "/bin/"];
+        let own = |path: &&String| path.starts_with('/') && !SYSTEM.iter().any(|dir| path.starts_with(dir));
+        self.by == Starter::Module
+            && self.interpreter.as_ref().filter(own).is_some()
+            && self.interpreter == other.interpreter
+    }
+}
+
+/// Whether a word names a place on the machine, whatever the directory is.
+fn is_anchored(word: &str) -> bool {
+    word.starts_with('/') || [" /", "=/", "\"/", "'/"].iter().any(|place| word.contains(place))
+}
+
+/// Whether an argument is a path below the working directory, as far as that can be seen.
+fn is_relative_path(arg: &str) -> bool {
+    let value = match arg.split_once('=') {
+        Some((option, value)) if option.starts_with('-') => value,
+        _ => arg,
+    };
+    let is_script = || {
+        !value.starts_with(['/', '-', '$']) && !value.contains("://") && SCRIPTS.iter().any(|end| value.ends_with(end))
+    };
+    matches!(value, "." | "..") || value.starts_with("./") || value.starts_with("../") || is_script()
+}
+
+/// One wrapper less. `None` when there is none.
+fn unwrap(words: &[String]) -> Option<Vec<String>> {
+    let (program, rest) = words.split_first()?;
+    let rest_from = |at: usize| (at < rest.len()).then(|| rest[at..].to_vec());
+    match base(program).trim_start_matches('-') {
+        "env" => rest_from(rest.iter().position(|word| !word.starts_with('-') && !word.contains('='))?),
+        "nohup" | "setsid" | "exec" | "command" => rest_from(rest.iter().position(|word| !word.starts_with('-'))?),
+        "sh" | "bash" | "dash" | "ash" | "zsh" | "ksh" => {
+            let at = rest.iter().position(|word| word == "-c" || word == "-lc")?;
+            let mut words = simple_words(rest.get(at + 1)?)?;
+            // npm: sh -c 'mcp-server "$@"' sh ARGS would need a shell to understand; it is matched by its other processes.
+            if words.first().is_some_and(|first| first == "exec") {
+                words.remove(0);
+            }
+            Some(words).filter(|words| !words.is_empty())
+        }
+        // A script with a shell's first line.
+        _ => None,
+    }
+}
+
+/// The words of a shell command that is nothing but words, quoted or not.
+fn simple_words(text: &str) -> Option<Vec<String>> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut quote: Option<char> = None;
+    for c in text.chars() {
+        match (quote, c) {
+            (Some(open), c) if c == open => quote = None,
+            (Some('"'), '$' | '`' | '\\') => return None,
+            (Some(_), c) => word.get_or_insert_default().push(c),
+            (None, '"' | '\'') => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            (None, c) if c.is_whitespace() => words.extend(word.take()),
+            (None, '$' | '`' | '\\' | ';' | '&' | '|' | '<' | '>' | '(' | ')' | '*' | '?' | '#' | '~' | '{') => {
+                return None;
+            }
+            (None, c) => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    quote.is_none().then_some(words)
+}
+
+/// What an interpreter or a package runner is told to start.
+fn interpret(program: &str, rest: &[&str]) -> Option<Launch> {
+    match (base(program), rest) {
+        ("npx" | "bunx" | "pnpx" | "uvx", rest) => runner(rest),
+        ("npm", ["exec" | "x", rest @ ..]) | ("pnpm" | "yarn", ["dlx", rest @ ..]) => runner(rest),
+        ("bun", ["x", rest @ ..]) | ("pipx", ["run", rest @ ..]) => runner(rest),
+        ("uv", rest) => uv(rest),
+        ("node" | "nodejs", [script, rest @ ..]) if base(script) == "npx-cli.js" => runner(rest),
+        ("node" | "nodejs", [script, "exec" | "x", rest @ ..]) if base(script) == "npm-cli.js" => runner(rest),
+        ("node" | "nodejs" | "deno" | "tsx" | "ts-node" | "nodemon" | "vite-node", rest) => {
+            script(rest, &["-r", "--require", "--import", "--loader"])
+        }
+        ("bun", rest) => script(rest, &[]),
+        (name, rest) if is_python(name) => python(program, rest),
+        _ => None,
+    }
+}
+
+fn is_python(name: &str) -> bool {
+    name.strip_prefix("python").is_some_and(|version| version.chars().all(|c| c.is_ascii_digit() || c == '.'))
+}
+
+/// Options of runners that are followed by a value. `-p` and `--from` only say where to find the package's program.
+const WITH_VALUE: [&str; 10] = [
+    "-p",
+    "--package",
+    "--from",
+    "--with",
+    "--with-editable",
+    "--python",
+    "--directory",
+    "--project",
+    "--index-url",
+    "--env-file",
+];
+
+/// The package a runner is told to run.
+fn runner(words: &[&str]) -> Option<Launch> {
+    let at = first_operand(words, &WITH_VALUE)?;
+    match words.get(at..)? {
+        [program, rest @ ..] if SCRIPT_RUNNERS.contains(program) => interpret(program, rest),
+        _ => launch(words, at, Starter::Runner),
+    }
+}
+
+/// `uv [OPTIONS] run [OPTIONS] WHAT` and `uv [OPTIONS] tool run PACKAGE`.
+fn uv(words: &[&str]) -> Option<Launch> {
+    let at = first_operand(words, &WITH_VALUE)?;
+    let (before, command) = words.split_at(at);
+    match command {
+        ["tool", "run", rest @ ..] => runner(rest),
+        ["run", rest @ ..] => {
+            let operand = first_operand(rest, &[&WITH_VALUE[..], &["-m", "--module"]].concat());
+            let options = &rest[..operand.unwrap_or(rest.len())];
+            let directory = directory(options).or_else(|| directory(before));
+            let module = rest.iter().position(|word| matches!(*word, "-m" | "--module"));
+            let module = module.filter(|at| operand.is_none_or(|operand| *at < operand));
+            let found = match (module, operand.map(|at| &rest[at..])) {
+                (Some(at), _) => launch(rest, at + 1, Starter::Module),
+                (None, Some([program, rest @ ..])) if is_python(base(program)) => python(program, rest),
+                (None, Some(what @ [script, ..])) if script.contains('/') || script.ends_with(".py") => {
+                    launch(what, 0, Starter::Interpreter)
+                }
+                (None, Some(what)) => {
+                    launch(what, 0, Starter::Runner).map(|found| Launch { of_project: true, ..found })
+                }
+                (None, None) => None,
+            };
+            found.map(|found| Launch { directory, ..found })
+        }
+        _ => None,
+    }
+}
+
+/// The directory that options name, as two words or as one.
+fn directory(options: &[&str]) -> Option<String> {
+    let at = options.iter().position(|word| *word == "--directory");
+    let value = at.and_then(|at| options.get(at + 1).copied());
+    value.or_else(|| options.iter().find_map(|word| word.strip_prefix("--directory="))).map(str::to_owned)
+}
+
+fn script(words: &[&str], with_value: &[&str]) -> Option<Launch> {
+    let words = if words.first() == Some(&"run") { &words[1..] } else { words };
+    if words.iter().any(|word| matches!(*word, "-e" | "--eval" | "-p" | "--print")) {
+        return None;
+    }
+    launch(words, first_operand(words, with_value)?, Starter::Interpreter)
+}
+
+fn python(program: &str, words: &[&str]) -> Option<Launch> {
+    let mut at = 0;
+    loop {
+        match *words.get(at)? {
+            "-c" => return None,
+            "-m" => {
+                let found = launch(words, at + 1, Starter::Module)?;
+                return Some(Launch { interpreter: Some(program.to_owned()), ..found });
+            }
+            "-W" | "-X" => at += 2,
+            option if option.starts_with('-') => at += 1,
+            _ => return launch(words, at, Starter::Interpreter),
+        }
+    }
+}
+
+fn launch(words: &[&str], at: usize, by: Starter) -> Option<Launch> {
+    let what = (*words.get(at)?).to_owned();
+    let args = words[at + 1..].iter().map(|word| (*word).to_owned()).collect();
+    Some(Launch { what, by, args, directory: None, interpreter: None, of_project: false })
+}
+
+/// The first word that is no option and no option's value.
+fn first_operand(words: &[&str], with_value: &[&str]) -> Option<usize> {
+    let mut at = 0;
+    while let Some(word) = words.get(at) {
+        match *word {
+            "--" => return (at + 1 < words.len()).then_some(at + 1),
+            word if with_value.contains(&word) => at += 2,
+            word if word.starts_with('-') => at += 1,
+            _ => return Some(at),
+        }
+    }
+    None
+}

@@ -1,0 +1,122 @@
+//! Variables in a client's configuration: `${workspaceFolder}/server.py`. What they stand for is taken from the process that may be
+//! the server, because the client started it in that directory and with that environment.
+
+use super::Agreement;
+use crate::orphans::facts::Process;
+
+/// Whether a client fills something in.
+pub(super) fn has_variables(word: &str) -> bool {
+    pieces(word).any(|piece| matches!(piece, Piece::Variable(_)))
+}
+
+/// Whether a word says nothing without its variables.
+pub(super) fn is_all_variable(word: &str) -> bool {
+    let says = |piece: Piece<'_>| matches!(piece, Piece::Text(text) if !text.trim_matches(['/', '.']).is_empty());
+    !pieces(word).any(says)
+}
+
+/// The environment variables that a word names.
+pub(in crate::orphans) fn named(word: &str) -> impl Iterator<Item = &str> {
+    pieces(word).filter_map(|piece| match piece {
+        Piece::Variable("userHome") => Some("HOME"),
+        Piece::Variable(name) => environment(name).map(|(name, _)| name),
+        Piece::Text(_) => None,
+    })
+}
+
+/// The word with everything filled in that is known; the other variables stay as they are written.
+pub(super) fn expand(word: &str, process: &Process, workspace: Option<&str>) -> String {
+    let mut text = String::new();
+    for piece in pieces(word) {
+        match piece {
+            Piece::Text(literal) => text.push_str(literal),
+            Piece::Variable(name) => match value(name, process, workspace) {
+                Some(value) => text.push_str(&value),
+                None => text.push_str(&format!("${{{name}}}")),
+            },
+        }
+    }
+    text
+}
+
+/// Whether a word can be the declared one. A variable that is not known may be anything, which is no certainty.
+pub(super) fn fits(word: &str, declared: &str) -> Agreement {
+    if word == declared {
+        return Agreement::Certain;
+    }
+    if !has_variables(declared) {
+        return Agreement::No;
+    }
+    // Each text as early as it can be leaves the most for those that follow.
+    let mut rest = word;
+    let mut after_variable = false;
+    let mut pieces = pieces(declared).peekable();
+    while let Some(piece) = pieces.next() {
+        let Piece::Text(text) = piece else {
+            after_variable = true;
+            continue;
+        };
+        let found = match (after_variable, pieces.peek()) {
+            (false, _) => rest.strip_prefix(text),
+            (true, None) => rest.strip_suffix(text).map(|_| ""),
+            (true, Some(_)) => rest.split_once(text).map(|(_, after)| after),
+        };
+        match found {
+            Some(after) => rest = after,
+            None => return Agreement::No,
+        }
+        after_variable = false;
+    }
+    if rest.is_empty() || after_variable { Agreement::Likely } else { Agreement::No }
+}
+
+enum Piece<'a> {
+    Text(&'a str),
+    /// What is between the braces.
+    Variable(&'a str),
+}
+
+fn pieces(word: &str) -> impl Iterator<Item = Piece<'_>> {
+    let mut rest = word;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let variable = rest.find("${").and_then(|open| Some((open, open + rest[open..].find('}')?)));
+        let (piece, after) = match variable {
+            Some((0, close)) => (Piece::Variable(&rest[2..close]), &rest[close + 1..]),
+            Some((open, _)) => (Piece::Text(&rest[..open]), &rest[open..]),
+            None => (Piece::Text(rest), ""),
+        };
+        rest = after;
+        Some(piece)
+    })
+}
+
+/// What a variable stands for, if that can be known. A question to the user (`input:`), a setting or a command can't.
+fn value(name: &str, process: &Process, workspace: Option<&str>) -> Option<String> {
+    let variables = || process.variables.as_ref();
+    match name {
+        "workspaceFolder" | "workspaceRoot" | "cwd" => workspace.map(str::to_owned),
+        "workspaceFolderBasename" => workspace.map(|dir| super::base(dir).to_owned()),
+        "pathSeparator" | "/" => Some("/".to_owned()),
+        "userHome" => variables()?.get("HOME").cloned(),
+        _ => {
+            let (name, default) = environment(name)?;
+            let set = variables()?.get(name).filter(|value| !value.is_empty());
+            set.cloned().or_else(|| default.map(str::to_owned))
+        }
+    }
+}
+
+/// `env:NAME`, `NAME` and `NAME:-DEFAULT`.
+fn environment(inner: &str) -> Option<(&str, Option<&str>)> {
+    let (name, default) = match inner.split_once(":-") {
+        Some((name, default)) => (name, Some(default)),
+        None => (inner, None),
+    };
+    let name = name.strip_prefix("env:").unwrap_or(name);
+    let mut letters = name.chars();
+    let starts = letters.next().is_some_and(|first| first.is_ascii_alphabetic() || first == '_');
+    (starts && letters.all(|letter| letter.is_ascii_alphanumeric() || letter == '_')).then_some((name, default))
+}

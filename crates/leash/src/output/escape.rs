@@ -1,0 +1,78 @@
+//! Text that others wrote (names, command lines, labels, paths, answers), made harmless for a terminal: a process may call itself
+//! anything, and root looks at the processes of all users.
+
+use std::borrow::Cow;
+
+/// A text as one line: nothing in it moves the cursor, ends the line, or changes the order of what is shown.
+pub(crate) fn line(text: &str) -> Cow<'_, str> {
+    escaped(text, is_harmful)
+}
+
+/// The same for a text of several lines, whose parts are each a [`line`] already.
+pub(crate) fn lines(text: &str) -> Cow<'_, str> {
+    escaped(text, |letter| letter != '\n' && is_harmful(letter))
+}
+
+/// A change to somebody's file, where tabs and line ends belong to the text.
+pub(crate) fn patch(text: &str) -> Cow<'_, str> {
+    escaped(text, |letter| !matches!(letter, '\n' | '\t' | '\r') && is_harmful(letter))
+}
+
+/// Adds a line to a text of several.
+pub(crate) fn add(text: &mut String, said: std::fmt::Arguments<'_>) {
+    text.push_str(&line(&said.to_string()));
+    text.push('\n');
+}
+
+fn escaped(text: &str, is_harmful: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.contains(&is_harmful) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for letter in text.chars() {
+        if is_harmful(letter) {
+            shown.extend(letter.escape_default());
+        } else {
+            shown.push(letter);
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// Control characters (C0, DEL, C1 with NEL), line and paragraph separators, and what is invisible or turns the direction of writing.
+fn is_harmful(letter: char) -> bool {
+    letter.is_control()
+        || matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
+        || matches!(letter, '\u{61c}' | '\u{ad}' | '\u{180e}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn harmful_letters_are_spelled_out() {
+        let cases = [
+            ("plain größe 日本 a\\b", "plain größe 日本 a\\b"),
+            ("a\nb\tc\rd", r"a\nb\tc\rd"),
+            ("\u{1b}[2J\u{7}\u{7f}", r"\u{1b}[2J\u{7}\u{7f}"),
+            ("\u{9b}31m\u{85}", r"\u{9b}31m\u{85}"),
+            ("\u{2028}\u{2029}\u{202e}\u{2066}", r"\u{2028}\u{2029}\u{202e}\u{2066}"),
+            ("\u{200b}\u{200f}\u{feff}", r"\u{200b}\u{200f}\u{feff}"),
+        ];
+        for (text, shown) in cases {
+            assert_eq!(line(text), shown);
+        }
+        assert_eq!(lines("a\n\u{1b}b"), "a\n\\u{1b}b");
+        assert_eq!(patch("a\r\n\tb\u{1b}"), "a\r\n\tb\\u{1b}");
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_harmful_is_left(text in ".{0,40}") {
+            prop_assert!(!line(&text).contains(is_harmful));
+        }
+    }
+}
