@@ -270,6 +270,13 @@ pub const PEER_HINTS: usize = 32;
 #[cfg(feature = "http")]
 pub const PEER_SEARCH: Duration = Duration::from_secs(5);
 
+/// Pauses before a socket that no visible process holds is looked for again. A process that exits closes its sockets in
+/// microseconds each, which is longer with thousands of them and no processor to spare. A client that is really hidden (in a
+/// container with the host's network) waits so long for its `initialize`, once.
+#[cfg(feature = "http")]
+pub const PEER_CLOSING: [Duration; 3] =
+    [Duration::from_millis(10), Duration::from_millis(40), Duration::from_millis(150)];
+
 /// Largest buffer in a configuration: `maxBody` and `replay` are per request and per session, and nothing that is a gigabyte
 /// long is a message.
 pub const LARGEST_BUFFER: usize = 1024 * 1024 * 1024;

@@ -14,9 +14,20 @@ use crate::owner::peer::{self, Lookup, PeerSocket};
 pub(crate) struct Connection {
     pub(crate) peer: SocketAddr,
     pub(crate) local: SocketAddr,
-    socket: OnceCell<Option<PeerSocket>>,
+    far: OnceCell<FarEnd>,
     /// The session it was used for last, which knows its owner.
     session: RefCell<Weak<Session>>,
+}
+
+/// The client's end of a connection, as the kernel described it when the connection was accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FarEnd {
+    /// A process of this machine holds it.
+    Socket(PeerSocket),
+    /// It was on this machine, and was closed before it was looked at.
+    Closed,
+    /// It is on another machine, or behind an address translation.
+    Elsewhere,
 }
 
 /// What a connection is known by after it is gone. Its two addresses alone are not enough: as soon as it is closed, another process may
@@ -43,7 +54,12 @@ const FORWARDED: [HeaderName; 2] = [HeaderName::from_static("x-forwarded-for"), 
 
 impl Connection {
     pub(crate) fn new(peer: SocketAddr, local: SocketAddr) -> Connection {
-        Connection { peer, local, socket: OnceCell::new(), session: RefCell::default() }
+        Connection { peer, local, far: OnceCell::new(), session: RefCell::default() }
+    }
+
+    /// Asks the kernel for the client's end. Called right after accepting, because a client may be gone soon.
+    pub(crate) fn look(&self, lookup: &Lookup) {
+        self.far.get_or_init(|| far_end(lookup, self.peer, self.local));
     }
 
     /// Whether a session that uses it knows that already.
@@ -56,21 +72,41 @@ impl Connection {
         known
     }
 
-    /// Its ends, once the [client's socket](Connection::client_socket) was found.
+    /// Its ends, if the client's socket was found.
     pub(crate) fn ends(&self) -> Option<Ends> {
-        let socket = self.socket.get().copied().flatten()?;
-        Some(Ends { peer: self.peer, local: self.local, socket })
+        match self.far.get() {
+            Some(FarEnd::Socket(socket)) => Some(Ends { peer: self.peer, local: self.local, socket: *socket }),
+            _ => None,
+        }
     }
 
     /// The client's own socket, if the client is on this machine and is not known to speak for somebody else.
     pub(crate) fn client_socket(&self, lookup: &Lookup, headers: &HeaderMap) -> Option<PeerSocket> {
-        if FORWARDED.iter().any(|name| headers.contains_key(name)) {
-            return None;
-        }
-        // A socket that nobody holds any more has no user either.
-        let held = |socket: &PeerSocket| socket.inode != 0;
-        let look = || lookup.socket(self.peer, self.local).ok().flatten().filter(held);
-        *self.socket.get_or_init(|| peer::is_local(&self.peer, &self.local).then(look).flatten())
+        self.look(lookup);
+        self.ends().filter(|_| !is_forwarded(headers)).map(|ends| ends.socket)
+    }
+
+    /// Whether the client itself, on this machine, is or was at the other end.
+    pub(crate) fn is_clients_own(&self, headers: &HeaderMap) -> bool {
+        matches!(self.far.get(), Some(FarEnd::Socket(_) | FarEnd::Closed)) && !is_forwarded(headers)
+    }
+}
+
+fn is_forwarded(headers: &HeaderMap) -> bool {
+    FORWARDED.iter().any(|name| headers.contains_key(name))
+}
+
+fn far_end(lookup: &Lookup, peer: SocketAddr, local: SocketAddr) -> FarEnd {
+    if !peer::is_local(&peer, &local) {
+        return FarEnd::Elsewhere;
+    }
+    match lookup.socket(peer, local) {
+        // A socket without an inode belongs to no process any more.
+        Ok(Some(PeerSocket { inode: 0, .. })) => FarEnd::Closed,
+        Ok(Some(socket)) => FarEnd::Socket(socket),
+        // A reset removes both ends. Where ours is there, an address translation hides the client's.
+        Ok(None) if !lookup.has_own_end(peer, local) => FarEnd::Closed,
+        Ok(None) | Err(_) => FarEnd::Elsewhere,
     }
 }
 

@@ -33,7 +33,7 @@ pub(crate) struct Call {
     /// The whole body; empty unless it is a POST.
     pub(crate) body: Bytes,
     pub(crate) principal: Principal,
-    /// Where it came from, if that is the client itself, on this machine.
+    /// Where it came from, if that is the client itself, on this machine; the client may have closed it meanwhile.
     pub(crate) local: Option<Rc<Connection>>,
 }
 
@@ -67,7 +67,7 @@ async fn serve(
     let mut room = gateway.bodies.share();
     let body = read_body(&settings, &parts, body, &mut room).await?;
     let socket = connection.client_socket(&gateway.lookup, &parts.headers);
-    let local = socket.map(|_| Rc::clone(connection));
+    let local = connection.is_clients_own(&parts.headers).then(|| Rc::clone(connection));
     let principal = gateway.principals.of(&parts.headers, socket.map(|socket| socket.uid));
     let call = Call { method: parts.method, headers: parts.headers, body, principal, local };
     let timing = gateway.metrics.request(&server.bucket, call.body.len());

@@ -31,6 +31,7 @@ pub(crate) async fn accept(gateway: Rc<Gateway>, listener: TcpListener, stop: Ca
             Ok((stream, peer)) => {
                 let Ok(local) = stream.local_addr() else { continue };
                 let connection = Rc::new(Connection::new(peer, local));
+                connection.look(&gateway.lookup);
                 let (gateway, stop) = (Rc::clone(&gateway), stop.clone());
                 gateway.clone().tasks.spawn_local(serve(gateway, connection, stream, stop));
             }

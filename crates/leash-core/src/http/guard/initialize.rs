@@ -43,7 +43,10 @@ pub(super) async fn answer(gateway: &Rc<Gateway>, server: &Rc<Server>, call: Cal
         answer = answer => answer.ok(),
         () = session.over() => None,
     };
-    session.identified().await;
+    if !session.identified().await {
+        // The body of the answer ends the session when it is dropped.
+        return respond::no_session();
+    }
     answer.unwrap_or_else(|| too_late(gateway, id.as_deref()))
 }
 
