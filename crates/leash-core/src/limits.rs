@@ -246,9 +246,11 @@ pub const TIDE: usize = 128;
 /// Connections that wait to be accepted: a burst of clients that start together.
 pub const BACKLOG: u32 = 1024;
 
-/// How long a connection may be silent before the kernel asks the peer, and between two questions; the third one that is not
-/// answered ends it.
+/// How long a connection may be silent before the kernel asks the peer, and between two questions.
 pub const TCP_PROBE: Duration = Duration::from_secs(15);
+
+/// Questions of the kernel that a peer may leave unanswered: with the pauses, a dead one is known within a minute.
+pub const TCP_PROBES: u32 = 3;
 
 /// How long data may stay unacknowledged before the kernel gives the peer up.
 pub const TCP_UNACKNOWLEDGED: Duration = Duration::from_secs(30);

@@ -96,7 +96,7 @@ pub(super) fn notice_dead_peers(stream: &TcpStream) {
     let _ = rustix::net::sockopt::set_socket_keepalive(stream, true);
     let _ = rustix::net::sockopt::set_tcp_keepidle(stream, limits::TCP_PROBE);
     let _ = rustix::net::sockopt::set_tcp_keepintvl(stream, limits::TCP_PROBE);
-    let _ = rustix::net::sockopt::set_tcp_keepcnt(stream, 3);
+    let _ = rustix::net::sockopt::set_tcp_keepcnt(stream, limits::TCP_PROBES);
     let _ =
         rustix::net::sockopt::set_tcp_user_timeout(stream, seconds(limits::TCP_UNACKNOWLEDGED).saturating_mul(1000));
 }
