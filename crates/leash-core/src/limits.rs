@@ -257,9 +257,11 @@ pub const TIDE: usize = 128;
 /// Connections that wait to be accepted: a burst of clients that start together.
 pub const BACKLOG: u32 = 1024;
 
-/// How long a connection may be silent before the kernel asks the peer, and between two questions; the third one that is not
-/// answered ends it.
+/// How long a connection may be silent before the kernel asks the peer, and between two questions.
 pub const TCP_PROBE: Duration = Duration::from_secs(15);
+
+/// Questions of the kernel that a peer may leave unanswered: with the pauses, a dead one is known within a minute.
+pub const TCP_PROBES: u32 = 3;
 
 /// How long data may stay unacknowledged before the kernel gives the peer up.
 pub const TCP_UNACKNOWLEDGED: Duration = Duration::from_secs(30);
@@ -280,6 +282,13 @@ pub const PEER_HINTS: usize = 32;
 /// killed before it was found is known by its traffic alone, so that its session would stay for the idle time.
 #[cfg(feature = "http")]
 pub const PEER_SEARCH: Duration = Duration::from_secs(5);
+
+/// Pauses before a socket that no visible process holds is looked for again. A process that exits closes its sockets in
+/// microseconds each, which is longer with thousands of them and no processor to spare. A client that is really hidden (in a
+/// container with the host's network) waits so long for its `initialize`, once.
+#[cfg(feature = "http")]
+pub const PEER_CLOSING: [Duration; 3] =
+    [Duration::from_millis(10), Duration::from_millis(40), Duration::from_millis(150)];
 
 /// Largest buffer in a configuration: `maxBody` and `replay` are per request and per session, and nothing that is a gigabyte
 /// long is a message.

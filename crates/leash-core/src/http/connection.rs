@@ -14,9 +14,20 @@ use crate::owner::peer::{self, Lookup, PeerSocket};
 pub(crate) struct Connection {
     pub(crate) peer: SocketAddr,
     pub(crate) local: SocketAddr,
-    socket: OnceCell<Option<PeerSocket>>,
+    far: OnceCell<FarEnd>,
     /// The session it was used for last, which knows its owner.
     session: RefCell<Weak<Session>>,
+}
+
+/// The client's end of a connection, as the kernel described it when the connection was accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FarEnd {
+    /// A process of this machine holds it.
+    Socket(PeerSocket),
+    /// It was on this machine, and was closed before it was looked at.
+    Closed,
+    /// It is on another machine, or behind an address translation.
+    Elsewhere,
 }
 
 /// What a connection is known by after it is gone. Its two addresses alone are not enough: as soon as it is closed, another process may
@@ -59,7 +70,12 @@ const FORWARDED: [HeaderName; 2] = [HeaderName::from_static("x-forwarded-for"), 
 
 impl Connection {
     pub(crate) fn new(peer: SocketAddr, local: SocketAddr) -> Connection {
-        Connection { peer, local, socket: OnceCell::new(), session: RefCell::default() }
+        Connection { peer, local, far: OnceCell::new(), session: RefCell::default() }
+    }
+
+    /// Asks the kernel for the client's end. Called right after accepting, because a client may be gone soon.
+    pub(crate) fn look(&self, lookup: &Lookup) -> FarEnd {
+        *self.far.get_or_init(|| far_end(lookup, self.peer, self.local))
     }
 
     /// Whether a session that uses it knows that already.
@@ -72,31 +88,46 @@ impl Connection {
         known
     }
 
-    /// Its ends, once the [client's socket](Connection::client_socket) was found.
+    /// Its ends, if the client's socket was found.
     pub(crate) fn ends(&self) -> Option<Ends> {
-        let socket = self.socket.get().copied().flatten()?;
-        Some(Ends { peer: self.peer, local: self.local, socket })
+        match self.far.get() {
+            Some(FarEnd::Socket(socket)) => Some(Ends { peer: self.peer, local: self.local, socket: *socket }),
+            _ => None,
+        }
     }
 
     /// The process at the other end, which may forward what others ask: no header changes whose it is.
     pub(crate) fn peer(&self, lookup: &Lookup) -> Peer {
-        // Loopback is reached from this machine alone, whatever address a client has bound itself to.
-        if !peer::is_local(&self.peer, &self.local) && !self.local.ip().to_canonical().is_loopback() {
-            return Peer::Remote;
+        match self.look(lookup) {
+            FarEnd::Socket(socket) => Peer::Local(Some(socket.uid)),
+            // A closed socket has no user any more.
+            FarEnd::Closed => Peer::Local(None),
+            FarEnd::Elsewhere if peer::is_local(&self.peer, &self.local) => Peer::Local(None),
+            FarEnd::Elsewhere => Peer::Remote,
         }
-        // A socket that nobody holds any more has no user either.
-        let held = |socket: &PeerSocket| socket.inode != 0;
-        let look = || lookup.socket(self.peer, self.local).ok().flatten().filter(held);
-        Peer::Local(self.socket.get_or_init(look).map(|socket| socket.uid))
     }
 
-    /// The client's own socket, if the client is on this machine and is not known to speak for somebody else.
-    pub(crate) fn client_socket(&self, lookup: &Lookup, headers: &HeaderMap) -> Option<PeerSocket> {
-        if FORWARDED.iter().any(|name| headers.contains_key(name)) || !peer::is_local(&self.peer, &self.local) {
-            return None;
-        }
-        self.peer(lookup).uid()?;
-        self.socket.get().copied().flatten()
+    /// Whether the client itself, on this machine, is or was at the other end.
+    pub(crate) fn is_clients_own(&self, headers: &HeaderMap) -> bool {
+        matches!(self.far.get(), Some(FarEnd::Socket(_) | FarEnd::Closed)) && !is_forwarded(headers)
+    }
+}
+
+fn is_forwarded(headers: &HeaderMap) -> bool {
+    FORWARDED.iter().any(|name| headers.contains_key(name))
+}
+
+fn far_end(lookup: &Lookup, peer: SocketAddr, local: SocketAddr) -> FarEnd {
+    if !peer::is_local(&peer, &local) {
+        return FarEnd::Elsewhere;
+    }
+    match lookup.socket(peer, local) {
+        // A socket without an inode belongs to no process any more.
+        Ok(Some(PeerSocket { inode: 0, .. })) => FarEnd::Closed,
+        Ok(Some(socket)) => FarEnd::Socket(socket),
+        // A reset removes both ends. Where ours is there, an address translation hides the client's.
+        Ok(None) if !lookup.has_own_end(peer, local) => FarEnd::Closed,
+        Ok(None) | Err(_) => FarEnd::Elsewhere,
     }
 }
 

@@ -32,7 +32,7 @@ pub(crate) struct Call {
     pub(crate) principal: Principal,
     /// Who it is counted for.
     pub(crate) client: Client,
-    /// Where it came from, if that is the client itself, on this machine.
+    /// Where it came from, if that is the client itself, on this machine; the client may have closed it meanwhile.
     pub(crate) local: Option<Rc<Connection>>,
 }
 
@@ -73,8 +73,7 @@ async fn serve(
         admission::take_token(&mut parts.headers);
     }
     let Way { server, rest, job } = route(gateway, &parts.uri)?;
-    let socket = connection.client_socket(&gateway.lookup, &parts.headers);
-    let local = socket.map(|_| Rc::clone(connection));
+    let local = connection.is_clients_own(&parts.headers).then(|| Rc::clone(connection));
     let principal = gateway.principals.of(&parts.headers, peer.uid());
     let client = Client::of(principal, connection.peer.ip());
     // Taken until the answer is there.

@@ -32,7 +32,7 @@ pub(crate) async fn accept(gateway: Rc<Gateway>, listener: TcpListener, stop: Ca
                 let Ok(local) = stream.local_addr() else { continue };
                 let connection = Rc::new(Connection::new(peer, local));
                 // At once: a client that asks and leaves has no user any more when its request is read.
-                connection.peer(&gateway.lookup);
+                connection.look(&gateway.lookup);
                 let (gateway, stop) = (Rc::clone(&gateway), stop.clone());
                 gateway.clone().tasks.spawn_local(serve(gateway, connection, stream, stop));
             }
@@ -97,7 +97,7 @@ pub(super) fn notice_dead_peers(stream: &TcpStream) {
     let _ = rustix::net::sockopt::set_socket_keepalive(stream, true);
     let _ = rustix::net::sockopt::set_tcp_keepidle(stream, limits::TCP_PROBE);
     let _ = rustix::net::sockopt::set_tcp_keepintvl(stream, limits::TCP_PROBE);
-    let _ = rustix::net::sockopt::set_tcp_keepcnt(stream, 3);
+    let _ = rustix::net::sockopt::set_tcp_keepcnt(stream, limits::TCP_PROBES);
     let _ =
         rustix::net::sockopt::set_tcp_user_timeout(stream, seconds(limits::TCP_UNACKNOWLEDGED).saturating_mul(1000));
 }

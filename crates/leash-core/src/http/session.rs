@@ -57,6 +57,8 @@ pub(crate) struct Session {
     /// Searches for owners that are under way, and the end of the last of them.
     searches: Cell<u32>,
     searched: Notify,
+    /// The connection that was looked at last was closed before a process was found at its other end.
+    missed: Cell<bool>,
     /// People know of it.
     announced: Cell<bool>,
     over: Notify,
@@ -95,6 +97,7 @@ impl Session {
             ends: Cell::new(None),
             searches: Cell::new(0),
             searched: Notify::new(),
+            missed: Cell::new(false),
             announced: Cell::new(false),
             over: Notify::new(),
             receipt: OnceCell::new(),
@@ -295,9 +298,16 @@ impl Session {
             return self.apply(Event::OwnerUnknown);
         }
         let Some(connection) = &call.local else { return self.apply(Event::OwnerUnknown) };
-        if !connection.is_known_to(self) {
-            self.ends.set(connection.ends());
-            self.find_owners();
+        if connection.is_known_to(self) {
+            return;
+        }
+        match connection.ends() {
+            Some(ends) => {
+                self.ends.set(Some(ends));
+                self.find_owners();
+            }
+            // The client closed it before it was looked at: that says nothing of the client's process.
+            None => self.missed.set(true),
         }
     }
 
@@ -311,6 +321,7 @@ impl Session {
         gateway.tasks.spawn_local(async move {
             let found = found.await;
             let Some(session) = session.upgrade() else { return };
+            session.missed.set(matches!(found, Holders::Nobody));
             match found {
                 Holders::Known(processes) => processes.iter().for_each(|process| session.owned_by(process)),
                 // The connection was closed before its process was found: that says nothing of the process.
@@ -322,9 +333,10 @@ impl Session {
         });
     }
 
-    /// Returns when it was found out who its client is, or when that takes too long. Whoever ends before that leaves no trace, so
-    /// a client that waits for its `initialize` waits for this as well.
-    pub(crate) async fn identified(&self) {
+    /// Returns when it was found out who its client is, or when that takes too long. A client that ends before that leaves no
+    /// trace, so a client that waits for its `initialize` waits for this as well. False when the client has closed its connection
+    /// instead of waiting: it can't learn the session's id any more.
+    pub(crate) async fn identified(&self) -> bool {
         let identified = async {
             loop {
                 let searched = self.searched.notified();
@@ -338,6 +350,7 @@ impl Session {
         if self.searches.get() > 0 {
             let _ = tokio::time::timeout(limits::PEER_SEARCH, identified).await;
         }
+        !self.missed.get()
     }
 
     /// A process that uses the session.

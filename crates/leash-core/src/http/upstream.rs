@@ -179,6 +179,8 @@ impl Connector {
         // An upstream that vanished without a word would otherwise hold a stream for ever.
         tcp.set_keepalive(Some(limits::TCP_PROBE));
         tcp.set_keepalive_interval(Some(limits::TCP_PROBE));
+        tcp.set_keepalive_retries(Some(limits::TCP_PROBES));
+        tcp.set_tcp_user_timeout(Some(limits::TCP_UNACKNOWLEDGED));
         Connector { tcp, tls }
     }
 

@@ -4,13 +4,14 @@
 //! the methods that need to. Nothing is copied unless an escape forces it.
 
 use std::borrow::Cow;
+use std::hash::{Hash, Hasher};
 
 use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use thiserror::Error;
 
-use super::object;
 pub use super::splice::Splice;
+use super::{number, object};
 
 /// The codes of JSON-RPC and MCP errors that leash itself answers with.
 pub mod codes {
@@ -151,7 +152,7 @@ impl<'a> Envelope<'a> {
         Ok(Self { kind, id, method: Some(method), params, result, error })
     }
 
-    /// The id in canonical form; `None` when it is absent, `null` or no id at all.
+    /// The id as it is compared; `None` when it is absent, `null` or no id at all.
     pub fn key(&self) -> Option<IdKey> {
         self.id.and_then(IdKey::of)
     }
@@ -252,10 +253,28 @@ impl<'a> Meta<'a> {
     }
 }
 
-/// An id as a map key, and as JSON: `1` and `"1"` differ, `"a"` and `"\u0061"` are equal, `1` and `1.0` are kept apart, since
-/// numbers compare by their text.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct IdKey(Box<str>);
+/// An id as a map key: `1` and `"1"` differ, `"a"` and `"\u0061"` are equal, and so are `1`, `1.0` and `1e0`, because servers
+/// write numbers in a form of their own. It knows how the id was written where it was read.
+#[derive(Clone, Debug)]
+pub struct IdKey {
+    canonical: Box<str>,
+    /// Where that is another form.
+    written: Option<Box<str>>,
+}
+
+impl PartialEq for IdKey {
+    fn eq(&self, other: &IdKey) -> bool {
+        self.canonical == other.canonical
+    }
+}
+
+impl Eq for IdKey {}
+
+impl Hash for IdKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.canonical.hash(state);
+    }
+}
 
 impl IdKey {
     /// The key of an id; `None` when it is neither a string nor a number.
@@ -264,23 +283,31 @@ impl IdKey {
         if !is_id(raw) {
             return None;
         }
-        if !text.contains('\\') {
-            return Some(Self(text.into()));
-        }
-        // With half a surrogate pair it is no text in Rust: then it is compared as written, which can't be confused with any
-        // canonical form, for none has such an escape.
-        let canonical = serde_json::from_str::<String>(text).map(|string| serde_json::Value::from(string).to_string());
-        Some(Self(canonical.map_or_else(|_| text.into(), String::into_boxed_str)))
+        let canonical = match text.as_bytes() {
+            [b'"', ..] if !text.contains('\\') => Cow::Borrowed(text),
+            // With half a surrogate pair it is no text in Rust: then it is compared as written, which can't be confused with any
+            // canonical form, for none has such an escape.
+            [b'"', ..] => serde_json::from_str::<String>(text)
+                .map_or(Cow::Borrowed(text), |string| serde_json::Value::from(string).to_string().into()),
+            _ => number::canonical(text),
+        };
+        let written = (*canonical != *text).then(|| text.into());
+        Some(IdKey { canonical: canonical.into(), written })
     }
 
     /// The key of a number, for ids that leash gives.
     pub fn from_number(number: u64) -> IdKey {
-        Self(number.to_string().into_boxed_str())
+        IdKey { canonical: number.to_string().into_boxed_str(), written: None }
     }
 
-    /// The id as JSON.
+    /// The id as JSON, byte for byte as it was written.
     pub fn as_str(&self) -> &str {
-        &self.0
+        self.written.as_deref().unwrap_or(&self.canonical)
+    }
+
+    /// The number that leash gave, whatever form it came back in.
+    pub fn number(&self) -> Option<u64> {
+        self.canonical.parse().ok()
     }
 }
 

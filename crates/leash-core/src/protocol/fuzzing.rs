@@ -106,7 +106,8 @@ fn check_agreement(envelope: &Envelope<'_>, value: &Value) {
     }
     assert_eq!(envelope.method.as_deref(), value["method"].as_str(), "`method` as a complete parser reads it");
     if let Some(Value::String(id)) = value.get("id") {
-        assert_eq!(envelope.key().map(|key| key.as_str().to_owned()), Some(Value::from(id.as_str()).to_string()));
+        let plain = serde_json::value::to_raw_value(id).expect("a string");
+        assert_eq!(envelope.key(), IdKey::of(&plain));
     }
     let meta = envelope.meta();
     assert_eq!(meta.present, value["params"]["_meta"].is_object());

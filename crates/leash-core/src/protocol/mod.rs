@@ -9,6 +9,7 @@ pub mod frame;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod headers;
+mod number;
 mod object;
 mod splice;
 pub mod sse;

@@ -4,6 +4,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
+use rustix::process::Signal;
 use testkit::fixture::Fixture;
 use testkit::gateway::Gateway;
 use testkit::http::{Connection, POST, initialize};
@@ -116,6 +117,36 @@ fn clients_that_leave_at_once_leave_nothing() {
     nothing_is_left(&mut scene, &gateway, &fixture);
     assert_eq!(fixture.report().opened(), CLIENTS as u64);
     for receipt in receipts(&scene) {
+        assert_eq!(receipt["reason"]["kind"], "owner_gone", "{receipt}");
+    }
+}
+
+/// The gateway is stopped meanwhile, so that it reads the last request when its client is gone: the request says nothing of
+/// its client, and the process that opened the session decides.
+#[test]
+fn a_last_request_that_is_read_too_late_does_not_keep_the_session() {
+    const SESSIONS: usize = 50;
+    let mut scene = or_skip!(Scene::set(Who::User));
+    let fixture = Fixture::http(&[]);
+    let gateway = both(&scene, &fixture, r#""linger": "300ms", "grace": "500ms""#);
+    let mut command = scene.zoo(["http-client", "obey"]);
+    let urls = (0..SESSIONS).map(|client| gateway.url(if client % 10 == 0 { "stdio" } else { "http" }));
+    command.args(urls).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut client = command.spawn().expect("cannot start a client");
+    let mut says = BufReader::new(client.stdout.take().expect("stdout is piped")).lines();
+    let mut hear = || says.next().expect("a client says something").expect("it is text");
+    assert_eq!(hear(), "ready", "{}", gateway.said());
+    gateway.signal(Signal::STOP);
+    let mut orders = client.stdin.take().expect("stdin is piped");
+    orders.write_all(b"request-stream\n").expect("it reads");
+    (0..SESSIONS).for_each(|_| assert_eq!(hear(), "request-stream 0"));
+    drop(orders);
+    assert!(client.wait().expect("it is our child").success());
+    gateway.signal(Signal::CONT);
+    nothing_is_left(&mut scene, &gateway, &fixture);
+    let receipts = receipts(&scene);
+    assert_eq!(receipts.len(), SESSIONS);
+    for receipt in receipts {
         assert_eq!(receipt["reason"]["kind"], "owner_gone", "{receipt}");
     }
 }

@@ -3,6 +3,7 @@
 mod abandoned;
 mod bad_input;
 mod crash;
+mod dead_peers;
 mod doors;
 mod fidelity;
 mod hostile;

@@ -112,6 +112,25 @@ fn what_a_client_wrote_is_what_the_server_reads() {
     assert_eq!(raw(pretty), pretty.replace(['\n', '\r'], " "));
 }
 
+/// The server reads numbers as values and writes them in its own form, as most do.
+#[test]
+fn an_answer_finds_its_request_by_the_value_of_the_id() {
+    let scene = or_skip!(Scene::set(Who::User));
+    let gateway = gateway(&scene, &[]);
+    let client = Client::open(&gateway, LATEST);
+    for (id, written) in [("1e2", "100.0"), ("-0", "0"), ("1E40", "1.0e+40"), ("7.0", "7"), ("3", "3.0e0")] {
+        // The server answers a second time, by itself: the first answer counts.
+        let answer = format!(r#"{{"jsonrpc":"2.0","id":{written},"result":{{"form":"{written}"}}}}"#);
+        let text = serde_json::Value::from(answer);
+        let body = format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"say","arguments":{{"text":{text}}}}}}}"#
+        );
+        let reply = gateway.post("x", Some(&client.session), &body);
+        assert_eq!(reply.status, 200, "{id}");
+        assert!(reply.text().contains(&format!(r#""form":"{written}""#)), "{id}: {}", reply.text());
+    }
+}
+
 #[test]
 fn a_batch_is_answered_whole() {
     let scene = or_skip!(Scene::set(Who::User));

@@ -44,7 +44,10 @@ pub(super) async fn answer(gateway: &Rc<Gateway>, server: &Rc<Server>, call: Cal
         answer = answer => answer.ok(),
         () = session.over() => None,
     };
-    session.identified().await;
+    if !session.identified().await {
+        // The body of the answer ends the session when it is dropped.
+        return respond::no_session();
+    }
     answer.unwrap_or_else(|| too_late(gateway, id.as_deref()))
 }
 
@@ -70,7 +73,11 @@ async fn open(gateway: Rc<Gateway>, session: Rc<Session>, call: Call, asked: Ask
             if let UpstreamError::Unusable { session: Some(id), .. } = &error {
                 // The server has opened a session that no client will know.
                 let found = Found { id, version: None, revival: None };
-                Upstream::streamable(&session.server, &call, found).refuse(&gateway, &session.server, Reason::NotInitialized);
+                Upstream::streamable(&session.server, &call, found).refuse(
+                    &gateway,
+                    &session.server,
+                    Reason::NotInitialized,
+                );
             }
             client.send(forward::failed(&error, asked.id.as_deref())).map_err(drop)
         }

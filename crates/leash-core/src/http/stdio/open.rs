@@ -67,7 +67,9 @@ pub(super) async fn answer(
         First::Whole(body) => return Ok(failed(&bridge, envelope, body)),
         _ => Events::answer(Reading::new(reader, in_flight), None),
     };
-    session.identified().await;
+    if !session.identified().await {
+        return Err(respond::no_session());
+    }
     opening.known.set(true);
     let token = HeaderValue::from_str(&session.token()).map_err(|_| respond::no_session())?;
     answer.headers_mut().insert(headers::SESSION_ID, token);

@@ -212,8 +212,9 @@ impl Switch {
 
     /// A request is over; with the last one, its stream is.
     fn answered(&mut self, key: &IdKey) -> Option<Asked> {
-        let asked = self.requests.remove(key)?;
-        self.flying -= size(key, asked.token.as_ref());
+        // Its size is that of the id as the client wrote it.
+        let (key, asked) = self.requests.remove_entry(key)?;
+        self.flying -= size(&key, asked.token.as_ref());
         if let Some(token) = &asked.token
             && self.tokens.get(token) == Some(&asked.stream)
         {
@@ -336,9 +337,10 @@ impl Switch {
         keys
     }
 
-    /// Answers a request in the server's place, if it is still in flight.
+    /// Answers a request in the server's place, if it is still in flight, with the id as its client wrote it.
     fn fail(&mut self, key: &IdKey, code: i64, message: &str) {
-        let id = RawValue::from_string(key.as_str().to_owned()).ok();
+        let asked = self.requests.get_key_value(key).map_or(key, |(asked, _)| asked);
+        let id = RawValue::from_string(asked.as_str().to_owned()).ok();
         self.answer(key, error_body(id.as_deref(), code, message, None).into());
     }
 

@@ -33,13 +33,13 @@ pub struct PeerSocket {
 
 /// Whether the client of an accepted connection is on this machine, so that its process can be looked for.
 ///
-/// A loopback address is. So is a client whose address is the one it connected to: for a connection to one of the
-/// machine's own addresses the kernel takes that same address as the source, and no packet from outside may claim it. A
-/// client that binds itself to *another* address of this machine is taken for a remote one; that is the safe side, it
-/// has the idle timer.
+/// A client at a loopback address is, and so is one that connected to a loopback address: no packet from outside reaches it. So is a
+/// client whose address is the one it connected to: for a connection to one of the machine's own addresses the kernel takes that same
+/// address as the source, and no packet from outside may claim it. A client of another of our addresses that binds itself to *another*
+/// address of this machine is taken for a remote one; that is the safe side, it has the idle timer.
 pub fn is_local(peer: &SocketAddr, local: &SocketAddr) -> bool {
     let (peer, local) = (peer.ip().to_canonical(), local.ip().to_canonical());
-    peer.is_loopback() || peer == local
+    peer.is_loopback() || local.is_loopback() || peer == local
 }
 
 /// The two ends of a connection as the side sees them whose socket is asked for. An IPv4-mapped IPv6 address is the

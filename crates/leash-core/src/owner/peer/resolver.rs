@@ -4,6 +4,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use tokio::sync::{mpsc, oneshot};
@@ -28,6 +29,8 @@ pub struct Resolver {
 struct Request {
     question: Question,
     answer: oneshot::Sender<Holders>,
+    /// How often its socket was held by no process that can be seen.
+    hidden: usize,
 }
 
 #[derive(Clone, Copy)]
@@ -44,7 +47,7 @@ impl Resolver {
     /// Outside of a tokio runtime with local tasks.
     pub fn start(tracker: &TaskTracker) -> Resolver {
         let (requests, queue) = mpsc::unbounded_channel();
-        tracker.spawn_local(serve(queue, tracker.clone()));
+        tracker.spawn_local(serve(queue, requests.downgrade(), tracker.clone()));
         Resolver { lookup: Rc::new(Lookup::open()), requests }
     }
 
@@ -104,13 +107,17 @@ impl Resolver {
         };
         let (answer, later) = oneshot::channel();
         // A task that is gone has dropped the queue; then so is `answer`, and `later` says so.
-        let _ = self.requests.send(Request { question: Question { ends, socket }, answer });
+        let _ = self.requests.send(Request { question: Question { ends, socket }, answer, hidden: 0 });
         Err(later)
     }
 }
 
 /// Answers everything that has come in while the last search ran, with one search.
-async fn serve(mut queue: mpsc::UnboundedReceiver<Request>, tracker: TaskTracker) {
+async fn serve(
+    mut queue: mpsc::UnboundedReceiver<Request>,
+    requests: mpsc::WeakUnboundedSender<Request>,
+    tracker: TaskTracker,
+) {
     let mut searcher = Some(Searcher::new());
     let mut batch = Vec::new();
     while queue.recv_many(&mut batch, limits::PEER_BATCH).await > 0 {
@@ -135,10 +142,26 @@ async fn serve(mut queue: mpsc::UnboundedReceiver<Request>, tracker: TaskTracker
         };
         searcher = Some(back);
         for (request, holders) in batch.drain(..).zip(answers) {
-            let _ = request.answer.send(holders);
+            match (&holders, limits::PEER_CLOSING.get(request.hidden)) {
+                (Holders::Unknown(Why::Hidden), Some(&pause)) => {
+                    tracker.spawn_local(ask_again(request, pause, requests.clone()));
+                }
+                _ => drop(request.answer.send(holders)),
+            }
         }
         // The burst of a start must not be kept for ever.
         batch.shrink_to(limits::PEER_HINTS);
+    }
+}
+
+/// Asks again after a pause. A process that exits gives up its table of descriptors first and closes them one by one after that:
+/// meanwhile its sockets are open and no process shows them. Only those that stay are hidden.
+async fn ask_again(mut request: Request, pause: Duration, requests: mpsc::WeakUnboundedSender<Request>) {
+    tokio::time::sleep_until(tokio::time::Instant::now() + pause).await;
+    request.hidden += 1;
+    // Without the sender the gateway is on its way out: the dropped question says that the search was stopped.
+    if let Some(requests) = requests.upgrade() {
+        let _ = requests.send(request);
     }
 }
 

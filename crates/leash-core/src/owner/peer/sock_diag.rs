@@ -72,6 +72,15 @@ impl Lookup {
         }
     }
 
+    /// Whether the accepted socket of a connection is still connected. True where the kernel does not say.
+    pub fn has_own_end(&self, peer: SocketAddr, local: SocketAddr) -> bool {
+        let own = Ends::of_client(peer, local).reversed();
+        match self.exact(own) {
+            Ok(found) => found.is_some(),
+            Err(_) => table::find(&[own]).map_or(true, |found| found[0].is_some()),
+        }
+    }
+
     /// Asks by netlink alone.
     pub(super) fn ask(&self, ends: Ends) -> Asked {
         match self.exact(ends) {

@@ -126,7 +126,12 @@ fn ids_have_one_form() {
     assert_eq!(key(r#""\/""#), key(r#""/""#));
     assert_eq!(key(r#""\u00e9""#), key("\"\u{e9}\""));
     assert_eq!(key("17"), Some(IdKey::from_number(17)));
-    for (one, other) in [("1", "\"1\""), ("1", "1.0"), ("1", "1e0"), ("0", "-0"), (r#""\\n""#, r#""\n""#)] {
+    for (one, other) in [("1", "1.0"), ("1", "1e0"), ("0", "-0"), ("100", "1e2"), ("1E400", "1e+400")] {
+        assert_eq!(key(one), key(other), "{one} and {other}");
+        assert_eq!(key(other).expect("a key").as_str(), other, "the bytes are those that were written");
+    }
+    assert_eq!(key("5.0").and_then(|key| key.number()), Some(5));
+    for (one, other) in [("1", "\"1\""), ("9007199254740992", "9007199254740993"), (r#""\\n""#, r#""\n""#)] {
         assert_ne!(key(one), key(other), "{one} and {other}");
     }
     for none in ["null", "true", "false", "[1]", "{}"] {

@@ -45,7 +45,8 @@ impl Written {
     fn check_id(&self, envelope: &Envelope<'_>, id: &Id) {
         let has_id = self.kind != Kind::Notification;
         assert_eq!(envelope.id.map(|id| id.get()), has_id.then_some(id.written()));
-        assert_eq!(envelope.key().map(|key| key.as_str().to_owned()), has_id.then(|| id.key()));
+        assert_eq!(envelope.key(), has_id.then(|| id.key()));
+        assert_eq!(envelope.key().map(|key| key.as_str().to_owned()), has_id.then(|| id.written().to_owned()));
     }
 }
 
@@ -63,11 +64,14 @@ impl Id {
         }
     }
 
-    fn key(&self) -> String {
-        match self {
-            Id::Number(number) => number.clone(),
+    /// Its key, by another form of the same id.
+    fn key(&self) -> IdKey {
+        let other = match self {
+            Id::Number(number) => format!("{number}{}", if number.contains(['e', 'E']) { "" } else { "e0" }),
             Id::Text(text) => Value::from(text.meant.as_str()).to_string(),
-        }
+        };
+        let raw = serde_json::from_str::<Box<serde_json::value::RawValue>>(&other).expect("JSON");
+        IdKey::of(&raw).expect("an id")
     }
 }
 

@@ -99,6 +99,15 @@ fn obey(order: &str, kept: &mut [Kept]) -> io::Result<()> {
                 *stream = Some(listens);
                 continue;
             }
+            // The answer is not waited for.
+            "request-stream" => {
+                let mut listens = Connection::open(*address);
+                let headers = [("accept", "text/event-stream"), ("mcp-session-id", session)];
+                listens.send("GET", path, &headers, b"")?;
+                *stream = Some(listens);
+                say(order, 0)?;
+                continue;
+            }
             // From one moment to the next, so that its port is free. The session is not used on the next one.
             "reset" => {
                 let old = std::mem::replace(connection, Connection::open(*address));

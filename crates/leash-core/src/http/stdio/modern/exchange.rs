@@ -104,7 +104,7 @@ impl Exchanges {
 
     /// Delivers a line of the server; `false` if there is nobody for it.
     pub(super) fn deliver(&mut self, line: &[u8], envelope: &Envelope<'_>) -> bool {
-        let named = |raw: Option<&RawValue>| raw.and_then(|raw| raw.get().parse::<Number>().ok());
+        let named = |raw: Option<&RawValue>| raw.and_then(IdKey::of).and_then(|key| key.number());
         match envelope.kind {
             Kind::Response => named(envelope.id).is_some_and(|number| self.answer(number, line, envelope)),
             // A server has nothing to ask in this era, and a client no way to answer.

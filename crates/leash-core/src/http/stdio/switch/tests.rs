@@ -48,6 +48,31 @@ fn an_answer_goes_to_who_asked() {
 }
 
 #[test]
+fn a_number_is_found_by_its_value_and_answered_in_the_clients_form() {
+    let key = |id: &str| IdKey::of(&RawValue::from_string(id.to_owned()).unwrap()).unwrap();
+    let mut switch = Switch::new(1000);
+    for (asked, answered) in [("1e2", "100"), ("-0", "0"), ("1E400", "1e+400"), ("7.0", "7"), ("3", "3.0")] {
+        let request = |id: &str| Request { key: key(id), token: Some(key(id)) };
+        let stream = switch.begin(&[request(asked)]).unwrap();
+        assert_eq!(switch.begin(&[request(answered)]), Err(NotNow::Duplicate(key(asked))));
+        let line = format!(r#"{{"jsonrpc":"2.0","id":{answered},"result":{{}}}}"#);
+        assert_eq!(deliver(&mut switch, &line), Routed::To(stream), "{asked} and {answered}");
+        let stream = switch.begin(&[request(asked)]).unwrap();
+        assert_eq!(deliver(&mut switch, &progress(answered)), Routed::To(stream));
+        switch.cancel(&key(answered)).expect("it is in flight");
+        switch.give_up(&key(answered), stream);
+        let Next::Message(..) = switch.log.next(stream, 0, Waker::noop()) else { panic!("progress") };
+        let Next::Message(_, line) = switch.log.next(stream, 0, Waker::noop()) else { panic!("an answer") };
+        let line = String::from_utf8_lossy(&line).into_owned();
+        assert!(line.contains(&format!(r#""id":{asked},"#)), "{line}");
+        assert_eq!(switch.flying, 0);
+    }
+    let stream = switch.begin(&[Request { key: key("1"), token: None }]).unwrap();
+    assert_eq!(deliver(&mut switch, r#"{"jsonrpc":"2.0","id":"1","result":{}}"#), Routed::Nowhere);
+    assert_eq!(deliver(&mut switch, r#"{"jsonrpc":"2.0","id":1.0,"result":{}}"#), Routed::To(stream));
+}
+
+#[test]
 fn an_id_in_flight_is_not_taken_twice() {
     let mut switch = Switch::new(1000);
     switch.begin(&[request(1, None)]).unwrap();
