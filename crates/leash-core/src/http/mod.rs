@@ -2,7 +2,7 @@
 //!
 //! Everything here runs on one thread: state is borrowed for the length of a function and never across an `.await`, so no
 //! lock is needed and nothing is ever seen half changed. The files, in the order a request meets them: `listen` (sockets),
-//! `front` (who may speak to whom), then `stdio` or `guard` (the server), with `session` and `gateway` holding what lives
+//! `front` and `admission` (who may speak to whom), then `stdio` or `guard` (the server), with `session` and `gateway` holding what lives
 //! longer than a request.
 
 mod admission;

@@ -47,6 +47,14 @@ fn help() {
                   --token-env <VARIABLE>
                       Ask clients for the bearer token in this variable
 
+                  --local-users <USERS>
+                      Without a token, serve requests of the gateway's user and root (own), or of every user of
+                      this machine (any) [default: own]
+
+                      Possible values:
+                      - own: The gateway's own user, and root
+                      - any: Every user of this machine
+
                   --check
                       Report every mistake of the configuration and leave
 

@@ -22,13 +22,13 @@ fn headers_and_bytes_pass_and_what_is_ours_does_not() {
             ("x-mine", "1"),
             ("mcp-param-x", "y"),
             ("x-configured", "mine"),
-            ("origin", "http://localhost:1"),
+            ("origin", &*format!("http://{}", rig.address)),
             ("leash-anything", "1"),
             ("connection", "x-hop"),
             ("x-hop", "1"),
             ("accept-encoding", "gzip"),
         ] {
-            request.headers_mut().insert(name, HeaderValue::from_static(value));
+            request.headers_mut().insert(name, HeaderValue::from_str(value).expect("a header"));
         }
         let told = told(rig.send(request).await).await;
         let seen = &upstream.seen()[0];

@@ -93,6 +93,7 @@ impl Rig {
         let listener = serve::bind(settings.listen).expect("a port");
         let address = listener.local_addr().expect("its address");
         let gateway = Rc::new(serve::gateway(settings, places, book, Box::new(tell)));
+        gateway.address.set(Some(address));
         let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
         tasks.spawn_local(listen::accept(Rc::clone(&gateway), listener, stop.clone()));
         tasks.spawn_local(serve::tick(Rc::clone(&gateway)));
