@@ -9,10 +9,9 @@ use testkit::or_skip;
 use testkit::scene::Scene;
 use testkit::upstream::Upstream;
 use testkit::user::Who;
-use testkit::wait;
 
 use super::super::config;
-use super::{no_session_is_left, open, receipt, receipts};
+use super::{no_session_is_left, open, receipt};
 
 const OPENED: &[u8] = br#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-06-18","capabilities":{}}}"#;
 
