@@ -77,7 +77,7 @@ impl Outer {
             let mut rest = self.processes();
             let is_spared = |pid: i32| others.iter().any(|other| other.as_raw_nonzero().get() == pid);
             rest.retain(|process| {
-                !others.contains(&process.pid) && !(is_spared(process.parent) && process.keeps_sessions())
+                !(others.contains(&process.pid) || is_spared(process.parent) && process.keeps_sessions())
             });
             rest
         };
