@@ -62,6 +62,22 @@ fn a_stubborn_tree_is_killed_and_proved_gone() {
     assert!(!scene.census().is_populated(), "something was alive when end() had returned");
 }
 
+/// The server can write to the socket on which the supervisor reports: its word is not the end.
+#[test]
+fn a_forged_report_is_not_the_end() {
+    let mut scene = or_skip!(Scene::set(me()));
+    let spec = Spec::new(scene.tree("attacker", ["--attack", "forge-report"])).grace(Duration::from_millis(100));
+    let spec = spec.env("LEASH_RUNTIME_DIR", Some(scene.runtime_dir().into()));
+    let mut tree = Tree::start(spec, &places(&scene)).unwrap();
+    scene.census().wait_ready(wait::LIMIT).unwrap();
+    assert!(wait::ready(&tree, rustix::event::PollFlags::IN, wait::LIMIT), "the report did not come");
+    assert!(tree.poll_over().is_none(), "the server's own word is believed");
+    assert!(scene.census().is_populated());
+    let receipt = tree.end().unwrap();
+    assert!(receipt.all_gone() && receipt.reason == Reason::Requested, "{receipt:?}");
+    assert!(!scene.census().is_populated(), "something was alive when end() had returned");
+}
+
 #[test]
 fn a_dropped_tree_ends_too() {
     let mut scene = or_skip!(Scene::set(me()));

@@ -282,7 +282,8 @@ fn members_whose_leash_was_killed_are_ended() {
     connection.wait();
     assert_eq!(web.of("DELETE").len(), 0);
     let answer = scene.answer(["end", "--json", "red"]);
-    assert_eq!(answer.code, 0, "{answer:?}");
+    // Not all is proved to be gone: a process may have left the cgroup, and descent was lost with the keeper.
+    assert_eq!(answer.code, 1, "{answer:?}");
     let receipt = receipt(&answer);
     assert_eq!((of_kind(&receipt, "tree"), of_kind(&receipt, "upstream")), (1, 1), "{receipt:#}");
     assert_eq!((&receipt["ended_by"], web.of("DELETE").len()), (&"sweep".into(), 1), "{receipt:#}");

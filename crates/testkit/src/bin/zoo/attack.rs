@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::sys::seize_and_stop;
 
-/// Descriptors of a keeper.
+/// Descriptors of a keeper, and of a supervisor that a program started.
 const CONTROL: i32 = 3;
 const LOCK: i32 = 5;
 
@@ -28,6 +28,8 @@ pub(crate) enum Attack {
     ForgeOver,
     /// Says in the keeper's name that the server never ran.
     ForgeFailure,
+    /// Says in the supervisor's name, to the program that holds the tree, that all is over.
+    ForgeReport,
     /// Stops the keeper as a debugger does.
     Trace,
     /// The same, and kills it: its zombie is the tracer's.
@@ -46,6 +48,7 @@ impl Attack {
             "forge-record" => Self::ForgeRecord,
             "forge-over" => Self::ForgeOver,
             "forge-failure" => Self::ForgeFailure,
+            "forge-report" => Self::ForgeReport,
             "trace" => Self::Trace,
             "trace-and-kill" => Self::TraceAndKill,
             "starve" => Self::Starve,
@@ -80,10 +83,11 @@ impl Leash {
                 fs::write(path, record.to_string())?;
                 pidfd_send_signal(self.keeper()?, Signal::KILL)?;
             }
-            Attack::ForgeOver => self.say(&json!({ "over": receipt(&wait_for_record()?.1) }))?,
+            Attack::ForgeOver => self.say(self.keeper, &json!({ "over": receipt(&wait_for_record()?.1) }))?,
+            Attack::ForgeReport => self.say(self.supervisor, &json!({ "over": receipt(&wait_for_record()?.1) }))?,
             Attack::ForgeFailure => {
                 wait_for_record()?;
-                self.say(&json!({ "failed": { "keeper": "it says so" } }))?;
+                self.say(self.keeper, &json!({ "failed": { "keeper": "it says so" } }))?;
             }
             Attack::Trace => seize_and_stop(self.keeper)?,
             Attack::TraceAndKill => {
@@ -99,7 +103,7 @@ impl Leash {
                 ready();
                 return self.stop_for_ever();
             }
-            Attack::StealLock => std::mem::forget(self.steal(LOCK)?),
+            Attack::StealLock => std::mem::forget(steal(self.keeper, LOCK)?),
         }
         ready();
         Ok(())
@@ -109,13 +113,9 @@ impl Leash {
         Ok(pidfd_open(self.keeper, PidfdFlags::empty())?)
     }
 
-    fn steal(&self, number: i32) -> io::Result<OwnedFd> {
-        Ok(pidfd_getfd(self.keeper()?, number, PidfdGetfdFlags::empty())?)
-    }
-
-    /// Sends a word to the supervisor, through the keeper's own socket.
-    fn say(&self, word: &Value) -> io::Result<()> {
-        let socket = self.steal(CONTROL)?;
+    /// Sends a word through the control socket of the one who would say it.
+    fn say(&self, speaker: Pid, word: &Value) -> io::Result<()> {
+        let socket = steal(speaker, CONTROL)?;
         rustix::net::send(&socket, word.to_string().as_bytes(), rustix::net::SendFlags::empty())?;
         Ok(())
     }
@@ -129,6 +129,10 @@ impl Leash {
             let _ = rustix::event::poll(&mut [], Some(&Timespec { tv_sec: 0, tv_nsec: 1_000_000 }));
         }
     }
+}
+
+fn steal(from: Pid, number: i32) -> io::Result<OwnedFd> {
+    Ok(pidfd_getfd(pidfd_open(from, PidfdFlags::empty())?, number, PidfdGetfdFlags::empty())?)
 }
 
 /// The only record there is, once its server runs.
