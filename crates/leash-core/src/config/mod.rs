@@ -25,7 +25,7 @@ pub use commands::check_commands;
 pub use mistake::{Mistake, Mistakes};
 pub(crate) use request::{Fault, Misread, OwnerWish, SessionRequest, lease_request, session_request};
 pub use settings::{
-    CommandLine, Origin, OwnerPolicy, PORT, Policy, Secret, Server, Settings, Target, Transport, Upstream,
+    CommandLine, KeepAlive, Origin, OwnerPolicy, PORT, Policy, Secret, Server, Settings, Target, Transport, Upstream,
 };
 pub use single::single;
 pub use upstream::{UpstreamError, upstream};

@@ -17,6 +17,7 @@ use super::control::{self, Job, To};
 use super::gateway::Gateway;
 use super::respond::{self, Answer};
 use super::server::Server;
+use super::socket::Owed;
 use super::{guard, stdio};
 use crate::config::{Secret, Settings, Target, Transport};
 use crate::limits;
@@ -66,6 +67,7 @@ async fn serve(
     // Taken until the answer is there.
     let mut room = gateway.bodies.share();
     let body = read_body(&settings, &parts, body, &mut room).await?;
+    connection.owe(Owed::Answer);
     let socket = connection.client_socket(&gateway.lookup, &parts.headers);
     let local = connection.is_clients_own(&parts.headers).then(|| Rc::clone(connection));
     let principal = gateway.principals.of(&parts.headers, socket.map(|socket| socket.uid));
