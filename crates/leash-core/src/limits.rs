@@ -211,6 +211,11 @@ pub const LINGER: Duration = Duration::from_secs(5);
 /// How long a server may take to answer `initialize`: the first `npx` or `uvx` of a server downloads it. rmcp waits as long.
 pub const INIT_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// Pause between two pings to a client whose process is not known, where nothing else is configured. With
+/// [`KEEP_ALIVE_FAILURES`] a client is silent for three to four minutes before its stream is closed: longer than a person looks at
+/// a breakpoint, shorter than any idle time.
+pub const KEEP_ALIVE: Duration = Duration::from_secs(60);
+
 /// Pings in a row that a client may leave unanswered. One is a lost packet, two are a laptop that changes networks.
 pub const KEEP_ALIVE_FAILURES: u32 = 3;
 

@@ -25,7 +25,8 @@ pub use commands::check_commands;
 pub use mistake::{Mistake, Mistakes};
 pub(crate) use request::{Fault, Misread, OwnerWish, SessionRequest, lease_request, session_request};
 pub use settings::{
-    CommandLine, LocalUsers, Origin, OwnerPolicy, PORT, Policy, Secret, Server, Settings, Target, Transport, Upstream,
+    CommandLine, KeepAlive, LocalUsers, Origin, OwnerPolicy, PORT, Policy, Secret, Server, Settings, Target, Transport,
+    Upstream,
 };
 pub use single::single;
 pub use upstream::{UpstreamError, upstream};

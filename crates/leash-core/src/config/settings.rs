@@ -203,8 +203,8 @@ pub struct Policy {
     pub linger: Duration,
     /// How long the server may take to answer `initialize`.
     pub init_timeout: Duration,
-    /// How often a client that listens is asked whether it is there.
-    pub keep_alive: Option<Duration>,
+    /// Whether and how often a client that listens is asked whether it is there.
+    pub keep_alive: KeepAlive,
     /// Unanswered questions in a row that mean that it is not.
     pub keep_alive_failures: u32,
     /// Whether a session that the server has lost is opened anew on the client's behalf.
@@ -225,11 +225,34 @@ impl Default for Policy {
             grace: limits::GRACE,
             linger: limits::LINGER,
             init_timeout: limits::INIT_TIMEOUT,
-            keep_alive: None,
+            keep_alive: KeepAlive::Auto,
             keep_alive_failures: limits::KEEP_ALIVE_FAILURES,
             revive: false,
             owner: OwnerPolicy::Auto,
             replay: limits::REPLAY,
+        }
+    }
+}
+
+/// How a client that listens is asked whether it is there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeepAlive {
+    /// Now and then, unless its process is known. One that has answered before and does not any more loses its stream.
+    #[default]
+    Auto,
+    /// Never.
+    Never,
+    /// This often, and one that does not answer loses its session.
+    Every(Duration),
+}
+
+impl KeepAlive {
+    /// The pause between two questions, if any are asked.
+    pub fn pause(self) -> Option<Duration> {
+        match self {
+            KeepAlive::Auto => Some(limits::KEEP_ALIVE),
+            KeepAlive::Never => None,
+            KeepAlive::Every(pause) => Some(pause),
         }
     }
 }

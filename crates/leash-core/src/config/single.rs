@@ -28,14 +28,14 @@ pub fn single(name: &str, target: Target, policy: Policy) -> Result<Settings, Mi
         ("--idle", policy.idle),
         ("--max-age", policy.max_age),
         ("--init-timeout", Some(policy.init_timeout)),
-        ("--keep-alive", policy.keep_alive),
+        ("--keep-alive", policy.keep_alive.pause()),
     ] {
         if time.is_some_and(|time| time.is_zero()) {
             say(flag, "0 would end every session at once".to_owned(), Some("leave it out, or give a time".to_owned()));
         }
     }
     let spans = [("--grace", policy.grace), ("--linger", policy.linger), ("--init-timeout", policy.init_timeout)];
-    let ends = [("--idle", policy.idle), ("--max-age", policy.max_age), ("--keep-alive", policy.keep_alive)];
+    let ends = [("--idle", policy.idle), ("--max-age", policy.max_age), ("--keep-alive", policy.keep_alive.pause())];
     let ends = ends.into_iter().filter_map(|(flag, time)| Some((flag, time?)));
     for (flag, _) in spans.into_iter().chain(ends).filter(|(_, time)| *time > limits::LONGEST) {
         say(flag, "the time is too long".to_owned(), Some("a year (365d) is for ever here".to_owned()));

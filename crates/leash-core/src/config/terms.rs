@@ -1,7 +1,7 @@
 //! The terms of a server's sessions and trees: the keys that may stand in its own `leash` and, for all, in the one at top level.
 
 use super::json::{Field, Reader};
-use super::settings::{CommandLine, OwnerPolicy, Policy};
+use super::settings::{CommandLine, KeepAlive, OwnerPolicy, Policy};
 use crate::limits;
 use crate::tree::contain::{self, Containment, Situation, Wish};
 
@@ -55,7 +55,7 @@ impl<'a> Reader<'a> {
             "initTimeout" => {
                 set(&mut policy.init_timeout, self.some_span(field, "give the server some time to start"));
             }
-            "keepAlive" => set(&mut policy.keep_alive, self.span_or_never(field)),
+            "keepAlive" => set(&mut policy.keep_alive, self.keep_alive(field)),
             "keepAliveFailures" => set(&mut policy.keep_alive_failures, self.count(field)),
             "revive" => set(&mut policy.revive, self.boolean(field)),
             "owner" => set(&mut policy.owner, self.owner(field)),
@@ -68,6 +68,13 @@ impl<'a> Reader<'a> {
             _ => return false,
         }
         true
+    }
+
+    fn keep_alive(&mut self, field: &Field<'a>) -> Option<KeepAlive> {
+        if field.value.get() == "\"auto\"" {
+            return Some(KeepAlive::Auto);
+        }
+        self.span_or_never(field).map(|span| span.map_or(KeepAlive::Never, KeepAlive::Every))
     }
 
     fn owner(&mut self, field: &Field<'a>) -> Option<OwnerPolicy> {

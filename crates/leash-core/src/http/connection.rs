@@ -1,6 +1,6 @@
 //! A client's connection, and who is at its other end.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 
@@ -8,6 +8,7 @@ use hyper::HeaderMap;
 use hyper::header::{AUTHORIZATION, HeaderName};
 
 use super::session::Session;
+use super::socket::Owed;
 use crate::owner::peer::{self, Lookup, PeerSocket};
 
 /// One TCP connection of a client.
@@ -15,6 +16,7 @@ pub(crate) struct Connection {
     pub(crate) peer: SocketAddr,
     pub(crate) local: SocketAddr,
     far: OnceCell<FarEnd>,
+    owed: Cell<Owed>,
     /// The session it was used for last, which knows its owner.
     session: RefCell<Weak<Session>>,
 }
@@ -70,7 +72,7 @@ const FORWARDED: [HeaderName; 2] = [HeaderName::from_static("x-forwarded-for"), 
 
 impl Connection {
     pub(crate) fn new(peer: SocketAddr, local: SocketAddr) -> Connection {
-        Connection { peer, local, far: OnceCell::new(), session: RefCell::default() }
+        Connection { peer, local, far: OnceCell::new(), owed: Cell::default(), session: RefCell::default() }
     }
 
     /// Asks the kernel for the client's end. Called right after accepting, because a client may be gone soon.
@@ -105,6 +107,28 @@ impl Connection {
             FarEnd::Elsewhere if peer::is_local(&self.peer, &self.local) => Peer::Local(None),
             FarEnd::Elsewhere => Peer::Remote,
         }
+    }
+
+    /// Whether a process has the client's socket now; `None` where the kernel does not know it.
+    pub(super) fn is_held(&self, lookup: &Lookup) -> Option<bool> {
+        match self.far.get()? {
+            FarEnd::Socket(before) => {
+                let now = lookup.socket(self.peer, self.local).ok()?;
+                Some(now.is_some_and(|now| now.inode == before.inode))
+            }
+            FarEnd::Closed => Some(false),
+            FarEnd::Elsewhere => None,
+        }
+    }
+
+    /// What it owes its client.
+    pub(super) fn owed(&self) -> Owed {
+        self.owed.get()
+    }
+
+    /// It owes this from now on.
+    pub(super) fn owe(&self, owed: Owed) {
+        self.owed.set(owed);
     }
 
     /// Whether the client itself, on this machine, is or was at the other end.

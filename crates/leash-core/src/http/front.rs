@@ -17,6 +17,7 @@ use super::control::{self, Job, To};
 use super::gateway::Gateway;
 use super::respond::{self, Answer};
 use super::server::Server;
+use super::socket::Owed;
 use super::{guard, stdio};
 use crate::config::{Settings, Target, Transport};
 use crate::limits;
@@ -79,6 +80,7 @@ async fn serve(
     // Taken until the answer is there.
     let mut room = gateway.bodies.share(client, Bounds::of_bodies(settings.max_body));
     let body = read_body(&settings, &parts, body, &mut room).await?;
+    connection.owe(Owed::Answer);
     let call = Call { method: parts.method, headers: parts.headers, body, principal, client, local };
     let timing = gateway.metrics.request(&server.bucket, call.body.len());
     let answer = match job {

@@ -1,13 +1,14 @@
 //! Sockets: accepting clients and serving their connections.
 
+use std::convert::Infallible;
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use hyper::Request;
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
+use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
@@ -16,6 +17,7 @@ use super::connection::Connection;
 use super::front;
 use super::gateway::Gateway;
 use super::metrics::add;
+use super::socket::{Owed, OwedBody, Socket};
 use crate::clock::Moment;
 use crate::limits;
 
@@ -62,9 +64,10 @@ async fn serve(gateway: Rc<Gateway>, connection: Rc<Connection>, stream: TcpStre
     notice_dead_peers(&stream);
     let service = service_fn(|request: Request<Incoming>| {
         // In a box of its own: hyper keeps room for the largest answer in every connection, also in one that is idle.
-        Box::pin(front::answer(Rc::clone(&gateway), Rc::clone(&connection), request))
+        Box::pin(answer(Rc::clone(&gateway), Rc::clone(&connection), request))
     });
-    let mut served = std::pin::pin!(http(true).serve_connection(TokioIo::new(stream), service));
+    let socket = Socket::new(stream, &connection, &gateway);
+    let mut served = std::pin::pin!(http(true).serve_connection(TokioIo::new(socket), service));
     let stopped = tokio::select! {
         // A client that broke its connection off has nothing more to be told.
         _ = served.as_mut() => false,
@@ -76,6 +79,19 @@ async fn serve(gateway: Rc<Gateway>, connection: Rc<Connection>, stream: TcpStre
         let _ = served.await;
     }
     gateway.metrics.connections.set(gateway.metrics.connections.get() - 1);
+}
+
+async fn answer(
+    gateway: Rc<Gateway>,
+    connection: Rc<Connection>,
+    request: Request<Incoming>,
+) -> Result<Response<OwedBody>, Infallible> {
+    // A request with a body is whole when the body was read.
+    if request.body().is_end_stream() {
+        connection.owe(Owed::Answer);
+    }
+    let answer = front::answer(gateway, Rc::clone(&connection), request).await?;
+    Ok(answer.map(|body| OwedBody::new(body, &connection)))
 }
 
 /// How connections are served, for several requests or for one.

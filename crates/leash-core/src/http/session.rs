@@ -381,6 +381,11 @@ impl Session {
         }
     }
 
+    /// Whether a process of its client is known to live.
+    pub(crate) fn is_owned(&self) -> bool {
+        !self.owners.borrow().is_empty()
+    }
+
     /// Runs something that must go on when the client's connection is gone.
     pub(crate) fn spawn(self: &Rc<Self>, task: impl Future<Output = ()> + 'static) {
         if let Some(gateway) = self.gateway.upgrade() {

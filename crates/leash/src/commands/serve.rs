@@ -5,7 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use leash_core::config::{
-    self, CommandLine, Here, LocalUsers, Mistake, Mistakes, OwnerPolicy, Policy, Secret, Settings, Target, Transport,
+    self, CommandLine, Here, KeepAlive, LocalUsers, Mistake, Mistakes, OwnerPolicy, Policy, Secret, Settings, Target,
+    Transport,
 };
 use leash_core::http::{
     self, ControlError, ControlListen, ControlSocket, Notice, ServeError, Serving, Source, Starter,
@@ -202,7 +203,7 @@ fn single(name: &str, args: &Single) -> Result<Settings, Refused> {
         grace: args.grace.unwrap_or(defaults.grace),
         linger: args.linger.unwrap_or(defaults.linger),
         init_timeout: args.init_timeout.unwrap_or(defaults.init_timeout),
-        keep_alive: args.keep_alive,
+        keep_alive: args.keep_alive.map_or(KeepAlive::Auto, KeepAlive::Every),
         revive: args.revive,
         owner: if args.owner == LivesFor::Traffic { OwnerPolicy::Traffic } else { OwnerPolicy::Auto },
         ..defaults

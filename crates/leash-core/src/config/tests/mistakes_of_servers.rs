@@ -289,6 +289,7 @@ fn zero_and_never() {
         r#""idle": "never", "maxAge": "never", "keepAlive": "never", "grace": "0", "linger": "0", "replay": 0"#,
         &[],
     );
+    check_terms(r#""keepAlive": "auto""#, &[]);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::good;
-use crate::config::{CommandLine, OwnerPolicy, Policy, Server, Target, Transport, Upstream};
+use crate::config::{CommandLine, KeepAlive, OwnerPolicy, Policy, Server, Target, Transport, Upstream};
 use crate::tree::contain::Containment;
 
 fn server(server: &str) -> Server {
@@ -43,7 +43,7 @@ fn nothing_said_is_the_default() {
         grace: 2 * SECOND,
         linger: 5 * SECOND,
         init_timeout: 60 * SECOND,
-        keep_alive: None,
+        keep_alive: KeepAlive::Auto,
         keep_alive_failures: 3,
         revive: false,
         owner: OwnerPolicy::Auto,
@@ -109,7 +109,7 @@ fn a_policy_with_everything() {
         grace: Duration::ZERO,
         linger: SECOND,
         init_timeout: 120 * SECOND,
-        keep_alive: Some(30 * SECOND),
+        keep_alive: KeepAlive::Every(30 * SECOND),
         keep_alive_failures: 2,
         revive: true,
         owner: OwnerPolicy::Traffic,

@@ -40,8 +40,9 @@ pub(super) async fn answer(gateway: &Rc<Gateway>, session: &Rc<Session>, call: &
     if !session.usable() {
         return respond::no_session();
     }
-    upstream.pings.answered();
+    upstream.pings.heard();
     if asked.answers_ping {
+        upstream.pings.answered();
         return respond::empty(StatusCode::ACCEPTED);
     }
     upstream.remember(gateway, session, call);

@@ -14,6 +14,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::holding;
 use super::stream::{Boundary, Cut, Until, passed};
 use crate::http::body::BodyError;
+use crate::http::keep_alive::{self, Due, Known};
 use crate::http::metrics::Counters;
 use crate::http::session::Session;
 use crate::ledger::receipt::Reason;
@@ -35,28 +36,38 @@ pub(super) struct Pings {
     sent: Cell<u64>,
     /// In a row, up to now.
     unanswered: Cell<u32>,
+    /// The client has answered one.
+    answers: Cell<bool>,
     /// One of the session's streams sends them.
     taken: Cell<bool>,
 }
 
 impl Pings {
     /// The client is there.
-    pub(super) fn answered(&self) {
+    pub(super) fn heard(&self) {
         self.unanswered.set(0);
     }
 
-    /// The next ping; `None` when so many were left unanswered that there is no client.
-    fn next(&self, session: &Session, most: u32) -> Option<Bytes> {
-        if self.unanswered.get() >= most {
-            return None;
-        }
+    /// The client has answered a ping.
+    pub(super) fn answered(&self) {
+        self.heard();
+        self.answers.set(true);
+    }
+
+    /// What is known of the client by its answers.
+    fn known(&self, owned: bool) -> Known {
+        Known { unanswered: self.unanswered.get(), answers: self.answers.get(), owned }
+    }
+
+    /// The next ping.
+    fn next(&self, session: &Session) -> Bytes {
         self.unanswered.set(self.unanswered.get() + 1);
         self.sent.set(self.sent.get() + 1);
         let ping = format!(r#"{{"jsonrpc":"2.0","id":{PING}{}-{}","method":"ping"}}"#, session.id, self.sent.get());
         let mut event = Vec::new();
         // Without an id: it is no event that a client could resume from.
         sse::encode(&mut event, None, None, ping.as_bytes());
-        Some(event.into())
+        event.into()
     }
 }
 
@@ -76,7 +87,6 @@ pub(super) struct Listening<B = Incoming> {
 struct Pinging {
     session: Rc<Session>,
     every: Duration,
-    most: u32,
     due: Pin<Box<Sleep>>,
 }
 
@@ -123,26 +133,32 @@ impl Pinging {
     /// One stream of a session asks, if anybody is to ask.
     fn claim(session: &Rc<Session>) -> Option<Pinging> {
         let policy = &session.server.settings().policy;
-        let every = policy.keep_alive?;
+        let every = policy.keep_alive.pause()?;
         let upstream = holding::of(session)?;
         if upstream.pings.taken.replace(true) {
             return None;
         }
-        upstream.pings.answered();
+        upstream.pings.heard();
         let due = Box::pin(sleep_until(Instant::now() + every));
-        Some(Pinging { session: Rc::clone(session), every, most: policy.keep_alive_failures, due })
+        Some(Pinging { session: Rc::clone(session), every, due })
     }
 
-    /// The next ping; `Ready(None)` when the client is gone.
+    /// The next ping; `Ready(None)` when the stream is to be closed because the client is silent.
     fn poll(&mut self, cx: &mut Context<'_>, boundary: &Boundary) -> Poll<Option<Bytes>> {
         while self.due.as_mut().poll(cx).is_ready() {
             self.due.as_mut().reset(Instant::now() + self.every);
             let Some(upstream) = holding::of(&self.session).filter(|_| boundary.reached()) else { continue };
-            let ping = upstream.pings.next(&self.session, self.most);
-            if ping.is_none() {
-                self.session.end(Reason::ClientSilent);
+            let policy = &self.session.server.settings().policy;
+            let known = upstream.pings.known(self.session.is_owned());
+            match keep_alive::due(policy.keep_alive, policy.keep_alive_failures, known) {
+                Due::Ask => return Poll::Ready(Some(upstream.pings.next(&self.session))),
+                Due::Nothing => {}
+                Due::CloseStream => return Poll::Ready(None),
+                Due::EndSession => {
+                    self.session.end(Reason::ClientSilent);
+                    return Poll::Ready(None);
+                }
             }
-            return Poll::Ready(ping);
         }
         Poll::Pending
     }

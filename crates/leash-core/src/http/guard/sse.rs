@@ -51,8 +51,9 @@ async fn post(gateway: &Rc<Gateway>, session: &Rc<Session>, call: &Call) -> Answ
     let Some(upstream) = holding::of(session) else { return respond::no_session() };
     let Some(endpoint) = upstream.endpoint() else { return respond::no_session() };
     let flight = session.began();
-    upstream.pings.answered();
+    upstream.pings.heard();
     if asked.answers_ping {
+        upstream.pings.answered();
         return respond::empty(StatusCode::ACCEPTED);
     }
     let settings = session.server.settings();

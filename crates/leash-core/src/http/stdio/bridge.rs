@@ -12,6 +12,7 @@ use tokio_util::task::TaskTracker;
 
 use super::super::gateway::Gateway;
 use super::super::held::Account;
+use super::super::keep_alive::{self, Due};
 use super::super::metrics::Counters;
 use super::super::session::Session;
 use super::child::{Child, Started};
@@ -273,15 +274,19 @@ impl Bridge {
         self.account.queue(queued);
     }
 
-    /// Asks the client that listens whether it is there. One that did not answer for too long is gone.
-    pub(super) fn ping(&self) {
-        let Some(session) = self.session.upgrade() else { return };
-        match self.pings.next(&session.id, session.server.settings().policy.keep_alive_failures) {
-            Some(ping) => {
-                self.switch.borrow_mut().log.push(GET, ping);
-            }
-            None => session.end(Reason::ClientSilent),
+    /// Asks the client that listens whether it is there. False if its stream is to be closed, because it did not answer for too
+    /// long.
+    pub(super) fn ping(&self) -> bool {
+        let Some(session) = self.session.upgrade() else { return true };
+        let settings = session.server.settings();
+        let known = self.pings.known(session.is_owned());
+        match keep_alive::due(settings.policy.keep_alive, settings.policy.keep_alive_failures, known) {
+            Due::Ask => drop(self.switch.borrow_mut().log.push(GET, self.pings.next(&session.id))),
+            Due::Nothing => {}
+            Due::CloseStream => return false,
+            Due::EndSession => session.end(Reason::ClientSilent),
         }
+        true
     }
 
     /// What leash sent to the client.

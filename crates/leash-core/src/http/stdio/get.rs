@@ -33,7 +33,7 @@ pub(super) fn answer(session: &Rc<Session>, call: &Call) -> Result<Answer, Answe
 
 /// The server's own messages.
 fn listen(session: &Rc<Session>, reader: Reader, first: Option<Bytes>) -> Answer {
-    let every = session.server.settings().policy.keep_alive;
+    let every = session.server.settings().policy.keep_alive.pause();
     Events::answer(Reading::new(reader, session.listens()).pinging(every), first)
 }
 

@@ -5,6 +5,7 @@ use std::cell::Cell;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
+use crate::http::keep_alive::Known;
 use crate::protocol::envelope::{Envelope, Kind};
 
 /// What the ids of pings begin with. A server's own ids do not look like this, and with the session's id in it none can.
@@ -16,17 +17,21 @@ pub(super) struct Pings {
     sent: Cell<u64>,
     /// In a row.
     unanswered: Cell<u32>,
+    /// The client has answered one.
+    answers: Cell<bool>,
 }
 
 impl Pings {
-    /// The next ping; `None` if the client has left too many unanswered.
-    pub(super) fn next(&self, session: &str, failures: u32) -> Option<Bytes> {
-        if self.unanswered.get() >= failures.max(1) {
-            return None;
-        }
+    /// What is known of the client by its answers.
+    pub(super) fn known(&self, owned: bool) -> Known {
+        Known { unanswered: self.unanswered.get(), answers: self.answers.get(), owned }
+    }
+
+    /// The next ping.
+    pub(super) fn next(&self, session: &str) -> Bytes {
         self.unanswered.set(self.unanswered.get() + 1);
         self.sent.set(self.sent.get() + 1);
-        Some(format!(r#"{{"jsonrpc":"2.0","id":{PREFIX}{session}-{}","method":"ping"}}"#, self.sent.get()).into())
+        format!(r#"{{"jsonrpc":"2.0","id":{PREFIX}{session}-{}","method":"ping"}}"#, self.sent.get()).into()
     }
 
     /// Somebody new listens.
@@ -39,6 +44,7 @@ impl Pings {
         let answer = envelope.kind == Kind::Response && envelope.id.is_some_and(|id| id.get().starts_with(PREFIX));
         if answer {
             self.unanswered.set(0);
+            self.answers.set(true);
         }
         answer
     }

@@ -106,7 +106,9 @@ impl Feed for Reading {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Next> {
         // A ping is a message of the stream like any other, so it is there when the stream is asked next.
         while self.ping.as_mut().is_some_and(|ping| ping.poll_tick(cx).is_ready()) {
-            self.reader.bridge.ping();
+            if !self.reader.bridge.ping() {
+                return Poll::Ready(Next::End);
+            }
         }
         self.reader.poll_next(cx)
     }

@@ -43,6 +43,43 @@ fn a_request_that_breaks_off_reaches_no_server() {
     rest.again(&gateway, &["x"], 2 * MIB);
 }
 
+/// `nc -N` and some clients end their input with their last request, and wait for the answer.
+#[test]
+fn a_client_that_ends_its_input_gets_its_answer() {
+    let scene = or_skip!(Scene::set(Who::User));
+    let gateway = gateway(&scene);
+    let rest = Rest::of(&gateway, &["x"]);
+    let ask = |session: Option<&str>, body: &str| {
+        let whole = format!("{}Content-Length: {}\r\n\r\n{body}", post_head(session), body.len());
+        let client = sent(&gateway, whole.as_bytes());
+        client.socket().shutdown(Shutdown::Write).expect("it is open");
+        client
+    };
+    let mut opens = ask(None, &initialize("2025-06-18"));
+    let opened = opens.reply().expect("an answer to initialize");
+    let session = opened.header("mcp-session-id").expect("a session").to_owned();
+    let mut calls = ask(Some(&session), SLEEP);
+    let answer = calls.reply().expect("an answer to a call");
+    assert_eq!((answer.status, &answer.json()["id"]), (200, &9.into()), "{}", answer.text());
+    // Nothing is owed any more: the connection ends at once, and not when the next request does not come.
+    let mut after = Vec::new();
+    assert_eq!(calls.into_socket().read_to_end(&mut after).expect("an end"), 0);
+    // A listener that has said everything still listens, and its place is free as soon as it leaves.
+    let get = format!(
+        "GET /x/mcp HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\nMcp-Session-Id: {session}\r\n\r\n"
+    );
+    let mut listens = sent(&gateway, get.as_bytes());
+    listens.socket().shutdown(Shutdown::Write).expect("it is open");
+    assert_eq!(listens.head().expect("an answer").status, 200);
+    let log = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"none"}}"#;
+    assert_eq!(gateway.post("x", Some(&session), log).status, 202);
+    assert_eq!(sent(&gateway, get.as_bytes()).head().expect("an answer").status, 409, "it listens");
+    end(&gateway, "x", &session);
+    assert_eq!(listens.chunk().expect("an end of the stream"), None);
+    drop(listens);
+    rest.again(&gateway, &["x"], 2 * MIB);
+}
+
 /// Several requests in one breath are answered in their order.
 #[test]
 fn pipelined_requests_are_answered_in_order() {

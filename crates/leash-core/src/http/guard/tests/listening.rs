@@ -1,6 +1,7 @@
 //! GET streams: bytes, comments, pings, and how they end.
 
 use super::*;
+use crate::config::KeepAlive;
 use crate::http::guard::listen::Listening;
 use crate::http::guard::stream::Until;
 use crate::http::metrics::Metrics;
@@ -115,7 +116,7 @@ fn pings_go_to_the_client_and_their_answers_go_nowhere() {
     run(async {
         let (fake, upstream) = Fake::start().await;
         let mut terms = Terms::default();
-        terms.policy.keep_alive = Some(Duration::from_millis(150));
+        terms.policy.keep_alive = KeepAlive::Every(Duration::from_millis(150));
         terms.policy.keep_alive_failures = 4;
         let rig = Rig::with(&upstream.url(), terms).await;
         let session = rig.open().await;
