@@ -135,10 +135,13 @@ impl Census {
     }
 
     fn is_held_by(&self, pid: Pid) -> bool {
-        let Ok(files) = fs::read_dir(format!("/proc/{}/fd", pid.as_raw_nonzero())) else {
+        // A dead main thread shows no files; the other threads of its process do.
+        let Ok(threads) = fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())) else {
             return false;
         };
-        files
+        threads
+            .filter_map(|thread| fs::read_dir(thread.ok()?.path().join("fd")).ok())
+            .flatten()
             .filter_map(|file| fs::metadata(file.ok()?.path()).ok())
             .any(|meta| (meta.dev(), meta.ino()) == self.identity)
     }

@@ -95,11 +95,11 @@ impl Outer {
         }
         if self.is_ours {
             let _ = fs::write(self.dir.join("cgroup.kill"), "1");
-        } else {
-            for found in self.processes() {
-                if let Some(handle) = Handle::open(found.pid, |now| now.start == found.start) {
-                    let _ = handle.signal(Signal::KILL);
-                }
+        }
+        // `cgroup.kill` does not end a process whose main thread is dead while another lives.
+        for found in self.processes() {
+            if let Some(handle) = Handle::open(found.pid, |now| now.start == found.start) {
+                let _ = handle.signal(Signal::KILL);
             }
         }
         if self.wait_only(&[], Duration::from_secs(10)).is_err() {

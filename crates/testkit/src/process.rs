@@ -24,6 +24,8 @@ pub struct Process {
     pub name: String,
     /// When it started, in ticks after boot.
     pub start: u64,
+    /// How many threads it has, a dead main thread included.
+    pub threads: usize,
 }
 
 impl Process {
@@ -40,12 +42,14 @@ impl Process {
             state: fields.first()?.chars().next()?,
             name,
             start: fields.get(19)?.parse().ok()?,
+            threads: fields.get(17)?.parse().ok()?,
         })
     }
 
-    /// Zombies are not survivors: they hold nothing but their number.
+    /// Zombies are not survivors: they hold nothing but their number. A main thread that is a zombie while others of its process
+    /// live is another matter: that process works on.
     pub fn is_alive(&self) -> bool {
-        !matches!(self.state, 'Z' | 'X')
+        !matches!(self.state, 'Z' | 'X') || self.threads > 1
     }
 
     pub(crate) fn command_line(&self) -> String {

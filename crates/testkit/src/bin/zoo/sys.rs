@@ -18,11 +18,19 @@ pub(crate) enum Fork {
 
 /// Splits the process in two.
 pub(crate) fn fork() -> io::Result<Fork> {
-    // SAFETY: the zoo never starts a thread, so the child may run any code.
+    // SAFETY: a process of the zoo that starts a thread does not fork afterwards, so the child may run any code.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => Ok(Fork::Child),
         pid => Ok(Fork::Parent(Pid::from_raw(pid).expect("fork returned a pid"))),
+    }
+}
+
+/// Ends the main thread alone: /proc shows the process as a zombie while its other threads work on.
+pub(crate) fn exit_main_thread() -> ! {
+    loop {
+        // SAFETY: the call has no precondition; the stack of the main thread stays mapped for those who borrow from it.
+        unsafe { libc::syscall(libc::SYS_exit, 0) };
     }
 }
 

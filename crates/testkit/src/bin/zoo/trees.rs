@@ -13,7 +13,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use crate::mcp;
 use crate::puppet;
 use crate::roll_call::{Census, Muster};
-use crate::sys::{Answer, Fork, answer, exit_now, fork};
+use crate::sys::{Answer, Fork, answer, exit_main_thread, exit_now, fork};
 
 /// The kinds of trees, as written on the command line.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,6 +29,9 @@ pub(crate) enum Kind {
     Hoppers,
     Bomb,
     Leaver,
+    Headless,
+    Fosters,
+    Joiner,
 }
 
 impl Kind {
@@ -45,6 +48,9 @@ impl Kind {
             "hoppers" => Self::Hoppers,
             "bomb" => Self::Bomb,
             "leaver" => Self::Leaver,
+            "headless" => Self::Headless,
+            "fosters" => Self::Fosters,
+            "joiner" => Self::Joiner,
             _ => return None,
         })
     }
@@ -53,7 +59,8 @@ impl Kind {
     fn usual_size(self) -> usize {
         match self {
             Self::Polite | Self::IgnoresEof | Self::Stubborn | Self::FullStdout => 1,
-            Self::Setsid | Self::Daemon | Self::Leaver => 2,
+            Self::Setsid | Self::Daemon | Self::Leaver | Self::Headless => 2,
+            Self::Fosters | Self::Joiner => 3,
             Self::Chain | Self::Mixed => 20,
             Self::Hoppers => 65,
             // The leader and the first of them; how many there will be is the kernel's business.
@@ -90,6 +97,10 @@ pub(crate) struct Order {
     pub(crate) one_cpu: bool,
     /// Where a `leaver` goes: a cgroup directory.
     pub(crate) to: Option<PathBuf>,
+    /// A process in the PID namespace that a `joiner` enters.
+    pub(crate) into: Option<i32>,
+    /// The process that a `joiner` leaves in there opens a session of its own.
+    pub(crate) own_session: bool,
     /// The leader answers as an MCP server; otherwise it sends back what it gets.
     pub(crate) mcp: bool,
     /// The leader does what it is told at this Unix socket.
@@ -146,6 +157,12 @@ fn grow(order: &Order, others: usize, census: &Census, muster: &Muster) -> io::R
         Kind::Leaver => {
             let to = order.to.as_deref().ok_or_else(|| bad("leaver needs --to CGROUP"))?;
             repeat(others, || leaver(to, census, muster))?;
+        }
+        Kind::Headless => repeat(others, || headless(census, muster))?,
+        Kind::Fosters => fosters(census, muster)?,
+        Kind::Joiner => {
+            let into = order.into.ok_or_else(|| bad("joiner needs --into PID"))?;
+            joiner(into, order.own_session, census, muster)?;
         }
         Kind::Bomb => {
             check_bound()?;
@@ -290,6 +307,87 @@ fn leaver(to: &Path, census: &Census, muster: &Muster) -> io::Result<()> {
         member("leaver", census, muster);
     }
     Ok(())
+}
+
+/// A child in the leader's group whose main thread has exited while another thread lives. It leaves at SIGTERM.
+fn headless(census: &Census, muster: &Muster) -> io::Result<()> {
+    if let Fork::Child = fork()? {
+        behave(Manners::IgnoresEof, "zoo-headless");
+        let main = rustix::thread::gettid();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                wait_for_death_of(main);
+                census.say("headless");
+                muster.report();
+                rest()
+            });
+            // Never returns: the scope, and with it what the thread borrows, stays.
+            exit_main_thread()
+        })
+    }
+    Ok(())
+}
+
+/// Waits until the thread is a zombie: who reports before that may be looked at too early.
+fn wait_for_death_of(thread: Pid) {
+    let path = format!("/proc/self/task/{}/stat", thread.as_raw_nonzero());
+    while !fs::read_to_string(&path)
+        .is_ok_and(|stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('Z')))
+    {
+        rustix::thread::sched_yield();
+    }
+}
+
+/// A child named `zoo-foster` with a child of its own that has another name.
+fn fosters(census: &Census, muster: &Muster) -> io::Result<()> {
+    if let Fork::Child = fork()? {
+        if plain(census, muster).is_err() {
+            exit_now(1);
+        }
+        member("foster", census, muster);
+    }
+    Ok(())
+}
+
+/// A child that forks into the PID namespace of `into`, and leaves an orphan there, which the first process of that namespace adopts.
+fn joiner(into: i32, own_session: bool, census: &Census, muster: &Muster) -> io::Result<()> {
+    if let Fork::Parent(_) = fork()? {
+        return Ok(());
+    }
+    let joined = join_namespaces(into).and_then(|()| fork());
+    match joined {
+        Ok(Fork::Parent(between)) => {
+            let _ = reap(between);
+            member("joiner", census, muster);
+        }
+        Ok(Fork::Child) => {
+            if let Ok(Fork::Child) = fork() {
+                if own_session {
+                    leave_session();
+                }
+                member("stray", census, muster);
+            }
+            exit_now(0);
+        }
+        Err(error) => {
+            census.say(&format!("cannot join: {error}"));
+            exit_now(1);
+        }
+    }
+}
+
+/// Children from now on are born in the PID namespace of `into`. Without privilege its user namespace is entered first.
+fn join_namespaces(into: i32) -> io::Result<()> {
+    let open = |name: &str| fs::File::open(format!("/proc/{into}/ns/{name}"));
+    let pid = open("pid")?;
+    if !rustix::process::geteuid().is_root() {
+        set_namespace(&open("user")?)?;
+    }
+    set_namespace(&pid)
+}
+
+fn set_namespace(namespace: &fs::File) -> io::Result<()> {
+    Ok(rustix::thread::move_into_link_name_space(namespace.as_fd(), None)?)
 }
 
 /// The life of a process that is not the leader: it ignores everything that can be ignored.
