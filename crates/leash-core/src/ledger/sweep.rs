@@ -129,7 +129,7 @@ fn signal_all(abandoned: &mut [Abandoned], proc: &Proc, signal: Signal, how: How
         run.seen = run.seen.max(survivors.len());
         run.how = how;
         if let Some(leaf) = run.leaf.as_ref().filter(|_| signal == Signal::KILL) {
-            for pid in leaf.procs().into_iter().filter(|pid| run.spared(proc, *pid)) {
+            for pid in leaf.procs().found.into_iter().filter(|pid| run.spared(proc, *pid)) {
                 let _ = leaf.release(pid);
             }
             reached |= leaf.kill().is_ok();
@@ -173,11 +173,11 @@ impl Abandoned {
         let recorded = self.record.members.iter().chain(&self.record.leader);
         let opened = recorded.filter_map(|id| Held::open_same(proc, *id));
         let proved: Vec<Held> = opened.filter(|held| !held.stat.dead()).collect();
-        let in_leaf: HashSet<i32> = self.leaf.iter().flat_map(Leaf::procs).collect();
+        let in_leaf: HashSet<i32> = self.leaf.iter().flat_map(|leaf| leaf.procs().found).collect();
         if proved.is_empty() && in_leaf.is_empty() {
             return Vec::new();
         }
-        let all = proc.all();
+        let all = proc.all().found;
         // A seed counts if it was there before the scan and is there after it: then its number was its own all the time.
         let seeds = proved.iter().filter(|held| held.lives()).map(|held| &held.stat);
         let family = closure(&all, seeds, &in_leaf);
@@ -270,7 +270,7 @@ mod tests {
     use super::*;
 
     fn process(pid: i32, ppid: i32, session: i32) -> Stat {
-        Stat { pid, comm: String::new(), state: 'S', ppid, pgrp: session, session, start: 0 }
+        Stat { pid, comm: String::new(), state: 'S', ppid, pgrp: session, session, threads: 1, start: 0 }
     }
 
     fn check(all: &[Stat], seeds: &[i32], leaf: &[i32], family: &[i32]) {
@@ -303,5 +303,7 @@ mod tests {
         let mut all = [process(100, 1, 90), process(101, 100, 90)];
         all[1].state = 'Z';
         check(&all, &[100], &[], &[100]);
+        all[1].threads = 2;
+        check(&all, &[100], &[], &[100, 101]);
     }
 }

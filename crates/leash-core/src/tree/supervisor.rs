@@ -139,7 +139,7 @@ impl Supervisor {
         let signals = linux::listen(&listened(first.signals)).map_err(StartError::Signals)?;
         linux::survive_file_size_limit();
         let proc = Proc::own().ok();
-        let has_strangers = proc.is_some_and(|proc| !proc.children(getpid().as_raw_pid()).is_empty());
+        let has_strangers = proc.is_some_and(|proc| !proc.children(getpid().as_raw_pid()).proves_none());
         // Without a subreaper nothing above `group` can be promised; the keeper would find out, but the kernel is too old for pidfds too.
         rustix::process::set_child_subreaper(Some(getpid())).map_err(StartError::Subreaper)?;
         let mut watches =
@@ -382,6 +382,7 @@ impl Supervisor {
         // A namespace died with its keeper; its first process is ours to reap like any other.
         let mut captive = Captive::new(containment, self.proc, self.record.spare.clone(), getpid().as_raw_pid() == 1);
         captive.leader = self.record.leader.map(|id| id.pid);
+        captive.entered = self.record.entered.iter().copied().collect();
         captive.leaf = self.record.leaf.as_deref().and_then(|dir| Leaf::open(dir).ok());
         let warden = Warden {
             captive,

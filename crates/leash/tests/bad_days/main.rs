@@ -4,6 +4,8 @@ mod command;
 mod containment;
 mod first_process;
 mod grace;
+mod headless;
+mod joined_namespaces;
 mod leavers;
 mod ledger;
 mod limits;
@@ -11,6 +13,7 @@ mod nested;
 mod receipts_directory;
 mod runtime_directory;
 mod signals;
+mod spared;
 mod standard_descriptors;
 mod stopped;
 
