@@ -237,7 +237,7 @@ impl Drop for Guard {
 /// Everybody below this process: pid, start, command line, and whether it has ended.
 fn processes(proc: &Proc) -> Vec<(i32, u64, String, bool)> {
     let me = rustix::process::getpid().as_raw_pid();
-    let stats = proc.descendants(me).into_iter().filter_map(|pid| proc.stat(pid));
+    let stats = proc.descendants(me).found.into_iter().filter_map(|pid| proc.stat(pid));
     stats.map(|stat| (stat.pid, stat.start, proc.command_line(stat.pid), stat.dead())).collect()
 }
 

@@ -5,6 +5,7 @@ mod commands;
 mod exit_code;
 mod output;
 mod places;
+mod runtime_dir;
 
 use std::process::ExitCode;
 

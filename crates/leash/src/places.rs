@@ -3,7 +3,7 @@
 use std::env;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use leash_core::clients::Roots;
 use leash_core::tree::Places;
@@ -19,7 +19,7 @@ pub(crate) fn places() -> Places {
     }
 }
 
-/// The runtime directory: as told, else the session's, else root's, else one of our own in /tmp.
+/// The runtime directory: as told, else the session's, else one that this user can have to itself.
 pub(crate) fn runtime_dir() -> PathBuf {
     if let Some(dir) = env::var_os("LEASH_RUNTIME_DIR").filter(|dir| !dir.is_empty()) {
         // Our own variable: a relative path means what it says. The keeper must find it from any directory.
@@ -31,22 +31,19 @@ pub(crate) fn runtime_dir() -> PathBuf {
     if let Some(dir) = path_variable("XDG_RUNTIME_DIR").filter(ours) {
         return dir.join("leash");
     }
-    if me == 0 && Path::new("/run").is_dir() {
-        return PathBuf::from("/run/leash");
-    }
-    PathBuf::from(format!("/tmp/leash-{me}"))
+    crate::runtime_dir::find(me, state_home().as_deref())
 }
 
 /// The directory for what is kept for good.
 pub(crate) fn state_dir() -> PathBuf {
-    if let Some(dir) = path_variable("XDG_STATE_HOME") {
-        return dir.join("leash");
-    }
-    match path_variable("HOME") {
-        Some(home) => home.join(".local/state/leash"),
-        // No home: a service user. What is kept then lives as long as the runtime directory.
-        None => runtime_dir().join("state"),
-    }
+    // No home: a service user. What is kept then lives as long as the runtime directory.
+    state_home().unwrap_or_else(|| runtime_dir().join("state"))
+}
+
+/// The directory for what is kept for good, if there is a home.
+fn state_home() -> Option<PathBuf> {
+    let base = path_variable("XDG_STATE_HOME").or_else(|| Some(path_variable("HOME")?.join(".local/state")))?;
+    Some(base.join("leash"))
 }
 
 /// The directory for configuration, if there is a home.

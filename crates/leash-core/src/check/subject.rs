@@ -225,7 +225,7 @@ impl<'a> Subject<'a> {
     /// All of its processes that live.
     pub(crate) fn members(&self) -> Vec<Survivor> {
         let Some(keeper) = self.keeper.as_ref().filter(|keeper| keeper.lives()) else { return Vec::new() };
-        Survivor::look(&self.proc, &self.proc.descendants(keeper.id.pid))
+        Survivor::look(&self.proc, &self.proc.descendants(keeper.id.pid).found)
     }
 
     /// Waits for output, for `other` to become readable, for a wish to stop, or for the deadline. What is heard is kept.

@@ -58,6 +58,9 @@ pub struct Record {
     pub leader: Option<Identity>,
     /// Everybody seen in the tree when it was last looked at.
     pub members: Vec<Identity>,
+    /// PID namespaces that members were seen to enter; 0 stands for one that may not be read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub entered: Vec<u64>,
     /// Private memory of the members then.
     pub memory_bytes: u64,
     /// What keeps the tree together, once that is known.

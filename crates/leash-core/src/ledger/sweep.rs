@@ -110,7 +110,7 @@ pub(crate) fn is_attended(store: &Store, record: &Record, proc: &Proc) -> bool {
 
 /// Whether supervisor and keeper are both known and both dead.
 fn has_lost_leash(record: &Record, proc: &Proc) -> bool {
-    let is_dead = |id: Identity| match Held::look(proc, id.pid) {
+    let is_dead = |id: Identity| match Held::find(proc, id.pid) {
         Ok(Some(held)) => !held.id.is(&id) || !held.lives(),
         Ok(None) => true,
         Err(_) => false,
@@ -176,7 +176,7 @@ fn signal_all(abandoned: &mut [Abandoned], proc: &Proc, signal: Signal, how: How
         run.seen = run.seen.max(survivors.len()).max(1);
         run.how = how;
         if let Some(leaf) = run.leaf().filter(|_| signal == Signal::KILL) {
-            for pid in leaf.procs().into_iter().filter(|pid| run.spared(proc, *pid)) {
+            for pid in leaf.procs().found.into_iter().filter(|pid| run.spared(proc, *pid)) {
                 let _ = leaf.release(pid);
             }
             reached |= leaf.kill().is_ok();
@@ -263,12 +263,12 @@ impl Abandoned {
         let mut unseen = Ok(());
         let mut proved = Vec::new();
         for id in self.record.members.iter().chain(&self.record.leader) {
-            match Held::look(proc, id.pid) {
+            match Held::find(proc, id.pid) {
                 Ok(held) => proved.extend(held.filter(|held| held.id.is(id) && held.lives())),
-                Err(error) => unseen = Err(error),
+                Err(errno) => unseen = Err(errno.into()),
             }
         }
-        let in_leaf: HashSet<i32> = self.leaf().into_iter().flat_map(Leaf::procs).collect();
+        let in_leaf: HashSet<i32> = self.leaf().into_iter().flat_map(|leaf| leaf.procs().found).collect();
         if proved.is_empty() && in_leaf.is_empty() {
             return unseen;
         }
@@ -278,11 +278,11 @@ impl Abandoned {
         let family = closure(&all, seeds, &in_leaf);
         drop(proved);
         for stat in family {
-            match Held::look(proc, stat.pid) {
+            match Held::find(proc, stat.pid) {
                 Ok(held) => found.extend(
                     held.filter(|held| held.id.start == stat.start && held.lives() && !self.spared(proc, stat.pid)),
                 ),
-                Err(error) => unseen = Err(error),
+                Err(errno) => unseen = Err(errno.into()),
             }
         }
         unseen
@@ -414,7 +414,7 @@ mod tests {
     use super::*;
 
     fn process(pid: i32, ppid: i32, session: i32) -> Stat {
-        Stat { pid, comm: String::new(), state: 'S', ppid, pgrp: session, session, start: 0 }
+        Stat { pid, comm: String::new(), state: 'S', ppid, pgrp: session, session, threads: 1, start: 0 }
     }
 
     fn check(all: &[Stat], seeds: &[i32], leaf: &[i32], family: &[i32]) {

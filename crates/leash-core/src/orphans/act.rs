@@ -242,7 +242,7 @@ impl Tree {
     fn hold_newcomers(&mut self, signal: Option<Signal>) {
         let parents: Vec<i32> = self.living().map(|held| held.id.pid).collect();
         for parent in parents {
-            for child in self.proc.children(parent) {
+            for child in self.proc.children(parent).found {
                 if self.lives(child) {
                     continue;
                 }

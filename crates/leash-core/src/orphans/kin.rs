@@ -87,7 +87,7 @@ impl Kin {
 
 /// Everybody who lives.
 pub(super) fn everybody(proc: &Proc) -> Vec<Seen> {
-    proc.numbers().into_iter().filter_map(|pid| seen(proc, pid)).collect()
+    proc.numbers().found.into_iter().filter_map(|pid| seen(proc, pid)).collect()
 }
 
 /// A process as it is now; `None` when it is dead.

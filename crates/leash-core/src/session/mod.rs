@@ -68,9 +68,9 @@ pub fn list(store: &Store, proc: Option<&Proc>) -> std::io::Result<Vec<Live>> {
 /// Who is in a tree now: the keeper's descendants, the leaf's members, and recorded members that are still the same.
 fn members(record: &Record, proc: &Proc) -> Vec<Member> {
     let keeper = record.keeper.filter(|keeper| keeper.alive(proc));
-    let mut pids: Vec<i32> = keeper.map(|keeper| proc.descendants(keeper.pid)).unwrap_or_default();
+    let mut pids: Vec<i32> = keeper.map(|keeper| proc.descendants(keeper.pid).found).unwrap_or_default();
     pids.extend(
-        record.leaf.as_deref().and_then(|dir| Leaf::open(dir).ok()).map(|leaf| leaf.procs()).unwrap_or_default(),
+        record.leaf.as_deref().and_then(|dir| Leaf::open(dir).ok()).map(|leaf| leaf.procs().found).unwrap_or_default(),
     );
     pids.extend(record.members.iter().filter(|id| id.alive(proc)).map(|id| id.pid));
     let mut seen = std::collections::HashSet::new();

@@ -1,7 +1,7 @@
 //! A tree as its holder sees it: who its members are, how to signal them, how to reap them. The holder is the keeper, or the
 //! supervisor once the keeper is gone: then all members are its own adopted children.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::os::fd::BorrowedFd;
 
 use rustix::io::Errno;
@@ -10,8 +10,9 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, getpid};
 use super::contain::Containment;
 use super::contain::leaf::Leaf;
 use super::contain::sealed::Sealed;
-use super::identity::{Held, Identity};
-use super::proc::Proc;
+use super::identity::{Held, Identity, number_has_ended};
+use super::proc::{Listed, Proc, Stat};
+use super::strays;
 use crate::ledger::receipt::{Exit, LeftOver};
 
 /// A tree in our hands.
@@ -36,6 +37,18 @@ pub(crate) struct Captive {
     pub(crate) struck: HashSet<i32>,
     /// leash is the first process of its PID namespace: everybody in there is its business.
     pub(crate) pid_one: bool,
+    /// PID namespaces that members were seen to enter.
+    pub(crate) entered: BTreeSet<u64>,
+}
+
+/// What one look at all members found.
+#[derive(Debug)]
+pub(crate) struct Count {
+    pub(crate) members: Vec<Identity>,
+    /// Private memory that they hold together.
+    pub(crate) memory_bytes: u64,
+    /// Whether every member could be looked at.
+    pub(crate) complete: bool,
 }
 
 /// How many looks must agree that only spared processes are left.
@@ -66,6 +79,7 @@ impl Captive {
             group_killed: false,
             struck: HashSet::new(),
             pid_one,
+            entered: BTreeSet::new(),
         }
     }
 
@@ -85,7 +99,7 @@ impl Captive {
                     self.note(pid.as_raw_pid(), status.as_raw());
                     populated = self.leaf.as_ref().is_some_and(Leaf::populated);
                 }
-                Err(Errno::CHILD) if populated => return Remaining::Members,
+                Err(Errno::CHILD) if populated || !self.own_strays().proves_none() => return Remaining::Members,
                 Err(Errno::CHILD) => return Remaining::Nothing,
                 Ok(None) | Err(_) => break,
             }
@@ -113,27 +127,39 @@ impl Captive {
         true
     }
 
-    /// One look at everybody: our living children are spared, and so is everybody in the leaf, or comes from one who is.
+    /// One look at all of them: each of our children and each member of the leaf is spared, comes from a spared process, or has
+    /// ended. What cannot be listed or looked at may be neither.
     fn looks_spared(&self, proc: &Proc) -> bool {
-        let me = getpid().as_raw_pid();
-        let all = proc.all();
-        let mut spared: HashSet<i32> = HashSet::new();
-        for stat in all.iter().filter(|stat| stat.ppid == me && !stat.dead()) {
-            if !self.spared(proc, stat.pid) {
-                return false;
-            }
-            spared.insert(stat.pid);
+        let family = self.spared_family(proc);
+        let children = proc.children(getpid().as_raw_pid());
+        let in_leaf = self.in_leaf();
+        let settled = |pid: &i32| family.contains(pid) || number_has_ended(*pid);
+        children.complete
+            && in_leaf.complete
+            && children.found.iter().chain(&in_leaf.found).all(settled)
+            && self.own_strays().proves_none()
+    }
+
+    fn in_leaf(&self) -> Listed<i32> {
+        self.leaf.as_ref().map_or_else(Listed::none, Leaf::procs)
+    }
+
+    /// The processes on the spare list and all that come from them, as far as they can be seen.
+    pub(crate) fn spared_family(&self, proc: &Proc) -> HashSet<i32> {
+        if self.spare.is_empty() {
+            return HashSet::new();
         }
+        let all = proc.all().found;
+        let members = proc.descendants(getpid().as_raw_pid()).found.into_iter().chain(self.in_leaf().found);
+        let mut family: HashSet<i32> = members.filter(|pid| self.spared(proc, *pid)).collect();
         loop {
-            let before = spared.len();
-            let below: Vec<i32> = all.iter().filter(|stat| spared.contains(&stat.ppid)).map(|stat| stat.pid).collect();
-            spared.extend(below);
-            if spared.len() == before {
-                break;
+            let before = family.len();
+            let below: Vec<i32> = all.iter().filter(|stat| family.contains(&stat.ppid)).map(|stat| stat.pid).collect();
+            family.extend(below);
+            if family.len() == before {
+                return family;
             }
         }
-        let dead = |pid: &i32| proc.stat(*pid).is_none_or(|stat| stat.dead());
-        self.leaf.iter().flat_map(Leaf::procs).all(|pid| spared.contains(&pid) || dead(&pid))
     }
 
     fn note(&mut self, pid: i32, status: i32) {
@@ -160,7 +186,9 @@ impl Captive {
                 let _ = rustix::process::waitpid(Pid::from_raw(child), WaitOptions::NOHANG);
             }
         }
-        if self.exit.is_none() || self.proc.is_none() || !self.members().is_empty() {
+        let mut empty = true;
+        let complete = self.each_member(|_| empty = false);
+        if self.exit.is_none() || !complete || !empty {
             return Remaining::Members;
         }
         // The group is empty but for its dead leader: its number is not needed any more.
@@ -175,26 +203,39 @@ impl Captive {
             let known = self.sealed.as_ref().map(|sealed| sealed.init).or(self.leader.filter(|_| self.exit.is_none()));
             return known.into_iter().collect();
         };
-        let children = proc.children(getpid().as_raw_pid());
+        // Of those that cannot be listed now, `wait` keeps saying that they are there.
+        let children = proc.children(getpid().as_raw_pid()).found;
         children.into_iter().filter(|pid| !self.spared(&proc, *pid)).collect()
     }
 
-    /// Everybody in the tree, each held by a pidfd and checked to belong to it. Our own processes inside a sealed
-    /// namespace, the spared ones and zombies are not among them.
+    /// Everybody in the tree, as far as they can be held at once.
     pub(crate) fn members(&self) -> Vec<Held> {
-        let Some(proc) = self.proc else { return Vec::new() };
+        let mut members = Vec::new();
+        self.each_member(|member| members.push(member));
+        members
+    }
+
+    /// Visits everybody in the tree, one at a time, each held by a pidfd and checked to belong to it. Our own processes inside a
+    /// sealed namespace, the spared ones and the dead are not among them. False when there may be more.
+    pub(crate) fn each_member(&self, mut visit: impl FnMut(Held)) -> bool {
+        let Some(proc) = self.proc else { return false };
         let me = getpid().as_raw_pid();
-        let mut pids = if self.containment == Containment::Group { self.group(&proc) } else { proc.descendants(me) };
-        if let Some(leaf) = &self.leaf {
-            let known: HashSet<i32> = pids.iter().copied().collect();
-            pids.extend(leaf.procs().into_iter().filter(|pid| !known.contains(pid)));
-        }
-        let family: HashSet<i32> = pids.iter().copied().chain([me]).collect();
-        let in_leaf: HashSet<i32> = self.leaf.iter().flat_map(Leaf::procs).collect();
+        let below = if self.containment == Containment::Group { self.group(&proc) } else { proc.descendants(me) };
+        let leaf = self.in_leaf();
+        let mut complete = below.complete && leaf.complete;
+        let mut family: HashSet<i32> = below.found.iter().copied().chain([me]).collect();
+        let beside: Vec<i32> = leaf.found.iter().copied().filter(|pid| family.insert(*pid)).collect();
+        let in_leaf: HashSet<i32> = leaf.found.into_iter().collect();
         let mut spared: HashSet<i32> = HashSet::new();
-        let mut members = Vec::with_capacity(pids.len());
-        for pid in pids {
-            let Some(held) = Held::open(&proc, pid) else { continue };
+        for pid in below.found.into_iter().chain(beside) {
+            let held = match Held::find(&proc, pid) {
+                Ok(Some(held)) => held,
+                Ok(None) => continue,
+                Err(_) => {
+                    complete = false;
+                    continue;
+                }
+            };
             // The number may have changed hands since the walk: whoever has it now must still be of the family.
             if !family.contains(&held.stat.ppid) && !in_leaf.contains(&pid) {
                 continue;
@@ -204,16 +245,60 @@ impl Captive {
                 continue;
             }
             if !held.stat.dead() && !self.sealed.as_ref().is_some_and(|sealed| sealed.ours(pid)) {
-                members.push(held);
+                visit(held);
             }
         }
-        members
+        let strays = self.own_strays();
+        complete &= strays.complete;
+        strays.found.into_iter().filter(|stray| !family.contains(&stray.id.pid)).for_each(visit);
+        complete
     }
 
     /// `group`: the members of the leader's group among our descendants.
-    fn group(&self, proc: &Proc) -> Vec<i32> {
-        let inside = |pid: &i32| proc.stat(*pid).is_some_and(|stat| Some(stat.pgrp) == self.leader);
-        proc.descendants(getpid().as_raw_pid()).into_iter().filter(inside).collect()
+    fn group(&self, proc: &Proc) -> Listed<i32> {
+        let below = proc.descendants(getpid().as_raw_pid());
+        let mut group = Listed { found: Vec::new(), complete: below.complete };
+        for pid in below.found {
+            match proc.look(pid) {
+                Ok(stat) => group.found.extend(stat.filter(|stat| Some(stat.pgrp) == self.leader).map(|stat| stat.pid)),
+                Err(_) => group.complete = false,
+            }
+        }
+        group
+    }
+
+    /// Processes that left our descent through a PID namespace and are proved to be ours. `group` reaches no further than its group.
+    pub(crate) fn own_strays(&self) -> Listed<Held> {
+        let Some(proc) = self.proc.filter(|_| self.containment != Containment::Group) else { return Listed::none() };
+        let strays = strays::find(&proc, &self.entered);
+        // Namespaces that could not be searched are told at the end; killing longer does not make them readable.
+        let mut own = Listed::none();
+        for stray in strays.found.iter().filter(|stray| strays::is_ours(&proc, stray) && !self.spared(&proc, stray.pid))
+        {
+            match Held::find(&proc, stray.pid) {
+                // Looked at again after it was held.
+                Ok(held) => {
+                    own.found.extend(held.filter(|held| strays::is_ours(&proc, &held.stat) && !held.stat.dead()))
+                }
+                Err(_) => own.complete = false,
+            }
+        }
+        own
+    }
+
+    /// Processes that may come out of the tree, which is neither proved nor refuted. Where there is a leaf, membership decides.
+    pub(crate) fn unproved(&self) -> Vec<LeftOver> {
+        let why = "a member entered its PID namespace, and it may have been started from there";
+        let Some(proc) = self.proc.filter(|_| self.leaf.is_none()) else { return Vec::new() };
+        let strays = strays::find(&proc, &self.entered);
+        let spared = |stray: &&Stat| !self.spared(&proc, stray.pid);
+        let mut left: Vec<LeftOver> =
+            strays.found.iter().filter(spared).map(|stray| left_over(&proc, stray.pid, why)).collect();
+        if !strays.complete {
+            let why = "a member entered another PID namespace, which could not be searched";
+            left.push(LeftOver { pid: 0, name: String::new(), why: why.to_owned() });
+        }
+        left
     }
 
     /// SIGTERM to every member, and SIGCONT so that a stopped one can take it.
@@ -221,11 +306,11 @@ impl Captive {
         if self.proc.is_none() {
             return self.term_unseen();
         }
-        for member in self.members() {
+        self.each_member(|member| {
             // ESRCH: it has just died. EPERM: it became another user; the kill step will report it.
             let _ = member.signal(Signal::TERM);
             let _ = member.signal(Signal::CONT);
-        }
+        });
     }
 
     /// Without our own /proc: the leaf's list is right in any namespace, else only the leader's group is known.
@@ -236,10 +321,10 @@ impl Captive {
             }
             return;
         };
-        for pid in leaf.procs() {
+        for pid in leaf.procs().found {
             let Ok(fd) = super::identity::pidfd(pid) else { continue };
             // Listed, opened, listed again: the one we opened is a member.
-            if leaf.procs().contains(&pid) {
+            if leaf.procs().found.contains(&pid) {
                 let _ = rustix::process::pidfd_send_signal(&fd, Signal::TERM);
             }
         }
@@ -253,19 +338,29 @@ impl Captive {
             && proc.names(pid).iter().any(|name| self.spare.contains(name))
     }
 
-    /// The spared processes that are alive now.
+    /// The spared processes that are alive now, and those that come from them.
     pub(crate) fn spared_now(&self) -> Vec<LeftOver> {
         let Some(proc) = self.proc.filter(|_| !self.spare.is_empty()) else { return Vec::new() };
-        let spared = proc.descendants(getpid().as_raw_pid()).into_iter().filter(|pid| self.spared(&proc, *pid));
-        spared.map(|pid| left_over(&proc, pid, "on the spare list")).collect()
+        let mut living: Vec<i32> =
+            self.spared_family(&proc).into_iter().filter(|pid| !number_has_ended(*pid)).collect();
+        living.sort_unstable();
+        let why =
+            |pid| if self.spared(&proc, pid) { "on the spare list" } else { "started by a process on the spare list" };
+        living.into_iter().map(|pid| left_over(&proc, pid, why(pid))).collect()
     }
 
-    /// Who is in the tree, for the ledger, and how much private memory they hold together.
-    pub(crate) fn census(&self) -> (Vec<Identity>, u64) {
-        let Some(proc) = self.proc else { return (Vec::new(), 0) };
-        let members = self.members();
-        let memory = members.iter().map(|member| proc.private_bytes(member.id.pid)).sum();
-        (members.into_iter().map(|member| member.id).collect(), memory)
+    /// Who is in the tree, for the ledger. Notes the PID namespaces that they have entered.
+    pub(crate) fn census(&mut self) -> Count {
+        let mut count = Count { members: Vec::new(), memory_bytes: 0, complete: false };
+        let Some(proc) = self.proc else { return count };
+        let mut entered = self.entered.clone();
+        count.complete = self.each_member(|member| {
+            strays::observe(&proc, &member.stat, &mut entered);
+            count.memory_bytes += proc.private_bytes(member.id.pid);
+            count.members.push(member.id);
+        });
+        self.entered = entered;
+        count
     }
 
     /// What wakes a poll when something in the tree changed, beside SIGCHLD: the descriptor, and whether it signals by

@@ -242,7 +242,7 @@ impl Tree {
         // A leader that has left already, or lives in a namespace, is not asked; the supervisor has one child.
         let keeper = above
             .into_iter()
-            .chain(proc.children(supervisor))
+            .chain(proc.children(supervisor).found)
             .find(|pid| proc.stat(*pid).is_some_and(|stat| stat.ppid == supervisor))?;
         identity::Held::open(proc, keeper)
     }

@@ -1,6 +1,5 @@
 //! Who a process is. A bare number is never trusted: Linux reused one after 20 forks in a small PID namespace.
 
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags};
@@ -35,26 +34,29 @@ pub struct Held {
 }
 
 impl Held {
-    /// Opens the process that has this number now. `None` when there is none.
+    /// Opens the process that has this number now. `None` when there is none, or when it can't be opened.
     pub fn open(proc: &Proc, pid: i32) -> Option<Held> {
-        let fd = pidfd(pid).ok()?;
-        // Read after the pidfd was opened: if the number went to somebody else in between, the pidfd belongs to the dead
-        // one and every signal through it fails with ESRCH.
-        let stat = proc.stat(pid)?;
-        let id = Identity { pid, start: stat.start, inode: pidfs_inode(fd.as_fd()) };
-        Some(Held { id, stat, fd })
+        Held::find(proc, pid).ok().flatten()
     }
 
-    /// The same, and an error when it can't be known whether there is one.
-    pub(crate) fn look(proc: &Proc, pid: i32) -> io::Result<Option<Held>> {
+    /// The same, with a difference between the two: `None` is proved, an error says that there may be a process.
+    pub(crate) fn find(proc: &Proc, pid: i32) -> Result<Option<Held>, Errno> {
         let fd = match pidfd(pid) {
-            Ok(fd) => fd,
             Err(Errno::SRCH) => return Ok(None),
-            Err(errno) => return Err(errno.into()),
+            other => other?,
         };
-        let Some(stat) = proc.look(pid)? else { return Ok(None) };
-        let id = Identity { pid, start: stat.start, inode: pidfs_inode(fd.as_fd()) };
-        Ok(Some(Held { id, stat, fd }))
+        // Read after the pidfd was opened: if the number went to somebody else in between, the pidfd belongs to the dead
+        // one and every signal through it fails with ESRCH.
+        let stat = proc.look(pid).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+        match stat {
+            Some(stat) => {
+                let id = Identity { pid, start: stat.start, inode: pidfs_inode(fd.as_fd()) };
+                Ok(Some(Held { id, stat, fd }))
+            }
+            None if has_ended(fd.as_fd()) => Ok(None),
+            // /proc hides it (`hidepid`), and it lives.
+            None => Err(Errno::ACCESS),
+        }
     }
 
     /// Opens exactly the process recorded as `id`. `None` when it is gone, even if its number lives on.
@@ -119,6 +121,14 @@ pub(crate) fn pidfd(pid: i32) -> Result<OwnedFd, Errno> {
 pub(crate) fn is_own_child(pid: i32) -> bool {
     let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     Pid::from_raw(pid).is_some_and(|pid| rustix::process::waitid(WaitId::Pid(pid), look).is_ok())
+}
+
+/// Whether no process with this number runs, asked of the kernel. A zombie has ended; without an answer nothing has.
+pub(crate) fn number_has_ended(pid: i32) -> bool {
+    match pidfd(pid) {
+        Ok(fd) => has_ended(fd.as_fd()),
+        Err(errno) => errno == Errno::SRCH,
+    }
 }
 
 /// Whether the process of a pidfd has ended, asked of the kernel. Without an answer it has not: a signal may interrupt even

@@ -13,7 +13,7 @@ use rustix::process::Signal;
 
 use super::captive::{Captive, Remaining, left_over};
 use super::contain::Containment;
-use super::identity::Held;
+use super::identity::{Held, number_has_ended};
 use super::{freeze, identity, linux, poll};
 use crate::clock::{Moment, timeout_until};
 use crate::ledger::receipt::{LeftOver, is_shortage};
@@ -39,6 +39,9 @@ pub(crate) fn kill_until_gone(captive: &mut Captive, signals: BorrowedFd<'_>) ->
         let all_forbidden = round.struck == 0 && round.forbidden > 0;
         if spent >= limits::GIVE_UP || (all_forbidden && spent >= limits::GIVE_UP_FORBIDDEN) {
             return Err(describe_left(captive));
+        }
+        if spent >= limits::HEADLESS {
+            kill_headless(captive);
         }
         if spent >= limits::TOP_DOWN && !all_forbidden {
             freeze::freeze(captive);
@@ -71,14 +74,22 @@ impl Round {
                 self.struck += 1;
                 continue;
             }
-            match linux::kill_own_child(child) {
-                Ok(()) => {
-                    captive.struck.insert(child);
-                    self.struck += 1;
-                }
-                Err(Errno::PERM) => self.forbidden += 1,
-                Err(_) => {}
+            let killed = linux::kill_own_child(child);
+            if killed.is_ok() {
+                captive.struck.insert(child);
             }
+            self.count(killed);
+        }
+        for stray in captive.own_strays().found {
+            self.count(stray.signal(Signal::KILL));
+        }
+    }
+
+    fn count(&mut self, killed: Result<(), Errno>) {
+        match killed {
+            Ok(()) => self.struck += 1,
+            Err(Errno::PERM) => self.forbidden += 1,
+            Err(_) => {}
         }
     }
 }
@@ -96,13 +107,32 @@ fn children(captive: &Captive) -> Vec<i32> {
     (2..LAST).filter(|pid| identity::is_own_child(*pid)).collect()
 }
 
-/// `cgroup.kill` knows no exceptions, and a leaf can't be removed while somebody is in it: who is spared must leave it first.
+/// `cgroup.kill` signals main threads, so it does not end a process whose main thread is dead while another lives (Linux 6.18).
+/// Through its pidfd the whole process is killed.
+fn kill_headless(captive: &Captive) {
+    let Some((leaf, proc)) = captive.leaf.as_ref().zip(captive.proc) else { return };
+    let headless = |pid: i32| proc.stat(pid).is_some_and(|stat| stat.state == 'Z' && !stat.dead());
+    for thread in leaf.threads() {
+        let Some(pid) = proc.process_of(thread).filter(|pid| headless(*pid) && !captive.spared(&proc, *pid)) else {
+            continue;
+        };
+        let Ok(fd) = super::identity::pidfd(pid) else { continue };
+        // Listed, opened, listed again: the one we opened is a member.
+        if proc.process_of(thread) == Some(pid) && leaf.threads().contains(&thread) {
+            let _ = rustix::process::pidfd_send_signal(&fd, Signal::KILL);
+        }
+    }
+}
+
+/// `cgroup.kill` knows no exceptions, and a leaf can't be removed while somebody is in it: who is spared must leave it first,
+/// with what it started.
 pub(crate) fn release_spared(captive: &Captive) {
     if captive.spare.is_empty() {
         return;
     }
     if let Some((leaf, proc)) = captive.leaf.as_ref().zip(captive.proc) {
-        for pid in leaf.procs().into_iter().filter(|pid| captive.spared(&proc, *pid)) {
+        let family = captive.spared_family(&proc);
+        for pid in leaf.procs().found.into_iter().filter(|pid| family.contains(pid)) {
             let _ = leaf.release(pid);
         }
     }
@@ -133,11 +163,11 @@ fn describe_left(captive: &Captive) -> Vec<LeftOver> {
         (_, 'D') => "it waits in the kernel (D state) and can't be killed before that ends",
         _ => "it did not go in time",
     };
-    let members = captive.members();
-    if members.is_empty() {
-        return vec![unnamed("something did not go in time and could not be found")];
+    let mut left = Vec::new();
+    if !captive.each_member(|member| left.push(left_over(&proc, member.id.pid, why(&member)))) {
+        left.push(unnamed("some processes could not be looked at, and did not go in time"));
     }
-    members.iter().map(|member| left_over(&proc, member.id.pid, why(member))).collect()
+    if left.is_empty() { vec![unnamed("something did not go in time and could not be found")] } else { left }
 }
 
 fn unnamed(why: &str) -> LeftOver {
@@ -172,8 +202,9 @@ fn escaped(captive: &Captive) -> Vec<LeftOver> {
     let why = "it left the process group, and `group` reaches no further";
     let Some(proc) = captive.proc else { return vec![unnamed(why)] };
     let me = rustix::process::getpid().as_raw_pid();
-    let alive = |pid: &i32| proc.stat(*pid).is_some_and(|stat| !stat.dead());
+    let spared = captive.spared_family(&proc);
+    let alive = |pid: &i32| !spared.contains(pid) && !number_has_ended(*pid);
     let found: Vec<LeftOver> =
-        proc.descendants(me).into_iter().filter(alive).map(|pid| left_over(&proc, pid, why)).collect();
+        proc.descendants(me).found.into_iter().filter(alive).map(|pid| left_over(&proc, pid, why)).collect();
     if found.is_empty() { vec![unnamed(why)] } else { found }
 }

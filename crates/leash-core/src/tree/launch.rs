@@ -56,6 +56,7 @@ pub(super) fn new_record(spec: &Spec, receipts: &Path, watches: &[Watch], proc: 
         keeper: None,
         leader: None,
         members: Vec::new(),
+        entered: Vec::new(),
         memory_bytes: 0,
         containment: None,
         refused: Vec::new(),

@@ -25,6 +25,7 @@ pub mod proc;
 pub mod resolve;
 pub(crate) mod spawn;
 pub mod spec;
+pub(crate) mod strays;
 pub mod supervisor;
 pub(crate) mod warden;
 

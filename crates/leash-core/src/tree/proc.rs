@@ -5,6 +5,8 @@ use std::fs;
 use std::io::{self, Read as _};
 use std::path::Path;
 
+use rustix::io::Errno;
+
 /// Proof that /proc belongs to our PID namespace. Everything that turns a number in /proc into a process asks for it:
 /// with another namespace's /proc mounted, numbers mean other processes, and a walker would signal strangers.
 #[derive(Clone, Copy, Debug)]
@@ -25,14 +27,38 @@ pub struct Stat {
     pub pgrp: i32,
     /// Its session.
     pub session: i32,
+    /// How many threads it has, a dead main thread included.
+    pub threads: u32,
     /// Start in clock ticks since boot.
     pub start: u64,
 }
 
+/// A list of processes. What could not be read may hide further ones, so an empty list proves something only when it is complete.
+#[derive(Clone, Debug)]
+pub struct Listed<T> {
+    /// The processes that were found.
+    pub found: Vec<T>,
+    /// Whether all of them were.
+    pub complete: bool,
+}
+
+impl<T> Listed<T> {
+    /// A complete list without entries.
+    pub(crate) fn none() -> Listed<T> {
+        Listed { found: Vec::new(), complete: true }
+    }
+
+    /// Whether it is proved that there is none.
+    pub fn proves_none(&self) -> bool {
+        self.complete && self.found.is_empty()
+    }
+}
+
 impl Stat {
-    /// Dead in all but name: a zombie waits for its parent, nothing else.
+    /// Dead in all but name: a zombie waits for its parent, nothing else. A dead main thread alone is no dead process: `Z` is the
+    /// state of that thread, and the others work on.
     pub fn dead(&self) -> bool {
-        matches!(self.state, 'Z' | 'X' | 'x')
+        matches!(self.state, 'Z' | 'X' | 'x') && self.threads <= 1
     }
 
     /// Reads a `stat` line. The name may contain anything, spaces and parentheses too; the last `)` ends it.
@@ -44,9 +70,10 @@ impl Stat {
         let ppid = fields.next()?.parse().ok()?;
         let pgrp = fields.next()?.parse().ok()?;
         let session = fields.next()?.parse().ok()?;
-        // tty_nr is field 7; starttime is field 22.
-        let start = fields.nth(15)?.parse().ok()?;
-        Some(Stat { pid: pid.parse().ok()?, comm: comm.to_owned(), state, ppid, pgrp, session, start })
+        // tty_nr is field 7, num_threads field 20, starttime field 22.
+        let threads = fields.nth(13)?.parse().ok()?;
+        let start = fields.nth(1)?.parse().ok()?;
+        Some(Stat { pid: pid.parse().ok()?, comm: comm.to_owned(), state, ppid, pgrp, session, threads, start })
     }
 }
 
@@ -70,23 +97,14 @@ impl Proc {
         Ok(Proc(()))
     }
 
-    /// The `stat` of a process, `None` when there is no such process.
+    /// The `stat` of a process; `None` when there is no such process, or when it can't be read.
     pub fn stat(&self, pid: i32) -> Option<Stat> {
-        Stat::parse(&read_small(format!("/proc/{pid}/stat"))?)
+        self.look(pid).ok().flatten()
     }
 
-    /// The same, and an error when it can't be known whether there is one.
+    /// The `stat` of a process; `None` when /proc shows no such process, an error when it can't be read.
     pub(crate) fn look(&self, pid: i32) -> io::Result<Option<Stat>> {
-        let mut text = Vec::with_capacity(1024);
-        let read = fs::File::open(format!("/proc/{pid}/stat")).and_then(|mut file| file.read_to_end(&mut text));
-        match read {
-            Ok(_) => Ok(Stat::parse(&String::from_utf8_lossy(&text))),
-            // ESRCH: it was reaped between open and read.
-            Err(error) if error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH) => {
-                Ok(None)
-            }
-            Err(error) => Err(error),
-        }
+        Ok(none_if_gone(try_read(format!("/proc/{pid}/stat")))?.and_then(|text| Stat::parse(&text)))
     }
 
     /// Every process that can be seen, or why they can't be listed.
@@ -105,42 +123,90 @@ impl Proc {
     }
 
     /// The number of every process that can be seen.
-    pub fn numbers(&self) -> Vec<i32> {
+    pub fn numbers(&self) -> Listed<i32> {
         numbers_in("/proc")
     }
 
     /// Every process that can be seen.
-    pub fn all(&self) -> Vec<Stat> {
-        self.numbers().into_iter().filter_map(|pid| self.stat(pid)).collect()
+    pub fn all(&self) -> Listed<Stat> {
+        let numbers = self.numbers();
+        let mut all = Listed { found: Vec::with_capacity(numbers.found.len()), complete: numbers.complete };
+        for pid in numbers.found {
+            match self.look(pid) {
+                Ok(stat) => all.found.extend(stat),
+                Err(_) => all.complete = false,
+            }
+        }
+        all
     }
 
-    /// The direct children of a process, of all its threads.
-    pub fn children(&self, pid: i32) -> Vec<i32> {
-        let mut children = Vec::new();
+    /// The direct children of a process, of all its threads. Complete and empty when the process is gone.
+    pub fn children(&self, pid: i32) -> Listed<i32> {
+        let tasks = numbers_in(&format!("/proc/{pid}/task"));
+        let mut children = Listed { found: Vec::new(), complete: tasks.complete };
         let mut listed = false;
-        for task in numbers_in(&format!("/proc/{pid}/task")) {
-            let Some(list) = read_small(format!("/proc/{pid}/task/{task}/children")) else { continue };
-            listed = true;
-            children.extend(list.split_ascii_whitespace().filter_map(|child| child.parse::<i32>().ok()));
+        for task in tasks.found {
+            match none_if_gone(try_read(format!("/proc/{pid}/task/{task}/children"))) {
+                Ok(Some(list)) => {
+                    listed = true;
+                    children.found.extend(list.split_ascii_whitespace().filter_map(|child| child.parse::<i32>().ok()));
+                }
+                Ok(None) => {}
+                Err(_) => children.complete = false,
+            }
         }
-        if !listed && self.stat(pid).is_some() {
+        if !listed && children.complete && self.stat(pid).is_some() {
             // A kernel without CONFIG_PROC_CHILDREN.
-            children.extend(self.all().into_iter().filter(|stat| stat.ppid == pid).map(|stat| stat.pid));
+            let all = self.all();
+            children.complete = all.complete;
+            children.found.extend(all.found.into_iter().filter(|stat| stat.ppid == pid).map(|stat| stat.pid));
         }
         children
     }
 
     /// All descendants of a process, parents before children. Misses a process whose parent dies during the walk (it moves
     /// up to the subreaper): callers repeat until nothing new appears.
-    pub fn descendants(&self, root: i32) -> Vec<i32> {
-        let mut found = self.children(root);
-        let mut seen: HashSet<i32> = found.iter().copied().collect();
+    pub fn descendants(&self, root: i32) -> Listed<i32> {
+        let mut below = self.children(root);
+        let mut seen: HashSet<i32> = below.found.iter().copied().collect();
         let mut next = 0;
-        while let Some(&pid) = found.get(next) {
+        while let Some(&pid) = below.found.get(next) {
             next += 1;
-            found.extend(self.children(pid).into_iter().filter(|child| seen.insert(*child)));
+            let children = self.children(pid);
+            below.complete &= children.complete;
+            below.found.extend(children.found.into_iter().filter(|child| seen.insert(*child)));
         }
-        found
+        below
+    }
+
+    /// The numbers of a process in its PID namespaces, from ours inwards: one for a process of our own namespace.
+    pub(crate) fn levels(&self, pid: i32) -> Vec<i32> {
+        numbers_in_status(pid, "NSpid:")
+    }
+
+    /// The process that a thread belongs to.
+    pub(crate) fn process_of(&self, thread: i32) -> Option<i32> {
+        numbers_in_status(thread, "Tgid:").first().copied()
+    }
+
+    /// The user whose rights a process has.
+    pub(crate) fn user(&self, pid: i32) -> Option<u32> {
+        numbers_in_status(pid, "Uid:").get(1).copied()
+    }
+
+    /// The id of a PID namespace of a process: `pid` is its own, `pid_for_children` that of its next children. `None` when it may
+    /// not be read.
+    pub(crate) fn namespace(&self, pid: i32, which: &str) -> Option<u64> {
+        rustix::fs::stat(format!("{}/ns/{which}", self.living_thread(pid))).ok().map(|stat| stat.st_ino)
+    }
+
+    /// The directory in which /proc describes a process: its own, or that of a living thread when the main thread is dead. A dead
+    /// thread has no program, arguments, files, memory or namespaces to read.
+    fn living_thread(&self, pid: i32) -> String {
+        let whole = format!("/proc/{pid}");
+        let Some(stat) = self.stat(pid).filter(|stat| stat.state == 'Z' && !stat.dead()) else { return whole };
+        let tasks = numbers_in(&format!("{whole}/task")).found;
+        tasks.into_iter().find(|task| *task != stat.pid).map_or(whole, |task| format!("/proc/{pid}/task/{task}"))
     }
 
     /// The command line, its arguments joined by spaces; the short name in brackets when there is none.
@@ -154,7 +220,7 @@ impl Proc {
 
     /// The arguments of a process, as text.
     pub fn argv(&self, pid: i32) -> Vec<String> {
-        let Ok(raw) = fs::read(format!("/proc/{pid}/cmdline")) else { return Vec::new() };
+        let Ok(raw) = fs::read(format!("{}/cmdline", self.living_thread(pid))) else { return Vec::new() };
         let mut argv: Vec<String> =
             raw.split(|&byte| byte == 0).map(|arg| String::from_utf8_lossy(arg).into_owned()).collect();
         while argv.last().is_some_and(String::is_empty) {
@@ -165,7 +231,7 @@ impl Proc {
 
     /// Memory that only this process holds, roughly: resident pages that are not shared. Cheap (one small read).
     pub fn private_bytes(&self, pid: i32) -> u64 {
-        let Some(statm) = read_small(format!("/proc/{pid}/statm")) else { return 0 };
+        let Some(statm) = read_small(format!("{}/statm", self.living_thread(pid))) else { return 0 };
         let mut fields = statm.split_ascii_whitespace().skip(1).filter_map(|field| field.parse::<u64>().ok());
         let (resident, shared) = (fields.next().unwrap_or(0), fields.next().unwrap_or(0));
         resident.saturating_sub(shared) * rustix::param::page_size() as u64
@@ -185,7 +251,7 @@ impl Proc {
     pub fn names(&self, pid: i32) -> Vec<String> {
         let base = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
         let comm = self.stat(pid).map(|stat| stat.comm);
-        let exe = fs::read_link(format!("/proc/{pid}/exe")).ok().and_then(|path| base(&path));
+        let exe = fs::read_link(format!("{}/exe", self.living_thread(pid))).ok().and_then(|path| base(&path));
         let first = self.argv(pid).first().and_then(|arg| base(Path::new(arg)));
         comm.into_iter().chain(exe).chain(first).collect()
     }
@@ -193,14 +259,51 @@ impl Proc {
 
 /// Reads a small text file whole; `None` when it can't be read. /proc files have no length to reserve by.
 pub(crate) fn read_small(path: impl AsRef<Path>) -> Option<String> {
-    let mut bytes = Vec::with_capacity(1024);
-    fs::File::open(path).ok()?.read_to_end(&mut bytes).ok()?;
-    Some(String::from_utf8_lossy(&bytes).into_owned())
+    try_read(path).ok()
 }
 
-fn numbers_in(dir: &str) -> Vec<i32> {
-    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
-    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+fn try_read(path: impl AsRef<Path>) -> io::Result<String> {
+    let mut bytes = Vec::with_capacity(1024);
+    fs::File::open(path)?.read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// `None` when the process is gone: its file is not there, or it went away while the file was read.
+fn none_if_gone<T>(read: io::Result<T>) -> io::Result<Option<T>> {
+    match read {
+        Ok(read) => Ok(Some(read)),
+        Err(error) if is_gone(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::NOENT | Errno::SRCH))
+}
+
+/// The numbers in a line of a process's `status`.
+fn numbers_in_status<T: std::str::FromStr>(pid: i32, name: &str) -> Vec<T> {
+    let status = read_small(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+    line.split_ascii_whitespace().filter_map(|number| number.parse().ok()).collect()
+}
+
+fn numbers_in(dir: &str) -> Listed<i32> {
+    let mut numbers = Listed::none();
+    let entries = match fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) => {
+            numbers.complete = is_gone(&error) && dir != "/proc";
+            return numbers;
+        }
+    };
+    for entry in entries {
+        match entry {
+            Ok(entry) => numbers.found.extend(entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok())),
+            Err(error) => numbers.complete &= is_gone(&error),
+        }
+    }
+    numbers
 }
 
 #[cfg(test)]
@@ -211,7 +314,23 @@ mod tests {
     fn a_name_may_hold_anything() {
         let stat = Stat::parse("42 (a) R (b c) S 1 40 39 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 777 1000 100").unwrap();
         assert_eq!((stat.pid, stat.comm.as_str(), stat.state, stat.ppid), (42, "a) R (b c", 'S', 1));
-        assert_eq!((stat.pgrp, stat.session, stat.start), (40, 39, 777));
+        assert_eq!((stat.pgrp, stat.session, stat.threads, stat.start), (40, 39, 1, 777));
+    }
+
+    #[test]
+    fn a_dead_main_thread_is_no_dead_process() {
+        for (state, threads, dead) in [('Z', 1, true), ('Z', 0, true), ('X', 1, true), ('Z', 2, false), ('S', 1, false)]
+        {
+            let line = format!("42 (x) {state} 1 40 39 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 {threads} 0 777 1000 100");
+            assert_eq!(Stat::parse(&line).unwrap().dead(), dead, "{line}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_listed_is_no_empty_list() {
+        assert!(numbers_in("/proc/self/task").complete);
+        assert!(numbers_in("/proc/self/task/0").proves_none(), "no such thread");
+        assert!(!numbers_in("/proc/self/stat").complete, "no directory");
     }
 
     #[test]

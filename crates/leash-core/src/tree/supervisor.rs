@@ -155,7 +155,7 @@ impl Supervisor {
         let signals = linux::listen(&listened(first.signals)).map_err(StartError::Signals)?;
         linux::survive_file_size_limit();
         let proc = Proc::own().ok();
-        let has_strangers = proc.is_some_and(|proc| !proc.children(getpid().as_raw_pid()).is_empty());
+        let has_strangers = proc.is_some_and(|proc| !proc.children(getpid().as_raw_pid()).proves_none());
         // Without a subreaper nothing above `group` can be promised; the keeper would find out, but the kernel is too old for pidfds too.
         rustix::process::set_child_subreaper(Some(getpid())).map_err(StartError::Subreaper)?;
         let mut watches =
@@ -472,6 +472,7 @@ impl Supervisor {
         let pid_one = getpid().as_raw_pid() == 1;
         let mut captive = Captive::new(self.reach(), self.proc, self.record.spare.clone(), pid_one);
         captive.leader = self.record.leader.map(|id| id.pid).filter(|pid| identity::is_own_child(*pid));
+        captive.entered = self.record.entered.iter().copied().collect();
         let unproved = leaf.as_ref().err().map(|error| format!("its cgroup can't be looked at: {error}"));
         captive.leaf = leaf.ok().flatten();
         let warden = Warden {

@@ -376,16 +376,25 @@ impl Warden {
 
     /// Writes who is in the tree to the ledger, if that has changed.
     pub(crate) fn snapshot(&mut self) {
-        let (mut members, memory) = self.captive.census();
+        let count = self.captive.census();
+        let mut members = count.members;
         self.most.members = self.most.members.max(members.len());
-        self.most.memory_bytes = self.most.memory_bytes.max(memory);
+        self.most.memory_bytes = self.most.memory_bytes.max(count.memory_bytes);
+        if !count.complete {
+            // Who was not seen this time may be there all the same.
+            let known = std::mem::take(&mut self.record.members);
+            let unseen: Vec<Identity> =
+                known.into_iter().filter(|id| !members.iter().any(|seen| seen.is(id))).collect();
+            members.extend(unseen);
+        }
         members.truncate(limits::RECORDED_MEMBERS);
-        let phase_changed = self.record.phase == Phase::Ending;
-        if self.captive.proc.is_none() || (same(&members, &self.record.members) && !phase_changed) {
+        let unchanged = same(&members, &self.record.members) && self.captive.entered.iter().eq(&self.record.entered);
+        if self.captive.proc.is_none() || (unchanged && self.record.phase != Phase::Ending) {
             return;
         }
         self.record.members = members;
-        self.record.memory_bytes = memory;
+        self.record.memory_bytes = count.memory_bytes;
+        self.record.entered = self.captive.entered.iter().copied().collect();
         // A full disk must not stop anything. The members written last still stand.
         if let Err(error) = self.entry.write(&self.record) {
             self.warn(format!("the ledger is not up to date: {error}"));
@@ -402,6 +411,14 @@ impl Warden {
 
     /// The receipt, and the end of the record.
     fn finish(mut self, mut left: Vec<LeftOver>) -> (Receipt, Vec<String>) {
+        self.make_room();
+        let unproved = self.captive.unproved();
+        left.extend(
+            unproved
+                .into_iter()
+                .filter(|stray| stray.pid == 0 || !left.iter().any(|known| known.pid == stray.pid))
+                .collect::<Vec<_>>(),
+        );
         left.extend(self.unproved.take().map(|why| LeftOver { pid: 0, name: String::new(), why }));
         if left.len() > limits::LEFT_NAMED {
             let more = left.split_off(limits::LEFT_NAMED).len();
@@ -418,7 +435,6 @@ impl Warden {
         if let Some(leaf) = &self.captive.leaf {
             leaf.remove();
         }
-        self.make_room();
         let tree = TreeEnd {
             fate: if left.is_empty() { Fate::Gone } else { Fate::Left },
             exit: self.captive.exit,

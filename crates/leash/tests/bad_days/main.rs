@@ -5,6 +5,8 @@ mod command;
 mod containment;
 mod first_process;
 mod grace;
+mod headless;
+mod joined_namespaces;
 mod leavers;
 mod ledger;
 mod limits;
@@ -12,6 +14,7 @@ mod nested;
 mod receipts_directory;
 mod runtime_directory;
 mod signals;
+mod spared;
 mod standard_descriptors;
 mod stopped;
 

@@ -79,45 +79,173 @@ fn full() {
     check_refusal(&scene, &mut command, FAILED);
 }
 
-/// Without any of its variables leash uses a directory in `/tmp`, where anybody may have been first.
+/// Without any of its variables leash uses a directory in `/tmp`, where any user may have been first.
 mod in_tmp {
     use super::*;
 
-    /// The scene without a word about directories, and the one that leash will use, prepared by `prepare`.
-    fn check(prepare: impl FnOnce(&Path), code: i32) {
-        or_skip!(User::find(Who::Root));
-        let mut scene = or_skip!(Scene::set(Who::User));
+    use rustix::process::Signal;
+    use testkit::host::{Host, Manner};
+    use testkit::wait;
+
+    /// Another user's directory where leash would have its own.
+    struct Taken(PathBuf);
+
+    impl Taken {
+        fn make(dir: PathBuf) -> Taken {
+            fs::create_dir(&dir).expect("cannot make a directory");
+            fs::set_permissions(&dir, fs::Permissions::from_mode(0o777)).expect("cannot set its mode");
+            Taken(dir)
+        }
+
+        fn is_empty(&self) -> bool {
+            fs::read_dir(&self.0).expect("it is there").next().is_none()
+        }
+    }
+
+    impl Drop for Taken {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    /// A scene without a word about directories, and the one in `/tmp` that is leash's first choice.
+    fn set() -> Result<(Scene, PathBuf), String> {
+        User::find(Who::Root)?;
+        let mut scene = Scene::set(Who::User)?;
         scene.set_env("LEASH_RUNTIME_DIR", "");
         scene.set_env("XDG_STATE_HOME", "");
         let dir = PathBuf::from(format!("/tmp/leash-{}", scene.user().uid()));
-        prepare(&dir);
-        let answer = answer(&mut trivial(&scene, &[]));
-        let _ = fs::remove_file(&dir);
-        let _ = fs::remove_dir_all(&dir);
-        assert_eq!(answer.code, code, "{answer:?}");
-        check_gone(&scene, &[]);
+        Ok((scene, dir))
+    }
+
+    /// The private directory that the state directory names.
+    fn private(scene: &Scene) -> PathBuf {
+        let pointer = scene.dir().join(".local/state/leash/runtime-directory");
+        PathBuf::from(fs::read_to_string(pointer).expect("it is named").trim_end())
+    }
+
+    fn start_tree(scene: &mut Scene) -> Host {
+        crate::start(scene, &Manner::default(), &["--contain", "reaper", "--grace", "100ms"], "setsid")
+    }
+
+    fn sessions(scene: &Scene) -> usize {
+        let listed = scene.answer(["ps", "--json"]).json();
+        listed["sessions"].as_array().map_or(0, Vec::len)
     }
 
     #[test]
     fn is_made() {
-        check(|_| {}, 0);
-    }
-
-    #[test]
-    fn was_made_by_somebody_else() {
-        let made = |dir: &Path| {
-            fs::create_dir(dir).expect("cannot make a directory");
-            fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).expect("cannot set its mode");
-        };
-        check(made, FAILED);
+        let (scene, dir) = or_skip!(set());
+        let answer = answer(&mut trivial(&scene, &[]));
+        assert_eq!(answer.code, 0, "{answer:?}");
+        assert!(dir.join("sessions").is_dir(), "it was not used");
+        fs::remove_dir_all(&dir).expect("cannot remove it");
+        check_gone(&scene, &[]);
     }
 
     #[test]
     fn is_a_link() {
-        let elsewhere = std::env::temp_dir().join(testkit::unique("leash-test"));
-        fs::create_dir(&elsewhere).expect("cannot make a directory");
-        fs::set_permissions(&elsewhere, fs::Permissions::from_mode(0o777)).expect("cannot set its mode");
-        check(|dir| std::os::unix::fs::symlink(&elsewhere, dir).expect("cannot link"), FAILED);
-        fs::remove_dir(&elsewhere).expect("something was put elsewhere");
+        let (scene, dir) = or_skip!(set());
+        let elsewhere = Taken::make(std::env::temp_dir().join(testkit::unique("leash-test")));
+        std::os::unix::fs::symlink(&elsewhere.0, &dir).expect("cannot link");
+        let answer = answer(&mut trivial(&scene, &[]));
+        fs::remove_file(&dir).expect("cannot remove the link");
+        let _ = fs::remove_dir_all(private(&scene));
+        assert_eq!(answer.code, 0, "{answer:?}");
+        assert!(elsewhere.is_empty(), "something was put elsewhere");
+        check_gone(&scene, &[]);
+    }
+
+    /// All commands meet in a private directory, also after the other user has removed theirs.
+    #[test]
+    fn a_private_directory_is_used_when_another_user_was_first() {
+        let (mut scene, dir) = or_skip!(set());
+        let taken = Taken::make(dir);
+        let host = start_tree(&mut scene);
+        let private = private(&scene);
+        let mode = fs::metadata(&private).expect("it was made").permissions().mode();
+        assert_eq!(mode & 0o7777, 0o700, "{}", private.display());
+        assert!(taken.is_empty(), "something was put into the directory of another user");
+        assert_eq!(sessions(&scene), 1);
+        drop(taken);
+        assert_eq!(sessions(&scene), 1, "the run is not found any more");
+        let ended = scene.answer(["end", "--all"]);
+        assert_eq!(ended.code, 0, "{ended:?}");
+        check_gone(&scene, &[host.pid()]);
+        let history = scene.answer(["history", "--json"]).json();
+        assert_eq!(history["receipts"].as_array().map(Vec::len), Some(1), "{history:#}");
+        fs::remove_dir_all(private).expect("cannot remove it");
+    }
+
+    #[test]
+    fn the_next_start_sweeps_a_private_directory() {
+        let (mut scene, dir) = or_skip!(set());
+        let taken = Taken::make(dir);
+        let mut host = start_tree(&mut scene);
+        let private = private(&scene);
+        let members = || {
+            let files = fs::read_dir(private.join("sessions")).ok()?.flatten().map(|entry| entry.path());
+            let file = files.into_iter().find(|path| path.extension().is_some_and(|kind| kind == "json"))?;
+            let record: serde_json::Value = serde_json::from_slice(&fs::read(file).ok()?).ok()?;
+            record["members"].as_array().map(Vec::len)
+        };
+        wait::until("both members in the ledger", || (members() == Some(2)).then_some(()));
+        let leash = host.server();
+        let keeper = testkit::leash::keeper(leash.pid());
+        for signal in [Signal::STOP, Signal::KILL] {
+            leash.signal(signal).expect("cannot signal leash");
+            keeper.signal(signal).expect("cannot signal the keeper");
+        }
+        let answer = answer(&mut trivial(&scene, &[]));
+        assert_eq!(answer.code, 0, "{answer:?}");
+        check_gone(&scene, &[host.pid()]);
+        drop(taken);
+        fs::remove_dir_all(private).expect("cannot remove it");
+    }
+
+    #[test]
+    fn the_session_directory_of_the_user_comes_before_a_private_one() {
+        let (mut scene, dir) = or_skip!(set());
+        let _taken = Taken::make(dir);
+        let of_users = Path::new("/run/user");
+        let made = !of_users.exists() && fs::create_dir(of_users).is_ok();
+        let own = of_users.join(scene.user().uid().to_string());
+        fs::create_dir(&own).expect("cannot make a directory");
+        fs::set_permissions(&own, fs::Permissions::from_mode(0o700)).expect("cannot set its mode");
+        scene.user().own(&own).expect("cannot give it to the user");
+        let host = start_tree(&mut scene);
+        assert!(own.join("leash/sessions").is_dir(), "it was not used");
+        assert_eq!(sessions(&scene), 1);
+        host.signal(Signal::KILL);
+        check_gone(&scene, &[host.pid()]);
+        fs::remove_dir_all(&own).expect("cannot remove it");
+        if made {
+            // Another test of this kind may be using it.
+            let _ = fs::remove_dir(of_users);
+        }
+    }
+
+    /// The file in the state directory leads nowhere but to a private directory of this user.
+    #[test]
+    fn a_pointer_to_another_directory_is_not_followed() {
+        let (scene, dir) = or_skip!(set());
+        let _taken = Taken::make(dir);
+        let state = scene.dir().join(".local/state/leash");
+        fs::create_dir_all(&state).expect("cannot make a directory");
+        for path in [".local", ".local/state", ".local/state/leash"] {
+            scene.user().own(&scene.dir().join(path)).expect("cannot give it to the user");
+        }
+        let elsewhere =
+            Taken::make(PathBuf::from(format!("/tmp/leash-{}-{}", scene.user().uid(), testkit::unique("x"))));
+        let pointer = state.join("runtime-directory");
+        fs::write(&pointer, elsewhere.0.display().to_string()).expect("cannot write");
+        scene.user().own(&pointer).expect("cannot give it to the user");
+        let answer = answer(&mut trivial(&scene, &[]));
+        assert_eq!(answer.code, 0, "{answer:?}");
+        assert!(elsewhere.is_empty(), "another user's directory was used");
+        let private = private(&scene);
+        assert_ne!(private, elsewhere.0);
+        fs::remove_dir_all(private).expect("cannot remove it");
+        check_gone(&scene, &[]);
     }
 }

@@ -41,7 +41,7 @@ impl Sheep {
 
     fn tree(&self) -> Vec<Identity> {
         let proc = Proc::own().unwrap();
-        let below = proc.descendants(self.id.pid).into_iter().filter_map(|pid| Held::open(&proc, pid));
+        let below = proc.descendants(self.id.pid).found.into_iter().filter_map(|pid| Held::open(&proc, pid));
         std::iter::once(self.id).chain(below.map(|held| held.id)).collect()
     }
 }

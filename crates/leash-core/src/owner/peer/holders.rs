@@ -156,7 +156,7 @@ impl<'a> Search<'a> {
             let holder = if self.is_complete() { beside } else { self.look(hint).or(beside) };
             if let Some(holder) = holder {
                 let fd = self.places.get(&hint).copied().unwrap_or_default();
-                let family = self.proc.descendants(hint).into_iter().chain([holder.stat.ppid]);
+                let family = self.proc.descendants(hint).found.into_iter().chain([holder.stat.ppid]);
                 for relative in family {
                     // What is inherited keeps its number, or is made one of the first.
                     self.peek(relative, around(fd).chain(0..BESIDE));
@@ -171,12 +171,11 @@ impl<'a> Search<'a> {
             return;
         }
         let numbers = self.proc.numbers();
-        // We are in it, so an empty list is one that could not be read.
-        self.starved |= numbers.is_empty();
+        self.starved |= !numbers.complete;
         let uids: HashSet<u32> = self.wanted.values().map(|wanted| wanted.uid).collect();
         let is_likely =
             |pid: &i32| rustix::fs::stat(format!("/proc/{pid}")).is_ok_and(|stat| uids.contains(&stat.st_uid));
-        let (likely, others): (Vec<i32>, Vec<i32>) = numbers.into_iter().partition(is_likely);
+        let (likely, others): (Vec<i32>, Vec<i32>) = numbers.found.into_iter().partition(is_likely);
         for pid in likely.into_iter().chain(others) {
             self.look(pid);
         }

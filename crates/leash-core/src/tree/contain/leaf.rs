@@ -14,7 +14,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use super::caps::Caps;
-use crate::tree::proc::read_small;
+use crate::tree::proc::{Listed, read_small};
 
 /// A leaf, open.
 #[derive(Debug)]
@@ -95,16 +95,17 @@ impl Leaf {
         (!self.vanished.get()).then(|| self.events.as_fd())
     }
 
-    /// Whether any living process is in it or below it.
+    /// Whether any living process is in it or below it, or may be.
     pub(crate) fn populated(&self) -> bool {
-        // A leaf that somebody removed has no members; a removed cgroup answers ENODEV.
         let mut text = [0; 256];
         match rustix::io::pread(&self.events, &mut text, 0) {
-            Ok(read) => String::from_utf8_lossy(&text[..read]).lines().any(|line| line == "populated 1"),
-            Err(_) => {
+            Ok(read) => !String::from_utf8_lossy(&text[..read]).lines().any(|line| line == "populated 0"),
+            // A removed cgroup has no members.
+            Err(Errno::NODEV) => {
                 self.vanished.set(true);
                 false
             }
+            Err(_) => true,
         }
     }
 
@@ -114,14 +115,31 @@ impl Leaf {
     }
 
     /// The members, in it and below it, as numbers of our own PID namespace.
-    pub(crate) fn procs(&self) -> Vec<i32> {
-        let mut pids = Vec::new();
-        for dir in self.subtree() {
-            let Some(list) = read_small(dir.join("cgroup.procs")) else { continue };
-            // Processes of a PID namespace that we can't see are written as 0.
-            pids.extend(list.lines().filter_map(|line| line.parse::<i32>().ok()).filter(|pid| *pid > 0));
+    pub(crate) fn procs(&self) -> Listed<i32> {
+        let (dirs, complete) = self.subtree();
+        let mut procs = Listed { found: Vec::new(), complete };
+        for dir in dirs {
+            match fs::read_to_string(dir.join("cgroup.procs")) {
+                Ok(list) => {
+                    for pid in list.lines().filter_map(|line| line.parse::<i32>().ok()) {
+                        match pid {
+                            // Processes of a PID namespace that we can't see are written as 0.
+                            0 => procs.complete = false,
+                            pid => procs.found.push(pid),
+                        }
+                    }
+                }
+                Err(error) => procs.complete &= is_removed(&error),
+            }
         }
-        pids
+        procs
+    }
+
+    /// The threads in it and below it, as far as they can be listed. `cgroup.procs` does not name a process that was moved here after
+    /// its main thread had died.
+    pub(crate) fn threads(&self) -> Vec<i32> {
+        let lists = self.subtree().0.into_iter().filter_map(|dir| read_small(dir.join("cgroup.threads")));
+        lists.flat_map(|list| list.lines().filter_map(|line| line.parse().ok()).collect::<Vec<i32>>()).collect()
     }
 
     /// Moves a process out of the leaf, to the cgroup above.
@@ -132,19 +150,25 @@ impl Leaf {
 
     /// Removes the leaf and what was made below it. Only works, and is only asked for, when it is empty.
     pub(crate) fn remove(&self) {
-        for dir in self.subtree().iter().rev() {
+        for dir in self.subtree().0.iter().rev() {
             // A directory that can't be removed is empty and harmless; the next sweep meets it again only if a record names it.
             let _ = fs::remove_dir(dir);
         }
     }
 
-    /// The leaf's directory and all below it, parents first.
-    fn subtree(&self) -> Vec<PathBuf> {
-        let mut dirs = vec![self.dir.clone()];
+    /// The leaf's directory and all below it, parents first, and whether these are all.
+    fn subtree(&self) -> (Vec<PathBuf>, bool) {
+        let (mut dirs, mut complete) = (vec![self.dir.clone()], true);
         let mut next = 0;
         while let Some(dir) = dirs.get(next).cloned() {
             next += 1;
-            let Ok(entries) = fs::read_dir(&dir) else { continue };
+            let entries = match fs::read_dir(&dir) {
+                Ok(entries) => entries,
+                Err(error) => {
+                    complete &= is_removed(&error);
+                    continue;
+                }
+            };
             dirs.extend(
                 entries
                     .flatten()
@@ -152,7 +176,7 @@ impl Leaf {
                     .map(|entry| entry.path()),
             );
         }
-        dirs
+        (dirs, complete)
     }
 }
 
@@ -160,6 +184,11 @@ fn is_cgroup2(dir: &Path) -> bool {
     /// From linux/magic.h: `CGROUP2_SUPER_MAGIC`.
     const CGROUP2: u64 = 0x6367_7270;
     rustix::fs::statfs(dir).is_ok_and(|fs| fs.f_type as u64 == CGROUP2)
+}
+
+/// Whether an error means that a cgroup is not there any more; it has no members then.
+fn is_removed(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::NOENT | Errno::NODEV))
 }
 
 /// Makes a controller available in the children of `parent`.

@@ -64,7 +64,7 @@ impl Containment {
                 "daemons: whatever called setsid or changed its group stays behind; work done by a broker (docker, services)"
             }
             Containment::Reaper => {
-                "leash and keeper killed within some 4 ms (the next start of leash ends what was recorded); children of another user; fork bombs above 1000; work done by a broker (docker, services)"
+                "leash and keeper killed within some 4 ms (the next start of leash ends what was recorded); children of another user; children left unseen in an existing PID namespace; fork bombs above 1000; work done by a broker (docker, services)"
             }
             Containment::Leaf => {
                 "leash and keeper killed within some 4 ms (the next start of leash ends the rest); work done by a broker (docker, services)"

@@ -64,8 +64,8 @@ pub(crate) fn spawn(program: &Program, proc: Option<&Proc>) -> Result<Sealed, Sp
         let _ = rustix::process::waitpid(rustix::process::Pid::from_raw(init), WaitOptions::empty());
         return Err(SpawnError::At(stage, errno));
     }
-    let launcher = proc.and_then(|proc| proc.children(init).first().copied());
-    let leader = proc.zip(launcher).and_then(|(proc, launcher)| proc.children(launcher).first().copied());
+    let launcher = proc.and_then(|proc| proc.children(init).found.first().copied());
+    let leader = proc.zip(launcher).and_then(|(proc, launcher)| proc.children(launcher).found.first().copied());
     let _ = rustix::io::ioctl_fionbio(&status, true);
     Ok(Sealed { init, launcher, leader, status })
 }

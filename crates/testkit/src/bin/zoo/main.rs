@@ -25,7 +25,8 @@ use std::process::ExitCode;
 use sys::Answer;
 
 const USAGE: &str = "\
-usage: zoo tree KIND [--size N] --census FIFO [--one-cpu] [--to CGROUP] [--attack KIND] [--mcp | --puppet SOCKET]
+usage: zoo tree KIND [--size N] --census FIFO [--one-cpu] [--to CGROUP] [--attack KIND]
+                     [--into PID [--own-session]] [--mcp | --puppet SOCKET]
        zoo echo | cat | env | idle | exit CODE | signal-self N | misuse nothing|memory|block|descriptor
        zoo as-root CMD...
        zoo host [--stdin pipe|socketpair|devnull] [--own-group] [--no-read] [--shrug N] -- CMD...
@@ -107,6 +108,8 @@ fn tree(mut words: VecDeque<OsString>) -> io::Result<()> {
         one_cpu: false,
         to: None,
         attack: None,
+        into: None,
+        own_session: false,
         mcp: false,
         puppet: None,
     };
@@ -123,6 +126,8 @@ fn tree(mut words: VecDeque<OsString>) -> io::Result<()> {
             Some("--puppet") => order.puppet = Some(value(&mut words)?.into()),
             Some("--one-cpu") => order.one_cpu = true,
             Some("--to") => order.to = Some(value(&mut words)?.into()),
+            Some("--into") => order.into = Some(number(words.pop_front())?),
+            Some("--own-session") => order.own_session = true,
             _ => return Err(wrong("no such option of tree")),
         }
     }

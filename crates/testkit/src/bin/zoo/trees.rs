@@ -35,6 +35,9 @@ pub(crate) enum Kind {
     Headless,
     HeadlessMember,
     Foreign,
+    HeadlessChild,
+    Fosters,
+    Joiner,
 }
 
 impl Kind {
@@ -55,6 +58,9 @@ impl Kind {
             "headless" => Self::Headless,
             "headless-member" => Self::HeadlessMember,
             "foreign" => Self::Foreign,
+            "headless-child" => Self::HeadlessChild,
+            "fosters" => Self::Fosters,
+            "joiner" => Self::Joiner,
             _ => return None,
         })
     }
@@ -63,7 +69,9 @@ impl Kind {
     fn usual_size(self) -> usize {
         match self {
             Self::Polite | Self::IgnoresEof | Self::Stubborn | Self::FullStdout | Self::Headless => 1,
-            Self::Setsid | Self::Daemon | Self::Leaver | Self::Attacker | Self::HeadlessMember => 2,
+            Self::Setsid | Self::Daemon | Self::Leaver | Self::Attacker => 2,
+            Self::HeadlessMember | Self::HeadlessChild => 2,
+            Self::Fosters | Self::Joiner => 3,
             Self::Foreign => 4,
             Self::Chain | Self::Mixed => 20,
             Self::Hoppers => 65,
@@ -103,6 +111,10 @@ pub(crate) struct Order {
     pub(crate) to: Option<PathBuf>,
     /// What an `attacker` does to its leash.
     pub(crate) attack: Option<Attack>,
+    /// A process in the PID namespace that a `joiner` enters.
+    pub(crate) into: Option<i32>,
+    /// The process that a `joiner` leaves in there opens a session of its own.
+    pub(crate) own_session: bool,
     /// The leader answers as an MCP server; otherwise it sends back what it gets.
     pub(crate) mcp: bool,
     /// The leader does what it is told at this Unix socket.
@@ -156,7 +168,9 @@ pub(crate) fn run(order: &Order) -> io::Result<()> {
 fn grow(order: &Order, others: usize, census: &Census, muster: &Muster) -> io::Result<usize> {
     match order.kind {
         Kind::Polite | Kind::IgnoresEof | Kind::Stubborn | Kind::FullStdout | Kind::Headless => return Ok(0),
-        Kind::HeadlessMember => repeat(others, || headless(census, muster))?,
+        Kind::HeadlessMember => repeat(others, || headless(Manners::Stubborn, census, muster))?,
+        // It leaves at SIGTERM.
+        Kind::HeadlessChild => repeat(others, || headless(Manners::IgnoresEof, census, muster))?,
         Kind::Foreign => {
             let to = order.to.as_deref().and_then(Path::to_str).and_then(|to| to.parse().ok());
             foreign(to.ok_or_else(|| bad("foreign needs --to PID"))?, census, muster)?;
@@ -178,6 +192,11 @@ fn grow(order: &Order, others: usize, census: &Census, muster: &Muster) -> io::R
         Kind::Attacker => {
             let attack = order.attack.ok_or_else(|| bad("attacker needs --attack KIND"))?;
             repeat(others, || attacker(attack, census, muster))?;
+        }
+        Kind::Fosters => fosters(census, muster)?,
+        Kind::Joiner => {
+            let into = order.into.ok_or_else(|| bad("joiner needs --into PID"))?;
+            joiner(into, order.own_session, census, muster)?;
         }
         Kind::Bomb => {
             check_bound()?;
@@ -341,9 +360,9 @@ fn attacker(attack: Attack, census: &Census, muster: &Muster) -> io::Result<()> 
 }
 
 /// A child in the leader's group whose main thread is gone while another one goes on.
-fn headless(census: &Census, muster: &Muster) -> io::Result<()> {
+fn headless(manners: Manners, census: &Census, muster: &Muster) -> io::Result<()> {
     if let Fork::Child = fork()? {
-        behave(Manners::Stubborn, "zoo-headless");
+        behave(manners, "zoo-headless");
         census.say("headless");
         let (census, muster) = (census.again()?, muster.again()?);
         return escapes::without_main_thread(move || {
@@ -389,6 +408,44 @@ fn foreign_parent(census: &Census, muster: &Muster) -> ! {
 /// Those between the leader and a foreign process go with the leader, before anybody can look whose child the last one was.
 fn die_with_parent() {
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
+}
+
+/// A child named `zoo-foster` with a child of its own that has another name.
+fn fosters(census: &Census, muster: &Muster) -> io::Result<()> {
+    if let Fork::Child = fork()? {
+        if plain(census, muster).is_err() {
+            exit_now(1);
+        }
+        member("foster", census, muster);
+    }
+    Ok(())
+}
+
+/// A child that forks into the PID namespace of `into`, and leaves an orphan there, which the first process of that namespace adopts.
+fn joiner(into: i32, own_session: bool, census: &Census, muster: &Muster) -> io::Result<()> {
+    if let Fork::Parent(_) = fork()? {
+        return Ok(());
+    }
+    let joined = escapes::enter_namespace_of(into).and_then(|()| fork());
+    match joined {
+        Ok(Fork::Parent(between)) => {
+            let _ = reap(between);
+            member("joiner", census, muster);
+        }
+        Ok(Fork::Child) => {
+            if let Ok(Fork::Child) = fork() {
+                if own_session {
+                    leave_session();
+                }
+                member("stray", census, muster);
+            }
+            exit_now(0);
+        }
+        Err(error) => {
+            census.say(&format!("cannot join: {error}"));
+            exit_now(1);
+        }
+    }
 }
 
 /// The life of a process that is not the leader: it ignores everything that can be ignored.

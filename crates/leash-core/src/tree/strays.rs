@@ -1,0 +1,127 @@
+//! Processes that left our descent through a PID namespace which the tree did not make.
+//!
+//! A member may enter an existing namespace (`setns`) and fork into it. When that child exits, the kernel gives its children to
+//! the namespace's first process, not to us: `wait` says ECHILD while they live. So the namespaces that members enter are noted,
+//! and at the end the young processes below their first processes are looked at.
+
+use std::collections::{BTreeSet, HashMap};
+
+use rustix::process::getpid;
+
+use super::proc::{Listed, Proc, Stat};
+
+/// Stands for a namespace whose id may not be read.
+pub(crate) const UNREADABLE: u64 = 0;
+
+/// Notes the PID namespaces that a member has entered and did not make itself.
+pub(crate) fn observe(proc: &Proc, member: &Stat, entered: &mut BTreeSet<u64>) {
+    let own = proc.namespace(member.pid, "pid");
+    let levels = proc.levels(member.pid);
+    if levels.len() > 1 && was_injected(&levels, &proc.levels(member.ppid)) {
+        entered.insert(own.unwrap_or(UNREADABLE));
+    }
+    // It has entered, and forks there next.
+    let next = proc.namespace(member.pid, "pid_for_children").filter(|next| own.is_some_and(|own| own != *next));
+    entered.extend(next.filter(|next| !has_made(proc, member.pid, *next)));
+}
+
+/// Whether the first process of a namespace is a child of this process: then it ends with our descendants.
+fn has_made(proc: &Proc, pid: i32, namespace: u64) -> bool {
+    let is_first = |child: &i32| proc.levels(*child).last() == Some(&1);
+    let inside = |child: &i32| proc.namespace(*child, "pid") == Some(namespace);
+    proc.children(pid).found.iter().any(|child| is_first(child) && inside(child))
+}
+
+/// Whether a process was born in a namespace that its parent is not in, and not as the first process of it.
+fn was_injected(levels: &[i32], parent: &[i32]) -> bool {
+    levels.len() > parent.len() && levels.last() != Some(&1)
+}
+
+/// The living processes that may come out of the tree through the namespaces in `entered`, parents before children: whatever hangs
+/// below the first process of such a namespace by a child that is not older than this process.
+pub(crate) fn find(proc: &Proc, entered: &BTreeSet<u64>) -> Listed<Stat> {
+    if entered.is_empty() {
+        return Listed::none();
+    }
+    let all = proc.all();
+    let me = rustix::process::geteuid().as_raw();
+    // One that may not be read could be any of those entered, unless it belongs to another user: its namespace could not be entered.
+    let enterable = |pid| match proc.namespace(pid, "pid") {
+        Some(id) => entered.contains(&id),
+        None => entered.contains(&UNREADABLE) || proc.user(pid) == Some(me),
+    };
+    let is_first = |stat: &&Stat| {
+        let levels = proc.levels(stat.pid);
+        levels.len() > 1 && levels.last() == Some(&1) && enterable(stat.pid)
+    };
+    let firsts: Vec<i32> = all.found.iter().filter(is_first).map(|stat| stat.pid).collect();
+    let me = getpid().as_raw_pid();
+    let since = all.found.iter().find(|stat| stat.pid == me).map_or(0, |stat| stat.start);
+    Listed { found: young(&all.found, &firsts, since), complete: all.complete }
+}
+
+/// The living among all processes below `firsts`, as far as the top one of each branch started at `since` or later.
+fn young(all: &[Stat], firsts: &[i32], since: u64) -> Vec<Stat> {
+    let mut children: HashMap<i32, Vec<&Stat>> = HashMap::new();
+    for stat in all {
+        children.entry(stat.ppid).or_default().push(stat);
+    }
+    let below = |pid: i32| children.get(&pid).into_iter().flatten().copied();
+    let mut found: Vec<&Stat> =
+        firsts.iter().flat_map(|first| below(*first)).filter(|top| top.start >= since).collect();
+    let mut next = 0;
+    while let Some(stat) = found.get(next) {
+        next += 1;
+        let more: Vec<&Stat> =
+            below(stat.pid).filter(|child| !found.iter().any(|known| known.pid == child.pid)).collect();
+        found.extend(more);
+    }
+    found.into_iter().filter(|stat| !stat.dead()).cloned().collect()
+}
+
+/// Whether a stray is proved to come out of the tree: it is in the session that this process opened, and a session's members all
+/// descend from the one that opened it.
+pub(crate) fn is_ours(proc: &Proc, stray: &Stat) -> bool {
+    let me = getpid().as_raw_pid();
+    stray.session == me && proc.stat(me).is_some_and(|own| own.session == me)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_born_deeper_than_its_parent_was_injected_unless_it_is_the_first() {
+        for (levels, parent, injected) in [
+            (&[70, 12][..], &[60][..], true),
+            (&[70, 1], &[60], false),
+            (&[70, 12], &[60, 1], false),
+            (&[70, 12, 5], &[60, 1], true),
+            (&[70, 12, 1], &[60, 1], false),
+        ] {
+            assert_eq!(was_injected(levels, parent), injected, "{levels:?} below {parent:?}");
+        }
+    }
+
+    fn process(pid: i32, ppid: i32, start: u64) -> Stat {
+        Stat { pid, comm: String::new(), state: 'S', ppid, pgrp: 0, session: 0, threads: 1, start }
+    }
+
+    #[test]
+    fn strays_hang_below_the_first_process_by_a_young_one() {
+        let mut all = vec![
+            process(50, 1, 5),    // the first process of the namespace
+            process(51, 50, 6),   // an old one in it
+            process(52, 51, 99),  // a young child of an old one
+            process(60, 50, 100), // a young one
+            process(61, 60, 101), // its child
+            process(70, 1, 100),  // a young one elsewhere
+        ];
+        let found = |all: &[Stat]| young(all, &[50], 90).iter().map(|stat| stat.pid).collect::<Vec<_>>();
+        assert_eq!(found(&all), [60, 61]);
+        all[3].state = 'Z';
+        assert_eq!(found(&all), [61]);
+        all[3].threads = 2;
+        assert_eq!(found(&all), [60, 61], "only its main thread is dead");
+    }
+}

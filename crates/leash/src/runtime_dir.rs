@@ -1,0 +1,118 @@
+//! The runtime directory: one of ours that all commands of a user find.
+//!
+//! `/tmp/leash-UID` can be made by any user first. That must not keep leash from starting, so there are places to fall back to. The
+//! last one is a private directory with a random name, which a file in the state directory names to later commands.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, OFlags};
+
+/// The file in the state directory that names the private runtime directory.
+const POINTER: &str = "runtime-directory";
+
+/// How often a file that another start of leash is just replacing is read again.
+const TRIES: usize = 3;
+
+/// Where a runtime directory may be when no variable names one, best first.
+fn candidates(me: u32) -> Vec<PathBuf> {
+    let of_root = (me == 0).then(|| PathBuf::from("/run/leash"));
+    let others = [PathBuf::from(format!("/tmp/leash-{me}")), PathBuf::from(format!("/run/user/{me}/leash"))];
+    of_root.into_iter().chain(others).collect()
+}
+
+/// The runtime directory of user `me` when no variable names one. `state` is the directory in which the private one is named.
+/// When nothing works it is the first candidate, whose use will say what is wrong with it.
+pub(crate) fn find(me: u32, state: Option<&Path>) -> PathBuf {
+    let candidates = candidates(me);
+    // A private directory that was made once stays the one: runs may be in it.
+    let named = state.and_then(|state| named(state, me));
+    let found = named.or_else(|| candidates.iter().find(|dir| is_usable(dir, me)).cloned());
+    let found = found.or_else(|| make_private(state?, me).ok());
+    found.unwrap_or_else(|| candidates.into_iter().next().unwrap_or_default())
+}
+
+/// Whether a directory is ours, or can be made where no other user can take it from us.
+fn is_usable(dir: &Path, me: u32) -> bool {
+    match fs::symlink_metadata(dir) {
+        Ok(meta) => meta.is_dir() && meta.uid() == me,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => dir.parent().is_some_and(|parent| {
+            let safe = |meta: &fs::Metadata| meta.is_dir() && (meta.uid() == me || meta.mode() & 0o1000 != 0);
+            fs::metadata(parent).is_ok_and(|meta| safe(&meta))
+                && rustix::fs::access(parent, Access::WRITE_OK | Access::EXEC_OK).is_ok()
+        }),
+        Err(_) => false,
+    }
+}
+
+/// The private directory that the state directory names, if it is there and nobody else can look into it.
+fn named(state: &Path, me: u32) -> Option<PathBuf> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
+    let file = File::options().read(true).custom_flags(flags).open(state.join(POINTER)).ok()?;
+    let meta = file.metadata().ok()?;
+    if !meta.is_file() || meta.uid() != me {
+        return None;
+    }
+    let mut text = String::new();
+    file.take(4096).read_to_string(&mut text).ok()?;
+    let dir = PathBuf::from(text.trim_end());
+    // Only what `make_private` writes: the file must not lead to another directory of this user.
+    let stem = format!("leash-{me}-");
+    let fits = dir.parent() == Some(Path::new("/tmp")) && dir.file_name()?.to_str()?.starts_with(&stem);
+    let private = |meta: fs::Metadata| meta.is_dir() && meta.uid() == me && meta.mode() & 0o7777 == 0o700;
+    (fits && fs::symlink_metadata(&dir).is_ok_and(private)).then_some(dir)
+}
+
+/// Makes a private directory and names it in the state directory. Of two starts at the same time one makes it, and both use it.
+fn make_private(state: &Path, me: u32) -> io::Result<PathBuf> {
+    DirBuilder::new().recursive(true).mode(0o700).create(state)?;
+    let mut random = [0; 8];
+    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
+    let name = format!("leash-{me}-{:016x}", u64::from_le_bytes(random));
+    let dir = Path::new("/tmp").join(&name);
+    DirBuilder::new().mode(0o700).create(&dir)?;
+    let draft = state.join(format!(".{name}"));
+    let settled = write_new(&draft, &dir).and_then(|()| settle(&draft, state, &dir, me));
+    let _ = fs::remove_file(&draft);
+    if settled.as_ref().ok() != Some(&dir) {
+        let _ = fs::remove_dir(&dir);
+    }
+    settled
+}
+
+fn write_new(draft: &Path, dir: &Path) -> io::Result<()> {
+    let mut file = File::options().write(true).create_new(true).mode(0o600).open(draft)?;
+    writeln!(file, "{}", dir.display())
+}
+
+/// Gives the draft its name, unless another start was faster: then that one's directory is the one.
+fn settle(draft: &Path, state: &Path, dir: &Path, me: u32) -> io::Result<PathBuf> {
+    let pointer = state.join(POINTER);
+    for _ in 0..TRIES {
+        match fs::hard_link(draft, &pointer) {
+            Ok(()) => return Ok(dir.to_owned()),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+        if let Some(other) = named(state, me) {
+            return Ok(other);
+        }
+        // It names a directory that is gone.
+        fs::remove_file(&pointer)?;
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_order_of_places() {
+        let names = |me| candidates(me).iter().map(|dir| dir.display().to_string()).collect::<Vec<_>>();
+        assert_eq!(names(0)[0], "/run/leash");
+        assert_eq!(names(1000), ["/tmp/leash-1000", "/run/user/1000/leash"]);
+    }
+}

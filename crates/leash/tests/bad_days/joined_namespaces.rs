@@ -1,0 +1,171 @@
+//! Members that fork into a PID namespace that was there before. Its first process adopts what they leave, so that it is
+//! neither our descendant nor our child.
+
+use std::process::{Child, Stdio};
+
+use rustix::process::Pid;
+use testkit::host::{Host, Manner};
+use testkit::or_skip;
+use testkit::process::{self, Handle};
+use testkit::scene::Scene;
+use testkit::user::Who;
+use testkit::wait::{self, LIMIT};
+
+use super::{check_gone, start_words};
+
+/// A PID namespace of somebody else, as bwrap or the sandbox of a browser makes it.
+struct Sandbox {
+    outside: Child,
+    first: Handle,
+}
+
+impl Sandbox {
+    fn open(scene: &Scene, who: Who) -> Sandbox {
+        let mut command = scene.zoo(["ns"]);
+        if let Who::User = who {
+            command.arg("--user");
+        }
+        command.args(["--pid", "--init", "--"]).arg(scene.zoo_path()).arg("idle").stdin(Stdio::null());
+        let outside = command.spawn().expect("cannot make a namespace");
+        let pid = Pid::from_child(&outside);
+        // The first process, and the one that it starts.
+        let first = wait::until("a process in the namespace", || {
+            let first = process::children(pid).into_iter().next()?;
+            process::children(first.pid).first()?;
+            Handle::open(first.pid, |now| now.start == first.start)
+        });
+        wait_for_next_tick();
+        Sandbox { outside, first }
+    }
+
+    /// All processes of it, and the one outside.
+    fn pids(&self) -> Vec<Pid> {
+        let inside = process::children(self.first.pid()).into_iter().map(|process| process.pid);
+        inside.chain([self.first.pid(), Pid::from_child(&self.outside)]).collect()
+    }
+
+    fn close(mut self) {
+        self.first.signal(rustix::process::Signal::KILL).expect("cannot end the namespace");
+        self.outside.wait().expect("cannot wait for zoo");
+    }
+}
+
+/// Start times are counted in ticks of 10 ms: what is started after this is younger than what was started before.
+fn wait_for_next_tick() {
+    let tick = || {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        now.tv_sec * 100 + now.tv_nsec / 10_000_000
+    };
+    let before = tick();
+    wait::until("the next tick", || (tick() > before).then_some(()));
+}
+
+/// A tree with a member that left a process in the sandbox.
+fn start_joiner(scene: &mut Scene, sandbox: &Sandbox, contain: &str, options: &[&str]) -> (Host, Handle) {
+    let into = sandbox.first.pid().as_raw_nonzero().to_string();
+    let mut words = vec!["--into", &into];
+    words.extend(options);
+    let tree = scene.tree("joiner", words);
+    let words = scene.run_words(["--contain", contain, "--grace", "100ms"], &tree);
+    let host = start_words(scene, &Manner::default(), &words);
+    // The one that joined was seen.
+    wait::until("the members in the ledger", || (scene.recorded_members() >= 2).then_some(()));
+    let holders = scene.witness().holders();
+    let stray = holders.iter().find(|process| process.name == "zoo-stray").expect("it is there");
+    assert_eq!(stray.parent, sandbox.first.pid().as_raw_nonzero().get(), "it was adopted in the namespace");
+    let stray = Handle::open(stray.pid, |now| now.start == stray.start).expect("it lives");
+    (host, stray)
+}
+
+/// What is proved to come out of the tree is ended, wherever it is.
+fn check_ended(who: Who, contain: &str, options: &[&str]) {
+    let mut scene = or_skip!(Scene::set(who));
+    or_skip!(scene.delegate());
+    let sandbox = Sandbox::open(&scene, who);
+    let others = sandbox.pids();
+    let (mut host, stray) = start_joiner(&mut scene, &sandbox, contain, options);
+    let leash = host.server();
+    host.close_stdin();
+    assert!(leash.wait_gone(LIMIT), "leash does not come to an end");
+    assert!(!stray.is_alive(), "leash left and the stray is alive\n{}", scene.stderr());
+    let history = scene.answer(["history", "--json"]).json();
+    assert_eq!(history["receipts"][0]["holdings"][0]["fate"], "gone", "{history:#}");
+    assert!(sandbox.first.is_alive(), "leash ended the namespace of somebody else");
+    let allowed: Vec<Pid> = others.into_iter().chain([host.pid()]).collect();
+    check_gone(&scene, &allowed);
+    sandbox.close();
+}
+
+#[test]
+fn a_stray_in_the_keepers_session_is_ended_in_reaper_as_root() {
+    check_ended(Who::Root, "reaper", &[]);
+}
+
+#[test]
+fn a_stray_in_the_keepers_session_is_ended_in_reaper_as_a_user() {
+    check_ended(Who::User, "reaper", &[]);
+}
+
+#[test]
+fn a_stray_with_its_own_session_is_ended_in_leaf() {
+    check_ended(Who::Root, "leaf", &["--own-session"]);
+}
+
+#[test]
+fn a_stray_with_its_own_session_is_ended_in_a_users_leaf() {
+    check_ended(Who::User, "leaf", &["--own-session"]);
+}
+
+/// What may have come out of the tree, and may not, is neither ended nor called gone.
+fn check_left(who: Who, contain: &str) {
+    let mut scene = or_skip!(Scene::set(who));
+    let sandbox = Sandbox::open(&scene, who);
+    let (mut host, stray) = start_joiner(&mut scene, &sandbox, contain, &["--own-session"]);
+    let leash = host.server();
+    host.close_stdin();
+    assert!(leash.wait_gone(LIMIT), "leash does not come to an end");
+    assert!(stray.is_alive(), "leash ended a process that it cannot prove to be its own");
+    let history = scene.answer(["history", "--json"]).json();
+    let tree = &history["receipts"][0]["holdings"][0];
+    assert_eq!(tree["fate"], "left", "{history:#}");
+    let named: Vec<i64> =
+        tree["left"].as_array().into_iter().flatten().filter_map(|left| left["pid"].as_i64()).collect();
+    // The processes of the namespace that are older than the run are not ours.
+    assert_eq!(named, [i64::from(stray.pid().as_raw_nonzero().get())], "{history:#}");
+    let why = tree["left"][0]["why"].as_str().expect("there is a reason");
+    assert!(why.contains("PID namespace"), "{why}");
+    sandbox.close();
+    check_gone(&scene, &[host.pid()]);
+}
+
+#[test]
+fn a_stray_that_may_be_ours_is_called_left_in_reaper_as_root() {
+    check_left(Who::Root, "reaper");
+}
+
+#[test]
+fn a_stray_that_may_be_ours_is_called_left_in_reaper_as_a_user() {
+    check_left(Who::User, "reaper");
+}
+
+#[test]
+fn a_stray_that_may_be_ours_is_called_left_in_group() {
+    check_left(Who::User, "group");
+}
+
+/// The supervisor knows what its keeper has seen.
+#[test]
+fn a_stray_is_called_left_after_the_keeper_was_killed() {
+    let mut scene = or_skip!(Scene::set(Who::User));
+    let sandbox = Sandbox::open(&scene, Who::User);
+    let (mut host, stray) = start_joiner(&mut scene, &sandbox, "reaper", &["--own-session"]);
+    let leash = host.server();
+    let keeper = testkit::leash::keeper(leash.pid());
+    keeper.signal(rustix::process::Signal::KILL).expect("cannot kill the keeper");
+    assert!(leash.wait_gone(LIMIT), "leash does not come to an end");
+    assert!(stray.is_alive(), "leash ended a process that it cannot prove to be its own");
+    let history = scene.answer(["history", "--json"]).json();
+    assert_eq!(history["receipts"][0]["holdings"][0]["fate"], "left", "{history:#}");
+    sandbox.close();
+    check_gone(&scene, &[host.pid()]);
+}
