@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
+use std::io;
 use std::rc::Rc;
 
 use tokio::sync::oneshot;
@@ -11,12 +12,12 @@ use crate::aside;
 use crate::http::gateway::Gateway;
 use crate::ledger::receipt::{Fate, Holding, How, TreeEnd};
 use crate::ledger::store::Store;
-use crate::session::{Ended, Ending, Joined, Target, joined};
+use crate::session::{Ended, Ending, Joined, Target, Unfinished, joined};
 use crate::tree::Places;
 use crate::tree::proc::Proc;
 
-/// The sessions that have such members.
-type Found = Rc<HashSet<String>>;
+/// The sessions that have such members; `None` when the ledger could not be read, which never means that there are none.
+type Found = Option<Rc<HashSet<String>>>;
 
 /// Looks into the ledger, one for all who ask at the same time: it reads a file for every member of every session.
 #[derive(Default)]
@@ -37,22 +38,21 @@ impl Looks {
                 while !looks.waiting.borrow().is_empty() {
                     let asked = looks.waiting.take();
                     let places = gateway.places.clone();
-                    let found = aside::spawn(move || find(&places)).await.unwrap_or_default();
-                    let found = Rc::new(found);
-                    asked.into_iter().for_each(|asked| drop(asked.send(Rc::clone(&found))));
+                    let found = aside::spawn(move || find(&places)).await.ok().and_then(Result::ok).map(Rc::new);
+                    asked.into_iter().for_each(|asked| drop(asked.send(found.clone())));
                 }
                 looks.running.set(false);
             });
         }
-        told.await.unwrap_or_default()
+        told.await.ok().flatten()
     }
 }
 
 /// The sessions in the ledger that have members which this process does not hold.
-fn find(places: &Places) -> HashSet<String> {
-    let Ok(store) = Store::look(&places.runtime_dir) else { return HashSet::new() };
-    let members = joined(&places.runtime_dir, store.as_ref()).unwrap_or_default();
-    members.iter().filter(|member| !is_ours(member)).map(|member| member.session().to_owned()).collect()
+fn find(places: &Places) -> io::Result<HashSet<String>> {
+    let store = Store::look(&places.runtime_dir).map_err(io::Error::other)?;
+    let members = joined(&places.runtime_dir, store.as_ref())?;
+    Ok(members.iter().filter(|member| !is_ours(member)).map(|member| member.session().to_owned()).collect())
 }
 
 /// Whether this process started it, and ends it by itself.
@@ -62,7 +62,7 @@ fn is_ours(member: &Joined) -> bool {
 
 /// Ends those who joined a session; what became of what they held. With `hurry` there is no grace any more.
 pub(super) async fn end(gateway: &Rc<Gateway>, session: &str, force: bool, hurry: &CancellationToken) -> Vec<Holding> {
-    if !gateway.jobs.looks.look(gateway).await.contains(session) {
+    if gateway.jobs.looks.look(gateway).await.is_some_and(|found| !found.contains(session)) {
         return Vec::new();
     }
     let begin = |force| {
@@ -78,21 +78,27 @@ pub(super) async fn end(gateway: &Rc<Gateway>, session: &str, force: bool, hurry
             ending.await
         }
     };
-    let Ended { receipts, unfinished, warnings } = ended.unwrap_or_default();
+    let Ended { receipts, unfinished, warnings } =
+        ended.unwrap_or_else(|_| not_known(session, "nothing was heard of it"));
     warnings.into_iter().for_each(|warning| gateway.warn(warning));
     let mut holdings: Vec<Holding> = receipts.into_iter().flat_map(|receipt| receipt.holdings).collect();
     for member in unfinished {
-        gateway.warn(format!("{}, which joined {session}, was not ended: {}", member.run, member.why));
+        gateway.warn(format!("a member of {session} ({}) is not known to have ended: {}", member.run, member.why));
         holdings.push(Holding::Tree(unproved()));
     }
     holdings
 }
 
 fn end_members(places: &Places, session: String, force: bool) -> Ended {
-    let failed = |why: String| Ended { warnings: vec![why], ..Ended::default() };
-    let Ok(proc) = Proc::own() else { return failed("cannot tell processes apart".to_owned()) };
-    let ending = Ending::new(places, &proc, vec![Target::Session(session)], force);
-    ending.members(&is_ours).unwrap_or_else(|error| failed(format!("cannot read the ledger: {error}")))
+    let Ok(proc) = Proc::own() else { return not_known(&session, "leash cannot tell processes apart") };
+    let ending = Ending::new(places, &proc, vec![Target::Session(session.clone())], force);
+    ending.members(&is_ours).unwrap_or_else(|error| not_known(&session, &format!("cannot read the ledger: {error}")))
+}
+
+/// Whether somebody joined could not be found out, so nothing is proved to be gone.
+fn not_known(session: &str, why: &str) -> Ended {
+    let unfinished = Unfinished { session: session.to_owned(), run: session.to_owned(), why: why.to_owned() };
+    Ended { unfinished: vec![unfinished], ..Ended::default() }
 }
 
 /// A member of which no receipt tells.
@@ -108,5 +114,24 @@ fn unproved() -> TreeEnd {
         memory_bytes: 0,
         ports: Vec::new(),
         locks: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scratch::Scratch;
+
+    #[test]
+    fn a_ledger_that_cannot_be_read_proves_nothing() {
+        let scratch = Scratch::new();
+        let places = Places::below(&*scratch);
+        assert_eq!(find(&places).expect("no ledger is an empty one"), HashSet::new());
+        // A file where the directory of the records must be.
+        std::fs::create_dir_all(&places.runtime_dir).expect("a directory");
+        std::fs::write(places.runtime_dir.join("sessions"), "").expect("a file");
+        find(&places).expect_err("it cannot be read");
+        let ended = end_members(&places, "s".to_owned(), false);
+        assert_eq!(ended.unfinished.len(), 1, "{ended:?}");
     }
 }
