@@ -292,6 +292,19 @@ pub const PEER_HINTS: usize = 32;
 #[cfg(feature = "http")]
 pub const PEER_SEARCH: Duration = Duration::from_secs(5);
 
+/// Descriptors that are kept for the search for a client's process: a directory, a file and a pidfd at a time, and a pidfd for
+/// each process that is found.
+#[cfg(feature = "http")]
+pub const PEER_RESERVE: usize = 16;
+
+/// Descriptors that are kept for watching the processes that were found, one for each.
+#[cfg(feature = "http")]
+pub const WATCH_RESERVE: usize = 8;
+
+/// Pause before a client's process is looked for again when no descriptor was free to look.
+#[cfg(feature = "http")]
+pub const PEER_RETRY: Duration = Duration::from_secs(1);
+
 /// Pauses before a socket that no visible process holds is looked for again. A process that exits closes its sockets in
 /// microseconds each, which is longer with thousands of them and no processor to spare. A client that is really hidden (in a
 /// container with the host's network) waits so long for its `initialize`, once.

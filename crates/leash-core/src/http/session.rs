@@ -21,8 +21,8 @@ use crate::config::OwnerPolicy;
 use crate::id;
 use crate::ledger::receipt::{Reason, Receipt};
 use crate::limits;
-use crate::owner::peer::Holders;
 use crate::owner::peer::watch::WatchId;
+use crate::owner::peer::{Holders, Why};
 use crate::session::machine::{Effect, Event, Life, State};
 use crate::tree::identity::{Held, Identity};
 
@@ -326,6 +326,7 @@ impl Session {
                 Holders::Known(processes) => processes.iter().for_each(|process| session.owned_by(process)),
                 // The connection was closed before its process was found: that says nothing of the process.
                 Holders::Nobody => {}
+                Holders::Unknown(Why::OutOfDescriptors) => session.look_later(),
                 Holders::Unknown(_) => session.apply(Event::OwnerUnknown),
             }
             session.searches.update(|searches| searches - 1);
@@ -376,9 +377,24 @@ impl Session {
                 self.owners.borrow_mut().push((identity, watch));
                 self.apply(Event::OwnerFound);
             }
-            // Out of descriptors: what can't be watched is not known.
-            Err(_) => self.apply(Event::OwnerUnknown),
+            Err(_) => self.look_later(),
         }
+    }
+
+    /// No descriptor was free to look for the client, or to watch it. Where another process was found before, its end must not
+    /// be taken for the end of all, so the client counts as unknown. Otherwise there is time to look again.
+    fn look_later(self: &Rc<Self>) {
+        let Some(gateway) = self.gateway.upgrade() else { return };
+        if self.life.borrow().had_owner() {
+            return self.apply(Event::OwnerUnknown);
+        }
+        let session = Rc::downgrade(self);
+        gateway.tasks.spawn_local(async move {
+            tokio::time::sleep_until(tokio::time::Instant::now() + limits::PEER_RETRY).await;
+            if let Some(session) = session.upgrade().filter(|session| session.usable() && !session.is_owned()) {
+                session.find_owners();
+            }
+        });
     }
 
     /// Whether a process of its client is known to live.

@@ -122,6 +122,11 @@ impl Life {
         matches!(self.state, State::Opening | State::Live)
     }
 
+    /// Whether a client process was ever found.
+    pub fn had_owner(&self) -> bool {
+        self.owners > 0 || self.lost.is_some()
+    }
+
     /// Requests in flight.
     pub fn in_flight(&self) -> u32 {
         self.in_flight

@@ -4,17 +4,17 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use rustix::process::Signal;
+use rustix::process::{Resource, Signal};
 use testkit::fixture::Fixture;
 use testkit::gateway::Gateway;
 use testkit::http::{Connection, POST, initialize};
 use testkit::or_skip;
 use testkit::scene::Scene;
-use testkit::sys;
+use testkit::sys::{self, Step};
 use testkit::user::Who;
 use testkit::wait;
 
-use super::{both, nothing_is_left, receipts};
+use super::{both, nothing_is_left, open, receipts};
 
 /// How many clients vanish. Each has a session upstream, and every fifth one a process tree as well.
 const CLIENTS: usize = 200;
@@ -149,6 +149,40 @@ fn a_last_request_that_is_read_too_late_does_not_keep_the_session() {
     for receipt in receipts {
         assert_eq!(receipt["reason"]["kind"], "owner_gone", "{receipt}");
     }
+}
+
+/// Connections of others take every descriptor of the gateway. It has some in reserve to find out who its client is.
+#[test]
+fn a_gateway_without_descriptors_still_finds_its_client() {
+    let scene = or_skip!(Scene::set(Who::User));
+    let fixture = Fixture::http(&[]);
+    let limit = vec![Step::Limit(Resource::Nofile, 64)];
+    let words = ["--name", "x", "--url", &fixture.url(), "--linger", "300ms"];
+    let gateway = Gateway::prepared(&scene, "127.0.0.1:0", limit, words);
+    // Its connection to the server is kept for the next session.
+    open(&gateway, "x");
+    let mut command = scene.zoo(["http-client", "late-hold"]);
+    command.arg(gateway.url("x")).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut client = command.spawn().expect("cannot start a client");
+    let mut says = BufReader::new(client.stdout.take().expect("stdout is piped")).lines();
+    let mut hear = || says.next().expect("a client says something").expect("it is text");
+    assert_eq!(hear(), "connected", "{}", gateway.said());
+    let mut others = Vec::new();
+    wait::until("all descriptors to be taken", || {
+        others.push(gateway.connect());
+        gateway.said().contains("cannot accept a connection").then_some(())
+    });
+    client.stdin.take().expect("stdin is piped").write_all(b"go\n").expect("it reads");
+    assert_eq!(hear(), "ready", "{}", gateway.said());
+    client.kill().expect("it is our child");
+    client.wait().expect("it is our child");
+    drop(others);
+    fixture
+        .wait("the session of the killed client to be deleted", |report| (report.deleted().len() == 1).then_some(()));
+    // The other client lives.
+    let ended = wait::until("its receipt", || Some(receipts(&scene)).filter(|receipts| receipts.len() == 1));
+    assert_eq!(ended[0]["reason"]["kind"], "owner_gone", "{}", ended[0]);
+    gateway.stop();
 }
 
 /// Ports are used again: whoever connects from the port of a connection that is closed has nothing to do with its session.

@@ -12,6 +12,8 @@ use std::net::SocketAddr;
 pub mod hints;
 pub mod holders;
 #[cfg(feature = "http")]
+mod reserve;
+#[cfg(feature = "http")]
 pub mod resolver;
 pub mod sock_diag;
 pub mod stand_in;

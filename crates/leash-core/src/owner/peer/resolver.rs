@@ -12,6 +12,7 @@ use tokio_util::task::TaskTracker;
 
 use super::hints::Hints;
 use super::holders::{Holders, Why, holders_of};
+use super::reserve::Reserve;
 use super::sock_diag::{Asked, Lookup};
 use super::{Ends, PeerSocket, is_local, table};
 use crate::aside;
@@ -170,14 +171,27 @@ struct Searcher {
     proc: Option<Proc>,
     lookup: Lookup,
     hints: Hints,
+    reserve: Reserve,
 }
 
 impl Searcher {
     fn new() -> Searcher {
-        Searcher { proc: Proc::own().ok(), lookup: Lookup::open(), hints: Hints::default() }
+        let (proc, reserve) = (Proc::own().ok(), Reserve::new(limits::PEER_RESERVE));
+        Searcher { proc, lookup: Lookup::open(), hints: Hints::default(), reserve }
     }
 
+    /// Searches, and where no descriptor was free for that, once more with those in reserve.
     fn answer(&mut self, questions: &[Question]) -> Vec<Holders> {
+        let mut answers = self.search(questions);
+        let starved = |holders: &Holders| matches!(holders, Holders::Unknown(Why::OutOfDescriptors));
+        if answers.iter().any(starved) && self.reserve.give_up() {
+            answers = self.search(questions);
+        }
+        self.reserve.fill();
+        answers
+    }
+
+    fn search(&mut self, questions: &[Question]) -> Vec<Holders> {
         let known = self.proc.ok_or(Why::NoProc).and_then(|proc| Ok((proc, sockets(questions)?)));
         let (proc, sockets) = match known {
             Ok(known) => known,

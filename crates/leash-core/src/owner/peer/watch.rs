@@ -11,6 +11,8 @@ use std::rc::{Rc, Weak};
 use tokio::task::AbortHandle;
 use tokio_util::task::TaskTracker;
 
+use super::reserve::Reserve;
+use crate::limits;
 use crate::tree::identity::{Held, Identity};
 use crate::tree::linux::AsyncPidfd;
 
@@ -23,6 +25,7 @@ type OnGone = Box<dyn FnOnce()>;
 pub struct Watchers {
     tracker: TaskTracker,
     table: Rc<RefCell<Table>>,
+    reserve: Rc<RefCell<Reserve>>,
 }
 
 /// One wish to be told.
@@ -62,7 +65,8 @@ impl Drop for Watched {
 impl Watchers {
     /// Nobody is watched yet. The tasks are `tracker`'s.
     pub fn new(tracker: &TaskTracker) -> Watchers {
-        Watchers { tracker: tracker.clone(), table: Rc::default() }
+        let reserve = Rc::new(RefCell::new(Reserve::new(limits::WATCH_RESERVE)));
+        Watchers { tracker: tracker.clone(), table: Rc::default(), reserve }
     }
 
     /// Has `on_gone` called once, from a task, when the process is gone; soon if it already is. The process is watched
@@ -114,7 +118,11 @@ impl Watchers {
 
     fn begin(&self, held: &Held) -> Result<Watched, io::Error> {
         // A copy: a descriptor can be in an epoll set once only, and an aborted task takes a moment to leave it.
-        let pidfd = held.as_fd().try_clone_to_owned()?;
+        let copy = || held.as_fd().try_clone_to_owned();
+        let mut reserve = self.reserve.borrow_mut();
+        let pidfd = copy().or_else(|error| if reserve.give_up() { copy() } else { Err(error) });
+        reserve.fill();
+        let pidfd = pidfd?;
         let pidfd = AsyncPidfd::new(pidfd)?;
         let task = self.tracker.spawn_local(watch_over(pidfd, held.id, Rc::downgrade(&self.table)));
         Ok(Watched { calls: BTreeMap::new(), task: task.abort_handle() })

@@ -7,7 +7,8 @@ use std::net::{SocketAddr, TcpStream};
 
 use testkit::http::{Connection, POST, initialize};
 
-/// Opens a session at each URL, says `ready`, and then does what it was told to.
+/// Opens a session at each URL, says `ready`, and then does what it was told to. With `late-hold` it connects, says `connected`
+/// and waits for a line before it asks for anything.
 pub(crate) fn run(mut words: VecDeque<OsString>) -> io::Result<()> {
     let then = words.pop_front().unwrap_or_default();
     let mut kept: Vec<Kept> = Vec::new();
@@ -16,6 +17,11 @@ pub(crate) fn run(mut words: VecDeque<OsString>) -> io::Result<()> {
         let (address, path) = url.split_once('/').ok_or_else(|| super::wrong("not a URL"))?;
         let address: SocketAddr = address.parse().map_err(io::Error::other)?;
         let mut connection = Connection::open(address);
+        if then == "late-hold" {
+            io::stdout().write_all(b"connected\n")?;
+            io::stdout().flush()?;
+            io::stdin().read_line(&mut String::new())?;
+        }
         let body = initialize("2025-06-18");
         connection.send("POST", &format!("/{path}"), &POST, body.as_bytes())?;
         let reply = connection.reply()?;
@@ -35,7 +41,7 @@ pub(crate) fn run(mut words: VecDeque<OsString>) -> io::Result<()> {
             io::stdin().read_line(&mut word)?;
             Ok(())
         }
-        Some("hold") => loop {
+        Some("hold" | "late-hold") => loop {
             rustix::event::pause();
         },
         Some("leave") => visit(&mut kept),
