@@ -230,7 +230,10 @@ impl<'a> Ending<'a> {
             return;
         }
         let Ok(Some(store)) = Store::look(&self.places.runtime_dir) else { return };
-        for attendant in attendants.iter().filter(|held| store.is_lock_open_in(member.run(), held.id.pid)) {
+        let is_ours = |held: &&Held| store.is_lock_open_in(member.run(), held.id.pid);
+        let ours: Vec<&Held> = attendants.iter().filter(is_ours).collect();
+        self.record_members(&store, member.run(), &ours);
+        for attendant in ours {
             let _ = attendant.signal(Signal::KILL);
         }
         let now = Moment::now();
@@ -239,6 +242,23 @@ impl<'a> Ending<'a> {
             let mut fds = [PollFd::from_borrowed_fd(attendant.as_fd(), PollFlags::IN)];
             let _ = poll::poll(&mut fds, Some(&timeout_until(now + LOOK_AGAIN, now)));
         }
+    }
+
+    /// Writes down who is below the processes of leash. A stopped keeper can't, and with its death descent is lost.
+    fn record_members(&self, store: &Store, run: &str, ours: &[&Held]) {
+        let Ok(entry) = store.take(run) else { return };
+        let Ok(Some(mut record)) = entry.read() else { return };
+        let mut family: Vec<i32> = ours.iter().map(|attendant| attendant.id.pid).collect();
+        let below: Vec<i32> = family.iter().flat_map(|pid| self.proc.descendants(*pid)).collect();
+        family.extend(&below);
+        for pid in below.iter().filter(|pid| !ours.iter().any(|attendant| attendant.id.pid == **pid)) {
+            // The number may have changed hands since the walk: the process that has it now must still be of the family.
+            let held = Held::open(self.proc, *pid).filter(|held| family.contains(&held.stat.ppid));
+            record.members.extend(held.map(|held| held.id).filter(|id| !record.members.contains(id)));
+        }
+        record.members.truncate(limits::RECORDED_MEMBERS);
+        // On a full disk, the sweep ends what was recorded before.
+        let _ = entry.write(&record);
     }
 
     fn is_attended(&self, store: Option<&Store>, member: &Joined) -> bool {
