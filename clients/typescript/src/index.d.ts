@@ -95,7 +95,7 @@ export interface SessionStatus {
 export type ReceiptHolding =
   | {
       kind: "tree";
-      fate: "gone" | "left";
+      fate: "gone" | "ended" | "left";
       how: "exited" | "eof" | "term" | "kill";
       members: number;
       memory_bytes: number;

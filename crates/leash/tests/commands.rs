@@ -253,7 +253,7 @@ fn check_harmless(answer: &testkit::leash::Answer) {
 
 #[test]
 fn text_of_others_does_not_reach_the_terminal_raw() {
-    let mut scene = or_skip!(Scene::set(Who::User));
+    let scene = or_skip!(Scene::set(Who::User));
     let (label, script) = (format!("key={EVIL}"), format!("printf 'x\\033[2J\\nFORGED' >/proc/$$/comm; cat # {EVIL}"));
     let options = ["--session", "job-1", "--name", EVIL, "--label", &label, "--grace", "100ms"];
     let words = scene.run_words(options, &shell(&script));

@@ -224,6 +224,9 @@ impl Exit {
 pub enum Fate {
     /// Proved to be gone.
     Gone,
+    /// It was ended and no process of it is found any more. Nothing contained it, so this is no proof: only `leash reap` and
+    /// `leash watch` say so.
+    Ended,
     /// Not proved: something may still be there.
     Left,
 }
@@ -392,6 +395,11 @@ impl Receipt {
     /// Whether everything is proved to be gone.
     pub fn all_gone(&self) -> bool {
         self.holdings.iter().all(|holding| *holding.fate() == Fate::Gone)
+    }
+
+    /// Whether nothing of it is known to be there: each holding is proved to be gone, or was ended and is not found any more.
+    pub fn nothing_left(&self) -> bool {
+        self.holdings.iter().all(|holding| *holding.fate() != Fate::Left)
     }
 
     /// The process trees among the holdings.

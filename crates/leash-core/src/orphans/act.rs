@@ -1,6 +1,7 @@
 //! Ending what was judged. Nothing is signalled that was not held by a pidfd *before* it was judged a second time, and is still
 //! alive after that: then its number was its own all the while, and what was judged is what is signalled.
 
+use std::collections::HashSet;
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
@@ -9,6 +10,8 @@ use rustix::io::Errno;
 use rustix::process::Signal;
 
 use super::belongings::{self, Belongings};
+use super::kin::{self, Claim, Kin, Seen};
+use super::scan;
 use super::verdict::{Finding, Role, Verdict};
 use crate::clock::{self, Moment, timeout_until};
 use crate::ledger::receipt::{EndedBy, Fate, Holding, How, LeftOver, Reason, Receipt, TreeEnd, VERSION};
@@ -19,6 +22,9 @@ use crate::{id, limits};
 
 /// How many looks a tree may take to hold still. Each new member means another look.
 const LOOKS: usize = 8;
+
+/// How many looks in a row must find nobody. While one of them reads /proc, a process that it has passed may fork once more.
+const QUIET_LOOKS: usize = 2;
 
 /// What may be ended, and how.
 #[derive(Clone, Debug)]
@@ -74,6 +80,7 @@ pub fn end(proc: &Proc, root: Identity, terms: &Terms, look: &mut dyn FnMut() ->
         Err(spared) => return Outcome::Spared(spared),
     };
     let had = belongings::of(proc, &finding.tree);
+    tree.learn();
     let how = tree.climb_down(terms.grace);
     let left = tree.left();
     Outcome::Ended(Box::new(receipt(proc, &finding, Done { had, how, left, seen: tree.held.len(), began })))
@@ -86,8 +93,8 @@ fn confirm(
     allowed: &[Verdict],
     look: &mut dyn FnMut() -> Vec<Finding>,
 ) -> Result<(Finding, Tree), Spared> {
-    let held = Held::open_same(proc, root).filter(|held| !held.stat.dead()).ok_or(Spared::Gone)?;
-    let mut tree = Tree { proc: *proc, held: vec![held] };
+    let held = Held::open_same(proc, root).filter(Held::lives).ok_or(Spared::Gone)?;
+    let mut tree = Tree { proc: *proc, held: vec![held], kin: Kin::default(), since: 0, suspects: Vec::new() };
     for _ in 0..LOOKS {
         let found = look().into_iter().find(|finding| finding.root.is(&root));
         if !tree.held[0].lives() {
@@ -122,9 +129,64 @@ struct Tree {
     /// Parents before children, and signalled in that order: a parent that dies of the signal can't replace a child that has died of
     /// it before.
     held: Vec<Held>,
+    /// What only its processes had before the first signal.
+    kin: Kin,
+    /// When the end began, in clock ticks.
+    since: u64,
+    /// Processes that may have come out of it, which is no reason to end them, and why.
+    suspects: Vec<(i32, &'static str)>,
 }
 
 impl Tree {
+    /// Writes down what tells its processes from all others, before they can leave.
+    fn learn(&mut self) {
+        self.hold_newcomers(None);
+        self.since = scan::now();
+        let all = kin::everybody(&self.proc);
+        self.learn_from(&all);
+    }
+
+    fn learn_from(&mut self, all: &[Seen]) {
+        let held: HashSet<(i32, u64)> = self.held.iter().map(|held| (held.id.pid, held.id.start)).collect();
+        self.kin.learn(all, |seen| held.contains(&(seen.pid, seen.start)));
+    }
+
+    /// Takes hold of processes that have left the tree, and signals them. Whether there were any.
+    fn hold_strays(&mut self, signal: Signal) -> bool {
+        let all = kin::everybody(&self.proc);
+        let is_held = |seen: &Seen| self.held.iter().any(|held| seen.is(&held.id));
+        let strangers: HashSet<i32> = all.iter().filter(|seen| !is_held(seen)).map(|seen| seen.pid).collect();
+        let claim =
+            |seen: &Seen| self.kin.claim(seen, self.since, |number| strangers.contains(&number) && number != seen.pid);
+        let (mut strays, mut suspects) = (Vec::new(), Vec::new());
+        for seen in all.iter().filter(|seen| strangers.contains(&seen.pid)) {
+            match claim(seen) {
+                // It is looked at again while it is held: its number may have gone to another.
+                Some(Claim::Member) => strays.extend(Held::open(&self.proc, seen.pid).filter(|held| {
+                    let again = kin::seen(&self.proc, seen.pid).filter(|again| again.is(&held.id));
+                    again.is_some_and(|again| claim(&again) == Some(Claim::Member)) && held.lives()
+                })),
+                Some(Claim::Suspect(why)) => suspects.push((seen.pid, why)),
+                None => {}
+            }
+        }
+        self.suspects = suspects;
+        let found = !strays.is_empty();
+        for held in &strays {
+            let _ = held.signal(signal);
+        }
+        self.held.extend(strays);
+        if found {
+            self.learn_from(&all);
+        }
+        found
+    }
+
+    /// Whether nobody is left: nobody who is held lives, and looks at all processes find nobody who has left.
+    fn is_over(&mut self, signal: Signal) -> bool {
+        (0..QUIET_LOOKS).all(|_| self.living().next().is_none() && !self.hold_strays(signal))
+    }
+
     fn has(&self, pid: i32) -> bool {
         self.held.iter().any(|held| held.id.pid == pid)
     }
@@ -137,23 +199,25 @@ impl Tree {
     fn climb_down(&mut self, grace: Duration) -> How {
         let began = Moment::now();
         self.signal(Signal::TERM);
-        while self.wait() {
+        loop {
+            self.wait();
+            if self.is_over(Signal::TERM) {
+                return How::Term;
+            }
             if Moment::now().since(began) >= grace {
                 break;
             }
-            self.hold_newcomers(Signal::TERM);
-        }
-        if self.living().next().is_none() {
-            return How::Term;
+            self.hold_newcomers(Some(Signal::TERM));
         }
         let began = Moment::now();
         loop {
             let reached = self.signal(Signal::KILL);
             let give_up = if reached { limits::GIVE_UP } else { limits::GIVE_UP_FORBIDDEN };
-            if !self.wait() || Moment::now().since(began) >= give_up {
+            self.wait();
+            if self.is_over(Signal::KILL) || Moment::now().since(began) >= give_up {
                 return How::Kill;
             }
-            self.hold_newcomers(Signal::KILL);
+            self.hold_newcomers(Some(Signal::KILL));
         }
     }
 
@@ -175,7 +239,7 @@ impl Tree {
     }
 
     /// Takes hold of what members have started since, and signals it as well.
-    fn hold_newcomers(&mut self, signal: Signal) {
+    fn hold_newcomers(&mut self, signal: Option<Signal>) {
         let parents: Vec<i32> = self.living().map(|held| held.id.pid).collect();
         for parent in parents {
             for child in self.proc.children(parent) {
@@ -183,26 +247,27 @@ impl Tree {
                     continue;
                 }
                 // A dead one that its parent has not waited for is nobody.
-                let Some(held) = Held::open(&self.proc, child).filter(|held| !held.stat.dead()) else { continue };
+                let Some(held) = Held::open(&self.proc, child).filter(Held::lives) else { continue };
                 // Its parent lives on after it was held, so it is that parent's child.
                 if held.stat.ppid == parent && self.lives(parent) {
-                    let _ = held.signal(signal);
+                    if let Some(signal) = signal {
+                        let _ = held.signal(signal);
+                    }
                     self.held.push(held);
                 }
             }
         }
     }
 
-    /// Waits a moment, or until one has died; whether anybody is left.
-    fn wait(&self) -> bool {
+    /// Waits a moment, or until one has died.
+    fn wait(&self) {
         let mut fds: Vec<PollFd<'_>> =
             self.living().map(|held| PollFd::from_borrowed_fd(held.as_fd(), PollFlags::IN)).collect();
         if fds.is_empty() {
-            return false;
+            return;
         }
         let now = Moment::now();
         let _ = rustix::event::poll(&mut fds, Some(&timeout_until(now + limits::SWEEP_ROUND, now)));
-        true
     }
 
     fn left(&self) -> Vec<LeftOver> {
@@ -210,7 +275,8 @@ impl Tree {
             Err(Errno::PERM) => "it belongs to another user (EPERM)",
             _ => "it did not go in time",
         };
-        self.living().map(|held| left_over(&self.proc, held.id.pid, why(held))).collect()
+        let held = self.living().map(|held| left_over(&self.proc, held.id.pid, why(held)));
+        held.chain(self.suspects.iter().map(|(pid, why)| left_over(&self.proc, *pid, why))).collect()
     }
 }
 
@@ -228,7 +294,7 @@ fn receipt(proc: &Proc, finding: &Finding, done: Done) -> Receipt {
     let name = finding.server.clone().or_else(|| finding.client.clone());
     let tree = TreeEnd {
         leader: Some(finding.root),
-        fate: if done.left.is_empty() { Fate::Gone } else { Fate::Left },
+        fate: if done.left.is_empty() { Fate::Ended } else { Fate::Left },
         how: done.how,
         exit: None,
         members: done.seen,

@@ -9,6 +9,7 @@ use rustix::fs::RawDir;
 use serde::Serialize;
 
 use super::holders::{Link, link, open_fds};
+use super::place;
 use crate::owner::peer::table;
 use crate::tree::identity::Identity;
 use crate::tree::proc::{Proc, read_small};
@@ -42,7 +43,9 @@ pub fn of(proc: &Proc, tree: &[Identity]) -> Belongings {
     let listeners = listeners();
     for member in tree {
         // What may not be read is not known; what has ended has nothing.
-        let Ok(fds) = open_fds(member.pid) else { continue };
+        let state = proc.stat(member.pid).map_or('S', |stat| stat.state);
+        let place = place::of(member.pid, state);
+        let Ok(fds) = open_fds(&place) else { continue };
         let mut space = [MaybeUninit::uninit(); 8192];
         let mut entries = RawDir::new(&fds, &mut space);
         while let Some(Ok(entry)) = entries.next() {
@@ -50,7 +53,7 @@ pub fn of(proc: &Proc, tree: &[Identity]) -> Belongings {
             match link(&fds, name) {
                 Some(Link::Socket(inode)) => belongings.ports.extend(listeners.get(&inode)),
                 Some(Link::Pipe(_)) => {}
-                None => belongings.locks.extend(locked(member.pid, &fds, name)),
+                None => belongings.locks.extend(locked(&place, &fds, name)),
             }
         }
     }
@@ -71,7 +74,7 @@ fn listeners() -> HashMap<u64, u16> {
 }
 
 /// The path of a descriptor on which a lock is held. The kernel lists the locks of a descriptor itself, so no disk is asked.
-fn locked(pid: i32, fds: &OwnedFd, name: &CStr) -> Option<String> {
+fn locked(place: &str, fds: &OwnedFd, name: &CStr) -> Option<String> {
     let number = name.to_str().ok()?;
     number.parse::<u32>().ok()?;
     let mut space = [MaybeUninit::uninit(); 4096];
@@ -80,7 +83,7 @@ fn locked(pid: i32, fds: &OwnedFd, name: &CStr) -> Option<String> {
         return None;
     }
     let path = String::from_utf8_lossy(path).into_owned();
-    let facts = read_small(format!("/proc/{pid}/fdinfo/{number}"))?;
+    let facts = read_small(format!("{place}/fdinfo/{number}"))?;
     facts.lines().any(|line| line.starts_with("lock:")).then_some(path)
 }
 

@@ -12,6 +12,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 
 use super::facts::{OtherEnd, Unread, Why};
+use super::place;
 use crate::tree::identity::Identity;
 use crate::tree::proc::Proc;
 
@@ -30,6 +31,8 @@ pub(super) enum End {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     pub(super) id: Identity,
+    /// The letter of its state: it says where its descriptors are shown.
+    pub(super) state: char,
 }
 
 /// One search for all ends.
@@ -84,7 +87,7 @@ impl<'a> Search<'a> {
         if !self.looked.insert(seen.id.pid) {
             return;
         }
-        let fds = match open_fds(seen.id.pid) {
+        let fds = match open_fds(&place::of(seen.id.pid, seen.state)) {
             Ok(fds) => fds,
             // It ended; what it held, it holds no more.
             Err(Errno::NOENT | Errno::SRCH) => return,
@@ -148,9 +151,9 @@ pub(super) enum Link {
 }
 
 /// Opens the table of a process's descriptors. It stays with the process, also when its number goes to another.
-pub(super) fn open_fds(pid: i32) -> Result<OwnedFd, Errno> {
+pub(super) fn open_fds(place: &str) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    rustix::fs::openat(CWD, format!("/proc/{pid}/fd"), flags, Mode::empty())
+    rustix::fs::openat(CWD, format!("{place}/fd"), flags, Mode::empty())
 }
 
 /// The pipe or socket that a descriptor is.

@@ -359,9 +359,14 @@ fn gather(cases: &[Case<'_>], standing: &[bool]) -> Disowned {
 
 /// Whether a process is known to do nothing but collect orphans: the first one, a session's systemd, the init of a container.
 pub(super) fn is_reaper(facts: &Facts, pid: i32) -> bool {
-    const REAPERS: [&str; 7] = ["systemd", "init", "tini", "dumb-init", "docker-init", "catatonit", "s6-svscan"];
     // A parent with the number 0 is one outside of our PID namespace: `docker exec`, which may well be alive.
-    pid == 1 || facts.process(pid).is_some_and(|process| REAPERS.contains(&process.comm.as_str()))
+    pid == 1 || facts.process(pid).is_some_and(|process| is_reaper_name(&process.comm))
+}
+
+/// Whether a program of this name does nothing but collect orphans.
+pub(super) fn is_reaper_name(comm: &str) -> bool {
+    const REAPERS: [&str; 7] = ["systemd", "init", "tini", "dumb-init", "docker-init", "catatonit", "s6-svscan"];
+    REAPERS.contains(&comm)
 }
 
 /// Numbers of processes.

@@ -12,6 +12,7 @@ use super::holders::{End, Search, Seen};
 use super::identify::Matcher;
 use super::judge::is_reaper;
 use super::knowledge::Knowledge;
+use super::place;
 use super::unix_diag;
 use super::verdict::Evidence;
 use crate::tree::identity::{Identity, pid_namespace};
@@ -24,6 +25,7 @@ mod stat;
 mod strangers;
 
 use channel::Pipe;
+pub(super) use stat::now;
 use stat::{Table, Who};
 use strangers::Node;
 pub use strangers::Strangers;
@@ -168,14 +170,18 @@ impl<'a> Look<'a> {
 
     /// Reads the arguments of a process, and says what it is.
     fn meet(&self, process: &mut Process) -> Is {
-        process.argv = self.table.as_ref().map(|table| table.arguments(process.id.pid)).unwrap_or_default();
+        process.argv = match process.state {
+            'Z' => place::arguments(&process.place()),
+            _ => self.table.as_ref().map(|table| table.arguments(process.id.pid)).unwrap_or_default(),
+        };
         let known = self.matcher.server(process);
         let known = match known {
             // Whether the command is the declared one depends on where it was started, and with what.
             Some(Evidence::Declared { .. } | Evidence::Resembles { .. }) => {
-                let cwd = fs::read_link(format!("/proc/{}/cwd", process.id.pid)).ok();
+                let place = process.place();
+                let cwd = fs::read_link(format!("{place}/cwd")).ok();
                 process.cwd = cwd.and_then(|cwd| cwd.into_os_string().into_string().ok());
-                process.variables = environment(process.id.pid, &self.knowledge.declared_variables().collect());
+                process.variables = environment(&place, &self.knowledge.declared_variables().collect());
                 self.matcher.server(process)
             }
             known => known,
@@ -260,11 +266,12 @@ impl<'a> Look<'a> {
         for process in &mut self.facts.processes {
             let pid = process.id.pid;
             if self.judged.contains(&pid) || self.around.contains(&pid) {
-                let standard = channel::standard(pid);
+                let place = process.place();
+                let standard = channel::standard(&place);
                 process.stdin.kind = standard.stdin;
                 process.stdout.kind = standard.stdout;
                 process.terminal_gone = standard.terminal_gone;
-                process.marks = marks(pid, &variables);
+                process.marks = marks(&place, &variables);
                 process.swap = swap(pid);
             }
         }
@@ -301,11 +308,12 @@ impl<'a> Look<'a> {
             if !self.judged.contains(&process.id.pid) {
                 continue;
             }
-            let stdin = ask(process.id.pid, process.stdin.kind, Pipe::Stdin, pairs.as_ref());
+            let place = process.place();
+            let stdin = ask(&place, process.stdin.kind, Pipe::Stdin, pairs.as_ref());
             // The writing end is opened only once nobody speaks to the server any more.
             let alone = matches!(stdin, Ask::Known(OtherEnd::Gone));
             let pipe = if alone { Pipe::StdoutAlone } else { Pipe::Stdout };
-            let stdout = ask(process.id.pid, process.stdout.kind, pipe, pairs.as_ref());
+            let stdout = ask(&place, process.stdout.kind, pipe, pairs.as_ref());
             open.push((at, [stdin, stdout]));
         }
         let wanted = open.iter().flat_map(|(_, asks)| asks).filter_map(|ask| match ask {
@@ -314,7 +322,7 @@ impl<'a> Look<'a> {
         });
         let wanted: HashSet<End> = wanted.collect();
         let mut search = Search::new(self.proc, wanted.into_iter(), &self.judged);
-        let seen = |process: &Process| Seen { id: process.id };
+        let seen = |process: &Process| Seen { id: process.id, state: process.state };
         let near = self.facts.processes.iter().filter(|process| self.around.contains(&process.id.pid));
         let above = open.iter().flat_map(|(at, _)| self.facts.ancestors(&self.facts.processes[*at]));
         search.run(above.map(seen).chain(near.map(seen)), self.facts.processes.iter().map(seen));
@@ -333,7 +341,8 @@ impl<'a> Look<'a> {
             OtherEnd::NotVisible(_) | OtherEnd::None => false,
         };
         if self.facts.processes.iter().any(|process| is_lost(&process.stdin)) {
-            self.facts.served = served::served(self.judged.iter().copied());
+            let judged = self.facts.processes.iter().filter(|process| self.judged.contains(&process.id.pid));
+            self.facts.served = served::served(judged.map(|process| (process.id.pid, process.place())));
         }
     }
 }
@@ -354,9 +363,9 @@ impl Ask {
 }
 
 /// Asks the kernel whether the other end exists.
-fn ask(pid: i32, kind: Kind, pipe: Pipe, pairs: Option<&HashMap<u64, u64>>) -> Ask {
+fn ask(place: &str, kind: Kind, pipe: Pipe, pairs: Option<&HashMap<u64, u64>>) -> Ask {
     match kind {
-        Kind::Pipe { inode } => match pipe.other_end(pid, inode) {
+        Kind::Pipe { inode } => match pipe.other_end(place, inode) {
             Some(Ok(true)) => Ask::Known(OtherEnd::Gone),
             Some(Ok(false)) | None => Ask::Holders(pipe.sought(inode)),
             Some(Err(why)) => Ask::Known(OtherEnd::NotVisible(why)),
@@ -372,13 +381,13 @@ fn ask(pid: i32, kind: Kind, pipe: Pipe, pairs: Option<&HashMap<u64, u64>>) -> A
 }
 
 /// The known variables in a process's environment. Whatever else is in there is dropped at once.
-fn marks(pid: i32, variables: &HashSet<&str>) -> BTreeMap<String, String> {
-    environment(pid, variables).unwrap_or_default()
+fn marks(place: &str, variables: &HashSet<&str>) -> BTreeMap<String, String> {
+    environment(place, variables).unwrap_or_default()
 }
 
 /// Some variables of a process's environment; `None` when it can't be read.
-fn environment(pid: i32, variables: &HashSet<&str>) -> Option<BTreeMap<String, String>> {
-    let environ = fs::read(format!("/proc/{pid}/environ")).ok()?;
+fn environment(place: &str, variables: &HashSet<&str>) -> Option<BTreeMap<String, String>> {
+    let environ = fs::read(format!("{place}/environ")).ok()?;
     let pair = |entry: &[u8]| {
         let entry = std::str::from_utf8(entry).ok()?;
         let (name, value) = entry.split_once('=')?;
@@ -395,6 +404,11 @@ fn swap(pid: i32) -> u64 {
 }
 
 impl Process {
+    /// The directory in /proc that shows what it has.
+    fn place(&self) -> String {
+        place::of(self.id.pid, self.state)
+    }
+
     /// A process of which only its number and start are known; for what is filled in later, and for tests.
     pub(super) fn nobody(pid: i32, start: u64) -> Process {
         Process {

@@ -30,7 +30,9 @@ pub(crate) struct Why {
 /// outside of its own process tree has the other ends of its stdin and stdout, or a TCP connection to it. What could not be read counts
 /// as held. Right before the first signal each server is looked at again while it is held.
 ///
-/// The exit code is 0 when all that was to be ended is proved to be gone, else 1.
+/// The servers of others are in no containment of leash, so that they are gone is never proved: after the last signal all processes are
+/// looked at again, by session, process group, stdin, stdout, cgroup and descent, until nothing new appears. The exit code is 0 when no
+/// process of what was to be ended is found any more, else 1.
 #[derive(Debug, Args)]
 pub(crate) struct Reap {
     /// End them

@@ -1,7 +1,7 @@
 //! `leash history`.
 
 use leash_core::clock;
-use leash_core::ledger::receipt::{self, How, Receipt};
+use leash_core::ledger::receipt::{self, Fate, How, Receipt};
 use serde_json::{Value, json};
 
 use crate::args::History;
@@ -43,13 +43,13 @@ pub(crate) fn history(args: &History) -> u8 {
         &["ENDED", "SESSION", "SERVER", "REASON", "HOW", "PROCS", "TOOK", "MEMORY", "FATE"],
         &rows(&newest),
     ));
-    for receipt in newest.iter().filter(|receipt| !receipt.all_gone()) {
+    for receipt in newest.iter().filter(|receipt| !receipt.nothing_left()) {
         for line in message::left_lines(receipt) {
             printer.data(format!("{}: {line}\n", escape::line(&receipt.session)));
         }
     }
     for (session, members) in sessions.iter().filter(|(_, members)| members.len() > 1) {
-        let fate = if members.iter().all(|receipt| receipt.all_gone()) { "all gone" } else { "NOT all gone" };
+        let fate = message::fate(members.iter().copied());
         let held = message::held(members.iter().flat_map(|receipt| &receipt.holdings));
         let session = escape::line(session);
         printer.data(format!("{session}: {} receipts; {held}; {fate}\n", members.len()));
@@ -108,6 +108,13 @@ fn summary(session: &str, members: &[&Receipt]) -> Value {
     })
 }
 
+/// The worst that became of anything that a receipt is about.
+fn worst(receipt: &Receipt) -> &'static str {
+    let worst = [Fate::Left, Fate::Ended].into_iter();
+    let worst = worst.into_iter().find(|fate| receipt.holdings.iter().any(|holding| holding.fate() == fate));
+    message::fate_word(&worst.unwrap_or(Fate::Gone))
+}
+
 fn rows(receipts: &[Receipt]) -> Vec<Vec<String>> {
     let now = clock::unix_ms();
     let row = |receipt: &Receipt| {
@@ -128,7 +135,7 @@ fn rows(receipts: &[Receipt]) -> Vec<Vec<String>> {
             tree.map_or(0, |tree| tree.members).to_string(),
             span(receipt.took_ms),
             bytes(tree.map_or(0, |tree| tree.memory_bytes)),
-            if receipt.all_gone() { "gone" } else { "LEFT" }.to_owned(),
+            worst(receipt).to_owned(),
         ]
     };
     receipts.iter().map(row).collect()

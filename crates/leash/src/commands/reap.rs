@@ -179,7 +179,7 @@ fn details(finding: &Finding, had: &Belongings) -> String {
 type Done = Result<Receipt, (Finding, Spared)>;
 
 fn report(printer: Printer, as_json: bool, done: &[Done]) -> u8 {
-    let all_gone = done.iter().flatten().all(Receipt::all_gone);
+    let nothing_left = done.iter().flatten().all(Receipt::nothing_left);
     if as_json {
         let receipts: Vec<&Receipt> = done.iter().flatten().collect();
         let spared = done.iter().filter_map(|one| one.as_ref().err());
@@ -199,5 +199,5 @@ fn report(printer: Printer, as_json: bool, done: &[Done]) -> u8 {
         let back: u64 = done.iter().flatten().flat_map(Receipt::trees).map(|tree| tree.memory_bytes).sum();
         printer.data(format!("{} ended, {} came back\n", done.iter().flatten().count(), bytes(back)));
     }
-    if all_gone { exit_code::OK } else { exit_code::NOT_ALL }
+    if nothing_left { exit_code::OK } else { exit_code::NOT_ALL }
 }

@@ -44,7 +44,7 @@ pub(crate) fn watch(args: &Watch) -> u8 {
         memory: Memory::default(),
         strangers: Strangers::default(),
         terms: watch::Terms { settle: args.settle, min_age: args.min_age, ..watch::Terms::default() },
-        all_gone: true,
+        nothing_left: true,
         args,
     };
     let findings = watcher.look(&mut survey);
@@ -54,7 +54,7 @@ pub(crate) fn watch(args: &Watch) -> u8 {
             reap::pause_until(Moment::now() + args.settle);
             watcher.look(&mut survey);
         }
-        return if watcher.all_gone { exit_code::OK } else { exit_code::NOT_ALL };
+        return if watcher.nothing_left { exit_code::OK } else { exit_code::NOT_ALL };
     }
     let mut hosts = holders(&findings);
     drop(findings);
@@ -74,7 +74,7 @@ struct Watcher<'a> {
     memory: Memory,
     strangers: Strangers,
     terms: watch::Terms,
-    all_gone: bool,
+    nothing_left: bool,
     args: &'a Watch,
 }
 
@@ -99,7 +99,7 @@ impl Watcher<'_> {
         for (finding, _) in due {
             match reap::end(self.printer, survey, finding.root, &terms, &policy) {
                 Ok(receipt) => {
-                    self.all_gone &= receipt.all_gone();
+                    self.nothing_left &= receipt.nothing_left();
                     self.printer.progress("Ended", message::receipt_line(&receipt));
                     message::left_lines(&receipt).iter().for_each(|line| self.printer.warning(line));
                 }

@@ -35,13 +35,33 @@ pub(crate) fn tell(printer: Printer, event: &Event) {
     }
 }
 
+/// What became of all that some receipts are about.
+pub(crate) fn fate<'r>(mut receipts: impl Iterator<Item = &'r Receipt> + Clone) -> &'static str {
+    if receipts.clone().all(Receipt::all_gone) {
+        "all gone"
+    } else if receipts.all(Receipt::nothing_left) {
+        "no process of it is found any more"
+    } else {
+        "NOT all gone"
+    }
+}
+
+/// What became of a holding, in one word.
+pub(crate) fn fate_word(fate: &Fate) -> &'static str {
+    match fate {
+        Fate::Gone => "gone",
+        Fate::Ended => "ended",
+        Fate::Left => "LEFT",
+    }
+}
+
 fn processes(count: usize) -> String {
     if count == 1 { "1 process".to_owned() } else { format!("{count} processes") }
 }
 
 /// One line about an end.
 pub(crate) fn receipt_line(receipt: &Receipt) -> String {
-    let fate = if receipt.all_gone() { "all gone" } else { "NOT all gone" };
+    let fate = fate(std::iter::once(receipt));
     let by = match receipt.ended_by {
         EndedBy::Keeper => "its keeper",
         EndedBy::Supervisor => "leash",
@@ -72,7 +92,7 @@ pub(crate) fn session_lines(whole: &Receipt, members: &[Receipt]) -> Vec<String>
         let left = left_lines(whole).into_iter().map(|line| format!("  {line}"));
         return std::iter::once(receipt_line(whole)).chain(left).collect();
     }
-    let fate = if whole.all_gone() { "all gone" } else { "NOT all gone" };
+    let fate = fate(std::iter::once(whole));
     let (why, held) = (whole.reason.describe(), held(whole.holdings.iter()));
     let head = format!("{}: {why}; {held}; {fate} in {}", whole.session, span(whole.took_ms));
     let mut lines = vec![head];
@@ -88,7 +108,7 @@ pub(crate) fn session_lines(whole: &Receipt, members: &[Receipt]) -> Vec<String>
                 Holding::Tree(tree) => tree_line(tree, member.took_ms),
                 Holding::Upstream(upstream) => upstream_line(upstream, member.took_ms),
             };
-            let fate = if *holding.fate() == Fate::Gone { "gone" } else { "LEFT" };
+            let fate = fate_word(holding.fate());
             lines.push(format!("  {}: {became}; {fate}", member.name));
         }
         lines.extend(left_lines(member).into_iter().map(|line| format!("    {line}")));

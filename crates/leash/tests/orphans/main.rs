@@ -7,6 +7,7 @@ mod innocent;
 mod install;
 mod options;
 mod reused;
+mod strays;
 mod superuser;
 mod unseen;
 mod watching;

@@ -105,7 +105,7 @@ fn a_proved_tree_is_ended_and_nobody_else() {
             finding(sheep.id, sheep.tree(), Verdict::OrphanProved),
         ]
     }));
-    assert!(receipt.all_gone() && !sheep.lives() && bystander.lives());
+    assert!(receipt.nothing_left() && !sheep.lives() && bystander.lives());
     assert!(tree.iter().all(|member| !member.alive(&Proc::own().unwrap())));
     let end = receipt.trees().next().unwrap();
     assert_eq!((end.how, end.leader), (How::Term, Some(sheep.id)));
@@ -117,7 +117,7 @@ fn who_ignores_the_request_is_killed() {
     let sheep = Sheep::start("trap '' TERM");
     let quick = Terms { grace: Duration::ZERO, ..terms() };
     let receipt = ended(run(sheep.id, &quick, || vec![finding(sheep.id, sheep.tree(), Verdict::OrphanProved)]));
-    assert!(receipt.all_gone() && !sheep.lives());
+    assert!(receipt.nothing_left() && !sheep.lives());
     assert_eq!(receipt.trees().next().unwrap().how, How::Kill);
 }
 
@@ -170,7 +170,7 @@ fn a_members_number_that_went_to_another_is_nobody() {
         }
         vec![finding(sheep.id, tree, Verdict::OrphanProved)]
     });
-    assert!(ended(outcome).all_gone());
+    assert!(ended(outcome).nothing_left());
     assert!(!sheep.lives() && stranger.lives());
 }
 
@@ -201,7 +201,7 @@ fn a_stopped_process_hears_the_request() {
     let sheep = Sheep::start("");
     Held::open_same(&Proc::own().unwrap(), sheep.id).unwrap().signal(Signal::STOP).unwrap();
     let receipt = ended(run(sheep.id, &terms(), || vec![finding(sheep.id, sheep.tree(), Verdict::OrphanProved)]));
-    assert!(receipt.all_gone());
+    assert!(receipt.nothing_left());
     assert_eq!(receipt.trees().next().unwrap().how, How::Term);
 }
 

@@ -21,8 +21,8 @@ pub(super) struct Standard {
 }
 
 /// What the standard descriptors of a process are.
-pub(super) fn standard(pid: i32) -> Standard {
-    let fds = match open_fds(pid) {
+pub(super) fn standard(place: &str) -> Standard {
+    let fds = match open_fds(place) {
         Ok(fds) => fds,
         Err(_) => return Standard { stdin: Kind::Unread, stdout: Kind::Unread, terminal_gone: false },
     };
@@ -83,14 +83,14 @@ impl Pipe {
     /// A pipe can be opened again through /proc, as the same end that the server has, and a poll that does not wait says whether
     /// there is another. While we have it, an end exists once more than usual, for some microseconds: a host could not see the end
     /// of its server's output in that time. So the writing end is not opened while there may be a host.
-    pub(super) fn other_end(self, pid: i32, inode: u64) -> Option<Result<bool, Why>> {
+    pub(super) fn other_end(self, place: &str, inode: u64) -> Option<Result<bool, Why>> {
         let (fd, mode, gone) = match self {
             Pipe::Stdin => (0, OFlags::RDONLY, PollFlags::HUP),
             Pipe::StdoutAlone => (1, OFlags::WRONLY, PollFlags::ERR),
             Pipe::Stdout => return None,
         };
         let flags = mode | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let end = match rustix::fs::openat(CWD, format!("/proc/{pid}/fd/{fd}"), flags, Mode::empty()) {
+        let end = match rustix::fs::openat(CWD, format!("{place}/fd/{fd}"), flags, Mode::empty()) {
             Ok(end) => end,
             Err(Errno::ACCESS | Errno::PERM) => return Some(Err(Why::NotPermitted)),
             Err(Errno::NOENT | Errno::SRCH) => return Some(Err(Why::Unseen)),

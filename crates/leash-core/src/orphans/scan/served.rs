@@ -13,24 +13,33 @@ use crate::orphans::facts::Served;
 use crate::orphans::holders::{Link, link, open_fds};
 use crate::owner::peer::table::{self, Entry};
 
-/// The connections that these processes have accepted. What may not be read is not there; then it is not proved an orphan either.
-pub(super) fn served(pids: impl Iterator<Item = i32>) -> Vec<Served> {
-    let mut spaces: HashMap<PathBuf, HashMap<u64, Vec<i32>>> = HashMap::new();
-    for pid in pids {
-        let sockets = sockets(pid);
-        // Each network namespace has tables of its own.
-        if !sockets.is_empty()
-            && let Ok(space) = fs::read_link(format!("/proc/{pid}/ns/net"))
-        {
-            let space = spaces.entry(space).or_default();
-            sockets.into_iter().for_each(|inode| space.entry(inode).or_default().push(pid));
-        }
-    }
-    spaces.values().flat_map(|sockets| accepted(&entries(sockets), sockets)).collect()
+/// The sockets of one network namespace, by inode with their owners.
+#[derive(Default)]
+struct Space {
+    /// Where one of the owners is shown in /proc.
+    place: String,
+    sockets: HashMap<u64, Vec<i32>>,
 }
 
-fn sockets(pid: i32) -> Vec<u64> {
-    let Ok(fds) = open_fds(pid) else { return Vec::new() };
+/// The connections that these processes, each with its place in /proc, have accepted. What may not be read is not there; then it is not proved an orphan either.
+pub(super) fn served(processes: impl Iterator<Item = (i32, String)>) -> Vec<Served> {
+    let mut spaces: HashMap<PathBuf, Space> = HashMap::new();
+    for (pid, place) in processes {
+        let sockets = sockets(&place);
+        // Each network namespace has tables of its own.
+        if !sockets.is_empty()
+            && let Ok(space) = fs::read_link(format!("{place}/ns/net"))
+        {
+            let space = spaces.entry(space).or_default();
+            sockets.into_iter().for_each(|inode| space.sockets.entry(inode).or_default().push(pid));
+            space.place = place;
+        }
+    }
+    spaces.values().flat_map(|space| accepted(&entries(&space.place), &space.sockets)).collect()
+}
+
+fn sockets(place: &str) -> Vec<u64> {
+    let Ok(fds) = open_fds(place) else { return Vec::new() };
     let mut space = [MaybeUninit::uninit(); 8192];
     let mut entries = RawDir::new(&fds, &mut space);
     let socket = |name: &CStr| match link(&fds, name) {
@@ -45,9 +54,8 @@ fn sockets(pid: i32) -> Vec<u64> {
 }
 
 /// The tables as one of the owners sees them.
-fn entries(sockets: &HashMap<u64, Vec<i32>>) -> Vec<Entry> {
-    let Some(pid) = sockets.values().flatten().next() else { return Vec::new() };
-    let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/net/{name}")).unwrap_or_default();
+fn entries(place: &str) -> Vec<Entry> {
+    let read = |name: &str| fs::read_to_string(format!("{place}/net/{name}")).unwrap_or_default();
     ["tcp", "tcp6"].map(read).iter().flat_map(|table| table.lines()).filter_map(table::entry).collect()
 }
 
@@ -124,7 +132,8 @@ mod tests {
     fn our_own() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let mine = || served([me()].into_iter()).into_iter().filter(|served| served.port == address.port());
+        let ourselves = || std::iter::once((me(), "/proc/self".to_owned()));
+        let mine = || served(ourselves()).into_iter().filter(|served| served.port == address.port());
         assert_eq!(mine().count(), 0);
         let _client = TcpStream::connect(address).unwrap();
         let _accepted = listener.accept().unwrap();

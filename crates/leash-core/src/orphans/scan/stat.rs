@@ -11,6 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::strangers::Node;
 use crate::orphans::facts::Process;
+use crate::orphans::place::{self, is_dead};
 use crate::tree::proc::Proc;
 
 /// `PF_KTHREAD` of linux/sched.h: a thread of the kernel.
@@ -20,7 +21,7 @@ const KERNEL_THREAD: u64 = 0x0020_0000;
 const ARGUMENTS: usize = 64 * 1024;
 
 /// Now, in clock ticks since boot: the clock that start times are in.
-pub(super) fn now() -> u64 {
+pub(in crate::orphans) fn now() -> u64 {
     let now = clock_gettime(ClockId::Boottime);
     let hertz = rustix::param::clock_ticks_per_second().max(1);
     now.tv_sec.unsigned_abs() * hertz + now.tv_nsec.unsigned_abs() * hertz / 1_000_000_000
@@ -73,6 +74,13 @@ impl Table {
         let Ok(file) = self.file(pid, "/stat") else { return Who::Nobody };
         let Ok((text, _)) = rustix::io::read(&file, &mut space) else { return Who::Nobody };
         match parse(text) {
+            // Without its first thread, what is shown of that one belongs to root.
+            Who::Process(mut process) if process.state == 'Z' => {
+                let place = place::of(pid, process.state);
+                let Ok(stat) = rustix::fs::stat(format!("{place}/stat")) else { return Who::Nobody };
+                process.uid = stat.st_uid;
+                Who::Process(process)
+            }
             Who::Process(mut process) => match rustix::fs::fstat(&file) {
                 // The owner of the file is the process's effective user, or root when it does not let itself be read.
                 Ok(stat) => {
@@ -153,7 +161,7 @@ fn fields(text: &[u8]) -> Option<Who> {
     if at[9]? & KERNEL_THREAD != 0 {
         return Some(Who::Kernel);
     }
-    if matches!(state, 'Z' | 'X' | 'x') {
+    if is_dead(state, at[20]?) {
         return Some(Who::Nobody);
     }
     let mut process = Process::nobody(i32::try_from(pid).ok()?, at[22]?);
@@ -205,6 +213,9 @@ mod tests {
     #[test]
     fn the_dead_and_the_kernel_are_nobody() {
         assert!(matches!(parse(LINE.replace(") S ", ") Z ").as_bytes()), Who::Nobody));
+        // Its first thread has exited, and another goes on.
+        let threads = LINE.replace(") S ", ") Z ").replace(" 20 0 1 0 777", " 20 0 2 0 777");
+        assert!(matches!(parse(threads.as_bytes()), Who::Process(_)));
         assert!(matches!(parse(LINE.replace("4194560", "2129984").as_bytes()), Who::Kernel));
         for text in ["", "42", "42 (x", "42 (x)", "42 (x) S 1 2 3", ")(", "x (x) S 1 2 3", "42 (x) S 1 2 3\n"] {
             assert!(matches!(parse(text.as_bytes()), Who::Nobody), "{text}");

@@ -1,0 +1,206 @@
+//! Processes that have left a tree while it was ended. Nothing contains the servers of others: one that is asked to end may fork and
+//! exit, and the fork is no child of it any more. What such a process can't get rid of by a fork is its session, its process group
+//! and its stdin and stdout: what *only* members of the tree had of these before the first signal, nobody else can have afterwards.
+
+use std::collections::BTreeSet;
+
+use super::holders::{Link, link, open_fds};
+use super::judge::is_reaper_name;
+use super::place;
+use crate::tree::identity::Identity;
+use crate::tree::proc::{Proc, Stat, read_small};
+
+/// A process, as far as kinship is seen by it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Seen {
+    pub(super) pid: i32,
+    pub(super) start: u64,
+    pub(super) pgrp: i32,
+    pub(super) session: i32,
+    /// The pipes and sockets that are its stdin and stdout.
+    pub(super) channels: Vec<u64>,
+    pub(super) cgroup: String,
+    pub(super) argv: Vec<String>,
+    /// It was left to a process that collects orphans.
+    pub(super) is_left: bool,
+}
+
+/// What is thought of a process that was not held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Claim {
+    /// It came out of the tree.
+    Member,
+    /// It may have; why.
+    Suspect(&'static str),
+}
+
+/// What only the processes of one tree have.
+#[derive(Debug, Default)]
+pub(super) struct Kin {
+    sessions: BTreeSet<i32>,
+    groups: BTreeSet<i32>,
+    channels: BTreeSet<u64>,
+    cgroups: BTreeSet<String>,
+    commands: BTreeSet<Vec<String>>,
+}
+
+impl Kin {
+    /// Learns what the members have among all processes and no other has.
+    pub(super) fn learn(&mut self, all: &[Seen], is_member: impl Fn(&Seen) -> bool) {
+        let (members, others): (Vec<&Seen>, Vec<&Seen>) = all.iter().partition(|seen| is_member(seen));
+        for member in members {
+            // Numbers below 2 are those of process 1, and of what is outside of our PID namespace.
+            if member.session > 1 && others.iter().all(|other| other.session != member.session) {
+                self.sessions.insert(member.session);
+            }
+            if member.pgrp > 1 && others.iter().all(|other| other.pgrp != member.pgrp) {
+                self.groups.insert(member.pgrp);
+            }
+            let is_own = |inode: &&u64| others.iter().all(|other| !other.channels.contains(inode));
+            self.channels.extend(member.channels.iter().filter(is_own));
+            if !member.cgroup.is_empty() && others.iter().all(|other| other.cgroup != member.cgroup) {
+                self.cgroups.insert(member.cgroup.clone());
+            }
+            if !member.argv.is_empty() {
+                self.commands.insert(member.argv.clone());
+            }
+        }
+    }
+
+    /// Whether a process came out of the tree. `since` is when the end began, in clock ticks; `taken` says whether a number is that of a
+    /// living process that is no member: its session or group has only the number of one of ours.
+    pub(super) fn claim(&self, seen: &Seen, since: u64, taken: impl Fn(i32) -> bool) -> Option<Claim> {
+        let inherits = self.sessions.contains(&seen.session) && !taken(seen.session)
+            || self.groups.contains(&seen.pgrp) && !taken(seen.pgrp)
+            || seen.channels.iter().any(|inode| self.channels.contains(inode));
+        if inherits {
+            return Some(Claim::Member);
+        }
+        // A service manager may have started it again: that is no proof.
+        if self.cgroups.contains(&seen.cgroup) {
+            return Some(Claim::Suspect("it is in the cgroup that only this server had"));
+        }
+        let is_copy = seen.is_left && seen.start >= since && self.commands.contains(&seen.argv);
+        is_copy.then_some(Claim::Suspect("it began while the server ended, with the same command"))
+    }
+}
+
+/// Everybody who lives.
+pub(super) fn everybody(proc: &Proc) -> Vec<Seen> {
+    proc.numbers().into_iter().filter_map(|pid| seen(proc, pid)).collect()
+}
+
+/// A process as it is now; `None` when it is dead.
+pub(super) fn seen(proc: &Proc, pid: i32) -> Option<Seen> {
+    let stat = proc.stat(pid)?;
+    let place = place::of(pid, stat.state);
+    let is_zombie = stat.state == 'Z' && place == format!("/proc/{pid}");
+    if is_zombie || matches!(stat.state, 'X' | 'x') {
+        return None;
+    }
+    Some(Seen {
+        pid,
+        start: stat.start,
+        pgrp: stat.pgrp,
+        session: stat.session,
+        channels: channels(&place),
+        cgroup: cgroup(&place),
+        argv: place::arguments(&place),
+        is_left: is_left(proc, &stat),
+    })
+}
+
+impl Seen {
+    pub(super) fn is(&self, id: &Identity) -> bool {
+        self.pid == id.pid && self.start == id.start
+    }
+}
+
+fn is_left(proc: &Proc, stat: &Stat) -> bool {
+    stat.ppid == 1 || proc.stat(stat.ppid).is_some_and(|parent| is_reaper_name(&parent.comm))
+}
+
+/// The pipes and sockets that are stdin and stdout; none where they may not be read.
+fn channels(place: &str) -> Vec<u64> {
+    let Ok(fds) = open_fds(place) else { return Vec::new() };
+    let inode = |name| match link(&fds, name)? {
+        Link::Pipe(inode) | Link::Socket(inode) => Some(inode),
+    };
+    [c"0", c"1"].into_iter().filter_map(inode).collect()
+}
+
+/// The cgroup of the unified hierarchy; that of all processes says nothing.
+fn cgroup(place: &str) -> String {
+    let text = read_small(format!("{place}/cgroup")).unwrap_or_default();
+    let path = text.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or_default();
+    if path == "/" { String::new() } else { path.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(pid: i32, pgrp: i32, session: i32, channels: &[u64], cgroup: &str) -> Seen {
+        let argv = vec![format!("program-{pid}")];
+        Seen {
+            pid,
+            start: 5,
+            pgrp,
+            session,
+            channels: channels.to_vec(),
+            cgroup: cgroup.to_owned(),
+            argv,
+            is_left: false,
+        }
+    }
+
+    /// A tree of 10 and 11 in a session of its own, and a stranger.
+    fn kin(stranger: Seen) -> Kin {
+        let all = [one(10, 10, 10, &[100, 101], "/s"), one(11, 10, 10, &[100], "/s"), stranger];
+        let mut kin = Kin::default();
+        kin.learn(&all, |seen| seen.pid < 20);
+        kin
+    }
+
+    #[test]
+    fn what_only_the_tree_had_proves_kinship() {
+        let kin = kin(one(20, 20, 20, &[200], "/t"));
+        let cases = [
+            (one(30, 30, 10, &[], "/u"), Some(Claim::Member)),
+            (one(30, 10, 30, &[], "/u"), Some(Claim::Member)),
+            (one(30, 30, 30, &[101], "/u"), Some(Claim::Member)),
+            (one(30, 30, 30, &[], "/s"), Some(Claim::Suspect("it is in the cgroup that only this server had"))),
+            (one(30, 20, 20, &[200], "/t"), None),
+            (one(30, 30, 30, &[], ""), None),
+        ];
+        for (seen, expected) in cases {
+            assert_eq!(kin.claim(&seen, 9, |_| false), expected, "{seen:?}");
+        }
+    }
+
+    #[test]
+    fn a_number_that_went_to_another_proves_nothing() {
+        let kin = kin(one(20, 20, 20, &[], ""));
+        assert_eq!(kin.claim(&one(10, 10, 10, &[], ""), 9, |number| number == 10), None);
+    }
+
+    #[test]
+    fn what_a_stranger_had_as_well_proves_nothing() {
+        let kin = kin(one(20, 10, 10, &[100, 101], "/s"));
+        assert_eq!(kin.claim(&one(30, 10, 10, &[100, 101], "/s"), 9, |_| false), None);
+    }
+
+    #[test]
+    fn a_copy_that_was_born_meanwhile_is_suspected() {
+        let kin = kin(one(20, 20, 20, &[], ""));
+        let copy = Seen { argv: vec!["program-10".to_owned()], is_left: true, ..one(30, 30, 30, &[], "") };
+        let why = Claim::Suspect("it began while the server ended, with the same command");
+        assert_eq!(kin.claim(&Seen { start: 9, ..copy.clone() }, 9, |_| false), Some(why));
+        assert_eq!(kin.claim(&Seen { start: 8, ..copy.clone() }, 9, |_| false), None, "it was there before");
+        assert_eq!(
+            kin.claim(&Seen { start: 9, is_left: false, ..copy }, 9, |_| false),
+            None,
+            "its host has started it"
+        );
+    }
+}

@@ -1,0 +1,59 @@
+//! Where the files of a process are read, and whether it is dead.
+
+use std::fs;
+
+use crate::tree::proc::read_small;
+
+/// Whether a state letter and a number of threads mean that a process is dead in all but name. The first thread of a process may
+/// exit before the others: then the letter is that of a zombie, and the process goes on.
+pub(super) fn is_dead(state: char, threads: u64) -> bool {
+    matches!(state, 'X' | 'x') || state == 'Z' && threads <= 1
+}
+
+/// The directory in /proc that shows the arguments, descriptors and environment of a process. Without its first thread that is the one
+/// of another thread; `/proc/PID` shows nothing of them then.
+pub(super) fn of(pid: i32, state: char) -> String {
+    let process = format!("/proc/{pid}");
+    if state != 'Z' {
+        return process;
+    }
+    let tasks = fs::read_dir(format!("{process}/task")).into_iter().flatten().flatten();
+    let mut tasks =
+        tasks.filter_map(|entry| entry.file_name().into_string().ok()).map(|task| format!("{process}/task/{task}"));
+    tasks.find(|task| lives(task)).unwrap_or(process)
+}
+
+/// The arguments of a process; none when they can't be read.
+pub(super) fn arguments(place: &str) -> Vec<String> {
+    let raw = fs::read(format!("{place}/cmdline")).unwrap_or_default();
+    let end = raw.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+    let words = raw[..end].split(|&byte| byte == 0).filter(|_| end > 0);
+    words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+}
+
+/// Whether a thread has not exited.
+fn lives(task: &str) -> bool {
+    let stat = read_small(format!("{task}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    state.is_some_and(|state| !matches!(state, 'Z' | 'X' | 'x'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_zombie_with_threads_lives() {
+        for (state, threads, dead) in [('S', 1, false), ('Z', 1, true), ('Z', 0, true), ('Z', 2, false), ('X', 2, true)]
+        {
+            assert_eq!(is_dead(state, threads), dead, "{state} {threads}");
+        }
+    }
+
+    #[test]
+    fn a_process_is_read_by_its_number() {
+        assert_eq!(of(7, 'S'), "/proc/7");
+        let me = rustix::process::getpid().as_raw_pid();
+        assert!(of(me, 'Z').starts_with(&format!("/proc/{me}/task/")));
+    }
+}
