@@ -184,7 +184,7 @@ fn of_the_members_of_a_tree() {
             });
             innocents.expect("there were two looks").check_alive();
             let Outcome::Ended(receipt) = outcome else { panic!("{outcome:?}") };
-            assert!(receipt.all_gone(), "{receipt:?}");
+            assert!(receipt.nothing_left(), "{receipt:?}");
             stage.zoo.doomed.wait_gone(LIMIT).unwrap_or_else(|left| panic!("{left}"));
         }
     });
