@@ -249,7 +249,7 @@ impl<'a> Ending<'a> {
         let Ok(entry) = store.take(run) else { return };
         let Ok(Some(mut record)) = entry.read() else { return };
         let mut family: Vec<i32> = ours.iter().map(|attendant| attendant.id.pid).collect();
-        let below: Vec<i32> = family.iter().flat_map(|pid| self.proc.descendants(*pid)).collect();
+        let below: Vec<i32> = family.iter().flat_map(|pid| self.proc.descendants(*pid).found).collect();
         family.extend(&below);
         for pid in below.iter().filter(|pid| !ours.iter().any(|attendant| attendant.id.pid == **pid)) {
             // The number may have changed hands since the walk: the process that has it now must still be of the family.
