@@ -63,6 +63,8 @@ async fn serve(gateway: Rc<Gateway>, connection: Rc<Connection>, stream: TcpStre
     let _afloat = gateway.tide.rise();
     notice_dead_peers(&stream);
     let service = service_fn(|request: Request<Incoming>| {
+        // At once: hyper may look for more input before it polls the answer. A request with a body is whole when that was read.
+        connection.owe(if request.body().is_end_stream() { Owed::Answer } else { Owed::Request });
         // In a box of its own: hyper keeps room for the largest answer in every connection, also in one that is idle.
         Box::pin(answer(Rc::clone(&gateway), Rc::clone(&connection), request))
     });
@@ -86,10 +88,6 @@ async fn answer(
     connection: Rc<Connection>,
     request: Request<Incoming>,
 ) -> Result<Response<OwedBody>, Infallible> {
-    // A request with a body is whole when the body was read.
-    if request.body().is_end_stream() {
-        connection.owe(Owed::Answer);
-    }
     let answer = front::answer(gateway, Rc::clone(&connection), request).await?;
     Ok(answer.map(|body| OwedBody::new(body, &connection)))
 }

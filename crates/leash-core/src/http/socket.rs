@@ -23,9 +23,11 @@ use crate::limits;
 /// What a connection owes its client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Owed {
-    /// Nothing: no request was read to its end.
+    /// Nothing.
     #[default]
     Nothing,
+    /// Nothing yet: a request is being read.
+    Request,
     /// An answer, of which nothing was written.
     Answer,
     /// The rest of an answer.
@@ -39,7 +41,7 @@ pub(crate) enum Owed {
 /// does; one that says it in the middle of the answer has left.
 fn is_over(owed: Owed, held: Option<bool>) -> bool {
     match (owed, held) {
-        (Owed::Nothing, _) => true,
+        (Owed::Nothing | Owed::Request, _) => true,
         (Owed::Answer | Owed::Rest, Some(held)) => !held,
         (Owed::Answer, None) => false,
         (Owed::Rest, None) => true,
@@ -56,6 +58,8 @@ pub(super) struct Socket {
 
 enum Input {
     Open,
+    /// It ended while a request was being read. Whether the request is whole is known when its reader was polled once more.
+    Ending,
     /// The client said everything and still reads. Resolves when it does not any more.
     Said(Pin<Box<dyn Future<Output = ()>>>),
     Over,
@@ -93,6 +97,14 @@ impl AsyncRead for Socket {
             if room == 0 || buf.filled().len() > before {
                 return Poll::Ready(Ok(()));
             }
+            if this.connection.owed() == Owed::Request {
+                this.input = Input::Ending;
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            this.input = this.after_the_end();
+        }
+        if matches!(this.input, Input::Ending) {
             this.input = this.after_the_end();
         }
         if let Input::Said(left) = &mut this.input {
@@ -175,6 +187,7 @@ mod tests {
     fn the_end_of_input_is_the_end_of_a_client_that_does_not_read_any_more() {
         for held in [Some(true), Some(false), None] {
             assert!(is_over(Owed::Nothing, held), "nothing is owed");
+            assert!(is_over(Owed::Request, held), "the request is not whole");
         }
         for owed in [Owed::Answer, Owed::Rest] {
             assert!(!is_over(owed, Some(true)), "{owed:?}");

@@ -180,7 +180,7 @@ fn our_own_connection_has_no_known_owner() {
     with_gateway("127.0.0.1", async |gateway: &Gateway| {
         let _client = std::net::TcpStream::connect(gateway.listener.local_addr().unwrap()).unwrap();
         let owners = gateway.next_owners().await;
-        assert!(matches!(owners, Holders::Unknown(Why::Hidden)), "{owners:?}");
+        assert!(matches!(owners, Holders::Unknown(Why::Ourselves)), "{owners:?}");
     });
 }
 

@@ -201,16 +201,24 @@ fn out_of_descriptors_is_unknown_and_not_fatal() {
         let held = held(&client);
         let open = fs::read_dir("/proc/self/fd").unwrap().count() as u64 - 1;
         let mut plugs = Vec::new();
-        setrlimit(Resource::Nofile, Rlimit { current: Some(open + 8), ..getrlimit(Resource::Nofile) }).unwrap();
+        let limit = |most| {
+            setrlimit(Resource::Nofile, Rlimit { current: Some(most), ..getrlimit(Resource::Nofile) }).unwrap();
+        };
+        limit(open + 8);
         while let Ok(plug) = fs::File::open("/dev/null") {
             plugs.push(plug);
         }
+        // What is in reserve is enough for a search.
+        assert_eq!(super::pids(&gateway.owners(&accepted).await), client.pids());
+        // Not even a descriptor that is given up can be used again.
+        limit(4);
         let owners = gateway.owners(&accepted).await;
         assert!(matches!(owners, Holders::Unknown(Why::OutOfDescriptors)), "{owners:?}");
         let refused = gateway.watchers.watch(&held, || panic!("it is not watched")).unwrap_err();
         assert_eq!(refused.raw_os_error(), Some(rustix::io::Errno::MFILE.raw_os_error()), "{refused}");
         assert_eq!((gateway.watchers.processes(), gateway.watchers.watches()), (0, 0));
         // With room again, all is well.
+        limit(open + 8);
         drop(plugs);
         assert_eq!(super::pids(&gateway.owners(&accepted).await), client.pids());
     });

@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::TaskTracker;
 
 use super::hints::Hints;
-use super::holders::{Holders, Why, holders_of};
+use super::holders::{Holders, Why, holders_of, is_ours};
 use super::reserve::Reserve;
 use super::sock_diag::{Asked, Lookup};
 use super::{Ends, PeerSocket, is_local, table};
@@ -218,6 +218,7 @@ impl Searcher {
         let again: Vec<PeerSocket> = doubtful.iter().map(|&at| sockets[at]).collect();
         for (at, holders) in doubtful.into_iter().zip(holders_of(proc, &again, &mut self.hints)) {
             answers[at] = match holders {
+                Holders::Nobody if is_ours(sockets[at]) => Holders::Unknown(Why::Ourselves),
                 Holders::Nobody => Holders::Unknown(Why::Hidden),
                 holders => holders,
             };
@@ -265,7 +266,7 @@ mod tests {
         let now = resolver.lookup.socket(peer, local).unwrap().unwrap();
         let before = PeerSocket { inode: now.inode + 1, ..now };
         assert!(matches!(resolver.owners_of(peer, local, before).await, Holders::Nobody));
-        assert!(matches!(resolver.owners_of(peer, local, now).await, Holders::Unknown(Why::Hidden)));
+        assert!(matches!(resolver.owners_of(peer, local, now).await, Holders::Unknown(Why::Ourselves)));
     }
 
     /// Without netlink the tables say which socket it is. It is our own, so it is held and no other process has it.
@@ -280,6 +281,6 @@ mod tests {
         let found: Vec<u64> = sockets(&questions).unwrap().iter().map(|socket| socket.inode).collect();
         assert_eq!(found, [0, inode]);
         let answers = Searcher::new().answer(&questions);
-        assert!(matches!(answers[..], [Holders::Nobody, Holders::Unknown(Why::Hidden)]), "{answers:?}");
+        assert!(matches!(answers[..], [Holders::Nobody, Holders::Unknown(Why::Ourselves)]), "{answers:?}");
     }
 }
