@@ -108,7 +108,7 @@ pub(crate) struct Single {
     /// How long the server may take to answer `initialize` [default: 60s]
     #[arg(long, value_name = "DURATION", requires = "name", value_parser = values::duration)]
     pub(crate) init_timeout: Option<Duration>,
-    /// Ping clients that listen this often; three unanswered pings end the session [default: every minute, which ends none]
+    /// Ping clients that listen this often; three unanswered pings end the session
     #[arg(long, value_name = "DURATION", requires = "name", value_parser = values::duration)]
     pub(crate) keep_alive: Option<Duration>,
     /// Open a session anew on the client's behalf when the HTTP server has lost it

@@ -157,7 +157,7 @@ fn a_gateway_without_descriptors_still_finds_its_client() {
     let scene = or_skip!(Scene::set(Who::User));
     let fixture = Fixture::http(&[]);
     let limit = vec![Step::Limit(Resource::Nofile, 64)];
-    let words = ["--name", "x", "--url", &fixture.url(), "--linger", "300ms"];
+    let words = ["--name", "x", "--url", fixture.url(), "--linger", "300ms"];
     let gateway = Gateway::prepared(&scene, "127.0.0.1:0", limit, words);
     // Its connection to the server is kept for the next session.
     open(&gateway, "x");

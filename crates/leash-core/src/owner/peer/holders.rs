@@ -299,6 +299,7 @@ impl<'a> Search<'a> {
 }
 
 /// Whether this very process has the socket. With ten thousand descriptors it takes 40 ms.
+#[cfg(feature = "http")]
 pub(super) fn is_ours(socket: PeerSocket) -> bool {
     let Ok(fds) = open_fds(rustix::process::getpid().as_raw_pid()) else { return false };
     let mut space = [MaybeUninit::uninit(); 8192];
