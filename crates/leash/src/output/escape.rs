@@ -8,7 +8,7 @@ pub(crate) fn line(text: &str) -> Cow<'_, str> {
     escaped(text, is_harmful)
 }
 
-/// The same for a text of several lines, whose parts are each a [`line`] already.
+/// The same for a text of several lines, whose parts are each a [`line()`] already.
 pub(crate) fn lines(text: &str) -> Cow<'_, str> {
     escaped(text, |letter| letter != '\n' && is_harmful(letter))
 }
