@@ -32,6 +32,7 @@ mod server;
 mod session;
 mod stdio;
 pub(crate) mod sweep;
+mod takeover;
 mod tide;
 mod timers;
 pub(crate) mod upstream;
