@@ -190,10 +190,12 @@ impl Watching {
             if matches!(poll::poll(&mut polled, Some(&left)), Sight::Blind) {
                 return false;
             }
-            if !polled[0].revents().is_empty()
-                && let Ok(heir) = handover::accept(&door)
-            {
-                handover::give(heir, self.lock.as_fd(), &self.held.liens);
+            if !polled[0].revents().is_empty() {
+                // Out of descriptors: who asks waits in vain.
+                let Ok(heir) = handover::accept(&door) else { return false };
+                if let Some(heir) = heir {
+                    handover::give(heir, self.lock.as_fd(), &self.held.liens);
+                }
                 if !self.is_ours() {
                     return true;
                 }
@@ -211,7 +213,9 @@ impl Watching {
     }
 
     /// Ends everything that is held, writes the receipts, and closes the book.
-    fn end(self, reason: Reason) {
+    fn end(mut self, reason: Reason) {
+        // Who asks from now on is not kept waiting.
+        drop(self.door.take());
         // A book that can't be read stays: the next start finds it.
         let Ok(book) = Abandoned::inherited(&self.orders.runtime_dir, &self.orders.book, self.lock) else { return };
         match &self.orders.terms {
