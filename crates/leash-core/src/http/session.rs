@@ -116,17 +116,16 @@ impl Session {
         if stay.strangers {
             self.apply(Event::OwnerUnknown);
         }
-        let proc = Proc::own();
+        let (proc, mut dead) = (Proc::own(), Vec::from_iter(stay.lost));
         for identity in &stay.owners {
             match proc.as_ref().map(|proc| Held::open_same(proc, *identity)) {
                 Ok(Some(process)) => self.owned_by(&process),
-                Ok(None) => self.lost(identity.pid),
+                Ok(None) => dead.push(identity.pid),
                 Err(_) => self.apply(Event::OwnerUnknown),
             }
         }
-        if let Some(pid) = stay.lost {
-            self.lost(pid);
-        }
+        // After those who live: one that is dead ends the session only if it was the last one.
+        dead.into_iter().for_each(|pid| self.lost(pid));
         self.apply(Event::Tick);
     }
 
