@@ -237,6 +237,14 @@ pub const REPLAY: usize = 1024 * 1024;
 /// and less than the 30 s of Kubernetes and the 90 s of systemd, after which we would be killed.
 pub const DRAIN: Duration = Duration::from_secs(10);
 
+/// How long the keeper of a killed gateway waits for the next gateway before it ends what is open upstream. systemd starts a unit
+/// again after 100 ms if it is told nothing else.
+pub const TAKEOVER: Duration = Duration::from_secs(2);
+
+/// How long a gateway that starts waits for the next word of its predecessor's keeper. A keeper answers in milliseconds; one that is
+/// stopped never does, and ends the sessions when it goes on.
+pub const TAKEOVER_ANSWER: Duration = Duration::from_secs(1);
+
 /// Longest duration in a configuration. The timer wheel holds 2^36 ms (2.2 years) and panics beyond.
 pub const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 

@@ -89,6 +89,7 @@ impl<'a> Reader<'a> {
                     set(&mut settings.max_sessions_per_client, self.count(field).map(Some));
                 }
                 "drain" => set(&mut settings.drain, self.span(field)),
+                "takeover" => set(&mut settings.takeover, self.span(field)),
                 _ if self.term(field, defaults) => {}
                 name => self.unknown(field, keys::hint_in_leash(name, true)),
             }

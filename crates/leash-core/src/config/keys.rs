@@ -104,8 +104,8 @@ pub(super) const POLICY: [&str; 12] = [
 pub(super) const TREE: [&str; 5] = ["contain", "require", "spare", "memory", "pids"];
 
 /// In the `leash` at top level only.
-pub(super) const GATEWAY: [&str; 7] =
-    ["listen", "token", "localUsers", "allowedHosts", "allowedOrigins", "maxBody", "drain"];
+pub(super) const GATEWAY: [&str; 8] =
+    ["listen", "token", "localUsers", "allowedHosts", "allowedOrigins", "maxBody", "drain", "takeover"];
 
 /// What to do about an unknown key at top level.
 pub(super) fn hint_at_top(key: &str) -> Option<String> {

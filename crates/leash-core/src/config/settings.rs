@@ -38,6 +38,8 @@ pub struct Settings {
     pub max_sessions_per_client: Option<usize>,
     /// How long the sessions may take to end when the gateway stops.
     pub drain: Duration,
+    /// How long the keeper of a killed gateway waits for the next one, which takes its sessions over; zero if it does not wait.
+    pub takeover: Duration,
     /// The servers by name.
     pub servers: BTreeMap<String, Server>,
     /// Where the servers were written, for mistakes that show only later.
@@ -64,6 +66,7 @@ impl Default for Settings {
             max_sessions: limits::MAX_SESSIONS,
             max_sessions_per_client: None,
             drain: limits::DRAIN,
+            takeover: limits::TAKEOVER,
             servers: BTreeMap::new(),
             origins: BTreeMap::new(),
         }

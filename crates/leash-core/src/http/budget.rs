@@ -6,11 +6,14 @@ use std::hash::Hash;
 use std::net::{IpAddr, Ipv6Addr};
 use std::rc::Rc;
 
+use serde::{Deserialize, Serialize};
+
 use super::connection::Principal;
 use crate::limits;
 
 /// Where a client is, as far as it cannot choose that itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Origin {
     /// A user of this machine.
     User(u32),
@@ -39,7 +42,12 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn of(principal: Principal, peer: IpAddr) -> Client {
-        Client { origin: Origin::of(principal.uid, peer), credential: principal.credential }
+        Client::at(Origin::of(principal.uid, peer), principal)
+    }
+
+    /// The same for one whose origin is known.
+    pub(crate) fn at(origin: Origin, principal: Principal) -> Client {
+        Client { origin, credential: principal.credential }
     }
 }
 

@@ -4,18 +4,21 @@
 //! Only the latest state of a session matters, so what waits for room in the keeper's socket are keys, not messages: a keeper that is
 //! stopped costs no memory and holds up no request. The book on disk has everything but the credentials.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::rc::{Rc, Weak};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 
 use super::gateway::Gateway;
 use super::guard;
-use super::keeper::{Keeper, Lien, Orders, Word};
+use super::keeper::{Keeper, Lien, Orders, Word, handover};
 use super::session::Session;
 use crate::clock::Moment;
+use crate::config::Settings;
 use crate::limits;
 use crate::tree::linux::{self, AsyncPidfd};
 
@@ -24,6 +27,8 @@ use crate::tree::linux::{self, AsyncPidfd};
 pub(crate) struct Keeping {
     /// The gateway is a process of its own, which may have a keeper.
     enabled: Cell<bool>,
+    /// Where the next gateway asks the keeper of this one for its sessions.
+    door: OnceCell<OwnedFd>,
     keeper: RefCell<Option<Keeper>>,
     sessions: RefCell<HashMap<Rc<str>, Kept>>,
     /// Sessions of which the keeper does not know the latest.
@@ -47,9 +52,20 @@ enum What {
 }
 
 impl Keeping {
-    /// From now on there may be a keeper.
-    pub(crate) fn enable(&self) {
+    /// From now on there may be a keeper. It waits for the next gateway where there can be one: at an address that was chosen.
+    pub(crate) fn enable(&self, gateway: &Gateway) {
         self.enabled.set(true);
+        if !takes_over(&gateway.settings()) {
+            return;
+        }
+        let path = gateway.book.door();
+        match handover::door(&path) {
+            Ok(door) => drop(self.door.set(door)),
+            Err(error) => gateway.warn(format!(
+                "cannot make {}: {error}; if leash is killed, the next one does not take its upstream sessions over",
+                path.display()
+            )),
+        }
     }
 
     /// Sees to it that there is a keeper, before there is something to keep. Without one the book remains.
@@ -63,8 +79,11 @@ impl Keeping {
             receipts: gateway.places.receipts.clone(),
             terms: None,
             owners: Vec::new(),
+            cover: Some(gateway.book.whose().clone()),
+            takeover_ms: self.door.get().map(|_| as_ms(gateway.settings().takeover)),
         };
-        match Keeper::start(&gateway.places.program, &orders, gateway.book.lock(), &[]) {
+        let door = self.door.get().map(|door| door.as_fd());
+        match Keeper::start(&gateway.places.program, &orders, gateway.book.lock(), &[], door) {
             Ok(keeper) => {
                 self.failing.set(false);
                 *self.keeper.borrow_mut() = Some(keeper);
@@ -152,7 +171,9 @@ impl Keeping {
                 return true;
             }
             let kept = sessions.get_mut(key);
-            let told = word(key, kept.as_deref()).and_then(|word| keeper.tell(&word));
+            let tell = |stays| word(key, kept.as_deref(), stays).and_then(|word| keeper.tell(&word));
+            // Without a client's long `initialize` it can at least be ended.
+            let told = tell(true).or_else(|error| if is_too_long(&error) { tell(false) } else { Err(error) });
             match told {
                 Ok(()) => {
                     if let Some(kept) = kept {
@@ -192,17 +213,29 @@ impl Keeping {
     }
 }
 
+/// Whether the sessions of a gateway outlast it, for the next one at the same address.
+pub(crate) fn takes_over(settings: &Settings) -> bool {
+    !settings.takeover.is_zero() && settings.listen.port() != 0
+}
+
+fn as_ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
 fn is_too_long(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EMSGSIZE)
 }
 
 /// The latest of a session.
-fn word(key: &str, kept: Option<&Kept>) -> io::Result<Word> {
-    let lien = match kept.map(|kept| &kept.what) {
+fn word(key: &str, kept: Option<&Kept>, stays: bool) -> io::Result<Word> {
+    let mut lien = match kept.map(|kept| &kept.what) {
         Some(What::Session(session)) => session.upgrade().and_then(|session| guard::lien(&session)),
         Some(What::Refused(lien)) => Some((**lien).clone()),
         None => None,
     };
+    if !stays {
+        lien = lien.map(|lien| lien.staying(None));
+    }
     lien.map_or_else(|| Ok(Word::Ended(key.into(), None)), |lien| Word::hold(key, &lien))
 }
 

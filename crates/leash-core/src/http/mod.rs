@@ -34,6 +34,7 @@ mod session;
 mod socket;
 mod stdio;
 pub(crate) mod sweep;
+mod takeover;
 mod tide;
 mod timers;
 pub(crate) mod upstream;

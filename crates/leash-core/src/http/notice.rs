@@ -14,6 +14,8 @@ pub enum Notice {
     ControlSocket(PathBuf),
     /// It can be controlled at this address.
     ControlListening(SocketAddr),
+    /// So many sessions of a killed gateway go on here.
+    TakenOver(usize),
     /// What a dead gateway had left was ended.
     Swept(Box<Receipt>),
     /// A session began.

@@ -26,7 +26,7 @@ use super::session::Session;
 use super::tide::Tide;
 use super::timers::Timers;
 use super::watch_file::FileWatch;
-use super::{guard, listen, sweep};
+use super::{guard, listen, sweep, takeover};
 use crate::aside;
 use crate::clock::Moment;
 use crate::config::{Settings, Target};
@@ -134,13 +134,19 @@ async fn run(serving: Serving) -> Result<(), ServeError> {
     };
     let listener = bind(settings.listen)?;
     let address = listener.local_addr().map_err(ServeError::Start)?;
-    let book = Book::create(&places, "serve")?;
+    let (book, inherited) = match takeover::ask(&settings, &places, address) {
+        Some((book, inherited)) => (book, Some(inherited)),
+        None => (Book::create_at(&places, "serve", address)?, None),
+    };
     let gateway = Rc::new(gateway(settings, places, book, tell));
-    gateway.keeping.enable();
+    gateway.keeping.enable(&gateway);
     if gateway.settings().servers.values().any(|server| matches!(server.target, Target::Url(_))) {
         gateway.keeping.prepare(&gateway);
     }
     gateway.address.set(Some(address));
+    if let Some(inherited) = inherited {
+        takeover::go_on(&gateway, inherited)?;
+    }
     gateway.tell(|| Notice::Listening(address));
     gateway.tasks.spawn_local(sweep::sweep(Rc::clone(&gateway)));
     gateway.tasks.spawn_local(sweep_trees(Rc::clone(&gateway)));

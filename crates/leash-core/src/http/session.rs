@@ -3,6 +3,7 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::future::Future;
 use std::rc::{Rc, Weak};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 
@@ -11,6 +12,7 @@ use super::connection::{Ends, Principal};
 use super::front::Call;
 use super::gateway::{Gateway, Seat};
 use super::guard;
+use super::keeper::{Headers, Stay};
 use super::notice::Notice;
 use super::respond::{self, Answer};
 use super::server::Server;
@@ -25,6 +27,7 @@ use crate::owner::peer::watch::WatchId;
 use crate::owner::peer::{Holders, Why};
 use crate::session::machine::{Effect, Event, Life, State};
 use crate::tree::identity::{Held, Identity};
+use crate::tree::proc::Proc;
 
 /// What a session holds.
 pub(crate) enum Holding {
@@ -66,6 +69,16 @@ pub(crate) struct Session {
     receipt: OnceCell<Box<Receipt>>,
 }
 
+/// How a session begins here.
+pub(crate) struct Start {
+    pub(crate) id: Rc<str>,
+    pub(crate) token: Rc<str>,
+    pub(crate) principal: Principal,
+    pub(crate) client: Client,
+    pub(crate) started_ms: u64,
+    pub(crate) life: Life,
+}
+
 impl Session {
     /// Begins a session for a client's `initialize`, if there is room for one.
     pub(crate) fn open(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call) -> Result<Rc<Session>, Answer> {
@@ -81,17 +94,79 @@ impl Session {
         let id: Rc<str> = server.job.as_ref().map_or_else(id::random, |job| job.next_session()).into();
         // What a client presents must not be guessed, and the id of a job is no secret.
         let token: Rc<str> = if server.job.is_some() { id::random().into() } else { Rc::clone(&id) };
+        let (principal, client, started_ms) = (call.principal, call.client, clock::unix_ms());
+        let life = Life::begin(Moment::now());
+        let session = Session::make(gateway, server, seat, Start { id, token, principal, client, started_ms, life });
+        session.used_by(call);
+        session.apply(Event::Tick);
+        Ok(session)
+    }
+
+    /// Goes on with a session that a killed gateway had open for this client, if there is room for it. Nothing is written or told.
+    pub(crate) fn resume(gateway: &Rc<Gateway>, server: &Rc<Server>, start: Start) -> Option<Rc<Session>> {
+        let seat = gateway.admit(server, start.client).ok()?;
+        let session = Session::make(gateway, server, seat, start);
+        session.announced.set(true);
+        gateway.metrics.session_opened(&server.bucket);
+        Some(session)
+    }
+
+    /// What is known of its clients from before.
+    pub(crate) fn resume_owners(self: &Rc<Self>, stay: &Stay) {
+        if stay.strangers {
+            self.apply(Event::OwnerUnknown);
+        }
+        let (proc, mut dead) = (Proc::own(), Vec::from_iter(stay.lost));
+        for identity in &stay.owners {
+            match proc.as_ref().map(|proc| Held::open_same(proc, *identity)) {
+                Ok(Some(process)) => self.owned_by(&process),
+                Ok(None) => dead.push(identity.pid),
+                Err(_) => self.apply(Event::OwnerUnknown),
+            }
+        }
+        // After those who live: one that is dead ends the session only if it was the last one.
+        dead.into_iter().for_each(|pid| self.lost(pid));
+        self.apply(Event::Tick);
+    }
+
+    /// A client process that ended before it could be watched.
+    fn lost(self: &Rc<Self>, pid: i32) {
+        self.apply(Event::OwnerFound);
+        self.apply(Event::OwnerGone(pid));
+    }
+
+    /// What another gateway needs to know of its client; `None` while `initialize` is not answered and when its end has begun.
+    pub(crate) fn stay(&self) -> Option<Stay> {
+        if !self.is_live() || self.server.job.is_some() {
+            return None;
+        }
+        let life = self.life.borrow();
+        let born = life.born().since(Moment::from_boot(Duration::ZERO));
+        Some(Stay {
+            token: self.token().to_string(),
+            credentials: Headers::default(),
+            uid: self.principal.uid,
+            origin: self.client.origin,
+            owners: self.owners.borrow().iter().map(|(owner, _)| *owner).collect(),
+            lost: life.lost(),
+            strangers: life.strangers(),
+            born_ms: u64::try_from(born.as_millis()).unwrap_or(u64::MAX),
+            revival: None,
+        })
+    }
+
+    fn make(gateway: &Rc<Gateway>, server: &Rc<Server>, seat: Seat, start: Start) -> Rc<Session> {
         let session = Rc::new(Session {
-            id,
+            id: start.id,
             server: Rc::clone(server),
-            principal: call.principal,
-            client: call.client,
-            started_ms: clock::unix_ms(),
+            principal: start.principal,
+            client: start.client,
+            started_ms: start.started_ms,
             timer: RefCell::default(),
             gateway: Rc::downgrade(gateway),
             seat: RefCell::new(Some(Rc::new(seat))),
-            token: RefCell::new(Rc::clone(&token)),
-            life: RefCell::new(Life::begin(Moment::now())),
+            token: RefCell::new(Rc::clone(&start.token)),
+            life: RefCell::new(start.life),
             holding: OnceCell::new(),
             owners: RefCell::default(),
             ends: Cell::new(None),
@@ -102,10 +177,8 @@ impl Session {
             over: Notify::new(),
             receipt: OnceCell::new(),
         });
-        server.sessions.borrow_mut().insert(token, Rc::clone(&session));
-        session.used_by(call);
-        session.apply(Event::Tick);
-        Ok(session)
+        server.sessions.borrow_mut().insert(start.token, Rc::clone(&session));
+        session
     }
 
     /// There is a session: it is counted and told.
@@ -225,7 +298,7 @@ impl Session {
     /// Decides, and does what was decided. The one place where a session's state changes.
     fn apply(self: &Rc<Self>, event: Event) {
         let Some(gateway) = self.gateway.upgrade() else { return };
-        let (now, terms) = (Moment::now(), self.server.terms());
+        let (now, terms, known) = (Moment::now(), self.server.terms(), self.known());
         let (effect, deadline) = {
             let mut life = self.life.borrow_mut();
             let effect = life.apply(event, now, &terms);
@@ -233,6 +306,9 @@ impl Session {
         };
         if let Some((at, _)) = deadline {
             gateway.timers.arm(self, at, now);
+        }
+        if known != self.known() {
+            gateway.keeping.changed(self);
         }
         match effect {
             Effect::Nothing => {}
@@ -245,6 +321,12 @@ impl Session {
                 });
             }
         }
+    }
+
+    /// What the keeper has to know of its state.
+    fn known(&self) -> (bool, u32, Option<i32>, bool) {
+        let life = self.life.borrow();
+        (*life.state() == State::Live, life.owners(), life.lost(), life.strangers())
     }
 
     /// From here on its token answers 404.

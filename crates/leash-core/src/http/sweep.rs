@@ -10,10 +10,12 @@ use std::time::Duration;
 
 use hyper::{HeaderMap, Uri};
 use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::delete::{self, Deleted, Ticket};
 use super::gateway::Gateway;
+use super::guard;
 use super::notice::Notice;
 use super::upstream::Client;
 use crate::clock::Moment;
@@ -242,6 +244,34 @@ fn is_told(told: &Told, receipt: &Receipt) -> bool {
     upstreams(receipt).all(|(run, id, is_gone)| {
         told.contains(&(run.clone(), id.clone(), true)) || !is_gone && told.contains(&(run, id, false))
     })
+}
+
+/// Whether there is a receipt that says that a session is gone.
+pub(crate) fn has_ended(told: &Told, entry: &Entry) -> bool {
+    told.contains(&(entry.session.clone(), delete::shortened(&entry.id), true))
+}
+
+/// Ends sessions of a killed gateway that are in this one's own book now, and can't go on here.
+pub(crate) fn rest(gateway: &Rc<Gateway>, entries: Vec<(Entry, Option<Known>)>, told: Told) {
+    let (room, told) = (Rc::new(Semaphore::new(limits::SWEEP_AT_ONCE)), Rc::new(told));
+    for (entry, given) in entries {
+        let (gateway, room, told) = (Rc::clone(gateway), Rc::clone(&room), Rc::clone(&told));
+        gateway.clone().tasks.spawn_local(async move {
+            let _permit = room.acquire().await;
+            let known = given.or_else(|| known(&gateway.settings(), &entry));
+            // What no leash could have written, and what was cut short, stays for the next start.
+            let Some(done) = end(gateway.client.clone(), 0, entry, known).await else { return };
+            if done.deleted.cut_short {
+                return;
+            }
+            let receipt = done.receipt(Heir::NextStart, Reason::Swept);
+            if is_told(&told, &receipt) || guard::write(&gateway, &receipt) {
+                guard::note(&gateway, gateway.book.over(&receipt.session));
+                gateway.keeping.over(&receipt.session);
+            }
+            gateway.tell(|| Notice::Swept(Box::new(receipt)));
+        });
+    }
 }
 
 /// Where the receipts of a book go.

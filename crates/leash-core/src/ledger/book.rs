@@ -11,6 +11,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -57,6 +58,9 @@ pub struct Cover {
     /// has anything open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member: Option<Membership>,
+    /// Where it listens, if it is a gateway: the next one there takes its sessions over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listen: Option<SocketAddr>,
 }
 
 /// What makes a process a member of a session.
@@ -162,6 +166,11 @@ pub struct Listed {
 }
 
 impl Listed {
+    /// Where its keeper is asked for it.
+    pub(crate) fn door(&self, runtime_dir: &Path) -> PathBuf {
+        path(&runtime_dir.join(DIR), &self.cover.run, "sock")
+    }
+
     /// The session that the process is in: as its cover says, or, before covers did, as what it has open says.
     pub fn session(&self) -> Option<&str> {
         let open = || self.open.first().filter(|_| self.cover.command == "connect").map(|entry| entry.session.as_str());
@@ -186,18 +195,22 @@ impl Listed {
 impl Book {
     /// Begins a book for this process.
     pub fn create(places: &Places, command: &str) -> Result<Book, BookError> {
-        Book::begin(places, command, id::random(), None)
+        Book::begin(places, Book::cover(places, command, id::random()))
+    }
+
+    /// Begins a book for a gateway that listens here.
+    pub fn create_at(places: &Places, command: &str, listen: SocketAddr) -> Result<Book, BookError> {
+        Book::begin(places, Cover { listen: Some(listen), ..Book::cover(places, command, id::random()) })
     }
 
     /// Begins a book for this process, which is in a session itself. The book has the process's own run id, so that its receipt is
     /// found by it.
     pub fn create_for(places: &Places, command: &str, run: &str, member: Membership) -> Result<Book, BookError> {
-        Book::begin(places, command, run.to_owned(), Some(member))
+        Book::begin(places, Cover { member: Some(member), ..Book::cover(places, command, run.to_owned()) })
     }
 
-    fn begin(places: &Places, command: &str, run: String, member: Option<Membership>) -> Result<Book, BookError> {
-        let dir = store::prepare(&places.runtime_dir, DIR)?;
-        let cover = Cover {
+    fn cover(places: &Places, command: &str, run: String) -> Cover {
+        Cover {
             version: BOOK_VERSION,
             boot: boot_id(),
             run,
@@ -205,8 +218,13 @@ impl Book {
             command: command.to_owned(),
             receipts: places.receipts.clone(),
             started_ms: clock::unix_ms(),
-            member,
-        };
+            member: None,
+            listen: None,
+        }
+    }
+
+    fn begin(places: &Places, cover: Cover) -> Result<Book, BookError> {
+        let dir = store::prepare(&places.runtime_dir, DIR)?;
         let path = path(&dir, &cover.run, "lock");
         let lock = store::new_lock(&path).map_err(|source| StoreError::Write { path, source })?;
         let path = self::path(&dir, &cover.run, "jsonl");
@@ -219,9 +237,45 @@ impl Book {
         }
     }
 
+    /// The book of a dead gateway, to be kept by this process from [`Book::own`] on. Its lock was handed over by that gateway's keeper;
+    /// `unwritten` is what the dead one could not write down.
+    pub(crate) fn adopt(
+        places: &Places,
+        old: &Cover,
+        lock: OwnedFd,
+        unwritten: impl FnOnce(&[Entry]) -> Vec<Entry>,
+    ) -> io::Result<(Book, Vec<Entry>)> {
+        let dir = places.runtime_dir.join(DIR);
+        let cover = Cover { listen: old.listen, ..Book::cover(places, &old.command, old.run.clone()) };
+        let mut open = pages_of(&dir, &old.run)?.open;
+        open.extend(unwritten(&open));
+        let journal = Journal::create(&path(&dir, &old.run, "new"), &cover, &open)?;
+        Ok((Book { cover, dir, lock, journal: RefCell::new(journal), failing: Cell::new(false) }, open))
+    }
+
+    /// Makes an adopted book ours, in one step: before it the dead gateway's keeper ends what the book names, and after it ours does.
+    pub(crate) fn own(&self) -> Result<(), BookError> {
+        let path = self.path("jsonl");
+        fs::rename(self.path("new"), &path).map_err(|source| StoreError::Write { path, source })
+    }
+
     /// Its id.
     pub fn run(&self) -> &str {
         &self.cover.run
+    }
+
+    /// Whose it is.
+    pub(crate) fn whose(&self) -> &Cover {
+        &self.cover
+    }
+
+    /// Where its keeper is asked for it.
+    pub(crate) fn door(&self) -> PathBuf {
+        self.path("sock")
+    }
+
+    fn path(&self, kind: &str) -> PathBuf {
+        path(&self.dir, &self.cover.run, kind)
     }
 
     /// The lock, to be inherited by whoever finishes what this process leaves.
@@ -286,6 +340,11 @@ impl Book {
         }
         found.sort_by_key(|book| book.cover.started_ms);
         Ok(found)
+    }
+
+    /// Whose a book is, if that can be read.
+    pub(crate) fn cover_of(runtime_dir: &Path, run: &str) -> Option<Cover> {
+        pages_of(&runtime_dir.join(DIR), run).ok()?.cover
     }
 
     /// Whether somebody looks after a book.
@@ -387,7 +446,7 @@ fn path(dir: &Path, run: &str, kind: &str) -> PathBuf {
 
 /// Removes a book's files, the lock last.
 fn remove(dir: &Path, run: &str) {
-    for kind in ["jsonl", "new", "lock"] {
+    for kind in ["sock", "jsonl", "new", "lock"] {
         // Already gone is as good; a directory that became read-only is met again by the next sweep.
         let _ = fs::remove_file(path(dir, run, kind));
     }

@@ -112,6 +112,31 @@ impl Life {
         }
     }
 
+    /// A session that a killed gateway had open, in the hands of the next one. Nothing is in flight, and its clients are not known yet.
+    pub fn resume(born: Moment, now: Moment) -> Life {
+        Life { state: State::Live, born, ..Life::begin(now) }
+    }
+
+    /// When it began.
+    pub fn born(&self) -> Moment {
+        self.born
+    }
+
+    /// Client processes that are alive.
+    pub fn owners(&self) -> u32 {
+        self.owners
+    }
+
+    /// The client process that was the last one to go, if none is left.
+    pub fn lost(&self) -> Option<i32> {
+        self.lost.map(|(pid, _)| pid)
+    }
+
+    /// Whether a client has used it whose process is not known.
+    pub fn strangers(&self) -> bool {
+        self.strangers
+    }
+
     /// Where it stands.
     pub fn state(&self) -> &State {
         &self.state

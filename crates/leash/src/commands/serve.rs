@@ -278,6 +278,9 @@ pub(super) fn tell(printer: Printer, notice: &Notice) {
         Notice::Listening(address) => printer.note(format!("listening on http://{address}")),
         Notice::ControlSocket(path) => printer.progress("Control", path.display()),
         Notice::ControlListening(address) => printer.note(format!("control API on http://{address}")),
+        Notice::TakenOver(sessions) => {
+            printer.note(format!("going on with {sessions} sessions of a gateway that was killed"));
+        }
         Notice::Swept(receipt) => printer.progress("Swept", message::receipt_line(receipt)),
         Notice::Opened { session, server } => printer.progress("Opened", format!("{server} [{}]", short(session))),
         Notice::Ending { session, server, why } => {

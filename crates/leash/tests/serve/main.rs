@@ -12,6 +12,7 @@ mod killed;
 mod life;
 mod secrets;
 mod servers;
+mod takeover;
 mod tls;
 
 use std::fs;

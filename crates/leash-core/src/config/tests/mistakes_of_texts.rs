@@ -161,7 +161,7 @@ proptest! {
 const EXAMPLE: &str =
     "{\"mcpServers\": {\n\"a\": {\"command\": \"c\", \"args\": [\"${HOME}\"], \"leash\": {\"idle\": \"3s\"}}}}";
 
-const FIELDS: [&str; 32] = [
+const FIELDS: [&str; 33] = [
     "command",
     "args",
     "env",
@@ -194,6 +194,7 @@ const FIELDS: [&str; 32] = [
     "allowedOrigins",
     "maxBody",
     "drain",
+    "takeover",
 ];
 
 const VALUE: &str = "null|true|-?(0|[1-9][0-9]{0,30})|0\\.5|\"[a-z0-9:${}/#@.-]{0,8}\"|\\[\"[a-z]{0,3}\"\\]|\\[\\[\\]\\]|\\{\"[a-z]{0,3}\": \"[a-z$]{0,3}\"\\}";

@@ -31,8 +31,8 @@ fn the_defaults_are_the_defaults() {
     let (told, real) = (good(examples()[1]), Settings::default());
     assert_eq!(told.servers["any"].policy, Policy::default());
     assert_eq!(
-        (told.listen, told.max_body, told.max_sessions, told.drain),
-        (real.listen, real.max_body, real.max_sessions, real.drain)
+        (told.listen, told.max_body, told.max_sessions, told.drain, told.takeover),
+        (real.listen, real.max_body, real.max_sessions, real.drain, real.takeover)
     );
     assert_eq!((told.allowed_hosts, told.allowed_origins), (real.allowed_hosts, real.allowed_origins));
     assert!(told.token.is_none() && real.token.is_none());

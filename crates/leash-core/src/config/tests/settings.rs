@@ -149,7 +149,7 @@ fn the_top_level_is_a_default_for_all() {
 fn a_gateway_with_everything() {
     let settings = good(
         r#"{"mcpServers": {"a": {"command": "c"}}, "leash": {"listen": "[::]:8443", "token": "${TOKEN}", "allowedHosts": ["h.example"],
-        "allowedOrigins": ["https://h.example"], "maxBody": "1M", "maxSessions": 3, "drain": "1s"}}"#,
+        "allowedOrigins": ["https://h.example"], "maxBody": "1M", "maxSessions": 3, "drain": "1s", "takeover": "0s"}}"#,
     );
     assert_eq!(settings.listen.to_string(), "[::]:8443");
     assert_eq!(settings.token.as_ref().map(|token| token.expose()), Some("s3cret"));
@@ -160,6 +160,7 @@ fn a_gateway_with_everything() {
         (vec!["h.example".to_owned()], vec!["https://h.example".to_owned()])
     );
     assert_eq!((settings.max_body, settings.max_sessions, settings.drain), (1 << 20, 3, SECOND));
+    assert_eq!(settings.takeover, Duration::ZERO);
 }
 
 #[test]

@@ -100,8 +100,10 @@ impl Lease {
             receipts: self.places.receipts.clone(),
             terms: Some(self.terms.clone()),
             owners,
+            cover: None,
+            takeover_ms: None,
         };
-        self.keeper = Some(Keeper::start(&self.places.program, &orders, self.book.lock(), &descriptors)?);
+        self.keeper = Some(Keeper::start(&self.places.program, &orders, self.book.lock(), &descriptors, None)?);
         self.stale = true;
         self.tell(&[])
     }

@@ -188,7 +188,7 @@ pub(super) fn adopt(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call, id:
         return Ok(());
     }
     let version = call.headers.get(headers::PROTOCOL_VERSION).and_then(|version| version.to_str().ok());
-    let upstream = Upstream::streamable(server, call, Found { id, version, revival: None });
+    let upstream = Upstream::streamable(server, &call.headers, Found { id, version, revival: None });
     let session = match Session::open(gateway, server, call) {
         Ok(session) => session,
         Err(refused) => {

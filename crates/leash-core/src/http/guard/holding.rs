@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
+use std::time::Duration;
 
 use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{HeaderMap, StatusCode, Uri};
@@ -12,18 +13,21 @@ use super::forward;
 use super::listen::Pings;
 use super::revive::Revival;
 use crate::clock::{self, Moment};
+use crate::config::{Target, Transport};
+use crate::http::budget::Client;
 use crate::http::delete::{self, Deleted, Ticket};
 use crate::http::front::Call;
 use crate::http::gateway::Gateway;
-use crate::http::keeper::Lien;
+use crate::http::keeper::{Headers, Lien, Stay};
 use crate::http::metrics::add;
 use crate::http::server::Server;
-use crate::http::session::{Holding, Session};
+use crate::http::session::{Holding, Session, Start};
 use crate::id;
 use crate::ledger::book::Entry;
 use crate::ledger::receipt::{self, DeleteHow, EndedBy, Fate, Holding as End, Reason, Receipt};
 use crate::limits;
 use crate::protocol::headers;
+use crate::session::machine::Life;
 
 /// A session at an upstream server.
 pub(crate) struct Upstream {
@@ -68,21 +72,57 @@ pub(super) fn of(session: &Session) -> Option<&Upstream> {
 pub(crate) fn lien(session: &Session) -> Option<Lien> {
     let upstream = of(session).filter(|upstream| matches!(upstream.kind, Kind::Streamable { .. }))?;
     let ticket = upstream.ticket(&session.server, &upstream.entry(session));
-    Some(Lien::of(&session.server.name, session.started_ms, &ticket))
+    let stay = session.stay().and_then(|stay| upstream.stay(stay));
+    Some(Lien::of(&session.server.name, session.started_ms, &ticket).staying(stay))
+}
+
+/// Goes on with a session of a killed gateway, if its server is still the same; nothing changes for the client.
+pub(crate) fn resume(gateway: &Rc<Gateway>, entry: &Entry, lien: &Lien) -> bool {
+    let Some(stay) = &lien.stay else { return false };
+    let Some(server) = gateway.server(lien.server()) else { return false };
+    let (Some(url), Some(headers)) = (lien.url(), stay.credentials.read()) else { return false };
+    let same = matches!(&server.settings().target,
+        Target::Url(target) if target.url == url && target.transport == Transport::Streamable);
+    // The server may have given the same id away twice, and its answers tell its clients apart by nothing else.
+    if !same || server.session(&stay.token).is_some() {
+        return false;
+    }
+    let principal = gateway.principals.of(&headers, stay.uid);
+    let born = Moment::from_boot(Duration::from_millis(stay.born_ms));
+    let start = Start {
+        id: (&*entry.session).into(),
+        token: (&*stay.token).into(),
+        principal,
+        client: Client::at(stay.origin, principal),
+        started_ms: entry.started_ms,
+        life: Life::resume(born, Moment::now()),
+    };
+    let Some(session) = Session::resume(gateway, &server, start) else { return false };
+    let revival = stay.revival.clone().map(|(initialize, initialized)| {
+        let revival = Revival::new(initialize.into());
+        initialized.into_iter().for_each(|body| revival.initialized(body.into()));
+        revival
+    });
+    let found = Found { id: &entry.id, version: entry.version.as_deref(), revival };
+    let upstream = Upstream::streamable(&server, &headers, found);
+    session.hold(Holding::Upstream(Box::new(upstream)));
+    gateway.keeping.hold(&session);
+    session.resume_owners(stay);
+    true
 }
 
 impl Upstream {
-    pub(super) fn streamable(server: &Server, call: &Call, found: Found<'_>) -> Upstream {
+    pub(super) fn streamable(server: &Server, headers: &HeaderMap, found: Found<'_>) -> Upstream {
         let kind = Kind::Streamable {
             id: RefCell::new(found.id.into()),
             forgotten: Cell::new(None),
             revival: found.revival.map(Box::new),
         };
-        Upstream::new(server, call, kind, found.version)
+        Upstream::new(server, headers, kind, found.version)
     }
 
     pub(super) fn sse(server: &Rc<Server>, call: &Call, endpoint: Uri) -> Upstream {
-        Upstream::new(server, call, Kind::Sse { endpoint, unanswered: Unanswered::of(server) }, None)
+        Upstream::new(server, &call.headers, Kind::Sse { endpoint, unanswered: Unanswered::of(server) }, None)
     }
 
     /// Where messages go, if they do not go where everything goes.
@@ -101,12 +141,12 @@ impl Upstream {
         }
     }
 
-    fn new(server: &Server, call: &Call, kind: Kind, version: Option<&str>) -> Upstream {
+    fn new(server: &Server, headers: &HeaderMap, kind: Kind, version: Option<&str>) -> Upstream {
         Upstream {
             url: forward::target(&server.settings()).url.clone(),
             kind,
             version: RefCell::new(version.map(Into::into)),
-            credentials: RefCell::new(Credentials::of(&call.headers)),
+            credentials: RefCell::new(Credentials::of(headers)),
             pings: Pings::default(),
             gone: OnceCell::new(),
         }
@@ -233,6 +273,22 @@ impl Upstream {
         });
     }
 
+    /// What another gateway needs to go on with it; `None` where the server has lost it, and what can't be said in JSON.
+    fn stay(&self, stay: Stay) -> Option<Stay> {
+        if let Kind::Streamable { forgotten, .. } = &self.kind
+            && forgotten.get().is_some()
+        {
+            return None;
+        }
+        let revival = match self.revival() {
+            Some(revival) => Some(revival.texts()?),
+            None => None,
+        };
+        let credentials = self.credentials.borrow();
+        let credentials = Headers::of(credentials.0.iter().map(|(name, value)| (name, value)));
+        Some(Stay { revival, credentials, ..stay })
+    }
+
     /// All that its DELETE needs.
     fn ticket(&self, server: &Server, entry: &Entry) -> Ticket {
         let (version, headers) = (entry.version.clone(), self.headers(server));
@@ -293,7 +349,7 @@ pub(super) async fn send_delete(gateway: &Gateway, server: &Server, ticket: &Tic
 }
 
 /// Writes a receipt. A full disk is told, and nothing more; false where only a descriptor is missing, which the next start has.
-pub(super) fn write(gateway: &Gateway, receipt: &Receipt) -> bool {
+pub(crate) fn write(gateway: &Gateway, receipt: &Receipt) -> bool {
     let path = &gateway.places.receipts;
     let written = receipt::append(path, receipt);
     if let Err(error) = &written {
@@ -303,7 +359,7 @@ pub(super) fn write(gateway: &Gateway, receipt: &Receipt) -> bool {
 }
 
 /// A book that can't be written is told, and nothing more: sessions go on.
-pub(super) fn note(gateway: &Gateway, written: std::io::Result<()>) {
+pub(crate) fn note(gateway: &Gateway, written: std::io::Result<()>) {
     if let Err(error) = written {
         gateway.warn(format!("cannot write the ledger, upstream sessions would be left if leash were killed: {error}"));
     }

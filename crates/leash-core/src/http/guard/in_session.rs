@@ -48,6 +48,7 @@ pub(super) async fn answer(gateway: &Rc<Gateway>, session: &Rc<Session>, call: &
     upstream.remember(gateway, session, call);
     if let Some(revival) = upstream.revival().filter(|_| asked.initialized) {
         revival.initialized(call.body.clone());
+        gateway.keeping.changed(session);
     }
     let mut once_more = upstream.revival().is_some();
     loop {

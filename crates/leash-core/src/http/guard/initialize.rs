@@ -73,7 +73,7 @@ async fn open(gateway: Rc<Gateway>, session: Rc<Session>, call: Call, asked: Ask
             if let UpstreamError::Unusable { session: Some(id), .. } = &error {
                 // The server has opened a session that no client will know.
                 let found = Found { id, version: None, revival: None };
-                Upstream::streamable(&session.server, &call, found).refuse(
+                Upstream::streamable(&session.server, &call.headers, found).refuse(
                     &gateway,
                     &session.server,
                     Reason::NotInitialized,
@@ -123,7 +123,8 @@ fn begin(
     let revival = (session.server.settings().policy.revive && small).then(|| Revival::new(call.body.clone()));
     let revives = revival.is_some();
     let version = asked.initialize.flatten();
-    let upstream = Upstream::streamable(&session.server, call, Found { id: &id, version: version.as_deref(), revival });
+    let upstream =
+        Upstream::streamable(&session.server, &call.headers, Found { id: &id, version: version.as_deref(), revival });
     holding::note(gateway, gateway.book.open(&upstream.entry(session)));
     session.announce(gateway);
     let held = session.hold(Holding::Upstream(Box::new(upstream)));

@@ -37,7 +37,7 @@ use crate::protocol::era::{self, Era};
 use crate::protocol::headers;
 
 pub(crate) use cancel::{Cancellation, abort_unanswered, cancellation, upstreams};
-pub(crate) use holding::{Upstream, lien};
+pub(crate) use holding::{Upstream, lien, note, resume, write};
 pub(crate) use sse::answer_sse;
 pub(crate) use stream::Boundary;
 

@@ -49,6 +49,16 @@ impl Revival {
         *self.initialized.borrow_mut() = Some(body);
     }
 
+    /// What it keeps, as text.
+    pub(super) fn texts(&self) -> Option<(String, Option<String>)> {
+        let text = |bytes: &Bytes| String::from_utf8(bytes.to_vec()).ok();
+        let initialized = match &*self.initialized.borrow() {
+            Some(body) => Some(text(body)?),
+            None => None,
+        };
+        Some((text(&self.initialize)?, initialized))
+    }
+
     fn over(&self) {
         self.under_way.set(false);
         self.done.notify_waiters();

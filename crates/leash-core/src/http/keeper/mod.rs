@@ -3,6 +3,7 @@
 //!
 //! `process` is the keeper itself.
 
+pub(crate) mod handover;
 pub(crate) mod process;
 pub(crate) mod terms;
 
@@ -20,13 +21,16 @@ use serde_json::value::RawValue;
 
 use self::process::ROLE;
 use self::terms::Terms;
+use super::budget::Origin;
 use super::delete::{Ticket, shown};
+use super::sweep::Known;
 use crate::clock::{Moment, timeout_until};
-use crate::ledger::book::Entry;
+use crate::ledger::book::{Cover, Entry};
 use crate::ledger::receipt::UpstreamEnd;
 use crate::limits;
 use crate::owner::{Owner, Watch};
 use crate::tree::command::{self, Launch};
+use crate::tree::identity::Identity;
 use crate::tree::{control, identity, linux};
 
 /// Descriptors at which a keeper finds what it inherits.
@@ -37,7 +41,7 @@ mod fds {
     pub(super) const ORDERS: i32 = 4;
     /// The lock of the book.
     pub(super) const LOCK: i32 = 5;
-    /// The owners' descriptors, from here on.
+    /// The owners' descriptors, from here on, and after them the door.
     pub(super) const OWNERS: i32 = 6;
 }
 
@@ -53,6 +57,10 @@ pub(crate) struct Orders {
     pub(crate) terms: Option<Terms>,
     /// Whose loss it watches for as well.
     pub(crate) owners: Vec<Owner>,
+    /// Whose book it was when the keeper was started, if that can change (`serve`).
+    pub(crate) cover: Option<Cover>,
+    /// How long it waits at the door for a gateway in the place of the killed one, in milliseconds. Without it there is no door.
+    pub(crate) takeover_ms: Option<u64>,
 }
 
 /// A message to a keeper. Each is about one session, which goes by a key that its process chose.
@@ -89,41 +97,55 @@ pub(crate) struct Lien {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     version: Option<String>,
     /// Values as Latin-1, because they need not be UTF-8.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    headers: Vec<(String, String)>,
+    #[serde(default, skip_serializing_if = "Headers::is_empty")]
+    headers: Headers,
     started_ms: u64,
+    /// What another gateway needs to go on with it; without it the session can only be ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) stay: Option<Stay>,
 }
 
-impl Lien {
-    /// A session that must be DELETEd.
-    pub(crate) fn of(server: &str, started_ms: u64, ticket: &Ticket) -> Lien {
-        let header = |(name, value): (&HeaderName, &HeaderValue)| {
-            (name.to_string(), value.as_bytes().iter().map(|byte| char::from(*byte)).collect())
-        };
-        Lien {
-            server: server.to_owned(),
-            url: ticket.url.to_string(),
-            id: Some(ticket.session_id.clone()),
-            version: ticket.version.clone(),
-            headers: ticket.headers.iter().map(header).collect(),
-            started_ms,
-        }
+/// What a gateway knows of a session besides its end.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub(crate) struct Stay {
+    /// What the client presents.
+    pub(crate) token: String,
+    /// The client's own headers, without the configured ones. Whose session it is follows from them.
+    pub(crate) credentials: Headers,
+    /// The user of a local client.
+    pub(crate) uid: Option<u32>,
+    /// Where the client is.
+    pub(crate) origin: Origin,
+    /// The client's processes, as far as they are known.
+    pub(crate) owners: Vec<Identity>,
+    /// The last of them to go, if none is left.
+    pub(crate) lost: Option<i32>,
+    /// A client has used it whose process is not known.
+    pub(crate) strangers: bool,
+    /// When it began on the monotonic clock, in milliseconds.
+    pub(crate) born_ms: u64,
+    /// The client's `initialize` and `notifications/initialized`, where a lost session is opened anew.
+    pub(crate) revival: Option<(String, Option<String>)>,
+}
+
+/// Headers on their way.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
+pub(crate) struct Headers(Vec<(String, String)>);
+
+impl Headers {
+    pub(crate) fn of<'a>(headers: impl IntoIterator<Item = (&'a HeaderName, &'a HeaderValue)>) -> Headers {
+        let text = |value: &HeaderValue| value.as_bytes().iter().map(|byte| char::from(*byte)).collect();
+        Headers(headers.into_iter().map(|(name, value)| (name.to_string(), text(value))).collect())
     }
 
-    /// A session that is over with its connection.
-    pub(crate) fn stream(server: &str, started_ms: u64, url: &Uri) -> Lien {
-        let (server, url) = (server.to_owned(), url.to_string());
-        Lien { server, url, id: None, version: None, headers: Vec::new(), started_ms }
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
-    /// Its address.
-    fn url(&self) -> Option<Uri> {
-        self.url.parse().ok()
-    }
-
-    fn headers(&self) -> Option<HeaderMap> {
+    /// The headers themselves, all of them secrets.
+    pub(crate) fn read(&self) -> Option<HeaderMap> {
         let mut headers = HeaderMap::new();
-        for (name, value) in &self.headers {
+        for (name, value) in &self.0 {
             let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
             let value: Result<Vec<u8>, _> = value.chars().map(u8::try_from).collect();
             let mut value = HeaderValue::from_bytes(&value.ok()?).ok()?;
@@ -131,6 +153,51 @@ impl Lien {
             headers.append(name, value);
         }
         Some(headers)
+    }
+}
+
+impl Lien {
+    /// A session that must be DELETEd.
+    pub(crate) fn of(server: &str, started_ms: u64, ticket: &Ticket) -> Lien {
+        Lien {
+            server: server.to_owned(),
+            url: ticket.url.to_string(),
+            id: Some(ticket.session_id.clone()),
+            version: ticket.version.clone(),
+            headers: Headers::of(&ticket.headers),
+            started_ms,
+            stay: None,
+        }
+    }
+
+    /// A session that is over with its connection.
+    pub(crate) fn stream(server: &str, started_ms: u64, url: &Uri) -> Lien {
+        let (server, url) = (server.to_owned(), url.to_string());
+        Lien { server, url, id: None, version: None, headers: Headers::default(), started_ms, stay: None }
+    }
+
+    /// Its address.
+    pub(crate) fn url(&self) -> Option<Uri> {
+        self.url.parse().ok()
+    }
+
+    fn headers(&self) -> Option<HeaderMap> {
+        self.headers.read()
+    }
+
+    /// The same session, with what another gateway needs to go on with it.
+    pub(crate) fn staying(self, stay: Option<Stay>) -> Lien {
+        Lien { stay, ..self }
+    }
+
+    /// The server.
+    pub(crate) fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// All that its DELETE needs, for a sweep.
+    pub(crate) fn known(&self) -> Option<Known> {
+        Some(Known { url: self.url()?, headers: self.headers()? })
     }
 
     /// All that DELETE needs; `None` where there is nothing to DELETE.
@@ -140,7 +207,7 @@ impl Lien {
     }
 
     /// What the book says of it, where it is in one; `None` where there is nothing to DELETE.
-    fn entry(&self, session: &str) -> Option<Entry> {
+    pub(crate) fn entry(&self, session: &str) -> Option<Entry> {
         Some(Entry {
             session: session.to_owned(),
             server: self.server.clone(),
@@ -170,19 +237,21 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    /// Starts one. It shares the book's lock, so that no sweep takes the book for abandoned while it works.
+    /// Starts one. It shares the book's lock, so that no sweep takes the book for abandoned while it works. The door is for one that waits
+    /// for another gateway.
     pub(crate) fn start(
         program: &Path,
         orders: &Orders,
         lock: BorrowedFd<'_>,
         owners: &[&OwnedFd],
+        door: Option<BorrowedFd<'_>>,
     ) -> io::Result<Keeper> {
         let (control, theirs) = control::pair()?;
         let copy = |fd: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 3);
         let mut given =
             vec![(theirs, fds::CONTROL), (control::write_memfd(orders)?, fds::ORDERS), (copy(lock)?, fds::LOCK)];
-        for (owner, number) in owners.iter().zip(fds::OWNERS..) {
-            given.push((copy(owner.as_fd())?, number));
+        for (fd, number) in owners.iter().map(|owner| owner.as_fd()).chain(door).zip(fds::OWNERS..) {
+            given.push((copy(fd)?, number));
         }
         let mut child = command::launch(Launch { program, role: ROLE, arguments: &[], fds: given, piped: false })?;
         let pid = child.id() as i32;

@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
@@ -11,12 +13,12 @@ use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::task::JoinSet;
 
 use super::super::delete::{self, Deleted};
-use super::super::sweep::{self, Heir, Known, Sweep};
+use super::super::sweep::{self, Heir, Sweep};
 use super::super::upstream::Client;
 use super::terms::Terms;
-use super::{Lien, Orders, Word, fds, name_end};
+use super::{Lien, Orders, Word, fds, handover, name_end};
 use crate::clock::{Moment, timeout_until};
-use crate::ledger::book::{Abandoned, Entry};
+use crate::ledger::book::{Abandoned, Book, Entry};
 use crate::ledger::receipt::{self, EndedBy, Reason, UpstreamEnd};
 use crate::limits;
 use crate::owner::Watch;
@@ -33,7 +35,9 @@ pub(crate) fn run() {
         && let Some(reason) = watch.wait()
     {
         spawn::make_room();
-        watch.end(reason);
+        if reason != Reason::SupervisorKilled || !watch.is_succeeded() {
+            watch.end(reason);
+        }
     }
 }
 
@@ -43,6 +47,8 @@ struct Watching {
     /// Shared with the process: the book is abandoned only when both are gone.
     lock: OwnedFd,
     watches: Vec<Watch>,
+    /// Where another gateway asks for what is held.
+    door: Option<UnixListener>,
     held: Held,
     /// The process has begun to end by itself.
     ending: bool,
@@ -86,12 +92,18 @@ impl Watching {
         for (owner, number) in orders.owners.iter().zip(fds::OWNERS..) {
             watches.push(Watch::new(owner.clone(), linux::inherited_fd(number).ok()?));
         }
-        linux::close_from(fds::OWNERS + watches.len() as i32);
+        let mut inherited = fds::OWNERS + watches.len() as i32;
+        let mut door = None;
+        if orders.takeover_ms.is_some() {
+            door = Some(linux::inherited_fd(inherited).ok()?.into());
+            inherited += 1;
+        }
+        linux::close_from(inherited);
         // Blocked and never looked at: no signal but SIGKILL ends a keeper.
         drop(linux::listen(&keeper::SIGNALS).ok()?);
         let _ = rustix::process::setsid();
         spawn::let_go_of_stdio();
-        Some(Watching { control, orders, lock, watches, held: Held::default(), ending: false })
+        Some(Watching { control, orders, lock, watches, door, held: Held::default(), ending: false })
     }
 
     /// Waits for something to do; `None` when there is nothing.
@@ -160,8 +172,50 @@ impl Watching {
         }
     }
 
+    /// Waits for a gateway in the place of the killed one, and gives it what is held. Whether it has made the book its own; also whether
+    /// our gateway was killed before it had made another's book its own.
+    fn is_succeeded(&mut self) -> bool {
+        if !self.is_ours() {
+            return true;
+        }
+        let (Some(door), Some(patience)) = (self.door.take(), self.orders.takeover_ms) else { return false };
+        // There is nothing with which another gateway could go on.
+        if self.held.read().values().all(|lien| lien.stay.is_none()) {
+            return false;
+        }
+        let give_up = Moment::now() + Duration::from_millis(patience);
+        loop {
+            let left = timeout_until(give_up, Moment::now());
+            let mut polled = [PollFd::new(&door, PollFlags::IN)];
+            if matches!(poll::poll(&mut polled, Some(&left)), Sight::Blind) {
+                return false;
+            }
+            if !polled[0].revents().is_empty() {
+                // Out of descriptors: who asks waits in vain.
+                let Ok(heir) = handover::accept(&door) else { return false };
+                if let Some(heir) = heir {
+                    handover::give(heir, self.lock.as_fd(), &self.held.liens);
+                }
+                if !self.is_ours() {
+                    return true;
+                }
+            }
+            if Moment::now() >= give_up {
+                return false;
+            }
+        }
+    }
+
+    /// Whether the book is still that of the process that started this keeper. One that can't be read is.
+    fn is_ours(&self) -> bool {
+        let cover = Book::cover_of(&self.orders.runtime_dir, &self.orders.book);
+        !matches!((cover, &self.orders.cover), (Some(now), Some(then)) if now != *then)
+    }
+
     /// Ends everything that is held, writes the receipts, and closes the book.
-    fn end(self, reason: Reason) {
+    fn end(mut self, reason: Reason) {
+        // Who asks from now on is not kept waiting.
+        drop(self.door.take());
         // A book that can't be read stays: the next start finds it.
         let Ok(book) = Abandoned::inherited(&self.orders.runtime_dir, &self.orders.book, self.lock) else { return };
         match &self.orders.terms {
@@ -229,14 +283,12 @@ fn let_go(liens: BTreeMap<&str, Lien>) -> Option<BTreeMap<String, UpstreamEnd>> 
 /// that it could not write down.
 fn end_each(orders: &Orders, held: &Held, mut book: Abandoned, reason: Reason) {
     let liens = held.read();
-    book.open.extend(unwritten(&liens, &book.open, orders));
+    let liens_now = liens.iter().map(|(key, lien)| (*key, lien));
+    book.open.extend(unwritten(liens_now, &book.open, &orders.receipts));
     if book.open.is_empty() {
         return book.remove();
     }
-    let known = |entry: &Entry| {
-        let lien = liens.get(&*entry.session)?;
-        Some(Known { url: lien.url()?, headers: lien.headers()? })
-    };
+    let known = |entry: &Entry| liens.get(&*entry.session)?.known();
     // Out of memory or descriptors: the book stays, and the next start finds it.
     let Some(runtime) = runtime() else { return };
     let (client, tell) = (Client::new(), |_| ());
@@ -248,16 +300,19 @@ fn end_each(orders: &Orders, held: &Held, mut book: Abandoned, reason: Reason) {
 
 /// Sessions that the book does not name, because the disk was full. One that has a receipt ended a moment ago: the gateway was killed
 /// before it could say so.
-fn unwritten(liens: &BTreeMap<&str, Lien>, written: &[Entry], orders: &Orders) -> Vec<Entry> {
+pub(crate) fn unwritten<'a>(
+    liens: impl Iterator<Item = (&'a str, &'a Lien)>,
+    written: &[Entry],
+    receipts: &Path,
+) -> Vec<Entry> {
     let written: HashSet<&str> = written.iter().map(|entry| &*entry.session).collect();
-    let missing = liens.iter().filter(|(session, _)| !written.contains(*session));
+    let missing = liens.filter(|(session, _)| !written.contains(session));
     let missing: Vec<Entry> = missing.filter_map(|(session, lien)| lien.entry(session)).collect();
     if missing.is_empty() {
         return missing;
     }
-    let told = sweep::told_in([&*orders.receipts]);
-    let ended = |entry: &Entry| told.contains(&(entry.session.clone(), delete::shortened(&entry.id), true));
-    missing.into_iter().filter(|entry| !ended(entry)).collect()
+    let told = sweep::told_in([receipts]);
+    missing.into_iter().filter(|entry| !sweep::has_ended(&told, entry)).collect()
 }
 
 fn runtime() -> Option<LocalRuntime> {
@@ -267,7 +322,7 @@ fn runtime() -> Option<LocalRuntime> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::book::Book;
+    use crate::ledger::book::Cover;
     use crate::scratch::Scratch;
     use crate::tree::Places;
 
@@ -298,13 +353,41 @@ mod tests {
                 receipts: places.receipts.clone(),
                 terms: Some(terms),
                 owners: vec![],
+                cover: None,
+                takeover_ms: None,
             };
             let lock = book.lock().try_clone_to_owned().expect("a descriptor");
             let control = lock.try_clone().expect("a descriptor");
             drop(book);
-            let keeper = Watching { control, orders, lock, watches: vec![], held: Held::default(), ending: false };
+            let keeper =
+                Watching { control, orders, lock, watches: vec![], door: None, held: Held::default(), ending: false };
             keeper.end(Reason::SupervisorKilled);
             assert_eq!(Book::abandoned(&places.runtime_dir).expect("read").len(), left, "open: {open}");
+        }
+    }
+
+    /// Its gateway was killed while it took the book over, or another gateway has taken it over meanwhile.
+    #[test]
+    fn a_keeper_leaves_alone_what_is_in_a_book_of_another_gateway() {
+        let scratch = Scratch::new();
+        let places = Places::below(&*scratch);
+        let book = Book::create(&places, "serve").expect("a book");
+        let other = Cover { started_ms: book.whose().started_ms + 1, ..book.whose().clone() };
+        for (cover, is_ours) in [(Some(book.whose().clone()), true), (None, true), (Some(other), false)] {
+            let orders = Orders {
+                runtime_dir: places.runtime_dir.clone(),
+                book: book.run().to_owned(),
+                receipts: places.receipts.clone(),
+                terms: None,
+                owners: vec![],
+                cover,
+                takeover_ms: None,
+            };
+            let lock = book.lock().try_clone_to_owned().expect("a descriptor");
+            let control = lock.try_clone().expect("a descriptor");
+            let (watches, held) = (vec![], Held::default());
+            let mut keeper = Watching { control, orders, lock, watches, door: None, held, ending: false };
+            assert_eq!(keeper.is_succeeded(), !is_ours, "{:?}", keeper.orders.cover);
         }
     }
 }

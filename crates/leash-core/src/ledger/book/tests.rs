@@ -233,3 +233,34 @@ fn a_member_is_in_its_session_before_anything_is_open() {
     let sessions: Vec<&str> = gateway.open.iter().map(|entry| gateway.session_of(entry)).collect();
     assert_eq!((gateway.session(), &sessions[..]), (None, &["job-7", "job-7", "alone"][..]));
 }
+
+/// In one step: there is no moment at which the book is of neither or names less.
+#[test]
+fn an_adopted_book_is_ours_from_one_step_on() {
+    let ground = Ground::new();
+    let address = "127.0.0.1:5327".parse().expect("an address");
+    let old = Book::create_at(&ground.places(), "serve", address).expect("a book");
+    for session in ["a", "b"] {
+        old.open(&entry(session)).expect("written");
+    }
+    old.over("a").expect("written");
+    let cover = old.whose().clone();
+    let lock = old.lock().try_clone_to_owned().expect("a descriptor");
+    drop(old);
+    let look = |expected: &Cover| {
+        let books = Book::list(&ground.places().runtime_dir).expect("read");
+        assert!(matches!(&books[..], [book] if book.attended && book.cover == *expected), "{books:?}");
+        sessions(&books[0].open).join(" ")
+    };
+    // Another process would differ in more than its receipts.
+    let places = Places { receipts: ground.places().receipts.with_extension("other"), ..ground.places() };
+    let (book, found) = Book::adopt(&places, &cover, lock, |_| vec![entry("c")]).expect("adopted");
+    assert_eq!((sessions(&found), look(&cover)), (vec!["b", "c"], "b".to_owned()));
+    book.own().expect("renamed");
+    assert_eq!((book.whose().listen, look(book.whose())), (Some(address), "b c".to_owned()));
+    for session in ["b", "c"] {
+        book.over(session).expect("written");
+    }
+    book.close();
+    assert_eq!(Book::list(&ground.places().runtime_dir).expect("read").len(), 0);
+}

@@ -50,6 +50,24 @@ fn the_end_comes_when_nobody_wants_it() {
 }
 
 #[test]
+fn a_session_that_goes_on_elsewhere_keeps_its_age_and_is_idle_from_then_on() {
+    use Event::*;
+    let check = |born: u64, events: &[Event], expected: (u64, Reason)| {
+        let mut life = Life::resume(at(born), at(9000));
+        for event in events {
+            assert_eq!(life.apply(event.clone(), at(9000), &TERMS), Effect::Nothing, "{event:?}");
+        }
+        assert_eq!(life.deadline(&TERMS), Some((at(expected.0), expected.1)), "born at {born}, {events:?}");
+    };
+    check(0, &[Held], (9100, Reason::Idle));
+    check(0, &[Held, OwnerFound], (10_000, Reason::MaxAge));
+    check(0, &[Held, OwnerFound, OwnerGone(7)], (9005, client_gone(7)));
+    check(0, &[Held, OwnerUnknown, OwnerFound, OwnerGone(7)], (9100, Reason::Idle));
+    let mut old = Life::resume(at(0), at(10_000));
+    assert_eq!(old.apply(Held, at(10_000), &TERMS), Effect::End(Reason::MaxAge));
+}
+
+#[test]
 fn a_living_process_keeps_it_and_the_last_one_takes_it_along() {
     use Event::*;
     check(&[(0, OwnerFound), (1, Opened)], Some((10_000, Reason::MaxAge)));

@@ -1,0 +1,124 @@
+//! How a gateway that starts gets the sessions of a killed one from that one's keeper: at the keeper's door, a socket beside the book.
+//!
+//! The keeper gives the lock of the book and all that it was told, and waits until the gateway hangs up. Which of the two has the
+//! sessions then is not said here: the cover of the book says it, which the gateway replaces in one step (`Book::own`).
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::{self, BufRead as _, BufReader, IoSlice, IoSliceMut, Read as _, Write as _};
+use std::mem::MaybeUninit;
+use std::net::Shutdown;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt,
+};
+use serde_json::value::RawValue;
+
+use super::{Lien, Word};
+use crate::limits;
+
+/// Makes the door. Who has connected waits until a keeper answers, and the keeper does so when the gateway is dead.
+pub(crate) fn door(path: &Path) -> io::Result<OwnedFd> {
+    let _ = fs::remove_file(path);
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    // Linux makes the file with the mode that the socket has.
+    rustix::fs::fchmod(&socket, Mode::from_raw_mode(0o600))?;
+    let (_dir, short) = short(path)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(short)?)?;
+    rustix::net::listen(&socket, 1)?;
+    Ok(socket)
+}
+
+/// A way to a path that fits into the address of a socket: runtime directories may be longer. It holds while the directory is open.
+fn short(path: &Path) -> io::Result<(OwnedFd, PathBuf)> {
+    let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let dir = rustix::fs::open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let short = Path::new("/proc/self/fd").join(dir.as_raw_fd().to_string()).join(name);
+    Ok((dir, short))
+}
+
+/// Opens the door; `None` for a process of another user.
+pub(super) fn accept(door: &UnixListener) -> io::Result<Option<UnixStream>> {
+    let (heir, _) = door.accept()?;
+    Ok(check(&heir).ok().map(|()| heir))
+}
+
+/// Whether the other side is of our own user.
+fn check(stream: &UnixStream) -> io::Result<()> {
+    if sockopt::socket_peercred(stream)?.uid == rustix::process::geteuid() {
+        return Ok(());
+    }
+    Err(io::ErrorKind::PermissionDenied.into())
+}
+
+/// Gives everything away, and returns when the other side has hung up or is dead. While it lives it is waited for, as a gateway that is
+/// stopped keeps its sessions as well: only so it is certain that it does not take them when we have begun to end them.
+pub(super) fn give(mut heir: UnixStream, lock: BorrowedFd<'_>, liens: &HashMap<Box<str>, Box<RawValue>>) {
+    let given = give_all(&mut heir, lock, liens).and_then(|()| heir.shutdown(Shutdown::Write));
+    if given.is_ok() {
+        let _ = heir.read(&mut [0]);
+    }
+}
+
+fn give_all(heir: &mut UnixStream, lock: BorrowedFd<'_>, liens: &HashMap<Box<str>, Box<RawValue>>) -> io::Result<()> {
+    let (locks, mut space) = ([lock], [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))]);
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(&locks));
+    rustix::net::sendmsg(heir.as_fd(), &[IoSlice::new(b"\n")], &mut control, SendFlags::NOSIGNAL)?;
+    let mut to = io::BufWriter::new(heir);
+    for (key, lien) in liens {
+        write_line(&mut to, &Word::Hold(key.clone(), lien.clone()))?;
+    }
+    write_line(&mut to, &Word::Done)?;
+    to.flush()
+}
+
+fn write_line(to: &mut impl io::Write, word: &Word) -> io::Result<()> {
+    serde_json::to_writer(&mut *to, word)?;
+    to.write_all(b"\n")
+}
+
+/// What a keeper has given.
+pub(crate) struct Given {
+    /// The keeper waits until this is dropped.
+    pub(crate) keeper: UnixStream,
+    pub(crate) lock: OwnedFd,
+    pub(crate) liens: HashMap<Box<str>, Lien>,
+}
+
+/// Asks at a door. An error means that nothing was taken.
+pub(crate) fn ask(path: &Path) -> io::Result<Given> {
+    let (_dir, short) = short(path)?;
+    let keeper = UnixStream::connect(short)?;
+    check(&keeper)?;
+    keeper.set_read_timeout(Some(limits::TAKEOVER_ANSWER))?;
+    let lock = receive_lock(&keeper)?;
+    let (mut liens, mut whole) = (HashMap::new(), false);
+    for line in BufReader::new(&keeper).split(b'\n') {
+        match serde_json::from_slice(&line?)? {
+            // One that can't be read was written by another leash: the book has it.
+            Word::Hold(key, lien) => drop(serde_json::from_str(lien.get()).map(|lien| liens.insert(key, lien))),
+            Word::Done => whole = true,
+            _ => {}
+        }
+    }
+    if whole { Ok(Given { keeper, lock, liens }) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+}
+
+fn receive_lock(keeper: &UnixStream) -> io::Result<OwnedFd> {
+    let (mut byte, mut space) = ([0], [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))]);
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    rustix::net::recvmsg(keeper, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let lock = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    });
+    lock.ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
