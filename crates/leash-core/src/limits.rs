@@ -300,6 +300,11 @@ pub const PEER_HINTS: usize = 32;
 #[cfg(feature = "http")]
 pub const PEER_SEARCH: Duration = Duration::from_secs(5);
 
+/// Connections of a session whose process could not be found and that are asked for again when its known processes are gone. A client
+/// that has more of them is one whose process can't be known.
+#[cfg(feature = "http")]
+pub const DOUBTFUL_CONNECTIONS: usize = 16;
+
 /// Descriptors that are kept for the search for a client's process: a directory, a file and a pidfd at a time, and a pidfd for
 /// each process that is found.
 #[cfg(feature = "http")]

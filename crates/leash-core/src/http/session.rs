@@ -62,6 +62,8 @@ pub(crate) struct Session {
     searched: Notify,
     /// The connection that was looked at last was closed before a process was found at its other end.
     missed: Cell<bool>,
+    /// Connections whose process could not be found while another process of the client was known to live.
+    doubtful: RefCell<Vec<Ends>>,
     /// People know of it.
     announced: Cell<bool>,
     over: Notify,
@@ -173,6 +175,7 @@ impl Session {
             searches: Cell::new(0),
             searched: Notify::new(),
             missed: Cell::new(false),
+            doubtful: RefCell::default(),
             announced: Cell::new(false),
             over: Notify::new(),
             receipt: OnceCell::new(),
@@ -393,9 +396,14 @@ impl Session {
         }
     }
 
-    /// Looks for the processes at the other end of the connection that was used last.
+    /// Looks for the processes at the other end of the connection that was used last, and of those that are in doubt.
     fn find_owners(self: &Rc<Self>) {
-        let (Some(gateway), Some(ends)) = (self.gateway.upgrade(), self.ends.get()) else { return };
+        let doubtful = self.doubtful.take();
+        doubtful.into_iter().chain(self.ends.get()).for_each(|ends| self.find_owners_of(ends));
+    }
+
+    fn find_owners_of(self: &Rc<Self>, ends: Ends) {
+        let Some(gateway) = self.gateway.upgrade() else { return };
         let Ends { peer, local, socket } = ends;
         let found = gateway.resolver.borrow().as_ref().map(|all| all.owners_of(peer, local, socket));
         let (session, Some(found)) = (Rc::downgrade(self), found) else { return };
@@ -409,11 +417,21 @@ impl Session {
                 // The connection was closed before its process was found: that says nothing of the process.
                 Holders::Nobody => {}
                 Holders::Unknown(Why::OutOfDescriptors) => session.look_later(),
-                Holders::Unknown(_) => session.apply(Event::OwnerUnknown),
+                Holders::Unknown(_) => session.doubt(ends),
             }
             session.searches.update(|searches| searches - 1);
             session.searched.notify_waiters();
         });
+    }
+
+    /// No process was found that holds this connection. It may be on its way out, which takes long on a busy machine: while another
+    /// process of the client is known to live, the question waits for the end of that one.
+    fn doubt(self: &Rc<Self>, ends: Ends) {
+        let may_wait = self.is_owned() && self.doubtful.borrow().len() < limits::DOUBTFUL_CONNECTIONS;
+        if may_wait {
+            return self.doubtful.borrow_mut().push(ends);
+        }
+        self.apply(Event::OwnerUnknown);
     }
 
     /// Returns when it was found out who its client is, or when that takes too long. A client that ends before that leaves no
