@@ -6,6 +6,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 use testkit::or_skip;
+use testkit::process::Process;
 
 use super::stage::{Stage, Worker, source};
 
@@ -56,7 +57,9 @@ fn check(stage: Stage, mut command: Command) {
         let report = stage.fixture.report();
         assert_eq!((report.open().len(), report.opened()), (0, done), "{outcome}");
         let processes = stage.scene.outer().map(|outer| outer.processes()).unwrap_or_default();
-        let others = processes.iter().filter(|one| one.pid != worker.pid() && !one.name.starts_with("leash"));
+        // The daemon and its keeper stay for the next job.
+        let is_daemon = |one: &&Process| one.name.starts_with("leash") || one.keeps_sessions();
+        let others = processes.iter().filter(|one| one.pid != worker.pid() && !is_daemon(one));
         let left: Vec<String> = others.map(ToString::to_string).collect();
         assert_eq!(left, [""; 0], "{outcome}");
     }

@@ -45,7 +45,7 @@ impl World {
                 let server = self.server_words(start.server)?;
                 let hold = self.plan.hold.to_string();
                 let mut options = vec!["--contain", &hold, "--grace", &grace];
-                if start.server.spares_a_name() {
+                if self.spares_a_name(start.server) {
                     options.extend(["--spare", SPARED]);
                 }
                 self.scene.run_words(options, &server)
@@ -161,6 +161,11 @@ impl World {
         Ok(file)
     }
 
+    /// `sealed` and `unit` take no name to be spared.
+    fn spares_a_name(&self, server: Server) -> bool {
+        server.spares_a_name() && !matches!(self.plan.hold, Hold::Sealed | Hold::Unit)
+    }
+
     fn servers(&self) -> Result<Map<String, Value>, String> {
         let mut servers = Map::new();
         for action in &self.plan.actions {
@@ -173,7 +178,7 @@ impl World {
             let words = self.server_words(*server)?;
             let words: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
             let mut entry = json!({"command": words[0], "args": words[1..]});
-            if server.spares_a_name() {
+            if self.spares_a_name(*server) {
                 entry["leash"] = json!({"spare": [SPARED]});
             }
             if !server.is_of_the_zoo() {
