@@ -104,15 +104,20 @@ impl Captive {
                 Ok(None) | Err(_) => break,
             }
         }
-        if self.only_spared_left() { Remaining::Spared } else { Remaining::Members }
+        match self.only_settled_left() {
+            true if self.spare.is_empty() => Remaining::Nothing,
+            true => Remaining::Spared,
+            false => Remaining::Members,
+        }
     }
 
-    /// Whether all that is left is on the spare list. One look could miss a process whose parent dies meanwhile, so it takes
-    /// several that agree, with nobody dying in between: whoever hops from fork to fork leaves a dead parent to us each time.
-    fn only_spared_left(&mut self) -> bool {
-        let Some(proc) = self.proc.filter(|_| !self.spare.is_empty()) else { return false };
+    /// Whether all that is left is on the spare list, or is dead and held by a tracer, which alone can reap it. One look could miss a
+    /// process whose parent dies meanwhile, so it takes several that agree, without a death in between: a process that hops from
+    /// fork to fork leaves a dead parent to us each time.
+    fn only_settled_left(&mut self) -> bool {
+        let Some(proc) = self.proc else { return false };
         for _ in 0..LOOKS {
-            if !self.looks_spared(&proc) {
+            if !self.looks_settled(&proc) {
                 return false;
             }
             match rustix::process::wait(WaitOptions::NOHANG) {
@@ -129,14 +134,14 @@ impl Captive {
 
     /// One look at all of them: each of our children and each member of the leaf is spared, comes from a spared process, or has
     /// ended. What cannot be listed or looked at may be neither.
-    fn looks_spared(&self, proc: &Proc) -> bool {
+    fn looks_settled(&self, proc: &Proc) -> bool {
         let family = self.spared_family(proc);
-        let children = proc.children(getpid().as_raw_pid());
-        let in_leaf = self.in_leaf();
-        let settled = |pid: &i32| family.contains(pid) || number_has_ended(*pid);
-        children.complete
-            && in_leaf.complete
-            && children.found.iter().chain(&in_leaf.found).all(settled)
+        let all_settled = |listed: &Listed<i32>| {
+            listed.complete && listed.found.iter().all(|pid| family.contains(pid) || number_has_ended(*pid))
+        };
+        // The children first: as long as one of them lives, which is nearly always, nothing else needs to be read.
+        all_settled(&proc.children(getpid().as_raw_pid()))
+            && all_settled(&self.in_leaf())
             && self.own_strays().proves_none()
     }
 

@@ -2,6 +2,7 @@
 //! outlive it, and leash may not call it gone while it lives.
 
 use std::fs;
+use std::io::Read as _;
 use std::process::Stdio;
 
 use rustix::process::{Resource, Signal};
@@ -10,13 +11,13 @@ use testkit::cgroup::Outer;
 use testkit::host::{Host, Manner};
 use testkit::leash::{Answer, keeper};
 use testkit::or_skip;
-use testkit::process::Handle;
+use testkit::process::{self, Handle};
 use testkit::scene::Scene;
 use testkit::sys::{self, Step};
 use testkit::user::Who;
 use testkit::wait::{self, LIMIT};
 
-use super::{check_gone, record_file, start_words, trivial};
+use super::{check_gone, record_file, start, start_words, trivial};
 
 /// A host with an attacker behind `leash run`.
 fn attacked(scene: &Scene, contain: &str, attack: &str) -> Host {
@@ -90,6 +91,28 @@ fn traced_and_killed_keeper_is_replaced() {
     let scene = or_skip!(Scene::set(Who::User));
     let mut host = attacked(&scene, "reaper", "trace-and-kill");
     assert!(host.server().wait_gone(LIMIT), "leash goes on\n{}", scene.stderr());
+    check_gone(&scene, &[host.pid()]);
+}
+
+/// A tracer that is no member of the tree is not ended with it, and holds on to the dead keeper.
+#[test]
+fn tracer_outside_of_the_tree_does_not_make_the_end_doubtful() {
+    let mut scene = or_skip!(Scene::set(Who::User));
+    let mut host = start(&mut scene, &Manner::default(), &["--contain", "reaper", "--grace", "100ms"], "setsid");
+    let process = process::children(host.server().pid()).pop().expect("leash has a keeper");
+    let keeper = keeper(host.server().pid());
+    let words = ["trace".to_owned(), process.pid.as_raw_nonzero().to_string(), process.start.to_string()];
+    let mut command = scene.zoo(&words);
+    let mut tracer = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("cannot start the tracer");
+    let mut said = [0; 7];
+    tracer.stdout.take().expect("it is piped").read_exact(&mut said).expect("it traces");
+    assert_eq!(&said, b"traced\n");
+    keeper.signal(Signal::KILL).expect("cannot kill the keeper");
+    assert!(host.server().wait_gone(LIMIT), "leash goes on\n{}", scene.stderr());
+    let history = scene.answer(["history", "--json"]).json();
+    assert_eq!(history["receipts"][0]["holdings"][0]["fate"], "gone", "{history:#}");
+    tracer.kill().expect("cannot kill the tracer");
+    tracer.wait().expect("it is our child");
     check_gone(&scene, &[host.pid()]);
 }
 
