@@ -143,11 +143,9 @@ async fn serve(
         };
         searcher = Some(back);
         for (request, holders) in batch.drain(..).zip(answers) {
-            match (&holders, limits::PEER_CLOSING.get(request.hidden)) {
-                (Holders::Unknown(Why::Hidden), Some(&pause)) => {
-                    tracker.spawn_local(ask_again(request, pause, requests.clone()));
-                }
-                _ => drop(request.answer.send(holders)),
+            match limits::PEER_CLOSING.get(request.hidden).filter(|_| may_be_closing(&request.question, &holders)) {
+                Some(&pause) => drop(tracker.spawn_local(ask_again(request, pause, requests.clone()))),
+                None => drop(request.answer.send(holders)),
             }
         }
         // The burst of a start must not be kept for ever.
@@ -155,8 +153,19 @@ async fn serve(
     }
 }
 
-/// Asks again after a pause. A process that exits gives up its table of descriptors first and closes them one by one after that:
-/// meanwhile its sockets are open and no process shows them. Only those that stay are hidden.
+/// Whether the process that holds a socket may be on its way out. A process that exits gives up its memory first, after which its
+/// descriptors may not be read even by its own user; then its table of descriptors; and then it closes them one by one. All the
+/// while its sockets are open.
+fn may_be_closing(question: &Question, holders: &Holders) -> bool {
+    let is_of_our_user = || question.socket.is_some_and(|socket| socket.uid == rustix::process::geteuid().as_raw());
+    match holders {
+        Holders::Unknown(Why::Hidden) => true,
+        Holders::Unknown(Why::NotPermitted) => is_of_our_user(),
+        _ => false,
+    }
+}
+
+/// Asks again after a pause. Only what stays hidden, or refused, is.
 async fn ask_again(mut request: Request, pause: Duration, requests: mpsc::WeakUnboundedSender<Request>) {
     tokio::time::sleep_until(tokio::time::Instant::now() + pause).await;
     request.hidden += 1;
@@ -267,6 +276,27 @@ mod tests {
         let before = PeerSocket { inode: now.inode + 1, ..now };
         assert!(matches!(resolver.owners_of(peer, local, before).await, Holders::Nobody));
         assert!(matches!(resolver.owners_of(peer, local, now).await, Holders::Unknown(Why::Ourselves)));
+    }
+
+    #[test]
+    fn a_process_that_may_be_closing_its_sockets_is_asked_for_again() {
+        let ours = rustix::process::geteuid().as_raw();
+        let of = |uid| Question { socket: Some(PeerSocket { inode: 7, uid }), ..question(at(1), at(2)) };
+        for (question, holders, again) in [
+            (of(ours), Holders::Unknown(Why::Hidden), true),
+            (of(ours + 1), Holders::Unknown(Why::Hidden), true),
+            (of(ours), Holders::Unknown(Why::NotPermitted), true),
+            (of(ours + 1), Holders::Unknown(Why::NotPermitted), false),
+            (question(at(1), at(2)), Holders::Unknown(Why::NotPermitted), false),
+            (of(ours), Holders::Unknown(Why::Ourselves), false),
+            (of(ours), Holders::Nobody, false),
+        ] {
+            assert_eq!(may_be_closing(&question, &holders), again, "{holders:?}");
+        }
+    }
+
+    fn at(port: u16) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], port))
     }
 
     /// Without netlink the tables say which socket it is. It is our own, so it is held and no other process has it.
