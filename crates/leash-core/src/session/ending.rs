@@ -272,7 +272,7 @@ impl<'a> Ending<'a> {
 
 /// Whether there are any, and each of them is stopped, by a signal or by a tracer.
 fn all_stopped(attendants: &[Held], proc: &Proc) -> bool {
-    let is_stopped = |held: &Held| proc.stat(held.id.pid).is_some_and(|stat| matches!(stat.state, 'T' | 't'));
+    let is_stopped = |held: &Held| proc.stat(held.id.pid).is_some_and(|stat| stat.is_stopped());
     !attendants.is_empty() && attendants.iter().all(is_stopped)
 }
 

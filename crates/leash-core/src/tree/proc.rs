@@ -61,6 +61,11 @@ impl Stat {
         matches!(self.state, 'Z' | 'X' | 'x') && self.threads <= 1
     }
 
+    /// Stopped by a signal or by a tracer: it does nothing until another process lets it go on.
+    pub(crate) fn is_stopped(&self) -> bool {
+        matches!(self.state, 'T' | 't')
+    }
+
     /// Reads a `stat` line. The name may contain anything, spaces and parentheses too; the last `)` ends it.
     fn parse(text: &str) -> Option<Stat> {
         let (pid, rest) = text.split_once(" (")?;

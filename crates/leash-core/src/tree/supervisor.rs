@@ -19,7 +19,7 @@ use super::launch::{self, KeeperLaunch};
 use super::linux::{self, InheritedSignals};
 use super::machine::{Event as MachineEvent, State};
 use super::poll::{self, Sight};
-use super::proc::Proc;
+use super::proc::{Proc, Stat};
 use super::spawn;
 use super::spec::{Places, Spec};
 use super::warden::{END_SIGNAL, END_VALUE, FORCE_VALUE, Most, Snapshots, Warden};
@@ -106,6 +106,8 @@ struct Supervisor {
     asked: Option<Reason>,
     /// Why it ends, once the keeper has said so.
     ending: Option<Reason>,
+    /// Since when the keeper is stopped, while it ends the tree.
+    stopped_since: Option<Moment>,
 }
 
 /// The keeper's last word. It ends nothing by itself: every process of the same user can write to the control socket.
@@ -207,6 +209,7 @@ impl Supervisor {
                 keeper_exited: false,
                 asked: None,
                 ending: None,
+                stopped_since: None,
             }),
             Err(error) => {
                 entry.remove();
@@ -312,7 +315,20 @@ impl Supervisor {
                 self.order(reason);
             }
         }
-        self.phase.give_up().filter(|give_up| Moment::now() >= *give_up).map(|_| self.give_up_keeper())
+        let now = Moment::now();
+        let is_late = self.phase.give_up().is_some_and(|give_up| now >= give_up);
+        (is_late || self.keeper_is_stopped(now)).then(|| self.give_up_keeper())
+    }
+
+    /// Whether the keeper was stopped while it ends the tree, and for longer than a moment. The ladder may take minutes: a keeper that
+    /// goes on with it is waited for, a stopped one is not.
+    fn keeper_is_stopped(&mut self, now: Moment) -> bool {
+        if !matches!(self.phase, Waiting::End { .. }) {
+            return false;
+        }
+        let stat = self.proc.and_then(|proc| proc.stat(self.keeper));
+        self.stopped_since = stat.filter(Stat::is_stopped).and(self.stopped_since.or(Some(now)));
+        self.stopped_since.is_some_and(|since| now.since(since) >= limits::KEEPER_ANSWER)
     }
 
     /// `None` when no descriptor may be polled.
@@ -323,7 +339,12 @@ impl Supervisor {
             PollFd::new(&self.keeper_fd, PollFlags::IN),
         ];
         fds.extend(self.watches.iter().map(Watch::poll));
-        let timeout = self.phase.give_up().map(|deadline| timeout_until(deadline, Moment::now()));
+        let now = Moment::now();
+        let next_look = match self.phase {
+            Waiting::End { give_up } => Some(give_up.min(now + limits::KEEPER_ANSWER)),
+            _ => self.phase.give_up(),
+        };
+        let timeout = next_look.map(|deadline| timeout_until(deadline, now));
         match poll::poll(&mut fds, timeout.as_ref()) {
             Sight::Clear => Some(fds.iter().map(PollFd::revents).collect()),
             Sight::Blind => None,

@@ -7,7 +7,7 @@ use testkit::or_skip;
 use testkit::process::Handle;
 use testkit::scene::Scene;
 use testkit::user::Who;
-use testkit::wait::LIMIT;
+use testkit::wait::{self, LIMIT};
 
 use super::{check_gone, start};
 
@@ -59,6 +59,22 @@ stopped! {
     keeper_in_leaf_as_user: "leaf" User its_keeper;
     keeper_in_sealed_as_root: "sealed" Root its_keeper;
     keeper_in_sealed_as_user: "sealed" User its_keeper;
+}
+
+/// The keeper is stopped when it has begun to end the tree, of which the ladder allows more than a minute.
+#[test]
+fn keeper_that_is_stopped_while_it_ends_the_tree_is_replaced() {
+    let mut scene = or_skip!(Scene::set(Who::User));
+    let options = ["--contain", "reaper", "--grace", "3s"];
+    let mut host = start(&mut scene, &Manner::default(), &options, "ignores-eof");
+    let leash = host.server();
+    let keeper = keeper(leash.pid());
+    host.close_stdin();
+    let is_ending = || scene.answer(["ps", "--json"]).json()["sessions"][0]["phase"] == "ending";
+    assert!(wait::within(LIMIT, || is_ending().then_some(())).is_some(), "the tree does not end\n{}", scene.stderr());
+    keeper.signal(Signal::STOP).expect("cannot stop the keeper");
+    check_gone(&scene, &[host.pid()]);
+    assert!(leash.wait_gone(LIMIT), "leash waits for its keeper\n{}", scene.stderr());
 }
 
 /// A server that is stopped sees neither the end of its input nor SIGTERM.
