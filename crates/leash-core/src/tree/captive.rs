@@ -368,6 +368,15 @@ impl Captive {
         count
     }
 
+    /// Notes the PID namespaces that members have entered, before they are killed: what they started there is adopted by another
+    /// process, and no look finds it below us afterwards.
+    pub(crate) fn note_entered(&mut self) {
+        let Some(proc) = self.proc else { return };
+        let mut entered = std::mem::take(&mut self.entered);
+        self.each_member(|member| strays::observe(&proc, &member.stat, &mut entered));
+        self.entered = entered;
+    }
+
     /// What wakes a poll when something in the tree changed, beside SIGCHLD: the descriptor, and whether it signals by
     /// priority data (cgroup events) rather than by being readable.
     pub(crate) fn wakers(&self) -> Vec<(BorrowedFd<'_>, bool)> {

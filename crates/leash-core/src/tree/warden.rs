@@ -338,6 +338,7 @@ impl Warden {
         match effect {
             Some(Effect::Kill) => {
                 self.announce(Rung::Kill);
+                self.captive.note_entered();
                 return match kill::kill_until_gone(&mut self.captive, self.signals.as_fd()) {
                     Ok(()) => self.apply(Event::Gone),
                     Err(left) => Some(left),

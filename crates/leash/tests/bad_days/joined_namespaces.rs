@@ -3,7 +3,7 @@
 
 use std::process::{Child, Stdio};
 
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal};
 use testkit::host::{Host, Manner};
 use testkit::or_skip;
 use testkit::process::{self, Handle};
@@ -45,7 +45,7 @@ impl Sandbox {
     }
 
     fn close(mut self) {
-        self.first.signal(rustix::process::Signal::KILL).expect("cannot end the namespace");
+        self.first.signal(Signal::KILL).expect("cannot end the namespace");
         self.outside.wait().expect("cannot wait for zoo");
     }
 }
@@ -153,6 +153,29 @@ fn a_stray_that_may_be_ours_is_called_left_in_group() {
     check_left(Who::User, "group");
 }
 
+/// The keeper kills a tree that it has not looked at yet: it looks at the members first, and sees who has entered a namespace.
+#[test]
+fn a_stray_of_a_tree_that_is_killed_at_once_is_not_called_gone() {
+    // The first look is 20 ms after the start. Some of the rounds end before it.
+    for _ in 0..8 {
+        let mut scene = or_skip!(Scene::set(Who::User));
+        let sandbox = Sandbox::open(&scene, Who::User);
+        let first = sandbox.first.pid().as_raw_nonzero().to_string();
+        let tree = scene.tree("foreign", ["--to", &first]);
+        let words = scene.run_words(["--contain", "reaper", "--grace", "0"], &tree);
+        let mut host = start_words(&mut scene, &Manner::default(), &words);
+        host.server().signal(Signal::KILL).expect("cannot kill leash");
+        let history = wait::until("a receipt", || {
+            let history = scene.answer(["history", "--json"]).json();
+            history["receipts"][0].is_object().then_some(history)
+        });
+        let fate = &history["receipts"][0]["holdings"][0]["fate"];
+        assert_eq!(fate == "gone", !scene.witness().is_populated(), "{history:#}");
+        sandbox.close();
+        check_gone(&scene, &[host.pid()]);
+    }
+}
+
 /// The supervisor knows what its keeper has seen.
 #[test]
 fn a_stray_is_called_left_after_the_keeper_was_killed() {
@@ -161,7 +184,7 @@ fn a_stray_is_called_left_after_the_keeper_was_killed() {
     let (mut host, stray) = start_joiner(&mut scene, &sandbox, "reaper", &["--own-session"]);
     let leash = host.server();
     let keeper = testkit::leash::keeper(leash.pid());
-    keeper.signal(rustix::process::Signal::KILL).expect("cannot kill the keeper");
+    keeper.signal(Signal::KILL).expect("cannot kill the keeper");
     assert!(leash.wait_gone(LIMIT), "leash does not come to an end");
     assert!(stray.is_alive(), "leash ended a process that it cannot prove to be its own");
     let history = scene.answer(["history", "--json"]).json();
