@@ -213,14 +213,23 @@ impl World {
 
     /// Members that the ledger knows.
     pub(crate) fn recorded(&self) -> Known {
-        let records = self.scene.ledger().into_iter().filter(|path| is_record(path));
-        let records = records.filter_map(|path| serde_json::from_slice::<Value>(&fs::read(path).ok()?).ok());
         let members = |record: Value| {
             let mut all = record["members"].as_array().cloned().unwrap_or_default();
             all.push(record["leader"].clone());
             all
         };
-        records.flat_map(members).filter_map(|one| Some((one["pid"].as_i64()?, one["start"].as_u64()?))).collect()
+        self.records().flat_map(members).filter_map(|one| Some((one["pid"].as_i64()?, one["start"].as_u64()?))).collect()
+    }
+
+    /// How many runs have members that were seen to enter a PID namespace.
+    pub(crate) fn seen_in_namespaces(&self) -> usize {
+        self.records().filter(|record| record["entered"].as_array().is_some_and(|all| !all.is_empty())).count()
+    }
+
+    /// The records of runs in the ledger, as far as they can be read.
+    fn records(&self) -> impl Iterator<Item = Value> {
+        let records = self.scene.ledger().into_iter().filter(|path| is_record(path));
+        records.filter_map(|path| serde_json::from_slice(&fs::read(path).ok()?).ok())
     }
 
     /// The resident works as before and leaves as it should; the others have not noticed anything.

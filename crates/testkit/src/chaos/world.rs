@@ -30,6 +30,9 @@ use crate::wait::{self, Stopwatch};
 /// How long somebody is waited for who can hardly come up.
 const LITTLE_HOPE: Duration = Duration::from_secs(1);
 
+/// How long leash may take to look at a young tree. It looks several times in the first second.
+const FIRST_LOOKS: Duration = Duration::from_secs(2);
+
 /// How long somebody is waited for who must come up: on a busy machine it takes long, and is no complaint.
 const SURELY_UP: Duration = Duration::from_secs(60);
 
@@ -239,6 +242,7 @@ impl World {
             actor.opener.iter().for_each(|opener| self.wounds(opener).short = true);
         }
         let must_come = self.must_come_up(start);
+        let seen_before = self.seen_in_namespaces();
         if !start.hurry {
             // Behind a gateway that is stopped nobody comes up, and behind one without descriptors hardly anybody.
             let is_hopeless = start.route.uses_serve() && (self.serve_is_stopped() || self.serve_is_squeezed());
@@ -253,6 +257,11 @@ impl World {
         actor.look();
         let is_up = actor.up == Some(true);
         self.actors.insert(start.actor, actor);
+        if is_up && start.server == Server::Foreign {
+            // leash promises nothing of a process that left the tree through a namespace before leash looked. A failing disk hides
+            // that it has looked, so this wait is not for ever.
+            wait::within(FIRST_LOOKS, || (self.seen_in_namespaces() > seen_before).then_some(()));
+        }
         if must_come && !is_up {
             self.wrong.push(format!("nothing is in its way, and it does not come up: start {}", start.actor));
         }
