@@ -218,7 +218,10 @@ impl World {
             all.push(record["leader"].clone());
             all
         };
-        self.records().flat_map(members).filter_map(|one| Some((one["pid"].as_i64()?, one["start"].as_u64()?))).collect()
+        self.records()
+            .flat_map(members)
+            .filter_map(|one| Some((one["pid"].as_i64()?, one["start"].as_u64()?)))
+            .collect()
     }
 
     /// How many runs have members that were seen to enter a PID namespace.
