@@ -129,6 +129,22 @@ impl Store {
         Ok(Entry { store: self.clone(), run: run.to_owned(), lock })
     }
 
+    /// Waits until no other process writes down the end of a run, and keeps others waiting while the file that it returns is open. Two
+    /// sweeps can have the same run: one has its lock, the other has found the lock in the hands of the server. A process that keeps
+    /// the directory locked is not waited for longer than [`limits::NEW_LOCK`]: two receipts are better than none.
+    pub(crate) fn wait_for_turn(&self) -> Option<File> {
+        let dir = File::open(&self.sessions).ok()?;
+        let give_up = Moment::now() + limits::NEW_LOCK;
+        while rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive).is_err() {
+            let now = Moment::now();
+            if now >= give_up {
+                return None;
+            }
+            let _ = rustix::event::poll(&mut [], Some(&timeout_until(now + limits::KILL_ROUND, now)));
+        }
+        Some(dir)
+    }
+
     /// Whether somebody looks after a run.
     pub fn locked(&self, run: &str) -> bool {
         is_locked(&self.path(run, "lock"))
@@ -215,6 +231,16 @@ impl Entry {
     /// The record as it is now; see [`Store::read`].
     pub fn read(&self) -> io::Result<Option<Record>> {
         self.store.read(&self.run)
+    }
+
+    /// Whether the record is still there.
+    pub(crate) fn is_there(&self) -> bool {
+        fs::symlink_metadata(self.store.path(&self.run, "json")).is_ok()
+    }
+
+    /// See [`Store::wait_for_turn`].
+    pub(crate) fn wait_for_turn(&self) -> Option<File> {
+        self.store.wait_for_turn()
     }
 
     /// The run is over: its files go, the lock last.

@@ -317,6 +317,11 @@ impl Abandoned {
             return Err(postponed(&self.record.run, error));
         }
         let own = self.receipt(proc, &look, end);
+        let _turn = self.entry.wait_for_turn();
+        if !self.entry.is_there() {
+            // Another sweep has ended it and written the receipt.
+            return Ok((None, None));
+        }
         let path = &self.record.receipts;
         let is_told = receipt::read(path).is_ok_and(|(known, _)| known.iter().any(|known| known.run == own.run));
         if is_told && self.seen == 0 && look.is_empty() {

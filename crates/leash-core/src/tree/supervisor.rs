@@ -539,6 +539,7 @@ impl Supervisor {
         self.record.refused = written.refused;
         self.record.leader = written.leader;
         self.record.members = written.members;
+        self.record.entered = written.entered;
         self.record.memory_bytes = written.memory_bytes;
     }
 

@@ -192,3 +192,28 @@ fn a_stray_is_called_left_after_the_keeper_was_killed() {
     sandbox.close();
     check_gone(&scene, &[host.pid()]);
 }
+
+/// The same when all who had entered the namespace are gone before the supervisor looks itself.
+#[test]
+fn a_stray_is_called_left_after_the_keeper_was_stopped_and_the_leader_killed() {
+    let mut scene = or_skip!(Scene::set(Who::User));
+    let sandbox = Sandbox::open(&scene, Who::User);
+    let first = sandbox.first.pid().as_raw_nonzero().to_string();
+    let tree = scene.tree("foreign", ["--to", &first]);
+    let words = scene.run_words(["--contain", "reaper", "--grace", "100ms"], &tree);
+    let mut host = start_words(&mut scene, &Manner::default(), &words);
+    wait::until("the members in the ledger", || (scene.recorded_members() >= 4).then_some(()));
+    let leash = host.server();
+    let keeper = testkit::leash::keeper(leash.pid());
+    let leader = process::children(keeper.pid()).pop().expect("the keeper has the leader");
+    keeper.signal(Signal::STOP).expect("cannot stop the keeper");
+    let leader = Handle::open(leader.pid, |now| now.start == leader.start).expect("it lives");
+    leader.signal(Signal::KILL).expect("cannot kill the leader");
+    leash.signal(Signal::TERM).expect("cannot end leash");
+    assert!(leash.wait_gone(LIMIT), "leash does not come to an end");
+    let history = scene.answer(["history", "--json"]).json();
+    assert_eq!(history["receipts"][0]["holdings"][0]["fate"], "left", "{history:#}");
+    assert!(scene.witness().is_populated(), "the stray is gone, and nothing was tested");
+    sandbox.close();
+    check_gone(&scene, &[host.pid()]);
+}

@@ -61,14 +61,18 @@ impl World {
             Forgery::WrongStart | Forgery::WrongInode => Some(self.innocent_record(&run, forgery)?.to_string()),
             _ => None,
         };
-        self.scene.user().act(|| make(&file, forgery, record)).map_err(|error| error.to_string())?;
+        let made = self.scene.user().act(|| make(&file, forgery, record));
         let fate = match forgery {
+            // A full disk took a part of it.
+            _ if made.is_err() && !file.is_dir() => Forged::Torn,
             Forgery::Fifo | Forgery::FifoLock | Forgery::Directory => Forged::Foreign,
             Forgery::WrongStart | Forgery::WrongInode => Forged::Record,
             Forgery::Noise | Forgery::Over | Forgery::OverKept => Forged::Torn,
         };
-        self.forged.insert(run.clone(), fate);
-        Ok(run)
+        if file.exists() {
+            self.forged.insert(run.clone(), fate);
+        }
+        made.map(|()| run).map_err(|error| error.to_string())
     }
 
     /// The record of a run whose only process has nothing to do with leash, and is not quite the one that is named.
