@@ -254,6 +254,11 @@ impl Supervisor {
             // Our own children hide what the keeper may have left to us. It proved the same before it left.
             return self.keeper_exited && !leaf.as_ref().is_some_and(Leaf::populated);
         }
+        // No child is reaped while another one lives: in `group` the number of a dead leader is what the group is known by.
+        let children = self.proc.map(|proc| proc.children(getpid().as_raw_pid()).found).unwrap_or_default();
+        if !children.into_iter().all(identity::number_has_ended) {
+            return false;
+        }
         let mut captive = Captive::new(Containment::Reaper, self.proc, self.record.spare.clone(), false);
         captive.leaf = leaf;
         captive.reap() != Remaining::Members

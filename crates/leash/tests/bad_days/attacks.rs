@@ -224,19 +224,45 @@ fn swept_leaf_that_was_left_is_not_called_gone() {
     assert_eq!(swept.expect("a receipt")["holdings"][0]["fate"], "left", "{told:#}");
 }
 
+/// A receipt that says that all of a run is gone.
+fn forged_end(record: &Value, containment: &str) -> Value {
+    serde_json::json!({
+        "version": 1, "session": record["session"], "run": record["run"], "name": record["name"],
+        "reason": { "kind": "server_exited" }, "containment": containment, "ended_by": "keeper",
+        "holdings": [{
+            "kind": "tree", "leader": record["leader"], "fate": "gone", "how": "exited", "members": 1, "memory_bytes": 0,
+        }],
+        "started_ms": 1, "ended_ms": 2, "took_ms": 0,
+    })
+}
+
+/// The supervisor looks whether a forged end is true, and must not lose the number of the group by that: it is the dead leader's.
+#[test]
+fn forged_end_does_not_save_a_group_whose_leader_is_dead() {
+    let mut scene = or_skip!(Scene::set(Who::User));
+    let options = ["--contain", "group", "--grace", "3s"];
+    let mut host = start(&mut scene, &Manner::default(), &options, "headless-member");
+    let leash = host.server();
+    let keeper = keeper(leash.pid());
+    let leader = process::children(keeper.pid()).pop().expect("the keeper has the leader");
+    let leader = Handle::open(leader.pid, |now| now.start == leader.start).expect("it lives");
+    wait::until("a record", || record_file(&scene));
+    host.close_stdin();
+    assert!(leader.wait_gone(LIMIT), "the leader does not leave at the end of its input");
+    let path = record_file(&scene).expect("the tree is still ending");
+    let mut record: Value = serde_json::from_slice(&fs::read(&path).expect("readable")).expect("JSON");
+    record["over"] = forged_end(&record, "group");
+    fs::write(&path, record.to_string()).expect("cannot replace the record");
+    keeper.signal(Signal::KILL).expect("cannot kill the keeper");
+    check_gone(&scene, &[host.pid()]);
+}
+
 /// A record that nobody looks after is not believed when it says that all is over.
 #[test]
 fn forged_end_in_an_abandoned_record_is_not_believed() {
     let mut scene = or_skip!(Scene::set(Who::Root));
     let (host, mut record) = orphaned_leaf(&mut scene);
-    record["over"] = serde_json::json!({
-        "version": 1, "session": record["session"], "run": record["run"], "name": record["name"],
-        "reason": { "kind": "server_exited" }, "containment": "leaf", "ended_by": "keeper",
-        "holdings": [{
-            "kind": "tree", "leader": record["leader"], "fate": "gone", "how": "exited", "members": 1, "memory_bytes": 0,
-        }],
-        "started_ms": 1, "ended_ms": 2, "took_ms": 0,
-    });
+    record["over"] = forged_end(&record, "leaf");
     fs::write(record_file(&scene).expect("a record"), record.to_string()).expect("cannot replace the record");
     assert_eq!(trivial(&scene, &[]).status().expect("cannot start leash").code(), Some(0));
     check_gone(&scene, &[host.pid()]);
