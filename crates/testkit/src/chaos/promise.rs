@@ -150,13 +150,14 @@ impl Facts {
     }
 
     /// Whether a receipt may say of a tree that it is not proved to be gone.
-    fn may_be_left(&self, harm: Harm) -> bool {
+    fn may_be_left(&self, harm: Harm, tree: &Value) -> bool {
         match self.hold {
             // It never can prove that nobody left the group.
             Hold::Group => true,
             // A process can leave a cgroup, and descent is lost with the keeper.
             Hold::Reaper | Hold::Unit | Hold::Leaf => harm.is_orphaned() || harm.foreign,
-            Hold::Sealed => harm.foreign,
+            // Both were killed before the keeper could write down that there is a namespace.
+            Hold::Sealed => harm.foreign || harm.is_orphaned() && tree["leader"].is_null(),
         }
     }
 
@@ -225,7 +226,7 @@ impl Facts {
                 && survivors.iter().any(|one| one.session.as_deref() == Some(session))
         };
         let is_left = tree["fate"] == "left";
-        if is_left && !self.may_be_left(harm) {
+        if is_left && !self.may_be_left(harm, tree) {
             complaints.push(format!("left, says the receipt of {session} ({harm:?}): {tree}"));
         }
         if hides(&self.early.receipts, &self.before_sweep) || hides(&self.receipts, &self.after_sweep) {
@@ -291,7 +292,7 @@ mod tests {
     }
 
     fn tree_receipt(run: &str, fate: &str) -> Value {
-        json!({"session": "s", "run": run, "holdings": [{"kind": "tree", "fate": fate}]})
+        json!({"session": "s", "run": run, "holdings": [{"kind": "tree", "fate": fate, "leader": {"pid": 8}}]})
     }
 
     fn survivor(session: Option<&str>, recorded: bool) -> Survivor {
@@ -398,6 +399,11 @@ mod tests {
             let facts = told(hold, harm, vec![tree_receipt("r", "left")]);
             check(&facts, if is_fine { &[] } else { &["left, says the receipt"] });
         }
+        // Of a tree that was only about to start nothing is known, also not that it is sealed.
+        let mut unknown = tree_receipt("r", "left");
+        unknown["holdings"][0]["leader"] = Value::Null;
+        check(&told(Hold::Sealed, BOTH, vec![unknown.clone()]), &[]);
+        check(&told(Hold::Sealed, ONE, vec![unknown]), &["left, says the receipt"]);
     }
 
     /// It may live if the receipt says that it does, and in no other case.

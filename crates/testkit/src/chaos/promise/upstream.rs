@@ -201,7 +201,9 @@ impl Account<'_> {
     /// What a gateway could not reach before it had to end is left, and told of once more when the next start has ended it.
     fn is_news(&self, session: &Session, before: Told<'_>, now: Told<'_>) -> bool {
         let is_left = before.end["fate"] == "left" && before.end["how"] == "unreachable";
-        is_left && now.end["fate"] == "gone" && self.was_stopped(session) && self.outages.contains_key(&session.origin)
+        // A gateway that had to stop, or the keeper of a killed one, which leaves the session to the next start.
+        let leaves = self.was_stopped(session) || before.receipt["ended_by"] == "keeper";
+        is_left && now.end["fate"] == "gone" && leaves && self.outages.contains_key(&session.origin)
     }
 }
 
