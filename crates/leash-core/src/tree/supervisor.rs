@@ -249,7 +249,8 @@ impl Supervisor {
 
     /// Whether everybody is gone, by our own look.
     fn proves_gone(&self) -> bool {
-        let Ok(leaf) = self.find_leaf(self.entry.read().ok().flatten().as_ref()) else { return false };
+        let written = self.entry.read().ok().flatten();
+        let Ok(leaf) = self.find_leaf(written.as_ref()) else { return false };
         if self.has_strangers {
             // Our own children hide what the keeper may have left to us. It proved the same before it left.
             return self.keeper_exited && !leaf.as_ref().is_some_and(Leaf::populated);
@@ -261,7 +262,9 @@ impl Supervisor {
         }
         let mut captive = Captive::new(Containment::Reaper, self.proc, self.record.spare.clone(), false);
         captive.leaf = leaf;
-        captive.reap() != Remaining::Members
+        captive.entered =
+            written.into_iter().flat_map(|record| record.entered).chain(self.record.entered.clone()).collect();
+        captive.reap() != Remaining::Members && captive.unproved().is_empty()
     }
 
     fn conclude(self, word: LastWord) -> Result<Receipt, StartError> {

@@ -225,7 +225,7 @@ fn swept_leaf_that_was_left_is_not_called_gone() {
 }
 
 /// A receipt that says that all of a run is gone.
-fn forged_end(record: &Value, containment: &str) -> Value {
+pub(super) fn forged_end(record: &Value, containment: &str) -> Value {
     serde_json::json!({
         "version": 1, "session": record["session"], "run": record["run"], "name": record["name"],
         "reason": { "kind": "server_exited" }, "containment": containment, "ended_by": "keeper",

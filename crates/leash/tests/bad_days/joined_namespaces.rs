@@ -1,9 +1,11 @@
 //! Members that fork into a PID namespace that was there before. Its first process adopts what they leave, so that it is
 //! neither our descendant nor our child.
 
+use std::fs;
 use std::process::{Child, Stdio};
 
 use rustix::process::{Pid, Signal};
+use serde_json::Value;
 use testkit::host::{Host, Manner};
 use testkit::or_skip;
 use testkit::process::{self, Handle};
@@ -11,7 +13,8 @@ use testkit::scene::Scene;
 use testkit::user::Who;
 use testkit::wait::{self, LIMIT};
 
-use super::{check_gone, start_words};
+use super::attacks::forged_end;
+use super::{check_gone, record_file, start_words};
 
 /// A PID namespace of somebody else, as bwrap or the sandbox of a browser makes it.
 struct Sandbox {
@@ -214,6 +217,29 @@ fn a_stray_is_called_left_after_the_keeper_was_stopped_and_the_leader_killed() {
     let history = scene.answer(["history", "--json"]).json();
     assert_eq!(history["receipts"][0]["holdings"][0]["fate"], "left", "{history:#}");
     assert!(scene.witness().is_populated(), "the stray is gone, and nothing was tested");
+    sandbox.close();
+    check_gone(&scene, &[host.pid()]);
+}
+
+/// A forged end in the record is checked, and the check knows of the namespace, too. All other members die with the keeper.
+#[test]
+fn a_stray_is_called_left_although_the_record_says_that_all_is_over() {
+    let mut scene = or_skip!(Scene::set(Who::User));
+    let sandbox = Sandbox::open(&scene, Who::User);
+    let first = sandbox.first.pid().as_raw_nonzero().to_string();
+    let tree = scene.tree("foreign", ["--to", &first]);
+    let words = scene.run_words(["--contain", "reaper", "--grace", "100ms"], &tree);
+    let mut host = start_words(&mut scene, &Manner::default(), &words);
+    wait::until("the members in the ledger", || (scene.recorded_members() >= 4).then_some(()));
+    let leash = host.server();
+    let path = record_file(&scene).expect("a record");
+    let mut record: Value = serde_json::from_slice(&fs::read(&path).expect("readable")).expect("JSON");
+    record["over"] = forged_end(&record, "reaper");
+    fs::write(&path, record.to_string()).expect("cannot replace the record");
+    testkit::leash::keeper(leash.pid()).signal(Signal::KILL).expect("cannot kill the keeper");
+    assert!(leash.wait_gone(LIMIT), "leash does not come to an end");
+    let history = scene.answer(["history", "--json"]).json();
+    assert_eq!(history["receipts"][0]["holdings"][0]["fate"], "left", "{history:#}");
     sandbox.close();
     check_gone(&scene, &[host.pid()]);
 }

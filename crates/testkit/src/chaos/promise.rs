@@ -163,7 +163,10 @@ impl Facts {
 
     /// Empty after the next start; before it, if everybody had what it takes to clear up.
     fn about_ledger(&self) -> Vec<String> {
-        let early = self.early.ledger.iter().filter(|name| !self.was_hurt && self.forged_as(name).is_none());
+        // What could not be reached stays in the book of the gateway that had to stop.
+        let may_stay =
+            |name: &str| self.forged_as(name).is_some() || !self.outages.is_empty() && name.starts_with("gateways/");
+        let early = self.early.ledger.iter().filter(|name| !self.was_hurt && !may_stay(name));
         let early = early.map(|name| format!("left in the runtime directory for the next start: {name}"));
         let late = self.ledger.iter().filter(|name| matches!(self.forged_as(name), None | Some(Forged::Record)));
         early.chain(late.map(|name| format!("left in the runtime directory: {name}"))).collect()
