@@ -16,7 +16,7 @@ use testkit::wait::{self, LIMIT};
 use super::attacks::forged_end;
 use super::{check_gone, record_file, start_words};
 
-/// A PID namespace of somebody else, as bwrap or the sandbox of a browser makes it.
+/// A PID namespace that leash did not make, as bwrap or the sandbox of a browser makes it.
 struct Sandbox {
     outside: Child,
     first: Handle,
@@ -80,6 +80,14 @@ fn start_joiner(scene: &mut Scene, sandbox: &Sandbox, contain: &str, options: &[
     (host, stray)
 }
 
+/// A host with a tree in `reaper` that has a process in the sandbox. The members between it and the leader die with the leader.
+fn start_foreign(scene: &mut Scene, sandbox: &Sandbox, grace: &str) -> Host {
+    let first = sandbox.first.pid().as_raw_nonzero().to_string();
+    let tree = scene.tree("foreign", ["--to", &first]);
+    let words = scene.run_words(["--contain", "reaper", "--grace", grace], &tree);
+    start_words(scene, &Manner::default(), &words)
+}
+
 /// What is proved to come out of the tree is ended, wherever it is.
 fn check_ended(who: Who, contain: &str, options: &[&str]) {
     let mut scene = or_skip!(Scene::set(who));
@@ -93,7 +101,7 @@ fn check_ended(who: Who, contain: &str, options: &[&str]) {
     assert!(!stray.is_alive(), "leash left and the stray is alive\n{}", scene.stderr());
     let history = scene.answer(["history", "--json"]).json();
     assert_eq!(history["receipts"][0]["holdings"][0]["fate"], "gone", "{history:#}");
-    assert!(sandbox.first.is_alive(), "leash ended the namespace of somebody else");
+    assert!(sandbox.first.is_alive(), "leash ended a namespace that it did not make");
     let allowed: Vec<Pid> = others.into_iter().chain([host.pid()]).collect();
     check_gone(&scene, &allowed);
     sandbox.close();
@@ -163,10 +171,7 @@ fn a_stray_of_a_tree_that_is_killed_at_once_is_not_called_gone() {
     for _ in 0..8 {
         let mut scene = or_skip!(Scene::set(Who::User));
         let sandbox = Sandbox::open(&scene, Who::User);
-        let first = sandbox.first.pid().as_raw_nonzero().to_string();
-        let tree = scene.tree("foreign", ["--to", &first]);
-        let words = scene.run_words(["--contain", "reaper", "--grace", "0"], &tree);
-        let mut host = start_words(&mut scene, &Manner::default(), &words);
+        let mut host = start_foreign(&mut scene, &sandbox, "0");
         host.server().signal(Signal::KILL).expect("cannot kill leash");
         let history = wait::until("a receipt", || {
             let history = scene.answer(["history", "--json"]).json();
@@ -201,10 +206,7 @@ fn a_stray_is_called_left_after_the_keeper_was_killed() {
 fn a_stray_is_called_left_after_the_keeper_was_stopped_and_the_leader_killed() {
     let mut scene = or_skip!(Scene::set(Who::User));
     let sandbox = Sandbox::open(&scene, Who::User);
-    let first = sandbox.first.pid().as_raw_nonzero().to_string();
-    let tree = scene.tree("foreign", ["--to", &first]);
-    let words = scene.run_words(["--contain", "reaper", "--grace", "100ms"], &tree);
-    let mut host = start_words(&mut scene, &Manner::default(), &words);
+    let mut host = start_foreign(&mut scene, &sandbox, "100ms");
     wait::until("the members in the ledger", || (scene.recorded_members() >= 4).then_some(()));
     let leash = host.server();
     let keeper = testkit::leash::keeper(leash.pid());
@@ -226,10 +228,7 @@ fn a_stray_is_called_left_after_the_keeper_was_stopped_and_the_leader_killed() {
 fn a_stray_is_called_left_although_the_record_says_that_all_is_over() {
     let mut scene = or_skip!(Scene::set(Who::User));
     let sandbox = Sandbox::open(&scene, Who::User);
-    let first = sandbox.first.pid().as_raw_nonzero().to_string();
-    let tree = scene.tree("foreign", ["--to", &first]);
-    let words = scene.run_words(["--contain", "reaper", "--grace", "100ms"], &tree);
-    let mut host = start_words(&mut scene, &Manner::default(), &words);
+    let mut host = start_foreign(&mut scene, &sandbox, "100ms");
     wait::until("the members in the ledger", || (scene.recorded_members() >= 4).then_some(()));
     let leash = host.server();
     let path = record_file(&scene).expect("a record");
