@@ -417,6 +417,7 @@ fn closure<'a>(all: &[Stat], seeds: impl Iterator<Item = &'a Stat>, in_leaf: &Ha
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tree::identity::{boot_id, pid_namespace};
 
     fn process(pid: i32, ppid: i32, session: i32) -> Stat {
         Stat { pid, comm: String::new(), state: 'S', ppid, pgrp: session, session, threads: 1, start: 0 }
@@ -445,6 +446,39 @@ mod tests {
         check(&all, &[100], &[], &[100, 101, 102, 103, 104]);
         check(&all, &[100], &[300], &[100, 101, 102, 103, 104, 300]);
         check(&all, &[], &[], &[]);
+    }
+
+    /// Found by chaos: one sweep had the lock of a run, the other found both processes of leash dead and took the run all the same.
+    #[test]
+    fn two_sweeps_of_one_run_write_one_receipt() {
+        let dir = crate::scratch::Scratch::new();
+        let (store, proc) = (Store::open(&dir).unwrap(), Proc::own().unwrap());
+        let record: Record = serde_json::from_value(serde_json::json!({
+            "version": 1, "boot": boot_id(), "pid_namespace": pid_namespace(), "run": "r1", "session": "s", "name": "files",
+            "command": [], "owners": [], "phase": "running", "supervisor": null, "keeper": null, "leader": null, "members": [],
+            "memory_bytes": 0, "containment": "reaper", "leaf": null, "grace_ms": 0, "started_ms": 1,
+            "receipts": dir.join("receipts.jsonl"),
+        }))
+        .unwrap();
+        // Side by side: one after the other, the second would find the receipt in any case.
+        for round in 1..=100 {
+            drop(store.create(&record).unwrap());
+            let entries = [store.seize("r1").unwrap().expect("no process has the lock"), store.take("r1").unwrap()];
+            let start = std::sync::Barrier::new(entries.len());
+            std::thread::scope(|scope| {
+                for entry in entries {
+                    scope.spawn(|| {
+                        let end = Ending { reason: Reason::Swept, by: EndedBy::Sweep, took: Duration::ZERO };
+                        let run = Abandoned::new(entry, record.clone());
+                        start.wait();
+                        run.finish(&proc, end).unwrap();
+                    });
+                }
+            });
+            assert_eq!(receipt::read(&record.receipts).unwrap().0.len(), 1, "round {round}");
+            std::fs::remove_file(&record.receipts).unwrap();
+        }
+        assert!(store.list().unwrap().is_empty());
     }
 
     #[test]
