@@ -1,4 +1,4 @@
 #![no_main]
-//! See `leash_core::protocol::fuzzing::envelope_reader`.
+//! See `leash_protocol::fuzzing::envelope_reader`.
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| leash_core::protocol::fuzzing::envelope_reader(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| leash_protocol::fuzzing::envelope_reader(bytes));

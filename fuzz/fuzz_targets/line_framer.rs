@@ -1,4 +1,4 @@
 #![no_main]
-//! See `leash_core::protocol::fuzzing::line_framer`.
+//! See `leash_protocol::fuzzing::line_framer`.
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| leash_core::protocol::fuzzing::line_framer(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| leash_protocol::fuzzing::line_framer(bytes));

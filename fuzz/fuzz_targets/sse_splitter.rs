@@ -1,4 +1,4 @@
 #![no_main]
-//! See `leash_core::protocol::fuzzing::sse_splitter`.
+//! See `leash_protocol::fuzzing::sse_splitter`.
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| leash_core::protocol::fuzzing::sse_splitter(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| leash_protocol::fuzzing::sse_splitter(bytes));

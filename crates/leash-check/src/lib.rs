@@ -17,8 +17,8 @@ mod terminal;
 
 use thiserror::Error;
 
-use crate::ledger::receipt::signal_name;
-use crate::tree::TreeError;
+use leash_model::receipt::signal_name;
+use leash_tree::tree::TreeError;
 
 pub use report::{Report, Row, Status};
 pub use stop::Stop;

@@ -192,7 +192,7 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::rule;
+    use crate::rule;
 
     fn rows() -> Vec<Row> {
         vec![

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::event::{PollFd, PollFlags};
 use rustix::pipe::PipeFlags;
 
-use crate::limits;
+use leash_model::limits;
 
 /// The end of it, as far as it was said.
 #[derive(Clone, Debug)]

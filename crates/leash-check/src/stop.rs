@@ -5,8 +5,10 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::CheckError;
-use crate::tree::supervisor::{self, FirstLook};
-use crate::tree::{linux, warden};
+use leash_tree::platform::linux;
+use leash_tree::tree::supervisor;
+use leash_tree::tree::supervisor::FirstLook;
+use leash_tree::tree::warden;
 
 /// Whether somebody wants a check to end now. Every wait of a check is also a wait for this.
 #[derive(Debug)]

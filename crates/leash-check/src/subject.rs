@@ -14,13 +14,14 @@ use rustix::process::Signal;
 use super::said::Said;
 use super::survivor::Survivor;
 use super::{CheckError, Stop, terminal};
-use crate::clock::{Moment, timeout_until};
-use crate::ledger::receipt::{Exit, Receipt};
-use crate::limits;
-use crate::protocol::frame::{Line, Lines};
-use crate::tree::identity::Held;
-use crate::tree::proc::Proc;
-use crate::tree::{Places, Spec, Tree, TreeError};
+use leash_model::clock::{Moment, timeout_until};
+use leash_model::limits;
+use leash_model::receipt::{Exit, Receipt};
+use leash_protocol::frame::{Line, Lines};
+use leash_tree::places::Places;
+use leash_tree::platform::identity::Held;
+use leash_tree::platform::proc::Proc;
+use leash_tree::tree::{Spec, Tree, TreeError};
 
 /// How often the members of a tree are counted: the end of a process that is not our child makes no sound.
 const LOOK: Duration = Duration::from_millis(10);

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use crate::orphans::belongings;
-use crate::tree::identity::{Held, Identity};
-use crate::tree::proc::Proc;
+use leash_model::identity::Identity;
+use leash_orphans::belongings;
+use leash_tree::platform::identity::Held;
+use leash_tree::platform::proc::Proc;
 
 /// A process that is still there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

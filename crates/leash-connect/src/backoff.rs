@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::limits;
+use leash_model::limits;
 
 /// The pauses between tries: as long as the server asked for, and twice as long after every failure.
 #[derive(Clone, Copy, Debug)]

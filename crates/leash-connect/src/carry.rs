@@ -14,8 +14,8 @@ use super::receive::receive;
 use super::reply::{Refusal, Reply, Trouble};
 use super::wire::{Answer, Outgoing};
 use super::{listen, old, open, revive};
-use crate::limits;
-use crate::protocol::era::Era;
+use leash_model::limits;
+use leash_protocol::era::Era;
 
 /// Sends a line and passes on what comes back, to its end.
 pub(super) async fn run(link: Rc<Link>, exchange: Rc<Exchange>) {

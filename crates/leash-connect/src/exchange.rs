@@ -9,9 +9,9 @@ use tokio_util::sync::CancellationToken;
 use super::link::Link;
 use super::parcel::{Ask, Parcel, What};
 use super::reply::Trouble;
-use crate::limits;
-use crate::protocol::envelope::IdKey;
-use crate::protocol::era::Era;
+use leash_model::limits;
+use leash_protocol::envelope::IdKey;
+use leash_protocol::era::Era;
 
 /// A line that was sent.
 #[derive(Debug)]

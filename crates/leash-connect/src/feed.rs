@@ -3,8 +3,8 @@
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 
-use crate::limits;
-use crate::protocol::sse::{Event, Splitter};
+use leash_model::limits;
+use leash_protocol::sse::{Event, Splitter};
 
 /// What comes out of a stream.
 #[derive(Debug)]

@@ -4,9 +4,9 @@ use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
 
 use super::link::{Link, Session};
 use super::parcel::What;
-use crate::protocol::envelope::Message;
-use crate::protocol::era::Era;
-use crate::protocol::headers::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
+use leash_protocol::envelope::Message;
+use leash_protocol::era::Era;
+use leash_protocol::headers::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
 
 impl Link {
     /// Headers that every request has.

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use hyper::Uri;
 
-use super::super::delete::{Deleted, Ticket, shown};
-use super::super::keeper::terms::Terms;
-use super::super::keeper::{Keeper, Lien, Orders, Word, name_end};
-use crate::ledger::book::{Book, Entry};
-use crate::ledger::receipt::{EndedBy, Reason, Receipt, UpstreamEnd};
-use crate::owner::Owner;
-use crate::tree::Places;
+use leash_model::owner::Owner;
+use leash_model::receipt::{EndedBy, Reason, Receipt, UpstreamEnd};
+use leash_tree::ledger::book::{Book, Entry};
+use leash_tree::places::Places;
+use leash_upstream::delete::{Deleted, Ticket, shown};
+use leash_upstream::keeper::terms::Terms;
+use leash_upstream::keeper::{Keeper, Lien, Orders, Word, name_end};
 
 /// Something at the upstream that must be ended.
 #[derive(Clone, Debug)]

@@ -32,12 +32,13 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::Notice;
-use crate::config::Upstream;
-use crate::ledger::book::BookError;
-use crate::ledger::receipt::{Reason, Receipt};
-use crate::owner::{OwnerError, Wish};
-use crate::tree::Places;
+use leash_model::owner::Wish;
+use leash_model::receipt::{Reason, Receipt};
+use leash_tree::ledger::book::BookError;
+use leash_tree::owner::OwnerError;
+use leash_tree::places::Places;
+use leash_upstream::address::Upstream;
+use leash_upstream::notice::Notice;
 
 pub use run::connect;
 

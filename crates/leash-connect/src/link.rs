@@ -11,9 +11,6 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::super::mirror::Mirrors;
-use super::super::notice::Notice;
-use super::super::upstream::Client;
 use super::exchange::Exchange;
 use super::lease::Lease;
 use super::outbox::Outbox;
@@ -21,11 +18,14 @@ use super::parcel::{Parcel, What};
 use super::pipe::Voice;
 use super::wire::Wire;
 use super::{carry, open};
-use crate::config::Upstream;
-use crate::limits;
-use crate::protocol::envelope::{IdKey, Kind, Message, codes, error_body};
-use crate::protocol::era::Era;
-use crate::protocol::frame::Line;
+use leash_model::limits;
+use leash_protocol::envelope::{IdKey, Kind, Message, codes, error_body};
+use leash_protocol::era::Era;
+use leash_protocol::frame::Line;
+use leash_protocol::header_copies::Mirrors;
+use leash_upstream::address::Upstream;
+use leash_upstream::client::Client;
+use leash_upstream::notice::Notice;
 
 /// How the upstream speaks.
 #[derive(Clone, Debug, PartialEq, Eq)]

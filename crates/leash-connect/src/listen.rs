@@ -7,7 +7,8 @@ use hyper::Method;
 use tokio_util::sync::CancellationToken;
 
 use super::backoff::BackOff;
-use super::feed::{self, Fed, Feed, Place};
+use super::feed;
+use super::feed::{Fed, Feed, Place};
 use super::link::Link;
 use super::reply::{Refusal, Trouble, is_stream};
 use super::wire::Outgoing;

@@ -7,15 +7,16 @@ use bytes::Bytes;
 use hyper::{Method, Uri};
 use tokio_util::sync::CancellationToken;
 
-use super::super::upstream;
 use super::exchange::{End, Exchange};
-use super::feed::{self, Fed, Feed};
+use super::feed;
+use super::feed::{Fed, Feed};
 use super::lease::Claim;
 use super::link::{Link, Mode};
 use super::reply::{Reply, Trouble, is_stream};
 use super::wire::Outgoing;
 use super::{carry, open, receive, revive};
-use crate::limits;
+use leash_model::limits;
+use leash_upstream::client;
 
 /// Opens the stream, learns the address, and listens from then on.
 pub(super) async fn connect(link: &Rc<Link>) -> Result<(), Trouble> {
@@ -66,7 +67,7 @@ async fn open_stream(link: &Rc<Link>) -> Result<(Uri, Feed), Trouble> {
             Fed::Event(event) if event.name().as_deref() == Some("endpoint") => {
                 let named = event.data().and_then(|data| String::from_utf8(data).ok());
                 // Credentials go there: it must be the server that was asked for.
-                let endpoint = named.and_then(|named| upstream::resolve(&answer.from, named.trim()));
+                let endpoint = named.and_then(|named| client::resolve(&answer.from, named.trim()));
                 return endpoint.map(|endpoint| (endpoint, feed)).ok_or(Trouble::Endpoint);
             }
             Fed::Event(_) | Fed::TooLarge => {}

@@ -5,9 +5,6 @@ use std::rc::Rc;
 use hyper::Method;
 use tokio::sync::oneshot;
 
-use super::super::delete::{self, Deleted};
-use super::super::notice::Notice;
-use super::super::upstream::UpstreamError;
 use super::exchange::{End, Exchange};
 use super::lease::{Claim, Held};
 use super::link::{Complaint, Link, Mode, Session};
@@ -15,8 +12,12 @@ use super::receive::receive;
 use super::reply::{Reply, Trouble};
 use super::wire::{Answer, Outgoing};
 use super::{carry, old};
-use crate::protocol::envelope::Envelope;
-use crate::protocol::headers::{SESSION_ID, valid_session_id};
+use leash_protocol::envelope::Envelope;
+use leash_protocol::headers::{SESSION_ID, valid_session_id};
+use leash_upstream::client::UpstreamError;
+use leash_upstream::delete;
+use leash_upstream::delete::Deleted;
+use leash_upstream::notice::Notice;
 
 /// Sends `initialize` and passes its answer on.
 pub(super) async fn initialize(link: &Rc<Link>, exchange: &Rc<Exchange>) -> End {

@@ -8,8 +8,8 @@
 use std::collections::VecDeque;
 
 use super::parcel::{Parcel, What};
-use crate::limits;
-use crate::protocol::envelope::IdKey;
+use leash_model::limits;
+use leash_protocol::envelope::IdKey;
 
 /// The queue towards the upstream.
 #[derive(Debug, Default)]

@@ -4,8 +4,9 @@ use bytes::Bytes;
 use hyper::Method;
 use serde_json::value::RawValue;
 
-use crate::protocol::envelope::{Envelope, IdKey, Kind, Malformed, Message};
-use crate::protocol::era::{self, Era};
+use leash_protocol::envelope::{Envelope, IdKey, Kind, Malformed, Message};
+use leash_protocol::era;
+use leash_protocol::era::Era;
 
 /// One line on its way upstream. The line itself is never changed.
 #[derive(Clone, Debug)]

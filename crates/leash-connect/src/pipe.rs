@@ -19,9 +19,9 @@ use rustix::time::Timespec;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
-use crate::limits;
-use crate::protocol::frame::{Line, Lines};
-use crate::tree::linux;
+use leash_model::limits;
+use leash_protocol::frame::{Line, Lines};
+use leash_tree::platform::linux;
 
 /// What a read takes at once: what a pipe holds at most, by default.
 const READ: usize = 64 * 1024;

@@ -7,18 +7,20 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::Response;
 use hyper::body::Incoming;
 
-use super::super::notice::Notice;
 use super::backoff::BackOff;
 use super::exchange::{End, Exchange};
-use super::feed::{self, Fed, Feed, Place};
+use super::feed;
+use super::feed::{Fed, Feed, Place};
 use super::link::{Complaint, Link};
-use super::listen::{self, Next};
+use super::listen;
+use super::listen::Next;
 use super::parcel::What;
 use super::reply::{Reply, Trouble, one_line};
 use super::revive;
-use crate::limits;
-use crate::protocol::envelope::Message;
-use crate::protocol::era::Era;
+use leash_model::limits;
+use leash_protocol::envelope::Message;
+use leash_protocol::era::Era;
+use leash_upstream::notice::Notice;
 
 /// Passes on what comes back for a line that was accepted.
 pub(super) async fn receive(link: &Rc<Link>, exchange: &Rc<Exchange>, response: Response<Incoming>) -> End {

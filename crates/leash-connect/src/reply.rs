@@ -4,11 +4,11 @@ use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::header::{CONTENT_TYPE, HeaderMap};
 
-use super::super::delete::says_unknown;
-use super::super::upstream::UpstreamError;
 use super::parcel::Ask;
-use crate::limits;
-use crate::protocol::envelope::{Envelope, IdKey, Kind, Message, codes, error_body};
+use leash_model::limits;
+use leash_protocol::envelope::{Envelope, IdKey, Kind, Message, codes, error_body};
+use leash_upstream::client::UpstreamError;
+use leash_upstream::delete::says_unknown;
 
 /// What the head of an answer announces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,16 +4,16 @@ use std::rc::Rc;
 
 use hyper::StatusCode;
 
-use super::super::delete::Deleted;
-use super::super::notice::Notice;
 use super::backoff::BackOff;
 use super::exchange::{End, Exchange};
 use super::link::{Complaint, Link, Mode, Reviving};
 use super::parcel::{Parcel, What};
 use super::reply::Trouble;
 use super::{carry, listen};
-use crate::limits;
-use crate::protocol::era::Era;
+use leash_model::limits;
+use leash_protocol::era::Era;
+use leash_upstream::delete::Deleted;
+use leash_upstream::notice::Notice;
 
 /// The upstream has lost the session.
 pub(super) fn lost(link: &Rc<Link>, trouble: Trouble) {

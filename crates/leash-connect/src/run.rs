@@ -8,24 +8,32 @@ use std::time::Duration;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::task::JoinHandle;
 
-use super::super::delete::{self, Deleted};
-use super::super::keeper::{self, terms::Terms};
-use super::super::notice::Notice;
-use super::super::sweep::{self, Known};
-use super::super::upstream::Client;
 use super::lease::{Claim, Lease};
 use super::link::{Link, Mode, Parts};
 use super::pipe::{HostDeaf, Input, Voice};
 use super::reply::Trouble;
 use super::watchtower::{Seen, Watchtower};
 use super::{ConnectError, Connecting, Ended, Speaks};
-use crate::clock::{self, Moment};
-use crate::ledger::book::{Book, Entry, Membership};
-use crate::ledger::receipt::{self, Reason};
-use crate::tree::proc::Proc;
-use crate::tree::supervisor::{self, FirstLook};
-use crate::tree::{Places, linux};
-use crate::{id, limits, owner};
+use leash_model::clock;
+use leash_model::clock::Moment;
+use leash_model::receipt::Reason;
+use leash_model::{id, limits};
+use leash_tree::ledger::book::{Book, Entry, Membership};
+use leash_tree::ledger::receipts;
+use leash_tree::owner;
+use leash_tree::places::Places;
+use leash_tree::platform::linux;
+use leash_tree::platform::proc::Proc;
+use leash_tree::tree::supervisor;
+use leash_tree::tree::supervisor::FirstLook;
+use leash_upstream::client::Client;
+use leash_upstream::delete;
+use leash_upstream::delete::Deleted;
+use leash_upstream::keeper;
+use leash_upstream::keeper::terms::Terms;
+use leash_upstream::notice::Notice;
+use leash_upstream::sweep;
+use leash_upstream::sweep::Known;
 
 /// Runs a connection to its end, as this process: blocks, takes the process's signals, and stdin and stdout.
 pub fn connect(connecting: Connecting, first: FirstLook) -> Result<Ended, ConnectError> {
@@ -274,9 +282,9 @@ impl Driver {
         let receipt = link.reached.get().then(|| lease.receipt(reason.clone(), took, deleted.as_ref()));
         if let Some(receipt) = &receipt {
             let path = &self.places.receipts;
-            if let Err(error) = receipt::append_once(path, receipt) {
+            if let Err(error) = receipts::append_once(path, receipt) {
                 link.tell(Notice::Warning(format!("cannot write {}: {error}", path.display())));
-                if receipt::is_shortage(&error) {
+                if receipts::is_shortage(&error) {
                     // Told nothing, the keeper takes over when we are gone; without one, the next start does.
                     return Ended { reason, receipt: Some(receipt.clone()) };
                 }

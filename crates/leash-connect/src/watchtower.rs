@@ -9,10 +9,12 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use tokio::io::unix::AsyncFd;
 
-use crate::ledger::receipt::Reason;
-use crate::owner::{self, Owner, Watch};
-use crate::tree::linux;
-use crate::tree::warden::{END_SIGNAL, END_VALUE, FORCE_VALUE};
+use leash_model::owner::Owner;
+use leash_model::receipt::Reason;
+use leash_tree::owner;
+use leash_tree::owner::Watch;
+use leash_tree::platform::linux;
+use leash_tree::tree::warden::{END_SIGNAL, END_VALUE, FORCE_VALUE};
 
 /// What was seen.
 #[derive(Clone, Debug, PartialEq, Eq)]

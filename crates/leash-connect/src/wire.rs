@@ -10,9 +10,10 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::{HeaderMap, Method, Request, Response, Uri};
 use tokio::sync::oneshot;
 
-use super::super::tide::Tide;
-use super::super::upstream::{self, Care, Connector, Pool, UpstreamError};
-use crate::limits;
+use leash_model::limits;
+use leash_upstream::client;
+use leash_upstream::client::{Care, Connector, Pool, UpstreamError};
+use leash_upstream::heap::Tide;
 
 /// The client of `connect`. It differs from the gateway's in that it tells when a body is handed over, and that no timer looks
 /// after idle connections: one that is too old is found out when it would be used, and nothing wakes an idle leash.
@@ -66,7 +67,7 @@ impl Wire {
             *request.uri_mut() = url.clone();
             *request.headers_mut() = headers.clone();
             let response = self.http.send(request).await?;
-            match upstream::redirect(&url, &response) {
+            match client::redirect(&url, &response) {
                 Some(target) if hops < limits::REDIRECTS => (url, hops) = (target, hops + 1),
                 _ => return Ok(Answer { response, from: url }),
             }

@@ -30,74 +30,65 @@
 //! |---|---|
 //! | [`Session`] | servers that end together, with one receipt; `end()` is a future for any runtime, and has a blocking `wait()` |
 //! | [`Tree`] | one server and everything it starts; its streams for std, and (feature `tokio`) for tokio |
+//! | [`receipt`] | what became of a session, and where receipts are kept |
 //! | `rmcp` (feature `rmcp`) | a client transport for the official Rust SDK |
 //! | `SessionGuardLayer` (feature `tower`) | for servers: idle time, greatest age and a cap for Streamable HTTP sessions |
 //! | `leak` (feature `testing`) | a guard for tests: fails one that leaves processes, tasks or descriptors behind |
-//! | `check` (features `http` and `orphans`) | the leak test kit under `leash check` |
-//! | [`session`], [`ledger`] | who is alive, how to end them from outside, what became of the rest |
 //!
-//! # Features
-//!
-//! None is needed for sessions, and without features there is no async runtime below. `http` (default): the gateway and `connect`, as
-//! `leash` has them. `orphans` (default): `clients` knows the configurations of MCP clients, `adopt` changes them. `tokio`, `rmcp`, `tower`: see above.
+//! No feature is needed for sessions, and without features there is no async runtime below.
 //!
 //! # Rules
 //!
 //! - A program that uses the library calls [`enter`] first in `main`: the library executes that program again as the keeper of a tree.
-//!   A program that can't do that names another one in [`Places::program`](tree::Places::program): the `leash` binary will do.
+//!   A program that can't do that names another one in [`Places::program`]: the `leash` binary will do.
 //! - The library prints nothing and reads no home directory; of the environment it looks at PATH alone, to find the server's program.
 //!
-//! The rooms: [`tree`] starts, guards and ends process trees; [`owner`] knows what they live for; [`ledger`] remembers what is
-//! alive and what became of the rest; `config` (feature `http`) reads what a gateway is told.
+//! The parts are crates of their own, for programs that need more: `mcp-leash-tree` (process trees and the ledger), `mcp-leash-gateway`
+//! (`leash serve`), `mcp-leash-connect`, `mcp-leash-orphans`, `mcp-leash-check`. Their APIs change with every version.
 
-#[cfg(feature = "orphans")]
-pub mod adopt;
-#[cfg(feature = "http")]
-mod aside;
-#[cfg(all(feature = "http", feature = "orphans"))]
-pub mod check;
-#[cfg(feature = "orphans")]
-pub mod clients;
-pub mod clock;
-#[cfg(feature = "http")]
-pub mod config;
-pub mod duration;
-pub mod event;
-#[cfg(feature = "http")]
-pub mod http;
-pub mod id;
+pub use leash_model::receipt::Receipt;
 #[cfg(feature = "tower")]
-pub mod layer;
-#[cfg(any(test, feature = "testing"))]
-pub mod leak;
-pub mod ledger;
-pub mod limits;
-#[cfg(feature = "orphans")]
-pub mod orphans;
-pub mod owner;
-#[cfg(any(feature = "http", feature = "tower"))]
-pub mod protocol;
+pub use leash_tower::SessionGuardLayer;
+pub use leash_tree::places::Places;
+pub use leash_tree::session::Session;
+pub use leash_tree::tree::{Spec, Tree};
+
+#[cfg(feature = "tower")]
+pub use leash_tower as layer;
+#[cfg(feature = "testing")]
+pub use leash_tree::leak;
 #[cfg(feature = "rmcp")]
-pub mod rmcp;
-#[cfg(test)]
-mod scratch;
-pub mod session;
-pub mod tree;
+pub use leash_tree::rmcp;
 
-#[cfg(feature = "tower")]
-pub use layer::SessionGuardLayer;
-pub use ledger::receipt::Receipt;
-pub use session::Session;
-pub use tree::{Places, Spec, Tree};
+/// The end of a session, its failures, and its streams.
+pub mod session {
+    #[cfg(feature = "tokio")]
+    pub use leash_tree::session::AsyncStreams;
+    pub use leash_tree::session::{SessionEnding, SessionError};
+}
+
+/// A tree's failures, and the terms it runs under.
+pub mod tree {
+    pub use leash_model::containment::{Containment, Refusal, Wish as ContainmentWish};
+    pub use leash_model::owner::{Owner, Role, Wish as OwnerWish};
+    pub use leash_tree::contain::caps::Caps;
+    pub use leash_tree::tree::{StartError, TreeError};
+}
+
+/// What became of sessions.
+pub mod receipt {
+    pub use leash_model::receipt::*;
+    pub use leash_tree::ledger::receipts::{find, read};
+}
 
 /// Closes every descriptor above stderr, for a program that has no use for what it inherited. Call it after [`enter`] and before
 /// anything was opened.
 pub fn close_inherited() {
-    tree::linux::close_from(3);
+    leash_tree::platform::linux::close_inherited();
 }
 
 /// Runs this process as one of leash's own (keeper or guard) if it was started as one. Call it first in `main`, and return
 /// when it answers `true`.
 pub fn enter() -> bool {
-    tree::keeper::enter()
+    leash_tree::tree::keeper::enter(&[])
 }

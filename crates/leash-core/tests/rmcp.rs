@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leash_core::ledger::receipt::Reason;
+use leash_core::receipt::Reason;
 use leash_core::rmcp::Child;
 use leash_core::{Places, Session, Spec};
 use rmcp::model::CallToolRequestParams;

@@ -7,7 +7,7 @@ use hyper::{HeaderMap, Uri};
 
 use super::connection::Peer;
 use crate::config::{LocalUsers, Secret};
-use crate::protocol::headers;
+use leash_protocol::headers;
 
 /// The gateway's own token may be given here, so that `Authorization` stays free for the server.
 pub(super) const LEASH_AUTHORIZATION: HeaderName = HeaderName::from_static("leash-authorization");

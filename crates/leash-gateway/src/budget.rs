@@ -3,35 +3,13 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::rc::Rc;
 
-use serde::{Deserialize, Serialize};
+use leash_upstream::origin::Origin;
 
 use super::connection::Principal;
-use crate::limits;
-
-/// Where a client is, as far as it cannot choose that itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Origin {
-    /// A user of this machine.
-    User(u32),
-    /// An address; of IPv6 the network, whose owner may use all addresses in it.
-    Address(IpAddr),
-}
-
-impl Origin {
-    pub(crate) fn of(uid: Option<u32>, peer: IpAddr) -> Origin {
-        match (uid, peer.to_canonical()) {
-            (Some(uid), _) => Origin::User(uid),
-            (None, IpAddr::V6(address)) if !address.is_loopback() => {
-                Origin::Address(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into())
-            }
-            (None, address) => Origin::Address(address),
-        }
-    }
-}
+use leash_model::limits;
 
 /// Who takes a share: the credential counts only together with where it comes from, because a client can make up any number of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

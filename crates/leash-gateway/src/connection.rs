@@ -9,7 +9,8 @@ use hyper::header::{AUTHORIZATION, HeaderName};
 
 use super::session::Session;
 use super::socket::Owed;
-use crate::owner::peer::{self, Lookup, PeerSocket};
+use leash_tree::owner::peer;
+use leash_tree::owner::peer::{Lookup, PeerSocket};
 
 /// One TCP connection of a client.
 pub(crate) struct Connection {

@@ -18,8 +18,8 @@ use tokio::net::UnixStream;
 use tokio::runtime::{Builder, LocalOptions};
 
 use crate::config::Secret;
-use crate::ledger::receipt::Receipt;
-use crate::{id, limits};
+use leash_model::receipt::Receipt;
+use leash_model::{id, limits};
 
 /// The control socket's name in the runtime directory.
 const NAME: &str = "control.sock";

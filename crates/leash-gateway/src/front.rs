@@ -10,19 +10,23 @@ use hyper::header::CONTENT_LENGTH;
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, Request, StatusCode, Uri};
 
-use super::admission::{self, Door};
+use super::admission;
+use super::admission::Door;
 use super::budget::{Bounds, Client, Full, Share};
 use super::connection::{Connection, Principal};
-use super::control::{self, Job, To};
+use super::control;
+use super::control::{Job, To};
 use super::gateway::Gateway;
-use super::respond::{self, Answer};
+use super::respond;
+use super::respond::Answer;
 use super::server::Server;
 use super::socket::Owed;
 use super::{guard, stdio};
-use crate::config::{Settings, Target, Transport};
-use crate::limits;
-use crate::protocol::envelope::codes;
-use crate::protocol::headers;
+use crate::config::{Settings, Target};
+use leash_model::limits;
+use leash_protocol::envelope::codes;
+use leash_protocol::headers;
+use leash_upstream::address::Transport;
 
 /// A request that may be served.
 pub(crate) struct Call {

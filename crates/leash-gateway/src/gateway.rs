@@ -15,21 +15,22 @@ use super::guard;
 use super::held::Memory;
 use super::keeping::Keeping;
 use super::metrics::Metrics;
-use super::notice::Notice;
-use super::respond::{self, Answer};
+use super::respond;
+use super::respond::Answer;
 use super::server::{JOBS_BUCKET, Occupied, Server};
 use super::session::Session;
-use super::tide::{Afloat, Tide};
 use super::timers::Timers;
-use crate::aside;
 use crate::config::Settings;
-use crate::ledger::book::Book;
-use crate::ledger::receipt::Reason;
-use crate::ledger::store::Store;
-use crate::owner::peer::Lookup;
-use crate::owner::peer::resolver::Resolver;
-use crate::owner::peer::watch::Watchers;
-use crate::tree::Places;
+use leash_model::receipt::Reason;
+use leash_tree::blocking;
+use leash_tree::ledger::book::Book;
+use leash_tree::ledger::store::Store;
+use leash_tree::owner::peer::Lookup;
+use leash_tree::owner::peer::resolver::Resolver;
+use leash_tree::owner::peer::watch::Watchers;
+use leash_tree::places::Places;
+use leash_upstream::heap::{Afloat, Tide};
+use leash_upstream::notice::Notice;
 
 /// The label that says which gateway a tree belongs to.
 pub(crate) const GATEWAY_LABEL: &str = "gateway";
@@ -134,7 +135,7 @@ impl Gateway {
             }
             memory
         };
-        aside::spawn(read).await.unwrap_or_default()
+        blocking::spawn(read).await.unwrap_or_default()
     }
 
     /// The longest that the end of a tree may take, if nothing is left of it then.

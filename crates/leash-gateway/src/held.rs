@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::Bytes;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-use super::budget::Origin;
-use crate::limits;
+use leash_model::limits;
+use leash_upstream::origin::Origin;
 
 /// A number of bytes, and those who wait for it to become less. Shared with buffers, which must be [`Send`], hence the atomics.
 #[derive(Debug, Default)]

@@ -15,12 +15,13 @@ use tokio::sync::Notify;
 
 use super::gateway::Gateway;
 use super::guard;
-use super::keeper::{Keeper, Lien, Orders, Word, handover};
 use super::session::Session;
-use crate::clock::Moment;
 use crate::config::Settings;
-use crate::limits;
-use crate::tree::linux::{self, AsyncPidfd};
+use leash_model::clock::Moment;
+use leash_model::limits;
+use leash_tree::platform::linux;
+use leash_tree::platform::linux::AsyncPidfd;
+use leash_upstream::keeper::{Keeper, Lien, Orders, Word, handover};
 
 /// The keeper of a gateway, and everything that it has to know.
 #[derive(Default)]

@@ -1,4 +1,4 @@
-//! Sessions over HTTP: the gateway of `leash serve` and the guard under `leash connect`.
+//! The gateway of `leash serve`.
 //!
 //! Everything here runs on one thread: state is borrowed for the length of a function and never across an `.await`, so no
 //! lock is needed and nothing is ever seen half changed. The files, in the order a request meets them: `listen` (sockets),
@@ -6,40 +6,31 @@
 //! longer than a request.
 
 mod admission;
-mod body;
 mod budget;
-pub mod connect;
+pub mod config;
 mod connection;
 mod control;
 pub mod control_client;
 mod daemon;
-pub(crate) mod delete;
 mod front;
 mod gateway;
 mod guard;
 mod held;
 mod keep_alive;
-pub(crate) mod keeper;
 mod keeping;
 mod listen;
 mod metrics;
-mod mirror;
-mod notice;
 mod respond;
-#[cfg(test)]
-pub(crate) mod scripted;
 mod serve;
 mod server;
 mod session;
 mod socket;
 mod stdio;
-pub(crate) mod sweep;
+mod sweep;
 mod takeover;
-mod tide;
 mod timers;
-pub(crate) mod upstream;
 mod watch_file;
 
 pub use daemon::{Control, ControlError, ControlListen, ControlSocket, Starter};
-pub use notice::Notice;
+pub use leash_upstream::notice::Notice;
 pub use serve::{ServeError, Serving, Source, serve};

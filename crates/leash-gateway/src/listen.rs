@@ -18,8 +18,8 @@ use super::front;
 use super::gateway::Gateway;
 use super::metrics::add;
 use super::socket::{Owed, OwedBody, Socket};
-use crate::clock::Moment;
-use crate::limits;
+use leash_model::clock::Moment;
+use leash_model::limits;
 
 /// Accepts clients until told to stop.
 pub(crate) async fn accept(gateway: Rc<Gateway>, listener: TcpListener, stop: CancellationToken) {

@@ -9,9 +9,9 @@ use hyper::StatusCode;
 
 use super::gateway::Gateway;
 use super::server::{JOBS_BUCKET, Server};
-use crate::clock::Moment;
-use crate::ledger::receipt::Reason;
-use crate::tree::linux;
+use leash_model::clock::Moment;
+use leash_model::receipt::Reason;
+use leash_tree::platform::linux;
 
 /// Upper bounds of the latency histogram, in seconds: from a local echo to a long tool call.
 const BUCKETS: [f64; 12] = [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 300.0];

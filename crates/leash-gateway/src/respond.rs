@@ -6,9 +6,9 @@ use hyper::{Response, StatusCode};
 use serde_json::value::RawValue;
 
 use super::admission::Refusal;
-use super::body::Body;
-use crate::protocol::envelope::{Malformed, codes, error_body};
-use crate::protocol::era;
+use leash_protocol::envelope::{Malformed, codes, error_body};
+use leash_protocol::era;
+use leash_upstream::body::Body;
 
 /// An answer.
 pub(crate) type Answer = Response<Body>;

@@ -15,33 +15,36 @@ use tokio_util::task::TaskTracker;
 
 use super::connection::Principals;
 use super::control::{Job, Jobs};
-use super::daemon::{self, Control, ControlError, Doors, Open};
+use super::daemon;
+use super::daemon::{Control, ControlError, Doors, Open};
 use super::gateway::Gateway;
 use super::held::Memory;
-use super::keeping::{self, Keeping};
+use super::keeping;
+use super::keeping::Keeping;
 use super::metrics::Metrics;
-use super::notice::Notice;
 use super::server::Server;
 use super::session::Session;
-use super::tide::Tide;
 use super::timers::Timers;
 use super::watch_file::FileWatch;
 use super::{guard, listen, sweep, takeover};
-use crate::aside;
-use crate::clock::Moment;
 use crate::config::{Settings, Target};
-use crate::ledger;
-use crate::ledger::book::{Book, BookError};
-use crate::ledger::receipt::Reason;
-use crate::ledger::store::Store;
-use crate::limits;
-use crate::owner::peer::Lookup;
-use crate::owner::peer::resolver::Resolver;
-use crate::owner::peer::watch::Watchers;
-use crate::owner::{self, Watch};
-use crate::tree::linux;
-use crate::tree::proc::Proc;
-use crate::tree::{self, Places};
+use leash_model::clock::Moment;
+use leash_model::limits;
+use leash_model::receipt::Reason;
+use leash_tree::blocking;
+use leash_tree::ledger::book::{Book, BookError};
+use leash_tree::ledger::store::Store;
+use leash_tree::owner;
+use leash_tree::owner::Watch;
+use leash_tree::owner::peer::Lookup;
+use leash_tree::owner::peer::resolver::Resolver;
+use leash_tree::owner::peer::watch::Watchers;
+use leash_tree::places::Places;
+use leash_tree::platform::proc::Proc;
+use leash_tree::platform::{command, linux};
+use leash_tree::tree;
+use leash_upstream::heap::Tide;
+use leash_upstream::notice::Notice;
 
 /// What a gateway needs from the program around it.
 pub struct Serving {
@@ -111,7 +114,7 @@ enum Told {
 /// large buffers are given back.
 pub fn serve(serving: Serving) -> Result<(), ServeError> {
     linux::give_back_large_buffers(limits::LARGE_BUFFER);
-    tree::withhold(&serving.settings.token_variables);
+    command::withhold(&serving.settings.token_variables);
     // Not a `LocalSet`: that is one task to its runtime, and every wake of one of its own costs a system call.
     let options = LocalOptions::default();
     let runtime = Builder::new_current_thread().enable_all().build_local(options).map_err(ServeError::Start)?;
@@ -221,8 +224,8 @@ pub(super) fn gateway(settings: Settings, places: Places, book: Book, tell: Box<
 /// Ends the trees of runs that nobody looks after any more.
 async fn sweep_trees(gateway: Rc<Gateway>) {
     let dir = gateway.places.runtime_dir.clone();
-    let sweep = move || Some(ledger::sweep::sweep(&Store::open(&dir).ok()?, Proc::own().ok().as_ref()));
-    let Ok(Some(swept)) = aside::spawn(sweep).await else { return };
+    let sweep = move || Some(tree::sweep::sweep(&Store::open(&dir).ok()?, Proc::own().ok().as_ref()));
+    let Ok(Some(swept)) = blocking::spawn(sweep).await else { return };
     swept.warnings.into_iter().for_each(|warning| gateway.warn(warning));
     swept.receipts.into_iter().for_each(|receipt| gateway.tell(|| Notice::Swept(Box::new(receipt))));
 }
@@ -255,7 +258,7 @@ fn reload(gateway: &Rc<Gateway>, source: Option<&Source>) {
         return gateway.warn(text);
     }
     // Before a server begins on the new terms. What an earlier file named stays withheld.
-    tree::withhold(&settings.token_variables);
+    command::withhold(&settings.token_variables);
     let (mut changed, mut removed) = (Vec::new(), Vec::new());
     let names: Vec<Rc<str>> = gateway.servers.borrow().keys().cloned().collect();
     for name in names.iter().filter(|name| !settings.servers.contains_key(&***name)) {

@@ -12,10 +12,10 @@ use super::control::Account;
 use super::session::Session;
 use super::stdio::{ModernTrees, Warm};
 use crate::config;
-use crate::ledger::receipt::Receipt;
-use crate::limits;
-use crate::session::machine::Terms;
-use crate::tree::contain::Containment;
+use leash_model::client_session::Terms;
+use leash_model::containment::Containment;
+use leash_model::limits;
+use leash_model::receipt::Receipt;
 
 /// The counters of all servers of jobs together: there are as many of them as there are jobs.
 pub(crate) const JOBS_BUCKET: &str = "session";

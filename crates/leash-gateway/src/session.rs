@@ -1,4 +1,4 @@
-//! A session as it runs: the driver of [`crate::session::machine`].
+//! A session as it runs: the driver of [`leash_model::client_session`].
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::future::Future;
@@ -12,22 +12,25 @@ use super::connection::{Ends, Principal};
 use super::front::Call;
 use super::gateway::{Gateway, Seat};
 use super::guard;
-use super::keeper::{Headers, Stay};
-use super::notice::Notice;
-use super::respond::{self, Answer};
+use super::respond;
+use super::respond::Answer;
 use super::server::Server;
 use super::stdio;
 use super::timers::{Timed, Timer};
-use crate::clock::{self, Moment};
 use crate::config::OwnerPolicy;
-use crate::id;
-use crate::ledger::receipt::{Reason, Receipt};
-use crate::limits;
-use crate::owner::peer::watch::WatchId;
-use crate::owner::peer::{Holders, Why};
-use crate::session::machine::{Effect, Event, Life, State};
-use crate::tree::identity::{Held, Identity};
-use crate::tree::proc::Proc;
+use leash_model::client_session::{Effect, Event, Life, State};
+use leash_model::clock;
+use leash_model::clock::Moment;
+use leash_model::id;
+use leash_model::identity::Identity;
+use leash_model::limits;
+use leash_model::receipt::{Reason, Receipt};
+use leash_tree::owner::peer::watch::WatchId;
+use leash_tree::owner::peer::{Holders, Why};
+use leash_tree::platform::identity::Held;
+use leash_tree::platform::proc::Proc;
+use leash_upstream::keeper::{Headers, Stay};
+use leash_upstream::notice::Notice;
 
 /// What a session holds.
 pub(crate) enum Holding {

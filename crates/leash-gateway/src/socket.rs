@@ -15,10 +15,10 @@ use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
-use super::body::{Body, BodyError};
 use super::connection::Connection;
 use super::gateway::Gateway;
-use crate::limits;
+use leash_model::limits;
+use leash_upstream::body::{Body, BodyError};
 
 /// What a connection owes its client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

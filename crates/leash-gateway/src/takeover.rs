@@ -9,16 +9,18 @@ use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 
 use super::gateway::Gateway;
-use super::keeper::handover::{self, Given};
-use super::keeper::{Lien, process};
+use super::guard;
 use super::keeping;
-use super::notice::Notice;
-use super::{guard, sweep};
 use crate::config::Settings;
-use crate::ledger::book::{Book, BookError, Cover, Entry, Listed};
-use crate::tree::Places;
-use crate::tree::identity::boot_id;
-use crate::tree::proc::Proc;
+use leash_tree::ledger::book::{Book, BookError, Cover, Entry, Listed};
+use leash_tree::places::Places;
+use leash_tree::platform::identity::{self, boot_id};
+use leash_tree::platform::proc::Proc;
+use leash_upstream::keeper::handover;
+use leash_upstream::keeper::handover::Given;
+use leash_upstream::keeper::{Lien, process};
+use leash_upstream::notice::Notice;
+use leash_upstream::sweep;
 
 /// What was taken over.
 pub(crate) struct Inherited {
@@ -47,7 +49,7 @@ pub(crate) fn ask(settings: &Settings, places: &Places, address: SocketAddr) -> 
 /// Whether a book is that of a dead gateway at this address, whose keeper lives, and whose receipts go where ours go.
 fn is_predecessor(book: &Listed, places: &Places, address: SocketAddr, proc: &Proc) -> bool {
     let Cover { boot, process, command, listen, receipts, .. } = &book.cover;
-    let is_dead = process.is_some_and(|process| !process.alive(proc));
+    let is_dead = process.is_some_and(|process| !identity::is_alive(process, proc));
     let is_alike = command == "serve" && *listen == Some(address) && *receipts == places.receipts;
     book.attended && *boot == boot_id() && is_dead && is_alike
 }
@@ -75,6 +77,6 @@ pub(crate) fn go_on(gateway: &Rc<Gateway>, inherited: Inherited) -> Result<(), B
     gateway.book.own()?;
     drop(keeper);
     gateway.tell(|| Notice::TakenOver(taken));
-    sweep::rest(gateway, rest, told);
+    super::sweep::rest(gateway, rest, told);
     Ok(())
 }

@@ -11,8 +11,8 @@ use std::task::Poll;
 use tokio_util::time::DelayQueue;
 use tokio_util::time::delay_queue::Key;
 
-use crate::clock::Moment;
-use crate::limits;
+use leash_model::clock::Moment;
+use leash_model::limits;
 
 /// What has deadlines.
 pub(crate) trait Timed {

@@ -11,8 +11,8 @@ use std::time::Duration;
 use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
 use tokio::io::unix::AsyncFd;
 
-use crate::limits;
-use crate::tree::linux;
+use leash_model::limits;
+use leash_tree::platform::linux;
 
 /// The watch. Where there can be none (no inotify left, the directory is gone), it never says anything: SIGHUP still works.
 pub(crate) struct FileWatch {
@@ -92,8 +92,8 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
-    use crate::http::scripted;
-    use crate::scratch::Scratch;
+    use leash_upstream::scripted;
+    use testkit::Scratch;
 
     /// Whether a change is told within a while; nothing here waits for that long in vain, except where there is none.
     async fn told(watch: &mut FileWatch, within: Duration) -> bool {

@@ -12,7 +12,8 @@
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::ledger::receipt::Reason;
+use crate::owner::Role;
+use crate::receipt::Reason;
 
 /// The times a session lives by.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -228,7 +229,7 @@ impl Life {
             _ if self.owners > 0 => None,
             // All of its clients were processes, and they are gone: whatever is in flight, nobody reads the answer.
             Some((pid, at)) if !self.strangers => {
-                Some((at + terms.linger, Reason::OwnerGone { pid, role: "client".to_owned() }))
+                Some((at + terms.linger, Reason::OwnerGone { pid, role: Role::Client }))
             }
             _ if self.busy() => None,
             _ => terms.idle.map(|idle| (self.quiet_since + idle, Reason::Idle)),

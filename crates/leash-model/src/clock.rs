@@ -46,14 +46,14 @@ impl Sub<Moment> for Moment {
 }
 
 /// A poll timeout that ends at `deadline`; rounded up, so that a wake-up is never a little early.
-pub(crate) fn timeout_until(deadline: Moment, now: Moment) -> Timespec {
+pub fn timeout_until(deadline: Moment, now: Moment) -> Timespec {
     // poll(2) takes a signed number of seconds; a year is for ever here.
     let left = deadline.since(now).min(Duration::from_secs(366 * 24 * 3600));
     Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) }
 }
 
 /// Milliseconds since boot, time in suspend included.
-pub(crate) fn since_boot_ms() -> u64 {
+pub fn since_boot_ms() -> u64 {
     let since = clock_gettime(ClockId::Boottime);
     since.tv_sec.unsigned_abs() * 1000 + since.tv_nsec.unsigned_abs() / 1_000_000
 }

@@ -1,7 +1,7 @@
 //! Every fact a caller may want to hear of while a tree runs; logs, `-v` output and status read this one stream.
 
-use crate::ledger::receipt::{Reason, Receipt};
-use crate::tree::contain::{Containment, Refusal};
+use crate::containment::{Containment, Refusal};
+use crate::receipt::{Reason, Receipt};
 
 /// A rung of the ending ladder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

@@ -82,11 +82,6 @@ pub const RECONNECT_LONGEST: Duration = Duration::from_secs(30);
 /// The longest pause that a server may ask for: beyond that it means never.
 pub const RETRY_LONGEST: Duration = Duration::from_secs(3600);
 
-/// Most tools whose arguments are repeated as headers, and how deep such arguments may lie. Far more than any server has.
-pub const MIRRORED_TOOLS: usize = 1024;
-/// See [`MIRRORED_TOOLS`].
-pub const MIRROR_DEPTH: usize = 16;
-
 /// Most upstream sessions that one receipt names: a connection that lives for months may see many restarts.
 pub const ENDS_NAMED: usize = 16;
 
@@ -287,7 +282,6 @@ pub const TCP_UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 pub const RELOAD_QUIET: Duration = Duration::from_millis(100);
 
 /// Most questions for a client's owner that one search answers. Each is a few bytes; the search itself costs the same for one.
-#[cfg(feature = "http")]
 pub const PEER_BATCH: usize = 4096;
 
 /// How many processes are remembered as likely owners of the next connection. A machine has a handful of MCP clients at a
@@ -297,31 +291,25 @@ pub const PEER_HINTS: usize = 32;
 /// How long `initialize` waits for the search for its client's process, which mostly takes a few milliseconds and is over before
 /// the server has answered. On a machine with ten thousand connections and no processor to spare it takes a second; a client that is
 /// killed before it was found is known by its traffic alone, so that its session would stay for the idle time.
-#[cfg(feature = "http")]
 pub const PEER_SEARCH: Duration = Duration::from_secs(5);
 
 /// Connections of a session whose process could not be found and that are asked for again when its known processes are gone. A client
 /// that has more of them is one whose process can't be known.
-#[cfg(feature = "http")]
 pub const DOUBTFUL_CONNECTIONS: usize = 16;
 
 /// Descriptors that are kept for the search for a client's process: a directory, a file and a pidfd at a time, and a pidfd for
 /// each process that is found.
-#[cfg(feature = "http")]
 pub const PEER_RESERVE: usize = 16;
 
 /// Descriptors that are kept for watching the processes that were found, one for each.
-#[cfg(feature = "http")]
 pub const WATCH_RESERVE: usize = 8;
 
 /// Pause before a client's process is looked for again when no descriptor was free to look.
-#[cfg(feature = "http")]
 pub const PEER_RETRY: Duration = Duration::from_secs(1);
 
 /// Pauses before a socket that no visible process holds is looked for again. A process that exits closes its sockets in
 /// microseconds each, which is longer with thousands of them and no processor to spare. A client that is really hidden (in a
 /// container with the host's network) waits so long for its `initialize`, once.
-#[cfg(feature = "http")]
 pub const PEER_CLOSING: [Duration; 3] =
     [Duration::from_millis(10), Duration::from_millis(40), Duration::from_millis(150)];
 

@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::receipt::{EndedBy, Fate, Holding, How, Reason, Receipt, TreeEnd, VERSION};
 use crate::clock;
+use crate::containment::{Containment, Refusal};
+use crate::identity::Identity;
 use crate::owner::Owner;
-use crate::tree::contain::{Containment, Refusal};
-use crate::tree::identity::{Identity, boot_id, pid_namespace};
 
 /// Version of the record's shape.
 pub const RECORD_VERSION: u32 = 1;
@@ -88,16 +88,6 @@ pub struct Record {
 }
 
 impl Record {
-    /// Whether the pids in it can still mean anything, to anybody.
-    pub fn of_this_boot(&self) -> bool {
-        self.boot == boot_id()
-    }
-
-    /// Whether the pids in it mean to us what they meant to its writer.
-    pub fn of_this_place(&self) -> bool {
-        self.of_this_boot() && self.pid_namespace == pid_namespace()
-    }
-
     /// The receipt of its end.
     pub fn receipt(&self, reason: Reason, ended_by: EndedBy, took_ms: u64, tree: TreeEnd) -> Receipt {
         Receipt {

@@ -9,16 +9,20 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::Signal;
 
-use super::belongings::{self, Belongings};
-use super::kin::{self, Claim, Kin, Seen};
+use super::kin;
+use super::kin::{Claim, Kin, Seen};
 use super::scan;
 use super::verdict::{Finding, Role, Verdict};
-use crate::clock::{self, Moment, timeout_until};
-use crate::ledger::receipt::{EndedBy, Fate, Holding, How, LeftOver, Reason, Receipt, TreeEnd, VERSION};
-use crate::tree::captive::left_over;
-use crate::tree::identity::{Held, Identity};
-use crate::tree::proc::Proc;
-use crate::{id, limits};
+use crate::belongings;
+use crate::belongings::Belongings;
+use leash_model::clock;
+use leash_model::clock::{Moment, timeout_until};
+use leash_model::identity::Identity;
+use leash_model::receipt::{EndedBy, Fate, Holding, How, LeftOver, Reason, Receipt, TreeEnd, VERSION};
+use leash_model::{id, limits};
+use leash_tree::platform::identity::Held;
+use leash_tree::platform::proc::Proc;
+use leash_tree::tree::captive::left_over;
 
 /// How many looks a tree may take to hold still. Each new member means another look.
 const LOOKS: usize = 8;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::tree::identity::Identity;
+use leash_model::identity::Identity;
 
 /// One look at the machine.
 #[derive(Clone, Debug, Default)]

@@ -13,8 +13,8 @@ use rustix::io::Errno;
 
 use super::facts::{OtherEnd, Unread, Why};
 use super::place;
-use crate::tree::identity::Identity;
-use crate::tree::proc::Proc;
+use leash_model::identity::Identity;
+use leash_tree::platform::proc::Proc;
 
 /// The end that is looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -14,7 +14,7 @@ use cases::{Case, Cases};
 use super::facts::{Channel, Facts, Kind, OtherEnd, Process, Served, Why};
 use super::knowledge::Knowledge;
 use super::verdict::{Evidence, Finding, Role, Stream, Verdict};
-use crate::tree::identity::Identity;
+use leash_model::identity::Identity;
 
 /// How careful to be.
 #[derive(Clone, Debug)]

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use super::holders::{Link, link, open_fds};
 use super::judge::is_reaper_name;
 use super::place;
-use crate::tree::identity::Identity;
-use crate::tree::proc::{Proc, Stat, read_small};
+use leash_model::identity::Identity;
+use leash_tree::platform::proc::{Proc, Stat, read_small};
 
 /// A process, as far as kinship is seen by it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -4,11 +4,12 @@
 use std::fs;
 
 use super::identify::variables::named;
-use crate::clients::{self, Client};
-use crate::ledger::receipt::Receipt;
-use crate::ledger::record::Record;
-use crate::tree::identity::Identity;
-use crate::tree::spec;
+use crate::clients;
+use crate::clients::Client;
+use leash_model::identity::Identity;
+use leash_model::receipt::Receipt;
+use leash_model::record::Record;
+use leash_tree::tree::spec;
 
 /// Everything that is known beforehand.
 #[derive(Clone, Debug, Default)]

@@ -11,7 +11,9 @@
 //! not when it is old, large, idle, or a child of process 1. What could not be read is never taken for *nobody*.
 
 pub mod act;
+pub mod adopt;
 pub mod belongings;
+pub mod clients;
 pub mod facts;
 mod holders;
 pub mod identify;

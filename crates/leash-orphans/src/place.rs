@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::tree::proc::read_small;
+use leash_tree::platform::proc::read_small;
 
 /// Whether a state letter and a number of threads mean that a process is dead in all but name. The first thread of a process may
 /// exit before the others: then the letter is that of a zombie, and the process goes on.

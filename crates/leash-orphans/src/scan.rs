@@ -15,9 +15,10 @@ use super::knowledge::Knowledge;
 use super::place;
 use super::unix_diag;
 use super::verdict::Evidence;
-use crate::tree::identity::{Identity, pid_namespace};
-use crate::tree::proc::{Proc, read_small};
-use crate::tree::spec;
+use leash_model::identity::Identity;
+use leash_tree::platform::identity::pid_namespace;
+use leash_tree::platform::proc::{Proc, read_small};
+use leash_tree::tree::spec;
 
 mod channel;
 mod served;

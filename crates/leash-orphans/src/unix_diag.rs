@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags};
 
-use crate::owner::peer::sock_diag::{HEADER, NLM_F_REQUEST, NLMSG_ERROR, SOCK_DIAG_BY_FAMILY, connect, field};
+use leash_tree::owner::peer::sock_diag::{HEADER, NLM_F_REQUEST, NLMSG_ERROR, SOCK_DIAG_BY_FAMILY, connect, field};
 
 /// From linux/netlink.h.
 const NLMSG_DONE: u16 = 3;
@@ -118,7 +118,7 @@ mod tests {
     use std::os::unix::net::{UnixListener, UnixStream};
 
     use super::*;
-    use crate::scratch::Scratch;
+    use testkit::Scratch;
 
     fn inode(fd: impl std::os::fd::AsFd) -> u64 {
         rustix::fs::fstat(fd).unwrap().st_ino

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::facts::Why;
-use crate::tree::identity::Identity;
+use leash_model::identity::Identity;
 
 /// What is thought of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]

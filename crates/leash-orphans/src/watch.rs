@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::judge::Policy;
 use super::verdict::{Finding, Verdict};
-use crate::clock::Moment;
-use crate::tree::identity::Identity;
-use crate::tree::{linux, mappings};
+use leash_model::clock::Moment;
+use leash_model::identity::Identity;
+use leash_tree::platform::{linux, mappings};
 
 /// How long the ends of a server must be gone while its parent lives. Hosts that end a server properly close its stdin first and wait
 /// 2 s, send SIGTERM and wait 2 s more; a slow machine may double that.

@@ -9,7 +9,8 @@ use serde_json::Value;
 
 use super::envelope::{Envelope, IdKey, Kind, Malformed, Message, Splice};
 use super::frame::{Line, Lines};
-use super::sse::{self, Event, Splitter, TooLarge};
+use super::sse;
+use super::sse::{Event, Splitter, TooLarge};
 
 /// The events of a stream are the same however it is cut, nothing of it is lost, and they say what the standard says.
 pub fn sse_splitter(bytes: &[u8]) {

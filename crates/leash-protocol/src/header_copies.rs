@@ -10,16 +10,22 @@ use hyper::HeaderMap;
 use hyper::header::{HeaderName, HeaderValue};
 use serde_json::{Number, Value};
 
-use crate::limits;
-use crate::protocol::envelope::{Envelope, Kind, Message};
-use crate::protocol::headers::{self, METHOD, NAME, PARAM_PREFIX, PROTOCOL_VERSION};
+use crate::envelope::{Envelope, Kind, Message};
+use crate::headers;
+use crate::headers::{METHOD, NAME, PARAM_PREFIX, PROTOCOL_VERSION};
+
+/// Most tools whose arguments are repeated as headers: far more than any server has.
+const TOOLS: usize = 1024;
+
+/// How deep such an argument may lie.
+const DEPTH: usize = 16;
 
 /// What marks an argument in a schema.
 const ANNOTATION: &str = "x-mcp-header";
 
 /// The tools whose arguments are repeated as headers.
 #[derive(Debug, Default)]
-pub(crate) struct Mirrors {
+pub struct Mirrors {
     tools: HashMap<String, Tool>,
 }
 
@@ -42,7 +48,7 @@ struct Mirror {
 
 impl Mirrors {
     /// Looks at the answer to a `tools/list`; says how many annotations are of no use.
-    pub(crate) fn learn(&mut self, answer: &Envelope<'_>) -> usize {
+    pub fn learn(&mut self, answer: &Envelope<'_>) -> usize {
         let Some(result) = answer.result.map(|result| result.get()) else { return 0 };
         // Nearly all lists end here, without being read once more.
         if memchr::memmem::find(result.as_bytes(), ANNOTATION.as_bytes()).is_none() && self.tools.is_empty() {
@@ -58,7 +64,7 @@ impl Mirrors {
             let tool = if found.useless > 0 { Tool::Invalid } else { Tool::Repeats(found.mirrors) };
             if tool == Tool::Repeats(Vec::new()) {
                 self.tools.remove(name);
-            } else if self.tools.len() < limits::MIRRORED_TOOLS || self.tools.contains_key(name) {
+            } else if self.tools.len() < TOOLS || self.tools.contains_key(name) {
                 self.tools.insert(name.to_owned(), tool);
             }
         }
@@ -66,7 +72,7 @@ impl Mirrors {
     }
 
     /// The tool of a call that must not be made, because its schema is not valid.
-    pub(crate) fn invalid_tool(&self, line: &[u8]) -> Option<String> {
+    pub fn invalid_tool(&self, line: &[u8]) -> Option<String> {
         if self.tools.is_empty() {
             return None;
         }
@@ -76,7 +82,7 @@ impl Mirrors {
     }
 
     /// The headers of a modern message; `spoken` is the version for those that name none themselves.
-    pub(crate) fn headers(&self, message: &Envelope<'_>, spoken: Option<&str>, headers: &mut HeaderMap) {
+    pub fn headers(&self, message: &Envelope<'_>, spoken: Option<&str>, headers: &mut HeaderMap) {
         let version = message.meta().protocol_version;
         let mut insert = |name: HeaderName, value: &str| {
             // What no header can carry is left out: the upstream then says what it misses.
@@ -101,8 +107,8 @@ impl Mirrors {
     }
 
     /// Whether the headers of a call say what its arguments do. The error is the message for
-    /// [`HEADER_MISMATCH`](crate::protocol::envelope::codes::HEADER_MISMATCH). A tool that was not listed has nothing to repeat.
-    pub(crate) fn check(&self, message: &Envelope<'_>, headers: &HeaderMap) -> Result<(), String> {
+    /// [`HEADER_MISMATCH`](crate::envelope::codes::HEADER_MISMATCH). A tool that was not listed has nothing to repeat.
+    pub fn check(&self, message: &Envelope<'_>, headers: &HeaderMap) -> Result<(), String> {
         for (Mirror { header, .. }, argument) in self.arguments(message) {
             match (headers::mirror_of(headers, header)?, as_text(&argument)) {
                 (None, None) => {}
@@ -146,7 +152,7 @@ struct Found {
 impl Found {
     /// Only what is reached through `properties` alone has one place in every call.
     fn walk(&mut self, schema: &Value, path: &mut Vec<String>) {
-        if path.len() > limits::MIRROR_DEPTH {
+        if path.len() > DEPTH {
             return;
         }
         for (name, property) in schema["properties"].as_object().into_iter().flatten() {
@@ -193,7 +199,7 @@ fn is_number(said: &str, meant: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::headers::check_modern;
+    use crate::headers::check_modern;
     use proptest::prelude::*;
 
     const LIST: &str = r#"{"jsonrpc":"2.0","id":1,"result":{"tools":[

@@ -8,6 +8,7 @@ pub mod era;
 pub mod frame;
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod header_copies;
 pub mod headers;
 mod number;
 mod object;

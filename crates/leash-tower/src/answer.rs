@@ -4,7 +4,7 @@ use hyper::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use hyper::{Response, StatusCode};
 
 use super::body::GuardedBody;
-use crate::protocol::envelope::{codes, error_body};
+use leash_protocol::envelope::{codes, error_body};
 
 /// 404: the session is over or was never there. The client must begin a new one.
 pub(super) fn no_session<B>() -> Response<GuardedBody<B>> {

@@ -1,16 +1,18 @@
-//! One guarded session as it runs: the driver of [`crate::session::machine`].
+//! One guarded session as it runs: the driver of [`leash_model::client_session`].
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use hyper::StatusCode;
 use tokio::sync::watch;
 
-use super::release::{self, Deleted, Ended, Release};
+use super::release;
+use super::release::{Deleted, Ended, Release};
 use super::shared::Shared;
 use super::ticket::Ticket;
-use crate::clock::{self, Moment};
-use crate::ledger::receipt::{DeleteHow, Reason};
-use crate::session::machine::{Effect, Event, Life};
+use leash_model::client_session::{Effect, Event, Life};
+use leash_model::clock;
+use leash_model::clock::Moment;
+use leash_model::receipt::{DeleteHow, Reason};
 
 /// How far a session is, for those who wait.
 #[derive(Clone, Debug)]

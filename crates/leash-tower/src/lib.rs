@@ -14,7 +14,7 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use leash_core::SessionGuardLayer;
+//! use leash_tower::SessionGuardLayer;
 //! use tower_layer::Layer as _;
 //!
 //! # #[derive(Clone)] struct YourService;
@@ -52,8 +52,8 @@ pub use release::Ended;
 pub use service::SessionGuard;
 pub use sessions::{GuardedSession, GuardedSessions};
 
-use crate::limits;
-use crate::session::machine::Terms;
+use leash_model::client_session::Terms;
+use leash_model::limits;
 use shared::Shared;
 
 /// A layer that ends the sessions of a server that speaks Streamable HTTP. Clones, and the services made by them, share their

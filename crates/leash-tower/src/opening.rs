@@ -12,8 +12,8 @@ use super::guardable::Guardable;
 use super::release;
 use super::shared::{Refusal, Shared};
 use super::ticket::Ticket;
-use crate::ledger::receipt::Reason;
-use crate::protocol::headers::SESSION_ID;
+use leash_model::receipt::Reason;
+use leash_protocol::headers::SESSION_ID;
 
 /// A request without a session, which may open one. The service's answer is seen whether the client waits for it or not.
 pub(super) async fn open<S, B, R>(

@@ -11,8 +11,8 @@ use tower_service::Service;
 use super::body::RequestBody;
 use super::guardable::Guardable;
 use super::ticket::Ticket;
-use crate::ledger::receipt::{DeleteHow, Reason};
-use crate::limits;
+use leash_model::limits;
+use leash_model::receipt::{DeleteHow, Reason};
 
 /// How a session ended.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -17,9 +17,9 @@ use super::opening;
 use super::release;
 use super::shared::Shared;
 use super::ticket::Ticket;
-use crate::ledger::receipt::Reason;
-use crate::protocol::era;
-use crate::protocol::headers::{METHOD, PROTOCOL_VERSION, SESSION_ID};
+use leash_model::receipt::Reason;
+use leash_protocol::era;
+use leash_protocol::headers::{METHOD, PROTOCOL_VERSION, SESSION_ID};
 
 /// A service with a guard in front, made by [`SessionGuardLayer`](super::SessionGuardLayer).
 #[derive(Clone, Debug)]

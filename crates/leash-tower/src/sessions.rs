@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::entry::Entry;
 use super::release::Ended;
 use super::shared::Shared;
-use crate::clock::Moment;
-use crate::ledger::receipt::Reason;
+use leash_model::clock::Moment;
+use leash_model::receipt::Reason;
 
 /// The sessions of a [`SessionGuardLayer`](super::SessionGuardLayer): a handle to list and to end them. Cheap to clone.
 #[derive(Clone, Debug)]

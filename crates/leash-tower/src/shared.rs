@@ -12,9 +12,9 @@ use super::Policy;
 use super::entry::Entry;
 use super::release::Release;
 use super::ticket::Ticket;
-use crate::clock::Moment;
-use crate::ledger::receipt::Reason;
-use crate::limits;
+use leash_model::clock::Moment;
+use leash_model::limits;
+use leash_model::receipt::Reason;
 
 /// What is shared. Where two locks are needed, a session's own comes first.
 pub(super) struct Shared {

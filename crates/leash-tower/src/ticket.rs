@@ -6,8 +6,9 @@ use hyper::http::Extensions;
 use hyper::{HeaderMap, Method, Request, Uri, Version};
 
 use super::body::RequestBody;
-use crate::protocol::era;
-use crate::protocol::headers::{self, LAST_EVENT_ID, METHOD, NAME, PARAM_PREFIX, PROTOCOL_VERSION, SESSION_ID};
+use leash_protocol::era;
+use leash_protocol::headers;
+use leash_protocol::headers::{LAST_EVENT_ID, METHOD, NAME, PARAM_PREFIX, PROTOCOL_VERSION, SESSION_ID};
 
 /// What a client sends with every request, and says once in a while only.
 const LASTING: [HeaderName; 4] = [PROTOCOL_VERSION, header::AUTHORIZATION, header::COOKIE, header::PROXY_AUTHORIZATION];

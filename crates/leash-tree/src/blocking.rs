@@ -9,7 +9,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-use crate::limits;
+use leash_model::limits;
 
 /// Work that tells its result by itself.
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
@@ -31,7 +31,7 @@ struct State {
 }
 
 /// Does it on another thread; on this one, where there is no other.
-pub(crate) fn spawn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> oneshot::Receiver<T> {
+pub fn spawn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> oneshot::Receiver<T> {
     let (job, told) = job(work);
     if let Err(job) = POOL.take(job) {
         job();
@@ -40,7 +40,7 @@ pub(crate) fn spawn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static
 }
 
 /// Does it on another thread, or not at all.
-pub(crate) fn attempt<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<oneshot::Receiver<T>> {
+pub fn attempt<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<oneshot::Receiver<T>> {
     let (job, told) = job(work);
     POOL.take(job).is_ok().then_some(told)
 }

@@ -1,7 +1,7 @@
 //! For tests: a guard that fails a test which leaves processes, tasks or descriptors behind, as goleak does for goroutines.
 //!
 //! ```
-//! let guard = leash_core::leak::guard();
+//! let guard = leash_tree::leak::guard();
 //! let file = std::fs::File::open("/proc/self/stat").unwrap();
 //! drop(file);
 //! drop(guard); // Fails the test if something is left, once it had two seconds to go.
@@ -26,8 +26,8 @@ use thiserror::Error;
 use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 
-use crate::clock::Moment;
-use crate::tree::proc::Proc;
+use crate::platform::proc::Proc;
+use leash_model::clock::Moment;
 
 /// How long something may take to go: a child that was killed, a task that was aborted. Both take milliseconds; the rest is for
 /// a machine that is busy with other tests.

@@ -27,9 +27,10 @@ use ::rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use ::rmcp::transport::async_rw::AsyncRwTransport;
 use tokio::net::unix::pipe::{Receiver, Sender};
 
-use crate::ledger::receipt::Receipt;
+use crate::places::Places;
 use crate::session::elsewhere;
-use crate::tree::{Places, Spec, Tree, TreeError};
+use crate::tree::{Spec, Tree, TreeError};
+use leash_model::receipt::Receipt;
 
 /// A transport to a server whose tree is somebody else's: of a session, which ends it. Closing the transport closes the server's stdin, which
 /// begins the end of that server as well.

@@ -7,16 +7,16 @@ use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
 /// A stream of bytes; it ends early by ending, because a broken event stream has no other way to say so.
-pub(crate) type Stream = Pin<Box<dyn HttpBody<Data = Bytes, Error = BodyError>>>;
+pub type Stream = Pin<Box<dyn HttpBody<Data = Bytes, Error = BodyError>>>;
 
 /// Why a body broke off. The connection is closed then, so that nobody takes the half for the whole.
-pub(crate) type BodyError = Box<dyn std::error::Error + Send + Sync>;
+pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Pieces of a large message: small enough that a slow client is seen to make progress.
-pub(crate) const PIECE: usize = 64 * 1024;
+pub const PIECE: usize = 64 * 1024;
 
 /// The body of an answer.
-pub(crate) enum Body {
+pub enum Body {
     /// All of it, or nothing.
     Whole(Bytes),
     /// Piece by piece.
@@ -24,12 +24,12 @@ pub(crate) enum Body {
 }
 
 impl Body {
-    pub(crate) fn empty() -> Body {
+    pub fn empty() -> Body {
         Body::Whole(Bytes::new())
     }
 
     /// Any body as a stream.
-    pub(crate) fn stream<B>(body: B) -> Body
+    pub fn stream<B>(body: B) -> Body
     where
         B: HttpBody<Data = Bytes, Error = BodyError> + 'static,
     {

@@ -26,14 +26,15 @@ use tokio::sync::OnceCell;
 use tower_service::Service;
 
 use super::delete::Hurry;
-use super::tide::Tide;
-use crate::{aside, limits};
+use crate::heap::Tide;
+use leash_model::limits;
+use leash_tree::blocking;
 
-pub(crate) use pool::{Care, Pool};
+pub use pool::{Care, Pool};
 
 /// Why an upstream did not answer. No text names the address: the caller knows it, and it may hold a secret.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub(crate) enum UpstreamError {
+pub enum UpstreamError {
     /// Nobody listens there.
     #[error("the connection was refused")]
     Refused,
@@ -64,10 +65,10 @@ pub(crate) enum UpstreamError {
 
 /// Sends requests. Cheap to clone; clones share the pool.
 #[derive(Clone)]
-pub(crate) struct Client {
+pub struct Client {
     http: Pool<Full<Bytes>>,
     /// When every DELETE gives up.
-    pub(crate) hurry: Hurry,
+    pub hurry: Hurry,
 }
 
 impl fmt::Debug for Client {
@@ -78,12 +79,12 @@ impl fmt::Debug for Client {
 
 impl Client {
     /// A client. Nothing is read and nothing can fail before it is used.
-    pub(crate) fn new() -> Client {
+    pub fn new() -> Client {
         Client::counted_by(Tide::default())
     }
 
     /// One whose connections are counted with others.
-    pub(crate) fn counted_by(tide: Tide) -> Client {
+    pub fn counted_by(tide: Tide) -> Client {
         Client::with(OnceCell::new(), tide)
     }
 
@@ -93,13 +94,13 @@ impl Client {
     }
 
     /// Makes a connection, to see whether that can be done. It is kept for the first request.
-    pub(crate) async fn reach(&self, uri: &Uri) -> Result<(), UpstreamError> {
+    pub async fn reach(&self, uri: &Uri) -> Result<(), UpstreamError> {
         self.http.reach(uri).await
     }
 
     /// Sends a request and returns the head of the answer; the body follows as long as it likes. A redirect that keeps the
     /// method and the origin is followed: a client that followed it by itself would go past leash.
-    pub(crate) async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, UpstreamError> {
+    pub async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, UpstreamError> {
         let to = |uri: Uri| {
             let mut request = request.clone();
             *request.uri_mut() = uri;
@@ -109,7 +110,7 @@ impl Client {
     }
 
     /// The same, where the request is made for each address it is sent to: most are sent once, and need no copy.
-    pub(crate) async fn send_to(
+    pub async fn send_to(
         &self,
         mut uri: Uri,
         request: impl Fn(Uri) -> Request<Full<Bytes>>,
@@ -125,7 +126,7 @@ impl Client {
 }
 
 /// Where a redirect leads, if it keeps the method (307, 308) and stays at the same origin.
-pub(crate) fn redirect<B>(from: &Uri, answer: &Response<B>) -> Option<Uri> {
+pub fn redirect<B>(from: &Uri, answer: &Response<B>) -> Option<Uri> {
     if !matches!(answer.status(), StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT) {
         return None;
     }
@@ -133,7 +134,7 @@ pub(crate) fn redirect<B>(from: &Uri, answer: &Response<B>) -> Option<Uri> {
 }
 
 /// What a reference means, seen from `base`; `None` if it leads to another origin, or is none.
-pub(crate) fn resolve(base: &Uri, reference: &str) -> Option<Uri> {
+pub fn resolve(base: &Uri, reference: &str) -> Option<Uri> {
     let origin = || Some(format!("{}://{}", base.scheme()?, base.authority()?));
     let directory = || base.path().rsplit_once('/').map_or("", |(directory, _)| directory);
     let first = reference.split(['/', '?', '#']).next().unwrap_or_default();
@@ -158,7 +159,7 @@ pub(crate) fn same_origin(a: &Uri, b: &Uri) -> bool {
 }
 
 /// Makes connections. TLS is set up when the first `https` address is used: reading the roots takes 10 ms and megabytes.
-pub(crate) struct Connector {
+pub struct Connector {
     tcp: HttpConnector<Names>,
     tls: OnceCell<Arc<ClientConfig>>,
 }
@@ -168,7 +169,7 @@ type Connected = MaybeHttpsStream<TokioIo<TcpStream>>;
 
 impl Connector {
     /// Makes connections with the roots of the platform.
-    pub(crate) fn new() -> Connector {
+    pub fn new() -> Connector {
         Connector::with_tls(OnceCell::new())
     }
 
@@ -214,7 +215,7 @@ impl Service<Name> for Names {
     }
 
     fn call(&mut self, name: Name) -> Self::Future {
-        let answer = aside::attempt(move || (name.as_str(), 0).to_socket_addrs());
+        let answer = blocking::attempt(move || (name.as_str(), 0).to_socket_addrs());
         Box::pin(async move {
             let answer = answer.ok_or_else(|| io::Error::other("no thread to ask with"))?;
             answer.await.map_err(io::Error::other)?
@@ -233,7 +234,7 @@ async fn read_roots() -> Result<Arc<ClientConfig>, UpstreamError> {
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Arc::new(config))
     };
-    let read = aside::spawn(read).await;
+    let read = blocking::spawn(read).await;
     read.unwrap_or_else(|error| Err(error.to_string())).map_err(UpstreamError::Tls)
 }
 

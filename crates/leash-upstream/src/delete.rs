@@ -10,23 +10,23 @@ use hyper::{HeaderMap, Method, Request, StatusCode, Uri};
 use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::sync::watch;
 
-use super::upstream::{Client, UpstreamError};
-use crate::clock::Moment;
-use crate::ledger::receipt::{DeleteHow, Fate, UpstreamEnd};
-use crate::limits;
-use crate::protocol::headers::{PROTOCOL_VERSION, SESSION_ID};
+use crate::client::{Client, UpstreamError};
+use leash_model::clock::Moment;
+use leash_model::limits;
+use leash_model::receipt::{DeleteHow, Fate, UpstreamEnd};
+use leash_protocol::headers::{PROTOCOL_VERSION, SESSION_ID};
 
 /// All that a DELETE needs. Credentials are in here: it is kept in memory and nowhere else.
 #[derive(Clone, Debug)]
-pub(crate) struct Ticket {
+pub struct Ticket {
     /// The server.
-    pub(crate) url: Uri,
+    pub url: Uri,
     /// The session's id there.
-    pub(crate) session_id: String,
+    pub session_id: String,
     /// The protocol version that was agreed upon.
-    pub(crate) version: Option<String>,
+    pub version: Option<String>,
     /// The credentials last seen and the configured headers.
-    pub(crate) headers: HeaderMap,
+    pub headers: HeaderMap,
 }
 
 impl Ticket {
@@ -89,7 +89,7 @@ pub(crate) fn judge(tried: &Tried, number: u32) -> Verdict {
 }
 
 /// Whether the body of a 400 says that the session is not known. There is no code for it: servers say it in words.
-pub(crate) fn says_unknown(body: &[u8]) -> bool {
+pub fn says_unknown(body: &[u8]) -> bool {
     const WORDS: [&str; 9] = [
         "not found",
         "unknown",
@@ -112,30 +112,30 @@ fn says_no_route(body: &[u8]) -> bool {
 
 /// How a DELETE went.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Deleted {
-    pub(crate) how: DeleteHow,
+pub struct Deleted {
+    pub how: DeleteHow,
     /// The last HTTP status, if there was an answer.
-    pub(crate) status: Option<StatusCode>,
-    pub(crate) tries: u32,
+    pub status: Option<StatusCode>,
+    pub tries: u32,
     /// Why it is left.
-    pub(crate) why: Option<String>,
+    pub why: Option<String>,
     /// leash had no more time: it is not settled, and the next start must see to it.
-    pub(crate) cut_short: bool,
+    pub cut_short: bool,
 }
 
 impl Deleted {
     /// A session that the upstream itself has said to be gone: nothing was sent.
-    pub(crate) fn forgotten(status: StatusCode) -> Deleted {
+    pub fn forgotten(status: StatusCode) -> Deleted {
         Deleted { how: DeleteHow::Forgotten, status: Some(status), tries: 0, why: None, cut_short: false }
     }
 
     /// A session that was over with its connection.
-    pub(crate) fn closed() -> Deleted {
+    pub fn closed() -> Deleted {
         Deleted { how: DeleteHow::Closed, status: None, tries: 0, why: None, cut_short: false }
     }
 
     /// What a receipt says of it.
-    pub(crate) fn receipt(&self, url: &Uri, id: &str) -> UpstreamEnd {
+    pub fn receipt(&self, url: &Uri, id: &str) -> UpstreamEnd {
         let gone = matches!(self.how, DeleteHow::Deleted | DeleteHow::Forgotten | DeleteHow::Closed);
         UpstreamEnd {
             url: shown(url),
@@ -150,7 +150,7 @@ impl Deleted {
 }
 
 /// An address without its query: people put keys there.
-pub(crate) fn shown(url: &Uri) -> String {
+pub fn shown(url: &Uri) -> String {
     let authority = url.authority().map_or("", |authority| authority.as_str());
     format!("{}://{authority}{}", url.scheme_str().unwrap_or("http"), url.path())
 }
@@ -161,7 +161,7 @@ pub(crate) fn shortened(id: &str) -> String {
 }
 
 /// Ends a session upstream; returns when that is settled, one way or the other.
-pub(crate) async fn delete(client: &Client, ticket: &Ticket) -> Deleted {
+pub async fn delete(client: &Client, ticket: &Ticket) -> Deleted {
     let give_up = Moment::now() + limits::DELETE_GIVE_UP;
     let mut number = 0;
     loop {
@@ -220,7 +220,7 @@ fn settled(how: DeleteHow, tried: Tried, tries: u32) -> Deleted {
 }
 
 /// The gateway had no more time.
-pub(crate) fn cut_short(tries: u32) -> Deleted {
+pub fn cut_short(tries: u32) -> Deleted {
     let why = "leash stopped before the server answered".to_owned();
     Deleted { how: DeleteHow::Unreachable, status: None, tries, why: Some(why), cut_short: true }
 }
@@ -234,7 +234,7 @@ fn jittered(wait: Duration) -> Duration {
 
 /// A moment after which no DELETE goes on, once there is one. Cheap to clone; clones share it.
 #[derive(Clone, Debug)]
-pub(crate) struct Hurry(Rc<watch::Sender<Option<Moment>>>);
+pub struct Hurry(Rc<watch::Sender<Option<Moment>>>);
 
 impl Default for Hurry {
     fn default() -> Hurry {
@@ -244,12 +244,12 @@ impl Default for Hurry {
 
 impl Hurry {
     /// Whatever is not settled by then is given up.
-    pub(crate) fn by(&self, deadline: Moment) {
+    pub fn by(&self, deadline: Moment) {
         self.0.send_replace(Some(deadline));
     }
 
     /// Waits for `work`, and gives up on it when time is up.
-    pub(crate) async fn before<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+    pub async fn before<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
             () = self.up() => None,
@@ -258,12 +258,12 @@ impl Hurry {
     }
 
     /// Waits so long, or until time is up; whether it is.
-    pub(crate) async fn within(&self, wait: Duration) -> bool {
+    pub async fn within(&self, wait: Duration) -> bool {
         tokio::time::timeout(wait, self.up()).await.is_ok()
     }
 
     /// Waits until there is a moment at all: leash is going to stop.
-    pub(crate) async fn announced(&self) {
+    pub async fn announced(&self) {
         // The sender is ours: it is not gone while we wait.
         let _ = self.0.subscribe().wait_for(Option::is_some).await;
     }

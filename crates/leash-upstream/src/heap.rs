@@ -8,12 +8,12 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use crate::limits;
-use crate::tree::linux;
+use leash_model::limits;
+use leash_tree::platform::linux;
 
 /// How many there are of whatever takes memory: sessions, and connections on both sides. A cheap handle.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Tide(Rc<Level>);
+pub struct Tide(Rc<Level>);
 
 #[derive(Debug, Default)]
 struct Level {
@@ -26,11 +26,11 @@ struct Level {
 
 /// One of them, until it is dropped. To be dropped after the memory it stands for.
 #[derive(Debug)]
-pub(crate) struct Afloat(Tide);
+pub struct Afloat(Tide);
 
 impl Tide {
     /// One more came.
-    pub(crate) fn rise(&self) -> Afloat {
+    pub fn rise(&self) -> Afloat {
         let level = &self.0;
         level.now.update(|now| now + 1);
         level.high.set(level.high.get().max(level.now.get()));

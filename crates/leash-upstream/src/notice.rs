@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use crate::ledger::receipt::{Reason, Receipt};
+use leash_model::receipt::{Reason, Receipt};
 
 /// Something worth a line.
 #[derive(Clone, Debug)]

@@ -25,9 +25,9 @@ use super::body::{Body, BodyError};
 const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Runs a test on one thread, as the gateway runs.
-pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
+pub fn run<T>(test: impl Future<Output = T>) -> T {
     // Everything of the test is gone with its runtime.
-    let _guard = crate::leak::guard_alone();
+    let _guard = leash_tree::leak::guard_alone();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let test = async { tokio::time::timeout(DEADLINE, test).await.expect("the test hangs") };
     LocalSet::new().block_on(&runtime, test)
@@ -35,33 +35,33 @@ pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
 
 /// A request as it came in.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
-    pub(crate) method: Method,
-    pub(crate) uri: Uri,
-    pub(crate) headers: HeaderMap,
-    pub(crate) body: Bytes,
+pub struct Seen {
+    pub method: Method,
+    pub uri: Uri,
+    pub headers: HeaderMap,
+    pub body: Bytes,
 }
 
 impl Seen {
     /// A header as text; empty if it is not there.
-    pub(crate) fn header(&self, name: &str) -> &str {
+    pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
 
     /// Whether the body has this text.
-    pub(crate) fn says(&self, text: &str) -> bool {
+    pub fn says(&self, text: &str) -> bool {
         String::from_utf8_lossy(&self.body).contains(text)
     }
 }
 
 /// What a script does with a request.
-pub(crate) type Reply = Pin<Box<dyn Future<Output = Option<Response<Body>>>>>;
+pub type Reply = Pin<Box<dyn Future<Output = Option<Response<Body>>>>>;
 
 type Script = Box<dyn Fn(Seen) -> Reply>;
 
 /// The upstream. It is gone, with all its connections, when it is dropped.
-pub(crate) struct Scripted {
-    pub(crate) port: u16,
+pub struct Scripted {
+    pub port: u16,
     state: Rc<State>,
     _tasks: JoinSet<()>,
 }
@@ -75,7 +75,7 @@ struct State {
 
 impl Scripted {
     /// An upstream on loopback. A script that answers `None` breaks the connection off.
-    pub(crate) async fn start(script: impl Fn(Seen) -> Reply + 'static) -> Scripted {
+    pub async fn start(script: impl Fn(Seen) -> Reply + 'static) -> Scripted {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("its address").port();
         let state = Rc::new(State {
@@ -96,27 +96,27 @@ impl Scripted {
     }
 
     /// Its address.
-    pub(crate) fn url(&self) -> Uri {
+    pub fn url(&self) -> Uri {
         format!("http://127.0.0.1:{}/mcp", self.port).parse().expect("an address")
     }
 
     /// What it was asked so far.
-    pub(crate) fn seen(&self) -> Vec<Seen> {
+    pub fn seen(&self) -> Vec<Seen> {
         self.state.seen.borrow().clone()
     }
 
     /// The requests of one method.
-    pub(crate) fn of(&self, method: &Method) -> Vec<Seen> {
+    pub fn of(&self, method: &Method) -> Vec<Seen> {
         self.seen().into_iter().filter(|seen| seen.method == *method).collect()
     }
 
     /// Waits until what it has seen is as wanted.
-    pub(crate) async fn until(&self, wanted: impl Fn(&[Seen]) -> bool) {
+    pub async fn until(&self, wanted: impl Fn(&[Seen]) -> bool) {
         self.wait(|state| wanted(&state.seen.borrow())).await;
     }
 
     /// Waits until so many connections are open.
-    pub(crate) async fn connections(&self, wanted: usize) {
+    pub async fn connections(&self, wanted: usize) {
         self.wait(|state| state.connections.get() == wanted).await;
     }
 
@@ -157,24 +157,24 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(state: Rc<State>, stream: S) {
 struct Broken;
 
 /// An answer at once.
-pub(crate) fn reply(answer: Response<Body>) -> Reply {
+pub fn reply(answer: Response<Body>) -> Reply {
     Box::pin(std::future::ready(Some(answer)))
 }
 
 /// A status with a body.
-pub(crate) fn status(status: u16, body: &'static str) -> Response<Body> {
+pub fn status(status: u16, body: &'static str) -> Response<Body> {
     let mut answer = Response::new(Body::Whole(Bytes::from_static(body.as_bytes())));
     *answer.status_mut() = StatusCode::from_u16(status).expect("a status");
     answer
 }
 
 /// No answer, ever.
-pub(crate) fn silence() -> Reply {
+pub fn silence() -> Reply {
     Box::pin(std::future::pending())
 }
 
 /// A body that the test goes on writing; it ends when the sender is dropped.
-pub(crate) fn stream() -> (mpsc::UnboundedSender<Bytes>, Body) {
+pub fn stream() -> (mpsc::UnboundedSender<Bytes>, Body) {
     let (sender, receiver) = mpsc::unbounded_channel();
     (sender, Body::stream(Written(receiver)))
 }

@@ -5,67 +5,43 @@ use std::cell::RefCell;
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::io;
 use std::path::Path;
-use std::rc::Rc;
 use std::time::Duration;
 
 use hyper::{HeaderMap, Uri};
 use tokio::runtime::{Builder, LocalOptions};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::delete::{self, Deleted, Ticket};
-use super::gateway::Gateway;
-use super::guard;
+use super::delete;
+use super::delete::{Deleted, Ticket};
 use super::notice::Notice;
-use super::upstream::Client;
-use crate::clock::Moment;
-use crate::config::{Settings, Target};
-use crate::ledger::book::{Abandoned, Book, Entry};
-use crate::ledger::receipt::{self, DeleteHow, EndedBy, Fate, Reason, Receipt};
-use crate::limits;
-use crate::protocol::headers;
-use crate::tree::Places;
+use crate::client::Client;
+use leash_model::clock::Moment;
+use leash_model::limits;
+use leash_model::receipt::{DeleteHow, EndedBy, Fate, Reason, Receipt};
+use leash_protocol::headers;
+use leash_tree::ledger::book::{Abandoned, Book, Entry};
+use leash_tree::ledger::receipts;
+use leash_tree::places::Places;
 
 /// What this process knows of a server in a dead gateway's book: the whole address, and headers that were not written down.
-pub(crate) struct Known {
-    pub(crate) url: Uri,
-    pub(crate) headers: HeaderMap,
+pub struct Known {
+    pub url: Uri,
+    pub headers: HeaderMap,
 }
 
 /// A DELETE that is over.
-struct Done {
+pub struct Done {
     book: usize,
     /// The whole address and the headers were known.
     known: bool,
     entry: Entry,
     url: Uri,
-    deleted: Deleted,
+    pub deleted: Deleted,
     took: Duration,
 }
 
-/// Ends what dead gateways had open.
-pub(crate) async fn sweep(gateway: Rc<Gateway>) {
-    let known = |entry: &Entry| known(&gateway.settings(), entry);
-    books(&gateway.client, &gateway.places, &known, &|notice| gateway.tell(|| notice)).await;
-}
-
-/// The server of the same name at the same address.
-fn known(settings: &Settings, entry: &Entry) -> Option<Known> {
-    match &settings.servers.get(&entry.server)?.target {
-        Target::Url(upstream) if delete::shown(&upstream.url) == entry.url => {
-            Some(Known { url: upstream.url.clone(), headers: upstream.headers.iter().cloned().collect() })
-        }
-        _ => None,
-    }
-}
-
 /// Ends what is open in every book whose process is gone, and writes the receipts where that process would have.
-pub(crate) async fn books(
-    client: &Client,
-    places: &Places,
-    known: &dyn Fn(&Entry) -> Option<Known>,
-    tell: &dyn Fn(Notice),
-) {
+pub async fn books(client: &Client, places: &Places, known: &dyn Fn(&Entry) -> Option<Known>, tell: &dyn Fn(Notice)) {
     let books = match Book::abandoned(&places.runtime_dir) {
         Ok(books) => books,
         Err(error) => return tell(Notice::Warning(format!("cannot read the ledger: {error}"))),
@@ -76,7 +52,7 @@ pub(crate) async fn books(
 
 /// Who ends what a dead process has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Heir {
+pub enum Heir {
     /// Its keeper. A session whose server can't be reached stays in the book, and one whose credentials the keeper was not told: the
     /// next start tries again, with the headers in its configuration.
     Keeper,
@@ -147,7 +123,7 @@ impl Sweep<'_> {
             return Ok(());
         }
         let path = receipts(book, self.receipts);
-        let written = receipt::append(path, &receipt);
+        let written = receipts::append(path, &receipt);
         if let Err(error) = &written {
             (self.tell)(Notice::Warning(format!("cannot write {}: {error}", path.display())));
         }
@@ -179,7 +155,7 @@ fn outcome(heir: Heir, known: bool, deleted: &Deleted) -> Outcome {
 /// Writes down that the session is over, after its receipt. Where that could not be written because there was no descriptor, the session
 /// stays in the book: the next start has some.
 fn settle(book: &mut Abandoned, done: &Done, written: &io::Result<()>, tell: &dyn Fn(Notice)) {
-    if written.as_ref().is_err_and(receipt::is_shortage) {
+    if written.as_ref().is_err_and(receipts::is_shortage) {
         return;
     }
     if let Err(error) = book.over(&done.entry.session) {
@@ -188,7 +164,7 @@ fn settle(book: &mut Abandoned, done: &Done, written: &io::Result<()>, tell: &dy
 }
 
 /// The same for a program that is no gateway: returns when it is done, with the receipts and what else there is to say.
-pub(crate) fn at_once(places: &Places) -> (Vec<Receipt>, Vec<String>) {
+pub fn at_once(places: &Places) -> (Vec<Receipt>, Vec<String>) {
     let (receipts, warnings) = (RefCell::new(Vec::new()), RefCell::new(Vec::new()));
     let runtime = match Builder::new_current_thread().enable_all().build_local(LocalOptions::default()) {
         Ok(runtime) => runtime,
@@ -210,7 +186,7 @@ fn is_sound(entry: &Entry) -> bool {
     headers::valid_session_id(&entry.id) && entry.url.parse::<Uri>().is_ok()
 }
 
-async fn end(client: Client, book: usize, entry: Entry, known: Option<Known>) -> Option<Done> {
+pub async fn end(client: Client, book: usize, entry: Entry, known: Option<Known>) -> Option<Done> {
     let (began, is_known) = (Moment::now(), known.is_some());
     let plain = || Some(Known { url: entry.url.parse().ok()?, headers: HeaderMap::new() });
     let Known { url, headers } = known.or_else(plain).filter(|_| is_sound(&entry))?;
@@ -221,7 +197,7 @@ async fn end(client: Client, book: usize, entry: Entry, known: Option<Known>) ->
 
 /// Sessions at upstream servers that have a receipt, by its run and the beginning of their ids, and whether it says that they are gone:
 /// somebody may have written one, and then been killed or met a disk that was read-only before the book said so.
-pub(crate) type Told = HashSet<(String, String, bool)>;
+pub type Told = HashSet<(String, String, bool)>;
 
 fn told(books: &[Abandoned], otherwise: &Path) -> Told {
     let paths: BTreeSet<&Path> = books.iter().map(|book| receipts(book, otherwise)).collect();
@@ -229,9 +205,9 @@ fn told(books: &[Abandoned], otherwise: &Path) -> Told {
 }
 
 /// The same for the receipts in these files.
-pub(crate) fn told_in<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Told {
+pub fn told_in<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Told {
     // What can't be read can't be known; two receipts are better than none.
-    let known = paths.into_iter().filter_map(|path| receipt::read(path).ok()).flat_map(|(known, _)| known);
+    let known = paths.into_iter().filter_map(|path| receipts::read(path).ok()).flat_map(|(known, _)| known);
     known.flat_map(|receipt| upstreams(&receipt).collect::<Vec<_>>()).collect()
 }
 
@@ -240,38 +216,15 @@ fn upstreams(receipt: &Receipt) -> impl Iterator<Item = (String, String, bool)> 
 }
 
 /// Whether there is nothing new in a receipt. What was left before and is gone now is news.
-fn is_told(told: &Told, receipt: &Receipt) -> bool {
+pub fn is_told(told: &Told, receipt: &Receipt) -> bool {
     upstreams(receipt).all(|(run, id, is_gone)| {
         told.contains(&(run.clone(), id.clone(), true)) || !is_gone && told.contains(&(run, id, false))
     })
 }
 
 /// Whether there is a receipt that says that a session is gone.
-pub(crate) fn has_ended(told: &Told, entry: &Entry) -> bool {
+pub fn has_ended(told: &Told, entry: &Entry) -> bool {
     told.contains(&(entry.session.clone(), delete::shortened(&entry.id), true))
-}
-
-/// Ends sessions of a killed gateway that are in this one's own book now, and can't go on here.
-pub(crate) fn rest(gateway: &Rc<Gateway>, entries: Vec<(Entry, Option<Known>)>, told: Told) {
-    let (room, told) = (Rc::new(Semaphore::new(limits::SWEEP_AT_ONCE)), Rc::new(told));
-    for (entry, given) in entries {
-        let (gateway, room, told) = (Rc::clone(gateway), Rc::clone(&room), Rc::clone(&told));
-        gateway.clone().tasks.spawn_local(async move {
-            let _permit = room.acquire().await;
-            let known = given.or_else(|| known(&gateway.settings(), &entry));
-            // What no leash could have written, and what was cut short, stays for the next start.
-            let Some(done) = end(gateway.client.clone(), 0, entry, known).await else { return };
-            if done.deleted.cut_short {
-                return;
-            }
-            let receipt = done.receipt(Heir::NextStart, Reason::Swept);
-            if is_told(&told, &receipt) || guard::write(&gateway, &receipt) {
-                guard::note(&gateway, gateway.book.over(&receipt.session));
-                gateway.keeping.over(&receipt.session);
-            }
-            gateway.tell(|| Notice::Swept(Box::new(receipt)));
-        });
-    }
 }
 
 /// Where the receipts of a book go.
@@ -280,7 +233,7 @@ fn receipts<'a>(book: &'a Abandoned, otherwise: &'a Path) -> &'a Path {
 }
 
 impl Done {
-    fn receipt(&self, heir: Heir, reason: Reason) -> Receipt {
+    pub fn receipt(&self, heir: Heir, reason: Reason) -> Receipt {
         let end = self.deleted.receipt(&self.url, &self.entry.id);
         let ended_by = match heir {
             Heir::Keeper => EndedBy::Keeper,

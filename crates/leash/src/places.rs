@@ -5,8 +5,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
-use leash_core::clients::Roots;
-use leash_core::tree::Places;
+use leash_orphans::clients::Roots;
+use leash_tree::places::Places;
 
 /// All places of this process.
 pub(crate) fn places() -> Places {

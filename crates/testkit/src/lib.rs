@@ -28,6 +28,7 @@ pub mod pty;
 pub mod puppet;
 pub mod relay;
 pub mod scene;
+mod scratch;
 pub mod sys;
 pub mod tcp_client;
 pub mod turn;
@@ -36,6 +37,8 @@ pub mod user;
 pub mod user_bus;
 pub mod valgrind;
 pub mod wait;
+
+pub use scratch::Scratch;
 
 use std::io::Write;
 

@@ -49,7 +49,7 @@ pub struct Scene {
 struct Ending;
 
 #[cfg(feature = "guard")]
-type Scenes = (usize, Option<leash_core::leak::Guard>);
+type Scenes = (usize, Option<leash_tree::leak::Guard>);
 
 #[cfg(feature = "guard")]
 static SCENES: std::sync::Mutex<Scenes> = std::sync::Mutex::new((0, None));
@@ -61,7 +61,7 @@ impl Ending {
             let mut scenes = SCENES.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             if scenes.0 == 0 {
                 // Not descriptors: what a test holds beside its scene is its own, and may go later.
-                scenes.1 = leash_core::leak::guard_alone().map(|guard| guard.ignoring(""));
+                scenes.1 = leash_tree::leak::guard_alone().map(|guard| guard.ignoring(""));
             }
             scenes.0 += 1;
         }

@@ -19,31 +19,45 @@ const LEAST: f64 = 90.0;
 
 /// The modules on which a life depends, by where they begin.
 const LIFECYCLE: [(&str, &[&str]); 10] = [
-    ("trees", &["crates/leash-core/src/tree/"]),
-    ("owners", &["crates/leash-core/src/owner/"]),
-    ("ledger", &["crates/leash-core/src/ledger/"]),
-    ("orphans", &["crates/leash-core/src/orphans/"]),
-    ("sessions", &["crates/leash-core/src/session/"]),
+    ("trees", &["crates/leash-tree/src/tree/", "crates/leash-tree/src/contain/", "crates/leash-tree/src/platform/"]),
+    ("owners", &["crates/leash-tree/src/owner/"]),
+    ("ledger", &["crates/leash-tree/src/ledger/"]),
+    ("orphans", &["crates/leash-orphans/src/"]),
+    ("sessions", &["crates/leash-tree/src/session/", "crates/leash-model/src/client_session.rs"]),
     (
         "gateway",
         &[
-            "crates/leash-core/src/http/session.rs",
-            "crates/leash-core/src/http/gateway.rs",
-            "crates/leash-core/src/http/serve.rs",
-            "crates/leash-core/src/http/delete.rs",
-            "crates/leash-core/src/http/sweep.rs",
-            "crates/leash-core/src/http/timers.rs",
-            "crates/leash-core/src/http/daemon/",
+            "crates/leash-gateway/src/session.rs",
+            "crates/leash-gateway/src/gateway.rs",
+            "crates/leash-gateway/src/serve.rs",
+            "crates/leash-gateway/src/sweep.rs",
+            "crates/leash-gateway/src/timers.rs",
+            "crates/leash-gateway/src/daemon/",
         ],
     ),
-    ("HTTP servers", &["crates/leash-core/src/http/guard/", "crates/leash-core/src/http/upstream"]),
-    ("stdio servers", &["crates/leash-core/src/http/stdio/"]),
-    ("connect", &["crates/leash-core/src/http/connect/"]),
-    ("control API", &["crates/leash-core/src/http/control"]),
+    ("HTTP servers", &["crates/leash-gateway/src/guard/", "crates/leash-upstream/src/"]),
+    ("stdio servers", &["crates/leash-gateway/src/stdio/"]),
+    ("connect", &["crates/leash-connect/src/"]),
+    ("control API", &["crates/leash-gateway/src/control"]),
+];
+
+/// The packages that are instrumented.
+const PACKAGES: [&str; 11] = [
+    "mcp-leash",
+    "mcp-leash-check",
+    "mcp-leash-connect",
+    "mcp-leash-core",
+    "mcp-leash-gateway",
+    "mcp-leash-model",
+    "mcp-leash-orphans",
+    "mcp-leash-protocol",
+    "mcp-leash-tower",
+    "mcp-leash-tree",
+    "mcp-leash-upstream",
 ];
 
 /// Features of the library that its tests need.
-const FEATURES: &str = "mcp-leash-core/rmcp,mcp-leash-core/tower,mcp-leash-core/testing";
+const FEATURES: &str = "mcp-leash-core/rmcp,mcp-leash-core/testing";
 
 /// What is run beside the unit tests: of the binary, the tests that are about lives. The others are about files and words, or need
 /// foreign programs that take long to start. Named one by one, so that nothing else is built.
@@ -74,11 +88,11 @@ const TESTS: [&str; 19] = [
 const RUN: &str = "all() - (binary(fidelity) & test(environment)) - (binary(matrix) \
     - test(keeper_kill) - test(leash_kill) - test(leader_sigkill) - test(group))";
 
-/// Has the compiler instrument the two packages of leash and nothing else.
+/// Has the compiler instrument the packages of leash and nothing else.
 const WRAPPER: &str = "#!/bin/sh
 # Made by `cargo xtask sanitise coverage`.
 case \"$CARGO_PKG_NAME\" in
-    mcp-leash | mcp-leash-core) exec \"$@\" -C instrument-coverage -C llvm-args=-runtime-counter-relocation ;;
+    mcp-leash | mcp-leash-*) exec \"$@\" -C instrument-coverage -C llvm-args=-runtime-counter-relocation ;;
     *) exec \"$@\" ;;
 esac
 ";
@@ -174,9 +188,13 @@ impl Place {
     }
 
     fn nextest(&self, words: &[&str]) -> Step {
-        let packages =
-            ["--package", "mcp-leash", "--package", "mcp-leash-core", "--features", FEATURES, "--lib", "-E", RUN];
-        self.cargo(&["nextest"]).args(words).args(packages).args(TESTS.iter().flat_map(|name| ["--test", name]))
+        let packages = PACKAGES.iter().flat_map(|name| ["--package", name]);
+        let terms = ["--features", FEATURES, "--lib", "-E", RUN];
+        self.cargo(&["nextest"])
+            .args(words)
+            .args(packages)
+            .args(terms)
+            .args(TESTS.iter().flat_map(|name| ["--test", name]))
     }
 
     fn build(&self) -> Outcome {
@@ -301,7 +319,7 @@ impl Coverage {
         files.sort_by(|one, other| one.1.percent().total_cmp(&other.1.percent()));
         let mut table = String::from("| file | lines | run |\n| --- | ---: | ---: |\n");
         for (file, lines) in files.iter().filter(|(_, lines)| lines.percent() < LEAST) {
-            let short = file.strip_prefix("crates/leash-core/src/").unwrap_or(file);
+            let short = file.strip_prefix("crates/").unwrap_or(file);
             table.push_str(&format!("| `{short}` | {} | {:.1} % |\n", lines.all, lines.percent()));
         }
         table
@@ -328,7 +346,7 @@ mod tests {
     #[test]
     fn lines_are_counted_once_and_without_tests() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the repository is there");
-        let file = root.join("crates/leash-core/src/id.rs");
+        let file = root.join("crates/leash-model/src/id.rs");
         let end = tests_begin(&fs::read_to_string(&file).expect("it is there"));
         assert!(end > 3 && end < usize::MAX, "`id.rs` has tests: {end}");
         let lcov = format!(
@@ -338,7 +356,7 @@ mod tests {
             root.display()
         );
         let files = read(&lcov, &root).expect("it is lcov");
-        assert_eq!(files.keys().collect::<Vec<_>>(), ["crates/leash-core/src/id.rs"]);
+        assert_eq!(files.keys().collect::<Vec<_>>(), ["crates/leash-model/src/id.rs"]);
         let coverage = Coverage { files, tests: String::new(), all_passed: true };
         assert_eq!(coverage.lines(&["crates/"]), Lines { all: 3, run: 2 });
         assert!(read("SF:/rustc/x.rs\nDA:1,1\n", &root).is_err(), "nothing counted is no coverage");
@@ -348,7 +366,7 @@ mod tests {
     fn too_little_is_bad() {
         let lines = |run: usize| (1..=10).map(|line| (line, line <= run)).collect();
         for (run, verdict) in [(8, Verdict::Bad), (9, Verdict::Good)] {
-            let files = [("crates/leash-core/src/tree/kill.rs".to_owned(), lines(run))].into();
+            let files = [("crates/leash-tree/src/tree/kill.rs".to_owned(), lines(run))].into();
             let coverage = Coverage { files, tests: String::new(), all_passed: true };
             let trees = coverage.findings().into_iter().find(|finding| finding.what == "trees");
             assert_eq!(trees.map(|trees| trees.verdict), Some(verdict), "{run}");

@@ -8,7 +8,7 @@ use crate::step::{Failure, Outcome};
 
 /// The files that may have it: what is not wrapped by anybody, or is the kind of the platform.
 pub(crate) const PLATFORM: [&str; 4] = [
-    "crates/leash-core/src/tree/linux.rs",
+    "crates/leash-tree/src/platform/linux.rs",
     "crates/testkit/src/bin/fixture/sys.rs",
     "crates/testkit/src/bin/zoo/sys.rs",
     "crates/testkit/src/sys.rs",
@@ -269,7 +269,7 @@ mod tests {
             "// SAFETY: it is all right.\nunsafe { f() }",
             "#![expect(unsafe_code, reason = \"why not\")]",
         ] {
-            assert_eq!(complaints("crates/leash-core/src/tree/kill.rs", text), 1, "{text}");
+            assert_eq!(complaints("crates/leash-tree/src/tree/kill.rs", text), 1, "{text}");
         }
     }
 

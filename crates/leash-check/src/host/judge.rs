@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::journal::{self, Entry, Happened, Part};
-use crate::check::report::{Row, Seen, fail, pass, skip, warn};
-use crate::check::rule;
-use crate::check::survivor::{self, Survivor};
-use crate::duration;
+use super::journal;
+use super::journal::{Entry, Happened, Part};
+use crate::report::{Row, Seen, fail, pass, skip, warn};
+use crate::rule;
+use crate::survivor;
+use crate::survivor::Survivor;
+use leash_model::duration;
 
 /// How a host is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,8 +18,8 @@ use self::stand_in::HttpStandIn;
 use super::stdio::shown;
 use super::subject::{Start, Subject};
 use super::{CheckError, Report, Stop};
-use crate::clock::Moment;
-use crate::tree::Places;
+use leash_model::clock::Moment;
+use leash_tree::places::Places;
 
 /// A host that has connected to some of its servers and asks nothing for this long will not connect to the others.
 const QUIET: Duration = Duration::from_secs(3);

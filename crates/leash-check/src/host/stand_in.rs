@@ -22,9 +22,9 @@ use tokio::sync::oneshot;
 use tokio::task::{JoinSet, LocalSet};
 
 use super::journal::{Happened, Journal, Part};
-use crate::check::stdio::talk::LEGACY;
-use crate::id;
-use crate::protocol::headers::SESSION_ID;
+use crate::stdio::talk::LEGACY;
+use leash_model::id;
+use leash_protocol::headers::SESSION_ID;
 
 /// The most that a host's message may have.
 const MESSAGE: usize = 4 * 1024 * 1024;

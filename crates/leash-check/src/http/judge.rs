@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::wire::Answer;
-use crate::check::report::{Row, Seen, fail, pass, skip, warn};
-use crate::check::rule;
-use crate::duration;
+use crate::report::{Row, Seen, fail, pass, skip, warn};
+use crate::rule;
+use leash_model::duration;
 
 /// What a session may leave behind before it counts as a leak. The heap of Node grows by some 20 KiB for each of a few hundred
 /// sessions before it is cleaned up for the first time; sessions in the field were seen to leave 700 KiB each.

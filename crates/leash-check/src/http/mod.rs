@@ -14,11 +14,12 @@ use self::judge::{Facts, Memory};
 use self::wire::{Answer, Wire};
 use super::subject::{Heard, Start, Subject};
 use super::{CheckError, Report, Stop};
-use crate::clock::Moment;
-use crate::tree::Places;
-use crate::tree::identity::Identity;
-use crate::tree::proc::Proc;
-use crate::{duration, id};
+use leash_model::clock::Moment;
+use leash_model::identity::Identity;
+use leash_model::{duration, id};
+use leash_tree::places::Places;
+use leash_tree::platform::identity;
+use leash_tree::platform::proc::Proc;
 
 /// Sessions in a round of the measurement of memory, and rounds after the first, which only warms up: so many at least, and so many
 /// before it is called a leak. A server that collects its garbage may well grow by some tens of megabytes until it does so first.
@@ -61,7 +62,7 @@ impl HttpCheck {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let wire = Wire::new(url.clone(), self.bearer.as_deref(), self.ready, stop);
         let facts = LocalSet::new().block_on(&runtime, self.look(&wire, places, progress))?;
-        let shown = crate::http::delete::shown(&url);
+        let shown = leash_upstream::delete::shown(&url);
         Ok(Report::new("http", shown, judge::rows(&facts), self.strict))
     }
 
@@ -195,7 +196,7 @@ pub fn visit(url: &str, bearer: Option<&str>, ready: Duration, tell: impl FnOnce
 /// The server's memory after each round of sessions that were opened and ended.
 async fn measure(wire: &Wire<'_>, pid: i32) -> Result<Memory, CheckError> {
     let proc = Proc::own().map_err(CheckError::Proc)?;
-    let Some(held) = crate::tree::identity::Held::open(&proc, pid) else {
+    let Some(held) = leash_tree::platform::identity::Held::open(&proc, pid) else {
         return Ok(Memory::Unknown(format!("there is no process {pid}")));
     };
     let id: Identity = held.id;
@@ -218,7 +219,7 @@ async fn measure(wire: &Wire<'_>, pid: i32) -> Result<Memory, CheckError> {
                 return Ok(Memory::Unknown("it takes too long".to_owned()));
             }
         }
-        if !id.alive(&proc) {
+        if !identity::is_alive(id, &proc) {
             return Ok(Memory::Unknown(format!("the process {pid} is gone")));
         }
         bytes.push(proc.proportional_bytes(pid));

@@ -11,12 +11,12 @@ use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue
 use hyper::{HeaderMap, Method, Request, Uri};
 use serde_json::{Value, json};
 
-use crate::check::Stop;
-use crate::check::stdio::talk;
-use crate::duration;
-use crate::http::upstream::Client;
-use crate::protocol::headers::{METHOD, PROTOCOL_VERSION, SESSION_ID};
-use crate::protocol::sse::Splitter;
+use crate::Stop;
+use crate::stdio::talk;
+use leash_model::duration;
+use leash_protocol::headers::{METHOD, PROTOCOL_VERSION, SESSION_ID};
+use leash_protocol::sse::Splitter;
+use leash_upstream::client::Client;
 
 /// How long any answer may take but that to `initialize`.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);

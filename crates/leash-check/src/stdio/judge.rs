@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use super::plan::{Ask, PLAN, Probe, Stage};
 use super::talk::Handshake;
-use crate::check::report::{Row, Seen, fail, pass, skip};
-use crate::check::rule;
-use crate::check::survivor::{self, Survivor};
-use crate::duration;
-use crate::ledger::receipt::{Exit, signal_name};
+use crate::report::{Row, Seen, fail, pass, skip};
+use crate::rule;
+use crate::survivor;
+use crate::survivor::Survivor;
+use leash_model::duration;
+use leash_model::receipt::{Exit, signal_name};
 
 /// What was seen of one life.
 #[derive(Clone, Debug)]

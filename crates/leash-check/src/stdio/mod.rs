@@ -16,8 +16,8 @@ use self::plan::{Ask, PLAN, Probe, Stage};
 use self::talk::Handshake;
 use super::subject::{Start, Subject, exit_of};
 use super::{CheckError, Report, Stop};
-use crate::clock::Moment;
-use crate::tree::Places;
+use leash_model::clock::Moment;
+use leash_tree::places::Places;
 
 pub use talk::Call;
 

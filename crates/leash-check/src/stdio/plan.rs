@@ -1,6 +1,7 @@
 //! What is done to a stdio server, in which order.
 
-use crate::check::rule::{self, Rule};
+use crate::rule;
+use crate::rule::Rule;
 
 /// When the end is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::check::subject::{Heard, Subject};
-use crate::clock::Moment;
+use crate::subject::{Heard, Subject};
+use leash_model::clock::Moment;
 
 /// The newest revision with a handshake, and the one without.
 pub(crate) const LEGACY: &str = "2025-11-25";

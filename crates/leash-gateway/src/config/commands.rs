@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 
 use super::mistake::Mistake;
 use super::settings::{CommandLine, Origin, Settings, Target};
-use crate::tree::resolve::{ResolveError, resolve};
+use leash_tree::platform::resolve::{ResolveError, resolve};
 
 /// Looks for the program and the directory of every server. `path` is the PATH of this process, which a server inherits unless
 /// its `env` has another one.

@@ -18,27 +18,24 @@ mod single;
 mod terms;
 #[cfg(test)]
 mod tests;
-mod upstream;
 mod values;
 
 pub use commands::check_commands;
 pub use mistake::{Mistake, Mistakes};
 pub(crate) use request::{Fault, Misread, OwnerWish, SessionRequest, lease_request, session_request};
 pub use settings::{
-    CommandLine, KeepAlive, LocalUsers, Origin, OwnerPolicy, PORT, Policy, Secret, Server, Settings, Target, Transport,
-    Upstream,
+    CommandLine, KeepAlive, LocalUsers, Origin, OwnerPolicy, PORT, Policy, Secret, Server, Settings, Target,
 };
 pub use single::single;
-pub use upstream::{UpstreamError, upstream};
 
 /// Reads a configuration. `file` is the name that mistakes are told with, `variable` looks up the environment.
 ///
 /// ```
 /// let text = r#"{"mcpServers": {"files": {"command": "npx", "args": ["-y", "${PACKAGE}"], "leash": {"idle": "10m"}}}}"#;
-/// let settings = leash_core::config::read(text, "leash.json", &|name| (name == "PACKAGE").then(|| "server".to_owned()));
+/// let settings = leash_gateway::config::read(text, "leash.json", &|name| (name == "PACKAGE").then(|| "server".to_owned()));
 /// assert!(settings.is_ok_and(|settings| settings.servers.contains_key("files")));
 ///
-/// let mistakes = leash_core::config::read(r#"{"mcpServers": {}}"#, "leash.json", &|_| None).unwrap_err();
+/// let mistakes = leash_gateway::config::read(r#"{"mcpServers": {}}"#, "leash.json", &|_| None).unwrap_err();
 /// assert_eq!(mistakes.all()[0].to_string(), "leash.json:1:2: there are no servers");
 /// ```
 pub fn read(text: &str, file: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<Settings, Mistakes> {

@@ -11,7 +11,7 @@ use super::keys;
 use super::mistake::Mistake;
 use super::settings::Server;
 use super::terms::Terms;
-use crate::limits;
+use leash_model::limits;
 
 /// The keys of a session.
 const SESSION: [&str; 7] = ["name", "mcpServers", "owner", "ttl", "idle", "maxAge", "labels"];

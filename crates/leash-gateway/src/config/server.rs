@@ -6,10 +6,12 @@ use std::path::PathBuf;
 use hyper::header::{HeaderName, HeaderValue};
 
 use super::json::{Field, Object, Reader};
-use super::settings::{CommandLine, Server, Target, Transport, Upstream};
+use leash_upstream::address::{self, Transport, Upstream};
+
+use super::keys;
+use super::settings::{CommandLine, Server, Target};
 use super::single::check_name;
 use super::terms::Terms;
-use super::{keys, upstream};
 
 /// How `type` is spelled.
 const TYPES: [(&str, Kind); 5] = [
@@ -150,7 +152,7 @@ impl<'a> Reader<'a> {
         let transport = if let Some(Kind::Http(transport)) = kind { transport } else { Transport::Streamable };
         let headers = object.get("headers").map(|field| self.headers(field)).unwrap_or_default();
         let url = self.expanded(field)?;
-        match upstream::address(&url) {
+        match address::address(&url) {
             Ok(url) => Some(Upstream { transport, url, headers }),
             Err(error) => {
                 self.say(field.value.get(), format!("{field}: {error}"), error.hint().to_owned());
@@ -165,10 +167,10 @@ impl<'a> Reader<'a> {
         let Some(object) = self.object(field.value, &field.to_string(), &place) else { return headers };
         for field in &object.0 {
             let Some(value) = self.expanded(field) else { continue };
-            let header = upstream::header(&field.name, &value).and_then(|header| match header {
+            let header = address::header(&field.name, &value).and_then(|header| match header {
                 // The same spelling twice was told when the object was read.
                 Some((name, _)) if headers.iter().any(|(there, _)| *there == name) && !twice(&object, field) => {
-                    Err(upstream::UpstreamError::Twice(field.name.clone()))
+                    Err(address::UpstreamError::Twice(field.name.clone()))
                 }
                 other => Ok(other),
             });

@@ -6,11 +6,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use hyper::Uri;
-use hyper::header::{HeaderName, HeaderValue};
-
-use crate::limits;
-use crate::tree::contain::Containment;
+use leash_model::containment::Containment;
+use leash_model::limits;
+use leash_upstream::address::Upstream;
 
 /// The port of a gateway that was not told another.
 pub const PORT: u16 = 5327;
@@ -150,41 +148,6 @@ impl fmt::Debug for CommandLine {
             .field("spare", &self.spare)
             .field("memory", &self.memory)
             .field("pids", &self.pids)
-            .finish()
-    }
-}
-
-/// How an upstream speaks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Transport {
-    /// Streamable HTTP, every revision.
-    #[default]
-    Streamable,
-    /// HTTP+SSE of 2024-11-05.
-    Sse,
-}
-
-/// A server elsewhere. Made by [`upstream`](super::upstream), which checks it.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Upstream {
-    /// How it speaks.
-    pub transport: Transport,
-    /// Its endpoint: http or https, with a host, without user name and fragment.
-    pub url: Uri,
-    /// Headers sent with every request; the values are marked as sensitive.
-    pub headers: Vec<(HeaderName, HeaderValue)>,
-}
-
-impl fmt::Debug for Upstream {
-    /// A query is where people put keys: it is not shown.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let query = if self.url.query().is_some() { "?***" } else { "" };
-        let authority = self.url.authority().map_or("", |authority| authority.as_str());
-        let shown = format!("{}://{authority}{}{query}", self.url.scheme_str().unwrap_or_default(), self.url.path());
-        f.debug_struct("Upstream")
-            .field("transport", &self.transport)
-            .field("url", &shown)
-            .field("headers", &self.headers)
             .finish()
     }
 }

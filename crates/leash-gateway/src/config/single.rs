@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::mistake::{Mistake, Mistakes};
 use super::settings::{Policy, Server, Settings, Target};
-use crate::limits;
+use leash_model::limits;
 
 /// Names that are paths of the gateway itself.
 const TAKEN: [&str; 5] = ["healthz", "readyz", "metrics", "v1", "mcp"];

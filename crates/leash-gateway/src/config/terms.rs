@@ -2,8 +2,10 @@
 
 use super::json::{Field, Reader};
 use super::settings::{CommandLine, KeepAlive, OwnerPolicy, Policy};
-use crate::limits;
-use crate::tree::contain::{self, Containment, Situation, Wish};
+use leash_model::containment::{Containment, Wish};
+use leash_model::limits;
+use leash_tree::contain;
+use leash_tree::contain::Situation;
 
 /// What was written so far: the defaults, then the top level, then the server.
 #[derive(Clone, Default)]

@@ -7,9 +7,9 @@ use serde_json::value::RawValue;
 
 use super::expand;
 use super::json::{Field, Kind, Reader, kind};
-use crate::tree::contain::Containment;
-use crate::tree::contain::caps::parse_bytes;
-use crate::{duration, limits};
+use leash_model::containment::Containment;
+use leash_model::{duration, limits};
+use leash_tree::contain::caps::parse_bytes;
 
 const DURATION_HINT: &str = "write a number and a unit, as in \"500ms\", \"30s\", \"30m\", \"12h\" or \"7d\"";
 const SIZE_HINT: &str = "write a number and a unit, as in \"64K\", \"4M\" or \"2G\"";

@@ -4,9 +4,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-use crate::id;
-use crate::ledger::receipt::{Holding, Receipt};
-use crate::limits;
+use leash_model::id;
+use leash_model::limits;
+use leash_model::receipt::{Holding, Receipt};
 
 /// A job, as its servers see it.
 pub(crate) struct Account {

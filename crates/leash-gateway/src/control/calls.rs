@@ -12,15 +12,18 @@ use serde_json::value::RawValue;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::job::{Job, Using};
-use crate::config::{Target, Transport};
-use crate::http::body::{Body, BodyError, Stream};
-use crate::http::front::Call;
-use crate::http::gateway::Gateway;
-use crate::http::guard::{self, Boundary};
-use crate::http::respond::{self, Answer};
-use crate::http::server::Server;
-use crate::protocol::envelope::{Kind, Message, codes, error_body};
-use crate::protocol::sse;
+use crate::config::Target;
+use crate::front::Call;
+use crate::gateway::Gateway;
+use crate::guard;
+use crate::guard::Boundary;
+use crate::respond;
+use crate::respond::Answer;
+use crate::server::Server;
+use leash_protocol::envelope::{Kind, Message, codes, error_body};
+use leash_protocol::sse;
+use leash_upstream::address::Transport;
+use leash_upstream::body::{Body, BodyError, Stream};
 
 /// Requests that are in flight at a server elsewhere, which an abort takes back.
 struct Flight {

@@ -11,16 +11,17 @@ use super::job::{Job, Plan};
 use super::problem::Problem;
 use super::view::OwnerView;
 use super::{look, respond_json};
-use crate::config::{self, OwnerWish, SessionRequest, Settings, Target, session_request};
-use crate::http::gateway::Gateway;
-use crate::http::respond::Answer;
-use crate::http::server::Server;
-use crate::http::stdio;
-use crate::ledger::receipt::Reason;
-use crate::protocol::headers;
-use crate::session::job::Terms;
-use crate::tree::identity::Held;
-use crate::tree::proc::Proc;
+use crate::config;
+use crate::config::{OwnerWish, SessionRequest, Settings, Target, session_request};
+use crate::control::job_machine::Terms;
+use crate::gateway::Gateway;
+use crate::respond::Answer;
+use crate::server::Server;
+use crate::stdio;
+use leash_model::receipt::Reason;
+use leash_protocol::headers;
+use leash_tree::platform::identity::Held;
+use leash_tree::platform::proc::Proc;
 
 /// A job that its caller does not know of yet. If it never will, the job ends.
 struct Unknown(Option<Rc<Job>>);

@@ -12,13 +12,14 @@ use hyper::body::{Body as HttpBody, Frame};
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
-use super::super::body::{Body, BodyError};
-use super::super::respond::{self, Answer};
+use super::super::respond;
+use super::super::respond::Answer;
 use super::view::EventView;
-use crate::clock;
-use crate::ledger::receipt::Receipt;
-use crate::limits;
-use crate::protocol::sse;
+use leash_model::clock;
+use leash_model::limits;
+use leash_model::receipt::Receipt;
+use leash_protocol::sse;
+use leash_upstream::body::{Body, BodyError};
 
 /// What can happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

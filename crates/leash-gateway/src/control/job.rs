@@ -1,4 +1,4 @@
-//! A job as it runs: the driver of [`crate::session::job`].
+//! A job as it runs: the driver of [`crate::control::job_machine`].
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -12,17 +12,20 @@ use super::account::{Account, Held};
 use super::events::What;
 use super::joined;
 use super::view::OwnerView;
-use crate::clock::{self, Moment};
-use crate::http::gateway::Gateway;
-use crate::http::guard;
-use crate::http::notice::Notice;
-use crate::http::server::Server;
-use crate::http::stdio;
-use crate::http::timers::{Timed, Timer};
-use crate::ledger::receipt::{self, EndedBy, Reason, Receipt, VERSION};
-use crate::owner::peer::watch::WatchId;
-use crate::session::job::{Effect, Event, Life, State, Terms};
-use crate::tree::identity::Held as Process;
+use crate::control::job_machine::{Effect, Event, Life, State, Terms};
+use crate::gateway::Gateway;
+use crate::guard;
+use crate::server::Server;
+use crate::stdio;
+use crate::timers::{Timed, Timer};
+use leash_model::clock;
+use leash_model::clock::Moment;
+use leash_model::owner::Role;
+use leash_model::receipt::{EndedBy, Reason, Receipt, VERSION};
+use leash_tree::ledger::receipts;
+use leash_tree::owner::peer::watch::WatchId;
+use leash_tree::platform::identity::Held as Process;
+use leash_upstream::notice::Notice;
 
 /// A session of the control API.
 pub(crate) struct Job {
@@ -111,7 +114,7 @@ impl Job {
             if let Some(job) = job.upgrade() {
                 // The watch is over by itself.
                 job.watch.set(None);
-                job.owner_lost(Reason::OwnerGone { pid, role: "owner".to_owned() });
+                job.owner_lost(Reason::OwnerGone { pid, role: Role::Owner });
             }
         };
         self.watch.set(Some(gateway.watchers.watch(process, gone)?));
@@ -262,7 +265,7 @@ impl Job {
 
     fn is_over(self: &Rc<Self>, gateway: &Rc<Gateway>, reason: Reason) {
         let receipt = Rc::new(self.make_receipt(reason));
-        if let Err(error) = receipt::append(&gateway.places.receipts, &receipt) {
+        if let Err(error) = receipts::append(&gateway.places.receipts, &receipt) {
             gateway.warn(format!("cannot write {}: {error}", gateway.places.receipts.display()));
         }
         let _ = self.receipt.set(Rc::clone(&receipt));
@@ -281,7 +284,7 @@ impl Job {
         Receipt {
             version: VERSION,
             session: self.id().to_string(),
-            run: receipt::whole(self.id()),
+            run: receipts::whole(self.id()),
             name: self.shown(),
             labels: self.account.labels.clone(),
             reason,

@@ -12,23 +12,23 @@
 
 use std::time::Duration;
 
-use crate::clock::Moment;
-use crate::ledger::receipt::Reason;
+use leash_model::clock::Moment;
+use leash_model::receipt::Reason;
 
 /// The times a job lives by. Without any of them it lives until somebody ends it, or its owner is gone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Terms {
+pub(super) struct Terms {
     /// It ends when its lease was not renewed for so long, whatever is in flight: the one who promised to renew it is gone.
-    pub ttl: Option<Duration>,
+    pub(super) ttl: Option<Duration>,
     /// It ends when it was not used for so long. A call in flight is a use, and so is somebody who listens.
-    pub idle: Option<Duration>,
+    pub(super) idle: Option<Duration>,
     /// It ends at this age, whatever is in flight.
-    pub max_age: Option<Duration>,
+    pub(super) max_age: Option<Duration>,
 }
 
 /// Where a job stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
+pub(super) enum State {
     /// Its servers are being started.
     Starting,
     /// All of them run.
@@ -46,7 +46,7 @@ pub enum State {
 
 /// Something happened to a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub(super) enum Event {
     /// All of its servers run.
     Started,
     /// Its lease was renewed, with another time if there is one.
@@ -72,7 +72,7 @@ pub enum Event {
 
 /// What the driver has to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Effect {
+pub(super) enum Effect {
     /// Nothing.
     Nothing,
     /// End everything of it at the same time, then report [`Event::Released`].
@@ -88,7 +88,7 @@ pub enum Effect {
 
 /// A job's state and what decides over its end.
 #[derive(Clone, Debug)]
-pub struct Life {
+pub(super) struct Life {
     state: State,
     terms: Terms,
     born: Moment,
@@ -101,37 +101,37 @@ pub struct Life {
 
 impl Life {
     /// A job whose servers are about to be started. Its lease begins when they run: nobody can renew it before.
-    pub fn begin(now: Moment, terms: Terms) -> Life {
+    pub(super) fn begin(now: Moment, terms: Terms) -> Life {
         Life { state: State::Starting, terms, born: now, lease_until: None, quiet_since: now, uses: 0 }
     }
 
     /// Where it stands.
-    pub fn state(&self) -> &State {
+    pub(super) fn state(&self) -> &State {
         &self.state
     }
 
     /// The times it lives by now.
-    pub fn terms(&self) -> &Terms {
+    pub(super) fn terms(&self) -> &Terms {
         &self.terms
     }
 
     /// Whether it can be used, or will be.
-    pub fn is_alive(&self) -> bool {
+    pub(super) fn is_alive(&self) -> bool {
         matches!(self.state, State::Starting | State::Live)
     }
 
     /// When its lease ends, if it has one.
-    pub fn lease_until(&self) -> Option<Moment> {
+    pub(super) fn lease_until(&self) -> Option<Moment> {
         self.lease_until.filter(|_| self.is_alive())
     }
 
     /// For how long nobody has used it.
-    pub fn idle_for(&self, now: Moment) -> Duration {
+    pub(super) fn idle_for(&self, now: Moment) -> Duration {
         if self.uses > 0 { Duration::ZERO } else { now.since(self.quiet_since) }
     }
 
     /// Applies what happened.
-    pub fn apply(&mut self, event: Event, now: Moment) -> Effect {
+    pub(super) fn apply(&mut self, event: Event, now: Moment) -> Effect {
         // What is over is over: a renewal that comes too late is not one, whether or not the timer has fired by then.
         if let Some(effect) = self.expired_before(&event, now) {
             return effect;
@@ -195,7 +195,7 @@ impl Life {
     }
 
     /// When it ends if nothing else happens, and why.
-    pub fn deadline(&self) -> Option<(Moment, Reason)> {
+    pub(super) fn deadline(&self) -> Option<(Moment, Reason)> {
         if !self.is_alive() {
             return None;
         }

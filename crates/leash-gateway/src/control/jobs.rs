@@ -12,11 +12,11 @@ use super::job::Job;
 use super::joined::Looks;
 use super::look;
 use super::view::SessionView;
-use crate::http::server::Server;
-use crate::http::timers::Timers;
-use crate::ledger::receipt::{Reason, Receipt};
-use crate::limits;
-use crate::tree::linux;
+use crate::server::Server;
+use crate::timers::Timers;
+use leash_model::limits;
+use leash_model::receipt::{Reason, Receipt};
+use leash_tree::platform::linux;
 
 /// The jobs of a gateway.
 #[derive(Default)]

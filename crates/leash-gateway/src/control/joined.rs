@@ -8,13 +8,13 @@ use std::rc::Rc;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use crate::aside;
-use crate::http::gateway::Gateway;
-use crate::ledger::receipt::{Fate, Holding, How, TreeEnd};
-use crate::ledger::store::Store;
-use crate::session::{Ended, Ending, Joined, Target, Unfinished, joined};
-use crate::tree::Places;
-use crate::tree::proc::Proc;
+use crate::gateway::Gateway;
+use leash_model::receipt::{Fate, Holding, How, TreeEnd};
+use leash_tree::blocking;
+use leash_tree::ledger::store::Store;
+use leash_tree::places::Places;
+use leash_tree::platform::proc::Proc;
+use leash_tree::session::{Ended, Ending, Joined, Target, Unfinished, joined};
 
 /// The sessions that have such members; `None` when the ledger could not be read, which never means that there are none.
 type Found = Option<Rc<HashSet<String>>>;
@@ -38,7 +38,7 @@ impl Looks {
                 while !looks.waiting.borrow().is_empty() {
                     let asked = looks.waiting.take();
                     let places = gateway.places.clone();
-                    let found = aside::spawn(move || find(&places)).await.ok().and_then(Result::ok).map(Rc::new);
+                    let found = blocking::spawn(move || find(&places)).await.ok().and_then(Result::ok).map(Rc::new);
                     asked.into_iter().for_each(|asked| drop(asked.send(found.clone())));
                 }
                 looks.running.set(false);
@@ -67,7 +67,7 @@ pub(super) async fn end(gateway: &Rc<Gateway>, session: &str, force: bool, hurry
     }
     let begin = |force| {
         let (places, session) = (gateway.places.clone(), session.to_owned());
-        aside::spawn(move || end_members(&places, session, force))
+        blocking::spawn(move || end_members(&places, session, force))
     };
     let mut ending = begin(force);
     let ended = tokio::select! {
@@ -91,7 +91,8 @@ pub(super) async fn end(gateway: &Rc<Gateway>, session: &str, force: bool, hurry
 
 fn end_members(places: &Places, session: String, force: bool) -> Ended {
     let Ok(proc) = Proc::own() else { return not_known(&session, "leash cannot tell processes apart") };
-    let ending = Ending::new(places, &proc, vec![Target::Session(session.clone())], force);
+    let ending =
+        Ending::new(places, &proc, vec![Target::Session(session.clone())], force, leash_upstream::sweep::at_once);
     ending.members(&is_ours).unwrap_or_else(|error| not_known(&session, &format!("cannot read the ledger: {error}")))
 }
 
@@ -120,7 +121,7 @@ fn unproved() -> TreeEnd {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scratch::Scratch;
+    use testkit::Scratch;
 
     #[test]
     fn a_ledger_that_cannot_be_read_proves_nothing() {

@@ -4,17 +4,19 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::job::{self, Job};
+use super::job;
+use super::job::Job;
 use super::view::{HoldingView, KindView, OwnerView, ServerView, SessionView, StateView};
-use crate::aside;
-use crate::clock::{self, Moment};
 use crate::config::Target;
-use crate::http::gateway::Gateway;
-use crate::http::guard;
-use crate::http::server::Server;
-use crate::ledger::receipt::Receipt;
-use crate::ledger::store::Store;
-use crate::session::job::State;
+use crate::control::job_machine::State;
+use crate::gateway::Gateway;
+use crate::guard;
+use crate::server::Server;
+use leash_model::clock;
+use leash_model::clock::Moment;
+use leash_model::receipt::Receipt;
+use leash_tree::blocking;
+use leash_tree::ledger::store::Store;
 
 /// What the ledger knows of a tree.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +54,7 @@ async fn sizes(gateway: &Gateway, runs: &[Rc<str>]) -> HashMap<String, Size> {
         };
         runs.into_iter().filter_map(size).collect()
     };
-    aside::spawn(read).await.unwrap_or_default()
+    blocking::spawn(read).await.unwrap_or_default()
 }
 
 fn ms(span: Duration) -> u64 {

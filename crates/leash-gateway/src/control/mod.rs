@@ -10,6 +10,7 @@ mod calls;
 mod create;
 mod events;
 mod job;
+mod job_machine;
 mod jobs;
 mod joined;
 mod look;
@@ -31,12 +32,14 @@ use hyper::{HeaderMap, Request, StatusCode};
 use serde::Serialize;
 
 use super::gateway::Gateway;
-use super::respond::{self, Answer};
-use crate::aside;
+use super::respond;
+use super::respond::Answer;
 use crate::config::lease_request;
-use crate::ledger::receipt::{self, Reason, Receipt};
-use crate::limits;
-use crate::protocol::headers;
+use leash_model::limits;
+use leash_model::receipt::{Reason, Receipt};
+use leash_protocol::headers;
+use leash_tree::blocking;
+use leash_tree::ledger::receipts;
 pub(super) use problem::Problem;
 use query::Query;
 use routes::{Act, Found, Route};
@@ -211,7 +214,7 @@ async fn over(gateway: &Rc<Gateway>, id: &str) -> Result<SessionView, Problem> {
         return Ok(view);
     }
     let (path, session) = (gateway.places.receipts.clone(), id.to_owned());
-    let find = move || receipt::find(&path, &session).ok().flatten();
-    let found = aside::spawn(find).await.ok().flatten();
+    let find = move || receipts::find(&path, &session).ok().flatten();
+    let found = blocking::spawn(find).await.ok().flatten();
     found.map(|receipt| look::from_receipt(&receipt)).ok_or_else(|| Problem::no_such_session(id))
 }

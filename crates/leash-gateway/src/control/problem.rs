@@ -6,7 +6,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::super::admission::Refusal;
-use super::super::respond::{self, Answer};
+use super::super::respond;
+use super::super::respond::Answer;
 use crate::config::{Fault, Misread};
 
 /// What went wrong.

@@ -4,7 +4,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 
 use super::problem::Problem;
 use super::view::{AbortedView, EventView, Lease, NewSession, ReceiptsView, SessionView, SessionsView, VersionView};
-use crate::ledger::receipt::Receipt;
+use leash_model::receipt::Receipt;
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

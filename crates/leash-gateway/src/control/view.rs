@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::ledger::receipt::Receipt;
-use crate::tree::contain::Containment;
+use leash_model::containment::Containment;
+use leash_model::receipt::Receipt;
 
 /// A session, as it is now.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]

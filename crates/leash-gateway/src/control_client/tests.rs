@@ -6,7 +6,7 @@ use std::path::Path;
 use std::thread::JoinHandle;
 
 use super::*;
-use crate::scratch::Scratch;
+use testkit::Scratch;
 
 /// Answers one request and gives its first line and its body.
 fn daemon(socket: &Path, answer: &'static str) -> JoinHandle<(String, String)> {

@@ -10,12 +10,13 @@ use tokio_util::sync::CancellationToken;
 use super::super::control_client;
 use super::super::gateway::Gateway;
 use super::super::listen;
-use super::super::notice::Notice;
 use super::super::serve::{ServeError, bind};
-use super::entry::{self, Gate};
+use super::entry;
+use super::entry::Gate;
 use super::socket::Claim;
 use super::{Control, ControlError, ControlSocket};
-use crate::ledger::store;
+use leash_tree::ledger::store;
+use leash_upstream::notice::Notice;
 
 /// Doors that are open, and where nobody is let in yet.
 pub(crate) struct Doors {

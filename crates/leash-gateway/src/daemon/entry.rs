@@ -11,14 +11,15 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
 
 use super::super::admission::Door;
-use super::super::control::{self, Problem};
+use super::super::control;
+use super::super::control::Problem;
 use super::super::gateway::Gateway;
 use super::super::listen;
 use super::super::metrics::add;
 use super::super::respond::Answer;
 use super::doors::Bells;
 use crate::config::Secret;
-use crate::limits;
+use leash_model::limits;
 
 /// What a caller must show.
 #[derive(Clone, Debug)]

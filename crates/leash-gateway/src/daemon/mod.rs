@@ -13,8 +13,8 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 use crate::config::Secret;
-use crate::ledger::store::StoreError;
-use crate::limits;
+use leash_model::limits;
+use leash_tree::ledger::store::StoreError;
 
 pub(super) use doors::{Doors, Open};
 pub use starter::Starter;

@@ -13,9 +13,10 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::ControlError;
-use crate::ledger::private_file;
-use crate::ledger::store::{self, StoreError};
-use crate::limits;
+use leash_model::limits;
+use leash_tree::ledger::store;
+use leash_tree::ledger::store::StoreError;
+use leash_tree::platform::private_file;
 
 /// For the owner alone.
 const MODE: u32 = 0o600;

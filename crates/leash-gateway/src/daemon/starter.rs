@@ -5,11 +5,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::super::gateway::Gateway;
-use crate::clock::Moment;
-use crate::limits;
-use crate::tree::identity;
-use crate::tree::linux::AsyncPidfd;
-use crate::tree::supervisor::FirstLook;
+use leash_model::clock::Moment;
+use leash_model::limits;
+use leash_tree::platform::identity;
+use leash_tree::platform::linux::AsyncPidfd;
+use leash_tree::tree::supervisor::FirstLook;
 
 /// Who started a gateway on demand.
 #[derive(Debug)]

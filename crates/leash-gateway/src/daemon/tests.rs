@@ -9,9 +9,9 @@ use std::time::Duration;
 use super::ControlError;
 use super::socket::Claim;
 use super::starter::{Verdict, Vigil};
-use crate::clock::Moment;
-use crate::limits;
-use crate::scratch::Scratch;
+use leash_model::clock::Moment;
+use leash_model::limits;
+use testkit::Scratch;
 
 fn private() -> Scratch {
     let dir = Scratch::new();

@@ -9,10 +9,11 @@ use std::task::{Context, Waker};
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use crate::http::server::Server;
-use crate::limits;
-use crate::protocol::envelope::{IdKey, Kind, Message, codes, error_body};
-use crate::protocol::sse::{self, Splitter};
+use crate::server::Server;
+use leash_model::limits;
+use leash_protocol::envelope::{IdKey, Kind, Message, codes, error_body};
+use leash_protocol::sse;
+use leash_protocol::sse::Splitter;
 
 /// The requests of one session.
 pub(super) struct Unanswered {

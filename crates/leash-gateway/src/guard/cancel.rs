@@ -9,11 +9,11 @@ use super::asked::Unanswered;
 use super::holding::Upstream;
 use super::revive;
 use super::{holding, token};
-use crate::http::front::Call;
-use crate::http::gateway::Gateway;
-use crate::http::server::Server;
-use crate::http::session::Session;
-use crate::limits;
+use crate::front::Call;
+use crate::gateway::Gateway;
+use crate::server::Server;
+use crate::session::Session;
+use leash_model::limits;
 
 /// What a legacy server is told: dropping a connection means nothing to it.
 pub(crate) struct Cancellation {

@@ -10,20 +10,23 @@ use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use serde_json::value::RawValue;
 
 use super::Asked;
-use super::holding::{self, Found, Upstream};
+use super::holding;
+use super::holding::{Found, Upstream};
 use super::stream::{Passing, Until};
-use crate::config::{self, Target};
-use crate::http::body::Body;
-use crate::http::front::Call;
-use crate::http::gateway::Gateway;
-use crate::http::respond::{self, Answer};
-use crate::http::server::Server;
-use crate::http::session::{Holding, Session};
-use crate::http::upstream::UpstreamError;
-use crate::ledger::receipt::Reason;
-use crate::limits;
-use crate::protocol::envelope::codes;
-use crate::protocol::headers;
+use crate::config;
+use crate::config::Target;
+use crate::front::Call;
+use crate::gateway::Gateway;
+use crate::respond;
+use crate::respond::Answer;
+use crate::server::Server;
+use crate::session::{Holding, Session};
+use leash_model::limits;
+use leash_model::receipt::Reason;
+use leash_protocol::envelope::codes;
+use leash_protocol::headers;
+use leash_upstream::body::Body;
+use leash_upstream::client::UpstreamError;
 
 /// What is set anew for the upstream, or is none of its business.
 const NOT_FORWARDED: [HeaderName; 6] = [
@@ -42,7 +45,7 @@ const NO_BUFFERING: (HeaderName, HeaderValue) =
     (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
 
 /// The server's address and headers. Only servers with an address come here.
-pub(super) fn target(settings: &config::Server) -> &config::Upstream {
+pub(super) fn target(settings: &config::Server) -> &leash_upstream::address::Upstream {
     match &settings.target {
         Target::Url(upstream) => upstream,
         Target::Command(_) => unreachable!("the guard is for servers with an address"),

@@ -12,22 +12,26 @@ use super::asked::Unanswered;
 use super::forward;
 use super::listen::Pings;
 use super::revive::Revival;
-use crate::clock::{self, Moment};
-use crate::config::{Target, Transport};
-use crate::http::budget::Client;
-use crate::http::delete::{self, Deleted, Ticket};
-use crate::http::front::Call;
-use crate::http::gateway::Gateway;
-use crate::http::keeper::{Headers, Lien, Stay};
-use crate::http::metrics::add;
-use crate::http::server::Server;
-use crate::http::session::{Holding, Session, Start};
-use crate::id;
-use crate::ledger::book::Entry;
-use crate::ledger::receipt::{self, DeleteHow, EndedBy, Fate, Holding as End, Reason, Receipt};
-use crate::limits;
-use crate::protocol::headers;
-use crate::session::machine::Life;
+use crate::budget::Client;
+use crate::config::Target;
+use crate::front::Call;
+use crate::gateway::Gateway;
+use crate::metrics::add;
+use crate::server::Server;
+use crate::session::{Holding, Session, Start};
+use leash_model::client_session::Life;
+use leash_model::clock;
+use leash_model::clock::Moment;
+use leash_model::id;
+use leash_model::limits;
+use leash_model::receipt::{DeleteHow, EndedBy, Fate, Holding as End, Reason, Receipt};
+use leash_protocol::headers;
+use leash_tree::ledger::book::Entry;
+use leash_tree::ledger::receipts;
+use leash_upstream::address::Transport;
+use leash_upstream::delete;
+use leash_upstream::delete::{Deleted, Ticket};
+use leash_upstream::keeper::{Headers, Lien, Stay};
 
 /// A session at an upstream server.
 pub(crate) struct Upstream {
@@ -351,11 +355,11 @@ pub(super) async fn send_delete(gateway: &Gateway, server: &Server, ticket: &Tic
 /// Writes a receipt. A full disk is told, and nothing more; false where only a descriptor is missing, which the next start has.
 pub(crate) fn write(gateway: &Gateway, receipt: &Receipt) -> bool {
     let path = &gateway.places.receipts;
-    let written = receipt::append(path, receipt);
+    let written = receipts::append(path, receipt);
     if let Err(error) = &written {
         gateway.warn(format!("cannot write {}: {error}", path.display()));
     }
-    !written.is_err_and(|error| receipt::is_shortage(&error))
+    !written.is_err_and(|error| receipts::is_shortage(&error))
 }
 
 /// A book that can't be written is told, and nothing more: sessions go on.

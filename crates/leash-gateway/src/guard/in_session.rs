@@ -6,20 +6,22 @@ use hyper::body::Incoming;
 use hyper::header::HeaderValue;
 use hyper::{Method, Response, StatusCode};
 
-use super::holding::{self, Upstream};
+use super::holding;
+use super::holding::Upstream;
 use super::listen::Listening;
 use super::stream::Until;
 use super::{Asked, forward, revive};
-use crate::http::body::Body;
-use crate::http::delete;
-use crate::http::front::Call;
-use crate::http::gateway::Gateway;
-use crate::http::respond::{self, Answer};
-use crate::http::session::{InFlight, Session};
-use crate::http::upstream::UpstreamError;
-use crate::ledger::receipt::Reason;
-use crate::protocol::envelope::{Message, codes};
-use crate::protocol::headers;
+use crate::front::Call;
+use crate::gateway::Gateway;
+use crate::respond;
+use crate::respond::Answer;
+use crate::session::{InFlight, Session};
+use leash_model::receipt::Reason;
+use leash_protocol::envelope::{Message, codes};
+use leash_protocol::headers;
+use leash_upstream::body::Body;
+use leash_upstream::client::UpstreamError;
+use leash_upstream::delete;
 
 /// What an upstream answered.
 enum Heard {

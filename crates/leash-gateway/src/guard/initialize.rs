@@ -7,22 +7,24 @@ use hyper::{Response, StatusCode};
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
-use super::holding::{self, Found, Upstream};
+use super::holding;
+use super::holding::{Found, Upstream};
 use super::opening::Opening;
 use super::revive::Revival;
 use super::stream::Until;
 use super::{Asked, forward, in_session};
-use crate::http::body::Body;
-use crate::http::front::Call;
-use crate::http::gateway::Gateway;
-use crate::http::respond::{self, Answer};
-use crate::http::server::Server;
-use crate::http::session::{Holding, Session};
-use crate::http::upstream::UpstreamError;
-use crate::ledger::receipt::Reason;
-use crate::limits;
-use crate::protocol::envelope::codes;
-use crate::protocol::headers;
+use crate::front::Call;
+use crate::gateway::Gateway;
+use crate::respond;
+use crate::respond::Answer;
+use crate::server::Server;
+use crate::session::{Holding, Session};
+use leash_model::limits;
+use leash_model::receipt::Reason;
+use leash_protocol::envelope::codes;
+use leash_protocol::headers;
+use leash_upstream::body::Body;
+use leash_upstream::client::UpstreamError;
 
 /// Answers `initialize`. The server is asked in a task of its own, which goes on when the client leaves: whatever the server
 /// opens is seen, and closed if nobody wants it any more.

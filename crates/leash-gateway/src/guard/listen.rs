@@ -13,14 +13,15 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::holding;
 use super::stream::{Boundary, Cut, Until, passed};
-use crate::http::body::BodyError;
-use crate::http::keep_alive::{self, Due, Known};
-use crate::http::metrics::Counters;
-use crate::http::session::Session;
-use crate::ledger::receipt::Reason;
-use crate::limits;
-use crate::protocol::envelope::{Envelope, Kind};
-use crate::protocol::sse;
+use crate::keep_alive;
+use crate::keep_alive::{Due, Known};
+use crate::metrics::Counters;
+use crate::session::Session;
+use leash_model::limits;
+use leash_model::receipt::Reason;
+use leash_protocol::envelope::{Envelope, Kind};
+use leash_protocol::sse;
+use leash_upstream::body::BodyError;
 
 /// What the ids of leash's own pings begin with, as JSON. No client sends requests with such an id, and no server either.
 const PING: &str = "\"leash-ping-";

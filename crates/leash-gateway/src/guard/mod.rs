@@ -26,15 +26,17 @@ use serde_json::value::RawValue;
 
 use super::front::Call;
 use super::gateway::Gateway;
-use super::respond::{self, Answer};
+use super::respond;
+use super::respond::Answer;
 use super::server::Server;
 use super::session;
-pub(crate) use super::upstream::Client;
-use crate::ledger::receipt::Reason;
-use crate::limits;
-use crate::protocol::envelope::{Kind, Malformed, Message};
-use crate::protocol::era::{self, Era};
-use crate::protocol::headers;
+use leash_model::limits;
+use leash_model::receipt::Reason;
+use leash_protocol::envelope::{Kind, Malformed, Message};
+use leash_protocol::era;
+use leash_protocol::era::Era;
+use leash_protocol::headers;
+pub(crate) use leash_upstream::client::Client;
 
 pub(crate) use cancel::{Cancellation, abort_unanswered, cancellation, upstreams};
 pub(crate) use holding::{Upstream, lien, note, resume, write};

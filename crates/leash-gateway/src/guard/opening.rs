@@ -12,15 +12,15 @@ use hyper::header::CONTENT_ENCODING;
 use super::forward;
 use super::holding;
 use super::stream::{Cut, Until, passed};
-use crate::http::body::BodyError;
-use crate::http::gateway::Gateway;
-use crate::http::metrics::Counters;
-use crate::http::session::{InFlight, Session};
-use crate::ledger::receipt::Reason;
-use crate::limits;
-use crate::protocol::envelope::{Kind, Message};
-use crate::protocol::headers;
-use crate::protocol::sse::Splitter;
+use crate::gateway::Gateway;
+use crate::metrics::Counters;
+use crate::session::{InFlight, Session};
+use leash_model::limits;
+use leash_model::receipt::Reason;
+use leash_protocol::envelope::{Kind, Message};
+use leash_protocol::headers;
+use leash_protocol::sse::Splitter;
+use leash_upstream::body::BodyError;
 
 /// What the server said to `initialize`.
 #[derive(Clone, Debug, PartialEq, Eq)]

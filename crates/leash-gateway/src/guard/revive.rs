@@ -12,14 +12,15 @@ use hyper::{Method, Request, Response, StatusCode};
 use tokio::sync::Notify;
 
 use super::forward;
-use super::holding::{self, Upstream};
+use super::holding;
+use super::holding::Upstream;
 use super::opening::{Reader, Word};
-use crate::http::gateway::Gateway;
-use crate::http::session::Session;
-use crate::http::upstream::UpstreamError;
-use crate::ledger::receipt::Reason;
-use crate::limits;
-use crate::protocol::headers::{PROTOCOL_VERSION, SESSION_ID};
+use crate::gateway::Gateway;
+use crate::session::Session;
+use leash_model::limits;
+use leash_model::receipt::Reason;
+use leash_protocol::headers::{PROTOCOL_VERSION, SESSION_ID};
+use leash_upstream::client::UpstreamError;
 
 /// What is needed to open a session anew.
 pub(super) struct Revival {

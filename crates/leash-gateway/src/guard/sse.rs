@@ -11,21 +11,25 @@ use hyper::body::{Body as HttpBody, Frame, Incoming};
 use hyper::{Method, Response, StatusCode, Uri};
 
 use super::asked::Ear;
-use super::holding::{self, Upstream};
+use super::holding;
+use super::holding::Upstream;
 use super::listen::Listening;
 use super::stream::{Boundary, Until};
 use super::{Asked, forward};
-use crate::http::body::{Body, BodyError};
-use crate::http::front::Call;
-use crate::http::gateway::Gateway;
-use crate::http::respond::{self, Answer};
-use crate::http::server::Server;
-use crate::http::session::{self, Holding, Session};
-use crate::http::upstream;
-use crate::ledger::receipt::Reason;
-use crate::limits;
-use crate::protocol::envelope::codes;
-use crate::protocol::sse::{self, Splitter};
+use crate::front::Call;
+use crate::gateway::Gateway;
+use crate::respond;
+use crate::respond::Answer;
+use crate::server::Server;
+use crate::session;
+use crate::session::{Holding, Session};
+use leash_model::limits;
+use leash_model::receipt::Reason;
+use leash_protocol::envelope::codes;
+use leash_protocol::sse;
+use leash_protocol::sse::Splitter;
+use leash_upstream::body::{Body, BodyError};
+use leash_upstream::client;
 
 /// Answers a request for a server that speaks HTTP+SSE: `sse` (also `mcp`) is the stream, `messages/TOKEN` its other half.
 pub(crate) async fn answer_sse(gateway: &Rc<Gateway>, server: &Rc<Server>, rest: &str, call: Call) -> Answer {
@@ -153,7 +157,7 @@ async fn first(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call) -> Resul
                 continue;
             }
             let told = event.data().and_then(|data| String::from_utf8(data).ok());
-            let endpoint = told.and_then(|told| upstream::resolve(&base, told.trim()));
+            let endpoint = told.and_then(|told| client::resolve(&base, told.trim()));
             let endpoint = endpoint.ok_or_else(|| bad("its address for messages is not at the same server"))?;
             return Ok(First { head, before: before.freeze(), endpoint, after: splitter.take_rest(), body });
         }

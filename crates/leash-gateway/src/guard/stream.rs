@@ -9,10 +9,10 @@ use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 
 use super::holding;
-use crate::http::body::BodyError;
-use crate::http::delete::Hurry;
-use crate::http::metrics::Counters;
-use crate::http::session::InFlight;
+use crate::metrics::Counters;
+use crate::session::InFlight;
+use leash_upstream::body::BodyError;
+use leash_upstream::delete::Hurry;
 
 /// How long an answer may go on.
 pub(super) enum Until {
@@ -151,7 +151,7 @@ impl Boundary {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::sse::Splitter;
+    use leash_protocol::sse::Splitter;
     use proptest::prelude::*;
 
     fn reached(parts: &[&str]) -> bool {

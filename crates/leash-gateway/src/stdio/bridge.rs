@@ -12,20 +12,23 @@ use tokio_util::task::TaskTracker;
 
 use super::super::gateway::Gateway;
 use super::super::held::Account;
-use super::super::keep_alive::{self, Due};
+use super::super::keep_alive;
+use super::super::keep_alive::Due;
 use super::super::metrics::Counters;
 use super::super::session::Session;
 use super::child::{Child, Started};
 use super::log::GET;
-use super::output::{self, Burst, Sink};
+use super::output;
+use super::output::{Burst, Sink};
 use super::ping::Pings;
 use super::reader::Reader;
 use super::switch::{NotNow, Request, Switch};
-use super::window::{self, Waiting, Window};
-use crate::ledger::receipt::{Reason, Receipt};
-use crate::limits;
-use crate::protocol::envelope::{Envelope, IdKey, Kind, Message};
-use crate::protocol::era;
+use super::window;
+use super::window::{Waiting, Window};
+use leash_model::limits;
+use leash_model::receipt::{Reason, Receipt};
+use leash_protocol::envelope::{Envelope, IdKey, Kind, Message};
+use leash_protocol::era;
 
 /// A server with the session that it is for.
 pub(crate) struct Bridge {

@@ -20,12 +20,14 @@ use super::super::gateway::{GATEWAY_LABEL, Gateway};
 use super::super::metrics::{Counters, add};
 use super::super::server::{Running, Server};
 use super::input::Input;
-use crate::aside;
 use crate::config::{CommandLine, Target};
-use crate::ledger::receipt::{Reason, Receipt};
-use crate::limits;
-use crate::tree::contain::{Wish, caps::Caps};
-use crate::tree::{Spec, Tree, TreeError, linux};
+use leash_model::containment::Wish;
+use leash_model::limits;
+use leash_model::receipt::{Reason, Receipt};
+use leash_tree::blocking;
+use leash_tree::contain::caps::Caps;
+use leash_tree::platform::linux;
+use leash_tree::tree::{Spec, Tree, TreeError};
 
 /// Why a server could not be started.
 #[derive(Debug, Error)]
@@ -76,7 +78,7 @@ impl Watched {
     pub(super) fn reap(self, tasks: &TaskTracker) {
         let tree = self.tree;
         let token = tasks.token();
-        drop(aside::spawn(move || {
+        drop(blocking::spawn(move || {
             tree.reap();
             drop(token);
         }));
@@ -106,7 +108,7 @@ pub(super) async fn start_new(gateway: &Gateway, server: &Server, session: &str)
     let places = gateway.places.clone();
     // Some 5 ms of waiting for the keeper, in which the gateway would answer nobody.
     let token = gateway.tasks.token();
-    let started = aside::spawn(move || (Tree::start(spec, &places), token).0).await;
+    let started = blocking::spawn(move || (Tree::start(spec, &places), token).0).await;
     let mut tree = started.map_err(|_| StartError::Gone)??;
     match ends(&mut tree) {
         Ok((input, output, reports)) => {
@@ -118,7 +120,7 @@ pub(super) async fn start_new(gateway: &Gateway, server: &Server, session: &str)
             tree.ask_to_end();
             let token = gateway.tasks.token();
             // Without a thread nobody waits for it: it is dropped, and ends all the same.
-            if let Some(ended) = aside::attempt(move || (tree.wait(), token).0)
+            if let Some(ended) = blocking::attempt(move || (tree.wait(), token).0)
                 && let Ok(Ok(receipt)) = ended.await
             {
                 server.ended(&receipt);

@@ -12,11 +12,11 @@ use hyper::{Response, StatusCode};
 use memchr::memchr;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
-use super::super::body::{Body, BodyError, PIECE};
 use super::super::respond::Answer;
 use super::log::Next;
-use crate::limits;
-use crate::protocol::sse;
+use leash_model::limits;
+use leash_protocol::sse;
+use leash_upstream::body::{Body, BodyError, PIECE};
 
 /// A message up to this size is one piece with its id; a larger one is not copied.
 const COPIED: usize = 16 * 1024;

@@ -5,13 +5,14 @@ use std::rc::Rc;
 use bytes::Bytes;
 
 use super::super::front::Call;
-use super::super::respond::{self, Answer};
+use super::super::respond;
+use super::super::respond::Answer;
 use super::super::session::Session;
 use super::events::Events;
 use super::log::{GET, StreamId};
 use super::post;
 use super::reader::{Reader, Reading};
-use crate::protocol::headers;
+use leash_protocol::headers;
 
 /// Answers a GET.
 pub(super) fn answer(session: &Rc<Session>, call: &Call) -> Result<Answer, Answer> {

@@ -14,7 +14,7 @@ use tokio::net::unix::pipe::Sender;
 use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 
-use crate::limits;
+use leash_model::limits;
 
 /// Pieces written by one call: bodies and their newlines.
 const PIECES: usize = 16;

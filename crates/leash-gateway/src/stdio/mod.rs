@@ -32,13 +32,16 @@ use hyper::{HeaderMap, Method, StatusCode};
 
 use super::front::Call;
 use super::gateway::Gateway;
-use super::respond::{self, Answer};
+use super::respond;
+use super::respond::Answer;
 use super::server::Server;
-use super::session::{self, Holding, Session};
-use crate::ledger::receipt::Reason;
-use crate::protocol::envelope::{Kind, Message};
-use crate::protocol::era::{self, Era};
-use crate::protocol::headers;
+use super::session;
+use super::session::{Holding, Session};
+use leash_model::receipt::Reason;
+use leash_protocol::envelope::{Kind, Message};
+use leash_protocol::era;
+use leash_protocol::era::Era;
+use leash_protocol::headers;
 
 pub(crate) use bridge::Bridge;
 pub(crate) use modern::ModernTrees;

@@ -11,18 +11,20 @@ use tokio::sync::oneshot;
 
 use super::super::front::Call;
 use super::super::gateway::Gateway;
-use super::super::respond::{self, Answer};
+use super::super::respond;
+use super::super::respond::Answer;
 use super::super::server::Server;
 use super::super::session::{Holding, Session};
 use super::bridge::Bridge;
-use super::child::{self, StartError};
+use super::child;
+use super::child::StartError;
 use super::events::Events;
 use super::reader::Reading;
 use super::switch::{First, Request};
 use super::{modern, post};
-use crate::ledger::receipt::Reason;
-use crate::protocol::envelope::{Envelope, IdKey};
-use crate::protocol::headers;
+use leash_model::receipt::Reason;
+use leash_protocol::envelope::{Envelope, IdKey};
+use leash_protocol::headers;
 
 /// A session that its client does not know of yet. If it never will, the session ends.
 struct Opening {

@@ -12,10 +12,10 @@ use tokio::time::timeout;
 use super::super::gateway::Gateway;
 use super::super::held::Account;
 use super::super::metrics::{Counters, add};
-use crate::clock::Moment;
-use crate::limits;
-use crate::protocol::envelope::Message;
-use crate::protocol::frame::{Line, Lines};
+use leash_model::clock::Moment;
+use leash_model::limits;
+use leash_protocol::envelope::Message;
+use leash_protocol::frame::{Line, Lines};
 
 /// Who takes a server's messages.
 pub(super) trait Sink {

@@ -5,8 +5,8 @@ use std::cell::Cell;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use crate::http::keep_alive::Known;
-use crate::protocol::envelope::{Envelope, Kind};
+use crate::keep_alive::Known;
+use leash_protocol::envelope::{Envelope, Kind};
 
 /// What the ids of pings begin with. A server's own ids do not look like this, and with the session's id in it none can.
 const PREFIX: &str = "\"leash-ping-";

@@ -7,7 +7,8 @@ use hyper::{HeaderMap, StatusCode};
 
 use super::super::front::Call;
 use super::super::gateway::Gateway;
-use super::super::respond::{self, Answer};
+use super::super::respond;
+use super::super::respond::Answer;
 use super::super::session::{Holding, Session};
 use super::bridge::{Bridge, Refused};
 use super::events::Events;
@@ -15,8 +16,8 @@ use super::output::Sink as _;
 use super::ping;
 use super::reader::Reading;
 use super::switch::{First, NotNow, Request};
-use crate::protocol::envelope::{Envelope, IdKey, Message, codes, error_body};
-use crate::protocol::{era, headers};
+use leash_protocol::envelope::{Envelope, IdKey, Message, codes, error_body};
+use leash_protocol::{era, headers};
 
 /// The server of a session that is open.
 pub(super) fn bridge(session: &Session) -> Result<Rc<Bridge>, Answer> {

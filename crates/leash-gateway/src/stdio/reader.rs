@@ -14,7 +14,7 @@ use super::events::{Feed, pauses};
 use super::log::{GET, Next, StreamId};
 use super::output::Sink as _;
 use super::switch::First;
-use crate::limits;
+use leash_model::limits;
 
 /// A connection that reads a stream; dropping it leaves the stream to whoever resumes it.
 pub(super) struct Reader {

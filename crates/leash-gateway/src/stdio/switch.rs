@@ -16,8 +16,8 @@ use serde_json::value::RawValue;
 
 use super::log::{GET, Log, StreamId};
 use super::window::Turns;
-use crate::limits;
-use crate::protocol::envelope::{Envelope, IdKey, Kind, Message, codes, error_body};
+use leash_model::limits;
+use leash_protocol::envelope::{Envelope, IdKey, Kind, Message, codes, error_body};
 
 /// What is in flight in a session, and the streams that it is answered on.
 #[derive(Debug)]

@@ -12,8 +12,9 @@ use tokio::sync::Notify;
 
 use super::super::gateway::Gateway;
 use super::super::server::{Occupied, Server};
-use super::child::{self, Child, StartError, Started};
-use crate::ledger::receipt::Reason;
+use super::child;
+use super::child::{Child, StartError, Started};
+use leash_model::receipt::Reason;
 
 /// The place of such a tree.
 #[derive(Default)]

@@ -16,7 +16,7 @@ fn at(seconds: u64) -> Moment {
 }
 
 fn client_gone(pid: i32) -> Reason {
-    Reason::OwnerGone { pid, role: "client".to_owned() }
+    Reason::OwnerGone { pid, role: Role::Client }
 }
 
 /// Plays events at given seconds and checks when, and why, the session would end.

@@ -4,8 +4,10 @@
 use std::io::Read as _;
 use std::process::{Child, Command, Stdio};
 
+use leash_tree::platform::identity;
+
 use super::*;
-use crate::orphans::verdict::Evidence;
+use crate::verdict::Evidence;
 
 /// A child of the test, ended with it.
 struct Sheep {
@@ -36,7 +38,7 @@ impl Sheep {
     }
 
     fn lives(&self) -> bool {
-        self.id.alive(&Proc::own().unwrap())
+        identity::is_alive(self.id, &Proc::own().unwrap())
     }
 
     fn tree(&self) -> Vec<Identity> {
@@ -106,7 +108,7 @@ fn a_proved_tree_is_ended_and_nobody_else() {
         ]
     }));
     assert!(receipt.nothing_left() && !sheep.lives() && bystander.lives());
-    assert!(tree.iter().all(|member| !member.alive(&Proc::own().unwrap())));
+    assert!(tree.iter().all(|member| !identity::is_alive(*member, &Proc::own().unwrap())));
     let end = receipt.trees().next().unwrap();
     assert_eq!((end.how, end.leader), (How::Term, Some(sheep.id)));
     assert_eq!((receipt.reason, receipt.ended_by, receipt.name.as_str()), (Reason::Orphan, EndedBy::Reap, "sheep"));
@@ -208,7 +210,7 @@ fn a_stopped_process_hears_the_request() {
 #[test]
 fn we_do_not_end_ourselves() {
     let sheep = Sheep::start("");
-    let me = Identity::current(&Proc::own().unwrap()).unwrap();
+    let me = identity::current(&Proc::own().unwrap()).unwrap();
     let outcome = run(sheep.id, &terms(), || vec![finding(sheep.id, vec![sheep.id, me], Verdict::OrphanProved)]);
     assert_eq!(spared(outcome), Spared::Ourselves);
     assert!(sheep.lives());

@@ -163,7 +163,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
-    use crate::scratch::Scratch;
+    use testkit::Scratch;
 
     #[test]
     fn mode_and_links_stay() {

@@ -1,6 +1,6 @@
 //! The name under which `leash run` lists a server: that of its entry, or one made of it that leash and every client accept.
 
-use crate::limits::LABEL_LENGTH;
+use leash_model::limits::LABEL_LENGTH;
 
 /// The name of a server for `--name`. `others` are the names of all entries of the file: no made name is one of them.
 pub(super) fn name_for(name: &str, others: &[&str]) -> String {

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::{Adopted, Splice, apply};
-use crate::ledger::private_file;
-use crate::{clock, id};
+use leash_model::{clock, id};
+use leash_tree::platform::private_file;
 
 /// The version of what is written.
 const VERSION: u32 = 1;
@@ -201,7 +201,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
-    use crate::scratch::Scratch;
+    use testkit::Scratch;
 
     #[test]
     fn what_is_kept_is_found_again_and_is_private() {

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::text::{self, Node, Value};
+use super::text;
+use super::text::{Node, Value};
 use super::{Client, ConfigFile, Note, Scope, Shape};
 
 /// A server that a configuration declares.

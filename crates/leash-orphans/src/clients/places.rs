@@ -158,7 +158,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::scratch::Scratch;
+    use testkit::Scratch;
 
     fn put(dir: &Path, path: &str, bytes: &[u8]) {
         let path = dir.join(path);

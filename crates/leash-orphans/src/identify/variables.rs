@@ -2,7 +2,7 @@
 //! the server, because the client started it in that directory and with that environment.
 
 use super::Agreement;
-use crate::orphans::facts::Process;
+use crate::facts::Process;
 
 /// Whether a client fills something in.
 pub(super) fn has_variables(word: &str) -> bool {
@@ -16,7 +16,7 @@ pub(super) fn is_all_variable(word: &str) -> bool {
 }
 
 /// The environment variables that a word names.
-pub(in crate::orphans) fn named(word: &str) -> impl Iterator<Item = &str> {
+pub(crate) fn named(word: &str) -> impl Iterator<Item = &str> {
     pieces(word).filter_map(|piece| match piece {
         Piece::Variable("userHome") => Some("HOME"),
         Piece::Variable(name) => environment(name).map(|(name, _)| name),

@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 
 use super::{Pids, is_reaper};
-use crate::orphans::facts::{Facts, Process};
-use crate::orphans::identify::Matcher;
-use crate::orphans::knowledge::{Knowledge, Leashed};
-use crate::orphans::verdict::{Evidence, Role};
-use crate::owner::wrapper::is_wrapper;
-use crate::tree::spec;
+use crate::facts::{Facts, Process};
+use crate::identify::Matcher;
+use crate::knowledge::{Knowledge, Leashed};
+use crate::verdict::{Evidence, Role};
+use leash_tree::owner::wrapper::is_wrapper;
+use leash_tree::tree::spec;
 
 /// A server, and everything that belongs to it.
 pub(super) struct Case<'a> {

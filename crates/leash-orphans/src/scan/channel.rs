@@ -9,8 +9,8 @@ use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::time::Timespec;
 
-use crate::orphans::facts::{Kind, Why};
-use crate::orphans::holders::{End, Link, open_fds};
+use crate::facts::{Kind, Why};
+use crate::holders::{End, Link, open_fds};
 
 /// The standard descriptors of a process.
 pub(super) struct Standard {

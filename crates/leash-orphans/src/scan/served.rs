@@ -9,9 +9,10 @@ use std::path::PathBuf;
 
 use rustix::fs::RawDir;
 
-use crate::orphans::facts::Served;
-use crate::orphans::holders::{Link, link, open_fds};
-use crate::owner::peer::table::{self, Entry};
+use crate::facts::Served;
+use crate::holders::{Link, link, open_fds};
+use leash_tree::owner::peer::table;
+use leash_tree::owner::peer::table::Entry;
 
 /// The sockets of one network namespace, by inode with their owners.
 #[derive(Default)]

@@ -10,9 +10,10 @@ use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::strangers::Node;
-use crate::orphans::facts::Process;
-use crate::orphans::place::{self, is_dead};
-use crate::tree::proc::Proc;
+use crate::facts::Process;
+use crate::place;
+use crate::place::is_dead;
+use leash_tree::platform::proc::Proc;
 
 /// `PF_KTHREAD` of linux/sched.h: a thread of the kernel.
 const KERNEL_THREAD: u64 = 0x0020_0000;
@@ -21,7 +22,7 @@ const KERNEL_THREAD: u64 = 0x0020_0000;
 const ARGUMENTS: usize = 64 * 1024;
 
 /// Now, in clock ticks since boot: the clock that start times are in.
-pub(in crate::orphans) fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     let now = clock_gettime(ClockId::Boottime);
     let hertz = rustix::param::clock_ticks_per_second().max(1);
     now.tv_sec.unsigned_abs() * hertz + now.tv_nsec.unsigned_abs() * hertz / 1_000_000_000

@@ -9,8 +9,8 @@
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
 
-use crate::orphans::facts::{Facts, Process};
-use crate::orphans::knowledge::Knowledge;
+use crate::facts::{Facts, Process};
+use crate::knowledge::Knowledge;
 
 /// After how many looks everybody is read again.
 pub(super) const LOOKS: u32 = 10;

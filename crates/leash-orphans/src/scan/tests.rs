@@ -11,8 +11,8 @@ use std::process::{Child, Command, Stdio};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::*;
-use crate::id;
-use crate::orphans::knowledge::Declared;
+use crate::knowledge::Declared;
+use leash_model::id;
 
 mod again;
 

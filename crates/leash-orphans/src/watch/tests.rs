@@ -1,5 +1,5 @@
 use super::*;
-use crate::orphans::verdict::{Evidence, Role};
+use crate::verdict::{Evidence, Role};
 
 fn finding(pid: i32, verdict: Verdict, ends_gone: bool, age: u64) -> Finding {
     let root = Identity { pid, start: 7, inode: None };

@@ -4,7 +4,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::json;
-use crate::protocol::envelope::{Envelope, IdKey, Kind, Malformed, Message, Splice, codes, error_body};
+use crate::envelope::{Envelope, IdKey, Kind, Malformed, Message, Splice, codes, error_body};
 
 fn one(source: &str) -> Envelope<'_> {
     match Message::read(source.as_bytes()) {

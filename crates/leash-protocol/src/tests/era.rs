@@ -2,8 +2,9 @@
 
 use hyper::Method;
 
-use crate::protocol::envelope::Message;
-use crate::protocol::era::{self, Era, classify, is_legacy_version, is_modern_version};
+use crate::envelope::Message;
+use crate::era;
+use crate::era::{Era, classify, is_legacy_version, is_modern_version};
 
 const CLAIM: &str = r#""params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#;
 

@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 
-use crate::protocol::frame::{Line, Lines};
-use crate::protocol::fuzzing;
+use crate::frame::{Line, Lines};
+use crate::fuzzing;
 
 fn whole(text: &str) -> Line {
     Line::Whole(text.to_owned().into())

@@ -4,9 +4,10 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::Value;
 
-use super::json::{self, Text};
-use crate::protocol::envelope::{Envelope, IdKey, Kind, Message, Splice};
-use crate::protocol::fuzzing;
+use super::json;
+use super::json::Text;
+use crate::envelope::{Envelope, IdKey, Kind, Message, Splice};
+use crate::fuzzing;
 
 /// Stands for the id. A control character is nowhere in JSON.
 const PLACE: &str = "\u{1}";

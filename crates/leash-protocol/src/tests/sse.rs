@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use crate::protocol::fuzzing;
-use crate::protocol::sse::{Event, KEEP_ALIVE, Splitter, TooLarge, encode};
+use crate::fuzzing;
+use crate::sse::{Event, KEEP_ALIVE, Splitter, TooLarge, encode};
 
 /// All complete events, and the rest.
 fn events(stream: &[u8]) -> (Vec<Event>, Vec<u8>) {

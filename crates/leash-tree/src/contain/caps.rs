@@ -28,7 +28,7 @@ impl Caps {
 /// Reads a size: `512M`, `2G`, `100K`, or plain bytes.
 ///
 /// ```
-/// assert_eq!(leash_core::tree::contain::caps::parse_bytes("512M"), Ok(512 << 20));
+/// assert_eq!(leash_tree::contain::caps::parse_bytes("512M"), Ok(512 << 20));
 /// ```
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let text = text.trim();

@@ -14,7 +14,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use super::caps::Caps;
-use crate::tree::proc::{Listed, read_small};
+use crate::platform::proc::{Listed, read_small};
 
 /// A leaf, open.
 #[derive(Debug)]

@@ -1,9 +1,6 @@
 //! Containments: the kernel means that keep a tree together. The best one that works is used, found by trying.
 
-use std::fmt;
-use std::str::FromStr;
-
-use serde::{Deserialize, Serialize};
+use leash_model::containment::{Containment, Refusal, Wish};
 
 pub mod caps;
 pub(crate) mod dbus;
@@ -11,130 +8,21 @@ pub(crate) mod leaf;
 pub(crate) mod sealed;
 pub(crate) mod unit;
 
-/// What keeps a tree together, weakest first: `a < b` means that `b` promises more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "http", derive(schemars::JsonSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum Containment {
-    /// A process group.
-    Group,
-    /// Subreaper and top-down killing.
-    Reaper,
-    /// A cgroup2 leaf, and the reaper.
-    Leaf,
-    /// A systemd scope bound to a guard unit, with a leaf in it, and the reaper.
-    Unit,
-    /// A PID namespace.
-    Sealed,
-}
-
-impl Containment {
-    /// All of them, strongest first.
-    pub const ALL: [Containment; 5] =
-        [Containment::Sealed, Containment::Unit, Containment::Leaf, Containment::Reaper, Containment::Group];
-
-    /// The name as typed.
-    pub fn name(self) -> &'static str {
-        match self {
-            Containment::Group => "group",
-            Containment::Reaper => "reaper",
-            Containment::Leaf => "leaf",
-            Containment::Unit => "unit",
-            Containment::Sealed => "sealed",
-        }
-    }
-
-    /// What is ended for certain, in one sentence.
-    pub fn promise(self) -> &'static str {
-        match self {
-            Containment::Group => "the server's process group is ended",
-            Containment::Reaper => {
-                "every descendant is ended, also after setsid or a double fork, and after SIGKILL of any one process of leash"
-            }
-            Containment::Leaf => "as reaper; also fork bombs, and children that became another user or left the group",
-            Containment::Unit => "as leaf; systemd also ends everything when all of leash is killed at once",
-            Containment::Sealed => "the kernel ends everything, even if all of leash is killed in the same instant",
-        }
-    }
-
-    /// What it does not cover, in one sentence.
-    pub fn does_not_cover(self) -> &'static str {
-        match self {
-            Containment::Group => {
-                "daemons: whatever called setsid or changed its group stays behind; work done by a broker (docker, services)"
-            }
-            Containment::Reaper => {
-                "leash and keeper killed within some 4 ms (the next start of leash ends what was recorded); children of another user; children left unseen in an existing PID namespace; fork bombs above 1000; work done by a broker (docker, services)"
-            }
-            Containment::Leaf => {
-                "leash and keeper killed within some 4 ms (the next start of leash ends the rest); work done by a broker (docker, services)"
-            }
-            Containment::Unit => {
-                "children that became root, if leash, keeper and guard are all killed; work done by a broker (docker, services)"
-            }
-            Containment::Sealed => {
-                "work done by a broker (docker, services); the server sees other pids, and for an ordinary user ssh and sudo do not work inside"
-            }
-        }
-    }
-}
-
-impl fmt::Display for Containment {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Containment {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Containment, String> {
-        Containment::ALL
-            .into_iter()
-            .find(|containment| containment.name() == text)
-            .ok_or_else(|| format!("`{text}` is not one of sealed, unit, leaf, reaper, group"))
-    }
-}
-
-/// A containment that was tried, or passed over, and the reason.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "http", derive(schemars::JsonSchema))]
-pub struct Refusal {
-    /// Which.
-    pub containment: Containment,
-    /// Why not.
-    pub why: String,
-}
-
-impl Refusal {
-    pub(crate) fn new(containment: Containment, why: impl Into<String>) -> Refusal {
-        Refusal { containment, why: why.into() }
-    }
-}
-
-/// What the caller wants.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Wish {
-    /// Exactly this one, or nothing.
-    pub exactly: Option<Containment>,
-    /// At least this one, or nothing.
-    pub at_least: Option<Containment>,
-}
-
 /// Facts that decide which containments are worth trying.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Situation {
+pub struct Situation {
     /// /proc is ours.
-    pub(crate) own_proc: bool,
+    pub own_proc: bool,
     /// leash is the first process of its PID namespace.
-    pub(crate) pid_one: bool,
+    pub pid_one: bool,
     /// A spare list was given.
-    pub(crate) spares: bool,
+    pub spares: bool,
     /// Memory or process caps were given.
-    pub(crate) caps: bool,
+    pub caps: bool,
 }
 
 /// The order in which containments are tried, and why the others are not.
-pub(crate) fn candidates(wish: Wish, situation: Situation) -> (Vec<Containment>, Vec<Refusal>) {
+pub fn candidates(wish: Wish, situation: Situation) -> (Vec<Containment>, Vec<Refusal>) {
     let (mut order, mut refused) = (Vec::new(), Vec::new());
     for containment in Containment::ALL {
         match passed_over(containment, wish, situation) {
@@ -204,13 +92,5 @@ mod tests {
         check(Wish::default(), Situation { spares: true, ..PLAIN }, "leaf reaper group");
         check(Wish::default(), Situation { caps: true, ..PLAIN }, "unit leaf");
         check(Wish { exactly: Some(Containment::Reaper), at_least: None }, Situation { caps: true, ..PLAIN }, "");
-    }
-
-    #[test]
-    fn names_are_read_back() {
-        for containment in Containment::ALL {
-            assert_eq!(containment.name().parse(), Ok(containment));
-        }
-        assert!("Leaf".parse::<Containment>().is_err());
     }
 }

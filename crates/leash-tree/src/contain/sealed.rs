@@ -17,10 +17,12 @@ use rustix::mount::{MountFlags, MountPropagationFlags};
 use rustix::pipe::PipeFlags;
 use rustix::process::{Signal, WaitOptions};
 
-use crate::ledger::receipt::Exit;
-use crate::tree::linux::{self, CloneInto, Forked};
-use crate::tree::proc::Proc;
-use crate::tree::spawn::{self, Program, Report, SpawnError, Stage};
+use crate::platform::linux;
+use crate::platform::linux::{CloneInto, Forked};
+use crate::platform::proc::Proc;
+use crate::platform::spawn;
+use crate::platform::spawn::{Program, Report, SpawnError, Stage};
+use leash_model::receipt::Exit;
 
 /// A sealed tree as the keeper holds it.
 #[derive(Debug)]
@@ -76,7 +78,7 @@ impl Sealed {
     pub(crate) fn exit(&self) -> Option<Exit> {
         let mut raw = [0; 4];
         match rustix::io::read(&self.status, &mut raw) {
-            Ok(4) => Exit::from_raw(i32::from_le_bytes(raw)),
+            Ok(4) => linux::exit_of(i32::from_le_bytes(raw)),
             Ok(_) => Some(Exit::Signal(libc::SIGKILL)),
             Err(_) => None,
         }

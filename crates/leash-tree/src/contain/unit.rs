@@ -14,10 +14,11 @@ use serde::{Deserialize, Serialize};
 
 use super::dbus::{Bus, BusEnvironment, ExecCommand, JobMode, Property};
 use super::leaf;
-use crate::clock::{Moment, timeout_until};
-use crate::limits;
-use crate::tree::identity::{Held, Identity};
-use crate::tree::proc::Proc;
+use crate::platform::identity::Held;
+use crate::platform::proc::Proc;
+use leash_model::clock::{Moment, timeout_until};
+use leash_model::identity::Identity;
+use leash_model::limits;
 
 /// First argument of leash in guard mode; the tool's name is not in it, so `pkill -f leash` does not find it.
 pub(crate) const GUARD: &str = "mcp-guard";

@@ -19,14 +19,17 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use self::journal::{Journal, Line, Pages, read, text_of};
-use super::private_file;
-use super::receipt::{EndedBy, Holding, Reason, Receipt, UpstreamEnd, VERSION, is_shortage};
-use super::store::{self, StoreError};
-use crate::owner::Owner;
-use crate::tree::Places;
-use crate::tree::identity::{Identity, boot_id};
-use crate::tree::proc::Proc;
-use crate::{clock, id};
+use super::store;
+use super::store::StoreError;
+use crate::ledger::receipts::is_shortage;
+use crate::places::Places;
+use crate::platform::identity::{self, boot_id};
+use crate::platform::private_file;
+use crate::platform::proc::Proc;
+use leash_model::identity::Identity;
+use leash_model::owner::Owner;
+use leash_model::receipt::{EndedBy, Holding, Reason, Receipt, UpstreamEnd, VERSION};
+use leash_model::{clock, id};
 
 /// Why a book can't be kept.
 pub use super::store::StoreError as BookError;
@@ -167,7 +170,7 @@ pub struct Listed {
 
 impl Listed {
     /// Where its keeper is asked for it.
-    pub(crate) fn door(&self, runtime_dir: &Path) -> PathBuf {
+    pub fn door(&self, runtime_dir: &Path) -> PathBuf {
         path(&runtime_dir.join(DIR), &self.cover.run, "sock")
     }
 
@@ -214,7 +217,7 @@ impl Book {
             version: BOOK_VERSION,
             boot: boot_id(),
             run,
-            process: Proc::own().ok().and_then(|proc| Identity::current(&proc)),
+            process: Proc::own().ok().and_then(|proc| identity::current(&proc)),
             command: command.to_owned(),
             receipts: places.receipts.clone(),
             started_ms: clock::unix_ms(),
@@ -239,7 +242,7 @@ impl Book {
 
     /// The book of a dead gateway, to be kept by this process from [`Book::own`] on. Its lock was handed over by that gateway's keeper;
     /// `unwritten` is what the dead one could not write down.
-    pub(crate) fn adopt(
+    pub fn adopt(
         places: &Places,
         old: &Cover,
         lock: OwnedFd,
@@ -254,7 +257,7 @@ impl Book {
     }
 
     /// Makes an adopted book ours, in one step: before it the dead gateway's keeper ends what the book names, and after it ours does.
-    pub(crate) fn own(&self) -> Result<(), BookError> {
+    pub fn own(&self) -> Result<(), BookError> {
         let path = self.path("jsonl");
         fs::rename(self.path("new"), &path).map_err(|source| StoreError::Write { path, source })
     }
@@ -265,12 +268,12 @@ impl Book {
     }
 
     /// Whose it is.
-    pub(crate) fn whose(&self) -> &Cover {
+    pub fn whose(&self) -> &Cover {
         &self.cover
     }
 
     /// Where its keeper is asked for it.
-    pub(crate) fn door(&self) -> PathBuf {
+    pub fn door(&self) -> PathBuf {
         self.path("sock")
     }
 
@@ -343,7 +346,7 @@ impl Book {
     }
 
     /// Whose a book is, if that can be read.
-    pub(crate) fn cover_of(runtime_dir: &Path, run: &str) -> Option<Cover> {
+    pub fn cover_of(runtime_dir: &Path, run: &str) -> Option<Cover> {
         pages_of(&runtime_dir.join(DIR), run).ok()?.cover
     }
 
@@ -383,7 +386,7 @@ impl Book {
 
 impl Abandoned {
     /// The book of a process that is gone, whose lock was inherited from it.
-    pub(crate) fn inherited(runtime_dir: &Path, run: &str, lock: OwnedFd) -> io::Result<Abandoned> {
+    pub fn inherited(runtime_dir: &Path, run: &str, lock: OwnedFd) -> io::Result<Abandoned> {
         let dir = runtime_dir.join(DIR);
         let pages = pages_of(&dir, run)?;
         Ok(Abandoned { cover: pages.cover, open: pages.open, run: run.to_owned(), dir, _lock: lock })

@@ -14,11 +14,23 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use thiserror::Error;
 
-use super::private_file;
-use super::receipt::is_shortage;
-use super::record::Record;
-use crate::clock::{self, Moment, timeout_until};
-use crate::limits;
+use crate::ledger::receipts::is_shortage;
+use crate::platform::identity::{boot_id, pid_namespace};
+use crate::platform::private_file;
+use leash_model::clock;
+use leash_model::clock::{Moment, timeout_until};
+use leash_model::limits;
+use leash_model::record::Record;
+
+/// True if the pids in a record can still mean something: they were given in this boot.
+pub fn is_of_this_boot(record: &Record) -> bool {
+    record.boot == boot_id()
+}
+
+/// True if the pids in a record mean to this process what they meant to its writer: same boot, same PID namespace.
+pub fn is_of_this_place(record: &Record) -> bool {
+    is_of_this_boot(record) && record.pid_namespace == pid_namespace()
+}
 
 /// Why the runtime directory can't be used.
 #[derive(Debug, Error)]
@@ -253,7 +265,7 @@ impl Entry {
 }
 
 /// Makes the runtime directory, if it is not there, and checks that it is ours.
-pub(crate) fn prepare_runtime(dir: &Path) -> Result<(), StoreError> {
+pub fn prepare_runtime(dir: &Path) -> Result<(), StoreError> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|source| match source.kind() {
         io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
             StoreError::NotADirectory { dir: dir.to_owned() }
@@ -313,16 +325,16 @@ pub(crate) fn is_locked(path: &Path) -> bool {
     }
 }
 
-pub(crate) fn open_lock(path: &Path) -> io::Result<File> {
+pub fn open_lock(path: &Path) -> io::Result<File> {
     private_file::open(File::options().create(true).truncate(false).write(true), path)
 }
 
 /// Whether the path still names the file that we have open.
-pub(crate) fn still_at(file: &File, path: &Path) -> bool {
+pub fn still_at(file: &File, path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|now| file.metadata().is_ok_and(|ours| ours.ino() == now.ino()))
 }
 
-pub(crate) fn check_ours(dir: &Path) -> Result<(), StoreError> {
+pub fn check_ours(dir: &Path) -> Result<(), StoreError> {
     let meta = fs::symlink_metadata(dir).map_err(|source| StoreError::Unusable { dir: dir.to_owned(), source })?;
     let me = rustix::process::geteuid().as_raw();
     if !meta.is_dir() {

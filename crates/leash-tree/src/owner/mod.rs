@@ -7,86 +7,19 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::FileType;
 use rustix::process::{Pid, getpid, getppid};
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::ledger::receipt::Reason;
-use crate::tree::control;
-use crate::tree::identity::{self, Held};
-use crate::tree::linux::InheritedSignals;
-use crate::tree::proc::Proc;
+use leash_model::owner::{Owner, Role, Wish};
+use leash_model::receipt::Reason;
+
+use crate::platform::channel;
+use crate::platform::identity;
+use crate::platform::identity::Held;
+use crate::platform::linux::InheritedSignals;
+use crate::platform::proc::Proc;
 
 pub mod peer;
 pub mod wrapper;
-
-/// An owner as asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Wish {
-    /// The parent process.
-    Parent,
-    /// The nearest ancestor that is not a wrapper (`sh -c`, `npx`, `env`...): the host itself.
-    Ancestor,
-    /// The other end of stdin.
-    Stdin,
-    /// The controlling terminal.
-    Terminal,
-    /// Any process.
-    Pid(i32),
-}
-
-impl Wish {
-    /// What is watched when nothing is said.
-    pub const DEFAULT: [Wish; 4] = [Wish::Parent, Wish::Ancestor, Wish::Stdin, Wish::Terminal];
-}
-
-/// An owner that was found, as the ledger and `ps` show it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "lowercase")]
-pub enum Owner {
-    /// A process.
-    Process {
-        /// `parent`, `ancestor` or `pid`.
-        role: String,
-        /// Its pid.
-        pid: i32,
-        /// Its short name, for people.
-        name: String,
-    },
-    /// The other end of stdin.
-    Stdin,
-    /// The controlling terminal.
-    Terminal,
-    /// A [`crate::tree::Tree`] in a program that uses the library.
-    Handle,
-}
-
-impl Owner {
-    /// For a listing.
-    pub fn describe(&self) -> String {
-        match self {
-            Owner::Process { pid, name, .. } => format!("{name}({pid})"),
-            Owner::Stdin => "stdin".to_owned(),
-            Owner::Terminal => "tty".to_owned(),
-            Owner::Handle => "handle".to_owned(),
-        }
-    }
-
-    fn lost(&self, answer: PollFlags) -> Reason {
-        match self {
-            Owner::Process { role, pid, .. } => Reason::OwnerGone { pid: *pid, role: role.clone() },
-            Owner::Stdin => Reason::StdinClosed,
-            Owner::Terminal => Reason::TerminalClosed,
-            // Half closed on purpose, or gone altogether.
-            Owner::Handle if !answer.contains(PollFlags::HUP) => Reason::Requested,
-            Owner::Handle => Reason::Dropped,
-        }
-    }
-
-    /// Why, if the one who let go said so. Keeper and supervisor both ask: the word stays in the socket.
-    fn told(&self, fd: BorrowedFd<'_>) -> Option<Reason> {
-        matches!(self, Owner::Handle).then(|| control::peek(fd)).flatten()
-    }
-}
 
 /// Why owners could not be found.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -119,18 +52,18 @@ pub struct Watch {
 }
 
 impl Watch {
-    pub(crate) fn new(owner: Owner, fd: OwnedFd) -> Watch {
+    pub fn new(owner: Owner, fd: OwnedFd) -> Watch {
         Watch { owner, fd }
     }
 
     /// For poll. The descriptor of stdin is the host's own: it is looked at, never read, and its flags are never changed,
     /// because the open file description is shared with the host and the server.
-    pub(crate) fn poll(&self) -> PollFd<'_> {
+    pub fn poll(&self) -> PollFd<'_> {
         PollFd::from_borrowed_fd(self.fd.as_fd(), self.events())
     }
 
     /// What has to be asked for, to be told of its loss.
-    pub(crate) fn events(&self) -> PollFlags {
+    pub fn events(&self) -> PollFlags {
         match self.owner {
             Owner::Process { .. } => PollFlags::IN,
             // A pipe's end is POLLHUP, which needs no asking. A socketpair, as Node uses, says POLLRDHUP when the host has
@@ -141,18 +74,18 @@ impl Watch {
     }
 
     /// What an answer of poll means.
-    pub(crate) fn judge(&self, answer: PollFlags) -> Option<Reason> {
+    pub fn judge(&self, answer: PollFlags) -> Option<Reason> {
         let gone = match self.owner {
             Owner::Process { .. } => PollFlags::IN | PollFlags::HUP | PollFlags::ERR,
             Owner::Stdin | Owner::Handle => PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR,
             Owner::Terminal => PollFlags::HUP | PollFlags::ERR,
         };
-        answer.intersects(gone).then(|| self.owner.told(self.fd.as_fd()).unwrap_or_else(|| self.owner.lost(answer)))
+        answer.intersects(gone).then(|| told(&self.owner, self.fd.as_fd()).unwrap_or_else(|| lost(&self.owner, answer)))
     }
 }
 
 /// The loss of a watched owner, if it has happened by now.
-pub(crate) fn lost_by_now(watch: &Watch) -> Option<Reason> {
+pub fn lost_by_now(watch: &Watch) -> Option<Reason> {
     let mut fds = [watch.poll()];
     let at_once = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
     rustix::event::poll(&mut fds, Some(&at_once)).ok()?;
@@ -181,8 +114,7 @@ impl Parent {
     }
 
     /// The pidfd of it, if it is still our parent: for one who only asks whether it lives.
-    #[cfg(feature = "http")]
-    pub(crate) fn living(self) -> Option<OwnedFd> {
+    pub fn living(self) -> Option<OwnedFd> {
         self.fd.filter(|_| self.pid.is_some() && getppid() == self.pid)
     }
 
@@ -194,7 +126,7 @@ impl Parent {
         };
         // Checked after the pidfd was opened: if the parent had died in between, we have another one now.
         let fd = self.fd.filter(|_| getppid() == Some(pid)).ok_or(OwnerError::ParentGone(pid.as_raw_pid()))?;
-        Ok(Some(Watch::new(process_owner("parent", pid.as_raw_pid(), proc), fd)))
+        Ok(Some(Watch::new(process_owner(Role::Parent, pid.as_raw_pid(), proc), fd)))
     }
 }
 
@@ -223,9 +155,9 @@ pub fn find(
     Ok(watches)
 }
 
-fn process_owner(role: &str, pid: i32, proc: Option<&Proc>) -> Owner {
+fn process_owner(role: Role, pid: i32, proc: Option<&Proc>) -> Owner {
     let name = proc.and_then(|proc| proc.stat(pid)).map_or_else(|| "?".to_owned(), |stat| stat.comm);
-    Owner::Process { role: role.to_owned(), pid, name }
+    Owner::Process { role, pid, name }
 }
 
 fn process(pid: i32, proc: Option<&Proc>) -> Result<Watch, OwnerError> {
@@ -233,7 +165,7 @@ fn process(pid: i32, proc: Option<&Proc>) -> Result<Watch, OwnerError> {
         rustix::io::Errno::SRCH | rustix::io::Errno::INVAL => OwnerError::NoSuchProcess(pid),
         errno => OwnerError::Watch { what: format!("process {pid}"), errno },
     })?;
-    Ok(Watch::new(process_owner("pid", pid, proc), fd))
+    Ok(Watch::new(process_owner(Role::Pid, pid, proc), fd))
 }
 
 /// The host above the wrappers, if there is one that is not the parent itself.
@@ -248,7 +180,7 @@ fn ancestor(proc: &Proc) -> Option<Watch> {
         }
         below = above;
     }
-    let owner = Owner::Process { role: "ancestor".to_owned(), pid: below.id.pid, name: below.stat.comm.clone() };
+    let owner = Owner::Process { role: Role::Ancestor, pid: below.id.pid, name: below.stat.comm.clone() };
     (below.id.pid != parent).then(|| Watch::new(owner, below.into_fd()))
 }
 
@@ -277,4 +209,20 @@ pub(crate) fn terminal_of(proc: &Proc, signals: InheritedSignals) -> Option<Watc
 fn terminal() -> Option<Watch> {
     let tty = File::options().read(true).custom_flags(libc::O_NOCTTY | libc::O_NONBLOCK).open("/dev/tty").ok()?;
     Some(Watch::new(Owner::Terminal, tty.into()))
+}
+
+fn lost(owner: &Owner, answer: PollFlags) -> Reason {
+    match owner {
+        Owner::Process { role, pid, .. } => Reason::OwnerGone { pid: *pid, role: *role },
+        Owner::Stdin => Reason::StdinClosed,
+        Owner::Terminal => Reason::TerminalClosed,
+        // Half closed on purpose, or gone altogether.
+        Owner::Handle if !answer.contains(PollFlags::HUP) => Reason::Requested,
+        Owner::Handle => Reason::Dropped,
+    }
+}
+
+/// Why, if the one who let go said so. Keeper and supervisor both ask: the word stays in the socket.
+fn told(owner: &Owner, fd: BorrowedFd<'_>) -> Option<Reason> {
+    matches!(owner, Owner::Handle).then(|| channel::peek(fd)).flatten()
 }

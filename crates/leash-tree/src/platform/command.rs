@@ -17,7 +17,7 @@ const PARKING: RawFd = 64;
 static WITHHELD: Mutex<BTreeSet<OsString>> = Mutex::new(BTreeSet::new());
 
 /// Removes these variables from the environment of every supervisor and keeper that is started from now on, and so of every
-/// server. For variables that hold tokens. A server gets one only by its own [`Spec::env`](super::Spec::env).
+/// server. For variables that hold tokens. A server gets one only by its own [`Spec::env`](crate::tree::Spec::env).
 pub fn withhold<N: Into<OsString>>(names: impl IntoIterator<Item = N>) {
     withheld().extend(names.into_iter().map(Into::into));
 }
@@ -28,21 +28,21 @@ fn withheld() -> std::sync::MutexGuard<'static, BTreeSet<OsString>> {
 }
 
 /// How a process of leash is started.
-pub(crate) struct Launch<'a> {
+pub struct Launch<'a> {
     /// The program; it must call [`crate::enter`] first.
-    pub(crate) program: &'a Path,
+    pub program: &'a Path,
     /// What it sees as its first argument, which says what it is.
-    pub(crate) role: &'a str,
+    pub role: &'a str,
     /// Further arguments.
-    pub(crate) arguments: &'a [&'a OsStr],
+    pub arguments: &'a [&'a OsStr],
     /// Descriptors, and the numbers at which it finds them.
-    pub(crate) fds: Vec<(OwnedFd, RawFd)>,
+    pub fds: Vec<(OwnedFd, RawFd)>,
     /// Whether stdin and stdout become pipes to us, or stay ours.
-    pub(crate) piped: bool,
+    pub piped: bool,
 }
 
 /// Starts it.
-pub(crate) fn launch(launch: Launch<'_>) -> std::io::Result<Child> {
+pub fn launch(launch: Launch<'_>) -> std::io::Result<Child> {
     use std::os::unix::process::CommandExt as _;
     let mut command = Command::new(launch.program);
     command.arg0(launch.role).args(launch.arguments);

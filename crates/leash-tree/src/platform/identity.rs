@@ -6,22 +6,11 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 use rustix::time::Timespec;
-use serde::{Deserialize, Serialize};
 
-use super::proc::{self, Proc, Stat};
+use leash_model::identity::Identity;
 
-/// A process, told apart from every other that had or will have its number since boot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "http", derive(schemars::JsonSchema))]
-pub struct Identity {
-    /// Its number in our PID namespace.
-    pub pid: i32,
-    /// When it started, in clock ticks since boot (10 ms coarse).
-    pub start: u64,
-    /// The inode of its pidfd, unique since boot where the kernel has pidfs (6.9 and later).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub inode: Option<u64>,
-}
+use super::proc;
+use super::proc::{Proc, Stat};
 
 /// A process held by a pidfd: signals through it can never reach a stranger.
 #[derive(Debug)]
@@ -87,32 +76,18 @@ impl AsFd for Held {
     }
 }
 
-impl Identity {
-    /// Our own identity.
-    pub fn current(proc: &Proc) -> Option<Identity> {
-        Held::open(proc, rustix::process::getpid().as_raw_pid()).map(|held| held.id)
-    }
+/// This process.
+pub fn current(proc: &Proc) -> Option<Identity> {
+    Held::open(proc, rustix::process::getpid().as_raw_pid()).map(|held| held.id)
+}
 
-    /// Whether both name the same process. The inode decides where both have one.
-    pub fn is(&self, other: &Identity) -> bool {
-        self.pid == other.pid
-            && self.start == other.start
-            && match (self.inode, other.inode) {
-                (Some(a), Some(b)) => a == b,
-                // One of the two was written by an older kernel's record: pid and start time must do.
-                _ => true,
-            }
-    }
-
-    /// Whether this very process still runs. A zombie does not.
-    pub fn alive(&self, proc: &Proc) -> bool {
-        Held::open_same(proc, *self).is_some()
-            && proc.stat(self.pid).is_some_and(|stat| stat.start == self.start && !stat.dead())
-    }
+/// True if exactly this process still runs. A zombie does not.
+pub fn is_alive(id: Identity, proc: &Proc) -> bool {
+    Held::open_same(proc, id).is_some() && proc.stat(id.pid).is_some_and(|stat| stat.start == id.start && !stat.dead())
 }
 
 /// Opens a pidfd (close-on-exec, as all pidfds are).
-pub(crate) fn pidfd(pid: i32) -> Result<OwnedFd, Errno> {
+pub fn pidfd(pid: i32) -> Result<OwnedFd, Errno> {
     let pid = Pid::from_raw(pid).ok_or(Errno::SRCH)?;
     rustix::process::pidfd_open(pid, PidfdFlags::empty())
 }

@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
+use leash_model::receipt::Exit;
 use rustix::io::Errno;
 
 /// Returns `Errno` of the last failed libc call.
@@ -78,7 +79,7 @@ pub(crate) fn fork_into(into: CloneInto<'_>) -> Result<Forked, Errno> {
 }
 
 /// Closes every descriptor from `first` on.
-pub(crate) fn close_from(first: RawFd) {
+pub fn close_from(first: RawFd) {
     // SAFETY: the numbers name descriptors that nobody uses any more: callers are about to exec, or are a keeper that has
     // just been executed and owns only what lies below.
     let done = unsafe { libc::syscall(libc::SYS_close_range, first as u32, u32::MAX, 0u32) };
@@ -120,7 +121,7 @@ pub(crate) fn keep_only(keep: RawFd) -> OwnedFd {
 }
 
 /// Takes ownership of a descriptor that was inherited at a known number.
-pub(crate) fn inherited_fd(number: RawFd) -> Result<OwnedFd, Errno> {
+pub fn inherited_fd(number: RawFd) -> Result<OwnedFd, Errno> {
     // SAFETY: plain integers.
     check(i64::from(unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) }))?;
     // SAFETY: it is open (fcntl worked), and by the keeper's contract nobody else in this process owns it.
@@ -195,21 +196,21 @@ fn set_disposition(signal: i32, action: libc::sighandler_t) {
 }
 
 /// A ledger that may not grow (`ulimit -f`) must be an error of the write, not the end of leash.
-pub(crate) fn survive_file_size_limit() {
+pub fn survive_file_size_limit() {
     set_disposition(libc::SIGXFSZ, libc::SIG_IGN);
 }
 
 /// One signal as read from a signalfd.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Received {
-    pub(crate) signal: i32,
+pub struct Received {
+    pub signal: i32,
     /// Sent by `sigqueue` with this value.
-    pub(crate) queued: Option<i32>,
+    pub queued: Option<i32>,
 }
 
 /// Blocks the signals leash listens to and returns a descriptor that delivers them. Their dispositions are set to default
 /// first, because an ignored signal is dropped even while it is blocked.
-pub(crate) fn listen(signals: &[i32]) -> Result<OwnedFd, Errno> {
+pub fn listen(signals: &[i32]) -> Result<OwnedFd, Errno> {
     for &signal in signals {
         set_disposition(signal, libc::SIG_DFL);
     }
@@ -228,7 +229,7 @@ pub(crate) fn listen(signals: &[i32]) -> Result<OwnedFd, Errno> {
 }
 
 /// Reads one pending signal, if any.
-pub(crate) fn receive(fd: BorrowedFd<'_>) -> Option<Received> {
+pub fn receive(fd: BorrowedFd<'_>) -> Option<Received> {
     // SAFETY: the buffer is exactly one record long and a record is plain data, valid for any bytes.
     unsafe {
         let mut info: libc::signalfd_siginfo = std::mem::zeroed();
@@ -281,7 +282,7 @@ pub(crate) fn queue(pidfd: BorrowedFd<'_>, signal: i32, value: i32) -> Result<()
 }
 
 /// SIGKILL to a direct child that has not been waited for. Its number cannot have been reused: it is ours until we reap it.
-pub(crate) fn kill_own_child(pid: i32) -> Result<(), Errno> {
+pub fn kill_own_child(pid: i32) -> Result<(), Errno> {
     assert!(pid > 1, "0, -1 and 1 mean something else to kill(2)");
     // SAFETY: plain integers; see above for why the number is safe.
     check(i64::from(unsafe { libc::kill(pid, libc::SIGKILL) })).map(drop)
@@ -331,6 +332,18 @@ pub(crate) fn demote(pid: i32, cpu: usize) {
     }
 }
 
+/// How a process ended, from what `wait` returned; `None` for a stop or continue.
+pub(crate) fn exit_of(status: i32) -> Option<Exit> {
+    use std::os::unix::process::ExitStatusExt as _;
+    let status = std::process::ExitStatus::from_raw(status);
+    status.code().map(Exit::Code).or_else(|| status.signal().map(Exit::Signal))
+}
+
+/// Closes every descriptor above stderr.
+pub fn close_inherited() {
+    close_from(3);
+}
+
 /// Replaces this process. Returns only on failure.
 pub(crate) fn exec(path: &CStr, argv: &[CString], env: &[CString]) -> Errno {
     let pointers = |strings: &[CString]| -> Vec<*const libc::c_char> {
@@ -345,8 +358,7 @@ pub(crate) fn exec(path: &CStr, argv: &[CString], env: &[CString]) -> Errno {
 /// Keeps large buffers out of the allocator's heap, so that they are given back as soon as they are freed. Left to itself, it
 /// puts them there as soon as it has seen one, and keeps twice the largest. It would also have a heap for each of the threads that
 /// start servers, all of which grow; the one thread that serves needs none of its own.
-#[cfg(feature = "http")]
-pub(crate) fn give_back_large_buffers(from: i32) {
+pub fn give_back_large_buffers(from: i32) {
     #[cfg(target_env = "gnu")]
     // SAFETY: it takes two numbers, and changes nothing of what is allocated.
     unsafe {
@@ -359,7 +371,7 @@ pub(crate) fn give_back_large_buffers(from: i32) {
 }
 
 /// Gives back to the kernel what the allocator keeps of freed memory.
-pub(crate) fn give_back_memory() {
+pub fn give_back_memory() {
     // Other allocators do so by themselves.
     #[cfg(target_env = "gnu")]
     // SAFETY: it takes no pointer, and touches only memory that nobody has.
@@ -369,18 +381,16 @@ pub(crate) fn give_back_memory() {
 }
 
 /// What the allocator counts.
-#[cfg(feature = "http")]
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Heap {
+pub struct Heap {
     /// Bytes that somebody has.
-    pub(crate) used: u64,
+    pub used: u64,
     /// Bytes that were freed and not given back.
-    pub(crate) free: u64,
+    pub free: u64,
 }
 
 /// Of this process. `None` where the allocator does not say.
-#[cfg(feature = "http")]
-pub(crate) fn heap() -> Option<Heap> {
+pub fn heap() -> Option<Heap> {
     #[cfg(target_env = "gnu")]
     {
         // SAFETY: it takes nothing, and reads what the allocator knows under the allocator's own lock.
@@ -392,7 +402,6 @@ pub(crate) fn heap() -> Option<Heap> {
 }
 
 /// Takes pages out of our address space that come back as they are when they are needed again.
-#[cfg(feature = "orphans")]
 pub(crate) fn give_back_pages(pages: &super::mappings::Unchanged) {
     let range = pages.range();
     // SAFETY: the pages are of a file and can't be written to, and none of them differs from it: that is what the type says.
@@ -421,14 +430,14 @@ pub(crate) fn before_exec(command: &mut std::process::Command, places: Vec<(Owne
 }
 
 /// A pidfd that a task can wait for.
-#[cfg(feature = "http")]
+#[cfg(feature = "tokio")]
 #[derive(Debug)]
-pub(crate) struct AsyncPidfd(tokio::io::unix::AsyncFd<OwnedFd>);
+pub struct AsyncPidfd(tokio::io::unix::AsyncFd<OwnedFd>);
 
-#[cfg(feature = "http")]
+#[cfg(feature = "tokio")]
 impl AsyncPidfd {
     /// Adds it to the current runtime's set of descriptors, once: a second one needs a copy of the descriptor.
-    pub(crate) fn new(pidfd: OwnedFd) -> Result<AsyncPidfd, io::Error> {
+    pub fn new(pidfd: OwnedFd) -> Result<AsyncPidfd, io::Error> {
         use tokio::io::{Interest, unix::AsyncFd};
         // SAFETY: an owned descriptor keeps its number, and nobody can replace it: the field is private and never given out.
         let pidfd = unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE) }?;
@@ -436,7 +445,7 @@ impl AsyncPidfd {
     }
 
     /// Waits until the process has ended. An error means that the runtime is shutting down.
-    pub(crate) async fn ended(&self) -> Result<(), io::Error> {
+    pub async fn ended(&self) -> Result<(), io::Error> {
         while !super::identity::has_ended(std::os::fd::AsFd::as_fd(self.0.get_ref())) {
             self.0.readable().await?.clear_ready();
         }
@@ -445,16 +454,16 @@ impl AsyncPidfd {
 }
 
 /// A descriptor on the runtime's list of things that become writable.
-#[cfg(feature = "http")]
-pub(crate) fn writable(fd: OwnedFd) -> std::io::Result<tokio::io::unix::AsyncFd<OwnedFd>> {
+#[cfg(feature = "tokio")]
+pub fn writable(fd: OwnedFd) -> std::io::Result<tokio::io::unix::AsyncFd<OwnedFd>> {
     // SAFETY: the descriptor is owned by what is returned, and closed only with it.
     unsafe { tokio::io::unix::AsyncFd::register_with_interest(fd, tokio::io::Interest::WRITABLE) }
         .map_err(std::io::Error::from)
 }
 
 /// A descriptor on the runtime's list of things that become readable.
-#[cfg(feature = "http")]
-pub(crate) fn readable(fd: OwnedFd) -> std::io::Result<tokio::io::unix::AsyncFd<OwnedFd>> {
+#[cfg(feature = "tokio")]
+pub fn readable(fd: OwnedFd) -> std::io::Result<tokio::io::unix::AsyncFd<OwnedFd>> {
     // SAFETY: the descriptor is owned by what is returned, and closed only with it.
     unsafe { tokio::io::unix::AsyncFd::register_with_interest(fd, tokio::io::Interest::READABLE) }
         .map_err(std::io::Error::from)

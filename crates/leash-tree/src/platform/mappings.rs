@@ -17,7 +17,7 @@ impl Unchanged {
 
 /// Takes the program out of our address space, for one that will wait long: most of it ran once, at the start. What is needed again
 /// comes back out of the page cache, 64 kB within microseconds.
-pub(crate) fn give_back_program() {
+pub fn give_back_program() {
     let smaps = read_small("/proc/self/smaps").unwrap_or_default();
     unchanged(&smaps).iter().for_each(linux::give_back_pages);
 }

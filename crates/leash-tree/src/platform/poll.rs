@@ -6,12 +6,12 @@ use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::Timespec;
 
-use crate::clock::{Moment, timeout_until};
-use crate::limits;
+use leash_model::clock::{Moment, timeout_until};
+use leash_model::limits;
 
 /// What a wait brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sight {
+pub enum Sight {
     /// The answers are in the descriptors.
     Clear,
     /// No descriptor may be polled: nothing is known of any of them.
@@ -19,7 +19,7 @@ pub(crate) enum Sight {
 }
 
 /// Waits until a descriptor has something to tell, at most for `timeout`. It may return earlier without news.
-pub(crate) fn poll(fds: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> Sight {
+pub fn poll(fds: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> Sight {
     if rustix::event::poll(fds, timeout) != Err(Errno::INVAL) {
         return Sight::Clear;
     }

@@ -10,7 +10,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 /// Opens a regular file that belongs to us (for root: to any user), and never waits. Files that are made can be read by us alone.
-pub(crate) fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+pub fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     let flags = (OFlags::NONBLOCK | OFlags::NOFOLLOW).bits().cast_signed();
     let irregular = || io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file");
     let file =
@@ -32,7 +32,7 @@ pub(crate) fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
 }
 
 /// Opens a file to read it; see [`open`].
-pub(crate) fn read(path: &Path) -> io::Result<File> {
+pub fn read(path: &Path) -> io::Result<File> {
     open(File::options().read(true), path)
 }
 
@@ -50,7 +50,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::scratch::Scratch;
+    use testkit::Scratch;
 
     /// None of these waits, and none is taken for a file.
     #[test]

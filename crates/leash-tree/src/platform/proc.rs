@@ -263,7 +263,7 @@ impl Proc {
 }
 
 /// Reads a small text file whole; `None` when it can't be read. /proc files have no length to reserve by.
-pub(crate) fn read_small(path: impl AsRef<Path>) -> Option<String> {
+pub fn read_small(path: impl AsRef<Path>) -> Option<String> {
     try_read(path).ok()
 }
 

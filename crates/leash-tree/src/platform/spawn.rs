@@ -10,7 +10,8 @@ use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 use rustix::process::{Signal, getpid, getppid};
 
-use super::linux::{self, CloneInto, Forked, InheritedSignals};
+use super::linux;
+use super::linux::{CloneInto, Forked, InheritedSignals};
 
 /// What to execute, ready for the system call.
 #[derive(Debug)]
@@ -166,14 +167,14 @@ fn execute(program: &Program) -> Errno {
 
 /// Points stdin, stdout and stderr of this process at /dev/null. The pipes belong to the host and the server: a copy held
 /// here would hide the end of one from the other.
-pub(crate) fn let_go_of_stdio() {
+pub fn let_go_of_stdio() {
     point_at_null(&[0, 1, 2]);
 }
 
 /// Gives up stdin and stdout, which are the null device since [`let_go_of_stdio`]: two descriptors, with the lowest numbers there are, for
 /// a keeper that has none left. Without one it can neither list whom to kill nor tell of it. Nothing writes to stdout here; stderr stays,
 /// because a panic does write to it.
-pub(crate) fn make_room() {
+pub fn make_room() {
     for number in [0, 1] {
         drop(linux::inherited_fd(number));
     }

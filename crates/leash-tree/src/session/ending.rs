@@ -11,20 +11,21 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::process::Signal;
 
 use super::joined::{Joined, Target, joined};
-use crate::clock::{Moment, timeout_until};
-#[cfg(feature = "http")]
 use crate::ledger::book::{Book, Entry, Listed};
-use crate::ledger::receipt::{self, Receipt};
-use crate::ledger::record::Record;
+use crate::ledger::receipts;
 use crate::ledger::store::Store;
-use crate::ledger::sweep;
-use crate::limits;
-use crate::tree::Places;
-use crate::tree::identity::{Held, Identity};
-use crate::tree::linux;
-use crate::tree::poll;
-use crate::tree::proc::Proc;
+use crate::places::Places;
+use crate::platform::identity::Held;
+use crate::platform::linux;
+use crate::platform::poll;
+use crate::platform::proc::Proc;
+use crate::tree::sweep;
 use crate::tree::warden::{END_SIGNAL, END_VALUE, FORCE_VALUE};
+use leash_model::clock::{Moment, timeout_until};
+use leash_model::identity::Identity;
+use leash_model::limits;
+use leash_model::receipt::Receipt;
+use leash_model::record::Record;
 
 /// How long is waited between two looks at a lock; the death of a process wakes earlier.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -51,11 +52,15 @@ pub struct Ended {
     pub warnings: Vec<String>,
 }
 
+/// Ends upstream sessions whose process and keeper are gone, from their books on disk. Returns the receipts, and warnings.
+pub type SweepUpstreams = fn(&Places) -> (Vec<Receipt>, Vec<String>);
+
 /// An end that is under way.
 #[derive(Debug)]
 pub struct Ending<'a> {
     places: &'a Places,
     proc: &'a Proc,
+    sweep_upstreams: SweepUpstreams,
     targets: Vec<Target>,
     /// No grace.
     force: bool,
@@ -66,8 +71,14 @@ pub struct Ending<'a> {
 
 impl<'a> Ending<'a> {
     /// The end of all that the targets mean; nobody is told yet.
-    pub fn new(places: &'a Places, proc: &'a Proc, targets: Vec<Target>, force: bool) -> Ending<'a> {
-        Ending { places, proc, targets, force, dealt_with: HashSet::new(), ended: Ended::default() }
+    pub fn new(
+        places: &'a Places,
+        proc: &'a Proc,
+        targets: Vec<Target>,
+        force: bool,
+        sweep_upstreams: SweepUpstreams,
+    ) -> Ending<'a> {
+        Ending { places, proc, sweep_upstreams, targets, force, dealt_with: HashSet::new(), ended: Ended::default() }
     }
 
     /// Ends everybody who is there now, except those that somebody else is to end; whether there was anybody.
@@ -106,14 +117,12 @@ impl<'a> Ending<'a> {
     /// Goes on until nobody is left, whoever joins meanwhile. What came of all of it.
     pub fn rest(mut self) -> io::Result<Ended> {
         self.all_rounds(&|_| false)?;
-        #[cfg(feature = "http")]
         self.end_open()?;
         Ok(self.ended)
     }
 
     /// The same of members alone, except those that somebody else is to end: what is open at HTTP servers is left to those who hold it.
-    #[cfg(any(test, feature = "http"))]
-    pub(crate) fn members(mut self, except: &dyn Fn(&Joined) -> bool) -> io::Result<Ended> {
+    pub fn members(mut self, except: &dyn Fn(&Joined) -> bool) -> io::Result<Ended> {
         self.all_rounds(except)?;
         Ok(self.ended)
     }
@@ -145,7 +154,6 @@ impl<'a> Ending<'a> {
     }
 
     /// Upstream sessions whose process is gone, keeper and all, are ended from here; those of a living gateway are its own.
-    #[cfg(feature = "http")]
     fn end_open(&mut self) -> io::Result<()> {
         let books = Book::list(&self.places.runtime_dir)?;
         let wanted =
@@ -154,7 +162,7 @@ impl<'a> Ending<'a> {
         let open: Vec<(&Listed, &Entry)> = open.filter(|(book, entry)| wanted(book.session_of(entry))).collect();
         let abandoned = |book: &Listed| !book.attended && book.session().is_some_and(wanted);
         if open.iter().any(|(book, _)| !book.attended) || books.iter().any(abandoned) {
-            let (receipts, warnings) = crate::http::sweep::at_once(self.places);
+            let (receipts, warnings) = (self.sweep_upstreams)(self.places);
             self.ended.warnings.extend(warnings);
             let is_open = |receipt: &Receipt| open.iter().any(|(_, entry)| is_end_of(receipt, entry));
             self.ended.receipts.extend(receipts.into_iter().filter(is_open));
@@ -175,7 +183,6 @@ impl<'a> Ending<'a> {
             // It was told before it had anything, and so there was nothing to write about.
             (Joined::Run(record), None) if record.leader.is_none() => {}
             // What it has left open is ended when all others are.
-            #[cfg(feature = "http")]
             (Joined::Connection(book), None) if book.open.is_empty() || !book.attended => {}
             (_, None) => self.give_up(member, "it ended, but no receipt was written"),
         }
@@ -264,7 +271,6 @@ impl<'a> Ending<'a> {
     fn is_attended(&self, store: Option<&Store>, member: &Joined) -> bool {
         match member {
             Joined::Run(record) => store.is_some_and(|store| sweep::is_attended(store, record, self.proc)),
-            #[cfg(feature = "http")]
             Joined::Connection(book) => Book::is_attended(&self.places.runtime_dir, &book.cover.run),
         }
     }
@@ -282,7 +288,6 @@ fn patience(member: &Joined) -> Duration {
         Joined::Run(record) => {
             Duration::from_millis(record.grace_ms).saturating_mul(2) + limits::GIVE_UP + limits::KEEPER_SLACK
         }
-        #[cfg(feature = "http")]
         Joined::Connection(_) => limits::DELETE_GIVE_UP + limits::KEEPER_SLACK,
     }
 }
@@ -291,7 +296,6 @@ fn patience(member: &Joined) -> Duration {
 fn attendants(member: &Joined, proc: &Proc) -> Vec<Held> {
     let ids: Vec<Identity> = match member {
         Joined::Run(record) => of_run(record),
-        #[cfg(feature = "http")]
         Joined::Connection(book) => of_book(book),
     };
     ids.into_iter().filter_map(|id| Held::open_same(proc, id)).filter(|held| !held.stat.dead()).collect()
@@ -300,8 +304,6 @@ fn attendants(member: &Joined, proc: &Proc) -> Vec<Held> {
 fn of_run(record: &Record) -> Vec<Identity> {
     record.supervisor.into_iter().chain(record.keeper).collect()
 }
-
-#[cfg(feature = "http")]
 fn of_book(book: &Listed) -> Vec<Identity> {
     book.cover.process.into_iter().collect()
 }
@@ -317,19 +319,17 @@ impl Read {
     fn receipt(&mut self, member: &Joined) -> Option<Receipt> {
         let path = match member {
             Joined::Run(record) => &record.receipts,
-            #[cfg(feature = "http")]
             Joined::Connection(book) => &book.cover.receipts,
         };
         let known = self
             .files
             .entry(path.clone())
-            .or_insert_with(|| receipt::read(path).map(|(receipts, _)| receipts).unwrap_or_default());
+            .or_insert_with(|| receipts::read(path).map(|(receipts, _)| receipts).unwrap_or_default());
         known.iter().rev().find(|receipt| is_of(receipt, member)).cloned()
     }
 }
 
 /// A sweep writes down what was open, and not who had opened it.
-#[cfg(feature = "http")]
 fn is_end_of(receipt: &Receipt, entry: &Entry) -> bool {
     (&receipt.session, receipt.started_ms) == (&entry.session, entry.started_ms)
 }
@@ -337,7 +337,6 @@ fn is_end_of(receipt: &Receipt, entry: &Entry) -> bool {
 fn is_of(receipt: &Receipt, member: &Joined) -> bool {
     match member {
         // Before covers named a session, a connection's receipt had an id that its book did not know.
-        #[cfg(feature = "http")]
         Joined::Connection(book) if book.cover.member.is_none() => receipt.session == member.session(),
         _ => receipt.run == member.run(),
     }

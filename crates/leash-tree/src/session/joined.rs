@@ -1,17 +1,14 @@
 //! Who is in a session, wherever they were started: the ledger is where its members meet.
 
+use crate::ledger::book::{Book, Listed};
+use crate::ledger::store::{self, Store};
+use leash_model::owner::{Owner, Role};
+use leash_model::record::Record;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-#[cfg(feature = "http")]
-use crate::ledger::book::{Book, Listed};
-use crate::ledger::record::Record;
-use crate::ledger::store::Store;
-use crate::owner::Owner;
-
 /// What a connection had before covers named labels.
-#[cfg(feature = "http")]
 static NO_LABELS: BTreeMap<String, String> = BTreeMap::new();
 
 /// A member of a session.
@@ -20,7 +17,6 @@ pub enum Joined {
     /// A process tree.
     Run(Box<Record>),
     /// A connection to an HTTP server.
-    #[cfg(feature = "http")]
     Connection(Box<Listed>),
 }
 
@@ -54,7 +50,6 @@ impl Joined {
     pub fn session(&self) -> &str {
         match self {
             Joined::Run(record) => &record.session,
-            #[cfg(feature = "http")]
             Joined::Connection(book) => book.session().unwrap_or(&book.cover.run),
         }
     }
@@ -63,7 +58,6 @@ impl Joined {
     pub fn run(&self) -> &str {
         match self {
             Joined::Run(record) => &record.run,
-            #[cfg(feature = "http")]
             Joined::Connection(book) => &book.cover.run,
         }
     }
@@ -72,7 +66,6 @@ impl Joined {
     pub fn name(&self) -> &str {
         match self {
             Joined::Run(record) => &record.name,
-            #[cfg(feature = "http")]
             Joined::Connection(book) => book.name().unwrap_or("connect"),
         }
     }
@@ -81,7 +74,6 @@ impl Joined {
     pub fn labels(&self) -> &BTreeMap<String, String> {
         match self {
             Joined::Run(record) => &record.labels,
-            #[cfg(feature = "http")]
             Joined::Connection(book) => book.cover.member.as_ref().map_or(&NO_LABELS, |member| &member.labels),
         }
     }
@@ -90,14 +82,13 @@ impl Joined {
     pub fn owners(&self) -> &[Owner] {
         match self {
             Joined::Run(record) => &record.owners,
-            #[cfg(feature = "http")]
             Joined::Connection(book) => book.cover.member.as_ref().map_or(&[], |member| &member.owners),
         }
     }
 
     /// Whether a process started it and holds it: the gateway its trees.
     pub fn is_held_by(&self, pid: i32) -> bool {
-        let holds = |owner: &Owner| matches!(owner, Owner::Process { role, pid: owner, .. } if role == "parent" && *owner == pid);
+        let holds = |owner: &Owner| matches!(owner, Owner::Process { role, pid: owner, .. } if *role == Role::Parent && *owner == pid);
         self.owners().contains(&Owner::Handle) && self.owners().iter().any(holds)
     }
 }
@@ -105,18 +96,15 @@ impl Joined {
 /// Everybody who is in a session now, the oldest first. Who is in none (a gateway's own book) is not among them.
 pub fn joined(runtime_dir: &Path, store: Option<&Store>) -> io::Result<Vec<Joined>> {
     let found = store.map(Store::list).transpose()?.unwrap_or_default();
-    let records = found.into_iter().filter_map(|found| found.record).filter(Record::of_this_place);
+    let records = found.into_iter().filter_map(|found| found.record).filter(store::is_of_this_place);
     let mut members: Vec<(u64, Joined)> =
         records.map(|record| (record.started_ms, Joined::Run(Box::new(record)))).collect();
-    #[cfg(feature = "http")]
     members.extend(
         Book::list(runtime_dir)?
             .into_iter()
             .filter(|book| book.session().is_some())
             .map(|book| (book.cover.started_ms, Joined::Connection(Box::new(book)))),
     );
-    #[cfg(not(feature = "http"))]
-    let _ = runtime_dir;
     members.sort_by_key(|(started_ms, _)| *started_ms);
     Ok(members.into_iter().map(|(_, member)| member).collect())
 }

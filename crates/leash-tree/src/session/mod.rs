@@ -1,16 +1,11 @@
 //! Sessions as the ledger knows them: who is alive, and how to end them from outside.
 
-#[cfg(feature = "http")]
-pub mod job;
-#[cfg(any(feature = "http", feature = "tower"))]
-pub mod machine;
-
 mod ending;
 mod held;
 mod joined;
 mod together;
 
-pub use ending::{Ended, Ending, Unfinished};
+pub use ending::{Ended, Ending, SweepUpstreams, Unfinished};
 #[cfg(feature = "tokio")]
 pub use held::AsyncStreams;
 #[cfg(feature = "rmcp")]
@@ -19,10 +14,11 @@ pub use held::{Session, SessionEnding, SessionError};
 pub use joined::{Joined, Target, joined};
 pub use together::together;
 
-use crate::ledger::record::Record;
-use crate::ledger::store::Store;
-use crate::tree::contain::leaf::Leaf;
-use crate::tree::proc::{Proc, Stat};
+use crate::contain::leaf::Leaf;
+use crate::ledger::store::{self, Store};
+use crate::platform::identity;
+use crate::platform::proc::{Proc, Stat};
+use leash_model::record::Record;
 
 /// A run that somebody looks after, or should.
 #[derive(Debug)]
@@ -57,7 +53,7 @@ impl Live {
 pub fn list(store: &Store, proc: Option<&Proc>) -> std::io::Result<Vec<Live>> {
     let mut runs = Vec::new();
     for found in store.list()? {
-        let Some(record) = found.record.filter(Record::of_this_place) else { continue };
+        let Some(record) = found.record.filter(store::is_of_this_place) else { continue };
         let members = proc.map(|proc| members(&record, proc)).unwrap_or_default();
         runs.push(Live { attended: store.locked(&record.run), record, members });
     }
@@ -67,12 +63,12 @@ pub fn list(store: &Store, proc: Option<&Proc>) -> std::io::Result<Vec<Live>> {
 
 /// Who is in a tree now: the keeper's descendants, the leaf's members, and recorded members that are still the same.
 fn members(record: &Record, proc: &Proc) -> Vec<Member> {
-    let keeper = record.keeper.filter(|keeper| keeper.alive(proc));
+    let keeper = record.keeper.filter(|keeper| identity::is_alive(*keeper, proc));
     let mut pids: Vec<i32> = keeper.map(|keeper| proc.descendants(keeper.pid).found).unwrap_or_default();
     pids.extend(
         record.leaf.as_deref().and_then(|dir| Leaf::open(dir).ok()).map(|leaf| leaf.procs().found).unwrap_or_default(),
     );
-    pids.extend(record.members.iter().filter(|id| id.alive(proc)).map(|id| id.pid));
+    pids.extend(record.members.iter().filter(|id| identity::is_alive(**id, proc)).map(|id| id.pid));
     let mut seen = std::collections::HashSet::new();
     let ours = |stat: &Stat| stat.comm == "keeper" && keeper.is_some_and(|keeper| is_ours(proc, stat.pid, keeper.pid));
     let living = pids

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::ledger::receipt::{EndedBy, Holding, Reason, Receipt};
+use leash_model::receipt::{EndedBy, Holding, Reason, Receipt};
 
 /// The receipt of a session, out of those of its members: everything that it held, from the first sign of the end to the last
 /// proof. What two of them tell of is there once: a gateway tells of the trees that told of themselves. `None` without any.

@@ -7,13 +7,15 @@ use std::os::fd::BorrowedFd;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, getpid};
 
-use super::contain::Containment;
-use super::contain::leaf::Leaf;
-use super::contain::sealed::Sealed;
-use super::identity::{Held, Identity, number_has_ended};
-use super::proc::{Listed, Proc, Stat};
 use super::strays;
-use crate::ledger::receipt::{Exit, LeftOver};
+use crate::contain::leaf::Leaf;
+use crate::contain::sealed::Sealed;
+use crate::platform::identity::{Held, number_has_ended};
+use crate::platform::linux;
+use crate::platform::proc::{Listed, Proc, Stat};
+use leash_model::containment::Containment;
+use leash_model::identity::Identity;
+use leash_model::receipt::{Exit, LeftOver};
 
 /// A tree in our hands.
 #[derive(Debug)]
@@ -171,7 +173,7 @@ impl Captive {
         // From here on the number may belong to somebody else.
         self.struck.remove(&pid);
         if self.sealed.is_none() && Some(pid) == self.leader && self.exit.is_none() {
-            self.exit = Exit::from_raw(status);
+            self.exit = linux::exit_of(status);
         }
     }
 
@@ -322,12 +324,12 @@ impl Captive {
     fn term_unseen(&self) {
         let Some(leaf) = &self.leaf else {
             if let Some(leader) = self.leader {
-                let _ = super::linux::signal_own_group(leader, Signal::TERM.as_raw());
+                let _ = crate::platform::linux::signal_own_group(leader, Signal::TERM.as_raw());
             }
             return;
         };
         for pid in leaf.procs().found {
-            let Ok(fd) = super::identity::pidfd(pid) else { continue };
+            let Ok(fd) = crate::platform::identity::pidfd(pid) else { continue };
             // Listed, opened, listed again: the one we opened is a member.
             if leaf.procs().found.contains(&pid) {
                 let _ = rustix::process::pidfd_send_signal(&fd, Signal::TERM);
@@ -387,6 +389,6 @@ impl Captive {
 }
 
 /// A process that is still there.
-pub(crate) fn left_over(proc: &Proc, pid: i32, why: &str) -> LeftOver {
+pub fn left_over(proc: &Proc, pid: i32, why: &str) -> LeftOver {
     LeftOver { pid, name: proc.stat(pid).map(|stat| stat.comm).unwrap_or_default(), why: why.to_owned() }
 }

@@ -1,23 +1,20 @@
 //! What supervisor and keeper say to each other, and what the keeper is given at its start.
 
 use std::ffi::OsString;
-use std::io::{Read as _, Write as _};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::io::Read as _;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::PathBuf;
 
-use rustix::fs::MemfdFlags;
-use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::contain::caps::Caps;
-use super::contain::unit::UserBus;
-use super::contain::{Containment, Refusal, Wish};
-use crate::event::Rung;
-use crate::ledger::receipt::{Reason, Receipt};
-use crate::ledger::record::Record;
+use crate::contain::caps::Caps;
+use crate::contain::unit::UserBus;
+use crate::platform::channel::memfd;
+use leash_model::containment::{Containment, Refusal, Wish};
+use leash_model::event::Rung;
+use leash_model::receipt::{Reason, Receipt};
+use leash_model::record::Record;
 
 /// Descriptors at which a keeper finds what it inherits.
 pub(crate) mod fds {
@@ -100,60 +97,6 @@ pub(crate) enum Word {
     Over(Box<Receipt>),
 }
 
-/// A connected pair of control sockets. Messages keep their borders (SEQPACKET).
-pub(crate) fn pair() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
-    rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-}
-
-/// Sends a message. The other side may be gone or stopped: that is noticed elsewhere, and nobody waits for it here.
-pub(crate) fn send(socket: BorrowedFd<'_>, message: &impl Serialize) {
-    if let Ok(bytes) = serde_json::to_vec(message) {
-        let _ = rustix::net::send(socket, &bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
-    }
-}
-
-/// What a look at the control socket brought.
-pub(crate) enum Heard<T> {
-    /// A message.
-    Message(T),
-    /// None is waiting.
-    Nothing,
-    /// The other side is gone.
-    Closed,
-}
-
-/// Receives the next message, if one is waiting.
-pub(crate) fn receive<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Heard<T> {
-    let mut buffer = Vec::new();
-    let mut received = receive_whole(socket, &mut buffer);
-    if matches!(received, Err(Errno::CONNRESET)) {
-        // The other side left without having read all that we sent. The kernel says so once, before it hands out what the
-        // other side had still to say.
-        received = receive_whole(socket, &mut buffer);
-    }
-    match received {
-        Ok(()) if buffer.is_empty() => Heard::Closed,
-        Ok(()) => serde_json::from_slice(&buffer).map_or(Heard::Nothing, Heard::Message),
-        Err(Errno::AGAIN | Errno::INTR) => Heard::Nothing,
-        Err(_) => Heard::Closed,
-    }
-}
-
-/// Looks at the next message and leaves it where it is, for everybody else who holds the socket.
-pub(crate) fn peek<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Option<T> {
-    let mut buffer = [0; 512];
-    let (length, _) = rustix::net::recv(socket, &mut buffer, RecvFlags::PEEK | RecvFlags::DONTWAIT).ok()?;
-    serde_json::from_slice(&buffer[..length]).ok()
-}
-
-/// Takes one message, however long it is; none is left empty.
-fn receive_whole(socket: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> Result<(), Errno> {
-    let look = RecvFlags::DONTWAIT | RecvFlags::PEEK | RecvFlags::TRUNC;
-    let (_, length) = rustix::net::recv(socket, &mut [0; 1], look)?;
-    buffer.resize(length, 0);
-    rustix::net::recv(socket, buffer.as_mut_slice(), RecvFlags::DONTWAIT).map(drop)
-}
-
 /// Writes orders and command line into a memfd: arguments may be megabytes, and the server's arguments must not show up
 /// in the keeper's own command line.
 pub(crate) fn write_orders(orders: &Orders, command: &CommandLine) -> std::io::Result<OwnedFd> {
@@ -167,23 +110,6 @@ pub(crate) fn write_orders(orders: &Orders, command: &CommandLine) -> std::io::R
         blob.push(0);
     }
     memfd(&blob)
-}
-
-/// Writes anything into a memfd, for a process that is about to be executed.
-pub(crate) fn write_memfd(content: &impl Serialize) -> std::io::Result<OwnedFd> {
-    memfd(&serde_json::to_vec(content)?)
-}
-
-fn memfd(bytes: &[u8]) -> std::io::Result<OwnedFd> {
-    let mut file = std::fs::File::from(rustix::fs::memfd_create("orders", MemfdFlags::CLOEXEC)?);
-    file.write_all(bytes)?;
-    rustix::fs::seek(file.as_fd(), rustix::fs::SeekFrom::Start(0))?;
-    Ok(file.into())
-}
-
-/// Reads what [`write_memfd`] wrote.
-pub(crate) fn read_memfd<T: DeserializeOwned>(fd: OwnedFd) -> Option<T> {
-    serde_json::from_reader(std::fs::File::from(fd)).ok()
 }
 
 /// Reads what [`write_orders`] wrote.

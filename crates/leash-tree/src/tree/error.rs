@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use rustix::io::Errno;
 use thiserror::Error;
 
-use super::contain::Refusal;
 use super::control::Failure;
-use super::resolve::ResolveError;
 use crate::ledger::store::StoreError;
 use crate::owner::OwnerError;
+use crate::platform::resolve::ResolveError;
+use leash_model::containment::Refusal;
 
 /// Why a tree could not be started. Nothing was left behind.
 #[derive(Debug, Error)]

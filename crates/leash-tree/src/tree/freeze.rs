@@ -10,10 +10,10 @@ use std::collections::HashSet;
 use rustix::process::{Signal, getpid};
 
 use super::captive::Captive;
-use super::identity::Held;
-use super::linux;
-use crate::clock::Moment;
-use crate::limits;
+use crate::platform::identity::Held;
+use crate::platform::linux;
+use leash_model::clock::Moment;
+use leash_model::limits;
 
 /// Most sweeps before giving the kill another try.
 const SWEEPS: usize = 64;

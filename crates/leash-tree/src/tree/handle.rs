@@ -11,22 +11,25 @@ use rustix::event::{PollFd, PollFlags};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::command::{self, Launch};
-use super::contain::{Containment, Refusal};
-use super::control::{self, Heard, fds};
-#[cfg(feature = "http")]
-use super::identity;
-use super::linux;
-use super::poll;
-use super::spec::{Places, Spec};
-use super::supervisor::{self, FirstLook};
-#[cfg(feature = "http")]
+use super::control::fds;
+use super::spec::Spec;
+use super::supervisor;
+use super::supervisor::FirstLook;
 use super::warden::{END_SIGNAL, FORCE_VALUE};
-use crate::clock::{Moment, timeout_until};
-use crate::event::Event;
-use crate::ledger::receipt::{Reason, Receipt};
-use crate::limits;
-use crate::owner::{Owner, Watch, Wish};
+use crate::owner::Watch;
+use crate::places::Places;
+use crate::platform::channel::{self, Heard};
+use crate::platform::command;
+use crate::platform::command::Launch;
+use crate::platform::identity;
+use crate::platform::linux;
+use crate::platform::poll;
+use leash_model::clock::{Moment, timeout_until};
+use leash_model::containment::{Containment, Refusal};
+use leash_model::event::Event;
+use leash_model::limits;
+use leash_model::owner::{Owner, Wish};
+use leash_model::receipt::{Reason, Receipt};
 
 /// First argument of a supervisor that was started by a library user.
 pub(crate) const SUPERVISOR: &str = "mcp-supervisor";
@@ -62,9 +65,9 @@ enum Report {
 /// A running server and everything it starts. Dropping it ends the tree too, but nobody is told how that went.
 ///
 /// ```no_run
-/// use leash_core::tree::{Places, Spec, Tree};
-/// # fn main() -> Result<(), leash_core::tree::TreeError> {
-/// if leash_core::enter() {
+/// use leash_tree::tree::{Places, Spec, Tree};
+/// # fn main() -> Result<(), leash_tree::tree::TreeError> {
+/// if leash_tree::tree::keeper::enter() {
 ///     return Ok(()); // this process is a keeper
 /// }
 /// let tree = Tree::start(Spec::new(["npx", "-y", "@modelcontextprotocol/server-everything"]), &Places::below("/run/my-host"))?;
@@ -98,8 +101,7 @@ impl Tree {
     }
 
     /// The same, with something else in the place of our stderr.
-    #[cfg(all(feature = "http", feature = "orphans"))]
-    pub(crate) fn start_speaking_to(spec: Spec, places: &Places, stderr: OwnedFd) -> Result<Tree, TreeError> {
+    pub fn start_speaking_to(spec: Spec, places: &Places, stderr: OwnedFd) -> Result<Tree, TreeError> {
         Tree::launch(spec, places, Some(stderr))
     }
 
@@ -108,8 +110,8 @@ impl Tree {
         wishes.extend(spec.owners.iter().filter(|wish| matches!(wish, Wish::Pid(_))));
         let spec = spec.owners(wishes);
         let errno = |errno: rustix::io::Errno| TreeError::Launch(errno.into());
-        let (ours, theirs) = control::pair().map_err(errno)?;
-        let orders = control::write_memfd(&(&spec, places)).map_err(TreeError::Launch)?;
+        let (ours, theirs) = channel::pair().map_err(errno)?;
+        let orders = channel::write_memfd(&(&spec, places)).map_err(TreeError::Launch)?;
         let mut given = vec![(theirs, fds::CONTROL), (orders, fds::ORDERS)];
         given.extend(stderr.map(|stderr| (stderr, 2)));
         let mut child = command::launch(Launch {
@@ -188,7 +190,7 @@ impl Tree {
 
     /// Begins the end for a reason of the caller's, which the receipt will name.
     pub fn end_because(&mut self, reason: &Reason) {
-        control::send(self.control.as_fd(), reason);
+        channel::send(self.control.as_fd(), reason);
         self.ask_to_end();
     }
 
@@ -196,7 +198,7 @@ impl Tree {
     /// descriptor becomes readable when it is worth asking again.
     pub fn poll_over(&mut self) -> Option<Result<Receipt, TreeError>> {
         loop {
-            match control::receive(self.control.as_fd()) {
+            match channel::receive(self.control.as_fd()) {
                 Heard::Message(Report::Over(receipt)) => self.claimed = Some(receipt),
                 Heard::Message(Report::Failed { message, refused }) => {
                     return Some(Err(TreeError::Start { message, refused }));
@@ -235,8 +237,7 @@ impl Tree {
     }
 
     /// Who has the tree in its hands: everything that the server started and that lives is below it.
-    #[cfg(all(feature = "http", feature = "orphans"))]
-    pub(crate) fn keeper(&self, proc: &super::proc::Proc) -> Option<identity::Held> {
+    pub fn keeper(&self, proc: &crate::platform::proc::Proc) -> Option<identity::Held> {
         let above = self.leader.and_then(|leader| proc.stat(leader)).map(|stat| stat.ppid);
         let supervisor = self.supervisor.as_ref().and_then(|child| i32::try_from(child.id()).ok())?;
         // A leader that has left already, or lives in a namespace, is not asked; the supervisor has one child.
@@ -248,8 +249,7 @@ impl Tree {
     }
 
     /// No more grace: what is left is killed. For a tree whose end was asked for.
-    #[cfg(feature = "http")]
-    pub(crate) fn hurry(&self) {
+    pub fn hurry(&self) {
         let pid = self.supervisor.as_ref().and_then(|child| i32::try_from(child.id()).ok());
         // It was not waited for, so the number is still its own.
         if let Some(supervisor) = pid.and_then(|pid| identity::pidfd(pid).ok()) {
@@ -284,7 +284,7 @@ impl Tree {
     /// The next report. Meanwhile stdout is drained if nobody took it: a server blocked on a full pipe can't see its end.
     fn report(&mut self) -> Result<Report, TreeError> {
         loop {
-            match control::receive(self.control.as_fd()) {
+            match channel::receive(self.control.as_fd()) {
                 Heard::Message(report) => return Ok(report),
                 Heard::Closed => return Err(TreeError::Lost),
                 Heard::Nothing => {}
@@ -381,10 +381,10 @@ pub(crate) fn supervise() {
     let (Ok(control), Ok(orders)) = (linux::inherited_fd(fds::CONTROL), linux::inherited_fd(fds::ORDERS)) else {
         return;
     };
-    let Some((spec, places)) = control::read_memfd::<(Spec, Places)>(orders) else { return };
+    let Some((spec, places)) = channel::read_memfd::<(Spec, Places)>(orders) else { return };
     let Ok(watched) = rustix::io::fcntl_dupfd_cloexec(&control, 3) else { return };
     let owners = vec![Watch::new(Owner::Handle, watched)];
-    let tell = |report: &Report| control::send(control.as_fd(), report);
+    let tell = |report: &Report| channel::send(control.as_fd(), report);
     let over = supervisor::supervise_for(&spec, &places, first, owners, &mut |event| tell(&Report::Event(event)));
     tell(&match over {
         Ok(receipt) => Report::Over(Box::new(receipt)),

@@ -13,29 +13,33 @@ use rustix::io::Errno;
 use rustix::process::{getpid, getppid};
 
 use super::captive::Captive;
-use super::contain::leaf::Leaf;
-use super::contain::{Containment, Refusal, Situation, candidates, sealed, unit};
-use super::control::{self, CommandLine, Failure, Orders, Word, fds};
-use super::handle::{self, SUPERVISOR};
-use super::identity::{Held, Identity};
-use super::linux::{self, CloneInto, InheritedSignals};
+use super::control;
+use super::control::{CommandLine, Failure, Orders, Word, fds};
+use super::handle;
+use super::handle::SUPERVISOR;
 use super::machine::State;
-use super::proc::Proc;
-use super::spawn::{self, Program, SpawnError, Stage, c_string};
 use super::warden::{END_SIGNAL, Most, Peer, Snapshots, Warden};
-use crate::clock::Moment;
-#[cfg(feature = "http")]
-use crate::http::keeper::process as session_keeper;
-use crate::ledger::receipt::EndedBy;
-use crate::ledger::record::Phase;
+use crate::contain::leaf::Leaf;
+use crate::contain::{Situation, candidates, sealed, unit};
 use crate::ledger::store::{Entry, Store};
 use crate::owner::Watch;
+use crate::platform::channel;
+use crate::platform::identity::{self, Held};
+use crate::platform::linux;
+use crate::platform::linux::{CloneInto, InheritedSignals};
+use crate::platform::proc::Proc;
+use crate::platform::spawn;
+use crate::platform::spawn::{Program, SpawnError, Stage, c_string};
+use leash_model::clock::Moment;
+use leash_model::containment::{Containment, Refusal};
+use leash_model::receipt::EndedBy;
+use leash_model::record::Phase;
 
 /// First argument of leash in keeper mode.
 pub(crate) const KEEPER: &str = "mcp-keeper";
 
 /// Signals that a keeper takes notice of, or lets pass by. None of them may end it.
-pub(crate) const SIGNALS: [i32; 11] = [
+pub const SIGNALS: [i32; 11] = [
     libc::SIGCHLD,
     libc::SIGTERM,
     libc::SIGINT,
@@ -97,11 +101,11 @@ impl Keeper {
     }
 
     fn start_and_keep(mut self) {
-        self.orders.record.keeper = self.proc.as_ref().and_then(Identity::current);
+        self.orders.record.keeper = self.proc.as_ref().and_then(identity::current);
         match self.start() {
             Ok(captive) => self.keep(captive),
             Err(failure) => {
-                control::send(self.peer.control.as_fd(), &Word::Failed(failure));
+                channel::send(self.peer.control.as_fd(), &Word::Failed(failure));
                 self.entry.remove();
             }
         }
@@ -292,18 +296,33 @@ fn failure(error: SpawnError) -> Attempt {
     })
 }
 
-/// Whether the program was executed as one of leash's own processes, and runs it if so. Nothing is known of the arguments
-/// of other programs, so the first one must be exactly ours.
-pub(crate) fn enter() -> bool {
+/// A process that leash starts by executing its own program again, with `name` as its first argument.
+#[derive(Clone, Copy, Debug)]
+pub struct EntryPoint {
+    /// The first argument.
+    pub name: &'static str,
+    /// Runs the process to its end, with the arguments after the first.
+    pub run: fn(Vec<OsString>),
+}
+
+/// The processes of a tree.
+const OF_A_TREE: [EntryPoint; 3] = [
+    EntryPoint { name: KEEPER, run: |_| run() },
+    EntryPoint { name: SUPERVISOR, run: |_| handle::supervise() },
+    EntryPoint { name: unit::GUARD, run: |arguments| unit::guard(&arguments) },
+];
+
+/// Runs this process as one of leash's own if it was executed as one, and returns true then. `others` are processes that other
+/// crates start. A program may have any arguments of its own, so the first one must match exactly.
+pub fn enter(others: &[EntryPoint]) -> bool {
     let mut arguments = env::args_os();
     let Some(first) = arguments.next() else { return false };
-    match first.as_bytes() {
-        name if name == KEEPER.as_bytes() => run(),
-        name if name == SUPERVISOR.as_bytes() => handle::supervise(),
-        #[cfg(feature = "http")]
-        name if name == session_keeper::ROLE.as_bytes() => session_keeper::run(),
-        name if name == unit::GUARD.as_bytes() => unit::guard(&arguments.collect::<Vec<_>>()),
-        _ => return false,
+    let is_it = |entry: &&EntryPoint| first.as_bytes() == entry.name.as_bytes();
+    match OF_A_TREE.iter().chain(others).find(is_it) {
+        Some(entry) => {
+            (entry.run)(arguments.collect());
+            true
+        }
+        None => false,
     }
-    true
 }

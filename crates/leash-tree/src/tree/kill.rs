@@ -12,12 +12,14 @@ use rustix::io::Errno;
 use rustix::process::Signal;
 
 use super::captive::{Captive, Remaining, left_over};
-use super::contain::Containment;
-use super::identity::{Held, number_has_ended};
-use super::{freeze, identity, linux, poll};
-use crate::clock::{Moment, timeout_until};
-use crate::ledger::receipt::{LeftOver, is_shortage};
-use crate::limits;
+use super::freeze;
+use crate::ledger::receipts::is_shortage;
+use crate::platform::identity::{Held, number_has_ended};
+use crate::platform::{identity, linux, poll};
+use leash_model::clock::{Moment, timeout_until};
+use leash_model::containment::Containment;
+use leash_model::limits;
+use leash_model::receipt::LeftOver;
 
 /// Kills until nothing is left, or until it is clear that something can't be ended. `signals` is the caller's signalfd, on
 /// which SIGCHLD arrives; what else arrives there is dropped, because nothing is faster than this.
@@ -116,7 +118,7 @@ fn kill_headless(captive: &Captive) {
         let Some(pid) = proc.process_of(thread).filter(|pid| headless(*pid) && !captive.spared(&proc, *pid)) else {
             continue;
         };
-        let Ok(fd) = super::identity::pidfd(pid) else { continue };
+        let Ok(fd) = crate::platform::identity::pidfd(pid) else { continue };
         // Listed, opened, listed again: the one we opened is a member.
         if proc.process_of(thread) == Some(pid) && leaf.threads().contains(&thread) {
             let _ = rustix::process::pidfd_send_signal(&fd, Signal::KILL);

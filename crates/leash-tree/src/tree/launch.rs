@@ -7,19 +7,24 @@ use std::path::{Path, PathBuf};
 use rustix::fs::Access;
 use rustix::process::getpid;
 
-use super::command::{self, Launch};
-use super::contain::leaf;
-use super::control::{self, CommandLine, Orders, fds};
+use super::control;
+use super::control::{CommandLine, Orders, fds};
 use super::error::StartError;
-use super::identity::{self, Identity, boot_id, pid_namespace};
 use super::keeper::KEEPER;
-use super::proc::Proc;
 use super::spec::Spec;
-use super::{linux, resolve};
-use crate::clock;
-use crate::ledger::record::{Phase, RECORD_VERSION, Record};
+use crate::contain::leaf;
 use crate::ledger::store::Entry;
 use crate::owner::Watch;
+use crate::platform::channel;
+use crate::platform::command;
+use crate::platform::command::Launch;
+use crate::platform::identity;
+use crate::platform::identity::{boot_id, pid_namespace};
+use crate::platform::proc::Proc;
+use crate::platform::{linux, resolve};
+use leash_model::clock;
+use leash_model::identity::Identity;
+use leash_model::record::{Phase, RECORD_VERSION, Record};
 
 /// What is executed, found and checked before anything is started.
 pub(super) fn command_line(spec: &Spec) -> Result<CommandLine, StartError> {
@@ -52,7 +57,7 @@ pub(super) fn new_record(spec: &Spec, receipts: &Path, watches: &[Watch], proc: 
         owners: watches.iter().map(|watch| watch.owner.clone()).collect(),
         phase: Phase::Starting,
         supervisor: proc
-            .map_or_else(|| Some(Identity { pid: getpid().as_raw_pid(), start: 0, inode: None }), Identity::current),
+            .map_or_else(|| Some(Identity { pid: getpid().as_raw_pid(), start: 0, inode: None }), identity::current),
         keeper: None,
         leader: None,
         members: Vec::new(),
@@ -98,7 +103,7 @@ impl KeeperLaunch<'_> {
     /// Starts the keeper.
     pub(super) fn launch(&self) -> Result<Launched, StartError> {
         let resource = |error: rustix::io::Errno| StartError::Keeper(error.into());
-        let (control, theirs) = control::pair().map_err(resource)?;
+        let (control, theirs) = channel::pair().map_err(resource)?;
         let copy = |fd: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 3).map_err(resource);
         let mut given = vec![
             (theirs, fds::CONTROL),

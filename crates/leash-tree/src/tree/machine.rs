@@ -16,8 +16,8 @@
 
 use std::time::Duration;
 
-use crate::clock::Moment;
-use crate::ledger::receipt::{How, Reason};
+use leash_model::clock::Moment;
+use leash_model::receipt::{How, Reason};
 
 /// Where a tree is on the ladder.
 #[derive(Clone, Debug, PartialEq, Eq)]

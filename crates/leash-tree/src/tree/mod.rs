@@ -5,31 +5,21 @@
 //! ```
 //! Supervisor and keeper watch each other; whichever survives ends the tree.
 
-pub(crate) mod captive;
-pub(crate) mod command;
-pub mod contain;
+pub mod captive;
 pub(crate) mod control;
 pub mod error;
 pub(crate) mod freeze;
 pub mod handle;
-pub mod identity;
-pub(crate) mod keeper;
+pub mod keeper;
 pub(crate) mod kill;
 pub(crate) mod launch;
-pub mod linux;
 pub mod machine;
-#[cfg(feature = "orphans")]
-pub(crate) mod mappings;
-pub(crate) mod poll;
-pub mod proc;
-pub mod resolve;
-pub(crate) mod spawn;
 pub mod spec;
 pub(crate) mod strays;
 pub mod supervisor;
-pub(crate) mod warden;
+pub mod sweep;
+pub mod warden;
 
-pub use command::withhold;
 pub use error::StartError;
 pub use handle::{Tree, TreeError};
-pub use spec::{Places, Spec};
+pub use spec::Spec;

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::contain::Wish as ContainWish;
-use super::contain::caps::Caps;
-use super::linux::InheritedSignals;
-use crate::owner::Wish;
-use crate::{id, limits};
+use crate::contain::caps::Caps;
+use crate::platform::linux::InheritedSignals;
+use leash_model::containment::Wish as ContainWish;
+use leash_model::owner::Wish;
+use leash_model::{id, limits};
 
 /// The variable that names the session in a server's environment: a label for people, tests and `ps`. Never a proof.
 pub const MARK: &str = "LEASH_ID";
@@ -22,7 +22,7 @@ const SHOWN_COMMAND: usize = 4096;
 /// A server and the terms it runs under.
 ///
 /// ```
-/// use leash_core::tree::Spec;
+/// use leash_tree::tree::Spec;
 /// let spec = Spec::new(["npx", "-y", "@modelcontextprotocol/server-everything"]).grace(std::time::Duration::ZERO);
 /// assert_eq!(spec.name(), "npx");
 /// ```
@@ -71,8 +71,7 @@ impl Spec {
 
     /// What its first process leaves behind is not ended before the end is asked for: somebody wants to see what it does. For the
     /// same reason it starts with no signal ignored, also below `nohup` or a shell's `&`.
-    #[cfg(all(feature = "http", feature = "orphans"))]
-    pub(crate) fn patient(mut self) -> Spec {
+    pub fn patient(mut self) -> Spec {
         self.patient = true;
         self
     }
@@ -205,35 +204,5 @@ impl Spec {
     pub(crate) fn environment(&self) -> Vec<(OsString, Option<OsString>)> {
         let mark = (OsString::from(MARK), Some(OsString::from(&self.session)));
         self.env.iter().cloned().chain([mark]).collect()
-    }
-}
-
-/// Where leash keeps things, decided by the program: the library reads no environment and no home directory.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Places {
-    /// The runtime directory, for the ledger.
-    pub runtime_dir: PathBuf,
-    /// The receipts file.
-    pub receipts: PathBuf,
-    /// A program that calls [`crate::enter`] first; it is executed again as the keeper. `/proc/self/exe` is this very program,
-    /// even after an update replaced its file.
-    pub program: PathBuf,
-    /// `DBUS_SESSION_BUS_ADDRESS`, if `unit` may be tried.
-    pub bus_address: Option<String>,
-    /// `XDG_RUNTIME_DIR`, if `unit` may be tried.
-    pub xdg_runtime_dir: Option<PathBuf>,
-}
-
-impl Places {
-    /// Everything below one directory of the program's own, on a file system that is gone after a reboot or kept, as it likes;
-    /// this very program as the keeper; `unit` is not tried.
-    pub fn below(dir: impl AsRef<Path>) -> Places {
-        Places {
-            runtime_dir: dir.as_ref().join("run"),
-            receipts: dir.as_ref().join("receipts.jsonl"),
-            program: PathBuf::from("/proc/self/exe"),
-            bus_address: None,
-            xdg_runtime_dir: None,
-        }
     }
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use rustix::process::getpid;
 
-use super::proc::{Listed, Proc, Stat};
+use crate::platform::proc::{Listed, Proc, Stat};
 
 /// Stands for a namespace whose id may not be read.
 pub(crate) const UNREADABLE: u64 = 0;

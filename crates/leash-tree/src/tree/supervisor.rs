@@ -9,28 +9,35 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, WaitOptions, WaitStatus, getpid};
 
 use super::captive::{Captive, Remaining};
-use super::contain::leaf::Leaf;
-use super::contain::unit::UserBus;
-use super::contain::{Containment, Wish};
-use super::control::{self, Failure, Heard, Order, Orders, Word};
+use super::control::{Failure, Order, Orders, Word};
 use super::error::StartError;
-use super::identity;
-use super::launch::{self, KeeperLaunch};
-use super::linux::{self, InheritedSignals};
+use super::launch;
+use super::launch::KeeperLaunch;
 use super::machine::{Event as MachineEvent, State};
-use super::poll::{self, Sight};
-use super::proc::{Proc, Stat};
-use super::spawn;
-use super::spec::{Places, Spec};
+use super::spec::Spec;
 use super::warden::{END_SIGNAL, END_VALUE, FORCE_VALUE, Most, Snapshots, Warden};
-use crate::clock::{Moment, timeout_until};
-use crate::event::Event;
-use crate::ledger::receipt::{self, EndedBy, Reason, Receipt};
-use crate::ledger::record::Record;
+use crate::contain::leaf::Leaf;
+use crate::contain::unit::UserBus;
+use crate::ledger::receipts;
 use crate::ledger::store::{Entry, Store};
-use crate::ledger::sweep;
-use crate::limits;
-use crate::owner::{self, Parent, Watch};
+use crate::owner;
+use crate::owner::{Parent, Watch};
+use crate::places::Places;
+use crate::platform::channel::{self, Heard};
+use crate::platform::identity;
+use crate::platform::linux;
+use crate::platform::linux::InheritedSignals;
+use crate::platform::poll;
+use crate::platform::poll::Sight;
+use crate::platform::proc::{Proc, Stat};
+use crate::platform::spawn;
+use crate::tree::sweep;
+use leash_model::clock::{Moment, timeout_until};
+use leash_model::containment::{Containment, Wish};
+use leash_model::event::Event;
+use leash_model::limits;
+use leash_model::receipt::{EndedBy, Reason, Receipt};
+use leash_model::record::Record;
 
 /// What a caller must have taken in the first instructions of `main`, before anything could change.
 #[derive(Debug)]
@@ -46,8 +53,7 @@ impl FirstLook {
     }
 
     /// What was taken and seen.
-    #[cfg(feature = "http")]
-    pub(crate) fn into_parts(self) -> (Parent, InheritedSignals) {
+    pub fn into_parts(self) -> (Parent, InheritedSignals) {
         (self.parent, self.signals)
     }
 
@@ -362,7 +368,7 @@ impl Supervisor {
     /// Hears everything that was said. No word may move a deadline that another one has set: they can be forged.
     fn hear_keeper(&mut self, tell: &mut dyn FnMut(Event)) {
         loop {
-            let word = match control::receive(self.control.as_fd()) {
+            let word = match channel::receive(self.control.as_fd()) {
                 Heard::Message(word) => word,
                 Heard::Nothing | Heard::Closed => return,
             };
@@ -441,12 +447,12 @@ impl Supervisor {
                     // The keeper may be gone or stuck: then this is what we have to do it with.
                     self.grace = Duration::ZERO;
                     self.order(Reason::Requested);
-                    control::send(self.control.as_fd(), &Order::Hurry);
+                    channel::send(self.control.as_fd(), &Order::Hurry);
                 }
                 libc::SIGCHLD => self.reap(),
                 // Somebody else's SIGUSR1 has no meaning here; it may not end leash either.
                 END_SIGNAL => {}
-                _ if self.ending() => control::send(self.control.as_fd(), &Order::Nudge),
+                _ if self.ending() => channel::send(self.control.as_fd(), &Order::Nudge),
                 signal => self.order(Reason::Signal { signal }),
             }
         }
@@ -458,7 +464,7 @@ impl Supervisor {
 
     /// Tells the keeper to end the tree, and expects an answer. The keeper has usually noticed by itself.
     fn order(&mut self, why: Reason) {
-        control::send(self.control.as_fd(), &Order::End(why.clone()));
+        channel::send(self.control.as_fd(), &Order::End(why.clone()));
         self.asked.get_or_insert(why);
         if matches!(self.phase, Waiting::Nothing) {
             self.phase = Waiting::Answer { give_up: Moment::now() + limits::KEEPER_ANSWER };
@@ -486,7 +492,7 @@ impl Supervisor {
             self.learn(record);
             if let Some(receipt) = over.filter(|over| over.run == self.record.run && self.proves_gone()) {
                 // The keeper was killed with its work done; only its last words are missing.
-                if let Err(error) = receipt::append_once(&self.record.receipts, &receipt) {
+                if let Err(error) = receipts::append_once(&self.record.receipts, &receipt) {
                     tell(Event::Warning(format!("cannot write {}: {error}", self.record.receipts.display())));
                 }
                 self.entry.remove();
@@ -573,7 +579,7 @@ fn never_ran() -> StartError {
 
 /// The signals a supervisor takes. What was ignored at the start stays ignored: `nohup` means it, and so does a shell that
 /// starts a background job with SIGINT ignored. SIGTERM always counts.
-pub(crate) fn listened(inherited: InheritedSignals) -> Vec<i32> {
+pub fn listened(inherited: InheritedSignals) -> Vec<i32> {
     let optional = [libc::SIGINT, libc::SIGHUP, libc::SIGQUIT].into_iter().filter(|signal| !inherited.ignores(*signal));
     [libc::SIGTERM, libc::SIGCHLD, END_SIGNAL].into_iter().chain(optional).collect()
 }

@@ -15,16 +15,18 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{Signal, getpid};
 
-use super::receipt::{self, EndedBy, Fate, How, LeftOver, Reason, Receipt, TreeEnd};
-use super::record::Record;
-use super::store::{Entry, Store};
-use crate::clock::{Moment, timeout_until};
-use crate::limits;
+use crate::contain::leaf::Leaf;
+use crate::ledger::receipts;
+use crate::ledger::store::{Entry, Store, is_of_this_boot, is_of_this_place};
+use crate::platform::identity::Held;
+use crate::platform::proc::{Proc, Stat};
 use crate::tree::captive::left_over;
-use crate::tree::contain::Containment;
-use crate::tree::contain::leaf::Leaf;
-use crate::tree::identity::{Held, Identity};
-use crate::tree::proc::{Proc, Stat};
+use leash_model::clock::{Moment, timeout_until};
+use leash_model::containment::Containment;
+use leash_model::identity::Identity;
+use leash_model::limits;
+use leash_model::receipt::{EndedBy, Fate, How, LeftOver, Reason, Receipt, TreeEnd};
+use leash_model::record::Record;
 
 /// What a sweep did.
 #[derive(Debug, Default)]
@@ -115,14 +117,14 @@ fn has_lost_leash(record: &Record, proc: &Proc) -> bool {
         Ok(None) => true,
         Err(_) => false,
     };
-    record.of_this_place() && record.supervisor.is_some_and(is_dead) && record.keeper.is_some_and(is_dead)
+    is_of_this_place(record) && record.supervisor.is_some_and(is_dead) && record.keeper.is_some_and(is_dead)
 }
 
 /// Takes every run that no process of leash looks after. What can't be read or locked stays for the next start.
 fn seize_all(store: &Store, proc: &Proc, warnings: &mut Vec<String>) -> io::Result<Vec<Abandoned>> {
     let mut abandoned = Vec::new();
     for found in store.list()? {
-        if found.record.as_ref().is_some_and(|record| record.of_this_boot() && !record.of_this_place()) {
+        if found.record.as_ref().is_some_and(|record| is_of_this_boot(record) && !is_of_this_place(record)) {
             // It lives, or died, in another PID namespace; there is nothing that we could know of it.
             continue;
         }
@@ -229,7 +231,7 @@ impl Look {
 
 impl Abandoned {
     fn new(entry: Entry, record: Record) -> Abandoned {
-        let leaf = match record.leaf.as_deref().filter(|_| record.of_this_place()) {
+        let leaf = match record.leaf.as_deref().filter(|_| is_of_this_place(&record)) {
             None => Ok(None),
             Some(dir) if is_leaf_of(dir, &record.run) => Leaf::find(dir),
             // Written by another process: the cgroup may be anybody's.
@@ -246,7 +248,7 @@ impl Abandoned {
     fn look(&self, proc: &Proc) -> Look {
         let populated = self.leaf().is_some_and(Leaf::populated);
         let mut look = Look { survivors: Vec::new(), populated, unseen: None };
-        if !self.record.of_this_place() {
+        if !is_of_this_place(&self.record) {
             return look;
         }
         if let Err(error) = &self.leaf {
@@ -296,7 +298,7 @@ impl Abandoned {
     /// Why an empty list of survivors does not prove that nothing is left; `None` where it does: after a reboot, and for a namespace,
     /// which died with its keeper. Descent was lost with the keeper, and a process can leave a cgroup.
     fn doubt(&self) -> Option<&'static str> {
-        if !self.record.of_this_boot() {
+        if !is_of_this_boot(&self.record) {
             let forged = "its record names another boot, but was written in this one";
             return (!self.entry.is_from_before_boot()).then_some(forged);
         }
@@ -323,7 +325,7 @@ impl Abandoned {
             return Ok((None, None));
         }
         let path = &self.record.receipts;
-        let is_told = receipt::read(path).is_ok_and(|(known, _)| known.iter().any(|known| known.run == own.run));
+        let is_told = receipts::read(path).is_ok_and(|(known, _)| known.iter().any(|known| known.run == own.run));
         if is_told && self.seen == 0 && look.is_empty() {
             self.entry.remove();
             return Ok((None, None));
@@ -346,9 +348,9 @@ impl Abandoned {
         // A full disk is told by the write of the receipt itself.
         let _ = self.entry.write(&self.record);
         let path = &self.record.receipts;
-        receipt::append(path, receipt).map_err(|error| Unwritten {
+        receipts::append(path, receipt).map_err(|error| Unwritten {
             text: format!("cannot write {}: {error}", path.display()),
-            for_now: receipt::is_shortage(&error),
+            for_now: receipts::is_shortage(&error),
         })
     }
 
@@ -417,7 +419,7 @@ fn closure<'a>(all: &[Stat], seeds: impl Iterator<Item = &'a Stat>, in_leaf: &Ha
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tree::identity::{boot_id, pid_namespace};
+    use crate::platform::identity::{boot_id, pid_namespace};
 
     fn process(pid: i32, ppid: i32, session: i32) -> Stat {
         Stat { pid, comm: String::new(), state: 'S', ppid, pgrp: session, session, threads: 1, start: 0 }
@@ -451,7 +453,7 @@ mod tests {
     /// Found by chaos: one sweep had the lock of a run, the other found both processes of leash dead and took the run all the same.
     #[test]
     fn two_sweeps_of_one_run_write_one_receipt() {
-        let dir = crate::scratch::Scratch::new();
+        let dir = testkit::Scratch::new();
         let (store, proc) = (Store::open(&dir).unwrap(), Proc::own().unwrap());
         let record: Record = serde_json::from_value(serde_json::json!({
             "version": 1, "boot": boot_id(), "pid_namespace": pid_namespace(), "run": "r1", "session": "s", "name": "files",
@@ -475,7 +477,7 @@ mod tests {
                     });
                 }
             });
-            assert_eq!(receipt::read(&record.receipts).unwrap().0.len(), 1, "round {round}");
+            assert_eq!(receipts::read(&record.receipts).unwrap().0.len(), 1, "round {round}");
             std::fs::remove_file(&record.receipts).unwrap();
         }
         assert!(store.list().unwrap().is_empty());

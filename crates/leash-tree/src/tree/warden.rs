@@ -9,25 +9,31 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags};
 
 use super::captive::{Captive, Remaining};
-use super::control::{self, Heard, Order, Word};
-use super::identity::Identity;
+use super::control::{Order, Word};
+use super::kill;
 use super::machine::{Effect, Event, State};
-use super::poll::{self, Sight};
-use super::{kill, linux, spawn};
-use crate::clock::{Moment, timeout_until};
-use crate::event::Rung;
-use crate::ledger::receipt::{self, EndedBy, Fate, How, LeftOver, Reason, Receipt, TreeEnd};
-use crate::ledger::record::{Phase, Record};
+use crate::ledger::receipts;
 use crate::ledger::store::Entry;
-use crate::limits;
-use crate::owner::{self, Owner, Watch};
+use crate::owner;
+use crate::owner::Watch;
+use crate::platform::channel::{self, Heard};
+use crate::platform::poll;
+use crate::platform::poll::Sight;
+use crate::platform::{linux, spawn};
+use leash_model::clock::{Moment, timeout_until};
+use leash_model::event::Rung;
+use leash_model::identity::Identity;
+use leash_model::limits;
+use leash_model::owner::Owner;
+use leash_model::receipt::{EndedBy, Fate, How, LeftOver, Reason, Receipt, TreeEnd};
+use leash_model::record::{Phase, Record};
 
 /// `leash end` tells a supervisor or keeper by this signal and value, so that it is not mistaken for anybody's SIGUSR1.
-pub(crate) const END_SIGNAL: i32 = libc::SIGUSR1;
+pub const END_SIGNAL: i32 = libc::SIGUSR1;
 /// See [`END_SIGNAL`]: "leash" on a telephone.
-pub(crate) const END_VALUE: i32 = 53274;
+pub const END_VALUE: i32 = 53274;
 /// The same for `leash end --force`: no grace.
-pub(crate) const FORCE_VALUE: i32 = 53275;
+pub const FORCE_VALUE: i32 = 53275;
 
 /// The other process of leash.
 #[derive(Debug)]
@@ -259,7 +265,7 @@ impl Warden {
 
     fn hear_peer(&mut self) -> Option<Vec<LeftOver>> {
         loop {
-            let order = match control::receive(self.peer.as_ref()?.control.as_fd()) {
+            let order = match channel::receive(self.peer.as_ref()?.control.as_fd()) {
                 Heard::Message(order) => order,
                 Heard::Nothing | Heard::Closed => return None,
             };
@@ -371,7 +377,7 @@ impl Warden {
 
     pub(crate) fn tell(&self, word: &Word) {
         if let Some(peer) = &self.peer {
-            control::send(peer.control.as_fd(), word);
+            channel::send(peer.control.as_fd(), word);
         }
     }
 
@@ -451,7 +457,7 @@ impl Warden {
         // Into the record first: should we be killed on the way, nobody writes a second one.
         self.record.over = Some(receipt.clone());
         let _ = self.entry.write(&self.record);
-        if let Err(error) = receipt::append(&self.record.receipts, &receipt) {
+        if let Err(error) = receipts::append(&self.record.receipts, &receipt) {
             self.warn(format!("cannot write the receipt to {}: {error}", self.record.receipts.display()));
         }
         self.tell(&Word::Over(Box::new(receipt.clone())));

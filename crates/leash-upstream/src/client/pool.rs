@@ -13,14 +13,14 @@ use hyper::header::{CONTENT_LENGTH, HOST, HeaderValue, TRANSFER_ENCODING};
 use hyper::http::uri::{Authority, Scheme};
 use hyper::{Request, Response, StatusCode, Uri};
 
-use super::super::tide::Tide;
 use super::{Connector, UpstreamError, root_cause};
-use crate::clock::Moment;
-use crate::limits;
-use crate::protocol::headers;
+use crate::heap::Tide;
+use leash_model::clock::Moment;
+use leash_model::limits;
+use leash_protocol::headers;
 
 /// Sends requests on kept connections, or on new ones. Cheap to clone; clones share the connections.
-pub(crate) struct Pool<B>(Rc<Shared<B>>);
+pub struct Pool<B>(Rc<Shared<B>>);
 
 impl<B> Clone for Pool<B> {
     fn clone(&self) -> Pool<B> {
@@ -46,13 +46,13 @@ struct Idle<B> {
 
 /// How idle connections are looked after.
 #[derive(Clone, Debug)]
-pub(crate) struct Care {
+pub struct Care {
     /// Those of one host that are kept.
-    pub(crate) most: usize,
+    pub most: usize,
     /// They are closed when their time is over, rather than when they would be used.
-    pub(crate) timed: bool,
+    pub timed: bool,
     /// Where all connections are counted, idle or not: the end of a thousand sessions is a thousand of them at once.
-    pub(crate) tide: Tide,
+    pub tide: Tide,
 }
 
 impl<B> Pool<B>
@@ -60,13 +60,13 @@ where
     B: Body<Data = Bytes> + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    pub(crate) fn new(connector: Connector, care: Care) -> Pool<B> {
+    pub fn new(connector: Connector, care: Care) -> Pool<B> {
         Pool(Rc::new(Shared { connector, idle: RefCell::default(), care, tended: Cell::new(false) }))
     }
 
     /// Sends a request and returns the head of the answer. What was not even begun because the server closed the connection at
     /// that moment is sent on another.
-    pub(crate) async fn send(&self, mut request: Request<B>) -> Result<Response<Incoming>, UpstreamError> {
+    pub async fn send(&self, mut request: Request<B>) -> Result<Response<Incoming>, UpstreamError> {
         let uri = request.uri().clone();
         let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
             return Err(UpstreamError::Unreachable("the address has no host".to_owned()));

@@ -5,7 +5,8 @@ use std::cell::Cell;
 use proptest::prelude::*;
 
 use super::*;
-use crate::http::scripted::{self, Scripted, reply, silence, status};
+use crate::scripted;
+use crate::scripted::{Scripted, reply, silence, status};
 
 const UNKNOWN: &str =
     r#"{"jsonrpc":"2.0","error":{"code":-32000,"message":"Bad Request: No valid session ID provided"},"id":null}"#;

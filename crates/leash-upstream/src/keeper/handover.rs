@@ -20,10 +20,10 @@ use rustix::net::{
 use serde_json::value::RawValue;
 
 use super::{Lien, Word};
-use crate::limits;
+use leash_model::limits;
 
 /// Makes the door. Who has connected waits until a keeper answers, and the keeper does so when the gateway is dead.
-pub(crate) fn door(path: &Path) -> io::Result<OwnedFd> {
+pub fn door(path: &Path) -> io::Result<OwnedFd> {
     let _ = fs::remove_file(path);
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     // Linux makes the file with the mode that the socket has.
@@ -86,15 +86,15 @@ fn write_line(to: &mut impl io::Write, word: &Word) -> io::Result<()> {
 }
 
 /// What a keeper has given.
-pub(crate) struct Given {
+pub struct Given {
     /// The keeper waits until this is dropped.
-    pub(crate) keeper: UnixStream,
-    pub(crate) lock: OwnedFd,
-    pub(crate) liens: HashMap<Box<str>, Lien>,
+    pub keeper: UnixStream,
+    pub lock: OwnedFd,
+    pub liens: HashMap<Box<str>, Lien>,
 }
 
 /// Asks at a door. An error means that nothing was taken.
-pub(crate) fn ask(path: &Path) -> io::Result<Given> {
+pub fn ask(path: &Path) -> io::Result<Given> {
     let (_dir, short) = short(path)?;
     let keeper = UnixStream::connect(short)?;
     check(&keeper)?;

@@ -3,9 +3,9 @@
 //!
 //! `process` is the keeper itself.
 
-pub(crate) mod handover;
-pub(crate) mod process;
-pub(crate) mod terms;
+pub mod handover;
+pub mod process;
+pub mod terms;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,17 +21,20 @@ use serde_json::value::RawValue;
 
 use self::process::ROLE;
 use self::terms::Terms;
-use super::budget::Origin;
 use super::delete::{Ticket, shown};
 use super::sweep::Known;
-use crate::clock::{Moment, timeout_until};
-use crate::ledger::book::{Cover, Entry};
-use crate::ledger::receipt::UpstreamEnd;
-use crate::limits;
-use crate::owner::{Owner, Watch};
-use crate::tree::command::{self, Launch};
-use crate::tree::identity::Identity;
-use crate::tree::{control, identity, linux};
+use crate::origin::Origin;
+use leash_model::clock::{Moment, timeout_until};
+use leash_model::identity::Identity;
+use leash_model::limits;
+use leash_model::owner::Owner;
+use leash_model::receipt::UpstreamEnd;
+use leash_tree::ledger::book::{Cover, Entry};
+use leash_tree::owner::Watch;
+use leash_tree::platform::channel;
+use leash_tree::platform::command;
+use leash_tree::platform::command::Launch;
+use leash_tree::platform::{identity, linux};
 
 /// Descriptors at which a keeper finds what it inherits.
 mod fds {
@@ -47,26 +50,26 @@ mod fds {
 
 /// Everything a keeper knows from its beginning.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Orders {
-    pub(crate) runtime_dir: PathBuf,
+pub struct Orders {
+    pub runtime_dir: PathBuf,
     /// The book's id.
-    pub(crate) book: String,
+    pub book: String,
     /// Where receipts go.
-    pub(crate) receipts: PathBuf,
+    pub receipts: PathBuf,
     /// For the one receipt that names everything (`connect`). Without them every session has a receipt of its own (`serve`).
-    pub(crate) terms: Option<Terms>,
+    pub terms: Option<Terms>,
     /// Whose loss it watches for as well.
-    pub(crate) owners: Vec<Owner>,
+    pub owners: Vec<Owner>,
     /// Whose book it was when the keeper was started, if that can change (`serve`).
-    pub(crate) cover: Option<Cover>,
+    pub cover: Option<Cover>,
     /// How long it waits at the door for a gateway in the place of the killed one, in milliseconds. Without it there is no door.
-    pub(crate) takeover_ms: Option<u64>,
+    pub takeover_ms: Option<u64>,
 }
 
 /// A message to a keeper. Each is about one session, which goes by a key that its process chose.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Word {
+pub enum Word {
     /// This session is held; it replaces an earlier message about the same one. A [`Lien`], read only when it is needed.
     Hold(Box<str>, Box<RawValue>),
     /// This session is over, in this way where the receipt has to name it.
@@ -81,14 +84,14 @@ pub(crate) enum Word {
 
 impl Word {
     /// The message that a session is held.
-    pub(crate) fn hold(key: &str, lien: &Lien) -> io::Result<Word> {
+    pub fn hold(key: &str, lien: &Lien) -> io::Result<Word> {
         Ok(Word::Hold(key.into(), serde_json::value::to_raw_value(lien)?))
     }
 }
 
 /// A session at a server, with all that its end needs. It goes from memory to memory and is written nowhere.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
-pub(crate) struct Lien {
+pub struct Lien {
     server: String,
     url: String,
     /// The session's id; `None` for the old transport, whose session ends with its connection.
@@ -102,38 +105,38 @@ pub(crate) struct Lien {
     started_ms: u64,
     /// What another gateway needs to go on with it; without it the session can only be ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) stay: Option<Stay>,
+    pub stay: Option<Stay>,
 }
 
 /// What a gateway knows of a session besides its end.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
-pub(crate) struct Stay {
+pub struct Stay {
     /// What the client presents.
-    pub(crate) token: String,
+    pub token: String,
     /// The client's own headers, without the configured ones. Whose session it is follows from them.
-    pub(crate) credentials: Headers,
+    pub credentials: Headers,
     /// The user of a local client.
-    pub(crate) uid: Option<u32>,
+    pub uid: Option<u32>,
     /// Where the client is.
-    pub(crate) origin: Origin,
+    pub origin: Origin,
     /// The client's processes, as far as they are known.
-    pub(crate) owners: Vec<Identity>,
+    pub owners: Vec<Identity>,
     /// The last of them to go, if none is left.
-    pub(crate) lost: Option<i32>,
+    pub lost: Option<i32>,
     /// A client has used it whose process is not known.
-    pub(crate) strangers: bool,
+    pub strangers: bool,
     /// When it began on the monotonic clock, in milliseconds.
-    pub(crate) born_ms: u64,
+    pub born_ms: u64,
     /// The client's `initialize` and `notifications/initialized`, where a lost session is opened anew.
-    pub(crate) revival: Option<(String, Option<String>)>,
+    pub revival: Option<(String, Option<String>)>,
 }
 
 /// Headers on their way.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
-pub(crate) struct Headers(Vec<(String, String)>);
+pub struct Headers(Vec<(String, String)>);
 
 impl Headers {
-    pub(crate) fn of<'a>(headers: impl IntoIterator<Item = (&'a HeaderName, &'a HeaderValue)>) -> Headers {
+    pub fn of<'a>(headers: impl IntoIterator<Item = (&'a HeaderName, &'a HeaderValue)>) -> Headers {
         let text = |value: &HeaderValue| value.as_bytes().iter().map(|byte| char::from(*byte)).collect();
         Headers(headers.into_iter().map(|(name, value)| (name.to_string(), text(value))).collect())
     }
@@ -143,7 +146,7 @@ impl Headers {
     }
 
     /// The headers themselves, all of them secrets.
-    pub(crate) fn read(&self) -> Option<HeaderMap> {
+    pub fn read(&self) -> Option<HeaderMap> {
         let mut headers = HeaderMap::new();
         for (name, value) in &self.0 {
             let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
@@ -158,7 +161,7 @@ impl Headers {
 
 impl Lien {
     /// A session that must be DELETEd.
-    pub(crate) fn of(server: &str, started_ms: u64, ticket: &Ticket) -> Lien {
+    pub fn of(server: &str, started_ms: u64, ticket: &Ticket) -> Lien {
         Lien {
             server: server.to_owned(),
             url: ticket.url.to_string(),
@@ -171,13 +174,13 @@ impl Lien {
     }
 
     /// A session that is over with its connection.
-    pub(crate) fn stream(server: &str, started_ms: u64, url: &Uri) -> Lien {
+    pub fn stream(server: &str, started_ms: u64, url: &Uri) -> Lien {
         let (server, url) = (server.to_owned(), url.to_string());
         Lien { server, url, id: None, version: None, headers: Headers::default(), started_ms, stay: None }
     }
 
     /// Its address.
-    pub(crate) fn url(&self) -> Option<Uri> {
+    pub fn url(&self) -> Option<Uri> {
         self.url.parse().ok()
     }
 
@@ -186,17 +189,17 @@ impl Lien {
     }
 
     /// The same session, with what another gateway needs to go on with it.
-    pub(crate) fn staying(self, stay: Option<Stay>) -> Lien {
+    pub fn staying(self, stay: Option<Stay>) -> Lien {
         Lien { stay, ..self }
     }
 
     /// The server.
-    pub(crate) fn server(&self) -> &str {
+    pub fn server(&self) -> &str {
         &self.server
     }
 
     /// All that its DELETE needs, for a sweep.
-    pub(crate) fn known(&self) -> Option<Known> {
+    pub fn known(&self) -> Option<Known> {
         Some(Known { url: self.url()?, headers: self.headers()? })
     }
 
@@ -207,7 +210,7 @@ impl Lien {
     }
 
     /// What the book says of it, where it is in one; `None` where there is nothing to DELETE.
-    pub(crate) fn entry(&self, session: &str) -> Option<Entry> {
+    pub fn entry(&self, session: &str) -> Option<Entry> {
         Some(Entry {
             session: session.to_owned(),
             server: self.server.clone(),
@@ -221,7 +224,7 @@ impl Lien {
 }
 
 /// Adds an end to those that a receipt will name: the first and the newest ones.
-pub(crate) fn name_end(ends: &mut Vec<UpstreamEnd>, end: UpstreamEnd) {
+pub fn name_end(ends: &mut Vec<UpstreamEnd>, end: UpstreamEnd) {
     if ends.len() == limits::ENDS_NAMED {
         ends.remove(1);
     }
@@ -230,7 +233,7 @@ pub(crate) fn name_end(ends: &mut Vec<UpstreamEnd>, end: UpstreamEnd) {
 
 /// A keeper that was started.
 #[derive(Debug)]
-pub(crate) struct Keeper {
+pub struct Keeper {
     child: Child,
     control: OwnedFd,
     pidfd: OwnedFd,
@@ -239,17 +242,17 @@ pub(crate) struct Keeper {
 impl Keeper {
     /// Starts one. It shares the book's lock, so that no sweep takes the book for abandoned while it works. The door is for one that waits
     /// for another gateway.
-    pub(crate) fn start(
+    pub fn start(
         program: &Path,
         orders: &Orders,
         lock: BorrowedFd<'_>,
         owners: &[&OwnedFd],
         door: Option<BorrowedFd<'_>>,
     ) -> io::Result<Keeper> {
-        let (control, theirs) = control::pair()?;
+        let (control, theirs) = channel::pair()?;
         let copy = |fd: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 3);
         let mut given =
-            vec![(theirs, fds::CONTROL), (control::write_memfd(orders)?, fds::ORDERS), (copy(lock)?, fds::LOCK)];
+            vec![(theirs, fds::CONTROL), (channel::write_memfd(orders)?, fds::ORDERS), (copy(lock)?, fds::LOCK)];
         for (fd, number) in owners.iter().map(|owner| owner.as_fd()).chain(door).zip(fds::OWNERS..) {
             given.push((copy(fd)?, number));
         }
@@ -267,25 +270,25 @@ impl Keeper {
 
     /// Tells it something, without waiting. Told means kept: the message is in its socket even if we die with the next instruction.
     /// `WouldBlock` where the socket is full: the keeper is slow or stopped.
-    pub(crate) fn tell(&self, word: &Word) -> io::Result<()> {
+    pub fn tell(&self, word: &Word) -> io::Result<()> {
         let bytes = serde_json::to_vec(word)?;
         rustix::net::send(&self.control, &bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;
         Ok(())
     }
 
     /// Copies of its pidfd and of our end of its socket, for a task that waits for its death and for room.
-    pub(crate) fn watched_by_task(&self) -> io::Result<(OwnedFd, OwnedFd)> {
+    pub fn watched_by_task(&self) -> io::Result<(OwnedFd, OwnedFd)> {
         Ok((self.pidfd.try_clone()?, self.control.try_clone()?))
     }
 
     /// Whether it is dead. It is reaped then.
-    pub(crate) fn is_gone(&mut self) -> bool {
+    pub fn is_gone(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
     /// Sends it off: nothing is left for it to do. Waited for, so that no zombie stays in a container whose first process reaps
     /// none; but not for ever, for it may have been stopped.
-    pub(crate) fn dismiss(mut self) {
+    pub fn dismiss(mut self) {
         let _ = self.tell(&Word::Done);
         self.wait_for_death();
         if !self.is_gone() {
@@ -305,7 +308,7 @@ impl Keeper {
 
 /// The owners that the keeper of a connection watches too, so that stopping leash (SIGSTOP) keeps no session of a dead owner. The
 /// host's stdin is not among them: what to do at its end depends on what was read from it.
-pub(crate) fn watched(watches: &[Watch]) -> impl Iterator<Item = &Watch> {
+pub fn watched(watches: &[Watch]) -> impl Iterator<Item = &Watch> {
     watches.iter().filter(|watch| matches!(watch.owner, Owner::Process { .. } | Owner::Terminal))
 }
 

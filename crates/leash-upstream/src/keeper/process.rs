@@ -12,22 +12,30 @@ use serde_json::value::RawValue;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::task::JoinSet;
 
-use super::super::delete::{self, Deleted};
-use super::super::sweep::{self, Heir, Sweep};
-use super::super::upstream::Client;
+use super::super::delete;
+use super::super::delete::Deleted;
+use super::super::sweep;
+use super::super::sweep::{Heir, Sweep};
 use super::terms::Terms;
 use super::{Lien, Orders, Word, fds, handover, name_end};
-use crate::clock::{Moment, timeout_until};
-use crate::ledger::book::{Abandoned, Book, Entry};
-use crate::ledger::receipt::{self, EndedBy, Reason, UpstreamEnd};
-use crate::limits;
-use crate::owner::Watch;
-use crate::tree::control::{self, Heard};
-use crate::tree::poll::{self, Sight};
-use crate::tree::{keeper, linux, spawn};
+use crate::client::Client;
+use leash_model::clock::{Moment, timeout_until};
+use leash_model::limits;
+use leash_model::receipt::{EndedBy, Reason, UpstreamEnd};
+use leash_tree::ledger::book::{Abandoned, Book, Entry};
+use leash_tree::ledger::receipts;
+use leash_tree::owner::Watch;
+use leash_tree::platform::channel::{self, Heard};
+use leash_tree::platform::poll;
+use leash_tree::platform::poll::Sight;
+use leash_tree::platform::{linux, spawn};
+use leash_tree::tree::keeper::{self, EntryPoint};
 
 /// Its first argument. The tool's name is not in it, so that `pkill -9 -f leash` does not take both.
 pub(crate) const ROLE: &str = "mcp-undertaker";
+
+/// Its place in the table of processes that leash starts from its own program.
+pub const ENTRY_POINT: EntryPoint = EntryPoint { name: ROLE, run: |_| run() };
 
 /// Runs as the keeper of a connection or of a gateway. Returns when nothing is left to do.
 pub(crate) fn run() {
@@ -86,7 +94,7 @@ impl Watching {
         linux::survive_file_size_limit();
         let _ = rustix::thread::set_name(c"keeper");
         let control = linux::inherited_fd(fds::CONTROL).ok()?;
-        let orders: Orders = control::read_memfd(linux::inherited_fd(fds::ORDERS).ok()?)?;
+        let orders: Orders = channel::read_memfd(linux::inherited_fd(fds::ORDERS).ok()?)?;
         let lock = linux::inherited_fd(fds::LOCK).ok()?;
         let mut watches = Vec::new();
         for (owner, number) in orders.owners.iter().zip(fds::OWNERS..) {
@@ -155,7 +163,7 @@ impl Watching {
     /// Hears everything that was said.
     fn hear(&mut self) -> Hearing {
         loop {
-            match control::receive(self.control.as_fd()) {
+            match channel::receive(self.control.as_fd()) {
                 Heard::Message(Word::Hold(key, lien)) => drop(self.held.liens.insert(key, lien)),
                 Heard::Message(Word::Ended(key, end)) => {
                     self.held.liens.remove(&key);
@@ -243,7 +251,7 @@ fn end_together(orders: &Orders, terms: &Terms, held: &Held, book: Abandoned, re
         ended.into_values().for_each(|end| name_end(&mut ends, end));
         let receipt = terms.receipt(reason, EndedBy::Keeper, Moment::now() - began, ends);
         // A full disk never stops an end, and no process is left to be told. Without a descriptor, see above.
-        if receipt::append_once(&orders.receipts, &receipt).is_err_and(|error| receipt::is_shortage(&error)) {
+        if receipts::append_once(&orders.receipts, &receipt).is_err_and(|error| receipts::is_shortage(&error)) {
             return;
         }
     }
@@ -300,7 +308,7 @@ fn end_each(orders: &Orders, held: &Held, mut book: Abandoned, reason: Reason) {
 
 /// Sessions that the book does not name, because the disk was full. One that has a receipt ended a moment ago: the gateway was killed
 /// before it could say so.
-pub(crate) fn unwritten<'a>(
+pub fn unwritten<'a>(
     liens: impl Iterator<Item = (&'a str, &'a Lien)>,
     written: &[Entry],
     receipts: &Path,
@@ -322,9 +330,9 @@ fn runtime() -> Option<LocalRuntime> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::book::Cover;
-    use crate::scratch::Scratch;
-    use crate::tree::Places;
+    use leash_tree::ledger::book::Cover;
+    use leash_tree::places::Places;
+    use testkit::Scratch;
 
     /// Found by chaos: the first keeper was killed, and leash as soon as there was another one.
     #[test]

@@ -5,23 +5,23 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::clock;
-use crate::ledger::receipt::{EndedBy, Holding, Reason, Receipt, UpstreamEnd, VERSION};
+use leash_model::clock;
+use leash_model::receipt::{EndedBy, Holding, Reason, Receipt, UpstreamEnd, VERSION};
 
 /// Who connects, under which name. Keeper and connection write the same receipt, whoever has to.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Terms {
-    pub(crate) session: String,
-    pub(crate) run: String,
-    pub(crate) name: String,
-    pub(crate) labels: BTreeMap<String, String>,
+pub struct Terms {
+    pub session: String,
+    pub run: String,
+    pub name: String,
+    pub labels: BTreeMap<String, String>,
     /// What is shown in the place of the address.
-    pub(crate) shown: Option<String>,
-    pub(crate) started_ms: u64,
+    pub shown: Option<String>,
+    pub started_ms: u64,
 }
 
 impl Terms {
-    pub(crate) fn receipt(&self, reason: Reason, ended_by: EndedBy, took: Duration, ends: Vec<UpstreamEnd>) -> Receipt {
+    pub fn receipt(&self, reason: Reason, ended_by: EndedBy, took: Duration, ends: Vec<UpstreamEnd>) -> Receipt {
         let shown = |end: UpstreamEnd| match &self.shown {
             Some(shown) => UpstreamEnd { url: shown.clone(), ..end },
             None => end,

@@ -5,9 +5,10 @@ use std::cell::RefCell;
 use hyper::{Method, StatusCode};
 
 use super::*;
-use crate::http::scripted::{self, Scripted, reply, silence, status};
-use crate::ledger::receipt::DeleteHow;
-use crate::scratch::Scratch;
+use crate::scripted;
+use crate::scripted::{Scripted, reply, silence, status};
+use leash_model::receipt::DeleteHow;
+use testkit::Scratch;
 
 struct Ground(Scratch);
 
@@ -55,7 +56,7 @@ fn everything_of_all_dead_gateways_is_deleted() {
         ids.sort_by_key(|id| id.parse::<u32>().expect("a number"));
         assert_eq!(ids, (0..200).map(|id| id.to_string()).collect::<Vec<_>>());
         assert!(upstream.seen().iter().all(|seen| seen.header("mcp-protocol-version") == "2025-11-25"));
-        let (receipts, broken) = receipt::read(&ground.places().receipts).expect("read");
+        let (receipts, broken) = receipts::read(&ground.places().receipts).expect("read");
         assert_eq!((receipts.len(), broken, *told.borrow()), (200, 0, 200));
         assert!(receipts.iter().all(|receipt| receipt.all_gone() && receipt.reason == Reason::Swept));
         let forgotten =
@@ -79,16 +80,16 @@ fn headers_come_from_the_settings_and_what_is_denied_is_said_to_be_left() {
         let with_key: Uri = format!("{}?key=1", upstream.url()).parse().expect("an address");
         ground.dead(&with_key, ["a".to_owned()].into_iter());
         let headers = [("authorization".to_owned(), "Bearer configured".to_owned())];
-        let found = crate::config::upstream(&with_key.to_string(), &headers, Default::default()).expect("fine");
-        let server =
-            crate::config::Server { name: "files".to_owned(), policy: Default::default(), target: Target::Url(found) };
-        let mut settings = Settings::default();
-        settings.servers.insert("files".to_owned(), server);
-        books(&Client::new(), &ground.places(), &|entry| known(&settings, entry), &|_| {}).await;
+        let found = crate::address::upstream(&with_key.to_string(), &headers, Default::default()).expect("fine");
+        let known = |entry: &Entry| {
+            let is_it = delete::shown(&found.url) == entry.url;
+            is_it.then(|| Known { url: found.url.clone(), headers: found.headers.iter().cloned().collect() })
+        };
+        books(&Client::new(), &ground.places(), &known, &|_| {}).await;
         assert_eq!(upstream.seen()[0].uri, "/mcp?key=1");
         ground.dead(&with_key, ["b".to_owned()].into_iter());
         books(&Client::new(), &ground.places(), &|_| None, &|_| {}).await;
-        let (receipts, _) = receipt::read(&ground.places().receipts).expect("read");
+        let (receipts, _) = receipts::read(&ground.places().receipts).expect("read");
         let ends: Vec<_> = receipts.iter().flat_map(|receipt| receipt.upstreams()).map(|end| end.how).collect();
         assert_eq!(ends, [DeleteHow::Deleted, DeleteHow::Denied]);
         assert!(!receipts[1].all_gone());
@@ -112,7 +113,7 @@ fn a_sweep_that_is_cut_short_leaves_the_rest_to_the_next() {
         books(&client, &places, &known, &tell).await;
         let left = Book::abandoned(&ground.places().runtime_dir).expect("read");
         assert_eq!(left[0].open.iter().map(|entry| entry.id.as_str()).collect::<Vec<_>>(), ["slow"]);
-        let (receipts, _) = receipt::read(&ground.places().receipts).expect("read");
+        let (receipts, _) = receipts::read(&ground.places().receipts).expect("read");
         assert_eq!(receipts.len(), 1);
     });
 }
@@ -136,7 +137,7 @@ fn what_has_a_receipt_gets_no_second_one() {
             };
             let end = deleted.receipt(&upstream.url(), &entry.id);
             let receipt = entry.receipt(Reason::SupervisorKilled, EndedBy::Keeper, Duration::ZERO, end);
-            receipt::append(&ground.places().receipts, &receipt).expect("written");
+            receipts::append(&ground.places().receipts, &receipt).expect("written");
         }
         let swept = RefCell::new(Vec::new());
         let tell = |notice| match notice {
@@ -144,7 +145,7 @@ fn what_has_a_receipt_gets_no_second_one() {
             other => panic!("{other:?}"),
         };
         books(&Client::new(), &ground.places(), &|_| None, &tell).await;
-        let (receipts, _) = receipt::read(&ground.places().receipts).expect("read");
+        let (receipts, _) = receipts::read(&ground.places().receipts).expect("read");
         let mut news: Vec<&str> = receipts[3..].iter().map(|receipt| receipt.session.as_str()).collect();
         news.sort_unstable();
         assert_eq!(news, ["s-left", "s-untold"]);
@@ -215,7 +216,7 @@ fn a_keeper_deletes_with_the_credentials_it_was_told() {
         sweep.end(Book::abandoned(&places.runtime_dir).expect("read")).await;
         let left = Book::abandoned(&places.runtime_dir).expect("read");
         assert_eq!(left.iter().flat_map(|book| &book.open).map(|entry| &*entry.id).collect::<Vec<_>>(), ["untold"]);
-        let (receipts, _) = receipt::read(&places.receipts).expect("read");
+        let (receipts, _) = receipts::read(&places.receipts).expect("read");
         assert!(receipts.len() == 1 && receipts[0].all_gone() && receipts[0].ended_by == EndedBy::Keeper);
     });
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use leash_core::check::stdio::Call;
+use leash_check::stdio::Call;
 
 use super::values;
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
-use leash_core::tree::contain::Containment;
+use leash_model::containment::Containment;
 
 mod adopt;
 mod attach;
@@ -102,7 +102,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "NAME", value_parser = values::short)]
     pub(crate) spare: Vec<String>,
     /// Most memory for the whole tree, such as 512M or 2G; needs a cgroup with the memory controller
-    #[arg(long, value_name = "SIZE", value_parser = leash_core::tree::contain::caps::parse_bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = leash_tree::contain::caps::parse_bytes)]
     pub(crate) memory: Option<u64>,
     /// Most processes and threads in the tree; needs a cgroup with the pids controller
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]

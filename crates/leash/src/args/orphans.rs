@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use leash_core::tree::contain::caps;
+use leash_tree::contain::caps;
 
 use super::values;
 

@@ -3,7 +3,7 @@
 
 use std::env::VarError;
 
-use leash_core::id;
+use leash_model::id;
 
 /// An id that may be made of variables.
 #[derive(Clone, Debug, PartialEq, Eq)]

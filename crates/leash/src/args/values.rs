@@ -3,13 +3,13 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use leash_core::limits::LABEL_LENGTH;
+use leash_model::limits::LABEL_LENGTH;
 
 use super::serve::Limit;
 
 /// A duration; the error says how one is written.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    leash_core::duration::parse(text).map_err(|error| format!("{error}: write 500ms, 2s, 30m, 1h or 0"))
+    leash_model::duration::parse(text).map_err(|error| format!("{error}: write 500ms, 2s, 30m, 1h or 0"))
 }
 
 /// A duration, or `never`.
@@ -19,7 +19,7 @@ pub(super) fn duration_or_never(text: &str) -> Result<Limit, String> {
 
 /// A session's id.
 pub(super) fn session(text: &str) -> Result<String, String> {
-    leash_core::id::check_session(text).map(|()| text.to_owned())
+    leash_model::id::check_session(text).map(|()| text.to_owned())
 }
 
 /// A name for people.

@@ -4,10 +4,12 @@ use std::fs;
 use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 
-use leash_core::adopt::diff;
-use leash_core::adopt::shelf::{Shelf, ShelfError};
-use leash_core::adopt::{self, Plan, Wish};
-use leash_core::clients::{self, CLIENTS, Client, ConfigFile, Note, Scope};
+use leash_orphans::adopt;
+use leash_orphans::adopt::diff;
+use leash_orphans::adopt::shelf::{Shelf, ShelfError};
+use leash_orphans::adopt::{Plan, Wish};
+use leash_orphans::clients;
+use leash_orphans::clients::{CLIENTS, Client, ConfigFile, Note, Scope};
 use serde_json::{Value, json};
 
 use crate::args::Adopt;

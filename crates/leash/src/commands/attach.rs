@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use leash_core::http::control_client::{self, ControlClientError};
-use leash_core::tree::supervisor::FirstLook;
+use leash_gateway::control_client;
+use leash_gateway::control_client::ControlClientError;
+use leash_tree::tree::supervisor::FirstLook;
 
 use super::connect;
 use crate::args::{Attach, Connect, SessionName, Target, Transport};

@@ -8,12 +8,13 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use leash_core::check::host::HostCheck;
-use leash_core::check::http::HttpCheck;
-use leash_core::check::stdio::StdioCheck;
-use leash_core::check::{CheckError, Report, Stop};
-use leash_core::tree::supervisor::FirstLook;
-use leash_core::tree::{Places, TreeError};
+use leash_check::host::HostCheck;
+use leash_check::http::HttpCheck;
+use leash_check::stdio::StdioCheck;
+use leash_check::{CheckError, Report, Stop};
+use leash_tree::places::Places;
+use leash_tree::tree::TreeError;
+use leash_tree::tree::supervisor::FirstLook;
 
 use super::stand_in;
 use crate::args::Check;
@@ -145,7 +146,7 @@ impl Room {
     fn new() -> io::Result<Room> {
         let parent = env::temp_dir();
         sweep(&parent);
-        let path = parent.join(format!("{ROOM}{}", leash_core::id::random()));
+        let path = parent.join(format!("{ROOM}{}", leash_model::id::random()));
         fs::DirBuilder::new().mode(ROOM_MODE).create(&path)?;
         let lock = fs::File::open(&path)?;
         lock.try_lock()?;
@@ -169,7 +170,7 @@ impl Drop for Room {
 
 /// Whether a directory of this name is a room. People call theirs alike: `leash-check-results`.
 fn is_room(name: &OsStr) -> bool {
-    name.to_str().and_then(|name| name.strip_prefix(ROOM)).is_some_and(leash_core::id::is_random)
+    name.to_str().and_then(|name| name.strip_prefix(ROOM)).is_some_and(leash_model::id::is_random)
 }
 
 /// Removes the rooms of checks that were killed, as far as they are ours: nobody else does.
@@ -193,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_room_is_known_by_its_whole_name() {
-        assert!(is_room(format!("{ROOM}{}", leash_core::id::random()).as_ref()));
+        assert!(is_room(format!("{ROOM}{}", leash_model::id::random()).as_ref()));
         for name in
             ["leash-check-", "leash-check-results", "leash-check-2026-07-28", "leash-check-0123456789abcdefghijklmnop"]
         {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use leash_core::session::{Joined, Target};
+use leash_tree::session::{Joined, Target};
 
 use crate::args::Pair;
 

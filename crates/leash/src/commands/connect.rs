@@ -2,13 +2,13 @@
 
 use std::env;
 
-use leash_core::config::{self, UpstreamError};
-use leash_core::http::connect::{self, ConnectError, Connecting, Ended, Speaks};
-use leash_core::ledger::receipt::{Reason, Receipt};
-use leash_core::limits;
-use leash_core::owner::OwnerError;
-use leash_core::tree;
-use leash_core::tree::supervisor::FirstLook;
+use leash_connect::{ConnectError, Connecting, Ended, Speaks};
+use leash_model::limits;
+use leash_model::receipt::{Reason, Receipt};
+use leash_tree::owner::OwnerError;
+use leash_tree::platform::command;
+use leash_tree::tree::supervisor::FirstLook;
+use leash_upstream::address::{self, UpstreamError};
 
 use super::{run, serve};
 use crate::args::{Connect, Pair, SessionName, Transport};
@@ -30,7 +30,7 @@ pub(super) fn connect_to(args: Connect, shown: Option<String>, first: FirstLook)
             return exit_code::USAGE;
         }
     };
-    match connect::connect(connecting, first) {
+    match leash_connect::connect(connecting, first) {
         Ok(ended) => code(&ended),
         Err(error) => {
             printer.error(&error, Some(advice(&error)));
@@ -61,13 +61,13 @@ fn connecting(args: Connect, printer: Printer) -> Result<Connecting, Refused> {
     let session = session.map_err(|unresolved| refuse(unresolved.text, unresolved.hint))?;
     let headers = headers(&args)?;
     // The keeper gets the values through a pipe of its own; its environment would show them to every process of the user.
-    tree::withhold(args.header_env.iter().map(|header| &header.value).chain(&args.bearer_env));
+    command::withhold(args.header_env.iter().map(|header| &header.value).chain(&args.bearer_env));
     let (speaks, transport) = match args.transport {
-        Transport::Auto => (Speaks::Auto, config::Transport::Streamable),
-        Transport::Http => (Speaks::Streamable, config::Transport::Streamable),
-        Transport::Sse => (Speaks::Sse, config::Transport::Sse),
+        Transport::Auto => (Speaks::Auto, address::Transport::Streamable),
+        Transport::Http => (Speaks::Streamable, address::Transport::Streamable),
+        Transport::Sse => (Speaks::Sse, address::Transport::Sse),
     };
-    let upstream = config::upstream(&args.url, &headers, transport).map_err(|error| {
+    let upstream = address::upstream(&args.url, &headers, transport).map_err(|error| {
         let hint = hint(&error);
         refuse(error.to_string(), hint)
     })?;

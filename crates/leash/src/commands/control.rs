@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use leash_core::http::control_client::{self, ControlClientError};
-use leash_core::ledger::receipt::Receipt;
-use leash_core::session::{Joined, Unfinished};
+use leash_gateway::control_client;
+use leash_gateway::control_client::ControlClientError;
+use leash_model::receipt::Receipt;
+use leash_tree::session::{Joined, Unfinished};
 use serde_json::Value;
 
 use super::choose::Known;

@@ -16,10 +16,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use clap::ValueEnum as _;
-use leash_core::clock::Moment;
-use leash_core::ledger::receipt::{self, Receipt};
-use leash_core::tree::identity::Held;
-use leash_core::tree::proc::Proc;
+use leash_model::clock::Moment;
+use leash_model::receipt::Receipt;
+use leash_tree::ledger::receipts;
+use leash_tree::platform::identity::{self, Held};
+use leash_tree::platform::proc::Proc;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::Signal;
 
@@ -112,7 +113,7 @@ struct Stage {
 impl Stage {
     fn set() -> io::Result<Stage> {
         let proc = Proc::own().map_err(io::Error::other)?;
-        let dir = env::temp_dir().join(format!("leash-demo-{}", leash_core::id::random()));
+        let dir = env::temp_dir().join(format!("leash-demo-{}", leash_model::id::random()));
         fs::DirBuilder::new().mode(0o700).create(&dir)?;
         make_fifo(&dir.join(LIFELINE))?;
         // A FIFO opens for writing once it has a reader.
@@ -145,7 +146,7 @@ impl Stage {
         let patience = if part == DemoPart::Host { SETTLE } else { GONE };
         let gone = hung_up(&reader, killed + patience);
         let took_ms = u64::try_from(Moment::now().since(killed).as_millis()).unwrap_or(u64::MAX);
-        let alive: Vec<bool> = cast.iter().map(|held| !gone && held.id.alive(&self.proc)).collect();
+        let alive: Vec<bool> = cast.iter().map(|held| !gone && identity::is_alive(held.id, &self.proc)).collect();
         printer.progress(
             if gone { "Gone" } else { "Left" },
             format!("{} of {} processes alive", alive.iter().filter(|alive| **alive).count(), alive.len()),
@@ -159,7 +160,7 @@ impl Stage {
     fn receipts(&self) -> io::Result<Vec<Receipt>> {
         let give_up = Moment::now() + GONE;
         loop {
-            let (receipts, _) = receipt::read(&self.dir.join("leash/receipts.jsonl"))?;
+            let (receipts, _) = receipts::read(&self.dir.join("leash/receipts.jsonl"))?;
             let ledger_empty = fs::read_dir(self.dir.join("run/sessions"))?.next().is_none();
             if (ledger_empty && !receipts.is_empty()) || Moment::now() >= give_up {
                 return Ok(receipts);

@@ -1,9 +1,10 @@
 //! `leash doctor`: every containment is tried with a real tree, and the rest of the ground leash stands on is looked at.
 
-use leash_core::ledger::store::Store;
-use leash_core::tree::contain::{Containment, Wish};
-use leash_core::tree::proc::Proc;
-use leash_core::tree::{Places, Spec, Tree, TreeError};
+use leash_model::containment::{Containment, Wish};
+use leash_tree::ledger::store::Store;
+use leash_tree::places::Places;
+use leash_tree::platform::proc::Proc;
+use leash_tree::tree::{Spec, Tree, TreeError};
 use serde::Serialize;
 use serde_json::json;
 

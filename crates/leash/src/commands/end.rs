@@ -1,10 +1,11 @@
 //! `leash end`.
 
-use leash_core::ledger::book::{Book, Listed};
-use leash_core::ledger::receipt::Receipt;
-use leash_core::session::{self, Ended, Ending, Target, Unfinished};
-use leash_core::tree::Places;
-use leash_core::tree::proc::Proc;
+use leash_model::receipt::Receipt;
+use leash_tree::ledger::book::{Book, Listed};
+use leash_tree::places::Places;
+use leash_tree::platform::proc::Proc;
+use leash_tree::session;
+use leash_tree::session::{Ended, Ending, Target, Unfinished};
 use serde_json::{Value, json};
 
 use super::choose::{self, Known, Word};
@@ -82,7 +83,8 @@ impl Request<'_> {
             Target::Run(_) => None,
         });
         let held: Vec<&str> = whole.filter(|session| self.daemon.has(session)).collect();
-        let mut ending = Ending::new(self.places, self.proc, targets.to_vec(), self.force);
+        let mut ending =
+            Ending::new(self.places, self.proc, targets.to_vec(), self.force, leash_upstream::sweep::at_once);
         let (told, first) = std::thread::scope(|scope| {
             let told = (!held.is_empty()).then(|| scope.spawn(|| self.daemon.end(&held, self.force)));
             let first = ending.round(&|member| held.contains(&member.session()) && self.daemon.holds(member));

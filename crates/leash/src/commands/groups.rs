@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use leash_core::ledger::book::{Entry, Listed};
-use leash_core::ledger::record::Phase;
-use leash_core::owner::Owner;
-use leash_core::session::Live;
+use leash_model::owner::Owner;
+use leash_model::record::Phase;
+use leash_tree::ledger::book::{Entry, Listed};
+use leash_tree::session::Live;
 use serde_json::Value;
 
 /// A session and what is in it, the oldest first.

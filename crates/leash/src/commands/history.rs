@@ -1,7 +1,8 @@
 //! `leash history`.
 
-use leash_core::clock;
-use leash_core::ledger::receipt::{self, Fate, How, Receipt};
+use leash_model::clock;
+use leash_model::receipt::{Fate, How, Receipt};
+use leash_tree::ledger::receipts;
 use serde_json::{Value, json};
 
 use crate::args::History;
@@ -14,7 +15,7 @@ use crate::places;
 pub(crate) fn history(args: &History) -> u8 {
     let printer = Printer::new(false);
     let path = places::places().receipts;
-    let (mut receipts, broken) = match receipt::read(&path) {
+    let (mut receipts, broken) = match receipts::read(&path) {
         Ok(read) => read,
         Err(error) => {
             printer.error_text(format!("cannot read {}: {error}", path.display()), Some("check XDG_STATE_HOME"));

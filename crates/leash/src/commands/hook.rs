@@ -44,7 +44,7 @@ fn read(input: impl Read) -> Result<Told, String> {
         Some(Err(error)) => return Err(format!("stdin is not the input of a hook: {error}")),
         None => return Err("stdin is not the input of a hook: it is empty".to_owned()),
     };
-    leash_core::id::check_session(&session_id).map_err(|why| format!("the hook's session_id is not an id: {why}"))?;
+    leash_model::id::check_session(&session_id).map_err(|why| format!("the hook's session_id is not an id: {why}"))?;
     match reason.filter(|reason| GOES_ON.contains(&reason.as_str())) {
         Some(reason) => Ok(Told::GoesOn(reason)),
         None => Ok(Told::Over(session_id)),

@@ -1,6 +1,6 @@
 //! Opening the ledger, for the commands that read it.
 
-use leash_core::ledger::store::Store;
+use leash_tree::ledger::store::Store;
 
 use crate::exit_code;
 use crate::output::printer::Printer;

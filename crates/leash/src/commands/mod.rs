@@ -1,7 +1,7 @@
 //! One file per command, named as typed.
 
 use clap::Parser as _;
-use leash_core::tree::supervisor::FirstLook;
+use leash_tree::tree::supervisor::FirstLook;
 
 use crate::args::{Cli, Command};
 use crate::exit_code;

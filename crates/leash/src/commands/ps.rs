@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 
-use leash_core::clock;
-use leash_core::ledger::book::Book;
-use leash_core::ledger::record::Record;
-use leash_core::session::{self, Live, Member};
-use leash_core::tree::proc::Proc;
+use leash_model::clock;
+use leash_model::record::Record;
+use leash_tree::ledger::book::Book;
+use leash_tree::platform::proc::Proc;
+use leash_tree::session;
+use leash_tree::session::{Live, Member};
 use serde_json::json;
 
 use super::control::Daemon;

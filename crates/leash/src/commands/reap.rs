@@ -2,12 +2,15 @@
 
 use std::path::Path;
 
-use leash_core::clock::Moment;
-use leash_core::ledger::receipt::{self, Receipt};
-use leash_core::orphans::act::{self, Outcome, Spared, Terms};
-use leash_core::orphans::belongings::{self, Belongings};
-use leash_core::orphans::{Evidence, Finding, Policy, Verdict, watch};
-use leash_core::tree::identity::Identity;
+use leash_model::clock::Moment;
+use leash_model::identity::Identity;
+use leash_model::receipt::Receipt;
+use leash_orphans::act;
+use leash_orphans::act::{Outcome, Spared, Terms};
+use leash_orphans::belongings;
+use leash_orphans::belongings::Belongings;
+use leash_orphans::{Evidence, Finding, Policy, Verdict, watch};
+use leash_tree::ledger::receipts;
 use rustix::time::Timespec;
 use serde_json::json;
 
@@ -117,7 +120,7 @@ pub(super) fn end(
 }
 
 fn keep(printer: Printer, path: &Path, receipt: &Receipt) {
-    if let Err(error) = receipt::append(path, receipt) {
+    if let Err(error) = receipts::append(path, receipt) {
         printer.warning(format!("cannot write {}: {error}", path.display()));
     }
 }

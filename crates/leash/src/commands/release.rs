@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use leash_core::adopt::AdoptError;
-use leash_core::adopt::diff;
-use leash_core::adopt::release::{self, Outcome, Undo};
-use leash_core::adopt::shelf::{Layer, Shelf, ShelfError};
-use leash_core::clients::places::read;
-use leash_core::clients::{Client, ConfigFile};
+use leash_orphans::adopt::AdoptError;
+use leash_orphans::adopt::diff;
+use leash_orphans::adopt::release;
+use leash_orphans::adopt::release::{Outcome, Undo};
+use leash_orphans::adopt::shelf::{Layer, Shelf, ShelfError};
+use leash_orphans::clients::places::read;
+use leash_orphans::clients::{Client, ConfigFile};
 use serde_json::{Value, json};
 
 use super::adopt::{Decision, chosen, count, decide, shelf_dir};

@@ -2,13 +2,14 @@
 
 use std::env;
 
-use leash_core::ledger::receipt::Receipt;
-use leash_core::limits;
-use leash_core::owner::Wish as OwnerWish;
-use leash_core::tree::Spec;
-use leash_core::tree::contain::Wish;
-use leash_core::tree::contain::caps::Caps;
-use leash_core::tree::supervisor::{self, FirstLook};
+use leash_model::containment::Wish;
+use leash_model::limits;
+use leash_model::owner::Wish as OwnerWish;
+use leash_model::receipt::Receipt;
+use leash_tree::contain::caps::Caps;
+use leash_tree::tree::Spec;
+use leash_tree::tree::supervisor;
+use leash_tree::tree::supervisor::FirstLook;
 
 use crate::args::{Owner, Run, SessionName};
 use crate::exit_code;
@@ -51,7 +52,7 @@ pub(crate) fn run(args: Run, first: FirstLook) -> u8 {
 /// The session that a variable names. A client that does not set it, or sets it to something else, must still get its server.
 pub(super) fn session_of(variable: &str, printer: Printer) -> Option<String> {
     let value = env::var(variable).ok().filter(|value| !value.is_empty())?;
-    match leash_core::id::check_session(&value) {
+    match leash_model::id::check_session(&value) {
         Ok(()) => Some(value),
         Err(why) => {
             printer.warning(format!("`{variable}` is no id of a session ({why}); this one gets an id of its own"));

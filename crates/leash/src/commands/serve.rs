@@ -4,14 +4,14 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use leash_core::config::{
-    self, CommandLine, Here, KeepAlive, LocalUsers, Mistake, Mistakes, OwnerPolicy, Policy, Secret, Settings, Target,
-    Transport,
+use leash_gateway::config;
+use leash_gateway::config::{
+    CommandLine, Here, KeepAlive, LocalUsers, Mistake, Mistakes, OwnerPolicy, Policy, Secret, Settings, Target,
 };
-use leash_core::http::{
-    self, ControlError, ControlListen, ControlSocket, Notice, ServeError, Serving, Source, Starter,
-};
-use leash_core::tree::supervisor::FirstLook;
+use leash_gateway::{ControlError, ControlListen, ControlSocket, ServeError, Serving, Source, Starter};
+use leash_tree::tree::supervisor::FirstLook;
+use leash_upstream::address::{self, Transport};
+use leash_upstream::notice::Notice;
 
 use crate::args::{Control, LivesFor, Serve, Single, Speaks, Users};
 use crate::exit_code;
@@ -55,7 +55,7 @@ pub(crate) fn serve(args: Serve, first: FirstLook) -> u8 {
             notice => tell(printer, &notice),
         }),
     };
-    match http::serve(serving) {
+    match leash_gateway::serve(serving) {
         Ok(()) => exit_code::OK,
         Err(error) => {
             printer.error(&error, Some(advice(&error)));
@@ -117,7 +117,7 @@ fn override_by(args: &Serve, settings: &mut Settings) -> Result<(), Refused> {
 }
 
 /// How it is controlled.
-fn control(args: &Control, first: FirstLook) -> Result<http::Control, Refused> {
+fn control(args: &Control, first: FirstLook) -> Result<leash_gateway::Control, Refused> {
     let socket = match &args.socket {
         Some(path) => ControlSocket::At(std::path::absolute(path).unwrap_or_else(|_| path.clone())),
         None if args.no_control => ControlSocket::None,
@@ -133,7 +133,7 @@ fn control(args: &Control, first: FirstLook) -> Result<http::Control, Refused> {
     });
     let starter = |first| args.starter.map_or_else(|| Starter::parent(first), Starter::process);
     let on_demand = args.on_demand.then(|| starter(first));
-    Ok(http::Control { socket, listen: listen.transpose()?, on_demand })
+    Ok(leash_gateway::Control { socket, listen: listen.transpose()?, on_demand })
 }
 
 /// The token in a variable.
@@ -215,7 +215,7 @@ fn single(name: &str, args: &Single) -> Result<Settings, Refused> {
     Ok(settings)
 }
 
-fn upstream(url: &str, args: &Single) -> Result<config::Upstream, Refused> {
+fn upstream(url: &str, args: &Single) -> Result<address::Upstream, Refused> {
     let mut headers = Vec::new();
     for header in &args.headers {
         let (name, value) = header.split_once(':').ok_or_else(|| {
@@ -224,7 +224,7 @@ fn upstream(url: &str, args: &Single) -> Result<config::Upstream, Refused> {
         headers.push((name.trim().to_owned(), value.trim().to_owned()));
     }
     let transport = if args.transport == Speaks::Sse { Transport::Sse } else { Transport::Streamable };
-    config::upstream(url, &headers, transport).map_err(|error| {
+    address::upstream(url, &headers, transport).map_err(|error| {
         let hint = error.hint().to_owned();
         Refused::Text(error.to_string(), hint)
     })

@@ -11,11 +11,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use leash_core::check::host::journal::{Happened, Journal, Part};
-use leash_core::check::host::stand_in::serve_stdio;
-use leash_core::check::http::{VISITOR_TOKEN, visit};
-use leash_core::check::{Stop, sit_down};
-use leash_core::tree::supervisor::FirstLook;
+use leash_check::host::journal::{Happened, Journal, Part};
+use leash_check::host::stand_in::serve_stdio;
+use leash_check::http::{VISITOR_TOKEN, visit};
+use leash_check::{Stop, sit_down};
+use leash_tree::tree::supervisor::FirstLook;
 use rustix::time::Timespec;
 
 use crate::args::{Check, StandIn};

@@ -2,14 +2,15 @@
 
 use std::path::PathBuf;
 
-use leash_core::clients;
-use leash_core::ledger::receipt::{self, Receipt};
-use leash_core::ledger::store::Store;
-use leash_core::ledger::sweep::sweep;
-use leash_core::orphans::knowledge::Leashed;
-use leash_core::orphans::scan::{Strangers, scan, scan_again};
-use leash_core::orphans::{Facts, Finding, Knowledge, Policy, judge};
-use leash_core::tree::proc::Proc;
+use leash_model::receipt::Receipt;
+use leash_orphans::clients;
+use leash_orphans::knowledge::Leashed;
+use leash_orphans::scan::{Strangers, scan, scan_again};
+use leash_orphans::{Facts, Finding, Knowledge, Policy, judge};
+use leash_tree::ledger::receipts;
+use leash_tree::ledger::store::{Store, is_of_this_place};
+use leash_tree::platform::proc::Proc;
+use leash_tree::tree::sweep::sweep;
 
 use super::ledger;
 use crate::exit_code;
@@ -39,7 +40,7 @@ impl Survey {
             let (files, _) = clients::configs(&roots);
             knowledge.declare(files.iter().flat_map(|file| clients::servers(file).0));
         }
-        let (receipts, _) = receipt::read(&places::places().receipts).unwrap_or_default();
+        let (receipts, _) = receipts::read(&places::places().receipts).unwrap_or_default();
         knowledge.note_ended(&receipts);
         Ok(Survey { proc, store, knowledge })
     }
@@ -76,7 +77,7 @@ impl Survey {
     fn read_ledger(&mut self) {
         if let Some(store) = &self.store {
             let records = store.list().unwrap_or_default().into_iter().filter_map(|found| found.record);
-            let here = records.filter(|record| record.of_this_place());
+            let here = records.filter(|record| is_of_this_place(record));
             self.knowledge.leashed = here.map(|record| Leashed::of(&record, store.locked(&record.run))).collect();
         }
     }

@@ -6,8 +6,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use leash_core::clients::Roots;
-use leash_core::duration;
+use leash_model::duration;
+use leash_orphans::clients::Roots;
 
 use crate::args::Watch;
 use crate::exit_code;

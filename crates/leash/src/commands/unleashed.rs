@@ -1,8 +1,9 @@
 //! The servers that are on no leash, for `leash ps`.
 
-use leash_core::orphans::belongings::{self, Belongings};
-use leash_core::orphans::{Facts, Finding, Policy};
-use leash_core::tree::identity::Identity;
+use leash_model::identity::Identity;
+use leash_orphans::belongings;
+use leash_orphans::belongings::Belongings;
+use leash_orphans::{Facts, Finding, Policy};
 use serde_json::{Value, json};
 
 use super::survey::Survey;

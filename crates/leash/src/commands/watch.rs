@@ -3,12 +3,14 @@
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
-use leash_core::clock::Moment;
-use leash_core::orphans::act::Terms;
-use leash_core::orphans::scan::Strangers;
-use leash_core::orphans::watch::{self, Memory};
-use leash_core::orphans::{Evidence, Finding, Verdict, belongings};
-use leash_core::tree::identity::{Held, Identity};
+use leash_model::clock::Moment;
+use leash_model::identity::Identity;
+use leash_orphans::act::Terms;
+use leash_orphans::scan::Strangers;
+use leash_orphans::watch;
+use leash_orphans::watch::Memory;
+use leash_orphans::{Evidence, Finding, Verdict, belongings};
+use leash_tree::platform::identity::Held;
 use rustix::event::{PollFd, PollFlags};
 use rustix::time::Timespec;
 

@@ -1,7 +1,7 @@
 //! `leash why`.
 
-use leash_core::orphans::facts::{Kind, OtherEnd};
-use leash_core::orphans::{Channel, Facts, Finding, Policy, Process, belongings};
+use leash_orphans::facts::{Kind, OtherEnd};
+use leash_orphans::{Channel, Facts, Finding, Policy, Process, belongings};
 use serde_json::json;
 
 use super::survey::Survey;

@@ -1,6 +1,6 @@
 //! The report of `leash check` for people.
 
-use leash_core::check::{Report, Row, Status};
+use leash_check::{Report, Row, Status};
 
 use super::escape;
 use super::printer::span;

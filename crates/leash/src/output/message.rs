@@ -1,12 +1,12 @@
 //! Sentences about ends and failures, said the same way everywhere.
 
-use leash_core::event::{Event, Rung};
-use leash_core::ledger::receipt::{DeleteHow, EndedBy, Fate, Holding, How, Receipt, TreeEnd, UpstreamEnd};
-use leash_core::ledger::store::StoreError;
-use leash_core::owner::OwnerError;
-use leash_core::tree::StartError;
-use leash_core::tree::contain::Containment;
-use leash_core::tree::resolve::ResolveError;
+use leash_model::containment::Containment;
+use leash_model::event::{Event, Rung};
+use leash_model::receipt::{DeleteHow, EndedBy, Fate, Holding, How, Receipt, TreeEnd, UpstreamEnd};
+use leash_tree::ledger::store::StoreError;
+use leash_tree::owner::OwnerError;
+use leash_tree::platform::resolve::ResolveError;
+use leash_tree::tree::StartError;
 
 use super::escape;
 use super::printer::{Printer, bytes, span};

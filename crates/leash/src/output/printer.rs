@@ -3,8 +3,8 @@
 use std::fmt::Display;
 use std::io::{self, IsTerminal as _, Write as _};
 
-use leash_core::clock::Moment;
-use leash_core::duration;
+use leash_model::clock::Moment;
+use leash_model::duration;
 use rustix::event::{PollFd, PollFlags};
 use rustix::time::Timespec;
 

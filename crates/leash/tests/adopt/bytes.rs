@@ -58,7 +58,7 @@ fn check_layout(way: Way, sample: &Sample, text: &str) {
 fn every_client_has_a_sample() {
     let home = furnished(Way::Plain);
     let plan = home.well(&["adopt", "--json", "--project", "p"]).json();
-    for client in leash_core::clients::CLIENTS {
+    for client in leash_orphans::clients::CLIENTS {
         let samples = SAMPLES.iter().filter(|sample| sample.client == client.id).count();
         let found = plan["files"].as_array().expect("a list").iter().filter(|file| file["client"] == client.id).count();
         assert!(samples > 0 && samples == found, "{}: {samples} samples, {found} found", client.id);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leash_core::Session;
-use leash_core::ledger::receipt::{self, Reason};
+use leash_core::receipt::{self, Reason};
 use testkit::scene::Scene;
 use testkit::{or_skip, wait};
 

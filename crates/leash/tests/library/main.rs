@@ -8,8 +8,9 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use leash_core::ledger::receipt::{self, How, Reason};
-use leash_core::tree::{Places, Spec, Tree, TreeError};
+use leash_core::receipt::{self, How, Reason};
+use leash_core::tree::TreeError;
+use leash_core::{Places, Spec, Tree};
 use testkit::or_skip;
 use testkit::scene::Scene;
 use testkit::user::Who;

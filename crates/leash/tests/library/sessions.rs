@@ -7,8 +7,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::Duration;
 
-use leash_core::ledger::receipt::{How, Reason};
+use leash_core::receipt::{How, Reason};
 use leash_core::session::{SessionEnding, SessionError};
+use leash_core::tree::Role;
 use leash_core::{Places, Receipt, Session, Spec, Tree};
 use rustix::process::{Pid, Signal};
 use testkit::process::{Handle, Process};
@@ -156,7 +157,7 @@ fn a_session_ends_with_a_further_owner() {
     owner.wait().unwrap();
     scene.census().wait_gone(wait::LIMIT).unwrap();
     let receipt = session.end().wait();
-    assert_eq!(receipt.reason, Reason::OwnerGone { pid: owner.id() as i32, role: "pid".to_owned() });
+    assert_eq!(receipt.reason, Reason::OwnerGone { pid: owner.id() as i32, role: Role::Pid });
 }
 
 #[test]
@@ -190,7 +191,7 @@ fn what_a_server_says_for_itself_counts_more() {
     let receipt = session.end().wait();
     // With the session's grace of zero it would have been killed.
     assert_eq!(receipt.trees().next().map(|tree| tree.how), Some(How::Eof));
-    let (written, _) = leash_core::ledger::receipt::read(&receipts).unwrap();
+    let (written, _) = leash_core::receipt::read(&receipts).unwrap();
     let written = written.into_iter().find(|receipt| receipt.run == run).unwrap();
     assert_eq!((written.labels["job"].as_str(), written.labels["tier"].as_str()), ("own", "gold"));
 }

@@ -10,10 +10,10 @@ use std::process::Command;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use leash_core::owner::peer::Holders;
-use leash_core::owner::peer::resolver::Resolver;
-use leash_core::owner::peer::watch::Watchers;
-use leash_core::tree::identity::Held;
+use leash_tree::owner::peer::Holders;
+use leash_tree::owner::peer::resolver::Resolver;
+use leash_tree::owner::peer::watch::Watchers;
+use leash_tree::platform::identity::Held;
 use testkit::scene::Scene;
 use testkit::tcp_client::Client;
 use testkit::user::Who;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use leash_core::owner::peer::{Holders, Why};
+use leash_tree::owner::peer::{Holders, Why};
 use testkit::or_skip;
 use testkit::scene::Scene;
 use testkit::tcp_client::Client;

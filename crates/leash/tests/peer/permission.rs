@@ -1,7 +1,7 @@
 //! A client that may not be looked at.
 
-use leash_core::owner::peer::{Holders, Lookup, Why, holders};
-use leash_core::tree::proc::Proc;
+use leash_tree::owner::peer::{Holders, Lookup, Why, holders};
+use leash_tree::platform::proc::Proc;
 use rustix::process::{Gid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use testkit::or_skip;

@@ -4,10 +4,10 @@ use std::cell::RefCell;
 use std::fs;
 use std::rc::Rc;
 
-use leash_core::owner::peer::watch::{WatchId, Watchers};
-use leash_core::owner::peer::{Holders, Why};
-use leash_core::tree::identity::Held;
-use leash_core::tree::proc::Proc;
+use leash_tree::owner::peer::watch::{WatchId, Watchers};
+use leash_tree::owner::peer::{Holders, Why};
+use leash_tree::platform::identity::Held;
+use leash_tree::platform::proc::Proc;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use testkit::namespace::inside;
 use testkit::or_skip;

@@ -5,10 +5,11 @@
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use leash_core::ledger::receipt::{How, Reason, Receipt};
-use leash_core::owner::Wish as Owner;
-use leash_core::tree::contain::Containment;
-use leash_core::tree::{Places, Spec, Tree};
+use leash_model::containment::Containment;
+use leash_model::owner::Wish as Owner;
+use leash_model::receipt::{How, Reason, Receipt};
+use leash_tree::places::Places;
+use leash_tree::tree::{Spec, Tree};
 use rustix::process::Signal;
 use testkit::or_skip;
 use testkit::process::{self, Handle};

@@ -1,7 +1,7 @@
 use super::*;
-use crate::check::host::journal::Happened;
-use crate::check::report::Status;
-use crate::tree::identity::Identity;
+use crate::host::journal::Happened;
+use crate::report::Status;
+use leash_model::identity::Identity;
 
 fn entry(part: Part, pid: i32, happened: Happened) -> Entry {
     Entry { part, pid, happened }

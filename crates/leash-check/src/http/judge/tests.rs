@@ -1,5 +1,5 @@
 use super::*;
-use crate::check::report::Status;
+use crate::report::Status;
 
 fn status(status: u16) -> Option<Answer> {
     let body = if status == 200 { "{\"result\": {}}" } else { "" };

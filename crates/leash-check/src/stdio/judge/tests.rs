@@ -1,7 +1,7 @@
 use super::*;
-use crate::check::report::Status;
-use crate::check::stdio::plan::PLAN;
-use crate::tree::identity::Identity;
+use crate::report::Status;
+use crate::stdio::plan::PLAN;
+use leash_model::identity::Identity;
 
 const GRACE: Duration = Duration::from_secs(2);
 

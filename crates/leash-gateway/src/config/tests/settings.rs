@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::good;
-use crate::config::{CommandLine, KeepAlive, OwnerPolicy, Policy, Server, Target, Transport, Upstream};
-use crate::tree::contain::Containment;
+use crate::config::{CommandLine, KeepAlive, OwnerPolicy, Policy, Server, Target};
+use leash_model::containment::Containment;
+use leash_upstream::address::{Transport, Upstream};
 
 fn server(server: &str) -> Server {
     good(&format!("{{\"mcpServers\": {{\"a\": {server}}}}}")).servers.remove("a").expect("there is one")

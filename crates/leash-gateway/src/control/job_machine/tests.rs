@@ -2,6 +2,8 @@
 
 use proptest::prelude::*;
 
+use leash_model::owner::Role;
+
 use super::*;
 
 const TERMS: Terms = Terms {
@@ -25,7 +27,7 @@ fn end(force: bool) -> Event {
 }
 
 fn owner_lost() -> Event {
-    Event::OwnerLost(Reason::OwnerGone { pid: 7, role: "owner".to_owned() })
+    Event::OwnerLost(Reason::OwnerGone { pid: 7, role: Role::Owner })
 }
 
 fn ended(reason: Reason, force: bool) -> Effect {
@@ -86,7 +88,7 @@ fn every_state_meets_every_event() {
     for quiet in [Event::Renewed(None), Event::UseBegan, Event::UseEnded, Event::Tick] {
         unless_alive(&quiet, (Effect::Nothing, Starting), (Effect::Nothing, Live));
     }
-    let lost = Reason::OwnerGone { pid: 7, role: "owner".to_owned() };
+    let lost = Reason::OwnerGone { pid: 7, role: Role::Owner };
     let losing = State::Ending { reason: lost.clone(), force: false };
     unless_alive(&owner_lost(), (ended(lost.clone(), false), losing.clone()), (ended(lost, false), losing));
     let asked = || (ended(Reason::Requested, false), ending(false));

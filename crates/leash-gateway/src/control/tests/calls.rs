@@ -1,7 +1,7 @@
 //! What an abort takes back, and what it leaves alone.
 
 use super::*;
-use crate::http::scripted::{run, stream};
+use leash_upstream::scripted::{run, stream};
 
 const ABORTED: &str = r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32000,"message":"aborted"}}"#;
 

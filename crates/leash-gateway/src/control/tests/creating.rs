@@ -1,7 +1,7 @@
 //! All of a job's servers, or none; and what is shown of it.
 
 use super::*;
-use crate::http::scripted::run;
+use leash_upstream::scripted::run;
 
 #[test]
 fn a_job_is_created_used_and_ended() {
@@ -108,7 +108,7 @@ fn a_caller_that_leaves_during_the_start_leaves_nothing() {
         assert_eq!(rig.ask("GET", "/v1/sessions", "").await.json()["sessions"][0]["state"], "starting");
         begun.leave();
         rig.quiet().await;
-        assert_eq!(rig.receipts()[0].reason, crate::ledger::receipt::Reason::ClientLeft);
+        assert_eq!(rig.receipts()[0].reason, leash_model::receipt::Reason::ClientLeft);
     });
 }
 

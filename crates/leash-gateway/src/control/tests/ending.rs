@@ -1,8 +1,8 @@
 //! The ends of a job: whoever wants it, and whatever is under way.
 
 use super::*;
-use crate::http::scripted::{run, silence};
-use crate::ledger::receipt::{DeleteHow, Fate, Reason};
+use leash_model::receipt::{DeleteHow, Fate, Reason};
+use leash_upstream::scripted::{run, silence};
 
 #[test]
 fn a_session_that_is_opened_meanwhile_is_deleted_before_the_end() {
@@ -154,7 +154,7 @@ fn nothing_is_kept_of_jobs_that_are_over() {
         assert!(fake.live.borrow().is_empty() && rig.gateway.jobs.is_empty());
         assert_eq!(rig.gateway.count(), 0);
         let ended = rig.ask("GET", "/v1/sessions?all=true", "").await.json();
-        assert_eq!(ended["sessions"].as_array().map(Vec::len), Some(crate::limits::ENDED_JOBS));
+        assert_eq!(ended["sessions"].as_array().map(Vec::len), Some(leash_model::limits::ENDED_JOBS));
         let metrics = rig.gateway.metrics.render(&rig.gateway, &rig.gateway.tree_memory().await);
         assert!(metrics.contains("leash_sessions_opened_total{server=\"session\"} 150"), "{metrics}");
         assert_eq!(metrics.matches("leash_sessions_opened_total{").count(), 1, "one bucket for all");
@@ -166,7 +166,7 @@ fn nothing_is_kept_of_jobs_that_are_over() {
 }
 
 fn limits_and_a_half() -> usize {
-    crate::limits::ENDED_JOBS * 3 / 2
+    leash_model::limits::ENDED_JOBS * 3 / 2
 }
 
 #[test]

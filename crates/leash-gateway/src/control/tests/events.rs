@@ -1,8 +1,8 @@
 //! Who listens, and the connection that a job lives for.
 
 use super::*;
-use crate::http::scripted::run;
-use crate::ledger::receipt::Reason;
+use leash_model::receipt::Reason;
+use leash_upstream::scripted::run;
 
 /// The names and data of the events in a text.
 fn events(text: &str) -> Vec<(String, Value)> {
@@ -134,7 +134,7 @@ fn a_reader_that_does_not_read_is_cut_off() {
         let rig = Rig::start().await;
         let bus = &rig.gateway.jobs.bus;
         let mut body = Box::pin(bus.listen(None));
-        for _ in 0..crate::limits::EVENT_QUEUE + 50 {
+        for _ in 0..leash_model::limits::EVENT_QUEUE + 50 {
             bus.tell("x", super::super::events::What::Started, None, None);
         }
         let mut heard = String::new();
@@ -142,7 +142,7 @@ fn a_reader_that_does_not_read_is_cut_off() {
             heard.push_str(&String::from_utf8_lossy(frame.expect("whole").data_ref().expect("data")));
         }
         let heard = events(&heard);
-        assert_eq!(heard.len(), crate::limits::EVENT_QUEUE + 1);
+        assert_eq!(heard.len(), leash_model::limits::EVENT_QUEUE + 1);
         assert_eq!(heard.last().map(|(name, _)| name.as_str()), Some("lost"));
         drop(body);
         bus.tell("x", super::super::events::What::Started, None, None);

@@ -27,16 +27,17 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Settings;
-use crate::http::body::Body;
-use crate::http::gateway::Gateway;
-use crate::http::scripted::{Reply, Scripted, Seen, reply, status};
-use crate::http::upstream::Client;
-use crate::http::{control, listen, serve};
-use crate::ledger::book::Book;
-use crate::ledger::receipt::{self, Receipt};
-use crate::protocol::headers::SESSION_ID;
-use crate::scratch::Scratch;
-use crate::tree::Places;
+use crate::gateway::Gateway;
+use crate::{control, listen, serve};
+use leash_model::receipt::Receipt;
+use leash_protocol::headers::SESSION_ID;
+use leash_tree::ledger::book::Book;
+use leash_tree::ledger::receipts;
+use leash_tree::places::Places;
+use leash_upstream::body::Body;
+use leash_upstream::client::Client;
+use leash_upstream::scripted::{Reply, Scripted, Seen, reply, status};
+use testkit::Scratch;
 
 const INITIALIZE: &str =
     r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{}}}"#;
@@ -161,9 +162,9 @@ impl Rig {
 
     /// The receipts of whole jobs.
     fn receipts(&self) -> Vec<Receipt> {
-        let (all, broken) = receipt::read(&self.gateway.places.receipts).expect("receipts");
+        let (all, broken) = receipts::read(&self.gateway.places.receipts).expect("receipts");
         assert_eq!(broken, 0);
-        all.into_iter().filter(|one| one.run == receipt::whole(&one.session)).collect()
+        all.into_iter().filter(|one| one.run == receipts::whole(&one.session)).collect()
     }
 
     /// What is open in the book.

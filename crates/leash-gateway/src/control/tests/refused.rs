@@ -1,7 +1,7 @@
 //! Every problem, as its caller sees it.
 
 use super::*;
-use crate::http::scripted::run;
+use leash_upstream::scripted::run;
 
 #[test]
 fn problems() {
@@ -22,7 +22,7 @@ fn problems() {
         check("GET", "/v1/sessions?al=true", "", 400, "invalid-request").await;
         check("DELETE", "/v1/sessions/x?force=yes", "", 400, "invalid-request").await;
         check("POST", "/v1/sessions", "{", 400, "invalid-json").await;
-        let long = format!("[\"{}\"]", "x".repeat(crate::limits::CONTROL_BODY));
+        let long = format!("[\"{}\"]", "x".repeat(leash_model::limits::CONTROL_BODY));
         check("POST", "/v1/sessions", &long, 413, "too-large").await;
         let many =
             check("POST", "/v1/sessions", r#"{"mcpServers": {"a": {"cmd": 1}}, "ttl": 3}"#, 400, "invalid-request")

@@ -1,7 +1,7 @@
 //! An `initialize` that nobody waits for any more: what it opens is closed.
 
 use super::*;
-use crate::http::scripted::{run, stream};
+use leash_upstream::scripted::{run, stream};
 
 async fn asked(upstream: &Scripted) {
     upstream.until(|seen| seen.iter().any(|seen| seen.says("initialize"))).await;

@@ -1,7 +1,7 @@
 //! What the upstream gets, and what the client gets.
 
 use super::*;
-use crate::http::scripted::{run, silence, stream};
+use leash_upstream::scripted::{run, silence, stream};
 
 #[test]
 fn headers_and_bytes_pass_and_what_is_ours_does_not() {

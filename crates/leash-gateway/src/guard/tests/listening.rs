@@ -2,10 +2,10 @@
 
 use super::*;
 use crate::config::KeepAlive;
-use crate::http::guard::listen::Listening;
-use crate::http::guard::stream::Until;
-use crate::http::metrics::Metrics;
-use crate::http::scripted::{run, stream};
+use crate::guard::listen::Listening;
+use crate::guard::stream::Until;
+use crate::metrics::Metrics;
+use leash_upstream::scripted::{run, stream};
 
 #[test]
 fn bytes_pass_unchanged_and_the_end_of_a_stream_is_no_end_of_the_session() {

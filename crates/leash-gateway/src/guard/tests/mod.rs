@@ -22,19 +22,22 @@ use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::clock::Moment;
-use crate::config::{self, OwnerPolicy, Policy, Settings, Target, Transport};
-use crate::http::body::Body;
-use crate::http::gateway::Gateway;
-use crate::http::notice::Notice;
-use crate::http::scripted::{Reply, Scripted, Seen, reply, status};
-use crate::http::upstream::Client;
-use crate::http::{listen, serve};
-use crate::ledger::book::Book;
-use crate::ledger::receipt::{self, DeleteHow, Reason, Receipt};
-use crate::protocol::headers::SESSION_ID;
-use crate::scratch::Scratch;
-use crate::tree::Places;
+use crate::config;
+use crate::config::{OwnerPolicy, Policy, Settings, Target};
+use crate::gateway::Gateway;
+use crate::{listen, serve};
+use leash_model::clock::Moment;
+use leash_model::receipt::{DeleteHow, Reason, Receipt};
+use leash_protocol::headers::SESSION_ID;
+use leash_tree::ledger::book::Book;
+use leash_tree::ledger::receipts;
+use leash_tree::places::Places;
+use leash_upstream::address::Transport;
+use leash_upstream::body::Body;
+use leash_upstream::client::Client;
+use leash_upstream::notice::Notice;
+use leash_upstream::scripted::{Reply, Scripted, Seen, reply, status};
+use testkit::Scratch;
 
 pub(super) const INITIALIZE: &str =
     r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{}}}"#;
@@ -79,7 +82,9 @@ impl Rig {
 
     pub(super) async fn with(upstream: &Uri, terms: Terms) -> Rig {
         let url = format!("{upstream}{}", terms.query);
-        let target = Target::Url(config::upstream(&url, &terms.headers, terms.transport).expect("a fine address"));
+        let target = Target::Url(
+            leash_upstream::address::upstream(&url, &terms.headers, terms.transport).expect("a fine address"),
+        );
         let mut settings = Settings { max_sessions: terms.max_sessions, ..Settings::default() };
         settings.listen.set_port(0);
         let server = config::Server { name: "s".to_owned(), policy: terms.policy, target };
@@ -194,7 +199,7 @@ impl Rig {
     }
 
     pub(super) fn receipts(&self) -> Vec<Receipt> {
-        receipt::read(&self.gateway.places.receipts).expect("receipts").0
+        receipts::read(&self.gateway.places.receipts).expect("receipts").0
     }
 
     /// Why and how each session ended.

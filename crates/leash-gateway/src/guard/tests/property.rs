@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::http::scripted::run;
+use leash_upstream::scripted::run;
 
 /// Something that happens.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! `revive`: the server loses its sessions, and the client does not notice.
 
 use super::*;
-use crate::http::scripted::{run, stream};
+use leash_upstream::scripted::{run, stream};
 
 fn terms() -> Terms {
     let mut terms = Terms::default();

@@ -1,7 +1,7 @@
 //! Sessions from `initialize` to every kind of end.
 
 use super::*;
-use crate::http::scripted::run;
+use leash_upstream::scripted::run;
 
 #[test]
 fn a_session_is_written_down_before_the_client_learns_of_it_and_deleted_once() {
@@ -202,7 +202,7 @@ fn a_server_that_never_answers_delete_does_not_hold_up_the_end_and_stays_in_the_
     run(async {
         let (fake, quick) = Fake::start().await;
         let upstream = Scripted::start(move |seen| match seen.method {
-            Method::DELETE => crate::http::scripted::silence(),
+            Method::DELETE => leash_upstream::scripted::silence(),
             _ => fake.reply(seen),
         })
         .await;

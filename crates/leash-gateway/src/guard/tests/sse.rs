@@ -3,7 +3,7 @@
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::*;
-use crate::http::scripted::{run, stream};
+use leash_upstream::scripted::{run, stream};
 
 fn terms() -> Terms {
     Terms { transport: Transport::Sse, ..Terms::default() }

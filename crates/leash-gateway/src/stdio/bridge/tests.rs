@@ -8,17 +8,17 @@ use tokio::net::unix::pipe;
 use tokio::task::LocalSet;
 use tokio::time::{Duration, timeout};
 
-use super::super::super::budget::Origin;
 use super::super::super::held::Memory;
 use super::super::log::Next;
 use super::super::switch::First;
 use super::*;
+use leash_upstream::origin::Origin;
 
 /// Longer than anything here takes.
 const LIMIT: Duration = Duration::from_secs(20);
 
 fn run<F: Future<Output = ()>>(test: impl FnOnce(Stage) -> F) {
-    let _guard = crate::leak::guard_alone();
+    let _guard = leash_tree::leak::guard_alone();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     LocalSet::new().block_on(&runtime, async {
         let play = async { test(Stage::set(None).await).await };

@@ -5,7 +5,7 @@ use tokio::task::LocalSet;
 use super::*;
 
 fn run(test: impl Future<Output = ()>) {
-    let _guard = crate::leak::guard_alone();
+    let _guard = leash_tree::leak::guard_alone();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     LocalSet::new().block_on(&runtime, test);
 }

@@ -14,11 +14,11 @@ use bytes::Bytes;
 use hyper::{HeaderMap, StatusCode};
 use serde_json::value::RawValue;
 
-use super::super::super::mirror::Mirrors;
 use super::super::log::Next;
 use super::super::sleeper::Sleeper;
 use super::super::window::Turns;
-use crate::protocol::envelope::{Envelope, IdKey, Kind, Message, Splice, codes, error_body};
+use leash_protocol::envelope::{Envelope, IdKey, Kind, Message, Splice, codes, error_body};
+use leash_protocol::header_copies::Mirrors;
 
 /// A request's number on the pipe.
 pub(super) type Number = u64;

@@ -19,16 +19,17 @@ use tokio::sync::Notify;
 use super::super::connection::Principal;
 use super::super::front::Call;
 use super::super::gateway::Gateway;
-use super::super::respond::{self, Answer};
+use super::super::respond;
+use super::super::respond::Answer;
 use super::super::server::Server;
 use super::child::StartError;
 use super::events::Events;
 use super::input::Closed;
-use crate::ledger::receipt::Reason;
-use crate::protocol::envelope::{Envelope, Kind, Message};
-use crate::protocol::headers;
 use exchange::First;
 pub(super) use exchange::status;
+use leash_model::receipt::Reason;
+use leash_protocol::envelope::{Envelope, Kind, Message};
+use leash_protocol::headers;
 use tree::ModernTree;
 
 /// How many trees a request may find just ended before it is answered so. A second one takes an idle time of milliseconds.

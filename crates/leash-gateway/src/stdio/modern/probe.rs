@@ -9,7 +9,6 @@ use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::super::super::budget::Origin;
 use super::super::super::connection::Principal;
 use super::super::super::front::Call;
 use super::super::super::gateway::{Gateway, Seat};
@@ -18,8 +17,9 @@ use super::super::child::StartError;
 use super::exchange;
 use super::tree::ModernTree;
 use super::{Failure, Known, Place};
-use crate::ledger::receipt::Reason;
-use crate::protocol::envelope::{Envelope, Message, Splice};
+use leash_model::receipt::Reason;
+use leash_protocol::envelope::{Envelope, Message, Splice};
+use leash_upstream::origin::Origin;
 
 /// Unanswered questions after which a server is taken for a legacy one.
 const SILENCES: u8 = 2;

@@ -11,25 +11,28 @@ use hyper::HeaderMap;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::super::super::budget::Origin;
 use super::super::super::connection::Principal;
 use super::super::super::gateway::Gateway;
 use super::super::super::held::{Account, Queued};
 use super::super::super::metrics::Counters;
-use super::super::super::notice::Notice;
 use super::super::super::server::Server;
-use super::super::child::{self, Child, StartError, Started};
+use super::super::child;
+use super::super::child::{Child, StartError, Started};
 use super::super::events::Feed;
 use super::super::input::Closed;
 use super::super::log::Next;
-use super::super::output::{self, Burst, Sink};
-use super::super::window::{self, Waiting, Window};
+use super::super::output;
+use super::super::output::{Burst, Sink};
+use super::super::window;
+use super::super::window::{Waiting, Window};
 use super::exchange::{Exchanges, First, Number};
-use crate::clock::Moment;
-use crate::id;
-use crate::ledger::receipt::Reason;
-use crate::limits;
-use crate::protocol::envelope::{Envelope, Message};
+use leash_model::clock::Moment;
+use leash_model::id;
+use leash_model::limits;
+use leash_model::receipt::Reason;
+use leash_protocol::envelope::{Envelope, Message};
+use leash_upstream::notice::Notice;
+use leash_upstream::origin::Origin;
 
 /// The longest pause between two looks at the idle time: a reload may have made it shorter.
 const LOOK: Duration = Duration::from_secs(60);

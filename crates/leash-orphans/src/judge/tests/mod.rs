@@ -4,9 +4,9 @@ mod properties;
 mod tables;
 
 use super::*;
-use crate::orphans::facts::Unread;
-use crate::orphans::knowledge::{Declared, Leashed};
-use crate::tree::spec;
+use crate::facts::Unread;
+use crate::knowledge::{Declared, Leashed};
+use leash_tree::tree::spec;
 
 /// The user who looks, unless a test says otherwise.
 const USER: u32 = 1000;

@@ -7,7 +7,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use testkit::wait::{LIMIT, within};
 
 use super::*;
-use crate::orphans::scan::strangers::LOOKS;
+use crate::scan::strangers::LOOKS;
 
 /// A memory that takes the youngest for grown.
 fn trusting() -> Strangers {

@@ -29,7 +29,7 @@ use self::error::Attempts;
 use self::message::{Body, Call, Incoming, PREFIX};
 use self::socket::Channel;
 use self::wire::{Encoder, Malformed};
-use crate::clock::Moment;
+use leash_model::clock::Moment;
 
 const MANAGER: &str = "org.freedesktop.systemd1";
 const MANAGER_PATH: &str = "/org/freedesktop/systemd1";

@@ -14,7 +14,7 @@ use rustix::process::geteuid;
 use super::BusError;
 use super::address::BusSocket;
 use super::wire::Malformed;
-use crate::clock::{Moment, timeout_until};
+use leash_model::clock::{Moment, timeout_until};
 
 /// How much is read at once. Every reply that we expect fits.
 const CHUNK: usize = 4096;

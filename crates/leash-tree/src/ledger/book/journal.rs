@@ -8,9 +8,9 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::super::private_file;
 use super::{Cover, Entry};
-use crate::limits;
+use crate::platform::private_file;
+use leash_model::limits;
 
 /// A line of the journal, as it is written.
 #[derive(Serialize)]

@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use proptest::prelude::*;
 
 use super::*;
-use crate::limits;
-use crate::scratch::Scratch;
+use leash_model::limits;
+use testkit::Scratch;
 
 struct Ground(Scratch);
 

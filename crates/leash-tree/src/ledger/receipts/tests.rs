@@ -1,40 +1,9 @@
-//! What a reason is called, and the file of receipts on its bad days.
+//! The file of receipts when it is torn, full or missing.
 
-use std::collections::HashSet;
+use leash_model::receipt::{EndedBy, Reason, VERSION};
+use testkit::Scratch;
 
 use super::*;
-use crate::scratch::Scratch;
-
-/// One of each.
-fn reasons() -> [Reason; 25] {
-    [
-        Reason::StdinClosed,
-        Reason::OwnerGone { pid: 7, role: "parent".to_owned() },
-        Reason::TerminalClosed,
-        Reason::Signal { signal: 15 },
-        Reason::SupervisorKilled,
-        Reason::KeeperKilled,
-        Reason::KeeperStuck,
-        Reason::Starved,
-        Reason::ServerExited,
-        Reason::Requested,
-        Reason::Dropped,
-        Reason::MaxAge,
-        Reason::Swept,
-        Reason::ClientDeleted,
-        Reason::ClientLeft,
-        Reason::ClientSilent,
-        Reason::Idle,
-        Reason::NotInitialized,
-        Reason::UpstreamForgot,
-        Reason::Shutdown,
-        Reason::Reconfigured,
-        Reason::Orphan,
-        Reason::StaleHost,
-        Reason::LeaseExpired,
-        Reason::StartFailed,
-    ]
-}
 
 fn receipt(run: &str, session: &str) -> Receipt {
     Receipt {
@@ -59,26 +28,6 @@ fn receipt(run: &str, session: &str) -> Receipt {
 fn runs(path: &Path) -> (Vec<String>, usize) {
     let (receipts, broken) = read(path).unwrap();
     (receipts.into_iter().map(|receipt| receipt.run).collect(), broken)
-}
-
-#[test]
-fn a_metric_calls_a_reason_what_its_receipt_calls_it() {
-    for reason in reasons() {
-        assert_eq!(serde_json::to_value(&reason).unwrap()["kind"], reason.label());
-    }
-}
-
-#[test]
-fn people_can_tell_reasons_apart() {
-    let lines: HashSet<String> = reasons().iter().map(Reason::describe).collect();
-    assert_eq!(lines.len(), reasons().len(), "{lines:?}");
-    assert!(lines.contains("parent 7 gone") && lines.contains("SIGTERM"), "{lines:?}");
-}
-
-#[test]
-fn signals_have_the_names_that_people_know() {
-    let names: Vec<String> = [1, 2, 3, 9, 15, 34].map(signal_name).into();
-    assert_eq!(names, ["SIGHUP", "SIGINT", "SIGQUIT", "SIGKILL", "SIGTERM", "signal 34"]);
 }
 
 #[test]

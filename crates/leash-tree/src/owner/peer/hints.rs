@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::limits;
+use leash_model::limits;
 
 /// Processes that held sockets before, the latest first, with the descriptor that was the socket.
 #[derive(Clone, Debug, Default)]

@@ -17,8 +17,9 @@ use rustix::io::Errno;
 use super::PeerSocket;
 use super::hints::Hints;
 use super::stand_in::StandIn;
-use crate::tree::identity::Held;
-use crate::tree::proc::{self, Proc};
+use crate::platform::identity::Held;
+use crate::platform::proc;
+use crate::platform::proc::Proc;
 
 /// How far beside a descriptor the next one is looked for.
 const BESIDE: u32 = 16;
@@ -299,7 +300,7 @@ impl<'a> Search<'a> {
 }
 
 /// Whether this very process has the socket. With ten thousand descriptors it takes 40 ms.
-#[cfg(feature = "http")]
+#[cfg(feature = "tokio")]
 pub(super) fn is_ours(socket: PeerSocket) -> bool {
     let Ok(fds) = open_fds(rustix::process::getpid().as_raw_pid()) else { return false };
     let mut space = [MaybeUninit::uninit(); 8192];

@@ -11,14 +11,14 @@ use std::net::SocketAddr;
 
 pub mod hints;
 pub mod holders;
-#[cfg(feature = "http")]
+#[cfg(feature = "tokio")]
 mod reserve;
-#[cfg(feature = "http")]
+#[cfg(feature = "tokio")]
 pub mod resolver;
 pub mod sock_diag;
 pub mod stand_in;
-pub(crate) mod table;
-#[cfg(feature = "http")]
+pub mod table;
+#[cfg(feature = "tokio")]
 pub mod watch;
 
 pub use holders::{Holders, Why, holders};

@@ -15,9 +15,9 @@ use super::holders::{Holders, Why, holders_of, is_ours};
 use super::reserve::Reserve;
 use super::sock_diag::{Asked, Lookup};
 use super::{Ends, PeerSocket, is_local, table};
-use crate::aside;
-use crate::limits;
-use crate::tree::proc::Proc;
+use crate::blocking;
+use crate::platform::proc::Proc;
+use leash_model::limits;
 
 /// Finds owners. A cheap handle; the task behind it ends with the last of them.
 #[derive(Clone, Debug)]
@@ -130,7 +130,7 @@ async fn serve(
         let questions: Vec<Question> = batch.iter().map(|request| request.question).collect();
         let mut working = searcher.take().unwrap_or_else(Searcher::new);
         let token = tracker.token();
-        let search = aside::spawn(move || {
+        let search = blocking::spawn(move || {
             let answers = working.answer(&questions);
             drop(token);
             (working, answers)

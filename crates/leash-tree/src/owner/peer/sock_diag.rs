@@ -15,10 +15,10 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use super::{Ends, PeerSocket, table};
 
 /// From linux/netlink.h and linux/sock_diag.h.
-pub(crate) const NLMSG_ERROR: u16 = 2;
-pub(crate) const SOCK_DIAG_BY_FAMILY: u16 = 20;
-pub(crate) const NLM_F_REQUEST: u16 = 1;
-pub(crate) const HEADER: usize = 16;
+pub const NLMSG_ERROR: u16 = 2;
+pub const SOCK_DIAG_BY_FAMILY: u16 = 20;
+pub const NLM_F_REQUEST: u16 = 1;
+pub const HEADER: usize = 16;
 
 const NOT_FOUND: i64 = libc::ENOENT as i64;
 
@@ -126,7 +126,7 @@ impl Lookup {
 }
 
 /// A conversation with the kernel about sockets.
-pub(crate) fn connect() -> Result<OwnedFd, Errno> {
+pub fn connect() -> Result<OwnedFd, Errno> {
     let socket = rustix::net::socket_with(
         AddressFamily::NETLINK,
         SocketType::DGRAM,
@@ -236,7 +236,7 @@ impl Found {
 }
 
 /// Some bytes of a message, if it is that long.
-pub(crate) fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+pub fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at + N)?.try_into().ok()
 }
 

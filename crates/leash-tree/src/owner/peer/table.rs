@@ -14,14 +14,14 @@ const ESTABLISHED: &str = "01";
 
 /// A line of the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
-    pub(crate) local: SocketAddr,
-    pub(crate) remote: SocketAddr,
-    pub(crate) listens: bool,
-    pub(crate) established: bool,
+pub struct Entry {
+    pub local: SocketAddr,
+    pub remote: SocketAddr,
+    pub listens: bool,
+    pub established: bool,
     uid: u32,
     /// 0 for what belongs to no process any more.
-    pub(crate) inode: u64,
+    pub inode: u64,
 }
 
 /// Finds the sockets with these ends, all in one pass.
@@ -72,7 +72,7 @@ fn parse(line: &str) -> Option<((SocketAddr, SocketAddr), PeerSocket)> {
 
 /// `sl local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout inode ...`; `None` for the
 /// heading and for what can't be read.
-pub(crate) fn entry(line: &str) -> Option<Entry> {
+pub fn entry(line: &str) -> Option<Entry> {
     let mut fields = line.split_ascii_whitespace().skip(1);
     let (local, remote) = (address(fields.next()?)?, address(fields.next()?)?);
     let state = fields.next()?;

@@ -12,9 +12,10 @@ use tokio::task::AbortHandle;
 use tokio_util::task::TaskTracker;
 
 use super::reserve::Reserve;
-use crate::limits;
-use crate::tree::identity::{Held, Identity};
-use crate::tree::linux::AsyncPidfd;
+use crate::platform::identity::Held;
+use crate::platform::linux::AsyncPidfd;
+use leash_model::identity::Identity;
+use leash_model::limits;
 
 /// What is called when a process is gone.
 type OnGone = Box<dyn FnOnce()>;

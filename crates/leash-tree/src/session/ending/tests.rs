@@ -5,11 +5,11 @@ use std::cell::RefCell;
 use serde_json::json;
 
 use super::*;
-use crate::id;
-use crate::ledger::receipt::EndedBy;
 use crate::ledger::store::Entry as Lock;
-use crate::scratch::Scratch;
-use crate::tree::identity::{boot_id, pid_namespace};
+use crate::platform::identity::{boot_id, pid_namespace};
+use leash_model::id;
+use leash_model::receipt::EndedBy;
+use testkit::Scratch;
 
 struct Ground {
     _dir: Scratch,
@@ -38,7 +38,7 @@ impl Ground {
     }
 
     fn ending(&self, session: &str) -> Ending<'_> {
-        Ending::new(&self.places, &self.proc, vec![Target::Session(session.to_owned())], false)
+        Ending::new(&self.places, &self.proc, vec![Target::Session(session.to_owned())], false, |_| Default::default())
     }
 }
 

@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 
 use super::elsewhere::{Elsewhere, elsewhere};
 use super::gather;
-use crate::ledger::receipt::Receipt;
+use leash_model::receipt::Receipt;
 
 /// A session that is ending. It ends whether this is awaited, waited for, or dropped.
 ///

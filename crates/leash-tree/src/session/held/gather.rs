@@ -3,15 +3,19 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::clock::{self, Moment, timeout_until};
-use crate::ledger::receipt::{self, EndedBy, Fate, Holding, How, LeftOver, Reason, Receipt, TreeEnd};
+use crate::ledger::receipts;
 use crate::ledger::store::Store;
-use crate::ledger::sweep;
-use crate::limits;
+use crate::places::Places;
+use crate::platform::proc::Proc;
 use crate::session::together;
-use crate::tree::handle::{self, TreeError};
-use crate::tree::proc::Proc;
-use crate::tree::{Places, Tree};
+use crate::tree::Tree;
+use crate::tree::handle;
+use crate::tree::handle::TreeError;
+use crate::tree::sweep;
+use leash_model::clock;
+use leash_model::clock::{Moment, timeout_until};
+use leash_model::limits;
+use leash_model::receipt::{EndedBy, Fate, Holding, How, LeftOver, Reason, Receipt, TreeEnd, VERSION};
 
 /// What is left of a session when its end has begun.
 #[derive(Debug)]
@@ -43,7 +47,7 @@ impl Session {
             // Nothing to do where the keeper has done it.
             let swept = sweep::sweep(&store, Some(&proc)).receipts.into_iter().find(|receipt| receipt.run == run);
             swept.or_else(|| {
-                let (known, _) = receipt::read(&self.places.receipts).ok()?;
+                let (known, _) = receipts::read(&self.places.receipts).ok()?;
                 known.into_iter().rev().find(|receipt| receipt.run == run)
             })
         };
@@ -57,7 +61,7 @@ impl Session {
         let whole = together(&self.id, &known);
         holdings.splice(0..0, whole.iter().flat_map(|whole| whole.holdings.iter().cloned()));
         Receipt {
-            version: receipt::VERSION,
+            version: VERSION,
             run: self.id.clone(),
             name: self.id.clone(),
             session: self.id,
@@ -111,12 +115,12 @@ fn untold(error: TreeError) -> Holding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tree::contain::Containment;
+    use leash_model::containment::Containment;
 
     fn end(reason: Reason, ended_ms: u64, fate: Fate) -> Receipt {
         let Holding::Tree(tree) = untold(TreeError::Lost) else { unreachable!("it is a tree") };
         Receipt {
-            version: receipt::VERSION,
+            version: VERSION,
             session: "job".to_owned(),
             run: ended_ms.to_string(),
             name: "server".to_owned(),

@@ -15,10 +15,12 @@ pub use ending::SessionEnding;
 #[cfg(feature = "tokio")]
 pub use streams::AsyncStreams;
 
-use crate::clock::{self, Moment};
-use crate::id;
-use crate::owner::Wish;
-use crate::tree::{Places, Spec, Tree, TreeError};
+use crate::places::Places;
+use crate::tree::{Spec, Tree, TreeError};
+use leash_model::clock;
+use leash_model::clock::Moment;
+use leash_model::id;
+use leash_model::owner::Wish;
 
 /// One owner's claim on the servers it started. Ending it ends them all, at the same time, and yields one receipt; dropping it
 /// does too, in the background. Neither needs a runtime, and both hold when this program crashes or is killed: the end is in
@@ -31,7 +33,7 @@ use crate::tree::{Places, Spec, Tree, TreeError};
 /// use leash_core::{Places, Session, Spec};
 ///
 /// fn main() -> Result<(), Box<dyn std::error::Error>> {
-///     if leash_core::enter() {
+///     if leash_tree::tree::keeper::enter() {
 ///         return Ok(()); // This process is a supervisor or a keeper: the program is executed again as one.
 ///     }
 ///     let dir = std::env::temp_dir().join(format!("leash-session-{}", std::process::id()));

@@ -3,9 +3,9 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::ledger::receipt::{DeleteHow, Fate, How, TreeEnd, UpstreamEnd, VERSION};
-use crate::tree::contain::Containment;
-use crate::tree::identity::Identity;
+use leash_model::containment::Containment;
+use leash_model::identity::Identity;
+use leash_model::receipt::{DeleteHow, Fate, How, TreeEnd, UpstreamEnd, VERSION};
 
 fn tree(pid: i32, fate: Fate) -> Holding {
     let leader = (pid > 0).then_some(Identity { pid, start: 1, inode: None });

@@ -9,8 +9,8 @@ use std::time::Duration;
 use super::super::{Bus, BusEnvironment, BusError, JobMode, Malformed, auth};
 
 use super::{LONG, connected, error_to, read_message, reply_to};
-use crate::clock::Moment;
-use crate::scratch::Scratch;
+use leash_model::clock::Moment;
+use testkit::Scratch;
 
 #[test]
 fn an_error_reply_is_a_refusal_and_the_bus_stays_usable() {

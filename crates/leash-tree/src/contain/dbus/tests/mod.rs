@@ -12,7 +12,7 @@ use super::Bus;
 use super::message::{PREFIX, total_length};
 use super::socket::Channel;
 use super::wire::Encoder;
-use crate::clock::Moment;
+use leash_model::clock::Moment;
 
 /// Longer than any of these conversations takes, and what a test that hangs costs.
 const LONG: Duration = Duration::from_secs(5);

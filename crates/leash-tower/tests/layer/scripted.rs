@@ -6,9 +6,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{Method, Request, StatusCode};
-use leash_core::SessionGuardLayer;
-use leash_core::layer::{Ended, GuardedSessions, SessionGuard};
-use leash_core::ledger::receipt::{DeleteHow, Reason};
+use leash_model::receipt::{DeleteHow, Reason};
+use leash_tower::SessionGuardLayer;
+use leash_tower::{Ended, GuardedSessions, SessionGuard};
 use tower_layer::Layer as _;
 use tower_service::Service as _;
 

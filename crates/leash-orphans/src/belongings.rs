@@ -8,11 +8,11 @@ use std::os::fd::OwnedFd;
 use rustix::fs::RawDir;
 use serde::Serialize;
 
-use super::holders::{Link, link, open_fds};
-use super::place;
-use crate::owner::peer::table;
-use crate::tree::identity::Identity;
-use crate::tree::proc::{Proc, read_small};
+use crate::holders::{Link, link, open_fds};
+use crate::place;
+use leash_model::identity::Identity;
+use leash_tree::owner::peer::table;
+use leash_tree::platform::proc::{Proc, read_small};
 
 /// What comes back when a tree ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -93,7 +93,7 @@ mod tests {
     use std::net::TcpListener;
 
     use super::*;
-    use crate::scratch::Scratch;
+    use testkit::Scratch;
 
     #[test]
     fn ports_locks_and_memory_of_ourselves() {
@@ -103,7 +103,7 @@ mod tests {
         let unlocked = File::create(dir.join("plain")).unwrap();
         lock.lock().unwrap();
         let proc = Proc::own().unwrap();
-        let me = Identity::current(&proc).unwrap();
+        let me = leash_tree::platform::identity::current(&proc).unwrap();
         let found = of(&proc, &[me]);
         assert!(found.ports.contains(&listener.local_addr().unwrap().port()), "{found:?}");
         let named = |name: &str| found.locks.contains(dir.join(name).to_str().unwrap());

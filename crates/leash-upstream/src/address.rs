@@ -1,10 +1,45 @@
 //! The address of a server elsewhere and the headers sent to it: the same checks for a file, for `--url` and for `connect`.
 
+use std::fmt;
+
 use hyper::Uri;
 use hyper::header::{HeaderName, HeaderValue};
 use thiserror::Error;
 
-use super::settings::{Transport, Upstream};
+/// How an upstream speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Transport {
+    /// Streamable HTTP, every revision.
+    #[default]
+    Streamable,
+    /// HTTP+SSE of 2024-11-05.
+    Sse,
+}
+
+/// A server elsewhere. Made by [`upstream`], which checks it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Upstream {
+    /// How it speaks.
+    pub transport: Transport,
+    /// Its endpoint: http or https, with a host, without user name and fragment.
+    pub url: Uri,
+    /// Headers sent with every request; the values are marked as sensitive.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+impl fmt::Debug for Upstream {
+    /// A query is where people put keys: it is not shown.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let query = if self.url.query().is_some() { "?***" } else { "" };
+        let authority = self.url.authority().map_or("", |authority| authority.as_str());
+        let shown = format!("{}://{authority}{}{query}", self.url.scheme_str().unwrap_or_default(), self.url.path());
+        f.debug_struct("Upstream")
+            .field("transport", &self.transport)
+            .field("url", &shown)
+            .field("headers", &self.headers)
+            .finish()
+    }
+}
 
 /// Headers that belong to the connection or to the protocol. A value from a configuration would contradict the message it
 /// is sent with: wrong framing, another session, or (`accept-encoding`) a stream nobody here can read.
@@ -92,7 +127,7 @@ pub fn upstream(url: &str, headers: &[(String, String)], transport: Transport) -
 }
 
 /// Checks a url.
-pub(super) fn address(url: &str) -> Result<Uri, UpstreamError> {
+pub fn address(url: &str) -> Result<Uri, UpstreamError> {
     // Before parsing: `Uri` forgets the fragment and does not tell what it dislikes about such hosts.
     if !url.is_ascii() {
         return Err(UpstreamError::Url("it has a character that is not ASCII".to_owned()));
@@ -121,7 +156,7 @@ pub(super) fn address(url: &str) -> Result<Uri, UpstreamError> {
 }
 
 /// Checks a header; `None` if it is one that is left out.
-pub(super) fn header(name: &str, value: &str) -> Result<Option<(HeaderName, HeaderValue)>, UpstreamError> {
+pub fn header(name: &str, value: &str) -> Result<Option<(HeaderName, HeaderValue)>, UpstreamError> {
     let parsed = HeaderName::from_bytes(name.as_bytes()).map_err(|_| UpstreamError::HeaderName(name.to_owned()))?;
     if NEEDLESS.contains(&parsed.as_str()) {
         return Ok(None);

@@ -1,9 +1,9 @@
 //! In front of the official SDK: what its own timer does, and what happens without it under the guard.
 
 use hyper::{Method, StatusCode};
-use leash_core::SessionGuardLayer;
-use leash_core::layer::{GuardedSessions, SessionGuard};
-use leash_core::ledger::receipt::{DeleteHow, Reason};
+use leash_model::receipt::{DeleteHow, Reason};
+use leash_tower::SessionGuardLayer;
+use leash_tower::{GuardedSessions, SessionGuard};
 use tower_layer::Layer as _;
 use tower_service::Service as _;
 

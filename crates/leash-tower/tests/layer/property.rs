@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::Poll;
 
 use hyper::{Method, StatusCode};
-use leash_core::SessionGuardLayer;
+use leash_tower::SessionGuardLayer;
 use proptest::prelude::*;
 use tower_layer::Layer as _;
 use tower_service::Service as _;

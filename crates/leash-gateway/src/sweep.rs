@@ -1,0 +1,54 @@
+//! Sessions at upstream servers that a dead gateway left open, ended by this one in the background.
+
+use std::rc::Rc;
+
+use leash_model::limits;
+use leash_model::receipt::Reason;
+use leash_tree::ledger::book::Entry;
+use leash_upstream::delete;
+use leash_upstream::notice::Notice;
+use leash_upstream::sweep::{Heir, Known, Told, books, end, is_told};
+use tokio::sync::Semaphore;
+
+use super::gateway::Gateway;
+use super::guard;
+use crate::config::{Settings, Target};
+
+/// Ends what dead gateways had open.
+pub(crate) async fn sweep(gateway: Rc<Gateway>) {
+    let known = |entry: &Entry| known(&gateway.settings(), entry);
+    books(&gateway.client, &gateway.places, &known, &|notice| gateway.tell(|| notice)).await;
+}
+
+/// The server of the same name at the same address.
+fn known(settings: &Settings, entry: &Entry) -> Option<Known> {
+    match &settings.servers.get(&entry.server)?.target {
+        Target::Url(upstream) if delete::shown(&upstream.url) == entry.url => {
+            Some(Known { url: upstream.url.clone(), headers: upstream.headers.iter().cloned().collect() })
+        }
+        _ => None,
+    }
+}
+
+/// Ends sessions of a killed gateway that are in this one's own book now, and can't go on here.
+pub(crate) fn rest(gateway: &Rc<Gateway>, entries: Vec<(Entry, Option<Known>)>, told: Told) {
+    let (room, told) = (Rc::new(Semaphore::new(limits::SWEEP_AT_ONCE)), Rc::new(told));
+    for (entry, given) in entries {
+        let (gateway, room, told) = (Rc::clone(gateway), Rc::clone(&room), Rc::clone(&told));
+        gateway.clone().tasks.spawn_local(async move {
+            let _permit = room.acquire().await;
+            let known = given.or_else(|| known(&gateway.settings(), &entry));
+            // What no leash could have written, and what was cut short, stays for the next start.
+            let Some(done) = end(gateway.client.clone(), 0, entry, known).await else { return };
+            if done.deleted.cut_short {
+                return;
+            }
+            let receipt = done.receipt(Heir::NextStart, Reason::Swept);
+            if is_told(&told, &receipt) || guard::write(&gateway, &receipt) {
+                guard::note(&gateway, gateway.book.over(&receipt.session));
+                gateway.keeping.over(&receipt.session);
+            }
+            gateway.tell(|| Notice::Swept(Box::new(receipt)));
+        });
+    }
+}

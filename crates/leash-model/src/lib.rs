@@ -1,0 +1,13 @@
+//! The vocabulary of leash: what its crates say to each other, as values. Nothing here touches a process, a socket or a file.
+
+pub mod client_session;
+pub mod clock;
+pub mod containment;
+pub mod duration;
+pub mod event;
+pub mod id;
+pub mod identity;
+pub mod limits;
+pub mod owner;
+pub mod receipt;
+pub mod record;

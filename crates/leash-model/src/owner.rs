@@ -1,0 +1,94 @@
+//! Owners: what a session lives for, as values.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// An owner as asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Wish {
+    /// The parent process.
+    Parent,
+    /// The nearest ancestor that is not a wrapper (`sh -c`, `npx`, `env`...): the host itself.
+    Ancestor,
+    /// The other end of stdin.
+    Stdin,
+    /// The controlling terminal.
+    Terminal,
+    /// Any process.
+    Pid(i32),
+}
+
+impl Wish {
+    /// What is watched when nothing is said.
+    pub const DEFAULT: [Wish; 4] = [Wish::Parent, Wish::Ancestor, Wish::Stdin, Wish::Terminal];
+}
+
+/// What an owning process is to the session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// The parent of `leash run` or `leash connect`.
+    Parent,
+    /// The nearest ancestor that is not a wrapper.
+    Ancestor,
+    /// A process that was named by its pid.
+    Pid,
+    /// A local client of the gateway.
+    Client,
+    /// The owner of a session of the control API.
+    Owner,
+}
+
+impl Role {
+    /// The word in listings and in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::Parent => "parent",
+            Role::Ancestor => "ancestor",
+            Role::Pid => "pid",
+            Role::Client => "client",
+            Role::Owner => "owner",
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// An owner that was found, as the ledger and `ps` show it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum Owner {
+    /// A process.
+    Process {
+        /// What it is to the session.
+        role: Role,
+        /// Its pid.
+        pid: i32,
+        /// Its short name, for people.
+        name: String,
+    },
+    /// The other end of stdin.
+    Stdin,
+    /// The controlling terminal.
+    Terminal,
+    /// A `Tree` in a program that uses the library.
+    Handle,
+}
+
+impl Owner {
+    /// For a listing.
+    pub fn describe(&self) -> String {
+        match self {
+            Owner::Process { pid, name, .. } => format!("{name}({pid})"),
+            Owner::Stdin => "stdin".to_owned(),
+            Owner::Terminal => "tty".to_owned(),
+            Owner::Handle => "handle".to_owned(),
+        }
+    }
+}

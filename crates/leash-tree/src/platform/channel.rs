@@ -1,0 +1,82 @@
+//! How processes of leash speak to each other: messages over a socket pair, and orders in a memfd.
+
+use std::io::Write as _;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::MemfdFlags;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// A connected pair of control sockets. Messages keep their borders (SEQPACKET).
+pub fn pair() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
+    rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+}
+
+/// Sends a message. The other side may be gone or stopped: that is noticed elsewhere, and nobody waits for it here.
+pub(crate) fn send(socket: BorrowedFd<'_>, message: &impl Serialize) {
+    if let Ok(bytes) = serde_json::to_vec(message) {
+        let _ = rustix::net::send(socket, &bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+    }
+}
+
+/// What a look at the control socket brought.
+pub enum Heard<T> {
+    /// A message.
+    Message(T),
+    /// None is waiting.
+    Nothing,
+    /// The other side is gone.
+    Closed,
+}
+
+/// Receives the next message, if one is waiting.
+pub fn receive<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Heard<T> {
+    let mut buffer = Vec::new();
+    let mut received = receive_whole(socket, &mut buffer);
+    if matches!(received, Err(Errno::CONNRESET)) {
+        // The other side left without having read all that we sent. The kernel says so once, before it hands out what the
+        // other side had still to say.
+        received = receive_whole(socket, &mut buffer);
+    }
+    match received {
+        Ok(()) if buffer.is_empty() => Heard::Closed,
+        Ok(()) => serde_json::from_slice(&buffer).map_or(Heard::Nothing, Heard::Message),
+        Err(Errno::AGAIN | Errno::INTR) => Heard::Nothing,
+        Err(_) => Heard::Closed,
+    }
+}
+
+/// Looks at the next message and leaves it where it is, for everybody else who holds the socket.
+pub(crate) fn peek<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Option<T> {
+    let mut buffer = [0; 512];
+    let (length, _) = rustix::net::recv(socket, &mut buffer, RecvFlags::PEEK | RecvFlags::DONTWAIT).ok()?;
+    serde_json::from_slice(&buffer[..length]).ok()
+}
+
+/// Takes one message, however long it is; none is left empty.
+fn receive_whole(socket: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> Result<(), Errno> {
+    let look = RecvFlags::DONTWAIT | RecvFlags::PEEK | RecvFlags::TRUNC;
+    let (_, length) = rustix::net::recv(socket, &mut [0; 1], look)?;
+    buffer.resize(length, 0);
+    rustix::net::recv(socket, buffer.as_mut_slice(), RecvFlags::DONTWAIT).map(drop)
+}
+
+/// Writes anything into a memfd, for a process that is about to be executed.
+pub fn write_memfd(content: &impl Serialize) -> std::io::Result<OwnedFd> {
+    memfd(&serde_json::to_vec(content)?)
+}
+
+/// Writes bytes into a memfd.
+pub(crate) fn memfd(bytes: &[u8]) -> std::io::Result<OwnedFd> {
+    let mut file = std::fs::File::from(rustix::fs::memfd_create("orders", MemfdFlags::CLOEXEC)?);
+    file.write_all(bytes)?;
+    rustix::fs::seek(file.as_fd(), rustix::fs::SeekFrom::Start(0))?;
+    Ok(file.into())
+}
+
+/// Reads what [`write_memfd`] wrote.
+pub fn read_memfd<T: DeserializeOwned>(fd: OwnedFd) -> Option<T> {
+    serde_json::from_reader(std::fs::File::from(fd)).ok()
+}
