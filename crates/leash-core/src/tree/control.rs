@@ -1,4 +1,4 @@
-//! What supervisor and keeper say to each other, and what the keeper is given at its start.
+//! The messages between supervisor and keeper, and the orders that the keeper gets at its start.
 
 use std::ffi::OsString;
 use std::io::{Read as _, Write as _};
@@ -19,7 +19,7 @@ use crate::event::Rung;
 use crate::ledger::receipt::{Reason, Receipt};
 use crate::ledger::record::Record;
 
-/// Descriptors at which a keeper finds what it inherits.
+/// The numbers of the descriptors that a keeper inherits.
 pub(crate) mod fds {
     /// The control socket.
     pub(crate) const CONTROL: i32 = 3;
@@ -29,7 +29,7 @@ pub(crate) mod fds {
     pub(crate) const LOCK: i32 = 5;
     /// A pidfd of the supervisor.
     pub(crate) const SUPERVISOR: i32 = 6;
-    /// The owners' descriptors, from here on.
+    /// The first of the owners' descriptors; the others follow.
     pub(crate) const OWNERS: i32 = 7;
 }
 
@@ -41,14 +41,14 @@ pub(crate) struct Orders {
     pub(crate) caps: Caps,
     pub(crate) max_age_ms: Option<u64>,
     pub(crate) ignored_signals: u64,
-    /// Changes to the environment, for the server alone.
+    /// Changes to the environment, for the server only.
     pub(crate) env: Vec<(OsString, Option<OsString>)>,
     pub(crate) runtime_dir: PathBuf,
     pub(crate) bus: UserBus,
     pub(crate) pid_one: bool,
 }
 
-/// The program to run, as bytes: arguments need not be text.
+/// The program to run, as bytes: arguments need not be valid UTF-8.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct CommandLine {
     pub(crate) path: OsString,
@@ -56,67 +56,67 @@ pub(crate) struct CommandLine {
     pub(crate) argv: Vec<OsString>,
 }
 
-/// From supervisor to keeper.
+/// A message from the supervisor to the keeper.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Order {
     /// End the tree.
     End(Reason),
-    /// You are ending it; take the next step now.
+    /// The keeper is ending the tree and takes the next step now.
     Nudge,
     /// No more grace.
     Hurry,
 }
 
-/// Why a keeper could not start a tree.
+/// The reason why a keeper could not start a tree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Failure {
-    /// No containment that was acceptable worked.
+    /// No acceptable containment worked.
     Contain(Vec<Refusal>),
-    /// The working directory.
+    /// The keeper could not change to the server's working directory.
     Chdir(String, i32),
-    /// exec.
+    /// exec failed.
     Exec(i32),
-    /// fork or pipe.
+    /// fork or pipe failed.
     Fork(i32),
-    /// The keeper itself.
+    /// The keeper itself failed.
     Keeper(String),
 }
 
-/// From keeper to supervisor.
+/// A message from the keeper to the supervisor.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Word {
     /// The server runs. The rest of its record is in the ledger.
     Started { leader: Option<i32>, containment: Containment, refused: Vec<Refusal> },
-    /// It does not.
+    /// The server does not run.
     Failed(Failure),
-    /// The end has reached a rung.
+    /// The end has reached a step of the ladder.
     Ending { why: Reason, rung: Rung, members: usize },
-    /// Something to tell people.
+    /// A warning to show to the user.
     Warning(String),
-    /// Nothing is left, or what is left is in the receipt.
+    /// The tree is over. The receipt names any processes that are left.
     Over(Box<Receipt>),
 }
 
-/// A connected pair of control sockets. Messages keep their borders (SEQPACKET).
+/// A connected pair of control sockets. Message boundaries are kept (SEQPACKET).
 pub(crate) fn pair() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
     rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
 }
 
-/// Sends a message. The other side may be gone or stopped: that is noticed elsewhere, and nobody waits for it here.
+/// Sends a message, and never waits. If the other side is gone or stopped, other code notices that.
 pub(crate) fn send(socket: BorrowedFd<'_>, message: &impl Serialize) {
     if let Ok(bytes) = serde_json::to_vec(message) {
         let _ = rustix::net::send(socket, &bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
     }
 }
 
-/// What a look at the control socket brought.
+/// The result of a read from the control socket.
 pub(crate) enum Heard<T> {
     /// A message.
     Message(T),
-    /// None is waiting.
+    /// No message is waiting.
     Nothing,
     /// The other side is gone.
     Closed,
@@ -127,8 +127,8 @@ pub(crate) fn receive<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Heard<T> {
     let mut buffer = Vec::new();
     let mut received = receive_whole(socket, &mut buffer);
     if matches!(received, Err(Errno::CONNRESET)) {
-        // The other side left without having read all that we sent. The kernel says so once, before it hands out what the
-        // other side had still to say.
+        // The other side exited before it had read all that we sent. The kernel reports that once, before it delivers
+        // the messages that the other side had sent.
         received = receive_whole(socket, &mut buffer);
     }
     match received {
@@ -139,14 +139,14 @@ pub(crate) fn receive<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Heard<T> {
     }
 }
 
-/// Looks at the next message and leaves it where it is, for everybody else who holds the socket.
+/// Reads the next message and leaves it in the socket, for the other processes that hold the socket.
 pub(crate) fn peek<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Option<T> {
     let mut buffer = [0; 512];
     let (length, _) = rustix::net::recv(socket, &mut buffer, RecvFlags::PEEK | RecvFlags::DONTWAIT).ok()?;
     serde_json::from_slice(&buffer[..length]).ok()
 }
 
-/// Takes one message, however long it is; none is left empty.
+/// Takes one message of any length. An empty buffer means end of file.
 fn receive_whole(socket: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> Result<(), Errno> {
     let look = RecvFlags::DONTWAIT | RecvFlags::PEEK | RecvFlags::TRUNC;
     let (_, length) = rustix::net::recv(socket, &mut [0; 1], look)?;
@@ -154,8 +154,8 @@ fn receive_whole(socket: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> Result<(), Err
     rustix::net::recv(socket, buffer.as_mut_slice(), RecvFlags::DONTWAIT).map(drop)
 }
 
-/// Writes orders and command line into a memfd: arguments may be megabytes, and the server's arguments must not show up
-/// in the keeper's own command line.
+/// Writes orders and command line into a memfd. Arguments may be megabytes long, and the server's arguments must not
+/// appear in the keeper's own command line.
 pub(crate) fn write_orders(orders: &Orders, command: &CommandLine) -> std::io::Result<OwnedFd> {
     let json = serde_json::to_vec(orders)?;
     let mut blob = Vec::with_capacity(json.len() + 64);
@@ -169,7 +169,7 @@ pub(crate) fn write_orders(orders: &Orders, command: &CommandLine) -> std::io::R
     memfd(&blob)
 }
 
-/// Writes anything into a memfd, for a process that is about to be executed.
+/// Writes any value into a memfd, for a process that is about to be executed.
 pub(crate) fn write_memfd(content: &impl Serialize) -> std::io::Result<OwnedFd> {
     memfd(&serde_json::to_vec(content)?)
 }
@@ -181,12 +181,12 @@ fn memfd(bytes: &[u8]) -> std::io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// Reads what [`write_memfd`] wrote.
+/// Reads a value that [`write_memfd`] wrote.
 pub(crate) fn read_memfd<T: DeserializeOwned>(fd: OwnedFd) -> Option<T> {
     serde_json::from_reader(std::fs::File::from(fd)).ok()
 }
 
-/// Reads what [`write_orders`] wrote.
+/// Reads orders that [`write_orders`] wrote.
 pub(crate) fn read_orders(fd: OwnedFd) -> Option<(Orders, CommandLine)> {
     let mut blob = Vec::new();
     std::fs::File::from(fd).read_to_end(&mut blob).ok()?;
