@@ -1,4 +1,4 @@
-//! Containments: the kernel means that keep a tree together. The best one that works is used, found by trying.
+//! Containments: the kernel features that keep a tree together. leash tries them and uses the best one that works.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ pub(crate) mod leaf;
 pub(crate) mod sealed;
 pub(crate) mod unit;
 
-/// What keeps a tree together, weakest first: `a < b` means that `b` promises more.
+/// The means that keeps a tree together, weakest first: `a < b` means that `b` promises more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "http", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -29,11 +29,11 @@ pub enum Containment {
 }
 
 impl Containment {
-    /// All of them, strongest first.
+    /// All containments, strongest first.
     pub const ALL: [Containment; 5] =
         [Containment::Sealed, Containment::Unit, Containment::Leaf, Containment::Reaper, Containment::Group];
 
-    /// The name as typed.
+    /// The name as the user types it.
     pub fn name(self) -> &'static str {
         match self {
             Containment::Group => "group",
@@ -44,7 +44,7 @@ impl Containment {
         }
     }
 
-    /// What is ended for certain, in one sentence.
+    /// The processes that are certainly ended, in one sentence.
     pub fn promise(self) -> &'static str {
         match self {
             Containment::Group => "the server's process group is ended",
@@ -57,7 +57,7 @@ impl Containment {
         }
     }
 
-    /// What it does not cover, in one sentence.
+    /// The cases that it does not cover, in one sentence.
     pub fn does_not_cover(self) -> &'static str {
         match self {
             Containment::Group => {
@@ -95,13 +95,13 @@ impl FromStr for Containment {
     }
 }
 
-/// A containment that was tried, or passed over, and the reason.
+/// A containment that was tried or skipped, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "http", derive(schemars::JsonSchema))]
 pub struct Refusal {
-    /// Which.
+    /// The containment.
     pub containment: Containment,
-    /// Why not.
+    /// The reason.
     pub why: String,
 }
 
@@ -111,7 +111,7 @@ impl Refusal {
     }
 }
 
-/// What the caller wants.
+/// The containment that the caller wants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wish {
     /// Exactly this one, or nothing.
@@ -123,7 +123,7 @@ pub struct Wish {
 /// Facts that decide which containments are worth trying.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Situation {
-    /// /proc is ours.
+    /// /proc belongs to our PID namespace.
     pub(crate) own_proc: bool,
     /// leash is the first process of its PID namespace.
     pub(crate) pid_one: bool,
@@ -133,7 +133,7 @@ pub(crate) struct Situation {
     pub(crate) caps: bool,
 }
 
-/// The order in which containments are tried, and why the others are not.
+/// The order in which leash tries containments, and the reasons why it skips the others.
 pub(crate) fn candidates(wish: Wish, situation: Situation) -> (Vec<Containment>, Vec<Refusal>) {
     let (mut order, mut refused) = (Vec::new(), Vec::new());
     for containment in Containment::ALL {
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_proc_is_never_walked() {
+    fn proc_of_another_namespace_excludes_reaper_and_unit() {
         check(Wish::default(), Situation { own_proc: false, ..PLAIN }, "leaf group");
     }
 
