@@ -99,7 +99,7 @@ pub enum OwnerError {
     #[error("the parent process {0} is already gone")]
     ParentGone(i32),
     /// The user asked for a terminal, but there is none.
-    #[error("there is no controlling terminal to be owned by")]
+    #[error("there is no controlling terminal to watch")]
     NoTerminal,
     /// An owner could not be watched.
     #[error("cannot watch {what}: {errno}")]

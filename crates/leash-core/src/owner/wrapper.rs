@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn what_owns() {
+    fn hosts_and_login_shells_are_not_wrappers() {
         check(&["-bash"], false);
         check(&["zsh", "-i"], false);
         check(&["claude"], false);

@@ -161,18 +161,18 @@ fn wait_for_change(captive: &Captive, signals: BorrowedFd<'_>) {
 /// can't be named.
 fn describe_left(captive: &Captive) -> Vec<LeftOver> {
     let Some(proc) = captive.proc else {
-        return vec![unnamed("processes are left that can't be seen without our own /proc")];
+        return vec![unnamed("processes are left, but we can't see them without our own /proc")];
     };
     let why = |member: &Held| match (member.signal(Signal::KILL), member.stat.state) {
         (Err(Errno::PERM), _) => "it belongs to another user (EPERM)",
         (_, 'D') => "it waits in the kernel (D state) and can't be killed before that ends",
-        _ => "it did not go in time",
+        _ => "it did not exit in time",
     };
     let mut left = Vec::new();
     if !captive.each_member(|member| left.push(left_over(&proc, member.id.pid, why(&member)))) {
-        left.push(unnamed("some processes could not be looked at, and did not go in time"));
+        left.push(unnamed("some processes could not be read, and did not exit in time"));
     }
-    if left.is_empty() { vec![unnamed("something did not go in time and could not be found")] } else { left }
+    if left.is_empty() { vec![unnamed("a process did not exit in time and could not be found")] } else { left }
 }
 
 fn unnamed(why: &str) -> LeftOver {

@@ -510,7 +510,7 @@ impl Supervisor {
         let mut captive = Captive::new(self.reach(), self.proc, self.record.spare.clone(), pid_one);
         captive.leader = self.record.leader.map(|id| id.pid).filter(|pid| identity::is_own_child(*pid));
         captive.entered = self.record.entered.iter().copied().collect();
-        let unproved = leaf.as_ref().err().map(|error| format!("its cgroup can't be looked at: {error}"));
+        let unproved = leaf.as_ref().err().map(|error| format!("its cgroup can't be read: {error}"));
         captive.leaf = leaf.ok().flatten();
         let warden = Warden {
             captive,

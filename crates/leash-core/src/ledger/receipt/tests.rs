@@ -1,4 +1,4 @@
-//! What a reason is called, and the file of receipts on its bad days.
+//! The names of reasons, and the receipts file after failures.
 
 use std::collections::HashSet;
 
@@ -55,46 +55,46 @@ fn receipt(run: &str, session: &str) -> Receipt {
     }
 }
 
-/// The runs in the file, and the lines that are none.
+/// The runs in the file, and the number of lines that are not receipts.
 fn runs(path: &Path) -> (Vec<String>, usize) {
     let (receipts, broken) = read(path).unwrap();
     (receipts.into_iter().map(|receipt| receipt.run).collect(), broken)
 }
 
 #[test]
-fn a_metric_calls_a_reason_what_its_receipt_calls_it() {
+fn metric_label_equals_the_reason_in_the_receipt() {
     for reason in reasons() {
         assert_eq!(serde_json::to_value(&reason).unwrap()["kind"], reason.label());
     }
 }
 
 #[test]
-fn people_can_tell_reasons_apart() {
+fn every_reason_has_its_own_text() {
     let lines: HashSet<String> = reasons().iter().map(Reason::describe).collect();
     assert_eq!(lines.len(), reasons().len(), "{lines:?}");
     assert!(lines.contains("parent 7 gone") && lines.contains("SIGTERM"), "{lines:?}");
 }
 
 #[test]
-fn signals_have_the_names_that_people_know() {
+fn signals_are_shown_by_name() {
     let names: Vec<String> = [1, 2, 3, 9, 15, 34].map(signal_name).into();
     assert_eq!(names, ["SIGHUP", "SIGINT", "SIGQUIT", "SIGKILL", "SIGTERM", "signal 34"]);
 }
 
 #[test]
-fn a_full_file_makes_way_and_is_still_read() {
+fn full_file_is_rotated_and_still_read() {
     let dir = Scratch::new();
     let path = dir.join("below/receipts.jsonl");
     append(&path, &receipt("a", "one")).unwrap();
     File::options().append(true).open(&path).unwrap().set_len(limits::RECEIPTS_ROTATE).unwrap();
     append(&path, &receipt("b", "two")).unwrap();
-    // The rest of the old file is no receipt, and is passed over.
+    // The rest of the old file is not a receipt and is skipped.
     assert_eq!(runs(&path), (vec!["a".to_owned(), "b".to_owned()], 1));
-    assert!(fs::metadata(&path).unwrap().len() < 1000, "the new file is a new one");
+    assert!(fs::metadata(&path).unwrap().len() < 1000, "the new file begins empty");
 }
 
 #[test]
-fn a_torn_line_hides_no_other() {
+fn torn_line_does_not_hide_other_receipts() {
     let dir = Scratch::new();
     let path = dir.join("receipts.jsonl");
     append(&path, &receipt("a", "one")).unwrap();
@@ -114,10 +114,10 @@ fn a_run_that_has_a_receipt_gets_no_second_one() {
 }
 
 #[test]
-fn the_receipt_of_all_is_found_among_those_of_its_parts() {
+fn receipt_of_the_whole_session_is_found() {
     let dir = Scratch::new();
     let path = dir.join("receipts.jsonl");
-    assert_eq!(find(&path, "job").unwrap(), None, "no file is no receipt");
+    assert_eq!(find(&path, "job").unwrap(), None, "without a file there is no receipt");
     let all = receipt(&whole("job"), "job");
     for receipt in [&receipt("a", "job"), &receipt(&whole("job"), "another"), &all, &receipt("b", "job")] {
         append(&path, receipt).unwrap();
@@ -127,10 +127,10 @@ fn the_receipt_of_all_is_found_among_those_of_its_parts() {
 }
 
 #[test]
-fn what_is_no_file_is_an_error_and_not_an_empty_list() {
+fn unreadable_receipts_file_is_an_error() {
     let dir = Scratch::new();
     assert!(read(&dir).is_err() && find(&dir, "job").is_err() && append(&dir, &receipt("a", "one")).is_err());
-    // Neither is what lies below a file, nor may a receipt be lost in it.
+    // A path below a file is an error too: no receipt may be lost there.
     let file = dir.join("file");
     fs::write(&file, "").unwrap();
     let below = file.join("receipts.jsonl");
