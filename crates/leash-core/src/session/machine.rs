@@ -4,7 +4,7 @@
 //!            Opened                    any end            Released
 //! Opening ───────────────> Live ─────────────────> Ending ─────────> Ended
 //!    └──────────────── any end ──────────────────────^ │               │
-//!                                      Held (too late) └───────────────┴─> Effect::Release: let go of it at once
+//!                                      Held (too late) └───────────────┴─> Effect::Release: release it at once
 //! ```
 //!
 //! Every end goes through [`State::Ending`], so each of them releases what the session holds.

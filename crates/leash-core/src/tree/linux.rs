@@ -68,8 +68,8 @@ pub(crate) fn fork_into(into: CloneInto<'_>) -> Result<Forked, Errno> {
         cgroup: into.cgroup.map_or(0, |fd| fd.as_raw_fd() as u64),
         ..CloneArgs::default()
     };
-    // SAFETY: `args` lives across the call and its size is given; without CLONE_VM and with a zero stack this is a fork,
-    // so both sides return here on their own copy of the stack.
+    // SAFETY: `args` lives across the call and its size is given. Without CLONE_VM and with a zero stack this is a
+    // fork, so both sides return here on their own copy of the stack.
     let result = unsafe { libc::syscall(libc::SYS_clone3, ptr::from_ref(&args), size_of::<CloneArgs>()) };
     match check(result)? {
         0 => Ok(Forked::Child),

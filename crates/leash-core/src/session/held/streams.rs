@@ -18,8 +18,8 @@ pub type AsyncStreams = (tokio::net::unix::pipe::Sender, tokio::net::unix::pipe:
 
 #[cfg(feature = "tokio")]
 impl Tree {
-    /// The server's stdin and stdout, for tokio. An error if they were taken before, or could not be registered; in the second
-    /// case they are closed, and the tree ends.
+    /// The server's stdin and stdout, for tokio. An error if they were taken before, or if tokio could not register
+    /// them. In the second case they are closed, and the tree ends.
     ///
     /// # Panics
     /// Outside of a tokio runtime with I/O.
