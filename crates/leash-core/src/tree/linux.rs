@@ -353,7 +353,7 @@ pub(crate) fn exec(path: &CStr, argv: &[CString], env: &[CString]) -> Errno {
 #[cfg(feature = "http")]
 pub(crate) fn give_back_large_buffers(from: i32) {
     #[cfg(target_env = "gnu")]
-    // SAFETY: it takes two numbers, and changes nothing of what is allocated.
+    // SAFETY: it takes two numbers, and does not touch allocated memory.
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, from);
         libc::mallopt(libc::M_TRIM_THRESHOLD, from);

@@ -26,26 +26,26 @@ pub enum State {
     Running,
     /// The server sees the end of its stdin and may finish by itself.
     Closing {
-        /// Why it ends.
+        /// The reason for the end.
         why: Reason,
-        /// When SIGTERM follows.
+        /// The time at which SIGTERM follows.
         until: Moment,
     },
     /// Every member has been sent SIGTERM.
     Terminating {
-        /// Why it ends.
+        /// The reason for the end.
         why: Reason,
-        /// When SIGKILL follows.
+        /// The time at which SIGKILL follows.
         until: Moment,
     },
     /// The containment kills. The keeper waits only for the proof that nothing is left.
     Killing {
-        /// Why it ends.
+        /// The reason for the end.
         why: Reason,
     },
     /// Nothing is left.
     Over {
-        /// Why it ended.
+        /// The reason for the end.
         why: Reason,
         /// The step that did it.
         how: How,

@@ -2,7 +2,7 @@
 //! is gone.
 //!
 //! ```text
-//! host -> supervisor (subreaper) -> keeper (own session, subreaper) -> server -> whatever it starts
+//! host -> supervisor (subreaper) -> keeper (own session, subreaper) -> server -> its descendants
 //! ```
 //! Supervisor and keeper watch each other; whichever survives ends the tree.
 

@@ -107,7 +107,7 @@ struct Supervisor {
     asked: Option<Reason>,
     /// The reason for the end of the tree, as the keeper told us.
     ending: Option<Reason>,
-    /// When the keeper was first seen stopped while it ends the tree.
+    /// The time at which the keeper was first seen stopped while it ends the tree.
     stopped_since: Option<Moment>,
 }
 

@@ -61,7 +61,7 @@ impl Containment {
     pub fn does_not_cover(self) -> &'static str {
         match self {
             Containment::Group => {
-                "daemons: whatever called setsid or changed its group stays behind; work done by a broker (docker, services)"
+                "daemons: processes that called setsid or changed their group stay behind; work done by a broker (docker, services)"
             }
             Containment::Reaper => {
                 "leash and keeper killed within some 4 ms (the next start of leash ends what was recorded); children of another user; children left unseen in an existing PID namespace; fork bombs above 1000; work done by a broker (docker, services)"
