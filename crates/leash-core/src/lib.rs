@@ -1,8 +1,9 @@
 //! Process trees and sessions that never outlive their owner: the library under `leash`.
 //!
-//! A host makes a [`Session`] per job, starts servers in it, speaks MCP through their streams, and ends it: when
-//! [`Session::end`] has been awaited, every process is gone and a [`Receipt`] says so. A host that crashes, is killed, panics or
-//! forgets has the same end without the receipt: it is in the hands of processes of leash's own, not of a destructor.
+//! A host makes a [`Session`] per job, starts servers in it, speaks MCP through their streams, and ends it. When
+//! [`Session::end`] has been awaited, every process is gone and a [`Receipt`] says so. If the host crashes, is killed,
+//! panics or forgets to end it, the servers end in the same way, without the receipt for the host: separate processes
+//! of leash end them, not a destructor.
 //!
 //! ```standalone_crate
 //! use std::time::Duration;
@@ -14,7 +15,7 @@
 //!     }
 //!     let dir = std::env::temp_dir().join(format!("leash-lib-{}", std::process::id()));
 //!     let mut job = Session::new(Places::below(&dir));
-//!     // A server that starts a helper, which outlives everybody who does not look for it.
+//!     // A server that starts a helper in its own session: ending only the server would leave the helper.
 //!     let server = Spec::new(["sh", "-c", "setsid sleep 1000 & exec cat"]);
 //!     job.start(server.named("files").grace(Duration::from_millis(100)))?;
 //!     let receipt = job.end().wait();
@@ -24,7 +25,7 @@
 //! }
 //! ```
 //!
-//! # What there is
+//! # Contents
 //!
 //! | | |
 //! |---|---|
@@ -32,7 +33,7 @@
 //! | [`Tree`] | one server and everything it starts; its streams for std, and (feature `tokio`) for tokio |
 //! | [`receipt`] | what became of a session, and where receipts are kept |
 //! | `rmcp` (feature `rmcp`) | a client transport for the official Rust SDK |
-//! | `SessionGuardLayer` (feature `tower`) | for servers: idle time, greatest age and a cap for Streamable HTTP sessions |
+//! | `SessionGuardLayer` (feature `tower`) | for servers: idle time, maximum age and a cap for Streamable HTTP sessions |
 //! | `leak` (feature `testing`) | a guard for tests: fails one that leaves processes, tasks or descriptors behind |
 //!
 //! No feature is needed for sessions, and without features there is no async runtime below.
@@ -81,14 +82,14 @@ pub mod receipt {
     pub use leash_tree::ledger::receipts::{find, read};
 }
 
-/// Closes every descriptor above stderr, for a program that has no use for what it inherited. Call it after [`enter`] and before
-/// anything was opened.
+/// Closes every descriptor above stderr, for a program that does not need what it inherited. Call it after [`enter`]
+/// and before the program opens any descriptor.
 pub fn close_inherited() {
     leash_tree::platform::linux::close_inherited();
 }
 
-/// Runs this process as one of leash's own (keeper or guard) if it was started as one. Call it first in `main`, and return
-/// when it answers `true`.
+/// Runs this process as one of leash's own (keeper, supervisor or guard) if it was started as one. Call it first in
+/// `main`, and return if it returns `true`.
 pub fn enter() -> bool {
     leash_tree::tree::keeper::enter(&[])
 }

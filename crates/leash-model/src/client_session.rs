@@ -1,13 +1,13 @@
-//! The life of one HTTP session, as a pure machine: no clock, no socket, no task.
+//! The life of one HTTP session, as a pure state machine: no clock, no socket, no task.
 //!
 //! ```text
 //!            Opened                    any end            Released
 //! Opening ───────────────> Live ─────────────────> Ending ─────────> Ended
 //!    └──────────────── any end ──────────────────────^ │               │
-//!                                      Held (too late) └───────────────┴─> Effect::Release: let go of it at once
+//!                                      Held (too late) └───────────────┴─> Effect::Release: release it at once
 //! ```
 //!
-//! Every end meets in [`State::Ending`], so none of them can forget what the session holds.
+//! Every end goes through [`State::Ending`], so each of them releases what the session holds.
 
 use std::time::Duration;
 
@@ -15,86 +15,86 @@ use crate::clock::Moment;
 use crate::owner::Role;
 use crate::receipt::Reason;
 
-/// The times a session lives by.
+/// The time limits of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// From the end of the last request to the end of a session whose client is not known as a process.
+    /// From the end of the last request to the end of a session whose client process is unknown.
     pub idle: Option<Duration>,
-    /// The longest it may live, calls in flight or not.
+    /// The longest it may live, even with requests in flight.
     pub max_age: Option<Duration>,
     /// From the death of the last client process to the end.
     pub linger: Duration,
-    /// How long the server may take to answer `initialize`.
+    /// The longest time that the server may take to answer `initialize`.
     pub init_timeout: Duration,
 }
 
-/// Where a session stands.
+/// The state of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// `initialize` is on its way; nobody has answered.
+    /// `initialize` was forwarded; the server has not answered.
     Opening,
-    /// It is used.
+    /// Clients use it.
     Live,
-    /// What it holds is being let go.
+    /// The driver releases what it holds.
     Ending(Reason),
-    /// Nothing is left to let go.
+    /// The driver has released everything.
     Ended(Reason),
 }
 
-/// Something happened to a session.
+/// An event of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The session holds something from now on: a tree was started, an upstream session was named.
+    /// The session holds something from now on: a tree was started, or an upstream named its session.
     Held,
     /// The server answered `initialize`.
     Opened,
     /// A request came in.
     RequestBegan,
-    /// It is answered, or its connection is gone.
+    /// A request is answered, or its connection is gone.
     RequestEnded,
     /// A stream for the server's own messages was opened.
     ListenBegan,
-    /// It is closed, or a write to it failed.
+    /// Such a stream is closed, or a write to it failed.
     ListenEnded,
     /// A client process was found.
     OwnerFound,
     /// A client process ended.
     OwnerGone(i32),
-    /// A client was met whose process can't be known.
+    /// A client used it whose process can't be known.
     OwnerUnknown,
     /// Time has passed.
     Tick,
-    /// Somebody or something wants it to end.
+    /// The gateway or a client asks for its end.
     End(Reason),
-    /// Everything it held is let go.
+    /// The driver has released everything that it held.
     Released,
 }
 
-/// What the driver has to do.
+/// The action that the driver has to take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Nothing.
     Nothing,
-    /// Let go of everything the session holds, then report [`Event::Released`].
+    /// Release everything that the session holds, then report [`Event::Released`].
     End(Reason),
-    /// The session ended before it held this: let go of it now.
+    /// The session ended before it held this: release it now.
     Release(Reason),
 }
 
-/// A session's state and what decides over its end.
+/// A session's state, and the facts that decide when it ends.
 #[derive(Clone, Debug)]
 pub struct Life {
     state: State,
     born: Moment,
-    /// Since when nothing has been in flight.
+    /// The time since which no request has been in flight.
     quiet_since: Moment,
     in_flight: u32,
     listening: u32,
     /// Client processes that are alive.
     owners: u32,
-    /// The last of them to go, and when.
+    /// The last of them that ended, and when.
     lost: Option<(i32, Moment)>,
-    /// Somebody used it whose process is not known.
+    /// True if a client used it whose process is not known.
     strangers: bool,
 }
 
@@ -113,12 +113,13 @@ impl Life {
         }
     }
 
-    /// A session that a killed gateway had open, in the hands of the next one. Nothing is in flight, and its clients are not known yet.
+    /// A session that a killed gateway had open and the next gateway takes over. No request is in flight, and its
+    /// clients are not known yet.
     pub fn resume(born: Moment, now: Moment) -> Life {
         Life { state: State::Live, born, ..Life::begin(now) }
     }
 
-    /// When it began.
+    /// The time at which it began.
     pub fn born(&self) -> Moment {
         self.born
     }
@@ -128,27 +129,27 @@ impl Life {
         self.owners
     }
 
-    /// The client process that was the last one to go, if none is left.
+    /// The last client process that ended, if none is left.
     pub fn lost(&self) -> Option<i32> {
         self.lost.map(|(pid, _)| pid)
     }
 
-    /// Whether a client has used it whose process is not known.
+    /// True if a client has used it whose process is not known.
     pub fn strangers(&self) -> bool {
         self.strangers
     }
 
-    /// Where it stands.
+    /// The current state.
     pub fn state(&self) -> &State {
         &self.state
     }
 
-    /// Whether requests may use it.
+    /// True if requests may use it.
     pub fn usable(&self) -> bool {
         matches!(self.state, State::Opening | State::Live)
     }
 
-    /// Whether a client process was ever found.
+    /// True if a client process was ever found.
     pub fn had_owner(&self) -> bool {
         self.owners > 0 || self.lost.is_some()
     }
@@ -158,13 +159,13 @@ impl Life {
         self.in_flight
     }
 
-    /// Applies what happened.
+    /// Applies one event.
     pub fn apply(&mut self, event: Event, now: Moment, terms: &Terms) -> Effect {
         self.count(&event, now);
         match (&self.state, event) {
             (State::Opening, Event::Opened) => self.state = State::Live,
             (State::Opening | State::Live, Event::End(reason)) => return self.end(reason),
-            // Every change may have brought a deadline to its end: a process that was the last one, a tick.
+            // Any event may pass a deadline: the last process is gone, or time has passed.
             (State::Opening | State::Live, _) => {
                 if let Some((at, reason)) = self.deadline(terms)
                     && at <= now
@@ -173,7 +174,7 @@ impl Life {
                 }
             }
             (State::Ending(reason), Event::Released) => self.state = State::Ended(reason.clone()),
-            // The tree or the upstream session of an `initialize` that nobody waits for any more.
+            // The tree or the upstream session of an `initialize` whose client no longer waits.
             (State::Ending(reason) | State::Ended(reason), Event::Held) => return Effect::Release(reason.clone()),
             // It ends once, for the first reason.
             (State::Ending(_), _) => {}
@@ -211,7 +212,7 @@ impl Life {
         self.in_flight > 0 || self.listening > 0
     }
 
-    /// When it ends if nothing else happens, and why.
+    /// The time and reason of its end if no other event happens.
     pub fn deadline(&self, terms: &Terms) -> Option<(Moment, Reason)> {
         let age = terms.max_age.map(|age| (self.born + age, Reason::MaxAge));
         let own = match &self.state {
@@ -222,12 +223,13 @@ impl Life {
         [age, own].into_iter().flatten().min_by_key(|(at, _)| *at)
     }
 
-    /// When it ends because nobody wants it any more.
+    /// The time and reason of its end if no client uses it any more.
     fn neglect(&self, terms: &Terms) -> Option<(Moment, Reason)> {
         match self.lost {
-            // A living client decides for itself.
+            // A living client process decides by itself.
             _ if self.owners > 0 => None,
-            // All of its clients were processes, and they are gone: whatever is in flight, nobody reads the answer.
+            // All of its clients were known processes, and they are gone: no process reads the responses to requests in
+            // flight.
             Some((pid, at)) if !self.strangers => {
                 Some((at + terms.linger, Reason::OwnerGone { pid, role: Role::Client }))
             }

@@ -1,7 +1,7 @@
-//! Time as leash uses it: one monotonic clock for every deadline, the wall clock only for people.
+//! The clocks of leash: one monotonic clock for every deadline, the wall clock only for times that people read.
 //!
-//! `std::time::Instant` is banned so that machines take the time as an argument and a test can hand them any. The clock
-//! is `CLOCK_MONOTONIC`: a jump of the wall clock changes no deadline, and time spent in suspend does not count.
+//! `std::time::Instant` is banned so that machines take the time as an argument and a test can pass any. The clock is
+//! `CLOCK_MONOTONIC`: a jump of the wall clock changes no deadline, and time spent in suspend does not count.
 
 use std::ops::{Add, Sub};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -20,12 +20,12 @@ impl Moment {
         Moment(Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs().min(999_999_999) as u32))
     }
 
-    /// The moment that lies `since_boot` after the clock's zero; for tests and for records.
+    /// The time `since_boot` after the clock's zero; for tests and for records.
     pub const fn from_boot(since_boot: Duration) -> Moment {
         Moment(since_boot)
     }
 
-    /// Time passed since `earlier`, zero if `earlier` lies ahead.
+    /// The time passed since `earlier`; zero if `earlier` is in the future.
     pub fn since(self, earlier: Moment) -> Duration {
         self.0.saturating_sub(earlier.0)
     }
@@ -45,9 +45,9 @@ impl Sub<Moment> for Moment {
     }
 }
 
-/// A poll timeout that ends at `deadline`; rounded up, so that a wake-up is never a little early.
+/// A poll timeout that ends at `deadline`, rounded up, so that poll never wakes up too early.
 pub fn timeout_until(deadline: Moment, now: Moment) -> Timespec {
-    // poll(2) takes a signed number of seconds; a year is for ever here.
+    // poll(2) takes a signed number of seconds; a year is long enough for any deadline here.
     let left = deadline.since(now).min(Duration::from_secs(366 * 24 * 3600));
     Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) }
 }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// What keeps a tree together, weakest first: `a < b` means that `b` promises more.
+/// The means that keeps a tree together, weakest first: `a < b` means that `b` promises more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -23,11 +23,11 @@ pub enum Containment {
 }
 
 impl Containment {
-    /// All of them, strongest first.
+    /// All containments, strongest first.
     pub const ALL: [Containment; 5] =
         [Containment::Sealed, Containment::Unit, Containment::Leaf, Containment::Reaper, Containment::Group];
 
-    /// The name as typed.
+    /// The name as the user types it.
     pub fn name(self) -> &'static str {
         match self {
             Containment::Group => "group",
@@ -38,7 +38,7 @@ impl Containment {
         }
     }
 
-    /// What is ended for certain, in one sentence.
+    /// The processes that are certainly ended, in one sentence.
     pub fn promise(self) -> &'static str {
         match self {
             Containment::Group => "the server's process group is ended",
@@ -51,11 +51,11 @@ impl Containment {
         }
     }
 
-    /// What it does not cover, in one sentence.
+    /// The cases that it does not cover, in one sentence.
     pub fn does_not_cover(self) -> &'static str {
         match self {
             Containment::Group => {
-                "daemons: whatever called setsid or changed its group stays behind; work done by a broker (docker, services)"
+                "daemons: processes that called setsid or changed their group stay behind; work done by a broker (docker, services)"
             }
             Containment::Reaper => {
                 "leash and keeper killed within some 4 ms (the next start of leash ends what was recorded); children of another user; children left unseen in an existing PID namespace; fork bombs above 1000; work done by a broker (docker, services)"
@@ -89,13 +89,13 @@ impl FromStr for Containment {
     }
 }
 
-/// A containment that was tried, or passed over, and the reason.
+/// A containment that was tried or skipped, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Refusal {
-    /// Which.
+    /// The containment.
     pub containment: Containment,
-    /// Why not.
+    /// The reason.
     pub why: String,
 }
 
@@ -106,7 +106,7 @@ impl Refusal {
     }
 }
 
-/// What the caller wants.
+/// The containment that the caller wants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wish {
     /// Exactly this one, or nothing.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-/// Why a text is not a duration.
+/// The reason why a text is not a duration.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum DurationError {
     /// The number is missing, negative or not whole.
@@ -13,7 +13,7 @@ pub enum DurationError {
     /// The unit is missing.
     #[error("`{0}` has no unit")]
     NoUnit(String),
-    /// The unit is not one of ours.
+    /// The unit is unknown.
     #[error("`{0}` has an unknown unit")]
     UnknownUnit(String),
     /// The number does not fit.
@@ -50,7 +50,7 @@ pub fn parse(text: &str) -> Result<Duration, DurationError> {
     number.checked_mul(per_unit_ms).map(Duration::from_millis).ok_or_else(|| DurationError::TooLong(text.to_owned()))
 }
 
-/// Writes a duration the way [`parse`] reads it, exactly.
+/// Writes a duration exactly, in the format that [`parse`] reads.
 pub fn exact(span: Duration) -> String {
     let ms = span.as_millis();
     for (unit, per_unit_ms) in [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)] {
@@ -61,7 +61,7 @@ pub fn exact(span: Duration) -> String {
     format!("{ms}ms")
 }
 
-/// Writes a duration for a person: two units at the most.
+/// Writes a duration for people: at most two units.
 pub fn rough(span: Duration) -> String {
     let seconds = span.as_secs();
     match seconds {
@@ -79,7 +79,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_people_write() {
+    fn valid_durations_are_parsed() {
         for (text, ms) in [
             ("0", 0),
             ("0s", 0),
@@ -95,14 +95,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused() {
+    fn invalid_durations_are_refused() {
         for text in ["", "s", "-1s", "1.5s", "2", "2 weeks", "1sx", "99999999999999999999s", "999999999999999999d"] {
             assert!(parse(text).is_err(), "{text}");
         }
     }
 
     #[test]
-    fn for_people() {
+    fn rough_durations_have_two_units_at_most() {
         for (ms, text) in [(3, "3ms"), (2_050, "2.0s"), (61_000, "1m01s"), (3_700_000, "1h01m"), (90_000_000, "1d01h")]
         {
             assert_eq!(rough(Duration::from_millis(ms)), text);
@@ -117,7 +117,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_answered(text in ".*") {
+        fn parse_accepts_any_text_without_panic(text in ".*") {
             let _ = parse(&text);
         }
     }

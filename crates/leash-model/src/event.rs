@@ -1,13 +1,13 @@
-//! Every fact a caller may want to hear of while a tree runs; logs, `-v` output and status read this one stream.
+//! The events of a running tree that a caller may want to know. Logs, `-v` output and status read this one stream.
 
 use crate::containment::{Containment, Refusal};
 use crate::receipt::{Reason, Receipt};
 
-/// A rung of the ending ladder.
+/// A step of the ending ladder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Rung {
-    /// Waiting for the server to leave after the end of its stdin.
+    /// leash waits for the server to exit after the end of its stdin.
     Eof,
     /// SIGTERM was sent.
     Term,
@@ -15,32 +15,32 @@ pub enum Rung {
     Kill,
 }
 
-/// Something happened.
+/// An event of a tree.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Event {
-    /// A dead run of the past was ended.
+    /// leash ended a dead run of the past.
     Swept(Receipt),
     /// The server runs.
     Started {
         /// Its name.
         name: String,
-        /// The pid of its first process, where it can be known.
+        /// The pid of its first process, if it can be known.
         leader: Option<i32>,
-        /// What keeps its tree together.
+        /// The containment of its tree.
         containment: Containment,
-        /// Why nothing better does.
+        /// The stronger containments that were refused, with reasons.
         refused: Vec<Refusal>,
     },
-    /// The end has reached a rung.
+    /// The end has reached a step of the ladder.
     Ending {
-        /// Why it ends.
+        /// The reason for the end.
         why: Reason,
-        /// The rung.
+        /// The step.
         rung: Rung,
-        /// Members at that moment.
+        /// The number of members at that moment.
         members: usize,
     },
-    /// Something is not as it should be, and leash goes on.
+    /// A problem that does not stop leash.
     Warning(String),
 }

@@ -1,4 +1,4 @@
-//! Ids: 128 random bits, written in letters and digits that survive a double click and a reading aloud.
+//! Ids: 128 random bits, in letters and digits that a double click selects and that people can read aloud.
 
 use rustix::rand::{GetRandomFlags, getrandom};
 
@@ -10,26 +10,26 @@ pub fn random() -> String {
     let mut bytes = [0; 16];
     let mut filled = 0;
     while filled < bytes.len() {
-        // Interrupted before the pool is ready at early boot: try again.
+        // A signal may interrupt getrandom before the kernel's pool is ready at early boot: try again.
         filled += getrandom(&mut bytes[filled..], GetRandomFlags::empty()).unwrap_or(0);
     }
     let number = u128::from_le_bytes(bytes);
     (0..26).map(|digit| char::from(ALPHABET[(number >> (digit * 5)) as usize & 31])).collect()
 }
 
-/// Whether a text can be one of [`random`].
+/// True if a text has the form of an id from [`random`].
 pub fn is_random(text: &str) -> bool {
     text.len() == 26 && text.bytes().all(|byte| ALPHABET.contains(&byte))
 }
 
-/// Why a text can't be the id of a session.
+/// Checks that a text can be the id of a session. The error says what is wrong with it.
 pub fn check_session(text: &str) -> Result<(), String> {
     let fine = |c: char| c.is_ascii_alphanumeric() || "-_.:@+".contains(c);
     match text {
         "" => Err("it is empty".to_owned()),
         _ if text.len() > 128 => Err("it is longer than 128 characters".to_owned()),
         _ if !text.chars().all(fine) => Err("only letters, digits and - _ . : @ + are allowed".to_owned()),
-        // It is a part of paths, in which these two mean something else.
+        // The id is a part of paths, in which these two have another meaning.
         "." | ".." => Err("it is only dots".to_owned()),
         _ => Ok(()),
     }
@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn what_people_write_is_no_random_id() {
+    fn other_texts_are_not_random_ids() {
         assert!(is_random(&random()));
         for text in
             ["", "results", "0123456789abcdefghjkmnpqrs-", "0123456789ABCDEFGHJKMNPQRS", "0123456789abcdefghjkmnpqr"]

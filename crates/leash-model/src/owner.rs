@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// An owner as asked for.
+/// An owner as the user asks for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Wish {
     /// The parent process.
@@ -20,7 +20,7 @@ pub enum Wish {
 }
 
 impl Wish {
-    /// What is watched when nothing is said.
+    /// The owners that are watched by default.
     pub const DEFAULT: [Wish; 4] = [Wish::Parent, Wish::Ancestor, Wish::Stdin, Wish::Terminal];
 }
 

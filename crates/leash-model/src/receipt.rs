@@ -8,15 +8,15 @@ use crate::containment::{Containment, Refusal};
 use crate::identity::Identity;
 use crate::owner::Role;
 
-/// Version of the receipt's shape; raised when a field changes its meaning.
+/// The version of the receipt's format; raised when a field changes its meaning.
 pub const VERSION: u32 = 1;
 
-/// Why a session ended.
+/// The reason why a session ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Reason {
-    /// The host closed the server's stdin, or died and took it along.
+    /// The host closed the server's stdin, or died, which closes it too.
     StdinClosed,
     /// An owning process is gone.
     OwnerGone {
@@ -27,36 +27,36 @@ pub enum Reason {
     },
     /// The terminal was closed.
     TerminalClosed,
-    /// leash was told by a signal.
+    /// leash received a signal.
     Signal {
-        /// Which.
+        /// The signal.
         signal: i32,
     },
     /// leash itself was killed; its keeper ended the tree.
     SupervisorKilled,
     /// The keeper was killed; leash ended the tree.
     KeeperKilled,
-    /// The keeper no longer answered and was replaced.
+    /// The keeper no longer answered, and the supervisor took its place.
     KeeperStuck,
-    /// The limit on descriptors was lowered so far that the owners can't be watched any more.
+    /// The limit on descriptors was lowered so far that leash can't watch the owners any more.
     Starved,
     /// The server's first process ended by itself.
     ServerExited,
-    /// `leash end`.
+    /// `leash end`, or a request through the library or the control API.
     Requested,
-    /// The program that held the tree let go of it without ending it.
+    /// The program that held the tree released it without ending it.
     Dropped,
     /// `--max-age` was reached.
     MaxAge,
-    /// leash and keeper were both gone; a later start found what they had left.
+    /// leash and keeper were both gone; a later start of leash found the processes that they had left.
     Swept,
-    /// The client ended its session, as the protocol asks for.
+    /// The client ended its session with DELETE, as the protocol says.
     ClientDeleted,
-    /// The connection that was the session is closed, or nobody waited any more for its beginning.
+    /// The client closed the connection that was its session, or did not wait until the session had begun.
     ClientLeft,
     /// The client no longer answers pings.
     ClientSilent,
-    /// Nothing was in flight for the idle time.
+    /// No request was in flight for the idle time.
     Idle,
     /// The server did not answer `initialize`, or refused it.
     NotInitialized,
@@ -64,11 +64,11 @@ pub enum Reason {
     UpstreamForgot,
     /// The gateway shuts down.
     Shutdown,
-    /// The server was removed from the configuration, or is another one now.
+    /// The server was removed from the configuration, or its entry has changed.
     Reconfigured,
-    /// Somebody else had started it, and nobody held it any more.
+    /// Another program had started the server, and no process held it any more.
     Orphan,
-    /// A host that nobody could use any more.
+    /// A host that no user can reach any more: its terminal was closed, or it was in swap for long.
     StaleHost,
     /// Its lease was not renewed.
     LeaseExpired,
@@ -77,7 +77,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Whether it is the decision of a gateway, which ends the tree's input for it.
+    /// True if a gateway decided it, and closes the tree's stdin for it.
     pub fn is_decision(&self) -> bool {
         match self {
             Reason::ClientDeleted
@@ -95,7 +95,7 @@ impl Reason {
         }
     }
 
-    /// One line for people.
+    /// One line of text for people.
     pub fn describe(&self) -> String {
         match self {
             Reason::StdinClosed => "stdin closed".to_owned(),
@@ -177,24 +177,24 @@ pub fn signal_name(signal: i32) -> String {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum How {
-    /// It left by itself; nobody had asked.
+    /// It exited by itself, without a request.
     Exited,
-    /// It left after the end of its stdin.
+    /// It exited after the end of its stdin.
     Eof,
-    /// It left after SIGTERM.
+    /// It exited after SIGTERM.
     Term,
     /// It was killed.
     Kill,
 }
 
-/// How the server's first process ended.
+/// The exit of the server's first process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Exit {
-    /// With an exit code.
+    /// It exited with a code.
     Code(i32),
-    /// By a signal.
+    /// A signal ended it.
     Signal(i32),
 }
 
@@ -208,21 +208,21 @@ impl Exit {
     }
 }
 
-/// What became of a holding.
+/// The fate of a holding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Fate {
-    /// Proved to be gone.
+    /// It is proved to be gone.
     Gone,
-    /// It was ended and no process of it is found any more. Nothing contained it, so this is no proof: only `leash reap` and
-    /// `leash watch` say so.
+    /// It was ended, and no process of it is found any more. This is no proof, because nothing contained it. Only
+    /// `leash reap` and `leash watch` report this.
     Ended,
-    /// Not proved: something may still be there.
+    /// It is not proved to be gone: a part of it may still be there.
     Left,
 }
 
-/// A process that is still there, and why.
+/// A process that is left, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LeftOver {
@@ -230,7 +230,7 @@ pub struct LeftOver {
     pub pid: i32,
     /// Its short name.
     pub name: String,
-    /// Why it could not be ended, or why it was not meant to be.
+    /// The reason why it could not be ended, or was spared.
     pub why: String,
 }
 
@@ -243,45 +243,45 @@ pub struct TreeEnd {
     pub leader: Option<Identity>,
     /// Gone or left.
     pub fate: Fate,
-    /// By which step.
+    /// The step that ended it.
     pub how: How,
-    /// How the leader ended, where it is known.
+    /// The leader's exit, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<Exit>,
     /// The most members seen at once.
     pub members: usize,
-    /// What is still there against our will, or against our knowledge.
+    /// Processes that are left although leash wanted to end them, or that leash could not check.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left: Vec<LeftOver>,
-    /// What is still there because `--spare` named it.
+    /// Processes that are left because `--spare` names them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spared: Vec<LeftOver>,
-    /// The most private memory that was seen in use.
+    /// The most private memory seen in use.
     pub memory_bytes: u64,
-    /// TCP ports on which it listened; looked at for orphans only.
+    /// TCP ports on which it listened; recorded for orphans only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<u16>,
-    /// Files that it kept locked; looked at for orphans only.
+    /// Files that it kept locked; recorded for orphans only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub locks: Vec<String>,
 }
 
-/// How the end of an upstream session went.
+/// The result of ending an upstream session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum DeleteHow {
-    /// DELETE was answered with success.
+    /// The upstream answered DELETE with success.
     Deleted,
-    /// The upstream did not know it any more.
+    /// The upstream did not know the session any more.
     Forgotten,
-    /// It was over with its connection (HTTP+SSE has no DELETE).
+    /// It ended with its connection (HTTP+SSE has no DELETE).
     Closed,
     /// The upstream does not let clients end sessions (405).
     Unsupported,
-    /// The credentials were not accepted, or are not known any more.
+    /// The upstream did not accept the credentials, or leash does not know them any more.
     Denied,
-    /// No final answer within all tries.
+    /// The upstream gave no final answer to any try.
     Unreachable,
 }
 
@@ -289,25 +289,25 @@ pub enum DeleteHow {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct UpstreamEnd {
-    /// The server, without the query: that may hold a secret.
+    /// The server's URL, without the query, which may hold a secret.
     pub url: String,
-    /// The beginning of the session's id there.
+    /// The beginning of the session's id at the server.
     pub id: String,
     /// Gone or left.
     pub fate: Fate,
-    /// By which answer.
+    /// The answer that ended it.
     pub how: DeleteHow,
     /// The last HTTP status, if there was an answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// How often DELETE was sent.
+    /// The number of times that DELETE was sent.
     pub tries: u32,
-    /// Why it is left.
+    /// The reason why it is left.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }
 
-/// A thing that a session held, and what became of it.
+/// A tree or an upstream session that a session held, and its end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "lowercase")]
@@ -319,7 +319,7 @@ pub enum Holding {
 }
 
 impl Holding {
-    /// What became of it.
+    /// Its fate.
     pub fn fate(&self) -> &Fate {
         match self {
             Holding::Tree(tree) => &tree.fate,
@@ -328,16 +328,16 @@ impl Holding {
     }
 }
 
-/// Who wrote a receipt.
+/// The process that wrote a receipt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum EndedBy {
-    /// The keeper, as planned.
+    /// The keeper, in the normal case.
     Keeper,
     /// The supervisor, because the keeper was gone.
     Supervisor,
-    /// A later start of leash.
+    /// A sweep by a later start of leash.
     Sweep,
     /// The gateway, or `leash connect`.
     Gateway,
@@ -360,35 +360,35 @@ pub struct Receipt {
     /// Labels as given.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// Why it ended.
+    /// The reason for the end.
     pub reason: Reason,
-    /// What kept the tree together; not known when the keeper died before it could say so.
+    /// The containment of the tree; unknown if the keeper died before it could report it.
     pub containment: Option<Containment>,
-    /// Why nothing better did.
+    /// The stronger containments that were refused, with reasons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<Refusal>,
-    /// What the session held, and what became of each.
+    /// Everything that the session held, with the end of each.
     pub holdings: Vec<Holding>,
-    /// Holdings that came before them and are not named, because there were too many.
+    /// The number of earlier holdings that are not named, because there were too many.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub dropped_holdings: u64,
-    /// Who saw to it.
+    /// The process that ended it.
     pub ended_by: EndedBy,
-    /// When the session began, milliseconds since 1970.
+    /// The start of the session, milliseconds since 1970.
     pub started_ms: u64,
-    /// When it was over.
+    /// The end of the session, milliseconds since 1970.
     pub ended_ms: u64,
-    /// From the first sign of the end to the proof.
+    /// Milliseconds from the first sign of the end to the proof.
     pub took_ms: u64,
 }
 
 impl Receipt {
-    /// Whether everything is proved to be gone.
+    /// True if everything is proved to be gone.
     pub fn all_gone(&self) -> bool {
         self.holdings.iter().all(|holding| *holding.fate() == Fate::Gone)
     }
 
-    /// Whether nothing of it is known to be there: each holding is proved to be gone, or was ended and is not found any more.
+    /// True if nothing is known to be left: each holding is proved to be gone, or was ended and is not found any more.
     pub fn nothing_left(&self) -> bool {
         self.holdings.iter().all(|holding| *holding.fate() != Fate::Left)
     }

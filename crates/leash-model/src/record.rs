@@ -1,4 +1,4 @@
-//! One run of one server, as the ledger keeps it.
+//! The record of one run of one server in the ledger.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,10 +11,10 @@ use crate::containment::{Containment, Refusal};
 use crate::identity::Identity;
 use crate::owner::Owner;
 
-/// Version of the record's shape.
+/// The version of the record's format.
 pub const RECORD_VERSION: u32 = 1;
 
-/// Where a run stands.
+/// The phase of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
@@ -31,11 +31,12 @@ pub enum Phase {
 pub struct Record {
     /// [`RECORD_VERSION`].
     pub version: u32,
-    /// Pids below mean nothing after a reboot.
+    /// The boot id. The pids below mean nothing after a reboot.
     pub boot: String,
-    /// Nor in another PID namespace: a container may share the runtime directory with its host.
+    /// The id of the PID namespace. The pids mean nothing in another one: a container may share the runtime directory
+    /// with its host.
     pub pid_namespace: u64,
-    /// This run.
+    /// The id of this run.
     pub run: String,
     /// The session it belongs to.
     pub session: String,
@@ -44,45 +45,45 @@ pub struct Record {
     /// Labels as given.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// What was executed.
+    /// The command line.
     pub command: Vec<String>,
-    /// What it lives for.
+    /// The owners: when one is gone, leash ends the run.
     pub owners: Vec<Owner>,
-    /// Where it stands.
+    /// The phase of the run.
     pub phase: Phase,
     /// `leash run` itself.
     pub supervisor: Option<Identity>,
-    /// Its keeper.
+    /// The keeper.
     pub keeper: Option<Identity>,
     /// The server's first process.
     pub leader: Option<Identity>,
-    /// Everybody seen in the tree when it was last looked at.
+    /// All members at the last look at the tree.
     pub members: Vec<Identity>,
     /// PID namespaces that members were seen to enter; 0 stands for one that may not be read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub entered: Vec<u64>,
-    /// Private memory of the members then.
+    /// Private memory of the members at that look.
     pub memory_bytes: u64,
-    /// What keeps the tree together, once that is known.
+    /// The containment, once it is known.
     pub containment: Option<Containment>,
-    /// Why nothing better does.
+    /// The stronger containments that were refused, with reasons.
     #[serde(default)]
     pub refused: Vec<Refusal>,
-    /// The tree's cgroup, written before it is made.
+    /// The path of the tree's cgroup, written before the cgroup is made.
     pub leaf: Option<PathBuf>,
-    /// Names that are not ended.
+    /// Names of processes that leash does not end.
     #[serde(default)]
     pub spare: Vec<String>,
-    /// Pace of the ladder.
+    /// The grace between two steps of the ladder.
     pub grace_ms: u64,
-    /// Whether what a leader leaves behind is let be until the end is asked for.
+    /// True if processes that the leader leaves behind live until an end is requested.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub patient: bool,
-    /// When the run began, milliseconds since 1970.
+    /// The start of the run, milliseconds since 1970.
     pub started_ms: u64,
-    /// Where its receipt goes.
+    /// The file for its receipt.
     pub receipts: PathBuf,
-    /// The receipt, from the moment the run is over until it stands in the receipts file and this record is removed.
+    /// The receipt, from the end of the run until it is in the receipts file and this record is removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over: Option<Receipt>,
 }
@@ -108,7 +109,7 @@ impl Record {
         }
     }
 
-    /// A tree's end with nothing unusual about it.
+    /// The end of a tree with nothing left and no exit known.
     pub fn tree_end(&self, how: How) -> TreeEnd {
         TreeEnd {
             leader: self.leader,

@@ -1,7 +1,7 @@
-//! Work that blocks, aside of the one thread that serves everybody.
+//! A pool of threads for blocking work, so that it does not run on the one thread that serves all clients.
 //!
-//! The runtime's own pool panics when the machine has no thread to give, and with it goes a gateway and all that it holds. Here
-//! the work is given back instead.
+//! tokio's own blocking pool panics if the machine can start no thread, which ends a gateway and everything it holds.
+//! This pool returns the work to the caller instead.
 
 use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
@@ -11,10 +11,10 @@ use tokio::sync::oneshot;
 
 use leash_model::limits;
 
-/// Work that tells its result by itself.
+/// A closure that sends its result by itself.
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
-/// The threads of this process for such work: started when they are needed, and gone soon after.
+/// The blocking threads of this process: started when needed, and ended soon after.
 static POOL: Pool =
     Pool { state: Mutex::new(State { waiting: VecDeque::new(), threads: 0, idle: 0 }), more: Condvar::new() };
 
@@ -26,11 +26,11 @@ struct Pool {
 struct State {
     waiting: VecDeque<Job>,
     threads: usize,
-    /// Of those, how many have nothing to do.
+    /// The number of threads that have nothing to do.
     idle: usize,
 }
 
-/// Does it on another thread; on this one, where there is no other.
+/// Runs the work on another thread, or on this one if no other can be started.
 pub fn spawn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> oneshot::Receiver<T> {
     let (job, told) = job(work);
     if let Err(job) = POOL.take(job) {
@@ -39,7 +39,7 @@ pub fn spawn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> on
     told
 }
 
-/// Does it on another thread, or not at all.
+/// Runs the work on another thread; `None` if none can be started.
 pub fn attempt<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<oneshot::Receiver<T>> {
     let (job, told) = job(work);
     POOL.take(job).is_ok().then_some(told)
@@ -47,12 +47,12 @@ pub fn attempt<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> 
 
 fn job<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> (Job, oneshot::Receiver<T>) {
     let (tell, told) = oneshot::channel();
-    // Whoever does not wait any more does not want it.
+    // If the receiver is gone, the caller does not want the result.
     (Box::new(move || drop(tell.send(work()))), told)
 }
 
 impl Pool {
-    /// Gives a job to somebody, or back.
+    /// Gives a job to a thread, or back to the caller.
     fn take(&'static self, job: Job) -> Result<(), Job> {
         let mut state = self.lock();
         if state.idle <= state.waiting.len() && state.threads < limits::THREADS {
@@ -60,7 +60,7 @@ impl Pool {
             match started {
                 Ok(_) => state.threads += 1,
                 Err(_) if state.threads == 0 => return Err(job),
-                // Those that there are come to it.
+                // An existing thread takes the job.
                 Err(_) => {}
             }
         }
@@ -69,13 +69,13 @@ impl Pool {
         Ok(())
     }
 
-    /// The life of a thread.
+    /// The loop of a thread.
     fn work(&self) {
         let mut state = self.lock();
         loop {
             if let Some(job) = state.waiting.pop_front() {
                 drop(state);
-                // A panic is of the job alone: whoever waits for its result hears that there is none.
+                // A panic ends only the job: its receiver gets an error.
                 let _ = std::panic::catch_unwind(AssertUnwindSafe(job));
                 state = self.lock();
                 continue;
@@ -115,15 +115,15 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_of_the_job_alone() {
+    fn panic_ends_only_the_job() {
         let told = spawn(|| panic!("on purpose"));
         assert!(told.blocking_recv().is_err());
         assert_eq!(attempt(|| 7).map(|told| told.blocking_recv()), Some(Ok(7)));
     }
 
-    /// More than there may be threads: they wait for each other.
+    /// More jobs than threads: some jobs wait for a thread.
     #[test]
-    fn nothing_is_lost_when_there_is_much_to_do() {
+    fn all_jobs_run_when_there_are_more_than_threads() {
         let all: Vec<_> = (0..limits::THREADS * 4).map(|number| spawn(move || number)).collect();
         let sum: usize = all.into_iter().map(|told| told.blocking_recv().expect("done")).sum();
         assert_eq!(sum, (0..limits::THREADS * 4).sum::<usize>());

@@ -1,4 +1,5 @@
-//! For tests: a guard that fails a test which leaves processes, tasks or descriptors behind, as goleak does for goroutines.
+//! For tests: a guard that fails a test if it leaves processes, tasks or descriptors behind, as goleak does for
+//! goroutines.
 //!
 //! ```
 //! let guard = leash_tree::leak::guard();
@@ -7,14 +8,15 @@
 //! drop(guard); // Fails the test if something is left, once it had two seconds to go.
 //! ```
 //!
-//! Children, descriptors and the tasks of a given runtime or tracker are compared with what there was when the guard was made.
-//! What is on its way out is waited for. A test that fails already is left alone: what it leaves is not the news.
+//! The guard compares children, descriptors and the tasks of a given runtime or tracker with those at its creation. It
+//! waits for processes and tasks that are about to end. If the test fails already, the guard does nothing: the first
+//! failure is the one to report.
 //!
-//! - Everything in the process is looked at, so tests must not run side by side in one process: use `cargo nextest`, which gives each
-//!   a process of its own, or `--test-threads=1`.
-//! - A guard that is dropped blocks its thread while it waits. In async code on a runtime of one thread nothing can end
-//!   meanwhile: use [`Guard::settled`] there.
-//! - A daemon (forked twice) is nobody's child any more and is not seen, unless the test is a subreaper.
+//! - It looks at everything in the process, so tests must not run at the same time in one process: use `cargo nextest`,
+//!   which gives each a process of its own, or `--test-threads=1`.
+//! - Dropping a guard blocks its thread while it waits. On a single-threaded runtime no task can end meanwhile: use
+//!   [`Guard::settled`] there.
+//! - A daemon (forked twice) is not a descendant any more and is not seen, unless the test is a subreaper.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -29,14 +31,14 @@ use tokio_util::task::TaskTracker;
 use crate::platform::proc::Proc;
 use leash_model::clock::Moment;
 
-/// How long something may take to go: a child that was killed, a task that was aborted. Both take milliseconds; the rest is for
-/// a machine that is busy with other tests.
+/// The time that a killed child or an aborted task may take to end. Both take milliseconds; the rest is for a machine
+/// that is busy with other tests.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How often to look meanwhile: none of it makes a sound.
+/// The interval between two looks: no event reports these ends.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Something that was not there before.
+/// A process, descriptor or task that did not exist before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Leak {
     /// A process below this one.
@@ -45,24 +47,24 @@ pub enum Leak {
         pid: i32,
         /// Its command line.
         command: String,
-        /// Whether it has ended, and nobody has waited for it.
+        /// True if it has ended, and its parent has not waited for it.
         zombie: bool,
     },
     /// A descriptor.
     Descriptor {
         /// Its number.
         fd: i32,
-        /// What it is: a path, `socket:[..]`, `pipe:[..]`.
+        /// Its target: a path, `socket:[..]`, `pipe:[..]`.
         what: String,
     },
     /// Tasks of a runtime.
     Tasks {
-        /// How many more than before.
+        /// The number of additional tasks.
         count: usize,
     },
     /// Tasks of a tracker.
     Tracked {
-        /// How many.
+        /// The number of tasks.
         count: usize,
     },
 }
@@ -79,20 +81,21 @@ impl fmt::Display for Leak {
     }
 }
 
-/// All that was left.
+/// All leaks of a test.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("the test left behind:{}", .0.iter().map(|leak| format!("\n  {leak}")).collect::<String>())]
 pub struct Leaks(pub Vec<Leak>);
 
-/// Looks at what there is, for comparison.
+/// Records the current processes and descriptors, for comparison.
 ///
 /// # Panics
-/// When /proc is not this process's own: then nothing can be known.
+/// If /proc does not belong to our PID namespace: then the guard can see nothing.
 pub fn guard() -> Guard {
     let proc = Proc::own().unwrap_or_else(|why| panic!("no leak can be seen here: {why}"));
-    // The first runtime of a process opens a pair of sockets for signals, which stay for good. This is that runtime.
+    // The first runtime of a process opens a pair of sockets for signals, which stay open for good. This is that
+    // runtime.
     if let Ok(first) = tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        // In the background, because this may be async code, which must not wait.
+        // In the background, because this may be async code, which must not block.
         first.shutdown_background();
     }
     Guard {
@@ -107,8 +110,8 @@ pub fn guard() -> Guard {
     }
 }
 
-/// The same where the test has a process of its own, which is what `cargo nextest` gives it; else `None`: what others leave would be
-/// taken for its own.
+/// The same as [`guard`] if the test has a process of its own, as under `cargo nextest`. `None` otherwise: the guard
+/// would take other tests' leaks for this test's.
 ///
 /// # Panics
 /// As [`guard`].
@@ -117,15 +120,15 @@ pub fn guard_alone() -> Option<Guard> {
     (mode == "process-per-test").then(guard)
 }
 
-/// Fails the test when it is dropped and something is left.
+/// Fails the test if something is left when the guard is dropped.
 #[derive(Debug)]
-#[must_use = "it looks when it is dropped, which is at once if nobody holds it"]
+#[must_use = "the guard checks when it is dropped, which is at once if it is not bound to a variable"]
 pub struct Guard {
     proc: Proc,
     /// Pid and start time.
     processes: BTreeSet<(i32, u64)>,
     descriptors: BTreeMap<i32, String>,
-    /// Runtimes, and the tasks that they had.
+    /// Runtimes, and the number of tasks that each had.
     runtimes: Vec<(Handle, usize)>,
     trackers: Vec<TaskTracker>,
     ignored: Vec<String>,
@@ -134,31 +137,33 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Also the tasks of a runtime: there must not be more than now. Tasks of a `LocalSet` are not among them; a tracker knows those.
+    /// Also checks the tasks of a runtime: there must not be more than now. This does not include tasks of a
+    /// `LocalSet`; use a tracker for those.
     pub fn runtime(mut self, runtime: &Handle) -> Guard {
         self.runtimes.push((runtime.clone(), runtime.metrics().num_alive_tasks()));
         self
     }
 
-    /// Also the tasks of a tracker: there must be none.
+    /// Also checks the tasks of a tracker: there must be none.
     pub fn tracker(mut self, tracker: &TaskTracker) -> Guard {
         self.trackers.push(tracker.clone());
         self
     }
 
-    /// Not the descriptors that lead to something whose name begins so: `/dev/`, `anon_inode:`; with an empty text, none at all.
+    /// Ignores descriptors whose target begins with this text: `/dev/`, `anon_inode:`. An empty text ignores all
+    /// descriptors.
     pub fn ignoring(mut self, beginning: impl Into<String>) -> Guard {
         self.ignored.push(beginning.into());
         self
     }
 
-    /// How long something may take to go.
+    /// Sets the time that a leak may take to go away.
     pub fn patience(mut self, patience: Duration) -> Guard {
         self.patience = patience;
         self
     }
 
-    /// What is left now.
+    /// The current leaks.
     pub fn leaks(&self) -> Vec<Leak> {
         let mut leaks = Vec::new();
         for (pid, start, command, zombie) in processes(&self.proc) {
@@ -182,14 +187,14 @@ impl Guard {
         leaks
     }
 
-    /// Waits for what is on its way out, and says what stays; blocks.
+    /// Waits for processes and tasks that are about to end, and returns the leaks that stay. Blocks.
     pub fn check(mut self) -> Result<(), Leaks> {
         self.armed = false;
         self.wait()
     }
 
-    /// The same for async code: others can go on, and end, while it waits. The task that calls it is one of the runtime's, if it
-    /// was spawned: then the guard was made in it, or before it with the count of one more.
+    /// The same as [`Guard::check`] for async code: other tasks can run and end while it waits. If the calling task was
+    /// spawned, it counts as one of the runtime's tasks. So make the guard in that task, or expect one task more.
     pub async fn settled(mut self) -> Result<(), Leaks> {
         self.armed = false;
         let give_up = Moment::now() + self.patience;
@@ -197,12 +202,12 @@ impl Guard {
             if let Some(verdict) = self.verdict(give_up) {
                 return verdict;
             }
-            // Nothing wakes us but time.
+            // Only the timer wakes us.
             tokio::time::sleep_until(tokio::time::Instant::now() + LOOK).await;
         }
     }
 
-    /// What is to be said now, unless there is something that may go yet.
+    /// The result, or `None` if some leaks may still go away.
     fn verdict(&self, give_up: Moment) -> Option<Result<(), Leaks>> {
         let leaks = self.leaks();
         if leaks.is_empty() {
@@ -234,14 +239,14 @@ impl Drop for Guard {
     }
 }
 
-/// Everybody below this process: pid, start, command line, and whether it has ended.
+/// All descendants of this process: pid, start, command line, and true if it has ended.
 fn processes(proc: &Proc) -> Vec<(i32, u64, String, bool)> {
     let me = rustix::process::getpid().as_raw_pid();
     let stats = proc.descendants(me).found.into_iter().filter_map(|pid| proc.stat(pid));
     stats.map(|stat| (stat.pid, stat.start, proc.command_line(stat.pid), stat.dead())).collect()
 }
 
-/// The open descriptors, and what they are.
+/// The open descriptors and their targets.
 fn descriptors() -> BTreeMap<i32, String> {
     let own = format!("/proc/{}/fd", rustix::process::getpid().as_raw_pid());
     let Ok(entries) = fs::read_dir("/proc/self/fd") else { return BTreeMap::new() };
@@ -250,6 +255,6 @@ fn descriptors() -> BTreeMap<i32, String> {
         let what = fs::read_link(format!("/proc/self/fd/{fd}")).ok()?;
         Some((fd, what.to_string_lossy().into_owned()))
     });
-    // The one that we read this with is closed by now; another thread's is not ours to count.
+    // The descriptor that we read this with is closed by now. One of another thread does not count.
     named.filter(|(_, what)| *what != own).collect()
 }

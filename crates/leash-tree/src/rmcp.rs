@@ -17,8 +17,9 @@
 //! # }
 //! ```
 //!
-//! [`Transport`] is one server of a [`Session`](crate::Session). [`Child`] is a server by itself, where the SDK's
-//! `TokioChildProcess` was: that one kills its direct child, this one ends everything the server has started.
+//! [`Transport`] is one server of a [`Session`](crate::Session). [`Child`] is a server by itself, as a replacement for
+//! the SDK's `TokioChildProcess`: that one kills its direct child, this one ends everything that the server has
+//! started.
 
 use std::io;
 
@@ -32,8 +33,8 @@ use crate::session::elsewhere;
 use crate::tree::{Spec, Tree, TreeError};
 use leash_model::receipt::Receipt;
 
-/// A transport to a server whose tree is somebody else's: of a session, which ends it. Closing the transport closes the server's stdin, which
-/// begins the end of that server as well.
+/// A transport to a server whose tree belongs to a session, which ends it. Closing the transport closes the server's
+/// stdin, which begins the end of that server too.
 pub struct Transport(AsyncRwTransport<RoleClient, Receiver, Sender>);
 
 impl std::fmt::Debug for Transport {
@@ -43,7 +44,7 @@ impl std::fmt::Debug for Transport {
 }
 
 impl Transport {
-    /// The longest message that is read from the server, in bytes; 16 MiB if nothing is said. Longer ones are passed over.
+    /// Sets the longest message that is read from the server, in bytes; 16 MiB by default. Longer ones are skipped.
     #[must_use]
     pub fn max_message(self, bytes: usize) -> Transport {
         Transport(self.0.with_max_line_length(bytes))
@@ -80,8 +81,8 @@ impl ::rmcp::transport::Transport<RoleClient> for Transport {
     }
 }
 
-/// A transport that owns its server. Closing it ends the whole tree and returns when it is gone; dropping it ends the tree in the
-/// background, with or without a runtime.
+/// A transport that owns its server. Closing it ends the whole tree and returns when the tree is gone. Dropping it ends
+/// the tree in the background, with or without a runtime.
 #[derive(Debug)]
 pub struct Child {
     transport: Transport,
@@ -100,25 +101,25 @@ impl Child {
         Ok(Child { transport, tree: Some(tree) })
     }
 
-    /// The server, until the transport was closed.
+    /// The server, until the transport is closed.
     pub fn tree(&self) -> Option<&Tree> {
         self.tree.as_ref()
     }
 
-    /// Ends the server; returns when it is gone, with the receipt, or with nothing if it was ended before.
+    /// Ends the server. Returns the receipt when it is gone; `None` if it was ended before.
     pub async fn end(&mut self) -> Option<Result<Receipt, TreeError>> {
         use ::rmcp::transport::Transport as _;
         let mut tree = self.tree.take()?;
-        // First of all: the end of its input is an end as well, with another reason.
+        // Ask first: closing its stdin begins the end too, but with another reason.
         tree.ask_to_end();
         let mut ending = elsewhere("leash-ending", move || tree.wait());
-        // It fails when the server has left; that it did is known when the tree is over.
+        // This fails if the server has exited; the end of the tree shows that too.
         let _ = self.transport.close().await;
         let mut speaks = true;
         loop {
             tokio::select! {
                 end = &mut ending => return Some(end),
-                // A server that is blocked on a full pipe can't see its end.
+                // A server that is blocked on a full pipe can't see the end of its stdin.
                 message = self.transport.receive(), if speaks => speaks = message.is_some(),
             }
         }

@@ -193,7 +193,7 @@ fn check_swept_receipt(scene: &Scene, containment: Containment) {
     } else {
         assert_eq!(tree["fate"], "left", "{receipt}");
         let why = tree["left"][0]["why"].as_str().unwrap_or_default();
-        assert!(why.starts_with("all that was recorded"), "{receipt}");
+        assert!(why.starts_with("all recorded processes"), "{receipt}");
     }
 }
 

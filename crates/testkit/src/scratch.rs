@@ -1,4 +1,4 @@
-//! For tests: a directory that is gone after the test.
+//! For tests: a directory that is removed after the test.
 
 use std::fs;
 use std::ops::Deref;

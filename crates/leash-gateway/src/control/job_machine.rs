@@ -1,4 +1,4 @@
-//! The life of one session of the control API, a *job*, as a pure machine: no clock, no socket, no task.
+//! The life of one session of the control API, a *job*, as a pure state machine: no clock, no socket, no task.
 //!
 //! ```text
 //!             Started                  any end             Released
@@ -7,132 +7,134 @@
 //!                                      End with force   └─> Effect::Hurry, once
 //! ```
 //!
-//! Every end meets in [`State::Ending`] and yields [`Effect::End`] exactly once: whoever comes later, for whatever reason,
-//! waits for the same end and gets the same receipt.
+//! Every end goes through [`State::Ending`] and returns [`Effect::End`] exactly once: all later requests to end wait
+//! for the same end and get the same receipt.
 
 use std::time::Duration;
 
 use leash_model::clock::Moment;
 use leash_model::receipt::Reason;
 
-/// The times a job lives by. Without any of them it lives until somebody ends it, or its owner is gone.
+/// The time limits of a job. Without any of them it lives until a request ends it, or its owner is gone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Terms {
-    /// It ends when its lease was not renewed for so long, whatever is in flight: the one who promised to renew it is gone.
+    /// It ends if its lease was not renewed for this long, even with requests in flight: the client that should renew
+    /// it is gone.
     pub(super) ttl: Option<Duration>,
-    /// It ends when it was not used for so long. A call in flight is a use, and so is somebody who listens.
+    /// It ends if it was not used for this long. A request in flight is a use, and so is a connected listener.
     pub(super) idle: Option<Duration>,
-    /// It ends at this age, whatever is in flight.
+    /// It ends at this age, even with requests in flight.
     pub(super) max_age: Option<Duration>,
 }
 
-/// Where a job stands.
+/// The state of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum State {
     /// Its servers are being started.
     Starting,
     /// All of them run.
     Live,
-    /// Everything of it is being ended.
+    /// The driver ends everything of it.
     Ending {
-        /// Why.
+        /// The reason.
         reason: Reason,
-        /// Without grace.
+        /// True to end it without grace.
         force: bool,
     },
-    /// Nothing is left of it, or what is left is in its receipt.
+    /// Everything of it is gone, or its receipt names what is left.
     Ended(Reason),
 }
 
-/// Something happened to a job.
+/// An event of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Event {
     /// All of its servers run.
     Started,
-    /// Its lease was renewed, with another time if there is one.
+    /// Its lease was renewed, with a new duration if there is one.
     Renewed(Option<Duration>),
-    /// Somebody uses it.
+    /// A client begins to use it.
     UseBegan,
-    /// And does not any more.
+    /// A client ends its use.
     UseEnded,
-    /// What it lives for is gone.
+    /// Its owner is gone.
     OwnerLost(Reason),
     /// Time has passed.
     Tick,
-    /// Somebody wants it to end.
+    /// A client or the gateway asks for its end.
     End {
-        /// Why.
+        /// The reason.
         reason: Reason,
-        /// Without grace.
+        /// True to end it without grace.
         force: bool,
     },
-    /// Everything it held is let go.
+    /// The driver has released everything that it held.
     Released,
 }
 
-/// What the driver has to do.
+/// The action that the driver has to take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     /// Nothing.
     Nothing,
     /// End everything of it at the same time, then report [`Event::Released`].
     End {
-        /// Why.
+        /// The reason.
         reason: Reason,
-        /// Without grace.
+        /// True to end it without grace.
         force: bool,
     },
-    /// It is being ended, and the grace is over: kill what is left.
+    /// It is ending, and the grace is over: kill what is left.
     Hurry,
 }
 
-/// A job's state and what decides over its end.
+/// A job's state, and the facts that decide when it ends.
 #[derive(Clone, Debug)]
 pub(super) struct Life {
     state: State,
     terms: Terms,
     born: Moment,
-    /// When the lease ends, once it has begun.
+    /// The end of the lease, once the lease has begun.
     lease_until: Option<Moment>,
-    /// Since when nobody has used it.
+    /// The time since which no client has used it.
     quiet_since: Moment,
     uses: u32,
 }
 
 impl Life {
-    /// A job whose servers are about to be started. Its lease begins when they run: nobody can renew it before.
+    /// A job whose servers are about to be started. Its lease begins when they run, because no client can renew it
+    /// before.
     pub(super) fn begin(now: Moment, terms: Terms) -> Life {
         Life { state: State::Starting, terms, born: now, lease_until: None, quiet_since: now, uses: 0 }
     }
 
-    /// Where it stands.
+    /// The current state.
     pub(super) fn state(&self) -> &State {
         &self.state
     }
 
-    /// The times it lives by now.
+    /// The current time limits.
     pub(super) fn terms(&self) -> &Terms {
         &self.terms
     }
 
-    /// Whether it can be used, or will be.
+    /// True if it can be used, or will be once it has started.
     pub(super) fn is_alive(&self) -> bool {
         matches!(self.state, State::Starting | State::Live)
     }
 
-    /// When its lease ends, if it has one.
+    /// The end of its lease, if it has one.
     pub(super) fn lease_until(&self) -> Option<Moment> {
         self.lease_until.filter(|_| self.is_alive())
     }
 
-    /// For how long nobody has used it.
+    /// The time for which no client has used it.
     pub(super) fn idle_for(&self, now: Moment) -> Duration {
         if self.uses > 0 { Duration::ZERO } else { now.since(self.quiet_since) }
     }
 
-    /// Applies what happened.
+    /// Applies one event.
     pub(super) fn apply(&mut self, event: Event, now: Moment) -> Effect {
-        // What is over is over: a renewal that comes too late is not one, whether or not the timer has fired by then.
+        // A renewal after the deadline does not count, even if the timer has not fired yet.
         if let Some(effect) = self.expired_before(&event, now) {
             return effect;
         }
@@ -151,25 +153,26 @@ impl Life {
                 self.terms.ttl = ttl.or(self.terms.ttl);
                 self.lease_until = self.terms.ttl.map(|ttl| now + ttl);
             }
-            // It starts once.
+            // A job starts only once.
             (State::Live, Event::Started) => {}
-            // Nothing is being let go.
+            // The driver is not releasing anything.
             (State::Starting | State::Live, Event::Released) => {}
             (State::Starting | State::Live, Event::UseBegan | Event::UseEnded | Event::Tick) => {}
             (State::Ending { reason, force: false }, Event::End { force: true, .. }) => {
-                // For the first reason, all the same.
+                // The first reason stays.
                 self.state = State::Ending { reason: reason.clone(), force: true };
                 return Effect::Hurry;
             }
             (State::Ending { reason, .. }, Event::Released) => self.state = State::Ended(reason.clone()),
-            // It ends once. Calls that are being cut end now, a start may still report, a timer may still fire.
+            // It ends only once. Requests that are being cut off end now, a start may still report, a timer may still
+            // fire.
             (State::Ending { .. }, _) => {}
             (State::Ended(_), _) => {}
         }
         self.expired(now).unwrap_or(Effect::Nothing)
     }
 
-    /// The end that was due before a renewal came.
+    /// Ends it if its deadline had passed before a renewal.
     fn expired_before(&mut self, event: &Event, now: Moment) -> Option<Effect> {
         let renewed = matches!(event, Event::Renewed(_));
         if renewed { self.expired(now) } else { None }
@@ -194,7 +197,7 @@ impl Life {
         self.quiet_since = now;
     }
 
-    /// When it ends if nothing else happens, and why.
+    /// The time and reason of its end if no other event happens.
     pub(super) fn deadline(&self) -> Option<(Moment, Reason)> {
         if !self.is_alive() {
             return None;

@@ -1,4 +1,4 @@
-//! Tables for what each event means, and properties about what the outside can see.
+//! Tables with the effect of each event, and properties of the visible behaviour.
 
 use proptest::prelude::*;
 
@@ -19,7 +19,7 @@ fn client_gone(pid: i32) -> Reason {
     Reason::OwnerGone { pid, role: Role::Client }
 }
 
-/// Plays events at given seconds and checks when, and why, the session would end.
+/// Applies events at given seconds, and checks the time and reason of the session's end.
 fn check(events: &[(u64, Event)], expected: Option<(u64, Reason)>) {
     let mut life = Life::begin(at(0));
     for (second, event) in events {
@@ -35,22 +35,22 @@ fn check(events: &[(u64, Event)], expected: Option<(u64, Reason)>) {
 }
 
 #[test]
-fn the_end_comes_when_nobody_wants_it() {
+fn unused_session_ends_after_its_idle_time() {
     use Event::*;
     check(&[], Some((60, Reason::NotInitialized)));
     check(&[(1, Opened)], Some((101, Reason::Idle)));
-    // A call in flight is never cut, however long it takes; the idle time runs from its end.
+    // A request in flight is never cut off, however long it takes. The idle time runs from its end.
     check(&[(1, Opened), (2, RequestBegan)], Some((10_000, Reason::MaxAge)));
     check(&[(1, Opened), (2, RequestBegan), (502, RequestEnded)], Some((602, Reason::Idle)));
-    // Two at once: the last one counts.
+    // Two at once: the end of the last one counts.
     check(&[(1, Opened), (2, RequestBegan), (3, RequestBegan), (9, RequestEnded)], Some((10_000, Reason::MaxAge)));
-    // A listener counts while it is there.
+    // A listener counts as use while it is connected.
     check(&[(1, Opened), (2, ListenBegan)], Some((10_000, Reason::MaxAge)));
     check(&[(1, Opened), (2, ListenBegan), (300, ListenEnded)], Some((400, Reason::Idle)));
 }
 
 #[test]
-fn a_session_that_goes_on_elsewhere_keeps_its_age_and_is_idle_from_then_on() {
+fn resumed_session_keeps_its_age_and_starts_its_idle_time() {
     use Event::*;
     let check = |born: u64, events: &[Event], expected: (u64, Reason)| {
         let mut life = Life::resume(at(born), at(9000));
@@ -68,11 +68,11 @@ fn a_session_that_goes_on_elsewhere_keeps_its_age_and_is_idle_from_then_on() {
 }
 
 #[test]
-fn a_living_process_keeps_it_and_the_last_one_takes_it_along() {
+fn session_lives_until_its_last_client_process_ends() {
     use Event::*;
     check(&[(0, OwnerFound), (1, Opened)], Some((10_000, Reason::MaxAge)));
     check(&[(0, OwnerFound), (1, Opened), (50, OwnerGone(7))], Some((55, client_gone(7))));
-    // Whatever is in flight then: nobody reads the answer.
+    // Also with a request in flight: no process reads its response.
     check(&[(0, OwnerFound), (1, Opened), (2, RequestBegan), (50, OwnerGone(7))], Some((55, client_gone(7))));
     // Two processes use it.
     check(&[(0, OwnerFound), (1, Opened), (2, OwnerFound), (9, OwnerGone(7))], Some((10_000, Reason::MaxAge)));
@@ -80,25 +80,25 @@ fn a_living_process_keeps_it_and_the_last_one_takes_it_along() {
         &[(0, OwnerFound), (1, Opened), (2, OwnerFound), (9, OwnerGone(7)), (10, OwnerGone(8))],
         Some((15, client_gone(8))),
     );
-    // Another one takes it over within the linger.
+    // Another process takes the session over within the linger time.
     check(&[(0, OwnerFound), (1, Opened), (9, OwnerGone(7)), (12, OwnerFound)], Some((10_000, Reason::MaxAge)));
-    // A stranger used it as well: it may come back until the idle time is over.
+    // A client with an unknown process used it as well: it may come back until the idle time is over.
     check(&[(0, OwnerFound), (1, Opened), (2, OwnerUnknown), (9, OwnerGone(7))], Some((101, Reason::Idle)));
 }
 
 #[test]
-fn a_client_that_dies_while_the_server_starts_ends_nothing_half_open() {
+fn client_death_during_opening_ends_the_session_after_the_answer() {
     let mut life = Life::begin(at(0));
     life.apply(Event::OwnerFound, at(0), &TERMS);
     life.apply(Event::OwnerGone(7), at(1), &TERMS);
-    // Still opening: the answer must be seen, or what it opens would be lost.
+    // Still opening: the answer must be read, or the upstream session that it opens would be lost.
     assert_eq!(life.apply(Event::Tick, at(30), &TERMS), Effect::Nothing);
     assert_eq!(life.apply(Event::Opened, at(31), &TERMS), Effect::Nothing);
     assert_eq!(life.apply(Event::Tick, at(31), &TERMS), Effect::End(client_gone(7)));
 }
 
 #[test]
-fn it_ends_once_for_the_first_reason() {
+fn session_ends_once_for_the_first_reason() {
     let mut life = Life::begin(at(0));
     life.apply(Event::Opened, at(1), &TERMS);
     assert_eq!(life.apply(Event::End(Reason::ClientDeleted), at(2), &TERMS), Effect::End(Reason::ClientDeleted));
@@ -109,7 +109,7 @@ fn it_ends_once_for_the_first_reason() {
 }
 
 #[test]
-fn an_answer_that_comes_too_late_is_let_go() {
+fn holding_that_comes_after_the_end_is_released() {
     let mut life = Life::begin(at(0));
     assert_eq!(life.apply(Event::End(Reason::Shutdown), at(1), &TERMS), Effect::End(Reason::Shutdown));
     assert_eq!(life.apply(Event::Held, at(2), &TERMS), Effect::Release(Reason::Shutdown));
@@ -137,26 +137,26 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    /// The world's view: whatever was ever held is let go, and once, if time goes on after the last event.
+    /// Everything that was ever held is released exactly once, if time goes on after the last event.
     #[test]
-    fn what_was_held_is_let_go(history in prop::collection::vec((event(), 0..200u64), 0..40)) {
+    fn everything_held_is_released_once(history in prop::collection::vec((event(), 0..200u64), 0..40)) {
         let mut life = Life::begin(at(0));
         let (mut now, mut held) = (0, 0i32);
         let mut perform = |life: &mut Life, event: Event, now: u64| {
             held += i32::from(event == Event::Held);
             match life.apply(event, at(now), &TERMS) {
                 Effect::Nothing => {}
-                // The driver lets go of what is there at that moment.
+                // The driver releases what is held at that moment.
                 Effect::End(_) => held = 0,
                 Effect::Release(_) => held -= 1,
             }
-            assert!(held >= 0, "let go of twice");
+            assert!(held >= 0, "released twice");
         };
         for (event, pause) in history {
             now += pause;
             perform(&mut life, event, now);
         }
-        // Everybody leaves, and time goes on.
+        // All requests and listeners end, and time goes on.
         while life.busy() {
             perform(&mut life, Event::RequestEnded, now);
             perform(&mut life, Event::ListenEnded, now);
@@ -166,9 +166,10 @@ proptest! {
         prop_assert!(!life.usable());
     }
 
-    /// A call in flight is cut only by the maximum age, by somebody's word, or because nobody is left to read its answer.
+    /// A request in flight is cut off only by the maximum age, by a request to end, or because no client process is
+    /// left to read its response.
     #[test]
-    fn a_call_in_flight_is_not_cut_by_idleness(history in prop::collection::vec((event(), 0..500u64), 0..40)) {
+    fn request_in_flight_is_not_cut_off_as_idle(history in prop::collection::vec((event(), 0..500u64), 0..40)) {
         let mut life = Life::begin(at(0));
         let mut now = 0;
         for (event, pause) in history {

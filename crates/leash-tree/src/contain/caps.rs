@@ -12,7 +12,7 @@ pub struct Caps {
 }
 
 impl Caps {
-    /// Whether there is any.
+    /// True if any cap is set.
     pub fn any(&self) -> bool {
         self.memory.is_some() || self.pids.is_some()
     }
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes() {
+    fn sizes_are_parsed() {
         assert_eq!(parse_bytes("4096"), Ok(4096));
         assert_eq!(parse_bytes("2G"), Ok(2 << 30));
         for text in ["", "0", "G", "1.5G", "-1", "1X", "99999999999T"] {

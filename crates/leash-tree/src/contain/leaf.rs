@@ -1,8 +1,8 @@
 //! `leaf`: a cgroup2 directory of its own for each tree.
 //!
-//! Membership is inherited by every fork and does not depend on descent, group, session or user; `cgroup.kill` ends all
-//! members at once, atomically against fork. What it can lose, a process that moves itself to another cgroup, the reaper
-//! finds by descent.
+//! Every fork inherits membership, which does not depend on descent, group, session or user. `cgroup.kill` ends all
+//! members at once, atomically against fork. A process that moves itself to another cgroup leaves the leaf; the reaper
+//! finds it by descent.
 
 use std::cell::Cell;
 use std::fs::{self, File};
@@ -16,19 +16,19 @@ use rustix::io::Errno;
 use super::caps::Caps;
 use crate::platform::proc::{Listed, read_small};
 
-/// A leaf, open.
+/// An open leaf.
 #[derive(Debug)]
 pub(crate) struct Leaf {
     dir: PathBuf,
     fd: OwnedFd,
-    /// `cgroup.events`, open: it wakes a poll (POLLPRI) when the last member is gone.
+    /// `cgroup.events`, open. It wakes a poll (POLLPRI) when the last member is gone.
     events: File,
-    /// Somebody removed the directory: it has no members, and its events would wake us for ever.
+    /// Another process removed the directory: it has no members, and its events would wake us for ever.
     vanished: Cell<bool>,
 }
 
 impl Leaf {
-    /// Makes a leaf. The error is the reason, ready to be shown.
+    /// Makes a leaf. The error text is ready to be shown.
     pub(crate) fn create(dir: &Path, caps: Caps) -> Result<Leaf, String> {
         let parent = dir.parent().ok_or("no parent cgroup")?;
         for (controller, _, _) in caps.settings() {
@@ -43,13 +43,13 @@ impl Leaf {
             Ok(leaf)
         });
         if made.is_err() {
-            // It was made a moment ago and has no member; a failure to remove it leaves an empty directory.
+            // We have just made it and it has no member. If removing it fails, an empty directory stays.
             let _ = fs::remove_dir(dir);
         }
         made
     }
 
-    /// Opens a leaf that is already there.
+    /// Opens an existing leaf.
     pub(crate) fn open(dir: &Path) -> io::Result<Leaf> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(dir, flags, Mode::empty())?;
@@ -57,9 +57,9 @@ impl Leaf {
         Ok(Leaf { dir: dir.to_owned(), fd, events, vanished: Cell::new(false) })
     }
 
-    /// Looks for a leaf; `None` when it is proved to be gone. Any other failure says nothing about who is in it.
+    /// Looks for a leaf. `None` if it is proved to be gone. Any other failure says nothing about its members.
     pub(crate) fn find(dir: &Path) -> io::Result<Option<Leaf>> {
-        // Asked first, because it takes no descriptor.
+        // Checked first, because stat needs no descriptor.
         let found = rustix::fs::stat(dir).map_err(io::Error::from).and_then(|_| Leaf::open(dir));
         let error = match found {
             Ok(leaf) => return Ok(Some(leaf)),
@@ -67,7 +67,7 @@ impl Leaf {
         };
         match Errno::from_io_error(&error) {
             Some(Errno::NODEV) => Ok(None),
-            // Where no cgroup2 is mounted, a path that does not exist says nothing.
+            // If no cgroup2 is mounted there, a missing path proves nothing.
             Some(Errno::NOENT) if dir.ancestors().any(is_cgroup2) => Ok(None),
             Some(Errno::NOENT) => Err(io::Error::other(format!("no cgroup2 is mounted above {}", dir.display()))),
             _ => Err(error),
@@ -85,17 +85,17 @@ impl Leaf {
         Ok(())
     }
 
-    /// For clone3.
+    /// The directory, for clone3.
     pub(crate) fn as_cgroup(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// For poll, as long as there is something to hear.
+    /// The descriptor to poll; `None` if the leaf was removed and will report no change.
     pub(crate) fn events(&self) -> Option<BorrowedFd<'_>> {
         (!self.vanished.get()).then(|| self.events.as_fd())
     }
 
-    /// Whether any living process is in it or below it, or may be.
+    /// True if a living process is in it or below it, or may be.
     pub(crate) fn populated(&self) -> bool {
         let mut text = [0; 256];
         match rustix::io::pread(&self.events, &mut text, 0) {
@@ -109,7 +109,7 @@ impl Leaf {
         }
     }
 
-    /// Kills every member, also those forked meanwhile.
+    /// Kills every member, also those forked during the kill.
     pub(crate) fn kill(&self) -> io::Result<()> {
         File::options().write(true).open(self.dir.join("cgroup.kill"))?.write_all(b"1")
     }
@@ -123,7 +123,7 @@ impl Leaf {
                 Ok(list) => {
                     for pid in list.lines().filter_map(|line| line.parse::<i32>().ok()) {
                         match pid {
-                            // Processes of a PID namespace that we can't see are written as 0.
+                            // The kernel writes 0 for a process of a PID namespace that we can't see.
                             0 => procs.complete = false,
                             pid => procs.found.push(pid),
                         }
@@ -135,8 +135,8 @@ impl Leaf {
         procs
     }
 
-    /// The threads in it and below it, as far as they can be listed. `cgroup.procs` does not name a process that was moved here after
-    /// its main thread had died.
+    /// The threads in it and below it, as far as they can be listed. `cgroup.procs` does not name a process that was
+    /// moved here after its main thread had died.
     pub(crate) fn threads(&self) -> Vec<i32> {
         let lists = self.subtree().0.into_iter().filter_map(|dir| read_small(dir.join("cgroup.threads")));
         lists.flat_map(|list| list.lines().filter_map(|line| line.parse().ok()).collect::<Vec<i32>>()).collect()
@@ -148,15 +148,15 @@ impl Leaf {
         fs::write(parent.join("cgroup.procs"), pid.to_string())
     }
 
-    /// Removes the leaf and what was made below it. Only works, and is only asked for, when it is empty.
+    /// Removes the leaf and all directories below it. This works only if it is empty, and callers ask only then.
     pub(crate) fn remove(&self) {
         for dir in self.subtree().0.iter().rev() {
-            // A directory that can't be removed is empty and harmless; the next sweep meets it again only if a record names it.
+            // A directory that can't be removed is empty and harmless. A sweep tries again only if a record names it.
             let _ = fs::remove_dir(dir);
         }
     }
 
-    /// The leaf's directory and all below it, parents first, and whether these are all.
+    /// The leaf's directory and all directories below it, parents first. The flag is true if the list is complete.
     fn subtree(&self) -> (Vec<PathBuf>, bool) {
         let (mut dirs, mut complete) = (vec![self.dir.clone()], true);
         let mut next = 0;
@@ -186,7 +186,7 @@ fn is_cgroup2(dir: &Path) -> bool {
     rustix::fs::statfs(dir).is_ok_and(|fs| fs.f_type as u64 == CGROUP2)
 }
 
-/// Whether an error means that a cgroup is not there any more; it has no members then.
+/// True if an error means that a cgroup was removed. It has no members then.
 fn is_removed(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::NOENT | Errno::NODEV))
 }
@@ -214,8 +214,8 @@ fn hand_down(parent: &Path, controller: &str) -> Result<(), String> {
     })
 }
 
-/// Moves the calling process into a cgroup below `scope` and returns the path for the tree's leaf beside it, so that
-/// controllers can be handed down (a cgroup with members of its own may not do that).
+/// Moves the calling process into a cgroup below `scope`. Returns the path for the tree's leaf beside it. This lets
+/// `scope` hand controllers down, which a cgroup with its own members may not do.
 pub(crate) fn step_aside(scope: &Path) -> Result<PathBuf, String> {
     let aside = scope.join("keeper");
     fs::create_dir(&aside).map_err(|error| format!("mkdir {}: {error}", aside.display()))?;
@@ -245,7 +245,7 @@ fn directory_of(path: &Path) -> Result<PathBuf, String> {
         .ok_or_else(|| "no cgroup2 mount shows our cgroup".to_owned())
 }
 
-/// Root and mount point of a mountinfo line, if it is a cgroup2.
+/// Root and mount point of a mountinfo line, if it is a cgroup2 mount.
 fn cgroup2_mount(line: &str) -> Option<(PathBuf, PathBuf)> {
     let (mount, filesystem) = line.split_once(" - ")?;
     if filesystem.split(' ').next()? != "cgroup2" {
@@ -255,7 +255,7 @@ fn cgroup2_mount(line: &str) -> Option<(PathBuf, PathBuf)> {
     Some((unescape(fields.next()?), unescape(fields.next()?)))
 }
 
-/// mountinfo writes space, tab, newline and backslash as octal.
+/// Decodes a field: mountinfo writes space, tab, newline and backslash as octal.
 fn unescape(field: &str) -> PathBuf {
     PathBuf::from(field.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\"))
 }
@@ -265,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mounts_are_read() {
+    fn mountinfo_lines_are_parsed() {
         let line = r"35 24 0:30 / /sys/fs/cgroup/uni\040fied rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate";
         assert_eq!(cgroup2_mount(line), Some((PathBuf::from("/"), PathBuf::from("/sys/fs/cgroup/uni fied"))));
         assert_eq!(cgroup2_mount("35 24 0:30 / /proc rw - proc proc rw"), None);

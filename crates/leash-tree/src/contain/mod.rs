@@ -1,4 +1,4 @@
-//! Containments: the kernel means that keep a tree together. The best one that works is used, found by trying.
+//! Containments: the kernel features that keep a tree together. leash tries them and uses the best one that works.
 
 use leash_model::containment::{Containment, Refusal, Wish};
 
@@ -21,7 +21,7 @@ pub struct Situation {
     pub caps: bool,
 }
 
-/// The order in which containments are tried, and why the others are not.
+/// The order in which leash tries containments, and the reasons why it skips the others.
 pub fn candidates(wish: Wish, situation: Situation) -> (Vec<Containment>, Vec<Refusal>) {
     let (mut order, mut refused) = (Vec::new(), Vec::new());
     for containment in Containment::ALL {

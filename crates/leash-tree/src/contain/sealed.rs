@@ -1,11 +1,11 @@
-//! `sealed`: a PID namespace. When its first process dies, the kernel kills all others, and that process dies with the
-//! keeper: nothing of leash needs to be alive for the tree to end.
+//! `sealed`: a PID namespace. When its first process dies, the kernel kills all others. That process dies with the
+//! keeper, so the tree ends even if no process of leash is alive.
 //!
 //! ```text
 //! keeper -> init (pid 1 inside: reaps; death signal from the keeper) -> launcher (pid 2) -> server
 //! ```
-//! The launcher is there because many servers take "my parent is pid 1" for "I am orphaned". As root the namespace is made
-//! directly; an ordinary user needs a user namespace around it, in which ids map to themselves.
+//! Many servers take "my parent is pid 1" for "I am orphaned", so the launcher is their parent. As root the namespace
+//! is made directly. An ordinary user needs a user namespace around it, in which ids map to themselves.
 
 use std::fs;
 use std::io::Read as _;
@@ -55,7 +55,7 @@ pub(crate) fn spawn(program: &Program, proc: Option<&Proc>) -> Result<Sealed, Sp
     drop((report, go_reader, status_writer));
     let failure = match progress.next() {
         Some((Stage::Armed, _)) => {
-            // From here on the kernel ends the namespace with us; before, the closed pipe would have.
+            // From here on the kernel ends the namespace when we die; before that, the closed pipe would have ended it.
             let _ = rustix::io::write(&go_writer, b"g");
             progress.next()
         }
@@ -73,8 +73,8 @@ pub(crate) fn spawn(program: &Program, proc: Option<&Proc>) -> Result<Sealed, Sp
 }
 
 impl Sealed {
-    /// How the server ended, once the launcher has said so. A launcher that was killed says nothing; the kernel has killed
-    /// the server then, by its death signal.
+    /// The server's exit, once the launcher has reported it. A killed launcher reports nothing; the kernel has then
+    /// killed the server, by its death signal.
     pub(crate) fn exit(&self) -> Option<Exit> {
         let mut raw = [0; 4];
         match rustix::io::read(&self.status, &mut raw) {
@@ -89,7 +89,7 @@ impl Sealed {
         self.status.as_fd()
     }
 
-    /// Whether `pid` is one of ours and not the server's.
+    /// True if `pid` is a process of leash and not of the server.
     pub(crate) fn ours(&self, pid: i32) -> bool {
         pid == self.init || Some(pid) == self.launcher
     }
@@ -101,11 +101,11 @@ struct Ids {
     gid: u32,
 }
 
-/// Pid 1 of the namespace: prepares it, starts the launcher, reaps until nothing is left.
+/// Runs as pid 1 of the namespace: prepares it, starts the launcher, and reaps until nothing is left.
 fn become_init(program: &Program, user: Ids, report: Report, go: OwnedFd, status: OwnedFd) -> ! {
     let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
-    // getppid is always 0 here, so the keeper's life is checked by its pipe: end of file means that it died before the
-    // death signal was armed.
+    // getppid is always 0 here, so we check the keeper by its pipe: end of file means that it died before the death
+    // signal was armed.
     report.armed();
     let mut word = [0];
     if fs::File::from(go).read_exact(&mut word).is_err() {
@@ -128,12 +128,12 @@ fn become_init(program: &Program, user: Ids, report: Report, go: OwnedFd, status
     drop((report, status));
     spawn::let_go_of_stdio();
     linux::close_from(3);
-    // Orphans of the namespace come here. When none is left, the namespace may end.
+    // Orphans of the namespace become our children. When none is left, the namespace may end.
     while !matches!(rustix::process::wait(WaitOptions::empty()), Err(Errno::CHILD)) {}
     linux::exit_now(0)
 }
 
-/// Pid 2: the server's parent, and the messenger of its exit.
+/// Runs as pid 2: the server's parent, which reports the server's exit.
 fn become_launcher(program: &Program, report: Report, status: OwnedFd) -> ! {
     let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
     let parent = rustix::process::getpid();
@@ -144,7 +144,7 @@ fn become_launcher(program: &Program, report: Report, status: OwnedFd) -> ! {
     };
     drop(report);
     spawn::let_go_of_stdio();
-    // Also lets go of the ledger's lock, which must not outlive supervisor and keeper.
+    // This also closes the ledger's lock, which must not outlive supervisor and keeper.
     let status = linux::keep_only(status.as_raw_fd());
     let status_of = |pid| rustix::process::waitpid(rustix::process::Pid::from_raw(pid), WaitOptions::empty());
     let ended = loop {
@@ -168,7 +168,7 @@ fn map_user(user: Ids) -> Result<(), Errno> {
     write("/proc/self/gid_map", format!("{0} {0} 1", user.gid))
 }
 
-/// A /proc that shows the namespace. Without it every pid the server reads would name a stranger.
+/// Mounts a /proc that shows the namespace. Without it every pid that the server reads would be another process's.
 fn mount_proc() -> Result<(), Errno> {
     // Mounts made outside still appear inside; ours do not appear outside.
     let quiet = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
@@ -177,7 +177,7 @@ fn mount_proc() -> Result<(), Errno> {
     rustix::mount::mount("proc", "/proc", "proc", flags, None)
 }
 
-/// What a failure means, ready to be shown; `None` when it is not the containment's fault.
+/// The reason for a failure, ready to be shown; `None` if the containment did not cause it.
 pub(crate) fn explain(error: SpawnError) -> Option<String> {
     match error {
         SpawnError::Clone(Errno::AGAIN | Errno::NOMEM) | SpawnError::Pipe(_) => None,
@@ -196,14 +196,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_containment_can_help_is_explained_and_nothing_else() {
+    fn only_failures_of_the_containment_are_explained() {
         let cases = [
             (SpawnError::Clone(Errno::NOSPC), Some("user.max_user_namespaces")),
             (SpawnError::Clone(Errno::PERM), Some("making a PID namespace")),
             (SpawnError::Clone(Errno::NOSYS), Some("making a PID namespace")),
             (SpawnError::At(Stage::UserMap, Errno::PERM), Some("mapping the user")),
             (SpawnError::At(Stage::MountProc, Errno::PERM), Some("mounting /proc")),
-            // The next containment would meet the same.
+            // The next containment would fail in the same way.
             (SpawnError::Clone(Errno::AGAIN), None),
             (SpawnError::Clone(Errno::NOMEM), None),
             (SpawnError::Pipe(Errno::MFILE), None),

@@ -1,9 +1,9 @@
 //! `unit`: a systemd user scope that is bound to a guard unit.
 //!
-//! The keeper asks the user manager for two transient units: a guard service, which does nothing but wait for the death of both
-//! supervisor and keeper, and a delegated scope that holds the keeper and is bound to the guard (`BindsTo=`). A scope alone
-//! does not follow its leader; bound to the guard it is killed by systemd when all of leash is gone. Inside the scope the
-//! tree gets a leaf of its own, so everything that `leaf` promises holds as well.
+//! The keeper asks the user manager for two transient units. The guard service only waits for the death of both
+//! supervisor and keeper. The delegated scope holds the keeper and is bound to the guard (`BindsTo=`). A scope alone
+//! does not follow its leader. Bound to the guard, systemd kills it when all of leash is gone. Inside the scope the
+//! tree gets its own leaf, so everything that `leaf` promises holds as well.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -20,13 +20,13 @@ use leash_model::clock::{Moment, timeout_until};
 use leash_model::identity::Identity;
 use leash_model::limits;
 
-/// First argument of leash in guard mode; the tool's name is not in it, so `pkill -f leash` does not find it.
+/// `argv[0]` of leash in guard mode. It does not contain the tool's name, so `pkill -f leash` does not find the guard.
 pub(crate) const GUARD: &str = "mcp-guard";
 
-/// How often to look whether the manager has moved us. The move takes some 10 ms.
+/// The interval at which the keeper checks whether the manager has moved it. The move takes some 10 ms.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// Where the user bus is, by the environment of whoever asked.
+/// The address of the user bus, from the environment of the program that asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct UserBus {
     /// `DBUS_SESSION_BUS_ADDRESS`.
@@ -44,8 +44,8 @@ impl UserBus {
     }
 }
 
-/// Moves the calling process into a scope of its own that dies with `supervisor` and `keeper`. Returns the directory for the
-/// tree's leaf. The error is the reason, ready to be shown.
+/// Moves the calling process into a scope of its own that dies with `supervisor` and `keeper`. Returns the directory
+/// for the tree's leaf. The error text is ready to be shown.
 pub(crate) fn enter(bus: &UserBus, run: &str, supervisor: Identity, keeper: Identity) -> Result<PathBuf, String> {
     if bus.address.is_none() && bus.runtime_dir.is_none() {
         return Err("no user bus: neither DBUS_SESSION_BUS_ADDRESS nor XDG_RUNTIME_DIR is set".to_owned());
@@ -64,7 +64,7 @@ pub(crate) fn enter(bus: &UserBus, run: &str, supervisor: Identity, keeper: Iden
         .and_then(|_| wait_until_moved(&mut bus, &scope))
         .and_then(|dir| leaf::step_aside(&dir));
     if moved.is_err() {
-        // Without the scope the guard has nothing to guard. It would end with us anyway.
+        // Without the scope the guard is useless. It would end with us anyway.
         bus.renew(limits::BUS);
         let _ = bus.stop_unit(&guard, JobMode::Replace);
     }
@@ -88,7 +88,8 @@ fn guard_properties(
     let exec = ExecCommand { path: program.to_string_lossy().into_owned(), argv: argv.to_vec(), ignore_failure: false };
     vec![
         ("Description", Property::Str("guard of an MCP server's process tree".to_owned())),
-        // A guard counts as started once it is executed: else a failed exec would end the scope, and us with it, a little later.
+        // A guard counts as started once it is executed. With another type, a failed exec would end the scope, and us
+        // with it, a little later.
         ("Type", Property::Str("exec".to_owned())),
         ("ExecStart", Property::Exec(vec![exec])),
         ("StandardOutput", Property::Str("null".to_owned())),
@@ -103,7 +104,7 @@ fn scope_properties(guard: &str, keeper: Identity) -> Vec<(&'static str, Propert
         ("PIDs", Property::PidList(vec![keeper.pid.unsigned_abs()])),
         ("BindsTo", Property::StrList(vec![guard.to_owned()])),
         ("After", Property::StrList(vec![guard.to_owned()])),
-        // The guard's end means that nobody is left to be gentle.
+        // When the guard ends, no process of leash is left to give the tree a grace.
         ("KillSignal", Property::I32(9)),
         ("Delegate", Property::Bool(true)),
         // The manager's default would be a limit that the host did not set.
@@ -112,8 +113,8 @@ fn scope_properties(guard: &str, keeper: Identity) -> Vec<(&'static str, Propert
     ]
 }
 
-/// The manager answers when the job is queued; we are moved a little later. A move that fails is told to nobody: then the
-/// scope is gone again.
+/// Waits until the manager has moved us. It answers when the job is queued, and moves us a little later. It reports a
+/// failed move to no process; then the scope does not exist any more.
 fn wait_until_moved(bus: &mut Bus, scope: &str) -> Result<PathBuf, String> {
     let give_up = Moment::now() + limits::BUS;
     loop {
@@ -130,7 +131,7 @@ fn wait_until_moved(bus: &mut Bus, scope: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// The guard: ends when supervisor and keeper are both gone, and with it, by systemd, the scope.
+/// Runs the guard. It exits when supervisor and keeper are both gone, and systemd then kills the scope.
 pub(crate) fn guard(arguments: &[OsString]) {
     let Ok(proc) = Proc::own() else { return };
     let number =
@@ -141,7 +142,7 @@ pub(crate) fn guard(arguments: &[OsString]) {
         let mut fds = [PollFd::new(&held, PollFlags::IN)];
         while matches!(rustix::event::poll(&mut fds, None), Ok(0) | Err(rustix::io::Errno::INTR)) {}
     }
-    // The user manager does not kill members that became root; the kernel does when the cgroup's owner asks.
+    // The user manager does not kill members that became root. The kernel does if the cgroup's owner asks.
     let scope =
         arguments.first().and_then(|scope| leaf::own_cgroup().ok().and_then(|dir| Some(dir.parent()?.join(scope))));
     if let Some(leaf) = scope.and_then(|dir| leaf::Leaf::open(&dir).ok()) {

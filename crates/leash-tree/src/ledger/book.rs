@@ -1,9 +1,9 @@
-//! A gateway's book: the sessions that it has open at upstream servers, so that the next start can end them if the gateway
-//! is killed.
+//! A gateway's book: the sessions that it has open at upstream servers. If the gateway is killed, the next start can
+//! end them.
 //!
-//! `RUN.lock` is locked by the living process, as for trees ([`super::store`]). `RUN.jsonl` is a journal: one write per line, and
-//! no fsync, because what a killed process has written is not lost. A session is written down before its client learns of it.
-//! Credentials never are, nor the query of an address.
+//! The living process locks `RUN.lock`, as for trees ([`super::store`]). `RUN.jsonl` is a journal: one write per line,
+//! and no fsync, because the kernel keeps what a killed process has written. The gateway writes a session down before
+//! its client learns of it. It never writes credentials, nor the query of a URL.
 
 mod journal;
 
@@ -31,42 +31,42 @@ use leash_model::owner::Owner;
 use leash_model::receipt::{EndedBy, Holding, Reason, Receipt, UpstreamEnd, VERSION};
 use leash_model::{clock, id};
 
-/// Why a book can't be kept.
+/// The reason why a book can't be kept.
 pub use super::store::StoreError as BookError;
 
-/// Version of the book's shape.
+/// The version of the book's format.
 pub const BOOK_VERSION: u32 = 1;
 
-/// Where books are, below the runtime directory.
+/// The directory of the books, below the runtime directory.
 const DIR: &str = "gateways";
 
-/// Whose book it is.
+/// The owner of a book.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cover {
     /// [`BOOK_VERSION`].
     pub version: u32,
     /// The boot in which the process below was alive.
     pub boot: String,
-    /// This book.
+    /// The id of this book.
     pub run: String,
-    /// The process that keeps it, where it knows itself.
+    /// The process that keeps it, if it knows its own identity.
     pub process: Option<Identity>,
     /// `serve` or `connect`.
     pub command: String,
-    /// Where its receipts go.
+    /// The file for its receipts.
     pub receipts: PathBuf,
-    /// When it began, milliseconds since 1970.
+    /// Its start, milliseconds since 1970.
     pub started_ms: u64,
-    /// The session that the process itself is in, if it is in one: a `connect` is, from its first moment on and whether or not it
-    /// has anything open.
+    /// The session that the process itself belongs to, if any: a `connect` belongs to one from its start, even if it
+    /// has nothing open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member: Option<Membership>,
-    /// Where it listens, if it is a gateway: the next one there takes its sessions over.
+    /// The address on which it listens, if it is a gateway: the next gateway there takes its sessions over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listen: Option<SocketAddr>,
 }
 
-/// What makes a process a member of a session.
+/// The membership of a process in a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Membership {
     /// The session.
@@ -76,7 +76,7 @@ pub struct Membership {
     /// Labels as given.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// What it lives for.
+    /// Its owners.
     #[serde(default)]
     pub owners: Vec<Owner>,
 }
@@ -84,26 +84,26 @@ pub struct Membership {
 /// A session that is open at an upstream server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// leash's own id of it.
+    /// leash's own id of the session.
     pub session: String,
     /// The server's name.
     pub server: String,
-    /// The server's address, without the query: that may hold a secret.
+    /// The server's URL, without the query, which may hold a secret.
     pub url: String,
-    /// The session's id there.
+    /// The session's id at the server.
     pub id: String,
     /// The protocol version, as far as it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// What is shown in the place of the address, where that is a secret: the book is for our own eyes, listings are not.
+    /// The text shown instead of the URL, if that is a secret: only we read the book, but other people read listings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shown: Option<String>,
-    /// When it began, milliseconds since 1970.
+    /// Its start, milliseconds since 1970.
     pub started_ms: u64,
 }
 
 impl Entry {
-    /// The address for people.
+    /// The URL to show to people.
     pub fn shown(&self) -> &str {
         self.shown.as_deref().unwrap_or(&self.url)
     }
@@ -117,7 +117,7 @@ impl Entry {
         Receipt {
             version: VERSION,
             session: self.session.clone(),
-            // A session at a server is a run by itself.
+            // A session at a server is a run of its own.
             run: self.session.clone(),
             name: self.server.clone(),
             labels: BTreeMap::new(),
@@ -134,53 +134,54 @@ impl Entry {
     }
 }
 
-/// A book that is being kept. The kernel drops its lock when the process is gone, however it went.
+/// A book that this process keeps. When the process is gone, for whatever reason, the kernel drops its lock.
 #[derive(Debug)]
 pub struct Book {
     cover: Cover,
     dir: PathBuf,
     lock: OwnedFd,
     journal: RefCell<Journal>,
-    /// The last write failed, and that was reported.
+    /// The last write failed, and the failure was reported.
     failing: Cell<bool>,
 }
 
-/// A book whose gateway is gone. It is ours alone while we have it.
+/// A book whose gateway is gone. While we have it, no other process does.
 #[derive(Debug)]
 pub struct Abandoned {
-    /// Whose it was; `None` when that can't be read any more.
+    /// Its owner; `None` if the cover can't be read any more.
     pub cover: Option<Cover>,
-    /// What it had open.
+    /// The sessions that it had open.
     pub open: Vec<Entry>,
     run: String,
     dir: PathBuf,
     _lock: OwnedFd,
 }
 
-/// A book, as one who only looks sees it.
+/// A book as a reader sees it.
 #[derive(Clone, Debug)]
 pub struct Listed {
-    /// Whose it is.
+    /// Its owner.
     pub cover: Cover,
-    /// What it has open.
+    /// The sessions that it has open.
     pub open: Vec<Entry>,
-    /// Whether its process is alive; otherwise the next start of a gateway ends what is open.
+    /// True if its process is alive. If not, the next start of a gateway ends the open sessions.
     pub attended: bool,
 }
 
 impl Listed {
-    /// Where its keeper is asked for it.
+    /// The socket of its keeper.
     pub fn door(&self, runtime_dir: &Path) -> PathBuf {
         path(&runtime_dir.join(DIR), &self.cover.run, "sock")
     }
 
-    /// The session that the process is in: as its cover says, or, before covers did, as what it has open says.
+    /// The session that the process belongs to: from its cover, or, in older books, from its open sessions.
     pub fn session(&self) -> Option<&str> {
         let open = || self.open.first().filter(|_| self.cover.command == "connect").map(|entry| entry.session.as_str());
         self.cover.member.as_ref().map(|member| member.session.as_str()).or_else(open)
     }
 
-    /// The session that something open belongs to. A gateway numbers what it opens for a session of its own: `SESSION.N`.
+    /// The session that an open entry belongs to. A gateway numbers the entries that it opens for one of its sessions:
+    /// `SESSION.N`.
     pub fn session_of<'e>(&self, entry: &'e Entry) -> &'e str {
         match entry.session.rsplit_once('.') {
             Some((session, _)) if self.cover.command != "connect" => session,
@@ -188,7 +189,7 @@ impl Listed {
         }
     }
 
-    /// The name of the process, where it is in a session.
+    /// The name of the process, if it belongs to a session.
     pub fn name(&self) -> Option<&str> {
         let open = || self.open.first().map(|entry| entry.server.as_str());
         self.cover.member.as_ref().map(|member| member.name.as_str()).or_else(open)
@@ -206,8 +207,8 @@ impl Book {
         Book::begin(places, Cover { listen: Some(listen), ..Book::cover(places, command, id::random()) })
     }
 
-    /// Begins a book for this process, which is in a session itself. The book has the process's own run id, so that its receipt is
-    /// found by it.
+    /// Begins a book for this process, which belongs to a session itself. The book has the process's own run id, so
+    /// that its receipt can be found by that id.
     pub fn create_for(places: &Places, command: &str, run: &str, member: Membership) -> Result<Book, BookError> {
         Book::begin(places, Cover { member: Some(member), ..Book::cover(places, command, run.to_owned()) })
     }
@@ -240,8 +241,8 @@ impl Book {
         }
     }
 
-    /// The book of a dead gateway, to be kept by this process from [`Book::own`] on. Its lock was handed over by that gateway's keeper;
-    /// `unwritten` is what the dead one could not write down.
+    /// The book of a dead gateway. This process keeps it from [`Book::own`] on. The dead gateway's keeper has handed
+    /// over the lock; `unwritten` returns the entries that the dead gateway could not write.
     pub fn adopt(
         places: &Places,
         old: &Cover,
@@ -256,7 +257,8 @@ impl Book {
         Ok((Book { cover, dir, lock, journal: RefCell::new(journal), failing: Cell::new(false) }, open))
     }
 
-    /// Makes an adopted book ours, in one step: before it the dead gateway's keeper ends what the book names, and after it ours does.
+    /// Makes an adopted book ours, in one step. Before it the dead gateway's keeper ends the sessions that the book
+    /// names, and after it our keeper does.
     pub fn own(&self) -> Result<(), BookError> {
         let path = self.path("jsonl");
         fs::rename(self.path("new"), &path).map_err(|source| StoreError::Write { path, source })
@@ -267,12 +269,12 @@ impl Book {
         &self.cover.run
     }
 
-    /// Whose it is.
+    /// Its cover.
     pub fn whose(&self) -> &Cover {
         &self.cover
     }
 
-    /// Where its keeper is asked for it.
+    /// The socket of its keeper.
     pub fn door(&self) -> PathBuf {
         self.path("sock")
     }
@@ -281,38 +283,38 @@ impl Book {
         path(&self.dir, &self.cover.run, kind)
     }
 
-    /// The lock, to be inherited by whoever finishes what this process leaves.
+    /// The lock, to be inherited by the process that finishes the work of this one.
     pub fn lock(&self) -> BorrowedFd<'_> {
         self.lock.as_fd()
     }
 
-    /// A session is open. Call it before anybody else learns of the session. As with all that is written here, a failure is no
-    /// reason to stop, and of several in a row only the first is reported.
+    /// Records that a session is open. Call it before any other process learns of the session. As for all writes here,
+    /// a failure is no reason to stop, and only the first of several failures in a row is reported.
     pub fn open(&self, entry: &Entry) -> io::Result<()> {
         self.journal.borrow_mut().open += 1;
         self.write(&Line::Open(entry))
     }
 
-    /// A session that is open has another id or version now.
+    /// Records that an open session has another id or version now.
     pub fn change(&self, entry: &Entry) -> io::Result<()> {
         self.write(&Line::Open(entry))
     }
 
-    /// A session is over.
+    /// Records that a session is over.
     pub fn over(&self, session: &str) -> io::Result<()> {
         let open = self.journal.borrow().open;
         self.journal.borrow_mut().open = open.saturating_sub(1);
         self.write(&Line::Over(session))
     }
 
-    /// The process ends in order. A book with sessions that are still open stays, for the next start.
+    /// Closes the book at an orderly exit. A book with open sessions stays, for the next start.
     pub fn close(&self) {
         if self.journal.borrow().open == 0 {
             remove(&self.dir, &self.cover.run);
         }
     }
 
-    /// Takes every book whose process is gone. Books of a later leash are left to it.
+    /// Takes every book whose process is gone. Leaves books of a later version of leash to that version.
     pub fn abandoned(runtime_dir: &Path) -> io::Result<Vec<Abandoned>> {
         let dir = runtime_dir.join(DIR);
         let mut found = Vec::new();
@@ -320,10 +322,10 @@ impl Book {
             let lock = match store::seize_lock(&path(&dir, &run, "lock")) {
                 Ok(Some(lock)) => lock,
                 Err(error) if is_shortage(&error) => return Err(error),
-                // In use, or not a lock.
+                // Another process uses it, or it is not a lock.
                 Ok(None) | Err(_) => continue,
             };
-            // What can't be read stays for the next start.
+            // A book that can't be read stays for the next start.
             let Some(pages) = unless_short(pages_of(&dir, &run))? else { continue };
             match pages.cover {
                 Some(cover) if cover.version > BOOK_VERSION => {}
@@ -333,7 +335,7 @@ impl Book {
         Ok(found)
     }
 
-    /// Every book there is.
+    /// All books.
     pub fn list(runtime_dir: &Path) -> io::Result<Vec<Listed>> {
         let dir = runtime_dir.join(DIR);
         let mut found = Vec::new();
@@ -345,12 +347,12 @@ impl Book {
         Ok(found)
     }
 
-    /// Whose a book is, if that can be read.
+    /// The cover of a book, if it can be read.
     pub fn cover_of(runtime_dir: &Path, run: &str) -> Option<Cover> {
         pages_of(&runtime_dir.join(DIR), run).ok()?.cover
     }
 
-    /// Whether somebody looks after a book.
+    /// True if a process holds the lock of a book.
     pub fn is_attended(runtime_dir: &Path, run: &str) -> bool {
         store::is_locked(&path(&runtime_dir.join(DIR), run, "lock"))
     }
@@ -365,7 +367,7 @@ impl Book {
         let mut journal = self.journal.borrow_mut();
         journal.write(line)?;
         if journal.wants_rewriting() {
-            // What can't be rewritten now still serves; it is tried again when it has grown as much again.
+            // If rewriting fails, the old journal still works. The next attempt comes when it has doubled in size.
             journal.rewrite_at = journal.bytes.saturating_mul(2);
             let open = read(&path(&self.dir, &self.cover.run, "jsonl"))?.open;
             *journal = self.rewrite(&open)?;
@@ -373,7 +375,7 @@ impl Book {
         Ok(())
     }
 
-    /// The same book without what is over, in the place of the old one.
+    /// Replaces the journal with one that has only the open sessions.
     fn rewrite(&self, open: &[Entry]) -> io::Result<Journal> {
         let young = path(&self.dir, &self.cover.run, "new");
         let written = Journal::create(&young, &self.cover, open).and_then(|journal| {
@@ -385,30 +387,30 @@ impl Book {
 }
 
 impl Abandoned {
-    /// The book of a process that is gone, whose lock was inherited from it.
+    /// The book of a dead process, whose lock we inherited from it.
     pub fn inherited(runtime_dir: &Path, run: &str, lock: OwnedFd) -> io::Result<Abandoned> {
         let dir = runtime_dir.join(DIR);
         let pages = pages_of(&dir, run)?;
         Ok(Abandoned { cover: pages.cover, open: pages.open, run: run.to_owned(), dir, _lock: lock })
     }
 
-    /// A session of it is over. Written down, so that a sweep that is killed does not begin from the start.
+    /// Records that one of its sessions is over, so that a sweep that is killed does not begin from the start.
     pub fn over(&mut self, session: &str) -> io::Result<()> {
         self.open.retain(|entry| entry.session != session);
         let mut text = text_of(&Line::Over(session))?;
-        // The last write of the dead process may have broken off.
+        // The last write of the dead process may be incomplete.
         text.insert(0, b'\n');
         let path = path(&self.dir, &self.run, "jsonl");
         private_file::open(File::options().append(true), &path)?.write_all(&text)
     }
 
-    /// Nothing is left to be done for it.
+    /// Removes the book after its last session.
     pub fn remove(self) {
         remove(&self.dir, &self.run);
     }
 }
 
-/// What a book says; one without a journal says nothing.
+/// The content of a book; empty if it has no journal.
 fn pages_of(dir: &Path, run: &str) -> io::Result<Pages> {
     match read(&path(dir, run, "jsonl")) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Pages::default()),
@@ -416,7 +418,8 @@ fn pages_of(dir: &Path, run: &str) -> io::Result<Pages> {
     }
 }
 
-/// `None` for a file that is no journal. Without descriptors none can be read, and a list of the others would be wrong.
+/// `None` for a file that is not a journal. Without descriptors no journal can be read, and then a list of the others
+/// would be wrong.
 fn unless_short<T>(read: io::Result<T>) -> io::Result<Option<T>> {
     match read {
         Ok(read) => Ok(Some(read)),
@@ -425,7 +428,7 @@ fn unless_short<T>(read: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// The ids of all books; none where there is no directory.
+/// The ids of all books; none if there is no directory.
 fn runs(dir: &Path) -> io::Result<Vec<String>> {
     let entries = match fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -450,7 +453,7 @@ fn path(dir: &Path, run: &str, kind: &str) -> PathBuf {
 /// Removes a book's files, the lock last.
 fn remove(dir: &Path, run: &str) {
     for kind in ["sock", "jsonl", "new", "lock"] {
-        // Already gone is as good; a directory that became read-only is met again by the next sweep.
+        // A file that is already gone is fine. The next sweep tries again in a directory that became read-only.
         let _ = fs::remove_file(path(dir, run, kind));
     }
 }

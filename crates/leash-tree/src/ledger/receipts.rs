@@ -10,41 +10,41 @@ use rustix::io::Errno;
 
 use crate::platform::private_file;
 
-/// Appends a receipt, rotating the file when it is full.
+/// Appends a receipt, and rotates the file if it is full.
 pub fn append(path: &Path, receipt: &Receipt) -> io::Result<()> {
     if let Some(dir) = path.parent() {
         fs::create_dir_all(dir)?;
     }
     if fs::metadata(path).is_ok_and(|meta| meta.len() >= limits::RECEIPTS_ROTATE) {
-        // Two rotating at once: the second rename moves a young file over the old one and loses history, never a receipt
-        // that was just written. The append below goes to whatever is there.
+        // If two processes rotate at once, the second rename moves the new file over the old one. That loses history,
+        // but never a receipt that was just written: the append below goes to the file that is there.
         fs::rename(path, rotated(path))?;
     }
     let mut line = serde_json::to_vec(receipt)?;
     line.push(b'\n');
     let mut file = private_file::open(File::options().create(true).append(true), path)?;
-    // One write: lines of several ends at once do not mix (O_APPEND).
+    // One write, so that lines of several processes do not mix (O_APPEND).
     file.write_all(&line)
 }
 
-/// Appends a receipt unless the run has one: for those who finish what a killed process had begun.
+/// Appends a receipt unless the run has one, for a process that finishes the work of a killed one.
 pub fn append_once(path: &Path, receipt: &Receipt) -> io::Result<()> {
     let (known, _) = read(path)?;
     if known.iter().any(|known| known.run == receipt.run) { Ok(()) } else { append(path, receipt) }
 }
 
-/// Whether a receipt could not be written because this process has too few descriptors, or the machine has: unlike a full disk that
-/// passes with the process, and whoever comes next can write it.
+/// True if a receipt could not be written because this process or the machine has too few descriptors. Unlike a full
+/// disk, this ends with the process: the next process can write the receipt.
 pub fn is_shortage(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
-/// The run of the one receipt for all of a session of the control API; runs and client sessions in it have others.
+/// The run id of the receipt for a whole session of the control API. Runs and client sessions in it have other ids.
 pub fn whole(session: &str) -> String {
     format!("{session}.0")
 }
 
-/// The one receipt for all of a session of the control API.
+/// The receipt for a whole session of the control API.
 pub fn find(path: &Path, session: &str) -> io::Result<Option<Receipt>> {
     let (mut found, run) = (None, whole(session));
     for path in [rotated(path), path.to_owned()] {
@@ -55,7 +55,7 @@ pub fn find(path: &Path, session: &str) -> io::Result<Option<Receipt>> {
         };
         for line in BufReader::new(file).split(b'\n') {
             let line = line?;
-            // Most lines are of others: they are not taken apart.
+            // Most lines belong to other sessions; they are not parsed.
             let named = || std::str::from_utf8(&line).is_ok_and(|line| line.contains(&run));
             let same = |receipt: &Receipt| receipt.session == session && receipt.run == run;
             if let Some(receipt) = named().then(|| serde_json::from_slice(&line).ok()).flatten().filter(same) {
@@ -66,7 +66,7 @@ pub fn find(path: &Path, session: &str) -> io::Result<Option<Receipt>> {
     Ok(found)
 }
 
-/// Reads all receipts, oldest first. Lines that are not receipts (a torn write on a full disk) are counted and passed over.
+/// Reads all receipts, oldest first. Skips and counts lines that are not receipts (a torn write on a full disk).
 pub fn read(path: &Path) -> io::Result<(Vec<Receipt>, usize)> {
     let (mut receipts, mut broken) = (Vec::new(), 0);
     for path in [rotated(path), path.to_owned()] {

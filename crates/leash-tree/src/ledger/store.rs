@@ -1,8 +1,9 @@
 //! The runtime directory: one record and one lock per run.
 //!
-//! `RUN.lock` is locked by supervisor and keeper together (one open file description, inherited), so the kernel drops the lock
-//! when the last of the two is gone, however it died: *unlocked* means *nobody looks after this run any more*. `RUN.json` is
-//! the record, replaced atomically; it is a second file because a replaced file would lose the lock.
+//! Supervisor and keeper lock `RUN.lock` together (one open file description, inherited). So the kernel drops the lock
+//! when the last of the two is gone, for whatever reason: *unlocked* means *no process of leash looks after this run
+//! any more*. `RUN.json` is the record, replaced atomically. It is a second file because a replaced file would lose the
+//! lock.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read as _, Write as _};
@@ -32,31 +33,31 @@ pub fn is_of_this_place(record: &Record) -> bool {
     is_of_this_boot(record) && record.pid_namespace == pid_namespace()
 }
 
-/// Why the runtime directory can't be used.
+/// The reason why the runtime directory can't be used.
 #[derive(Debug, Error)]
 pub enum StoreError {
     /// It could not be made or entered.
     #[error("runtime directory `{}` is not usable", dir.display())]
     Unusable {
-        /// Which.
+        /// The directory.
         dir: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// It belongs to somebody else.
-    #[error("runtime directory `{}` belongs to uid {owner}, and we are uid {me}", dir.display())]
+    /// It belongs to another user.
+    #[error("runtime directory `{}` belongs to uid {owner}; expected our own, {me}", dir.display())]
     NotOurs {
-        /// Which.
+        /// The directory.
         dir: PathBuf,
         /// Its owner.
         owner: u32,
-        /// Us.
+        /// Our uid.
         me: u32,
     },
-    /// Others may write to it.
-    #[error("runtime directory `{}` may be written by others (mode {mode:o})", dir.display())]
+    /// Other users may write to it.
+    #[error("runtime directory `{}` is writable by other users (mode {mode:o})", dir.display())]
     Open {
-        /// Which.
+        /// The directory.
         dir: PathBuf,
         /// Its mode.
         mode: u32,
@@ -64,26 +65,26 @@ pub enum StoreError {
     /// It is not a directory.
     #[error("runtime directory `{}` is not a directory", dir.display())]
     NotADirectory {
-        /// Which.
+        /// The directory.
         dir: PathBuf,
     },
     /// A record could not be written.
     #[error("cannot write `{}`", path.display())]
     Write {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
 }
 
-/// The runtime directory, checked to be ours.
+/// The runtime directory, checked to belong to us.
 #[derive(Clone, Debug)]
 pub struct Store {
     sessions: PathBuf,
 }
 
-/// A run's lock and record, held.
+/// A run's lock and record, held by this process.
 #[derive(Debug)]
 pub struct Entry {
     store: Store,
@@ -91,24 +92,24 @@ pub struct Entry {
     lock: OwnedFd,
 }
 
-/// A record found in the directory.
+/// A run found in the directory.
 #[derive(Debug)]
 pub struct Found {
     /// The run's id, from the file's name.
     pub run: String,
-    /// What it says; `None` when it is torn, empty or not a record.
+    /// Its record; `None` if it is torn, empty or not a record.
     pub record: Option<Record>,
-    /// Why it could not be read: then nothing is known of it.
+    /// The reason why it could not be read: then nothing is known about the run.
     pub unread: Option<io::Error>,
 }
 
 impl Store {
-    /// Opens the runtime directory, making it if needed.
+    /// Opens the runtime directory, and makes it if needed.
     pub fn open(dir: &Path) -> Result<Store, StoreError> {
         Ok(Store { sessions: prepare(dir, "sessions")? })
     }
 
-    /// Opens it only if it is there: for commands that only look.
+    /// Opens it only if it exists, for commands that only read.
     pub fn look(dir: &Path) -> Result<Option<Store>, StoreError> {
         if !dir.join("sessions").exists() {
             return Ok(None);
@@ -117,7 +118,7 @@ impl Store {
         Ok(Some(Store { sessions: dir.join("sessions") }))
     }
 
-    /// Takes a run's lock and writes its first record, before anything it names exists.
+    /// Takes a run's lock and writes its first record, before anything that the record names exists.
     pub fn create(&self, record: &Record) -> Result<Entry, StoreError> {
         let path = self.path(&record.run, "lock");
         let lock = new_lock(&path).map_err(|source| StoreError::Write { path: path.clone(), source })?;
@@ -129,21 +130,23 @@ impl Store {
         Ok(entry)
     }
 
-    /// Takes over a run that no process of leash looks after. `None` while one does.
+    /// Takes over a run that no process of leash looks after. `None` if one does.
     pub fn seize(&self, run: &str) -> io::Result<Option<Entry>> {
         let lock = seize_lock(&self.path(run, "lock"))?;
         Ok(lock.map(|lock| Entry { store: self.clone(), run: run.to_owned(), lock }))
     }
 
-    /// Takes over a run whose lock is held by a process that is none of leash's: the server may have taken a copy of it.
+    /// Takes over a run whose lock is held by a process that is not leash's: the server may have taken a copy of the
+    /// lock.
     pub(crate) fn take(&self, run: &str) -> io::Result<Entry> {
         let lock = open_lock(&self.path(run, "lock"))?.into();
         Ok(Entry { store: self.clone(), run: run.to_owned(), lock })
     }
 
-    /// Waits until no other process writes down the end of a run, and keeps others waiting while the file that it returns is open. Two
-    /// sweeps can have the same run: one has its lock, the other has found the lock in the hands of the server. A process that keeps
-    /// the directory locked is not waited for longer than [`limits::NEW_LOCK`]: two receipts are better than none.
+    /// Waits until no other process writes down the end of a run. While the returned file is open, other processes wait
+    /// here. Two sweeps can have the same run: one has its lock, and the other has found that the server holds the
+    /// lock. It waits at most [`limits::NEW_LOCK`] for a process that keeps the directory locked: two receipts are
+    /// better than none.
     pub(crate) fn wait_for_turn(&self) -> Option<File> {
         let dir = File::open(&self.sessions).ok()?;
         let give_up = Moment::now() + limits::NEW_LOCK;
@@ -157,12 +160,12 @@ impl Store {
         Some(dir)
     }
 
-    /// Whether somebody looks after a run.
+    /// True if a process holds the lock of a run.
     pub fn locked(&self, run: &str) -> bool {
         is_locked(&self.path(run, "lock"))
     }
 
-    /// Whether a process has the lock of a run open.
+    /// True if a process has the lock of a run open.
     pub(crate) fn is_lock_open_in(&self, run: &str, pid: i32) -> bool {
         let Ok(lock) = fs::symlink_metadata(self.path(run, "lock")) else { return false };
         let fds = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
@@ -170,7 +173,7 @@ impl Store {
         fds.filter_map(|fd| fs::metadata(fd.path()).ok()).any(is_lock)
     }
 
-    /// Every run in the directory, also one of which only a lock is there.
+    /// Every run in the directory, also one that has only a lock.
     pub fn list(&self) -> io::Result<Vec<Found>> {
         let mut runs = Vec::new();
         for entry in fs::read_dir(&self.sessions)? {
@@ -182,7 +185,7 @@ impl Store {
         }
         runs.sort();
         let found = runs.into_iter().map(|run| match self.read(&run) {
-            // A process without descriptors can read none of them: an empty list would be wrong.
+            // A process without free descriptors can read no record: an empty list would be wrong.
             Err(error) if is_shortage(&error) => Err(error),
             Err(error) => Ok(Found { run, record: None, unread: Some(error) }),
             Ok(record) => Ok(Found { run, record, unread: None }),
@@ -190,7 +193,7 @@ impl Store {
         found.collect()
     }
 
-    /// Reads a record; `None` when there is none, or it is torn. Any other failure says nothing about the run.
+    /// Reads a record; `None` if it does not exist, or is torn. Any other failure says nothing about the run.
     pub fn read(&self, run: &str) -> io::Result<Option<Record>> {
         let mut text = Vec::new();
         match private_file::read(&self.path(run, "json")) {
@@ -202,7 +205,7 @@ impl Store {
         Ok(record.filter(|record| record.run == run))
     }
 
-    /// Takes hold of an entry whose lock was inherited.
+    /// Makes an entry from a lock that was inherited.
     pub(crate) fn inherit(dir: &Path, run: &str, lock: OwnedFd) -> Entry {
         Entry { store: Store { sessions: dir.join("sessions") }, run: run.to_owned(), lock }
     }
@@ -233,7 +236,8 @@ impl Entry {
         self.lock.as_fd()
     }
 
-    /// Whether the record was last changed before this boot. Its time of change is set by the kernel: no server can turn it back.
+    /// True if the record was last changed before this boot. The kernel sets the time of change, so no server can turn
+    /// it back.
     pub(crate) fn is_from_before_boot(&self) -> bool {
         let booted_ms = clock::unix_ms().saturating_sub(clock::since_boot_ms());
         fs::symlink_metadata(self.store.path(&self.run, "json"))
@@ -245,7 +249,7 @@ impl Entry {
         self.store.read(&self.run)
     }
 
-    /// Whether the record is still there.
+    /// True if the record still exists.
     pub(crate) fn is_there(&self) -> bool {
         fs::symlink_metadata(self.store.path(&self.run, "json")).is_ok()
     }
@@ -255,16 +259,16 @@ impl Entry {
         self.store.wait_for_turn()
     }
 
-    /// The run is over: its files go, the lock last.
+    /// Removes the files of a run that is over, the lock last.
     pub fn remove(self) {
         for kind in ["json", "new", "lock"] {
-            // Already gone is as good; a directory that became read-only is met again by the next sweep.
+            // A file that is already gone is fine. The next sweep tries again in a directory that became read-only.
             let _ = fs::remove_file(self.store.path(&self.run, kind));
         }
     }
 }
 
-/// Makes the runtime directory, if it is not there, and checks that it is ours.
+/// Makes the runtime directory, if it does not exist, and checks that it belongs to us.
 pub fn prepare_runtime(dir: &Path) -> Result<(), StoreError> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|source| match source.kind() {
         io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
@@ -275,7 +279,7 @@ pub fn prepare_runtime(dir: &Path) -> Result<(), StoreError> {
     check_ours(dir)
 }
 
-/// Makes the runtime directory and a directory in it, as far as they are not there, and checks that both are ours.
+/// Makes the runtime directory and a directory in it, if they do not exist, and checks that both belong to us.
 pub(crate) fn prepare(dir: &Path, inner: &str) -> Result<PathBuf, StoreError> {
     prepare_runtime(dir)?;
     let inner = dir.join(inner);
@@ -289,13 +293,13 @@ pub(crate) fn prepare(dir: &Path, inner: &str) -> Result<PathBuf, StoreError> {
     Ok(inner)
 }
 
-/// Takes the lock of something new.
+/// Takes the lock of a new run or book.
 pub(crate) fn new_lock(path: &Path) -> io::Result<OwnedFd> {
     let give_up = Moment::now() + limits::NEW_LOCK;
     loop {
         let file = open_lock(path)?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            // A sweep may have taken the young, unlocked file for a dead one and removed it.
+            // A sweep may have taken the new, still unlocked file for a dead run's and removed it.
             Ok(()) if still_at(&file, path) => return Ok(file.into()),
             Ok(()) => {}
             Err(errno) if Moment::now() >= give_up => return Err(errno.into()),
@@ -307,7 +311,7 @@ pub(crate) fn new_lock(path: &Path) -> io::Result<OwnedFd> {
     }
 }
 
-/// Takes a lock that no process holds. `None` while one does.
+/// Takes a lock that no process holds. `None` if one does.
 pub(crate) fn seize_lock(path: &Path) -> io::Result<Option<OwnedFd>> {
     let file = open_lock(path)?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -317,7 +321,7 @@ pub(crate) fn seize_lock(path: &Path) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// Whether a process holds a lock. One that can't be opened may be held.
+/// True if a process holds a lock, or if it can't be opened: then a process may hold it.
 pub(crate) fn is_locked(path: &Path) -> bool {
     match private_file::read(path) {
         Ok(file) => rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_err(),
@@ -329,7 +333,7 @@ pub fn open_lock(path: &Path) -> io::Result<File> {
     private_file::open(File::options().create(true).truncate(false).write(true), path)
 }
 
-/// Whether the path still names the file that we have open.
+/// True if the path still names the file that we have open.
 pub fn still_at(file: &File, path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|now| file.metadata().is_ok_and(|ours| ours.ino() == now.ino()))
 }

@@ -1,4 +1,4 @@
-//! What a session lives for: processes, a terminal, the host's pipe. When one of them is gone, so is the session.
+//! The owners of a session: processes, a terminal, the host's pipe. When one of them is gone, leash ends the session.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,29 +21,29 @@ use crate::platform::proc::Proc;
 pub mod peer;
 pub mod wrapper;
 
-/// Why owners could not be found.
+/// The reason why owners could not be found.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum OwnerError {
     /// There is no such process.
     #[error("owner `pid:{0}` does not exist")]
     NoSuchProcess(i32),
-    /// The parent died before it could be watched.
+    /// The parent died before leash could watch it.
     #[error("the parent process {0} is already gone")]
     ParentGone(i32),
-    /// A terminal was asked for and there is none.
-    #[error("there is no controlling terminal to be owned by")]
+    /// The user asked for a terminal, but there is none.
+    #[error("there is no controlling terminal to watch")]
     NoTerminal,
-    /// Watching failed.
+    /// An owner could not be watched.
     #[error("cannot watch {what}: {errno}")]
     Watch {
-        /// What.
+        /// The owner.
         what: String,
-        /// Why.
+        /// The reason.
         errno: rustix::io::Errno,
     },
 }
 
-/// An owner and the descriptor that tells of its loss.
+/// An owner and the descriptor that reports its loss.
 #[derive(Debug)]
 pub struct Watch {
     /// The owner.
@@ -56,24 +56,24 @@ impl Watch {
         Watch { owner, fd }
     }
 
-    /// For poll. The descriptor of stdin is the host's own: it is looked at, never read, and its flags are never changed,
-    /// because the open file description is shared with the host and the server.
+    /// The descriptor for poll. For stdin it is the host's own: leash never reads it and never changes its flags,
+    /// because the host and the server share its open file description.
     pub fn poll(&self) -> PollFd<'_> {
         PollFd::from_borrowed_fd(self.fd.as_fd(), self.events())
     }
 
-    /// What has to be asked for, to be told of its loss.
+    /// The events to poll for.
     pub fn events(&self) -> PollFlags {
         match self.owner {
             Owner::Process { .. } => PollFlags::IN,
-            // A pipe's end is POLLHUP, which needs no asking. A socketpair, as Node uses, says POLLRDHUP when the host has
-            // shut its side down.
+            // The kernel reports the end of a pipe as POLLHUP, also if it is not asked for. For a socketpair, as Node
+            // uses, it reports POLLRDHUP when the host has shut its side down.
             Owner::Stdin | Owner::Handle => PollFlags::RDHUP,
             Owner::Terminal => PollFlags::empty(),
         }
     }
 
-    /// What an answer of poll means.
+    /// Returns the reason if an answer of poll means that the owner is gone.
     pub fn judge(&self, answer: PollFlags) -> Option<Reason> {
         let gone = match self.owner {
             Owner::Process { .. } => PollFlags::IN | PollFlags::HUP | PollFlags::ERR,
@@ -84,7 +84,7 @@ impl Watch {
     }
 }
 
-/// The loss of a watched owner, if it has happened by now.
+/// Returns the reason if a watched owner is already gone.
 pub fn lost_by_now(watch: &Watch) -> Option<Reason> {
     let mut fds = [watch.poll()];
     let at_once = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -98,7 +98,7 @@ impl AsFd for Watch {
     }
 }
 
-/// The parent at the first instruction, taken before anything else can happen.
+/// The parent process, taken in the first instructions of `main`.
 #[derive(Debug)]
 pub struct Parent {
     pid: Option<Pid>,
@@ -106,31 +106,31 @@ pub struct Parent {
 }
 
 impl Parent {
-    /// Takes hold of the parent. Call this first in `main`.
+    /// Opens a pidfd of the parent. Call this first in `main`.
     pub fn take() -> Parent {
         let pid = getppid();
         let fd = pid.and_then(|pid| identity::pidfd(pid.as_raw_pid()).ok());
         Parent { pid, fd }
     }
 
-    /// The pidfd of it, if it is still our parent: for one who only asks whether it lives.
+    /// The parent's pidfd, if it is still our parent. For callers that only need to know whether it lives.
     pub fn living(self) -> Option<OwnedFd> {
         self.fd.filter(|_| self.pid.is_some() && getppid() == self.pid)
     }
 
-    /// Whether it is still the one that was taken.
+    /// Makes the watch of the parent; an error if it is not our parent any more.
     fn watch(self, proc: Option<&Proc>) -> Result<Option<Watch>, OwnerError> {
         let Some(pid) = self.pid else {
             // The first process of a namespace has no parent in it.
             return Ok(None);
         };
-        // Checked after the pidfd was opened: if the parent had died in between, we have another one now.
+        // Checked after the pidfd was opened: if the parent has died in between, we have another parent now.
         let fd = self.fd.filter(|_| getppid() == Some(pid)).ok_or(OwnerError::ParentGone(pid.as_raw_pid()))?;
         Ok(Some(Watch::new(process_owner(Role::Parent, pid.as_raw_pid(), proc), fd)))
     }
 }
 
-/// Finds the owners and opens what tells of their loss.
+/// Finds the owners and opens the descriptors that report their loss.
 pub fn find(
     wishes: &[Wish],
     parent: Parent,
@@ -143,7 +143,7 @@ pub fn find(
     for wish in wishes {
         match wish {
             Wish::Parent => watches.extend(parent.take().map(|parent| parent.watch(proc)).transpose()?.flatten()),
-            // `nohup` says that somebody further up is not meant.
+            // `nohup` means that the host further up is not meant as an owner.
             Wish::Ancestor if default && signals.ignores(libc::SIGHUP) => {}
             Wish::Ancestor => watches.extend(proc.and_then(ancestor)),
             Wish::Stdin => watches.extend(stdin()?),
@@ -168,13 +168,13 @@ fn process(pid: i32, proc: Option<&Proc>) -> Result<Watch, OwnerError> {
     Ok(Watch::new(process_owner(Role::Pid, pid, proc), fd))
 }
 
-/// The host above the wrappers, if there is one that is not the parent itself.
+/// The host above the wrappers, if it is not the parent itself.
 fn ancestor(proc: &Proc) -> Option<Watch> {
     let parent = getppid()?.as_raw_pid();
     let mut below = Held::open(proc, parent)?;
     while wrapper::is_wrapper(&below.stat.comm, &proc.argv(below.id.pid)) {
         let above = Held::open(proc, below.stat.ppid).filter(|above| above.id.pid > 1)?;
-        // A parent is older than its child; a younger one took over a freed number.
+        // A parent is older than its child. A younger process has taken over a freed number.
         if above.id.start > below.id.start {
             return None;
         }
@@ -184,7 +184,7 @@ fn ancestor(proc: &Proc) -> Option<Watch> {
     (below.id.pid != parent).then(|| Watch::new(owner, below.into_fd()))
 }
 
-/// Stdin, where it has another end: a pipe, a socket or a terminal. A file or /dev/null belongs to nobody.
+/// Stdin, if it has another end: a pipe, a socket or a terminal. A file or /dev/null has no other end to watch.
 fn stdin() -> Result<Option<Watch>, OwnerError> {
     let stdin = rustix::stdio::stdin();
     let Ok(stat) = rustix::fs::fstat(stdin) else { return Ok(None) };
@@ -198,9 +198,9 @@ fn stdin() -> Result<Option<Watch>, OwnerError> {
     Ok(Some(Watch::new(Owner::Stdin, fd)))
 }
 
-/// The terminal, when it is natural that we die with it: the parent lives in the same session, and nobody said `nohup`.
+/// The terminal as an owner, if the parent is in the same session and `nohup` does not ignore SIGHUP.
 pub(crate) fn terminal_of(proc: &Proc, signals: InheritedSignals) -> Option<Watch> {
-    // Asked of /proc and not of getsid: a session outside of our PID namespace is 0, which no pid type can hold.
+    // Read from /proc and not by getsid: a session outside of our PID namespace is 0, which no pid type can hold.
     let session = |pid: Pid| proc.stat(pid.as_raw_pid()).map(|stat| stat.session);
     let same_session = session(getppid()?)? == session(getpid())?;
     (same_session && !signals.ignores(libc::SIGHUP)).then(terminal).flatten()

@@ -1,21 +1,22 @@
-//! Which programs only stand between a host and its server. `claude -> npm exec -> sh -> leash`: the owner is `claude`.
+//! Recognizes wrapper programs between a host and its server. In `claude -> npm exec -> sh -> leash` the owner is
+//! `claude`.
 
 use std::path::Path;
 
-/// Programs that run another program and have no purpose of their own.
+/// Programs that only run another program.
 const WRAPPERS: [&str; 22] = [
     "env", "nice", "ionice", "timeout", "stdbuf", "setsid", "nohup", "sudo", "doas", "npm", "npx", "pnpm", "pnpx",
     "yarn", "bunx", "uv", "uvx", "pipx", "mise", "direnv", "chrt", "taskset",
 ];
 
-/// Shells. Without arguments they are somebody's terminal and do own what runs in them; with a command or a script they
-/// are wrappers.
+/// Shells. A shell without arguments belongs to a user's terminal and owns what runs in it. With a command or a script
+/// it is a wrapper.
 const SHELLS: [&str; 7] = ["sh", "bash", "dash", "ash", "zsh", "ksh", "fish"];
 
 /// Scripts that node runs for npm.
 const NODE_WRAPPERS: [&str; 4] = ["npm-cli.js", "npx-cli.js", "npm", "npx"];
 
-/// Whether a process is a wrapper, by its short name and its arguments.
+/// True if a process is a wrapper, by its short name and its arguments.
 pub fn is_wrapper(comm: &str, argv: &[String]) -> bool {
     let base = |text: &str| {
         let word = text.split_ascii_whitespace().next().unwrap_or_default();
@@ -23,7 +24,7 @@ pub fn is_wrapper(comm: &str, argv: &[String]) -> bool {
         // A login shell is written with a dash.
         name.trim_start_matches('-').to_owned()
     };
-    // npm writes its title over its arguments: "npm exec @scope/server".
+    // npm overwrites its arguments with a title: "npm exec @scope/server".
     let program = argv.first().map_or_else(|| base(comm), |first| base(first));
     let arguments = argv.iter().skip(1).map(String::as_str);
     if WRAPPERS.contains(&program.as_str()) {
@@ -45,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_between() {
+    fn wrappers_are_recognized() {
         check(&["sh", "-c", "leash run -- x"], true);
         check(&["/bin/bash", "/home/u/start-server.sh"], true);
         check(&["npm exec @modelcontextprotocol/server-everything"], true);
@@ -55,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn what_owns() {
+    fn hosts_and_login_shells_are_not_wrappers() {
         check(&["-bash"], false);
         check(&["zsh", "-i"], false);
         check(&["claude"], false);

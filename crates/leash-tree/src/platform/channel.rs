@@ -9,19 +9,19 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// A connected pair of control sockets. Messages keep their borders (SEQPACKET).
+/// A connected pair of control sockets. Message boundaries are kept (SEQPACKET).
 pub fn pair() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
     rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
 }
 
-/// Sends a message. The other side may be gone or stopped: that is noticed elsewhere, and nobody waits for it here.
+/// Sends a message, and never waits. If the other side is gone or stopped, other code notices that.
 pub(crate) fn send(socket: BorrowedFd<'_>, message: &impl Serialize) {
     if let Ok(bytes) = serde_json::to_vec(message) {
         let _ = rustix::net::send(socket, &bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
     }
 }
 
-/// What a look at the control socket brought.
+/// The result of a read from the control socket.
 pub enum Heard<T> {
     /// A message.
     Message(T),
@@ -36,8 +36,8 @@ pub fn receive<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Heard<T> {
     let mut buffer = Vec::new();
     let mut received = receive_whole(socket, &mut buffer);
     if matches!(received, Err(Errno::CONNRESET)) {
-        // The other side left without having read all that we sent. The kernel says so once, before it hands out what the
-        // other side had still to say.
+        // The other side exited before it had read all that we sent. The kernel reports that once, before it delivers
+        // the messages that the other side had sent.
         received = receive_whole(socket, &mut buffer);
     }
     match received {
@@ -48,14 +48,14 @@ pub fn receive<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Heard<T> {
     }
 }
 
-/// Looks at the next message and leaves it where it is, for everybody else who holds the socket.
+/// Reads the next message and leaves it in the socket, for the other processes that hold the socket.
 pub(crate) fn peek<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Option<T> {
     let mut buffer = [0; 512];
     let (length, _) = rustix::net::recv(socket, &mut buffer, RecvFlags::PEEK | RecvFlags::DONTWAIT).ok()?;
     serde_json::from_slice(&buffer[..length]).ok()
 }
 
-/// Takes one message, however long it is; none is left empty.
+/// Takes one message of any length. An empty buffer means end of file.
 fn receive_whole(socket: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> Result<(), Errno> {
     let look = RecvFlags::DONTWAIT | RecvFlags::PEEK | RecvFlags::TRUNC;
     let (_, length) = rustix::net::recv(socket, &mut [0; 1], look)?;
@@ -63,7 +63,7 @@ fn receive_whole(socket: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> Result<(), Err
     rustix::net::recv(socket, buffer.as_mut_slice(), RecvFlags::DONTWAIT).map(drop)
 }
 
-/// Writes anything into a memfd, for a process that is about to be executed.
+/// Writes any value into a memfd, for a process that is about to be executed.
 pub fn write_memfd(content: &impl Serialize) -> std::io::Result<OwnedFd> {
     memfd(&serde_json::to_vec(content)?)
 }
@@ -76,7 +76,7 @@ pub(crate) fn memfd(bytes: &[u8]) -> std::io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// Reads what [`write_memfd`] wrote.
+/// Reads a value that [`write_memfd`] wrote.
 pub fn read_memfd<T: DeserializeOwned>(fd: OwnedFd) -> Option<T> {
     serde_json::from_reader(std::fs::File::from(fd)).ok()
 }

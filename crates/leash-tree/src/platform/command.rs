@@ -10,10 +10,11 @@ use std::sync::{Mutex, PoisonError};
 
 use super::linux;
 
-/// Lowest number for descriptors on their way to a child, above every number they can be meant for.
+/// The lowest number for descriptors on their way to a child, above every number at which a child expects one.
 const PARKING: RawFd = 64;
 
-/// Variables that no process started here inherits. One set for the process, as its environment is one.
+/// Variables that no process started here inherits. One set for the whole process, because a process has one
+/// environment.
 static WITHHELD: Mutex<BTreeSet<OsString>> = Mutex::new(BTreeSet::new());
 
 /// Removes these variables from the environment of every supervisor and keeper that is started from now on, and so of every
@@ -23,25 +24,25 @@ pub fn withhold<N: Into<OsString>>(names: impl IntoIterator<Item = N>) {
 }
 
 fn withheld() -> std::sync::MutexGuard<'static, BTreeSet<OsString>> {
-    // A set is whole even if a thread panicked while it held the lock.
+    // A set is valid even if a thread panicked while it held the lock.
     WITHHELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How a process of leash is started.
+/// The parameters of a start of one of leash's own processes.
 pub struct Launch<'a> {
     /// The program; it must call [`crate::enter`] first.
     pub program: &'a Path,
-    /// What it sees as its first argument, which says what it is.
+    /// Its `argv[0]`, which says what role it has.
     pub role: &'a str,
     /// Further arguments.
     pub arguments: &'a [&'a OsStr],
-    /// Descriptors, and the numbers at which it finds them.
+    /// Descriptors, and the numbers at which the process finds them.
     pub fds: Vec<(OwnedFd, RawFd)>,
-    /// Whether stdin and stdout become pipes to us, or stay ours.
+    /// True if stdin and stdout become pipes to us; false if the process inherits ours.
     pub piped: bool,
 }
 
-/// Starts it.
+/// Starts the process.
 pub fn launch(launch: Launch<'_>) -> std::io::Result<Child> {
     use std::os::unix::process::CommandExt as _;
     let mut command = Command::new(launch.program);
@@ -54,14 +55,14 @@ pub fn launch(launch: Launch<'_>) -> std::io::Result<Child> {
     }
     let mut parked = Vec::with_capacity(launch.fds.len());
     for (fd, number) in launch.fds {
-        // A descriptor might sit at the number that another one is meant for.
+        // A descriptor could have the number that is meant for another one.
         parked.push((park(&fd)?, number));
     }
     linux::before_exec(&mut command, parked);
     command.spawn()
 }
 
-/// A copy at a number that is out of the way.
+/// Copies a descriptor to a number at [`PARKING`] or above.
 fn park(fd: &impl AsFd) -> rustix::io::Result<OwnedFd> {
     rustix::io::fcntl_dupfd_cloexec(fd, PARKING)
 }

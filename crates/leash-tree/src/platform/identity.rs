@@ -1,4 +1,5 @@
-//! Who a process is. A bare number is never trusted: Linux reused one after 20 forks in a small PID namespace.
+//! The identity of a process. leash never trusts a bare number: in a small PID namespace Linux reused one after 20
+//! forks.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -12,30 +13,31 @@ use leash_model::identity::Identity;
 use super::proc;
 use super::proc::{Proc, Stat};
 
-/// A process held by a pidfd: signals through it can never reach a stranger.
+/// A process held by a pidfd: signals through it can never reach another process.
 #[derive(Debug)]
 pub struct Held {
-    /// Who it is.
+    /// Its identity.
     pub id: Identity,
-    /// What /proc said of it when it was opened.
+    /// The `stat` of the process when it was opened.
     pub stat: Stat,
     fd: OwnedFd,
 }
 
 impl Held {
-    /// Opens the process that has this number now. `None` when there is none, or when it can't be opened.
+    /// Opens the process that has this number now. `None` if there is none, or if it can't be opened.
     pub fn open(proc: &Proc, pid: i32) -> Option<Held> {
         Held::find(proc, pid).ok().flatten()
     }
 
-    /// The same, with a difference between the two: `None` is proved, an error says that there may be a process.
+    /// The same as [`Held::open`], but tells the two cases apart: `None` proves that there is no process, an error
+    /// means that there may be one.
     pub(crate) fn find(proc: &Proc, pid: i32) -> Result<Option<Held>, Errno> {
         let fd = match pidfd(pid) {
             Err(Errno::SRCH) => return Ok(None),
             other => other?,
         };
-        // Read after the pidfd was opened: if the number went to somebody else in between, the pidfd belongs to the dead
-        // one and every signal through it fails with ESRCH.
+        // Read after the pidfd was opened. If another process got the number in between, the pidfd belongs to the dead
+        // one, and every signal through it fails with ESRCH.
         let stat = proc.look(pid).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
         match stat {
             Some(stat) => {
@@ -43,12 +45,12 @@ impl Held {
                 Ok(Some(Held { id, stat, fd }))
             }
             None if has_ended(fd.as_fd()) => Ok(None),
-            // /proc hides it (`hidepid`), and it lives.
+            // `hidepid` hides the process, but it lives.
             None => Err(Errno::ACCESS),
         }
     }
 
-    /// Opens exactly the process recorded as `id`. `None` when it is gone, even if its number lives on.
+    /// Opens exactly the process recorded as `id`. `None` if it is gone, even if another process has its number.
     pub fn open_same(proc: &Proc, id: Identity) -> Option<Held> {
         let held = Held::open(proc, id.pid)?;
         held.id.is(&id).then_some(held)
@@ -59,7 +61,7 @@ impl Held {
         rustix::process::pidfd_send_signal(&self.fd, signal)
     }
 
-    /// Whether it has not ended, asked of the kernel through the pidfd.
+    /// True if the process has not ended. Asks the kernel through the pidfd.
     pub fn lives(&self) -> bool {
         !has_ended(self.fd.as_fd())
     }
@@ -92,13 +94,14 @@ pub fn pidfd(pid: i32) -> Result<OwnedFd, Errno> {
     rustix::process::pidfd_open(pid, PidfdFlags::empty())
 }
 
-/// Whether a process is our child and was not waited for: then its number is its own.
+/// True if a process is our child and we have not waited for it. Then no other process can have its number.
 pub(crate) fn is_own_child(pid: i32) -> bool {
     let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     Pid::from_raw(pid).is_some_and(|pid| rustix::process::waitid(WaitId::Pid(pid), look).is_ok())
 }
 
-/// Whether no process with this number runs, asked of the kernel. A zombie has ended; without an answer nothing has.
+/// True if no process with this number runs, by the kernel's answer. A zombie has ended. Without an answer the process
+/// counts as running.
 pub(crate) fn number_has_ended(pid: i32) -> bool {
     match pidfd(pid) {
         Ok(fd) => has_ended(fd.as_fd()),
@@ -106,8 +109,8 @@ pub(crate) fn number_has_ended(pid: i32) -> bool {
     }
 }
 
-/// Whether the process of a pidfd has ended, asked of the kernel. Without an answer it has not: a signal may interrupt even
-/// a poll that does not wait, and a living owner must never be taken for a dead one.
+/// True if the process of a pidfd has ended, by the kernel's answer. Without an answer it counts as running: a signal
+/// may interrupt even a poll that does not wait, and leash must never take a living owner for a dead one.
 pub(crate) fn has_ended(pidfd: BorrowedFd<'_>) -> bool {
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     loop {
@@ -127,12 +130,12 @@ pub(crate) fn pidfs_inode(fd: BorrowedFd<'_>) -> Option<u64> {
     (fs.f_type as u64 == PIDFS).then(|| rustix::fs::fstat(fd).ok().map(|stat| stat.st_ino)).flatten()
 }
 
-/// The id of this boot; records of another boot name nobody.
+/// The id of this boot. The identities in records of another boot are not valid.
 pub fn boot_id() -> String {
     proc::read_small("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned()).unwrap_or_default()
 }
 
-/// The id of our PID namespace; 0 where it can't be told.
+/// The id of our PID namespace; 0 if it can't be read.
 pub fn pid_namespace() -> u64 {
     rustix::fs::stat("/proc/self/ns/pid").map_or(0, |stat| stat.st_ino)
 }

@@ -19,7 +19,7 @@ fn check(result: i64) -> Result<i64, Errno> {
     if result < 0 { Err(last_errno()) } else { Ok(result) }
 }
 
-/// Where a new process is put at its birth.
+/// The namespaces and the cgroup that a new process is born in.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CloneInto<'a> {
     /// `CLONE_NEW*` flags.
@@ -28,16 +28,16 @@ pub(crate) struct CloneInto<'a> {
     pub(crate) cgroup: Option<BorrowedFd<'a>>,
 }
 
-/// Which side of a fork we are on.
+/// The side of a fork that this process is on.
 pub(crate) enum Forked {
-    /// The new process.
+    /// This is the new process.
     Child,
-    /// The old one; the child's pid in our namespace.
+    /// This is the old process; the child's pid in our namespace.
     Parent(i32),
 }
 
-/// `fork` through clone3, into a cgroup and namespaces. Only for a single-threaded process: the child goes on in a copy of
-/// this one and may allocate, because no other thread can hold a lock.
+/// `fork` through clone3, into a cgroup and namespaces. Only for a single-threaded process: the child goes on in a copy
+/// of this one and may allocate, because no other thread can hold a lock.
 pub(crate) fn fork_into(into: CloneInto<'_>) -> Result<Forked, Errno> {
     const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
     #[repr(C)]
@@ -69,8 +69,8 @@ pub(crate) fn fork_into(into: CloneInto<'_>) -> Result<Forked, Errno> {
         cgroup: into.cgroup.map_or(0, |fd| fd.as_raw_fd() as u64),
         ..CloneArgs::default()
     };
-    // SAFETY: `args` lives across the call and its size is given; without CLONE_VM and with a zero stack this is a fork,
-    // so both sides return here on their own copy of the stack.
+    // SAFETY: `args` lives across the call and its size is given. Without CLONE_VM and with a zero stack this is a
+    // fork, so both sides return here on their own copy of the stack.
     let result = unsafe { libc::syscall(libc::SYS_clone3, ptr::from_ref(&args), size_of::<CloneArgs>()) };
     match check(result)? {
         0 => Ok(Forked::Child),
@@ -80,13 +80,13 @@ pub(crate) fn fork_into(into: CloneInto<'_>) -> Result<Forked, Errno> {
 
 /// Closes every descriptor from `first` on.
 pub fn close_from(first: RawFd) {
-    // SAFETY: the numbers name descriptors that nobody uses any more: callers are about to exec, or are a keeper that has
-    // just been executed and owns only what lies below.
+    // SAFETY: no code uses the descriptors with these numbers any more: callers are about to exec, or are a keeper that
+    // has just been executed and owns only the descriptors below.
     let done = unsafe { libc::syscall(libc::SYS_close_range, first as u32, u32::MAX, 0u32) };
     if done == 0 {
         return;
     }
-    // Below Linux 5.9.
+    // Linux before 5.9 has no close_range.
     for fd in first..4096 {
         // SAFETY: as above.
         unsafe { libc::close(fd) };
@@ -101,14 +101,14 @@ pub(crate) fn place_fd(from: RawFd, to: RawFd) -> Result<(), Errno> {
         check(i64::from(unsafe { libc::fcntl(from, libc::F_SETFD, 0) }))?;
         return Ok(());
     }
-    // SAFETY: plain integers; what `to` named before is ours to replace.
+    // SAFETY: plain integers; the caller owns the number `to`, so its old descriptor may be replaced.
     check(i64::from(unsafe { libc::dup2(from, to) }))?;
     Ok(())
 }
 
 /// Closes everything above stderr except `keep`, which is moved to number 3 and closes on exec.
 pub(crate) fn keep_only(keep: RawFd) -> OwnedFd {
-    // SAFETY: plain integers; we are a forked child about to exec, nobody else uses these numbers.
+    // SAFETY: plain integers; we are a forked child about to exec, so no other code uses these numbers.
     unsafe {
         if keep != 3 {
             libc::dup2(keep, 3);
@@ -124,20 +124,21 @@ pub(crate) fn keep_only(keep: RawFd) -> OwnedFd {
 pub fn inherited_fd(number: RawFd) -> Result<OwnedFd, Errno> {
     // SAFETY: plain integers.
     check(i64::from(unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) }))?;
-    // SAFETY: it is open (fcntl worked), and by the keeper's contract nobody else in this process owns it.
+    // SAFETY: it is open (fcntl worked), and by the keeper's contract no other code in this process owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// What a process does with signals, as it found it: dispositions that were `ignore`, and nothing of what Rust's start-up
-/// or leash changed since.
+/// The signals that were ignored when this process started, before Rust's start-up code or leash changed any
+/// disposition.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct InheritedSignals {
     ignored: u64,
 }
 
 impl InheritedSignals {
-    /// Looks at the current dispositions. SIGPIPE counts as default: Rust's start-up code has already set it to ignore,
-    /// and what it was before cannot be known. SIGCHLD counts as default, because an ignored SIGCHLD breaks every `wait`.
+    /// Reads the current dispositions. SIGPIPE counts as default: Rust's start-up code has already set it to ignore,
+    /// and its earlier disposition cannot be known. SIGCHLD counts as default, because an ignored SIGCHLD breaks every
+    /// `wait`.
     pub fn look() -> InheritedSignals {
         let mut ignored = 0;
         for signal in 1..=31 {
@@ -148,22 +149,23 @@ impl InheritedSignals {
         InheritedSignals { ignored }
     }
 
-    /// Whether `signal` was ignored (`nohup` ignores SIGHUP, a shell's background job SIGINT).
+    /// True if `signal` was ignored (`nohup` ignores SIGHUP, a shell's background job SIGINT).
     pub fn ignores(&self, signal: i32) -> bool {
         (1..=31).contains(&signal) && self.ignored & (1 << signal) != 0
     }
 
-    /// As a number, to hand to the keeper.
+    /// The signals as a number, to hand to the keeper.
     pub(crate) fn to_bits(self) -> u64 {
         self.ignored
     }
 
-    /// Back from the number.
+    /// Reads the number that [`InheritedSignals::to_bits`] made.
     pub(crate) fn from_bits(ignored: u64) -> InheritedSignals {
         InheritedSignals { ignored }
     }
 
-    /// Makes the dispositions of this process what they were, with an empty mask: what a server starts with.
+    /// Restores the dispositions that this process had at its start, with an empty signal mask. A server starts with
+    /// these.
     pub(crate) fn restore(self) {
         for signal in (1..=31).filter(|signal| ![libc::SIGKILL, libc::SIGSTOP].contains(signal)) {
             let action = if self.ignores(signal) { libc::SIG_IGN } else { libc::SIG_DFL };
@@ -195,7 +197,7 @@ fn set_disposition(signal: i32, action: libc::sighandler_t) {
     }
 }
 
-/// A ledger that may not grow (`ulimit -f`) must be an error of the write, not the end of leash.
+/// Ignores SIGXFSZ, so that a ledger that may not grow (`ulimit -f`) makes the write fail and does not end leash.
 pub fn survive_file_size_limit() {
     set_disposition(libc::SIGXFSZ, libc::SIG_IGN);
 }
@@ -208,14 +210,14 @@ pub struct Received {
     pub queued: Option<i32>,
 }
 
-/// Blocks the signals leash listens to and returns a descriptor that delivers them. Their dispositions are set to default
-/// first, because an ignored signal is dropped even while it is blocked.
+/// Blocks the signals that leash listens to and returns a descriptor that delivers them. Sets their dispositions to
+/// default first, because the kernel drops an ignored signal even while it is blocked.
 pub fn listen(signals: &[i32]) -> Result<OwnedFd, Errno> {
     for &signal in signals {
         set_disposition(signal, libc::SIG_DFL);
     }
     // SAFETY: the set is initialised by sigemptyset before use and lives across the calls; signalfd returns a fresh
-    // descriptor that nobody else owns.
+    // descriptor that no other code owns.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut set);
@@ -281,28 +283,30 @@ pub(crate) fn queue(pidfd: BorrowedFd<'_>, signal: i32, value: i32) -> Result<()
     Ok(())
 }
 
-/// SIGKILL to a direct child that has not been waited for. Its number cannot have been reused: it is ours until we reap it.
+/// Sends SIGKILL to a direct child that has not been waited for. Its number cannot have been reused: the kernel keeps
+/// it until we reap the child.
 pub fn kill_own_child(pid: i32) -> Result<(), Errno> {
     assert!(pid > 1, "0, -1 and 1 mean something else to kill(2)");
     // SAFETY: plain integers; see above for why the number is safe.
     check(i64::from(unsafe { libc::kill(pid, libc::SIGKILL) })).map(drop)
 }
 
-/// SIGKILL to every process of our PID namespace but this one and its first process, which is leash too (the kernel protects
-/// it). Only for a leash that is the first process of a container.
+/// Sends SIGKILL to every process of our PID namespace but this one and its first process, which is leash too (the
+/// kernel protects it). Only for a leash that is the first process of a container.
 pub(crate) fn kill_everybody_in_namespace() {
     // SAFETY: plain integers.
     unsafe { libc::kill(-1, libc::SIGKILL) };
 }
 
-/// A signal to a process group whose leader is a direct child of ours that has not been waited for: the number is pinned.
+/// Sends a signal to a process group whose leader is a direct child of ours that has not been waited for, so the number
+/// can't be reused.
 pub(crate) fn signal_own_group(leader: i32, signal: i32) -> Result<(), Errno> {
     assert!(leader > 1, "0 and 1 mean something else to kill(2)");
     // SAFETY: plain integers; see above for why the number is safe.
     check(i64::from(unsafe { libc::kill(-leader, signal) })).map(drop)
 }
 
-/// SIGSTOP to the whole group that a pidfd's process leads (Linux 6.9; older kernels answer EINVAL).
+/// Sends SIGSTOP to the whole group that a pidfd's process leads (Linux 6.9; older kernels answer EINVAL).
 pub(crate) fn stop_group(leader: BorrowedFd<'_>) -> Result<(), Errno> {
     const PIDFD_SIGNAL_PROCESS_GROUP: u32 = 1 << 2;
     // SAFETY: a null siginfo is allowed and means a plain signal.
@@ -318,10 +322,10 @@ pub(crate) fn stop_group(leader: BorrowedFd<'_>) -> Result<(), Errno> {
     check(sent).map(drop)
 }
 
-/// Gives a process (and what it forks from now on) the least possible share of one CPU.
+/// Gives a process (and its later forks) the least possible share of one CPU.
 pub(crate) fn demote(pid: i32, cpu: usize) {
-    // SAFETY: plain integers and structures that live across the calls; failures (the process is gone, another uid) leave
-    // things as they were, which is all that is asked.
+    // SAFETY: plain integers and structures that live across the calls; a failure (the process is gone, another uid)
+    // leaves the process unchanged, which the caller accepts.
     unsafe {
         libc::setpriority(libc::PRIO_PROCESS, pid as libc::id_t, 19);
         let param: libc::sched_param = std::mem::zeroed();
@@ -355,12 +359,13 @@ pub(crate) fn exec(path: &CStr, argv: &[CString], env: &[CString]) -> Errno {
     last_errno()
 }
 
-/// Keeps large buffers out of the allocator's heap, so that they are given back as soon as they are freed. Left to itself, it
-/// puts them there as soon as it has seen one, and keeps twice the largest. It would also have a heap for each of the threads that
-/// start servers, all of which grow; the one thread that serves needs none of its own.
+/// Keeps large buffers out of the allocator's heap, so that the kernel gets their memory back as soon as they are
+/// freed. By default glibc puts large buffers into the heap once it has seen one, and keeps up to twice the largest. It
+/// would also make a heap for each thread that starts servers, and all of those grow; the one thread that serves needs
+/// no heap of its own.
 pub fn give_back_large_buffers(from: i32) {
     #[cfg(target_env = "gnu")]
-    // SAFETY: it takes two numbers, and changes nothing of what is allocated.
+    // SAFETY: it takes two numbers, and does not touch allocated memory.
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, from);
         libc::mallopt(libc::M_TRIM_THRESHOLD, from);
@@ -370,30 +375,30 @@ pub fn give_back_large_buffers(from: i32) {
     let _ = from;
 }
 
-/// Gives back to the kernel what the allocator keeps of freed memory.
+/// Gives freed memory that the allocator keeps back to the kernel.
 pub fn give_back_memory() {
-    // Other allocators do so by themselves.
+    // Other allocators give it back by themselves.
     #[cfg(target_env = "gnu")]
-    // SAFETY: it takes no pointer, and touches only memory that nobody has.
+    // SAFETY: it takes no pointer, and touches only memory that is not allocated.
     unsafe {
         libc::malloc_trim(0);
     }
 }
 
-/// What the allocator counts.
+/// The allocator's counters.
 #[derive(Clone, Copy, Debug)]
 pub struct Heap {
-    /// Bytes that somebody has.
+    /// Bytes that are allocated.
     pub used: u64,
-    /// Bytes that were freed and not given back.
+    /// Bytes that were freed and not given back to the kernel.
     pub free: u64,
 }
 
-/// Of this process. `None` where the allocator does not say.
+/// The counters of this process. `None` if the allocator has none.
 pub fn heap() -> Option<Heap> {
     #[cfg(target_env = "gnu")]
     {
-        // SAFETY: it takes nothing, and reads what the allocator knows under the allocator's own lock.
+        // SAFETY: it takes no argument, and reads the allocator's counters under the allocator's own lock.
         let info = unsafe { libc::mallinfo2() };
         Some(Heap { used: (info.uordblks + info.hblkhd) as u64, free: info.fordblks as u64 })
     }
@@ -401,21 +406,22 @@ pub fn heap() -> Option<Heap> {
     None
 }
 
-/// Takes pages out of our address space that come back as they are when they are needed again.
+/// Takes pages out of our address space. The kernel reads them again from their file, unchanged, when they are needed.
 pub(crate) fn give_back_pages(pages: &super::mappings::Unchanged) {
     let range = pages.range();
-    // SAFETY: the pages are of a file and can't be written to, and none of them differs from it: that is what the type says.
-    // A failure leaves them where they are.
+    // SAFETY: the type guarantees that the pages map a file, are read-only and do not differ from the file. A failure
+    // leaves them where they are.
     unsafe { libc::madvise(range.start as *mut libc::c_void, range.len(), libc::MADV_DONTNEED) };
 }
 
-/// Ends this process at once, without running anything on the way: the only right end for a forked copy of a keeper.
+/// Ends this process at once, without destructors or exit handlers: a forked copy of a keeper must not run them.
 pub(crate) fn exit_now(code: i32) -> ! {
     // SAFETY: never returns and touches no memory.
     unsafe { libc::_exit(code) }
 }
 
-/// Makes the keeper's descriptors in the forked child of a `Command`. Runs between fork and exec: only system calls.
+/// Puts the keeper's descriptors at their numbers in the forked child of a `Command`. Runs between fork and exec, so it
+/// makes only system calls.
 pub(crate) fn before_exec(command: &mut std::process::Command, places: Vec<(OwnedFd, RawFd)>) {
     use std::os::unix::process::CommandExt as _;
     // SAFETY: the closure only makes system calls (fcntl, dup2), allocates nothing and touches no lock.
@@ -436,10 +442,11 @@ pub struct AsyncPidfd(tokio::io::unix::AsyncFd<OwnedFd>);
 
 #[cfg(feature = "tokio")]
 impl AsyncPidfd {
-    /// Adds it to the current runtime's set of descriptors, once: a second one needs a copy of the descriptor.
+    /// Adds the pidfd to the current runtime's set of descriptors, once: a second one needs a copy of the descriptor.
     pub fn new(pidfd: OwnedFd) -> Result<AsyncPidfd, io::Error> {
         use tokio::io::{Interest, unix::AsyncFd};
-        // SAFETY: an owned descriptor keeps its number, and nobody can replace it: the field is private and never given out.
+        // SAFETY: an owned descriptor keeps its number, and no code can replace it: the field is private and never
+        // given out.
         let pidfd = unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE) }?;
         Ok(AsyncPidfd(pidfd))
     }
@@ -453,18 +460,18 @@ impl AsyncPidfd {
     }
 }
 
-/// A descriptor on the runtime's list of things that become writable.
+/// Registers a descriptor with the runtime, to wait until it is writable.
 #[cfg(feature = "tokio")]
 pub fn writable(fd: OwnedFd) -> std::io::Result<tokio::io::unix::AsyncFd<OwnedFd>> {
-    // SAFETY: the descriptor is owned by what is returned, and closed only with it.
+    // SAFETY: the returned value owns the descriptor and closes it when it is dropped.
     unsafe { tokio::io::unix::AsyncFd::register_with_interest(fd, tokio::io::Interest::WRITABLE) }
         .map_err(std::io::Error::from)
 }
 
-/// A descriptor on the runtime's list of things that become readable.
+/// Registers a descriptor with the runtime, to wait until it is readable.
 #[cfg(feature = "tokio")]
 pub fn readable(fd: OwnedFd) -> std::io::Result<tokio::io::unix::AsyncFd<OwnedFd>> {
-    // SAFETY: the descriptor is owned by what is returned, and closed only with it.
+    // SAFETY: the returned value owns the descriptor and closes it when it is dropped.
     unsafe { tokio::io::unix::AsyncFd::register_with_interest(fd, tokio::io::Interest::READABLE) }
         .map_err(std::io::Error::from)
 }

@@ -1,11 +1,12 @@
-//! Our own address space, as far as it is nothing but files.
+//! The parts of our own address space that are unchanged pages of files.
 
 use std::ops::Range;
 
 use super::linux;
 use super::proc::read_small;
 
-/// Pages of a file that can't be written to, none of which was changed before it was made so: read again, they are the same.
+/// Pages of a read-only file mapping that have not changed since they were mapped. If the kernel reads them again, they
+/// are the same.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Unchanged(Range<usize>);
 
@@ -15,8 +16,8 @@ impl Unchanged {
     }
 }
 
-/// Takes the program out of our address space, for one that will wait long: most of it ran once, at the start. What is needed again
-/// comes back out of the page cache, 64 kB within microseconds.
+/// Takes the program out of our address space, for a process that will wait long: most of the program ran once, at the
+/// start. Pages that are needed again come back from the page cache, 64 kB within microseconds.
 pub fn give_back_program() {
     let smaps = read_small("/proc/self/smaps").unwrap_or_default();
     unchanged(&smaps).iter().for_each(linux::give_back_pages);
@@ -29,7 +30,7 @@ fn unchanged(smaps: &str) -> Vec<Unchanged> {
         if let Some(mapping) = Mapping::parse(line) {
             open = Some(mapping).filter(Mapping::is_fixed_file);
         } else if let Some(size) = line.strip_prefix("Anonymous:") {
-            // What the linker wrote before it took the right to write away is not in the file.
+            // The linker wrote to some pages before it made them read-only. The file does not have those changes.
             let mapping = open.take().filter(|_| size.trim() == "0 kB");
             found.extend(mapping.map(|mapping| Unchanged(mapping.range)));
         }
@@ -63,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_as_in_its_file() {
+    fn only_unchanged_pages_of_files_are_given_back() {
         let smaps = "\
 1000-3000 r--p 00000000 fe:00 77   /bin/leash
 Rss: 8 kB
@@ -87,7 +88,7 @@ Anonymous:             0 kB
     }
 
     #[test]
-    fn we_go_on_without_our_program() {
+    fn the_program_runs_on_after_its_pages_are_given_back() {
         let table = ["a constant", "of the program"];
         for _ in 0..3 {
             give_back_program();

@@ -1,5 +1,5 @@
-//! Waiting for descriptors, also under a limit on descriptors that is lower than their number: then poll(2) refuses to work (EINVAL),
-//! and every process of the same user can lower the limit of ours.
+//! Waiting for descriptors, also when the limit on descriptors is lower than their number. Then poll(2) fails with
+//! EINVAL, and every process of the same user can lower our limit.
 
 use rustix::event::PollFd;
 use rustix::io::Errno;
@@ -9,16 +9,16 @@ use rustix::time::Timespec;
 use leash_model::clock::{Moment, timeout_until};
 use leash_model::limits;
 
-/// What a wait brought.
+/// The result of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sight {
-    /// The answers are in the descriptors.
+    /// The answers are in the descriptors' `revents`.
     Clear,
-    /// No descriptor may be polled: nothing is known of any of them.
+    /// We may poll no descriptor, so we know nothing about any of them.
     Blind,
 }
 
-/// Waits until a descriptor has something to tell, at most for `timeout`. It may return earlier without news.
+/// Waits until a descriptor is ready, at most for `timeout`. It may return earlier with no descriptor ready.
 pub fn poll(fds: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> Sight {
     if rustix::event::poll(fds, timeout) != Err(Errno::INVAL) {
         return Sight::Clear;
@@ -28,7 +28,7 @@ pub fn poll(fds: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> Sight {
         getrlimit(Resource::Nofile).current.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     let look = |piece: &mut [PollFd<'_>]| rustix::event::poll(piece, Some(&at_once)).is_ok_and(|ready| ready > 0);
-    // Every piece is looked at, also after one that has news.
+    // Polls every piece, also after one that has a ready descriptor.
     let has_news = fds.chunks_mut(most.max(1)).map(look).fold(false, |any, one| any | one);
     if !has_news {
         let now = Moment::now();
@@ -39,7 +39,7 @@ pub fn poll(fds: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> Sight {
     if most == 0 { Sight::Blind } else { Sight::Clear }
 }
 
-/// Makes the limit as high as it may be.
+/// Sets the limit on descriptors to the highest value that we may set.
 fn raise_limit() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });

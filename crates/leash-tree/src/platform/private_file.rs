@@ -1,5 +1,5 @@
-//! Files in leash's own directories. A process of the same user can put anything in their place: a pipe that blocks whoever opens it,
-//! or a link to another file.
+//! Files in leash's own directories. A process of the same user can replace them with anything: a pipe that blocks the
+//! process that opens it, or a link to another file.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -9,13 +9,14 @@ use std::path::Path;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-/// Opens a regular file that belongs to us (for root: to any user), and never waits. Files that are made can be read by us alone.
+/// Opens a regular file that belongs to us (for root: to any user), and never waits. Only we can read files that it
+/// makes.
 pub fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     let flags = (OFlags::NONBLOCK | OFlags::NOFOLLOW).bits().cast_signed();
     let irregular = || io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file");
     let file =
         options.mode(0o600).custom_flags(flags).open(path).map_err(|error| match Errno::from_io_error(&error) {
-            // A link; a pipe that no process reads.
+            // A link, or a pipe that no process reads.
             Some(Errno::LOOP | Errno::NXIO) => irregular(),
             _ => error,
         })?;
@@ -36,7 +37,7 @@ pub fn read(path: &Path) -> io::Result<File> {
     open(File::options().read(true), path)
 }
 
-/// Makes a new file in the place of what may be there; see [`open`].
+/// Makes a new file and removes an old one of that name; see [`open`].
 pub(crate) fn replace(path: &Path) -> io::Result<File> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -52,7 +53,7 @@ mod tests {
     use super::*;
     use testkit::Scratch;
 
-    /// None of these waits, and none is taken for a file.
+    /// Opening one of these neither waits nor succeeds.
     #[test]
     fn only_regular_files_are_opened() {
         let dir = Scratch::new();

@@ -1,4 +1,4 @@
-//! The few facts leash reads from /proc, and only from a /proc that is its own.
+//! The few facts that leash reads from /proc, and only from a /proc of its own PID namespace.
 
 use std::collections::HashSet;
 use std::fs;
@@ -7,12 +7,12 @@ use std::path::Path;
 
 use rustix::io::Errno;
 
-/// Proof that /proc belongs to our PID namespace. Everything that turns a number in /proc into a process asks for it:
-/// with another namespace's /proc mounted, numbers mean other processes, and a walker would signal strangers.
+/// Proof that /proc belongs to our PID namespace. Every function that turns a number in /proc into a process needs it.
+/// With another namespace's /proc mounted the numbers mean other processes, and leash would signal those.
 #[derive(Clone, Copy, Debug)]
 pub struct Proc(());
 
-/// What `/proc/PID/stat` says, as far as leash needs it.
+/// The fields of `/proc/PID/stat` that leash needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stat {
     /// The process.
@@ -27,18 +27,19 @@ pub struct Stat {
     pub pgrp: i32,
     /// Its session.
     pub session: i32,
-    /// How many threads it has, a dead main thread included.
+    /// Its number of threads, a dead main thread included.
     pub threads: u32,
-    /// Start in clock ticks since boot.
+    /// Its start in clock ticks since boot.
     pub start: u64,
 }
 
-/// A list of processes. What could not be read may hide further ones, so an empty list proves something only when it is complete.
+/// A list of processes. Entries that could not be read may hide further processes, so an empty list proves something
+/// only if it is complete.
 #[derive(Clone, Debug)]
 pub struct Listed<T> {
     /// The processes that were found.
     pub found: Vec<T>,
-    /// Whether all of them were.
+    /// True if every process was found.
     pub complete: bool,
 }
 
@@ -48,25 +49,25 @@ impl<T> Listed<T> {
         Listed { found: Vec::new(), complete: true }
     }
 
-    /// Whether it is proved that there is none.
+    /// True if it is proved that there is no process.
     pub fn proves_none(&self) -> bool {
         self.complete && self.found.is_empty()
     }
 }
 
 impl Stat {
-    /// Dead in all but name: a zombie waits for its parent, nothing else. A dead main thread alone is no dead process: `Z` is the
-    /// state of that thread, and the others work on.
+    /// True if the process has ended; a zombie only waits for its parent. A dead main thread alone does not make a dead
+    /// process: `Z` is the state of that thread, and the other threads go on.
     pub fn dead(&self) -> bool {
         matches!(self.state, 'Z' | 'X' | 'x') && self.threads <= 1
     }
 
-    /// Stopped by a signal or by a tracer: it does nothing until another process lets it go on.
+    /// True if a signal or a tracer has stopped it: it does nothing until another process lets it go on.
     pub(crate) fn is_stopped(&self) -> bool {
         matches!(self.state, 'T' | 't')
     }
 
-    /// Reads a `stat` line. The name may contain anything, spaces and parentheses too; the last `)` ends it.
+    /// Reads a `stat` line. The name may contain any characters, spaces and parentheses too; the last `)` ends it.
     fn parse(text: &str) -> Option<Stat> {
         let (pid, rest) = text.split_once(" (")?;
         let (comm, rest) = rest.rsplit_once(") ")?;
@@ -83,14 +84,14 @@ impl Stat {
 }
 
 impl Proc {
-    /// Checks that /proc is there and ours. The error says what is wrong with it.
+    /// Checks that /proc is there and belongs to our PID namespace. The error says what is wrong with it.
     pub fn own() -> Result<Proc, String> {
         let me = rustix::process::getpid().as_raw_pid();
         let link = fs::read_link("/proc/self").map_err(|error| format!("/proc is not readable: {error}"))?;
         if link != Path::new(&me.to_string()) {
             return Err(format!("/proc belongs to another PID namespace: it calls us {}, we are {me}", link.display()));
         }
-        // Numbers can agree by chance; a foreign /proc shows one more level of our pid.
+        // Numbers can be equal by chance. The /proc of another namespace shows one more level of our pid.
         let status = read_small("/proc/self/status").unwrap_or_default();
         let levels = status
             .lines()
@@ -112,14 +113,14 @@ impl Proc {
         Ok(none_if_gone(try_read(format!("/proc/{pid}/stat")))?.and_then(|text| Stat::parse(&text)))
     }
 
-    /// Every process that can be seen, or why they can't be listed.
+    /// Every process that we can see. An error says why /proc can't be listed.
     pub(crate) fn everybody(&self) -> io::Result<Vec<Stat>> {
         let mut all = Vec::new();
         for entry in fs::read_dir("/proc")? {
             let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
             match self.look(pid) {
                 Ok(stat) => all.extend(stat),
-                // Hidden by `hidepid`: a process of another user.
+                // `hidepid` hides a process of another user.
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
                 Err(error) => return Err(error),
             }
@@ -127,12 +128,12 @@ impl Proc {
         Ok(all)
     }
 
-    /// The number of every process that can be seen.
+    /// The number of every process that we can see.
     pub fn numbers(&self) -> Listed<i32> {
         numbers_in("/proc")
     }
 
-    /// Every process that can be seen.
+    /// Every process that we can see.
     pub fn all(&self) -> Listed<Stat> {
         let numbers = self.numbers();
         let mut all = Listed { found: Vec::with_capacity(numbers.found.len()), complete: numbers.complete };
@@ -169,8 +170,8 @@ impl Proc {
         children
     }
 
-    /// All descendants of a process, parents before children. Misses a process whose parent dies during the walk (it moves
-    /// up to the subreaper): callers repeat until nothing new appears.
+    /// All descendants of a process, parents before children. Misses a process whose parent dies during the walk,
+    /// because it moves up to the subreaper. Callers repeat the walk until no new process appears.
     pub fn descendants(&self, root: i32) -> Listed<i32> {
         let mut below = self.children(root);
         let mut seen: HashSet<i32> = below.found.iter().copied().collect();
@@ -194,19 +195,19 @@ impl Proc {
         numbers_in_status(thread, "Tgid:").first().copied()
     }
 
-    /// The user whose rights a process has.
+    /// The effective uid of a process.
     pub(crate) fn user(&self, pid: i32) -> Option<u32> {
         numbers_in_status(pid, "Uid:").get(1).copied()
     }
 
-    /// The id of a PID namespace of a process: `pid` is its own, `pid_for_children` that of its next children. `None` when it may
-    /// not be read.
+    /// The id of a PID namespace of a process: `pid` is its own, `pid_for_children` that of its next children. `None`
+    /// if we may not read it.
     pub(crate) fn namespace(&self, pid: i32, which: &str) -> Option<u64> {
         rustix::fs::stat(format!("{}/ns/{which}", self.living_thread(pid))).ok().map(|stat| stat.st_ino)
     }
 
-    /// The directory in which /proc describes a process: its own, or that of a living thread when the main thread is dead. A dead
-    /// thread has no program, arguments, files, memory or namespaces to read.
+    /// The directory in which /proc describes a process: its own, or that of a living thread if the main thread is
+    /// dead. /proc shows no program, arguments, files, memory or namespaces of a dead thread.
     fn living_thread(&self, pid: i32) -> String {
         let whole = format!("/proc/{pid}");
         let Some(stat) = self.stat(pid).filter(|stat| stat.state == 'Z' && !stat.dead()) else { return whole };
@@ -214,7 +215,7 @@ impl Proc {
         tasks.into_iter().find(|task| *task != stat.pid).map_or(whole, |task| format!("/proc/{pid}/task/{task}"))
     }
 
-    /// The command line, its arguments joined by spaces; the short name in brackets when there is none.
+    /// The command line, its arguments joined by spaces. If it is empty, the short name in brackets.
     pub fn command_line(&self, pid: i32) -> String {
         let argv = self.argv(pid);
         if argv.is_empty() {
@@ -234,7 +235,8 @@ impl Proc {
         argv
     }
 
-    /// Memory that only this process holds, roughly: resident pages that are not shared. Cheap (one small read).
+    /// The bytes of resident pages that are not shared, roughly the memory of this process alone. Cheap (one small
+    /// read).
     pub fn private_bytes(&self, pid: i32) -> u64 {
         let Some(statm) = read_small(format!("{}/statm", self.living_thread(pid))) else { return 0 };
         let mut fields = statm.split_ascii_whitespace().skip(1).filter_map(|field| field.parse::<u64>().ok());
@@ -242,7 +244,7 @@ impl Proc {
         resident.saturating_sub(shared) * rustix::param::page_size() as u64
     }
 
-    /// Proportional memory of a process; falls back to its private pages where `smaps_rollup` may not be read.
+    /// Proportional memory of a process. Falls back to its private pages if we may not read `smaps_rollup`.
     pub fn proportional_bytes(&self, pid: i32) -> u64 {
         let rollup = read_small(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
         let kib = rollup
@@ -252,7 +254,7 @@ impl Proc {
         kib.map_or_else(|| self.private_bytes(pid), |kib| kib * 1024)
     }
 
-    /// The names a process answers to: short name, base name of its program, base name of its first argument.
+    /// The names of a process: short name, base name of its program, base name of its first argument.
     pub fn names(&self, pid: i32) -> Vec<String> {
         let base = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
         let comm = self.stat(pid).map(|stat| stat.comm);
@@ -262,7 +264,8 @@ impl Proc {
     }
 }
 
-/// Reads a small text file whole; `None` when it can't be read. /proc files have no length to reserve by.
+/// Reads a small text file whole; `None` if it can't be read. /proc files report no length, so the buffer starts at 1
+/// KiB.
 pub fn read_small(path: impl AsRef<Path>) -> Option<String> {
     try_read(path).ok()
 }
@@ -273,7 +276,7 @@ fn try_read(path: impl AsRef<Path>) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// `None` when the process is gone: its file is not there, or it went away while the file was read.
+/// Turns an error that means "the process is gone" into `None`: its file is missing, or it vanished during the read.
 fn none_if_gone<T>(read: io::Result<T>) -> io::Result<Option<T>> {
     match read {
         Ok(read) => Ok(Some(read)),
@@ -316,14 +319,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_may_hold_anything() {
+    fn stat_accepts_any_characters_in_the_name() {
         let stat = Stat::parse("42 (a) R (b c) S 1 40 39 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 777 1000 100").unwrap();
         assert_eq!((stat.pid, stat.comm.as_str(), stat.state, stat.ppid), (42, "a) R (b c", 'S', 1));
         assert_eq!((stat.pgrp, stat.session, stat.threads, stat.start), (40, 39, 1, 777));
     }
 
     #[test]
-    fn a_dead_main_thread_is_no_dead_process() {
+    fn process_with_a_dead_main_thread_is_not_dead() {
         for (state, threads, dead) in [('Z', 1, true), ('Z', 0, true), ('X', 1, true), ('Z', 2, false), ('S', 1, false)]
         {
             let line = format!("42 (x) {state} 1 40 39 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 {threads} 0 777 1000 100");
@@ -332,21 +335,21 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_listed_is_no_empty_list() {
+    fn unreadable_list_is_not_complete() {
         assert!(numbers_in("/proc/self/task").complete);
         assert!(numbers_in("/proc/self/task/0").proves_none(), "no such thread");
         assert!(!numbers_in("/proc/self/stat").complete, "no directory");
     }
 
     #[test]
-    fn short_lines_are_nobody() {
+    fn short_stat_lines_are_rejected() {
         for text in ["", "42", "42 (x", "42 (x) S", "42 (x) S 1 2 3"] {
             assert_eq!(Stat::parse(text), None, "{text}");
         }
     }
 
     #[test]
-    fn our_own_proc_is_ours() {
+    fn own_proc_is_accepted_and_readable() {
         let proc = Proc::own().unwrap();
         let me = rustix::process::getpid().as_raw_pid();
         assert_eq!(proc.stat(me).unwrap().pid, me);

@@ -1,4 +1,4 @@
-//! Finding the program to execute, as execvp does, so that failures can be explained before anything is started.
+//! Finds the program to execute as execvp does, so that leash can explain a failure before it starts anything.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -9,23 +9,23 @@ use std::path::{Path, PathBuf};
 use rustix::fs::Access;
 use thiserror::Error;
 
-/// Why a program can't be executed.
+/// The reason why a program can't be executed.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum ResolveError {
-    /// It is not there.
+    /// The program does not exist.
     #[error("command `{}` was not found", command.to_string_lossy())]
     NotFound {
-        /// What was looked for.
+        /// The command that was looked for.
         command: OsString,
-        /// Where; `None` when the command has a slash and PATH does not matter.
+        /// The PATH that was searched; `None` if the command has a slash and PATH does not matter.
         path: Option<OsString>,
     },
-    /// It is there and may not be executed.
+    /// The file exists and may not be executed.
     #[error("`{}` cannot be executed: {why}", path.display())]
     NotExecutable {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         why: &'static str,
     },
 }
@@ -41,7 +41,7 @@ pub fn resolve(command: &OsStr, path: Option<&OsStr>, cwd: Option<&Path>) -> Res
             Verdict::Missing => Err(ResolveError::NotFound { command: command.to_owned(), path: None }),
         };
     }
-    // As glibc does without a PATH.
+    // glibc uses this value if there is no PATH.
     let path = path.unwrap_or_else(|| OsStr::new("/bin:/usr/bin"));
     let mut refused = None;
     for dir in env::split_paths(path).filter(|_| !command.is_empty()) {

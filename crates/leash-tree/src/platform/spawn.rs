@@ -1,4 +1,4 @@
-//! From the keeper to a running server: fork, prepare, exec. Runs in the single-threaded keeper only.
+//! Starts a server: fork, prepare, exec. Runs in the single-threaded keeper only.
 
 use std::ffi::{CString, OsStr};
 use std::fs::File;
@@ -13,7 +13,7 @@ use rustix::process::{Signal, getpid, getppid};
 use super::linux;
 use super::linux::{CloneInto, Forked, InheritedSignals};
 
-/// What to execute, ready for the system call.
+/// The program to execute, ready for the system call.
 #[derive(Debug)]
 pub(crate) struct Program {
     pub(crate) path: CString,
@@ -23,11 +23,11 @@ pub(crate) struct Program {
     pub(crate) signals: InheritedSignals,
 }
 
-/// Where a start stopped.
+/// The step at which a start stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Stage {
-    /// Not a failure: the namespace's first process is bound to the keeper's life.
+    /// Not a failure: the kernel will kill the namespace's first process when the keeper dies.
     Armed = 1,
     /// Mapping the user into the new user namespace.
     UserMap,
@@ -39,7 +39,7 @@ pub(crate) enum Stage {
     Chdir,
     /// Executing the program.
     Exec,
-    /// The process above was gone before the server could start.
+    /// The parent process was gone before the server could start.
     Orphaned,
 }
 
@@ -51,21 +51,22 @@ impl Stage {
     }
 }
 
-/// Why a server could not be started.
+/// The reason why a server could not be started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SpawnError {
-    /// No process could be made, or it was refused by the containment.
+    /// The kernel made no process, or refused it the containment.
     Clone(Errno),
-    /// The new process got so far.
+    /// The new process failed at this stage.
     At(Stage, Errno),
-    /// No pipe to talk to it.
+    /// The kernel gave no pipe to talk to the new process.
     Pipe(Errno),
 }
 
-/// The child's end of the pipe on which it reports how far it got. Closed by exec: silence is success.
+/// The child's end of the pipe on which it reports failures. exec closes it, so end of file without a report means
+/// success.
 pub(crate) struct Report(OwnedFd);
 
-/// The keeper's end.
+/// The keeper's end of the report pipe.
 pub(crate) struct Progress(File);
 
 pub(crate) fn report_pipe() -> Result<(Progress, Report), SpawnError> {
@@ -74,7 +75,7 @@ pub(crate) fn report_pipe() -> Result<(Progress, Report), SpawnError> {
 }
 
 impl Report {
-    /// Not a failure: tells the keeper that the process is bound to its life.
+    /// Not a failure: tells the keeper that the kernel will kill this process when the keeper dies.
     pub(crate) fn armed(&self) {
         self.send(Stage::Armed, 0);
     }
@@ -82,11 +83,11 @@ impl Report {
     fn send(&self, stage: Stage, errno: i32) {
         let mut message = [stage as u8; 5];
         message[1..].copy_from_slice(&errno.to_le_bytes());
-        // The keeper is gone if this fails; then there is nobody to tell.
+        // If this fails, the keeper is gone and no process reads the report.
         let _ = rustix::io::write(&self.0, &message);
     }
 
-    /// Reports and ends the forked process.
+    /// Reports a failure and ends the forked process.
     pub(crate) fn fail(&self, stage: Stage, errno: Errno) -> ! {
         self.send(stage, errno.raw_os_error());
         linux::exit_now(127)
@@ -98,12 +99,12 @@ impl Report {
 }
 
 impl Progress {
-    /// The next report; `None` when the pipe was closed by exec, which means success.
+    /// The next report; `None` when exec closed the pipe, which means success.
     pub(crate) fn next(&mut self) -> Option<(Stage, Errno)> {
         let mut message = [0; 5];
         self.0.read_exact(&mut message).ok()?;
         let errno = i32::from_le_bytes([message[1], message[2], message[3], message[4]]);
-        // Zero is no error number; it comes with `Armed` alone.
+        // Zero is not an error number. Only `Armed` sends it.
         Some((Stage::from_byte(message[0])?, if errno > 0 { Errno::from_raw_os_error(errno) } else { Errno::IO }))
     }
 }
@@ -119,7 +120,7 @@ pub(crate) fn spawn(program: &Program, into: CloneInto<'_>) -> Result<i32, Spawn
             match progress.next() {
                 None => Ok(pid),
                 Some((stage, errno)) => {
-                    // It ends by itself right after the report.
+                    // The child exits right after the report.
                     let _ = rustix::process::waitpid(
                         rustix::process::Pid::from_raw(pid),
                         rustix::process::WaitOptions::empty(),
@@ -131,12 +132,13 @@ pub(crate) fn spawn(program: &Program, into: CloneInto<'_>) -> Result<i32, Spawn
     }
 }
 
-/// The forked child's way to exec. Stdin, stdout and stderr are what the host gave.
+/// Turns the forked child into the server: prepares it and calls exec. Stdin, stdout and stderr stay those that the
+/// host gave.
 pub(crate) fn become_server(program: &Program, parent: rustix::process::Pid, report: &Report) -> ! {
-    // A group of its own, so that a group signal of the server never reaches the keeper.
+    // The server gets its own process group, so that a signal that it sends to its group never reaches the keeper.
     let _ = rustix::process::setpgid(None, None);
-    // The last line: should the keeper vanish, the kernel ends at least the leader. The keeper has one thread, so the death
-    // signal can't fire because some thread ended.
+    // The last resort: if the keeper vanishes, the kernel kills at least the leader. The keeper has one thread, so this
+    // death signal can't fire because a thread ended.
     let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
     if getppid() != Some(parent) {
         report.fail(Stage::Orphaned, Errno::SRCH);
@@ -147,13 +149,13 @@ pub(crate) fn become_server(program: &Program, parent: rustix::process::Pid, rep
     {
         report.fail(Stage::Chdir, errno);
     }
-    // Everything that is not the server's stays out of it; the report pipe alone is kept, at a number just above.
+    // Close every descriptor that is not the server's. Only the report pipe is kept, at number 3.
     let kept = linux::keep_only(report.as_fd().as_raw_fd());
     let errno = execute(program);
     Report(kept).fail(Stage::Exec, errno)
 }
 
-/// exec, and as execvp does: a script without `#!` is given to the shell.
+/// Calls exec as execvp does: a script without `#!` is given to the shell.
 fn execute(program: &Program) -> Errno {
     let errno = linux::exec(&program.path, &program.argv, &program.env);
     if errno != Errno::NOEXEC {
@@ -165,22 +167,22 @@ fn execute(program: &Program) -> Errno {
     linux::exec(shell, &argv, &program.env)
 }
 
-/// Points stdin, stdout and stderr of this process at /dev/null. The pipes belong to the host and the server: a copy held
-/// here would hide the end of one from the other.
+/// Points stdin, stdout and stderr of this process at /dev/null. The pipes belong to the host and the server: if this
+/// process held a copy, one of them would not see that the other has closed its end.
 pub fn let_go_of_stdio() {
     point_at_null(&[0, 1, 2]);
 }
 
-/// Gives up stdin and stdout, which are the null device since [`let_go_of_stdio`]: two descriptors, with the lowest numbers there are, for
-/// a keeper that has none left. Without one it can neither list whom to kill nor tell of it. Nothing writes to stdout here; stderr stays,
-/// because a panic does write to it.
+/// Closes stdin and stdout, which are /dev/null since [`let_go_of_stdio`]. This frees two descriptors, with the lowest
+/// numbers, for a keeper that has none left. Without a descriptor it can neither list the processes to kill nor report
+/// them. The keeper writes nothing to stdout. Stderr stays open, because a panic writes to it.
 pub fn make_room() {
     for number in [0, 1] {
         drop(linux::inherited_fd(number));
     }
 }
 
-/// The same for a process that still speaks on stderr.
+/// The same as [`let_go_of_stdio`], for a process that still writes to stderr.
 pub(crate) fn let_go_of_stdin_and_stdout() {
     point_at_null(&[0, 1]);
 }
@@ -192,7 +194,7 @@ fn point_at_null(numbers: &[i32]) {
     }
 }
 
-/// A C string from an OS string; an inner NUL ends it, as it would end the real argument.
+/// A C string from an OS string. An inner NUL byte ends it, as it would end the real argument.
 pub(crate) fn c_string(text: &OsStr) -> CString {
     let bytes = text.as_bytes();
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());

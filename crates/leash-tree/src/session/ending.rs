@@ -1,5 +1,5 @@
-//! Ending sessions from outside, whoever started their members: all are told at the same time, all are waited for, and the session
-//! is looked at again until nobody is left in it.
+//! Ends sessions from outside, however their members were started. It tells all members at the same time, waits for
+//! all, and looks at the session again until it has no member left.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -27,50 +27,50 @@ use leash_model::limits;
 use leash_model::receipt::Receipt;
 use leash_model::record::Record;
 
-/// How long is waited between two looks at a lock; the death of a process wakes earlier.
+/// The pause between two checks of a lock. The death of a process ends the pause early.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// A member that did not end, or of which it is not known.
+/// A member that did not end, or whose end is not known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unfinished {
     /// The session.
     pub session: String,
     /// The member.
     pub run: String,
-    /// Why, for people.
+    /// The reason, for people.
     pub why: String,
 }
 
-/// What became of a request to end sessions.
+/// The result of a request to end sessions.
 #[derive(Debug, Default)]
 pub struct Ended {
-    /// Receipts, one per member that ended and had held something, in the order in which they had joined.
+    /// Receipts, one per member that ended and had held something, in the order in which the members had joined.
     pub receipts: Vec<Receipt>,
     /// Members that did not end in time, or left no receipt.
     pub unfinished: Vec<Unfinished>,
-    /// What else people should know.
+    /// Other messages for people.
     pub warnings: Vec<String>,
 }
 
 /// Ends upstream sessions whose process and keeper are gone, from their books on disk. Returns the receipts, and warnings.
 pub type SweepUpstreams = fn(&Places) -> (Vec<Receipt>, Vec<String>);
 
-/// An end that is under way.
+/// A running request to end sessions.
 #[derive(Debug)]
 pub struct Ending<'a> {
     places: &'a Places,
     proc: &'a Proc,
     sweep_upstreams: SweepUpstreams,
     targets: Vec<Target>,
-    /// No grace.
+    /// True to end them without grace.
     force: bool,
-    /// Members that were told and waited for. One that is still there would not go if it were told again.
+    /// Members that were told to end and waited for. A member that is still there would not end if it were told again.
     dealt_with: HashSet<String>,
     ended: Ended,
 }
 
 impl<'a> Ending<'a> {
-    /// The end of all that the targets mean; nobody is told yet.
+    /// Prepares the end of all that the targets name. It tells no member yet.
     pub fn new(
         places: &'a Places,
         proc: &'a Proc,
@@ -81,7 +81,7 @@ impl<'a> Ending<'a> {
         Ending { places, proc, sweep_upstreams, targets, force, dealt_with: HashSet::new(), ended: Ended::default() }
     }
 
-    /// Ends everybody who is there now, except those that somebody else is to end; whether there was anybody.
+    /// Ends all current members, except those that another process ends. Returns true if there were any.
     pub fn round(&mut self, except: &dyn Fn(&Joined) -> bool) -> io::Result<bool> {
         let store = Store::look(&self.places.runtime_dir).map_err(io::Error::other)?;
         let mut members = joined(&self.places.runtime_dir, store.as_ref())?;
@@ -89,7 +89,7 @@ impl<'a> Ending<'a> {
         if members.is_empty() {
             return Ok(false);
         }
-        // Told to all first, so that they end at the same time.
+        // Tell all members first, so that they end at the same time.
         members.iter().for_each(|member| self.ask(member));
         let asked = Moment::now();
         let mut late: HashMap<String, String> = HashMap::new();
@@ -98,12 +98,12 @@ impl<'a> Ending<'a> {
                 late.insert(member.run().to_owned(), why);
             }
         }
-        // What nobody looked after.
+        // End the members without a living process of leash.
         let swept = store.as_ref().map(|store| sweep::sweep(store, Some(self.proc))).unwrap_or_default();
         self.ended.warnings.extend(swept.warnings);
         let mut read = Read::default();
         for member in members {
-            // What the sweep saw itself comes before what it read.
+            // A receipt that the sweep has just made comes before one in a file.
             let found = swept.receipts.iter().find(|receipt| receipt.run == member.run()).cloned();
             match found.or_else(|| read.receipt(&member)) {
                 Some(receipt) => self.ended.receipts.push(receipt),
@@ -114,14 +114,15 @@ impl<'a> Ending<'a> {
         Ok(true)
     }
 
-    /// Goes on until nobody is left, whoever joins meanwhile. What came of all of it.
+    /// Goes on until no member is left, also of those that join during the end. Returns the result of all rounds.
     pub fn rest(mut self) -> io::Result<Ended> {
         self.all_rounds(&|_| false)?;
         self.end_open()?;
         Ok(self.ended)
     }
 
-    /// The same of members alone, except those that somebody else is to end: what is open at HTTP servers is left to those who hold it.
+    /// The same as [`Ending::rest`] for members only, except those that another process ends. The holders of sessions
+    /// at HTTP servers end those.
     pub fn members(mut self, except: &dyn Fn(&Joined) -> bool) -> io::Result<Ended> {
         self.all_rounds(except)?;
         Ok(self.ended)
@@ -147,13 +148,13 @@ impl<'a> Ending<'a> {
         let store = Store::look(&self.places.runtime_dir).map_err(io::Error::other)?;
         for member in joined(&self.places.runtime_dir, store.as_ref())? {
             if self.wants(&member) && !self.dealt_with.contains(member.run()) && !except(&member) {
-                self.give_up(&member, "others join as fast as they are ended");
+                self.give_up(&member, "new members join as fast as leash ends them");
             }
         }
         Ok(())
     }
 
-    /// Upstream sessions whose process is gone, keeper and all, are ended from here; those of a living gateway are its own.
+    /// Ends upstream sessions whose process and keeper are both gone. A living gateway ends its own.
     fn end_open(&mut self) -> io::Result<()> {
         let books = Book::list(&self.places.runtime_dir)?;
         let wanted =
@@ -176,13 +177,13 @@ impl<'a> Ending<'a> {
         Ok(())
     }
 
-    /// Nothing was written of this one.
+    /// Handles a member without a receipt.
     fn note_missing(&mut self, member: &Joined, late: Option<String>) {
         match (member, late) {
             (_, Some(why)) => self.give_up(member, &why),
-            // It was told before it had anything, and so there was nothing to write about.
+            // It was told before its server ran, so there was no receipt to write.
             (Joined::Run(record), None) if record.leader.is_none() => {}
-            // What it has left open is ended when all others are.
+            // The sessions that it left open are ended after all members.
             (Joined::Connection(book), None) if book.open.is_empty() || !book.attended => {}
             (_, None) => self.give_up(member, "it ended, but no receipt was written"),
         }
@@ -196,21 +197,21 @@ impl<'a> Ending<'a> {
     fn ask(&self, member: &Joined) {
         let value = if self.force { FORCE_VALUE } else { END_VALUE };
         for attendant in attendants(member, self.proc) {
-            // A stopped leash must be able to hear it.
+            // A stopped process of leash must run to receive the signal.
             let _ = attendant.signal(Signal::CONT);
             let _ = linux::queue(attendant.as_fd(), END_SIGNAL, value);
         }
     }
 
-    /// Waits until nobody looks after the member any more, which is after its receipt was written.
+    /// Waits until no process of leash looks after the member any more. Its receipt is written before that.
     fn wait(&self, store: Option<&Store>, member: &Joined, asked: Moment) -> Result<(), String> {
         let mut give_up = asked + patience(member);
         let mut may_kill = self.force;
-        // The lock says it, however young the member is; the processes only tell when to look again.
+        // The lock decides, however new the member is. The processes only say when to check again.
         while self.is_attended(store, member) {
             let now = Moment::now();
             let attendants = attendants(member, self.proc);
-            // A server may stop them again and again: whatever it does, it can't keep them from being killed.
+            // A server may stop them again and again, but it can't prevent that they are killed.
             let is_stopped = now >= asked + limits::KEEPER_ANSWER && all_stopped(&attendants, self.proc);
             if may_kill && (is_stopped || now >= give_up) {
                 self.kill_attendants(member, &attendants);
@@ -223,15 +224,15 @@ impl<'a> Ending<'a> {
             }
             let mut fds: Vec<PollFd<'_>> =
                 attendants.iter().map(|held| PollFd::from_borrowed_fd(held.as_fd(), PollFlags::IN)).collect();
-            // A young run may not have written its keeper yet, and a keeper may go on when its process is gone.
+            // A new run may not have recorded its keeper yet, and a keeper may go on after its process is gone.
             let next = (now + LOOK_AGAIN).min(give_up);
             let _ = rustix::event::poll(&mut fds, Some(&timeout_until(next, now)));
         }
         Ok(())
     }
 
-    /// Kills the processes of leash that look after a run, so that the sweep which follows can end it. The record lies where the
-    /// server can write to it: a process is leash's only if it holds the run's lock open, too.
+    /// Kills the processes of leash that look after a run, so that the sweep that follows can end it. The server can
+    /// write to the record. So a process counts as leash's only if it also holds the run's lock open.
     fn kill_attendants(&self, member: &Joined, attendants: &[Held]) {
         if !matches!(member, Joined::Run(_)) {
             return;
@@ -251,7 +252,8 @@ impl<'a> Ending<'a> {
         }
     }
 
-    /// Writes down who is below the processes of leash. A stopped keeper can't, and with its death descent is lost.
+    /// Records the processes below the processes of leash. A stopped keeper can't do that, and with its death their
+    /// descent is lost.
     fn record_members(&self, store: &Store, run: &str, ours: &[&Held]) {
         let Ok(entry) = store.take(run) else { return };
         let Ok(Some(mut record)) = entry.read() else { return };
@@ -259,12 +261,13 @@ impl<'a> Ending<'a> {
         let below: Vec<i32> = family.iter().flat_map(|pid| self.proc.descendants(*pid).found).collect();
         family.extend(&below);
         for pid in below.iter().filter(|pid| !ours.iter().any(|attendant| attendant.id.pid == **pid)) {
-            // The number may have changed hands since the walk: the process that has it now must still be of the family.
+            // Another process may have got the number since the walk. The process that has it now must still have a
+            // parent in the tree.
             let held = Held::open(self.proc, *pid).filter(|held| family.contains(&held.stat.ppid));
             record.members.extend(held.map(|held| held.id).filter(|id| !record.members.contains(id)));
         }
         record.members.truncate(limits::RECORDED_MEMBERS);
-        // On a full disk, the sweep ends what was recorded before.
+        // If the disk is full, the sweep ends the members that were recorded before.
         let _ = entry.write(&record);
     }
 
@@ -276,13 +279,13 @@ impl<'a> Ending<'a> {
     }
 }
 
-/// Whether there are any, and each of them is stopped, by a signal or by a tracer.
+/// True if there are any, and a signal or a tracer has stopped each of them.
 fn all_stopped(attendants: &[Held], proc: &Proc) -> bool {
     let is_stopped = |held: &Held| proc.stat(held.id.pid).is_some_and(|stat| stat.is_stopped());
     !attendants.is_empty() && attendants.iter().all(is_stopped)
 }
 
-/// How long a member may take to end.
+/// The longest time that a member may take to end.
 fn patience(member: &Joined) -> Duration {
     match member {
         Joined::Run(record) => {
@@ -292,7 +295,7 @@ fn patience(member: &Joined) -> Duration {
     }
 }
 
-/// The processes of leash that look after a member, as far as they are still the recorded ones.
+/// The processes of leash that look after a member, if they are still the recorded ones.
 fn attendants(member: &Joined, proc: &Proc) -> Vec<Held> {
     let ids: Vec<Identity> = match member {
         Joined::Run(record) => of_run(record),
@@ -308,14 +311,14 @@ fn of_book(book: &Listed) -> Vec<Identity> {
     book.cover.process.into_iter().collect()
 }
 
-/// Receipt files that were read, each once.
+/// Receipt files, each read once.
 #[derive(Default)]
 struct Read {
     files: HashMap<PathBuf, Vec<Receipt>>,
 }
 
 impl Read {
-    /// The newest receipt of a member. Where that writes its receipts may not be where we would.
+    /// The newest receipt of a member. The member may write its receipts to another file than we do.
     fn receipt(&mut self, member: &Joined) -> Option<Receipt> {
         let path = match member {
             Joined::Run(record) => &record.receipts,
@@ -329,14 +332,14 @@ impl Read {
     }
 }
 
-/// A sweep writes down what was open, and not who had opened it.
+/// True if a receipt is about an open entry. A sweep records the entry, but not the process that had opened it.
 fn is_end_of(receipt: &Receipt, entry: &Entry) -> bool {
     (&receipt.session, receipt.started_ms) == (&entry.session, entry.started_ms)
 }
 
 fn is_of(receipt: &Receipt, member: &Joined) -> bool {
     match member {
-        // Before covers named a session, a connection's receipt had an id that its book did not know.
+        // In older versions, whose covers name no session, the book did not know the id of the connection's receipt.
         Joined::Connection(book) if book.cover.member.is_none() => receipt.session == member.session(),
         _ => receipt.run == member.run(),
     }

@@ -1,4 +1,4 @@
-//! Who is in a session, wherever they were started: the ledger is where its members meet.
+//! The members of a session, wherever they were started. leash finds them by the ledger.
 
 use crate::ledger::book::{Book, Listed};
 use crate::ledger::store::{self, Store};
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-/// What a connection had before covers named labels.
+/// For connections of older versions, whose covers have no labels.
 static NO_LABELS: BTreeMap<String, String> = BTreeMap::new();
 
 /// A member of a session.
@@ -20,7 +20,7 @@ pub enum Joined {
     Connection(Box<Listed>),
 }
 
-/// What somebody wants to be ended.
+/// The session or member that a user wants to end.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
     /// A session with all its members.
@@ -30,13 +30,13 @@ pub enum Target {
 }
 
 impl Target {
-    /// The id it was named by.
+    /// The id of the session or run.
     pub fn id(&self) -> &str {
         let (Target::Session(id) | Target::Run(id)) = self;
         id
     }
 
-    /// Whether it means this member.
+    /// True if it includes this member.
     pub fn means(&self, member: &Joined) -> bool {
         match self {
             Target::Session(session) => member.session() == session,
@@ -78,7 +78,7 @@ impl Joined {
         }
     }
 
-    /// What it lives for.
+    /// Its owners.
     pub fn owners(&self) -> &[Owner] {
         match self {
             Joined::Run(record) => &record.owners,
@@ -86,14 +86,15 @@ impl Joined {
         }
     }
 
-    /// Whether a process started it and holds it: the gateway its trees.
+    /// True if a process started it and holds it, as the gateway holds its trees.
     pub fn is_held_by(&self, pid: i32) -> bool {
         let holds = |owner: &Owner| matches!(owner, Owner::Process { role, pid: owner, .. } if *role == Role::Parent && *owner == pid);
         self.owners().contains(&Owner::Handle) && self.owners().iter().any(holds)
     }
 }
 
-/// Everybody who is in a session now, the oldest first. Who is in none (a gateway's own book) is not among them.
+/// All current members of sessions, the oldest first. A process that belongs to no session (a gateway's own book) is
+/// not included.
 pub fn joined(runtime_dir: &Path, store: Option<&Store>) -> io::Result<Vec<Joined>> {
     let found = store.map(Store::list).transpose()?.unwrap_or_default();
     let records = found.into_iter().filter_map(|found| found.record).filter(store::is_of_this_place);

@@ -1,4 +1,4 @@
-//! Sessions as the ledger knows them: who is alive, and how to end them from outside.
+//! Sessions in the ledger: lists the living ones, and ends them from outside.
 
 mod ending;
 mod held;
@@ -20,14 +20,14 @@ use crate::platform::identity;
 use crate::platform::proc::{Proc, Stat};
 use leash_model::record::Record;
 
-/// A run that somebody looks after, or should.
+/// A run in the ledger, with or without a living process of leash.
 #[derive(Debug)]
 pub struct Live {
-    /// What the ledger says.
+    /// Its record in the ledger.
     pub record: Record,
-    /// Whether leash or its keeper is alive; otherwise the next start of leash ends it.
+    /// True if leash or its keeper is alive. If not, the next start of leash ends the run.
     pub attended: bool,
-    /// The tree as it is now; empty where /proc is not ours.
+    /// The current members; empty if /proc is not ours.
     pub members: Vec<Member>,
 }
 
@@ -38,7 +38,7 @@ pub struct Member {
     pub stat: Stat,
     /// Its command line.
     pub command: String,
-    /// Its memory: proportional where that may be read, else its private pages.
+    /// Its memory: proportional if we may read that, otherwise its private pages.
     pub memory_bytes: u64,
 }
 
@@ -61,7 +61,7 @@ pub fn list(store: &Store, proc: Option<&Proc>) -> std::io::Result<Vec<Live>> {
     Ok(runs)
 }
 
-/// Who is in a tree now: the keeper's descendants, the leaf's members, and recorded members that are still the same.
+/// The current members of a tree: the keeper's descendants, the leaf's members, and recorded members that still live.
 fn members(record: &Record, proc: &Proc) -> Vec<Member> {
     let keeper = record.keeper.filter(|keeper| identity::is_alive(*keeper, proc));
     let mut pids: Vec<i32> = keeper.map(|keeper| proc.descendants(keeper.pid).found).unwrap_or_default();
@@ -85,7 +85,8 @@ fn members(record: &Record, proc: &Proc) -> Vec<Member> {
         .collect()
 }
 
-/// The two processes of leash inside a sealed namespace are forks of the keeper: same program, same arguments.
+/// True for the two processes of leash inside a sealed namespace. They are forks of the keeper: same program, same
+/// arguments.
 fn is_ours(proc: &Proc, pid: i32, keeper: i32) -> bool {
     proc.argv(pid) == proc.argv(keeper)
 }

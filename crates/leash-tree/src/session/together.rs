@@ -1,11 +1,12 @@
-//! One receipt for a session of which several members wrote one each.
+//! Makes one receipt for a session from the receipts of its members.
 
 use std::collections::BTreeMap;
 
 use leash_model::receipt::{EndedBy, Holding, Reason, Receipt};
 
-/// The receipt of a session, out of those of its members: everything that it held, from the first sign of the end to the last
-/// proof. What two of them tell of is there once: a gateway tells of the trees that told of themselves. `None` without any.
+/// The receipt of a session, made from those of its members: everything that it held, from the first sign of the end to
+/// the last proof. A tree in two receipts is listed once: a gateway also reports trees that have their own receipts.
+/// `None` if there is no receipt.
 pub fn together(session: &str, members: &[Receipt]) -> Option<Receipt> {
     let (first, rest) = members.split_first()?;
     if rest.is_empty() {
@@ -17,7 +18,7 @@ pub fn together(session: &str, members: &[Receipt]) -> Option<Receipt> {
         name: names(members),
         labels: BTreeMap::new(),
         reason: reason(members).clone(),
-        // The promise of several trees is that of the weakest.
+        // The weakest containment gives the promise of several trees.
         containment: members.iter().filter_map(|member| member.containment).min(),
         refused: Vec::new(),
         holdings: Vec::new(),
@@ -60,7 +61,8 @@ fn names(members: &[Receipt]) -> String {
     names.join(", ")
 }
 
-/// Somebody asked for the end, and not all may have waited for that; otherwise the first to go knows why.
+/// The reason for the whole session: a request if there was one, because some members may have ended for other reasons
+/// before. Otherwise the reason of the member that ended first.
 fn reason(members: &[Receipt]) -> &Reason {
     let asked = members.iter().map(|member| &member.reason).find(|reason| **reason == Reason::Requested);
     let earliest =
@@ -68,7 +70,7 @@ fn reason(members: &[Receipt]) -> &Reason {
     asked.unwrap_or_else(earliest)
 }
 
-/// Of two who saw to an end, the one whose part was the less planned: that is the one worth knowing of.
+/// Of two processes that ended members, the less planned one: it is the more interesting one.
 fn least_planned(a: EndedBy, b: EndedBy) -> EndedBy {
     let rank = |by: &EndedBy| match by {
         EndedBy::Keeper => 0,
@@ -80,7 +82,8 @@ fn least_planned(a: EndedBy, b: EndedBy) -> EndedBy {
     if rank(&b) > rank(&a) { b } else { a }
 }
 
-/// Whether two receipts speak of the same tree. Of upstream sessions only the beginnings of their ids are known, which many share.
+/// True if two receipts are about the same tree. For upstream sessions only the beginnings of their ids are known,
+/// which may be equal for many.
 fn is_same(a: &Holding, b: &Holding) -> bool {
     match (a, b) {
         (Holding::Tree(a), Holding::Tree(b)) => a.leader.is_some() && a.leader == b.leader,

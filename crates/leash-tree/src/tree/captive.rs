@@ -1,5 +1,5 @@
-//! A tree as its holder sees it: who its members are, how to signal them, how to reap them. The holder is the keeper, or the
-//! supervisor once the keeper is gone: then all members are its own adopted children.
+//! A tree as its holder sees it: its members, and functions to signal and reap them. The holder is the keeper, or the
+//! supervisor once the keeper is gone. All members are then its own adopted children.
 
 use std::collections::{BTreeSet, HashSet};
 use std::os::fd::BorrowedFd;
@@ -17,58 +17,59 @@ use leash_model::containment::Containment;
 use leash_model::identity::Identity;
 use leash_model::receipt::{Exit, LeftOver};
 
-/// A tree in our hands.
+/// A tree that this process holds.
 #[derive(Debug)]
 pub(crate) struct Captive {
-    /// What keeps it together.
+    /// Its containment.
     pub(crate) containment: Containment,
-    /// Its first process, by our number for it; `None` when it can't be known (sealed, without our own /proc).
+    /// Its first process, by our number for it; `None` if it can't be known (sealed, without our own /proc).
     pub(crate) leader: Option<i32>,
     pub(crate) leaf: Option<Leaf>,
     pub(crate) sealed: Option<Sealed>,
-    /// /proc, if it is ours to walk.
+    /// /proc, if it belongs to our PID namespace.
     pub(crate) proc: Option<Proc>,
-    /// Names of processes that are left alone.
+    /// Names of processes that leash does not end.
     pub(crate) spare: Vec<String>,
-    /// How the leader ended, once it has.
+    /// The leader's exit, once it has ended.
     pub(crate) exit: Option<Exit>,
-    /// In `group` the leader is not reaped before its group is killed: its number pins the group's. True once that is over.
+    /// True once the group is killed, or has no member but its dead leader. Before that leash does not reap the leader
+    /// in `group`: its number keeps the group's number from being reused.
     pub(crate) group_killed: bool,
-    /// Children that were sent SIGKILL and have not been reaped. One is enough, and a further one each time a sibling dies
-    /// would make the kill of a large tree quadratic.
+    /// Children that were sent SIGKILL and have not been reaped. One SIGKILL is enough. A further one each time a
+    /// sibling dies would make the kill of a large tree quadratic.
     pub(crate) struck: HashSet<i32>,
-    /// leash is the first process of its PID namespace: everybody in there is its business.
+    /// leash is the first process of its PID namespace: it may end every other process in it.
     pub(crate) pid_one: bool,
     /// PID namespaces that members were seen to enter.
     pub(crate) entered: BTreeSet<u64>,
 }
 
-/// What one look at all members found.
+/// The result of one look at all members.
 #[derive(Debug)]
 pub(crate) struct Count {
     pub(crate) members: Vec<Identity>,
-    /// Private memory that they hold together.
+    /// The private memory of all members together.
     pub(crate) memory_bytes: u64,
-    /// Whether every member could be looked at.
+    /// True if leash could look at every member.
     pub(crate) complete: bool,
 }
 
-/// How many looks must agree that only spared processes are left.
+/// The number of looks that must agree that only spared processes are left.
 const LOOKS: usize = 3;
 
-/// What reaping found.
+/// The result of reaping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Remaining {
     /// No child of ours is left, and no member of the leaf.
     Nothing,
     /// Only processes on the spare list are left.
     Spared,
-    /// Somebody is.
+    /// At least one member is left.
     Members,
 }
 
 impl Captive {
-    /// A tree of which nothing has been started or found yet.
+    /// A tree without any started or found process.
     pub(crate) fn new(containment: Containment, proc: Option<Proc>, spare: Vec<String>, pid_one: bool) -> Captive {
         Captive {
             containment,
@@ -85,7 +86,7 @@ impl Captive {
         }
     }
 
-    /// Reaps whatever has died, and says what remains.
+    /// Reaps all dead children, and returns what remains.
     pub(crate) fn reap(&mut self) -> Remaining {
         if self.exit.is_none() {
             self.exit = self.sealed.as_ref().and_then(Sealed::exit);
@@ -113,9 +114,9 @@ impl Captive {
         }
     }
 
-    /// Whether all that is left is on the spare list, or is dead and held by a tracer, which alone can reap it. One look could miss a
-    /// process whose parent dies meanwhile, so it takes several that agree, without a death in between: a process that hops from
-    /// fork to fork leaves a dead parent to us each time.
+    /// True if every process that is left is on the spare list, or is dead and held by a tracer, which alone can reap
+    /// it. One look could miss a process whose parent dies during the look. So several looks must agree, without a
+    /// death in between: a process that hops from fork to fork leaves a dead parent to us each time.
     fn only_settled_left(&mut self) -> bool {
         let Some(proc) = self.proc else { return false };
         for _ in 0..LOOKS {
@@ -134,14 +135,15 @@ impl Captive {
         true
     }
 
-    /// One look at all of them: each of our children and each member of the leaf is spared, comes from a spared process, or has
-    /// ended. What cannot be listed or looked at may be neither.
+    /// One look at all of them: each of our children and each member of the leaf is spared, comes from a spared
+    /// process, or has ended. False if a process cannot be listed or looked at.
     fn looks_settled(&self, proc: &Proc) -> bool {
         let family = self.spared_family(proc);
         let all_settled = |listed: &Listed<i32>| {
             listed.complete && listed.found.iter().all(|pid| family.contains(pid) || number_has_ended(*pid))
         };
-        // The children first: as long as one of them lives, which is nearly always, nothing else needs to be read.
+        // Check the children first: as long as one of them lives, which is nearly always, nothing else needs to be
+        // read.
         all_settled(&proc.children(getpid().as_raw_pid()))
             && all_settled(&self.in_leaf())
             && self.own_strays().proves_none()
@@ -151,7 +153,7 @@ impl Captive {
         self.leaf.as_ref().map_or_else(Listed::none, Leaf::procs)
     }
 
-    /// The processes on the spare list and all that come from them, as far as they can be seen.
+    /// The processes on the spare list and all their descendants, as far as we can see them.
     pub(crate) fn spared_family(&self, proc: &Proc) -> HashSet<i32> {
         if self.spare.is_empty() {
             return HashSet::new();
@@ -170,17 +172,17 @@ impl Captive {
     }
 
     fn note(&mut self, pid: i32, status: i32) {
-        // From here on the number may belong to somebody else.
+        // From here on another process may get the number.
         self.struck.remove(&pid);
         if self.sealed.is_none() && Some(pid) == self.leader && self.exit.is_none() {
             self.exit = linux::exit_of(status);
         }
     }
 
-    /// `group`: the leader's death is only looked at.
+    /// `group`: notes the leader's death without reaping the leader.
     fn reap_group(&mut self) -> Remaining {
         let Some(leader) = self.leader.and_then(Pid::from_raw) else {
-            // No number is pinned, and so nothing but the lack of children proves anything.
+            // There is no leader's number to keep. Only the lack of children is a proof.
             self.group_killed = true;
             return self.reap();
         };
@@ -198,32 +200,33 @@ impl Captive {
         if self.exit.is_none() || !complete || !empty {
             return Remaining::Members;
         }
-        // The group is empty but for its dead leader: its number is not needed any more.
+        // The group has no member but its dead leader: its number is not needed any more.
         self.group_killed = true;
         self.reap()
     }
 
-    /// Our direct children, dead ones included, without the spared.
+    /// Our direct children, dead ones included, without the spared ones.
     pub(crate) fn own_children(&self) -> Vec<i32> {
         let Some(proc) = self.proc else {
-            // Only who has not been reaped: after that the number may be anybody's.
+            // Only a child that has not been reaped: after that any process may have the number.
             let known = self.sealed.as_ref().map(|sealed| sealed.init).or(self.leader.filter(|_| self.exit.is_none()));
             return known.into_iter().collect();
         };
-        // Of those that cannot be listed now, `wait` keeps saying that they are there.
+        // If some children cannot be listed now, `wait` still reports that they exist.
         let children = proc.children(getpid().as_raw_pid()).found;
         children.into_iter().filter(|pid| !self.spared(&proc, *pid)).collect()
     }
 
-    /// Everybody in the tree, as far as they can be held at once.
+    /// All members of the tree, as far as they can be held at once.
     pub(crate) fn members(&self) -> Vec<Held> {
         let mut members = Vec::new();
         self.each_member(|member| members.push(member));
         members
     }
 
-    /// Visits everybody in the tree, one at a time, each held by a pidfd and checked to belong to it. Our own processes inside a
-    /// sealed namespace, the spared ones and the dead are not among them. False when there may be more.
+    /// Visits all members of the tree, one at a time, each held by a pidfd and checked to belong to the tree. It does
+    /// not visit our own processes inside a sealed namespace, spared processes and dead processes. Returns false if
+    /// there may be more members.
     pub(crate) fn each_member(&self, mut visit: impl FnMut(Held)) -> bool {
         let Some(proc) = self.proc else { return false };
         let me = getpid().as_raw_pid();
@@ -243,7 +246,8 @@ impl Captive {
                     continue;
                 }
             };
-            // The number may have changed hands since the walk: whoever has it now must still be of the family.
+            // Another process may have got the number since the walk. The process that has it now must still have a
+            // parent in the tree, or be in the leaf.
             if !family.contains(&held.stat.ppid) && !in_leaf.contains(&pid) {
                 continue;
             }
@@ -274,16 +278,17 @@ impl Captive {
         group
     }
 
-    /// Processes that left our descent through a PID namespace and are proved to be ours. `group` reaches no further than its group.
+    /// Processes that left our descent through a PID namespace and are proved to be ours. In `group` there is none,
+    /// because it covers only its process group.
     pub(crate) fn own_strays(&self) -> Listed<Held> {
         let Some(proc) = self.proc.filter(|_| self.containment != Containment::Group) else { return Listed::none() };
         let strays = strays::find(&proc, &self.entered);
-        // Namespaces that could not be searched are told at the end; killing longer does not make them readable.
+        // The receipt reports namespaces that could not be searched. Killing for longer does not make them readable.
         let mut own = Listed::none();
         for stray in strays.found.iter().filter(|stray| strays::is_ours(&proc, stray) && !self.spared(&proc, stray.pid))
         {
             match Held::find(&proc, stray.pid) {
-                // Looked at again after it was held.
+                // Checked again after the pidfd was opened.
                 Ok(held) => {
                     own.found.extend(held.filter(|held| strays::is_ours(&proc, &held.stat) && !held.stat.dead()))
                 }
@@ -293,7 +298,7 @@ impl Captive {
         own
     }
 
-    /// Processes that may come out of the tree, which is neither proved nor refuted. Where there is a leaf, membership decides.
+    /// Processes that may come from the tree, without proof or disproof. If there is a leaf, membership in it decides.
     pub(crate) fn unproved(&self) -> Vec<LeftOver> {
         let why = "a member entered its PID namespace, and it may have been started from there";
         let Some(proc) = self.proc.filter(|_| self.leaf.is_none()) else { return Vec::new() };
@@ -308,19 +313,20 @@ impl Captive {
         left
     }
 
-    /// SIGTERM to every member, and SIGCONT so that a stopped one can take it.
+    /// Sends SIGTERM to every member, and SIGCONT so that a stopped one can handle it.
     pub(crate) fn term(&self) {
         if self.proc.is_none() {
             return self.term_unseen();
         }
         self.each_member(|member| {
-            // ESRCH: it has just died. EPERM: it became another user; the kill step will report it.
+            // ESRCH: it has just died. EPERM: it changed its user; the kill step will report it.
             let _ = member.signal(Signal::TERM);
             let _ = member.signal(Signal::CONT);
         });
     }
 
-    /// Without our own /proc: the leaf's list is right in any namespace, else only the leader's group is known.
+    /// Without our own /proc: the leaf's list is right in any namespace. Without a leaf only the leader's group is
+    /// known.
     fn term_unseen(&self) {
         let Some(leaf) = &self.leaf else {
             if let Some(leader) = self.leader {
@@ -330,22 +336,22 @@ impl Captive {
         };
         for pid in leaf.procs().found {
             let Ok(fd) = crate::platform::identity::pidfd(pid) else { continue };
-            // Listed, opened, listed again: the one we opened is a member.
+            // Listed, opened, and listed again: so the process that we opened is a member.
             if leaf.procs().found.contains(&pid) {
                 let _ = rustix::process::pidfd_send_signal(&fd, Signal::TERM);
             }
         }
     }
 
-    /// Whether a process is on the spare list by name.
+    /// True if a process is on the spare list by name.
     pub(crate) fn spared(&self, proc: &Proc, pid: i32) -> bool {
-        // The server itself is not what people mean by a program that it starts.
+        // The spare list is for programs that the server starts, not for the server itself.
         !self.spare.is_empty()
             && Some(pid) != self.leader
             && proc.names(pid).iter().any(|name| self.spare.contains(name))
     }
 
-    /// The spared processes that are alive now, and those that come from them.
+    /// The spared processes that are alive now, and their living descendants.
     pub(crate) fn spared_now(&self) -> Vec<LeftOver> {
         let Some(proc) = self.proc.filter(|_| !self.spare.is_empty()) else { return Vec::new() };
         let mut living: Vec<i32> =
@@ -356,7 +362,7 @@ impl Captive {
         living.into_iter().map(|pid| left_over(&proc, pid, why(pid))).collect()
     }
 
-    /// Who is in the tree, for the ledger. Notes the PID namespaces that they have entered.
+    /// The members of the tree, for the ledger. Also notes the PID namespaces that they have entered.
     pub(crate) fn census(&mut self) -> Count {
         let mut count = Count { members: Vec::new(), memory_bytes: 0, complete: false };
         let Some(proc) = self.proc else { return count };
@@ -370,8 +376,8 @@ impl Captive {
         count
     }
 
-    /// Notes the PID namespaces that members have entered, before they are killed: what they started there is adopted by another
-    /// process, and no look finds it below us afterwards.
+    /// Notes the PID namespaces that members have entered, before they are killed. Afterwards another process adopts
+    /// the processes that they started there, and no look finds those below us.
     pub(crate) fn note_entered(&mut self) {
         let Some(proc) = self.proc else { return };
         let mut entered = std::mem::take(&mut self.entered);
@@ -379,8 +385,8 @@ impl Captive {
         self.entered = entered;
     }
 
-    /// What wakes a poll when something in the tree changed, beside SIGCHLD: the descriptor, and whether it signals by
-    /// priority data (cgroup events) rather than by being readable.
+    /// The descriptors that wake a poll when the tree changes, besides SIGCHLD. The flag is true for a descriptor that
+    /// signals by priority data (cgroup events) and not by being readable.
     pub(crate) fn wakers(&self) -> Vec<(BorrowedFd<'_>, bool)> {
         let leaf = self.leaf.iter().filter_map(Leaf::events).map(|events| (events, true));
         let sealed = self.sealed.iter().filter(|_| self.exit.is_none()).map(|sealed| (sealed.status(), false));
@@ -388,7 +394,7 @@ impl Captive {
     }
 }
 
-/// A process that is still there.
+/// A process that is left, for the receipt.
 pub fn left_over(proc: &Proc, pid: i32, why: &str) -> LeftOver {
     LeftOver { pid, name: proc.stat(pid).map(|stat| stat.comm).unwrap_or_default(), why: why.to_owned() }
 }

@@ -1,4 +1,4 @@
-//! What supervisor and keeper say to each other, and what the keeper is given at its start.
+//! The messages between supervisor and keeper, and the orders that the keeper gets at its start.
 
 use std::ffi::OsString;
 use std::io::Read as _;
@@ -16,7 +16,7 @@ use leash_model::event::Rung;
 use leash_model::receipt::{Reason, Receipt};
 use leash_model::record::Record;
 
-/// Descriptors at which a keeper finds what it inherits.
+/// The numbers of the descriptors that a keeper inherits.
 pub(crate) mod fds {
     /// The control socket.
     pub(crate) const CONTROL: i32 = 3;
@@ -26,7 +26,7 @@ pub(crate) mod fds {
     pub(crate) const LOCK: i32 = 5;
     /// A pidfd of the supervisor.
     pub(crate) const SUPERVISOR: i32 = 6;
-    /// The owners' descriptors, from here on.
+    /// The first of the owners' descriptors; the others follow.
     pub(crate) const OWNERS: i32 = 7;
 }
 
@@ -38,14 +38,14 @@ pub(crate) struct Orders {
     pub(crate) caps: Caps,
     pub(crate) max_age_ms: Option<u64>,
     pub(crate) ignored_signals: u64,
-    /// Changes to the environment, for the server alone.
+    /// Changes to the environment, for the server only.
     pub(crate) env: Vec<(OsString, Option<OsString>)>,
     pub(crate) runtime_dir: PathBuf,
     pub(crate) bus: UserBus,
     pub(crate) pid_one: bool,
 }
 
-/// The program to run, as bytes: arguments need not be text.
+/// The program to run, as bytes: arguments need not be valid UTF-8.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct CommandLine {
     pub(crate) path: OsString,
@@ -53,52 +53,52 @@ pub(crate) struct CommandLine {
     pub(crate) argv: Vec<OsString>,
 }
 
-/// From supervisor to keeper.
+/// A message from the supervisor to the keeper.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Order {
     /// End the tree.
     End(Reason),
-    /// You are ending it; take the next step now.
+    /// The keeper is ending the tree and takes the next step now.
     Nudge,
     /// No more grace.
     Hurry,
 }
 
-/// Why a keeper could not start a tree.
+/// The reason why a keeper could not start a tree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Failure {
-    /// No containment that was acceptable worked.
+    /// No acceptable containment worked.
     Contain(Vec<Refusal>),
-    /// The working directory.
+    /// The keeper could not change to the server's working directory.
     Chdir(String, i32),
-    /// exec.
+    /// exec failed.
     Exec(i32),
-    /// fork or pipe.
+    /// fork or pipe failed.
     Fork(i32),
-    /// The keeper itself.
+    /// The keeper itself failed.
     Keeper(String),
 }
 
-/// From keeper to supervisor.
+/// A message from the keeper to the supervisor.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Word {
     /// The server runs. The rest of its record is in the ledger.
     Started { leader: Option<i32>, containment: Containment, refused: Vec<Refusal> },
-    /// It does not.
+    /// The server does not run.
     Failed(Failure),
-    /// The end has reached a rung.
+    /// The end has reached a step of the ladder.
     Ending { why: Reason, rung: Rung, members: usize },
-    /// Something to tell people.
+    /// A warning to show to the user.
     Warning(String),
-    /// Nothing is left, or what is left is in the receipt.
+    /// The tree is over. The receipt names any processes that are left.
     Over(Box<Receipt>),
 }
 
-/// Writes orders and command line into a memfd: arguments may be megabytes, and the server's arguments must not show up
-/// in the keeper's own command line.
+/// Writes orders and command line into a memfd. Arguments may be megabytes long, and the server's arguments must not
+/// appear in the keeper's own command line.
 pub(crate) fn write_orders(orders: &Orders, command: &CommandLine) -> std::io::Result<OwnedFd> {
     let json = serde_json::to_vec(orders)?;
     let mut blob = Vec::with_capacity(json.len() + 64);
@@ -112,7 +112,7 @@ pub(crate) fn write_orders(orders: &Orders, command: &CommandLine) -> std::io::R
     memfd(&blob)
 }
 
-/// Reads what [`write_orders`] wrote.
+/// Reads orders that [`write_orders`] wrote.
 pub(crate) fn read_orders(fd: OwnedFd) -> Option<(Orders, CommandLine)> {
     let mut blob = Vec::new();
     std::fs::File::from(fd).read_to_end(&mut blob).ok()?;

@@ -1,4 +1,4 @@
-//! Why a tree could not be started.
+//! The errors of starting a tree.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,36 +12,36 @@ use crate::owner::OwnerError;
 use crate::platform::resolve::ResolveError;
 use leash_model::containment::Refusal;
 
-/// Why a tree could not be started. Nothing was left behind.
+/// The reason why a tree could not be started. Nothing was left behind.
 #[derive(Debug, Error)]
 pub enum StartError {
-    /// There is nothing to execute.
+    /// The command line is empty.
     #[error("no command was given")]
     NoCommand,
     /// The command was not found or may not be executed.
     #[error(transparent)]
     Command(ResolveError),
-    /// The kernel would not execute it.
+    /// The kernel did not execute it.
     #[error("cannot execute the command")]
     Exec(#[source] io::Error),
-    /// The working directory.
+    /// The keeper could not change to the working directory.
     #[error("cannot change to `{}`", dir.display())]
     Directory {
-        /// Which.
+        /// The directory.
         dir: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// An owner is already gone, or was never there.
+    /// An owner is already gone, or never existed.
     #[error(transparent)]
     Owner(OwnerError),
-    /// The runtime directory.
+    /// The ledger's directory could not be used.
     #[error(transparent)]
     Ledger(StoreError),
-    /// No containment that was acceptable works here.
+    /// No acceptable containment works here.
     #[error("no acceptable containment works here")]
     Contain(Vec<Refusal>),
-    /// No process could be made.
+    /// The kernel made no process.
     #[error("cannot start a process")]
     Fork(#[source] io::Error),
     /// The keeper could not be started, or failed before the server ran.

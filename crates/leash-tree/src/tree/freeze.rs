@@ -1,9 +1,9 @@
-//! A freeze without privilege, for trees that fork faster than they die.
+//! Freezes a tree without privileges, for trees that fork faster than they die.
 //!
-//! Every process found is first made the least important of one CPU (its forks inherit that), then stopped: by group where
-//! we can, because that is atomic against fork, then one by one. Two sweeps that find nobody new mean that the tree stands
-//! still; the next round of killing then meets a set that can only shrink. Without the demotion a bomb of 400 leaves the
-//! killer one four-hundredth of the CPU.
+//! Every process found first gets the lowest priority on one CPU (its forks inherit that), and is then stopped. Groups
+//! are stopped first where possible, because that is atomic against fork, then single processes. If two sweeps find no
+//! new process, the tree stands still, and the next round of killing works on a set that can only shrink. Without the
+//! lower priority a fork bomb of 400 processes leaves the killer one four-hundredth of the CPU.
 
 use std::collections::HashSet;
 
@@ -15,7 +15,7 @@ use crate::platform::linux;
 use leash_model::clock::Moment;
 use leash_model::limits;
 
-/// Most sweeps before giving the kill another try.
+/// The most sweeps before the killer tries again.
 const SWEEPS: usize = 64;
 
 /// Stops every member, as far as possible.
@@ -39,13 +39,13 @@ pub(crate) fn freeze(captive: &Captive) {
             let _ = held.signal(Signal::CONT);
         }
     }
-    // Kill them where they stand, all of them, before anybody's parent can be asked to reap.
+    // Kill all of the stopped members before a parent is asked to reap any of them.
     for member in captive.members() {
         let _ = member.signal(Signal::KILL);
     }
 }
 
-/// Demotes and stops everybody who is not known yet; how many that were.
+/// Demotes and stops every member that is not known yet. Returns their number.
 fn sweep(captive: &Captive, cpu: usize, own_group: i32, known: &mut HashSet<(i32, u64)>) -> usize {
     let me = getpid().as_raw_pid();
     let fresh: Vec<Held> = captive
@@ -55,7 +55,7 @@ fn sweep(captive: &Captive, cpu: usize, own_group: i32, known: &mut HashSet<(i32
         .collect();
     for member in &fresh {
         linux::demote(member.id.pid, cpu);
-        // The keeper opened a session of its own, so a group in here has no members but ours. Only the keeper's own group
+        // The keeper opened its own session, so a group in it has only members of the tree. Only the keeper's own group
         // must be left out: stopping it would stop us.
         let leads = member.stat.pgrp == member.id.pid && member.stat.pgrp != own_group;
         if leads {

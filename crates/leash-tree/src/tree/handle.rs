@@ -1,7 +1,7 @@
-//! A tree in the hands of another program.
+//! The handle of a tree, for programs that use the library.
 //!
-//! The program starts a supervisor process of its own, which runs exactly what `leash run` runs: so the tree ends whether the
-//! program ends it, drops it, exits, crashes or is killed, and the program's own children and signals are left alone.
+//! The program starts a supervisor process of its own, which runs exactly what `leash run` runs. So the tree ends if
+//! the program ends it, drops it, exits, crashes or is killed. The program's own children and signals are left alone.
 
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -31,10 +31,10 @@ use leash_model::limits;
 use leash_model::owner::{Owner, Wish};
 use leash_model::receipt::{Reason, Receipt};
 
-/// First argument of a supervisor that was started by a library user.
+/// `argv[0]` of a supervisor that a library user started.
 pub(crate) const SUPERVISOR: &str = "mcp-supervisor";
 
-/// Why a tree could not be started or followed. Nothing was left behind.
+/// The reason why a tree could not be started or followed. Nothing was left behind.
 #[derive(Debug, Error)]
 pub enum TreeError {
     /// The supervisor could not be started.
@@ -43,9 +43,9 @@ pub enum TreeError {
     /// The supervisor could not start the server.
     #[error("{message}")]
     Start {
-        /// What it said.
+        /// The supervisor's message.
         message: String,
-        /// Why each containment was refused, when that was the reason.
+        /// The refused containments, if they were the reason.
         refused: Vec<Refusal>,
     },
     /// The supervisor was killed. The keeper ends the tree; its receipt is in the receipts file.
@@ -53,7 +53,7 @@ pub enum TreeError {
     Lost,
 }
 
-/// What a supervisor reports.
+/// A message from the supervisor to the handle.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Report {
@@ -62,7 +62,7 @@ enum Report {
     Over(Box<Receipt>),
 }
 
-/// A running server and everything it starts. Dropping it ends the tree too, but nobody is told how that went.
+/// A running server and everything it starts. Dropping it ends the tree too, but then the program gets no receipt.
 ///
 /// ```no_run
 /// use leash_tree::tree::{Places, Spec, Tree};
@@ -88,19 +88,19 @@ pub struct Tree {
     leader: Option<i32>,
     containment: Option<Containment>,
     refused: Vec<Refusal>,
-    /// What was reported as the end. It counts when the supervisor has left by itself: any process of the same user can write to the
-    /// socket, but a supervisor leaves only after a proof of its own.
+    /// The receipt that was reported. It counts only if the supervisor has exited by itself: any process of the same
+    /// user can write to the socket, but a supervisor exits only after its own proof.
     claimed: Option<Box<Receipt>>,
 }
 
 impl Tree {
-    /// Starts a server with its stdin and stdout piped to us and returns when it runs. Its owners are this process, the pipe
-    /// and this handle, whatever the specification says of parent and terminal.
+    /// Starts a server with its stdin and stdout piped to us, and returns when it runs. Its owners are this process,
+    /// the pipe and this handle, whatever the specification says about parent and terminal.
     pub fn start(spec: Spec, places: &Places) -> Result<Tree, TreeError> {
         Tree::launch(spec, places, None)
     }
 
-    /// The same, with something else in the place of our stderr.
+    /// The same as [`Tree::start`], with another stderr than ours.
     pub fn start_speaking_to(spec: Spec, places: &Places, stderr: OwnedFd) -> Result<Tree, TreeError> {
         Tree::launch(spec, places, Some(stderr))
     }
@@ -147,18 +147,18 @@ impl Tree {
                 }
                 Report::Event(_) => {}
                 Report::Failed { message, refused } => return Err(TreeError::Start { message, refused }),
-                // Started and over in one breath: the report of the start came before, so this does not happen.
+                // The report of the start comes before the report of the end, so this does not happen.
                 Report::Over(_) => return Err(TreeError::Lost),
             }
         }
     }
 
-    /// The server's stdin. Dropping it is how MCP asks a server to leave, and begins the end of the tree.
+    /// The server's stdin. Dropping it is how MCP asks a server to exit, and begins the end of the tree.
     pub fn take_stdin(&mut self) -> Option<ChildStdin> {
         self.stdin.take()
     }
 
-    /// The server's stdout. Who takes it must go on reading it, also while the tree ends.
+    /// The server's stdout. The caller must go on reading it, also while the tree ends.
     pub fn take_stdout(&mut self) -> Option<ChildStdout> {
         self.stdout.take()
     }
@@ -178,24 +178,24 @@ impl Tree {
         self.leader
     }
 
-    /// What keeps the tree together.
+    /// The containment of the tree.
     pub fn containment(&self) -> Option<Containment> {
         self.containment
     }
 
-    /// Why nothing better does.
+    /// The stronger containments that were refused, with reasons.
     pub fn refused(&self) -> &[Refusal] {
         &self.refused
     }
 
-    /// Begins the end for a reason of the caller's, which the receipt will name.
+    /// Begins the end with the caller's reason, which the receipt will name.
     pub fn end_because(&mut self, reason: &Reason) {
         channel::send(self.control.as_fd(), reason);
         self.ask_to_end();
     }
 
-    /// The receipt, if the tree is over; `None` while it is not. For programs that wait for many things: the handle's
-    /// descriptor becomes readable when it is worth asking again.
+    /// The receipt, if the tree is over; `None` while it is not. For programs that wait for many events: the handle's
+    /// descriptor becomes readable when a new call is worthwhile.
     pub fn poll_over(&mut self) -> Option<Result<Receipt, TreeError>> {
         loop {
             match channel::receive(self.control.as_fd()) {
@@ -205,18 +205,18 @@ impl Tree {
                 }
                 Heard::Message(Report::Event(_)) => {}
                 Heard::Closed => return Some(self.conclude()),
-                // It closes the socket with its exit.
+                // The supervisor closes the socket when it exits.
                 Heard::Nothing => return None,
             }
         }
     }
 
-    /// What became of the tree, after the supervisor's end of the socket was closed.
+    /// The result of the tree, after the supervisor's end of the socket was closed.
     fn conclude(&mut self) -> Result<Receipt, TreeError> {
         let receipt = self.claimed.take().ok_or(TreeError::Lost)?;
         let child = self.supervisor.as_mut().ok_or(TreeError::Lost)?;
         let give_up = Moment::now() + limits::KEEPER_ANSWER;
-        // A process that exits closes its descriptors a moment before it can be waited for.
+        // An exiting process closes its descriptors a moment before its parent can wait for it.
         loop {
             match child.try_wait() {
                 Ok(Some(status)) if status.code().is_some() => return Ok(*receipt),
@@ -231,16 +231,16 @@ impl Tree {
 
     /// Begins the end without waiting for it.
     pub fn ask_to_end(&mut self) {
-        // Half closed: the supervisor hears it, and can still report to us.
+        // Half closed: the supervisor notices it, and can still report to us.
         let _ = rustix::net::shutdown(&self.control, rustix::net::Shutdown::Write);
         self.stdin = None;
     }
 
-    /// Who has the tree in its hands: everything that the server started and that lives is below it.
+    /// The keeper of the tree: all living processes that the server started are below it.
     pub fn keeper(&self, proc: &crate::platform::proc::Proc) -> Option<identity::Held> {
         let above = self.leader.and_then(|leader| proc.stat(leader)).map(|stat| stat.ppid);
         let supervisor = self.supervisor.as_ref().and_then(|child| i32::try_from(child.id()).ok())?;
-        // A leader that has left already, or lives in a namespace, is not asked; the supervisor has one child.
+        // If the leader has already exited or lives in a namespace, take the supervisor's only child.
         let keeper = above
             .into_iter()
             .chain(proc.children(supervisor).found)
@@ -248,16 +248,16 @@ impl Tree {
         identity::Held::open(proc, keeper)
     }
 
-    /// No more grace: what is left is killed. For a tree whose end was asked for.
+    /// Ends the grace: the keeper kills what is left. For a tree whose end was requested.
     pub fn hurry(&self) {
         let pid = self.supervisor.as_ref().and_then(|child| i32::try_from(child.id()).ok());
-        // It was not waited for, so the number is still its own.
+        // We have not waited for it, so no other process has its number.
         if let Some(supervisor) = pid.and_then(|pid| identity::pidfd(pid).ok()) {
             let _ = linux::queue(supervisor.as_fd(), END_SIGNAL, FORCE_VALUE);
         }
     }
 
-    /// Ends the tree and returns when everything is gone, or when it is clear what is left.
+    /// Ends the tree. Returns when every process is gone, or when it is clear which ones are left.
     pub fn end(mut self) -> Result<Receipt, TreeError> {
         self.ask_to_end();
         self.wait()
@@ -273,15 +273,16 @@ impl Tree {
         }
     }
 
-    /// Waits until the supervisor of a tree that is over has left, so that it leaves no zombie. It is on its way then; of a tree
-    /// that is not over, this waits for the end.
+    /// Waits until the supervisor has exited, so that it leaves no zombie. If the tree is over, the supervisor is about
+    /// to exit; if not, this waits for the end.
     pub fn reap(mut self) {
         if let Some(mut child) = self.supervisor.take() {
             let _ = child.wait();
         }
     }
 
-    /// The next report. Meanwhile stdout is drained if nobody took it: a server blocked on a full pipe can't see its end.
+    /// The next report. Meanwhile stdout is drained if the caller did not take it: a server blocked on a full pipe
+    /// can't see the end of its stdin.
     fn report(&mut self) -> Result<Report, TreeError> {
         loop {
             match channel::receive(self.control.as_fd()) {
@@ -310,17 +311,18 @@ impl Tree {
 }
 
 impl AsFd for Tree {
-    /// The descriptor that becomes readable when [`Tree::poll_over`] has something to say.
+    /// The descriptor that becomes readable when [`Tree::poll_over`] may have a result.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.control.as_fd()
     }
 }
 
 impl Drop for Tree {
-    /// The last resort: closing the handle ends the tree, by the supervisor, in the background. A thread reaps the supervisor,
-    /// because a child that nobody waits for stays a zombie.
+    /// The last resort: closing the handle makes the supervisor end the tree in the background. A thread reaps the
+    /// supervisor, because a child that its parent does not wait for stays a zombie.
     fn drop(&mut self) {
-        // Closed now and not after this function: the thread below needs the supervisor to notice.
+        // Closed now and not after this function: the thread below waits for the supervisor, which must notice the
+        // close.
         let _ = rustix::net::shutdown(&self.control, rustix::net::Shutdown::Both);
         self.stdin = None;
         self.stdout = None;
@@ -334,8 +336,8 @@ impl Drop for Tree {
     }
 }
 
-/// Waits for many trees whose end has begun; what became of each, in their order. Output that nobody took is drained meanwhile, of
-/// all of them: who waits for one after the other would leave a server blocked on a full pipe.
+/// Waits for many trees whose end has begun. Returns their results, in their order. It drains the output of all trees
+/// that the caller did not take: waiting for one tree after the other would leave a server blocked on a full pipe.
 pub(crate) fn wait_all(trees: Vec<Tree>) -> Vec<Result<Receipt, TreeError>> {
     let mut trees: Vec<Option<Tree>> = trees.into_iter().map(Some).collect();
     let mut ends: Vec<Option<Result<Receipt, TreeError>>> = trees.iter().map(|_| None).collect();
@@ -352,7 +354,8 @@ pub(crate) fn wait_all(trees: Vec<Tree>) -> Vec<Result<Receipt, TreeError>> {
         }
         let talkers: Vec<bool> = {
             let controls = left.iter().map(|tree| PollFd::from_borrowed_fd(tree.control.as_fd(), PollFlags::IN));
-            // A descriptor per tree in the second half too, so that the places agree; asking for nothing, where there is none.
+            // The second half has one descriptor per tree too, so that the positions agree. A tree without stdout polls
+            // for no event there.
             let outputs = left.iter().map(|tree| match &tree.stdout {
                 Some(stdout) => PollFd::new(stdout, PollFlags::IN),
                 None => PollFd::from_borrowed_fd(tree.control.as_fd(), PollFlags::empty()),
@@ -367,7 +370,7 @@ pub(crate) fn wait_all(trees: Vec<Tree>) -> Vec<Result<Receipt, TreeError>> {
     }
 }
 
-/// Waits for a report or for output; whether there is output.
+/// Waits for a report or for output. Returns true if there is output.
 fn wait_for(control: BorrowedFd<'_>, stdout: Option<&ChildStdout>) -> bool {
     let mut fds = vec![PollFd::from_borrowed_fd(control, PollFlags::IN)];
     fds.extend(stdout.map(|stdout| PollFd::new(stdout, PollFlags::IN)));

@@ -1,6 +1,6 @@
-//! The keeper: the small process that stands between the supervisor and the server, and ends the tree whatever happens to the
-//! supervisor. It is leash executed again without anything large in memory; it has one thread, its own session, and a command
-//! line without the tool's name, so that `pkill -9 -f leash` does not take both.
+//! The keeper: the small process between the supervisor and the server. It ends the tree even if the supervisor is
+//! killed. It is leash executed again without anything large in memory. It has one thread, its own session, and a
+//! command line without the tool's name, so that `pkill -9 -f leash` does not kill both.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -38,7 +38,7 @@ use leash_model::record::Phase;
 /// First argument of leash in keeper mode.
 pub(crate) const KEEPER: &str = "mcp-keeper";
 
-/// Signals that a keeper takes notice of, or lets pass by. None of them may end it.
+/// Signals that a keeper reads or ignores. None of them may end it.
 pub const SIGNALS: [i32; 11] = [
     libc::SIGCHLD,
     libc::SIGTERM,
@@ -53,7 +53,7 @@ pub const SIGNALS: [i32; 11] = [
     libc::SIGTTOU,
 ];
 
-/// Runs as a keeper. Returns when the tree is over, or when there never was one.
+/// Runs as a keeper. Returns when the tree is over, or when none could be started.
 pub(crate) fn run() {
     if let Some(keeper) = Keeper::prepare() {
         keeper.start_and_keep();
@@ -71,7 +71,7 @@ struct Keeper {
 }
 
 impl Keeper {
-    /// Takes what was inherited. `None` when the supervisor is already gone: then nothing has been started, and nothing will be.
+    /// Takes the inherited descriptors. `None` if the supervisor is already gone: then the keeper starts nothing.
     fn prepare() -> Option<Keeper> {
         linux::survive_file_size_limit();
         // The name that `ps` and `top` show: the program is executed through /proc/self/exe.
@@ -84,15 +84,15 @@ impl Keeper {
         for (owner, fd) in orders.record.owners.iter().zip(fds::OWNERS..) {
             watches.push(Watch::new(owner.clone(), linux::inherited_fd(fd).ok()?));
         }
-        // What the host leaked to leash is nobody's in here; a copy would keep it open for the life of the tree.
-        // Before we open anything ourselves: our own descriptors would be above, too.
+        // Close the descriptors that the host leaked to leash. A copy here would keep them open for the life of the
+        // tree. Done before we open any descriptor ourselves, because ours would be above this number too.
         linux::close_from(fds::OWNERS + watches.len() as i32);
         let signals = linux::listen(&SIGNALS).ok()?;
-        // Looked at after its pidfd is in our hands: from here on its death wakes us.
+        // Checked after we hold the supervisor's pidfd: from here on its death wakes us.
         if getppid().map(|pid| pid.as_raw_pid()) != orders.record.supervisor.map(|id| id.pid) {
             return None;
         }
-        // Out of the host's session: its terminal and its group signals are the supervisor's business.
+        // Leave the host's session: the supervisor handles its terminal and its group signals.
         let _ = rustix::process::setsid();
         rustix::process::set_child_subreaper(Some(getpid())).ok()?;
         let entry = Store::inherit(&orders.runtime_dir, &orders.record.run, lock);
@@ -137,7 +137,7 @@ impl Keeper {
             }
         }
         if let Some(exactly) = self.orders.wish.exactly {
-            // That the others were not asked for is no news.
+            // The caller asked for one containment, so the refusals of the others say nothing.
             refused.retain(|refusal| refusal.containment == exactly);
         }
         refused.sort_by_key(|refusal| std::cmp::Reverse(refusal.containment));
@@ -171,7 +171,7 @@ impl Keeper {
     fn attempt(&mut self, containment: Containment, program: &Program) -> Result<Captive, Attempt> {
         let mut captive = Captive::new(containment, self.proc, self.orders.record.spare.clone(), self.orders.pid_one);
         match containment {
-            // The first process of a container has a namespace already, and its own death ends it.
+            // The first process of a container already has a PID namespace, and its own death ends it.
             Containment::Sealed if !self.orders.pid_one => {
                 let sealed = sealed::spawn(program, self.proc.as_ref())
                     .map_err(|error| sealed::explain(error).map_or_else(|| failure(error), Attempt::Refused))?;
@@ -198,7 +198,8 @@ impl Keeper {
         unit::enter(&self.orders.bus, &record.run, supervisor, keeper).map_err(Attempt::Refused)
     }
 
-    /// The ledger names a leaf before it exists, so that a sweep finds it however soon we die.
+    /// Writes the path of a leaf to the ledger before the leaf exists, so that a sweep finds the leaf however soon we
+    /// die.
     fn plan_leaf(&mut self, dir: &std::path::Path) -> Result<(), Attempt> {
         self.orders.record.leaf = Some(dir.to_owned());
         self.entry.write(&self.orders.record).map_err(|error| Attempt::Failed(Failure::Keeper(error.to_string())))
@@ -225,9 +226,9 @@ impl Keeper {
         }
     }
 
-    /// Guards the running tree to its end.
+    /// Watches the running tree until its end.
     fn keep(mut self, captive: Captive) {
-        // From here on the host's pipes belong to the host and the server alone.
+        // From here on only the host and the server hold the host's pipes.
         spawn::let_go_of_stdio();
         let now = Moment::now();
         let record = &mut self.orders.record;
@@ -268,18 +269,19 @@ impl Keeper {
             containment: warden.captive.containment,
             refused: warden.record.refused.clone(),
         });
-        // Who is left and what could not be written was told to the supervisor, if there is one, and stands in the receipt.
+        // The keeper has told the supervisor, if there is one, which processes are left and what could not be written.
+        // The receipt says so too.
         let _ = warden.run(None);
     }
 }
 
-/// Why a server does not run in a containment.
+/// The reason why a server does not run in a containment.
 enum Attempt {
-    /// The containment does not work here; the next one is tried.
+    /// The containment does not work here; the keeper tries the next one.
     Refused(String),
-    /// The server's directory can't be changed to.
+    /// The keeper can't change to the server's directory.
     Directory(Errno),
-    /// Nothing will work.
+    /// No containment will work.
     Failed(Failure),
 }
 

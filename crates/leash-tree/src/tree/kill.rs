@@ -1,8 +1,9 @@
-//! The hard kill: top-down, direct children only, reap, repeat until `wait` says that there is none; with the containment's
-//! own kill on top, and a freeze for trees that fork faster than they die.
+//! The hard kill. It kills direct children, reaps them, and repeats until `wait` says that there is none. It also uses
+//! the containment's own kill, and freezes trees that fork faster than they die.
 //!
-//! Why direct children only: a child that we have not waited for keeps its number, so `kill` cannot hit a stranger, no scan is
-//! needed, and its orphans come to us (we are their subreaper) to be killed in the next round. ECHILD is the proof.
+//! Why direct children only: a child that we have not waited for keeps its number, so `kill` cannot hit another
+//! process, and no scan is needed. Its orphans become our children (we are their subreaper), and the next round kills
+//! them. ECHILD is the proof.
 
 use std::fs::File;
 use std::os::fd::BorrowedFd;
@@ -21,8 +22,9 @@ use leash_model::containment::Containment;
 use leash_model::limits;
 use leash_model::receipt::LeftOver;
 
-/// Kills until nothing is left, or until it is clear that something can't be ended. `signals` is the caller's signalfd, on
-/// which SIGCHLD arrives; what else arrives there is dropped, because nothing is faster than this.
+/// Kills until nothing is left, or until it is clear that some process can't be ended. `signals` is the caller's
+/// signalfd, on which SIGCHLD arrives. Other signals that arrive there are dropped: an order to end the tree could not
+/// make it faster.
 pub(crate) fn kill_until_gone(captive: &mut Captive, signals: BorrowedFd<'_>) -> Result<(), Vec<LeftOver>> {
     if captive.containment == Containment::Group {
         return kill_group(captive);
@@ -52,7 +54,7 @@ pub(crate) fn kill_until_gone(captive: &mut Captive, signals: BorrowedFd<'_>) ->
     }
 }
 
-/// What one round of killing met.
+/// The results of one round of killing.
 #[derive(Default)]
 struct Round {
     struck: usize,
@@ -64,11 +66,12 @@ impl Round {
         *self = Round::default();
         release_spared(captive);
         if let Some(leaf) = &captive.leaf {
-            // Fails only if somebody removed the leaf; then there is no member left to kill in it.
+            // Fails only if another process removed the leaf; then it has no member left to kill.
             let _ = leaf.kill();
         }
         if captive.pid_one && captive.proc.is_none() {
-            // Nobody can be listed without our own /proc, but in a namespace of ours "everybody" needs no list.
+            // Without our own /proc we can list no process. But in a PID namespace of our own we can kill all others
+            // without a list.
             linux::kill_everybody_in_namespace();
         }
         for child in children(captive) {
@@ -96,21 +99,22 @@ impl Round {
     }
 }
 
-/// Our direct children. Where not one descriptor is left to list them with, each number that a process can have is asked for.
+/// Our direct children. If no descriptor is left to list them with, asks `wait` about each number that a process can
+/// have.
 fn children(captive: &Captive) -> Vec<i32> {
-    /// The kernel's `PID_MAX_LIMIT`: asking for all of them takes a second.
+    /// The kernel's `PID_MAX_LIMIT`. Asking for all numbers takes a second.
     const LAST: i32 = 4 << 20;
     let listed = captive.own_children();
     let is_starved = || File::open("/proc/self/stat").is_err_and(|error| is_shortage(&error));
-    // Without its name, it can't be known whether a child is to be spared.
+    // Without a child's name we can't know whether it is on the spare list.
     if !listed.is_empty() || !captive.spare.is_empty() || !is_starved() {
         return listed;
     }
     (2..LAST).filter(|pid| identity::is_own_child(*pid)).collect()
 }
 
-/// `cgroup.kill` signals main threads, so it does not end a process whose main thread is dead while another lives (Linux 6.18).
-/// Through its pidfd the whole process is killed.
+/// Kills processes of the leaf whose main thread is dead while another thread lives. `cgroup.kill` signals main
+/// threads, so it does not end such a process (Linux 6.18). A signal through its pidfd kills the whole process.
 fn kill_headless(captive: &Captive) {
     let Some((leaf, proc)) = captive.leaf.as_ref().zip(captive.proc) else { return };
     let headless = |pid: i32| proc.stat(pid).is_some_and(|stat| stat.state == 'Z' && !stat.dead());
@@ -119,15 +123,15 @@ fn kill_headless(captive: &Captive) {
             continue;
         };
         let Ok(fd) = crate::platform::identity::pidfd(pid) else { continue };
-        // Listed, opened, listed again: the one we opened is a member.
+        // Listed, opened, and listed again: so the process that we opened is a member.
         if proc.process_of(thread) == Some(pid) && leaf.threads().contains(&thread) {
             let _ = rustix::process::pidfd_send_signal(&fd, Signal::KILL);
         }
     }
 }
 
-/// `cgroup.kill` knows no exceptions, and a leaf can't be removed while somebody is in it: who is spared must leave it first,
-/// with what it started.
+/// Moves the spared processes, and those they started, out of the leaf. `cgroup.kill` knows no exceptions, and the
+/// kernel removes no leaf that has members.
 pub(crate) fn release_spared(captive: &Captive) {
     if captive.spare.is_empty() {
         return;
@@ -140,8 +144,8 @@ pub(crate) fn release_spared(captive: &Captive) {
     }
 }
 
-/// Sleeps until a child dies, the leaf empties, or a short time has passed. Never spins: with few CPUs a spinning killer
-/// keeps its victims from dying.
+/// Sleeps until a child dies, the leaf empties, or a short time has passed. It never spins: on a machine with few CPUs
+/// a spinning killer keeps its victims from exiting.
 fn wait_for_change(captive: &Captive, signals: BorrowedFd<'_>) {
     let mut fds = vec![PollFd::from_borrowed_fd(signals, PollFlags::IN)];
     for (fd, by_priority) in captive.wakers() {
@@ -155,35 +159,37 @@ fn wait_for_change(captive: &Captive, signals: BorrowedFd<'_>) {
     while linux::receive(signals).is_some() {}
 }
 
-/// Who is left, and why. Never empty: this is asked when something is left, also if it can't be named.
+/// The processes that are left, and the reason for each. Never empty: callers ask when something is left, even if it
+/// can't be named.
 fn describe_left(captive: &Captive) -> Vec<LeftOver> {
     let Some(proc) = captive.proc else {
-        return vec![unnamed("processes are left that can't be seen without our own /proc")];
+        return vec![unnamed("processes are left, but we can't see them without our own /proc")];
     };
     let why = |member: &Held| match (member.signal(Signal::KILL), member.stat.state) {
         (Err(Errno::PERM), _) => "it belongs to another user (EPERM)",
         (_, 'D') => "it waits in the kernel (D state) and can't be killed before that ends",
-        _ => "it did not go in time",
+        _ => "it did not exit in time",
     };
     let mut left = Vec::new();
     if !captive.each_member(|member| left.push(left_over(&proc, member.id.pid, why(&member)))) {
-        left.push(unnamed("some processes could not be looked at, and did not go in time"));
+        left.push(unnamed("some processes could not be read, and did not exit in time"));
     }
-    if left.is_empty() { vec![unnamed("something did not go in time and could not be found")] } else { left }
+    if left.is_empty() { vec![unnamed("a process did not exit in time and could not be found")] } else { left }
 }
 
 fn unnamed(why: &str) -> LeftOver {
     LeftOver { pid: 0, name: String::new(), why: why.to_owned() }
 }
 
-/// `group`: one SIGKILL to the group, and an honest look at what it did not reach.
+/// `group`: sends one SIGKILL to the group, and reports the processes that it did not reach.
 fn kill_group(captive: &mut Captive) -> Result<(), Vec<LeftOver>> {
     if let Some(leader) = captive.leader.filter(|_| !captive.group_killed) {
-        // The leader has not been waited for, so the group's number is still its own.
+        // We have not waited for the leader, so the group still has its number.
         let _ = linux::signal_own_group(leader, Signal::KILL.as_raw());
     }
     let began = Moment::now();
-    // Reaping notes the leader's end, and that the group is empty. A leader of another user, or in the kernel, may stay.
+    // Reaping notes the leader's end, and that the group is empty. A leader may stay if it belongs to another user or
+    // waits in the kernel.
     while !captive.group_killed && Moment::now().since(began) < limits::GIVE_UP_FORBIDDEN {
         captive.reap();
         let now = Moment::now();
@@ -199,7 +205,8 @@ fn kill_group(captive: &mut Captive) -> Result<(), Vec<LeftOver>> {
     }
 }
 
-/// Processes that left the group: `group` promises nothing about them, and says so. Never empty, as above.
+/// Processes that left the group. `group` promises nothing about them, so the receipt names them. Never empty, as
+/// above.
 fn escaped(captive: &Captive) -> Vec<LeftOver> {
     let why = "it left the process group, and `group` reaches no further";
     let Some(proc) = captive.proc else { return vec![unnamed(why)] };

@@ -1,4 +1,4 @@
-//! What a supervisor prepares before it starts a keeper, and the start itself.
+//! The preparations of a supervisor before it starts a keeper, and the start itself.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -26,7 +26,7 @@ use leash_model::clock;
 use leash_model::identity::Identity;
 use leash_model::record::{Phase, RECORD_VERSION, Record};
 
-/// What is executed, found and checked before anything is started.
+/// The program to execute, found and checked before anything is started.
 pub(super) fn command_line(spec: &Spec) -> Result<CommandLine, StartError> {
     let command = spec.command.first().ok_or(StartError::NoCommand)?;
     let changed = spec.env.iter().rev().find(|(key, _)| key == "PATH").map(|(_, value)| value.clone());
@@ -42,7 +42,7 @@ pub(super) fn command_line(spec: &Spec) -> Result<CommandLine, StartError> {
     })
 }
 
-/// The run as it is written down before it exists.
+/// The record of a run, written before the run exists.
 pub(super) fn new_record(spec: &Spec, receipts: &Path, watches: &[Watch], proc: Option<&Proc>) -> Record {
     let leaf = leaf::own_cgroup().ok().map(|dir| dir.join(format!("leash-{}", spec.run)));
     Record {
@@ -75,7 +75,7 @@ pub(super) fn new_record(spec: &Spec, receipts: &Path, watches: &[Watch], proc: 
     }
 }
 
-/// Whether a directory can be changed to.
+/// Checks that the server can change to a directory.
 fn enterable(dir: &Path) -> io::Result<()> {
     if !std::fs::metadata(dir)?.is_dir() {
         return Err(io::ErrorKind::NotADirectory.into());
@@ -83,7 +83,7 @@ fn enterable(dir: &Path) -> io::Result<()> {
     Ok(rustix::fs::access(dir, Access::EXEC_OK)?)
 }
 
-/// Everything a keeper is started with.
+/// Everything that a start of a keeper needs.
 pub(super) struct KeeperLaunch<'a> {
     pub(super) program: &'a Path,
     pub(super) orders: &'a Orders,

@@ -1,4 +1,4 @@
-//! The ending ladder, as a pure machine: no clock, no process, no descriptor.
+//! The ending ladder, as a pure state machine: no clock, no process, no descriptor.
 //!
 //! ```text
 //!            End, stdin at its end                 grace over, nudge,
@@ -19,54 +19,54 @@ use std::time::Duration;
 use leash_model::clock::Moment;
 use leash_model::receipt::{How, Reason};
 
-/// Where a tree is on the ladder.
+/// The state of a tree on the ladder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// The server works; nobody has asked for an end.
+    /// The server works; no end was requested.
     Running,
-    /// The server has seen the end of its stdin and may finish by itself.
+    /// The server sees the end of its stdin and may finish by itself.
     Closing {
-        /// Why it ends.
+        /// The reason for the end.
         why: Reason,
-        /// When SIGTERM follows.
+        /// The time at which SIGTERM follows.
         until: Moment,
     },
-    /// Every member was sent SIGTERM.
+    /// Every member has been sent SIGTERM.
     Terminating {
-        /// Why it ends.
+        /// The reason for the end.
         why: Reason,
-        /// When SIGKILL follows.
+        /// The time at which SIGKILL follows.
         until: Moment,
     },
-    /// The containment kills; only the proof is awaited.
+    /// The containment kills. The keeper waits only for the proof that nothing is left.
     Killing {
-        /// Why it ends.
+        /// The reason for the end.
         why: Reason,
     },
     /// Nothing is left.
     Over {
-        /// Why it ended.
+        /// The reason for the end.
         why: Reason,
         /// The step that did it.
         how: How,
     },
 }
 
-/// What can happen to a tree.
+/// The events of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The tree must end. `stdin_over` says whether the server can see the end of its stdin: then it gets the first grace.
+    /// The tree must end. If `stdin_over` is true, the server can see the end of its stdin and gets the first grace.
     End {
-        /// Why.
+        /// The reason.
         why: Reason,
-        /// Whether stdin is at its end.
+        /// True if stdin is at its end.
         stdin_over: bool,
     },
-    /// A further request while already ending: next step at once.
+    /// A further request while the tree is already ending: take the next step at once.
     Nudge,
-    /// No more grace: the end was asked for by somebody who will not ask again.
+    /// No more grace: the process that asked for the end will not ask again.
     Hurry(Reason),
-    /// The leader is gone, other members are not.
+    /// The leader is gone, but other members are not.
     LeaderExited,
     /// No member is left.
     Gone,
@@ -74,7 +74,7 @@ pub enum Event {
     Tick,
 }
 
-/// What the driver has to do.
+/// The action that the driver has to take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Send SIGTERM to every member.
@@ -84,7 +84,7 @@ pub enum Effect {
 }
 
 impl State {
-    /// When [`Event::Tick`] is due.
+    /// The time at which [`Event::Tick`] is due.
     pub fn deadline(&self) -> Option<Moment> {
         match self {
             State::Closing { until, .. } | State::Terminating { until, .. } => Some(*until),
@@ -92,7 +92,7 @@ impl State {
         }
     }
 
-    /// Whether an end has begun.
+    /// True if an end has begun.
     pub fn ending(&self) -> bool {
         !matches!(self, State::Running)
     }
@@ -107,30 +107,32 @@ impl State {
             (Running, End { why, stdin_over: false }) => term(why, now, grace),
             (Running, LeaderExited) => term(Reason::ServerExited, now, grace),
             (Running, Gone) => (Over { why: Reason::ServerExited, how: How::Exited }, None),
-            // Nobody has asked yet: a nudge has nothing to speed up, and no deadline runs.
+            // No end was requested yet: a nudge has nothing to speed up, and no deadline runs.
             (Running, Nudge | Tick) => (Running, None),
 
-            // The leader saw the end of stdin and left; what stays behind will not see more of it.
+            // The leader saw the end of stdin and exited. The other members will not see more of stdin.
             (Closing { why, .. }, LeaderExited | Nudge) => term(why, now, grace),
             (Closing { why, until }, Tick) if now >= until => term(why, now, grace),
             (Closing { why, .. }, Gone) => (Over { why, how: How::Eof }, None),
-            // Who decides that a tree ends closes its stdin as well, and the keeper may see that first.
+            // A program that decides to end a tree also closes its stdin, and the keeper may see the closed stdin
+            // first.
             (Closing { why: Reason::StdinClosed, until }, End { why, .. }) if why.is_decision() => {
                 (Closing { why, until }, None)
             }
             (Terminating { why: Reason::StdinClosed, until }, End { why, .. }) if why.is_decision() => {
                 (Terminating { why, until }, None)
             }
-            // Otherwise the first reason stays; a second end is not a nudge, because one loss shows itself in several ways.
+            // Otherwise the first reason stays. A second end is not a nudge, because one lost owner can cause several
+            // events.
             (state @ Closing { .. }, End { .. } | Tick) => (state, None),
 
             (Terminating { why, .. }, Nudge) => kill(why),
             (Terminating { why, until }, Tick) if now >= until => kill(why),
             (Terminating { why, .. }, Gone) => {
-                // A leader that left by itself, with helpers that obeyed: the helpers needed the SIGTERM.
+                // The leader exited by itself, and its helpers obeyed. The helpers needed the SIGTERM.
                 (Over { why, how: How::Term }, None)
             }
-            // Waiting for the rest; the leader is one of them.
+            // The keeper waits for the rest; the leader is one of the members.
             (state @ Terminating { .. }, LeaderExited | End { .. } | Tick) => (state, None),
 
             (Killing { why }, Gone) => (Over { why, how: How::Kill }, None),
@@ -139,7 +141,7 @@ impl State {
 
             (Running, Hurry(why)) | (Closing { why, .. } | Terminating { why, .. }, Hurry(_)) => kill(why),
 
-            // The end is the end.
+            // No event changes a tree that is over.
             (state @ Over { .. }, _) => (state, None),
         }
     }
@@ -171,7 +173,7 @@ mod tests {
         Event::End { why: Reason::StdinClosed, stdin_over }
     }
 
-    /// Plays events at the given milliseconds and compares the effects and the last state's name.
+    /// Applies the events at the given milliseconds and compares the effects and the last state's name.
     fn check(grace: Duration, history: &[(u64, Event)], effects: &[Effect], last: &str) {
         let mut state = State::Running;
         let mut seen = Vec::new();
@@ -185,12 +187,12 @@ mod tests {
     }
 
     #[test]
-    fn a_polite_server_needs_no_signal() {
+    fn server_that_exits_at_end_of_stdin_gets_no_signal() {
         check(GRACE, &[(0, end(true)), (5, Event::Gone)], &[], "Over { why: StdinClosed, how: Eof }");
     }
 
     #[test]
-    fn the_whole_ladder() {
+    fn deadlines_lead_through_the_whole_ladder() {
         let history = [
             (0, end(true)),
             (1_999, Event::Tick),
@@ -234,13 +236,13 @@ mod tests {
     }
 
     #[test]
-    fn the_first_reason_stays() {
+    fn second_reason_does_not_replace_the_first() {
         let second = Event::End { why: Reason::MaxAge, stdin_over: false };
         check(GRACE, &[(0, end(true)), (1, second)], &[], "Closing { why: StdinClosed");
     }
 
     #[test]
-    fn a_decision_is_a_better_reason_than_the_stdin_that_was_closed_for_it() {
+    fn decision_replaces_stdin_closed_as_the_reason() {
         let decided = Event::End { why: Reason::Shutdown, stdin_over: true };
         check(GRACE, &[(0, end(true)), (1, decided.clone())], &[], "Closing { why: Shutdown");
         let history = [(0, end(true)), (1, Event::LeaderExited), (2, decided.clone())];
@@ -269,10 +271,10 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens, once an end was asked for and two graces have passed, the containment was told to kill, or
-        /// nothing was left before.
+        /// Two graces after an end was requested, the containment was told to kill, or nothing was left before. This
+        /// holds for every sequence of events.
         #[test]
-        fn an_end_always_ends(history in proptest::collection::vec((0u64..500, any_event()), 0..20), grace_ms in 0u64..3000) {
+        fn every_requested_end_reaches_kill_or_over(history in proptest::collection::vec((0u64..500, any_event()), 0..20), grace_ms in 0u64..3000) {
             let grace = Duration::from_millis(grace_ms);
             let (mut state, mut now, mut killed) = (State::Running, 0, false);
             for (step, event) in history {

@@ -1,7 +1,8 @@
-//! Process trees: started in a containment, watched over, ended by one ladder, proved to be gone.
+//! Process trees. leash starts each tree in a containment, watches its owners, ends it by one ladder and proves that it
+//! is gone.
 //!
 //! ```text
-//! host -> supervisor (subreaper) -> keeper (own session, subreaper) -> server -> whatever it starts
+//! host -> supervisor (subreaper) -> keeper (own session, subreaper) -> server -> its descendants
 //! ```
 //! Supervisor and keeper watch each other; whichever survives ends the tree.
 

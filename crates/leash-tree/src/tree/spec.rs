@@ -1,4 +1,4 @@
-//! What is to be run, and under which terms.
+//! The server to run, and the terms under which it runs.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -13,13 +13,14 @@ use leash_model::containment::Wish as ContainWish;
 use leash_model::owner::Wish;
 use leash_model::{id, limits};
 
-/// The variable that names the session in a server's environment: a label for people, tests and `ps`. Never a proof.
+/// The variable that names the session in a server's environment. It is a label for people, tests and `ps`, and never a
+/// proof.
 pub const MARK: &str = "LEASH_ID";
 
-/// Most bytes of a command that the ledger keeps for people to read.
+/// The most bytes of a command that the ledger keeps for people to read.
 const SHOWN_COMMAND: usize = 4096;
 
-/// A server and the terms it runs under.
+/// A server and the terms under which it runs.
 ///
 /// ```
 /// use leash_tree::tree::Spec;
@@ -37,18 +38,18 @@ pub struct Spec {
     pub(crate) env: Vec<(OsString, Option<OsString>)>,
     pub(crate) contain: ContainWish,
     pub(crate) caps: Caps,
-    /// As asked for; else [`limits::GRACE`].
+    /// The grace that the caller asked for; if none, [`limits::GRACE`].
     pub(crate) grace: Option<Duration>,
     pub(crate) max_age: Option<Duration>,
     pub(crate) owners: Vec<Wish>,
     pub(crate) spare: Vec<String>,
-    /// Whether what a leader leaves behind is let be until the end is asked for.
+    /// True if processes that the leader leaves behind live until an end is requested.
     #[serde(default)]
     pub(crate) patient: bool,
 }
 
 impl Spec {
-    /// A server by its command line, on the default terms.
+    /// A server by its command line, with the default terms.
     pub fn new<A: Into<OsString>>(command: impl IntoIterator<Item = A>) -> Spec {
         let run = id::random();
         Spec {
@@ -69,84 +70,85 @@ impl Spec {
         }
     }
 
-    /// What its first process leaves behind is not ended before the end is asked for: somebody wants to see what it does. For the
-    /// same reason it starts with no signal ignored, also below `nohup` or a shell's `&`.
+    /// Does not end the processes that the first process leaves behind until an end is requested: the caller wants to
+    /// see what they do. For the same reason the server starts with no signal ignored, also under `nohup` or a shell's
+    /// `&`.
     pub fn patient(mut self) -> Spec {
         self.patient = true;
         self
     }
 
-    /// The session it belongs to; else the run is a session of its own.
+    /// Sets the session it belongs to. By default the run is a session of its own.
     #[must_use]
     pub fn session(mut self, session: impl Into<String>) -> Spec {
         self.session = session.into();
         self
     }
 
-    /// A name for listings; else the command's.
+    /// Sets the name for listings. By default it is the command's name.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Spec {
         self.name = Some(name.into());
         self
     }
 
-    /// A label.
+    /// Adds a label.
     #[must_use]
     pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Spec {
         self.labels.insert(key.into(), value.into());
         self
     }
 
-    /// The directory it is started in.
+    /// Sets the directory in which it is started.
     #[must_use]
     pub fn cwd(mut self, dir: impl Into<PathBuf>) -> Spec {
         self.cwd = Some(dir.into());
         self
     }
 
-    /// A variable of its environment, set or (`None`) removed.
+    /// Sets or (`None`) removes a variable of its environment.
     #[must_use]
     pub fn env(mut self, key: impl Into<OsString>, value: Option<OsString>) -> Spec {
         self.env.push((key.into(), value));
         self
     }
 
-    /// Which containment is wanted.
+    /// Sets the wanted containment.
     #[must_use]
     pub fn contain(mut self, wish: ContainWish) -> Spec {
         self.contain = wish;
         self
     }
 
-    /// Caps for the whole tree.
+    /// Sets caps for the whole tree.
     #[must_use]
     pub fn caps(mut self, caps: Caps) -> Spec {
         self.caps = caps;
         self
     }
 
-    /// The pace of the ending ladder; zero kills at once.
+    /// Sets the grace between two steps of the ending ladder; zero kills at once.
     #[must_use]
     pub fn grace(mut self, grace: Duration) -> Spec {
         self.grace = Some(grace);
         self
     }
 
-    /// The longest it may live.
+    /// Sets the longest time it may live.
     #[must_use]
     pub fn max_age(mut self, age: Option<Duration>) -> Spec {
         self.max_age = age;
         self
     }
 
-    /// What it lives for.
+    /// Sets its owners.
     #[must_use]
     pub fn owners(mut self, owners: impl Into<Vec<Wish>>) -> Spec {
         self.owners = owners.into();
         self
     }
 
-    /// A program that is not ended with the tree.
+    /// Adds a program that is not ended with the tree.
     #[must_use]
     pub fn spare(mut self, name: impl Into<String>) -> Spec {
         self.spare.push(name.into());
@@ -174,17 +176,17 @@ impl Spec {
         &self.run
     }
 
-    /// The signals that it starts with as ignored, of those that were ignored here.
+    /// The signals that the server starts with as ignored.
     pub(crate) fn ignored(&self, inherited: InheritedSignals) -> InheritedSignals {
         if self.patient { InheritedSignals::default() } else { inherited }
     }
 
-    /// The pace of the ending ladder.
+    /// The grace between two steps of the ending ladder.
     pub(crate) fn pace(&self) -> Duration {
         self.grace.unwrap_or(limits::GRACE)
     }
 
-    /// The command for people, cut where it becomes too long to read.
+    /// The command for people to read, cut after [`SHOWN_COMMAND`] bytes.
     pub(crate) fn shown_command(&self) -> Vec<String> {
         let mut room = SHOWN_COMMAND;
         let mut shown = Vec::new();
@@ -200,7 +202,7 @@ impl Spec {
         shown
     }
 
-    /// Changes to the environment, the mark last.
+    /// The changes to the environment; [`MARK`] comes last.
     pub(crate) fn environment(&self) -> Vec<(OsString, Option<OsString>)> {
         let mark = (OsString::from(MARK), Some(OsString::from(&self.session)));
         self.env.iter().cloned().chain([mark]).collect()

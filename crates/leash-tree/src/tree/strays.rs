@@ -1,8 +1,9 @@
 //! Processes that left our descent through a PID namespace which the tree did not make.
 //!
-//! A member may enter an existing namespace (`setns`) and fork into it. When that child exits, the kernel gives its children to
-//! the namespace's first process, not to us: `wait` says ECHILD while they live. So the namespaces that members enter are noted,
-//! and at the end the young processes below their first processes are looked at.
+//! A member may enter an existing namespace (`setns`) and fork into it. When that child exits, the kernel gives its
+//! children to the namespace's first process, not to us: `wait` returns ECHILD while they live. So the keeper notes the
+//! namespaces that members enter. At the end it searches the processes below the first process of each of them for
+//! young ones.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -10,7 +11,7 @@ use rustix::process::getpid;
 
 use crate::platform::proc::{Listed, Proc, Stat};
 
-/// Stands for a namespace whose id may not be read.
+/// Stands for a namespace whose id we may not read.
 pub(crate) const UNREADABLE: u64 = 0;
 
 /// Notes the PID namespaces that a member has entered and did not make itself.
@@ -20,32 +21,33 @@ pub(crate) fn observe(proc: &Proc, member: &Stat, entered: &mut BTreeSet<u64>) {
     if levels.len() > 1 && was_injected(&levels, &proc.levels(member.ppid)) {
         entered.insert(own.unwrap_or(UNREADABLE));
     }
-    // It has entered, and forks there next.
+    // It has entered the namespace, and its next child starts there.
     let next = proc.namespace(member.pid, "pid_for_children").filter(|next| own.is_some_and(|own| own != *next));
     entered.extend(next.filter(|next| !has_made(proc, member.pid, *next)));
 }
 
-/// Whether the first process of a namespace is a child of this process: then it ends with our descendants.
+/// True if the first process of `namespace` is a child of `pid`. Then it ends with our descendants.
 fn has_made(proc: &Proc, pid: i32, namespace: u64) -> bool {
     let is_first = |child: &i32| proc.levels(*child).last() == Some(&1);
     let inside = |child: &i32| proc.namespace(*child, "pid") == Some(namespace);
     proc.children(pid).found.iter().any(|child| is_first(child) && inside(child))
 }
 
-/// Whether a process was born in a namespace that its parent is not in, and not as the first process of it.
+/// True if a process was born in a namespace that its parent is not in, and is not the first process of that namespace.
 fn was_injected(levels: &[i32], parent: &[i32]) -> bool {
     levels.len() > parent.len() && levels.last() != Some(&1)
 }
 
-/// The living processes that may come out of the tree through the namespaces in `entered`, parents before children: whatever hangs
-/// below the first process of such a namespace by a child that is not older than this process.
+/// The living processes that may come from the tree through the namespaces in `entered`, parents before children. These
+/// are the processes below a child of such a namespace's first process, if that child is not older than this process.
 pub(crate) fn find(proc: &Proc, entered: &BTreeSet<u64>) -> Listed<Stat> {
     if entered.is_empty() {
         return Listed::none();
     }
     let all = proc.all();
     let me = rustix::process::geteuid().as_raw();
-    // One that may not be read could be any of those entered, unless it belongs to another user: its namespace could not be entered.
+    // A namespace that we may not read could be any of those entered, unless it belongs to another user: members could
+    // not enter that one.
     let enterable = |pid| match proc.namespace(pid, "pid") {
         Some(id) => entered.contains(&id),
         None => entered.contains(&UNREADABLE) || proc.user(pid) == Some(me),
@@ -60,7 +62,7 @@ pub(crate) fn find(proc: &Proc, entered: &BTreeSet<u64>) -> Listed<Stat> {
     Listed { found: young(&all.found, &firsts, since), complete: all.complete }
 }
 
-/// The living among all processes below `firsts`, as far as the top one of each branch started at `since` or later.
+/// The living processes below `firsts`, in branches whose top process started at `since` or later.
 fn young(all: &[Stat], firsts: &[i32], since: u64) -> Vec<Stat> {
     let mut children: HashMap<i32, Vec<&Stat>> = HashMap::new();
     for stat in all {
@@ -79,8 +81,8 @@ fn young(all: &[Stat], firsts: &[i32], since: u64) -> Vec<Stat> {
     found.into_iter().filter(|stat| !stat.dead()).cloned().collect()
 }
 
-/// Whether a stray is proved to come out of the tree: it is in the session that this process opened, and a session's members all
-/// descend from the one that opened it.
+/// True if a stray is proved to come from the tree: it is in the session that this process opened, and all members of a
+/// session descend from the process that opened it.
 pub(crate) fn is_ours(proc: &Proc, stray: &Stat) -> bool {
     let me = getpid().as_raw_pid();
     stray.session == me && proc.stat(me).is_some_and(|own| own.session == me)
@@ -108,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn strays_hang_below_the_first_process_by_a_young_one() {
+    fn finds_young_processes_below_the_first_process_of_a_namespace() {
         let mut all = vec![
             process(50, 1, 5),    // the first process of the namespace
             process(51, 50, 6),   // an old one in it

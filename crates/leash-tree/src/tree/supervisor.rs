@@ -1,5 +1,5 @@
-//! The supervisor: what the host has as its child. It watches the owners, passes on signals, mirrors the server's exit, and
-//! takes the tree over when the keeper is gone.
+//! The supervisor: the process that the host has as its child. It watches the owners, passes on signals, mirrors the
+//! server's exit, and takes the tree over when the keeper is gone.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -39,7 +39,8 @@ use leash_model::limits;
 use leash_model::receipt::{EndedBy, Reason, Receipt};
 use leash_model::record::Record;
 
-/// What a caller must have taken in the first instructions of `main`, before anything could change.
+/// The parent process and the inherited signals. Callers take it in the first instructions of `main`, before either can
+/// change.
 #[derive(Debug)]
 pub struct FirstLook {
     parent: Parent,
@@ -52,19 +53,19 @@ impl FirstLook {
         FirstLook { parent: Parent::take(), signals: InheritedSignals::look() }
     }
 
-    /// What was taken and seen.
+    /// Returns the parent and the inherited signals.
     pub fn into_parts(self) -> (Parent, InheritedSignals) {
         (self.parent, self.signals)
     }
 
-    /// The terminal, when it is natural that we die with it.
+    /// The controlling terminal as an owner; `None` if the parent is in another session, or if `nohup` ignores SIGHUP.
     pub fn terminal(&self) -> Option<crate::owner::Watch> {
         crate::owner::terminal_of(&Proc::own().ok()?, self.signals)
     }
 }
 
-/// Runs a server to its end, as this process: blocks, becomes a subreaper, and takes the process's signals. For programs that
-/// exist for this (`leash run`); a program with a life of its own uses [`super::Tree`].
+/// Runs a server to its end, as this process: blocks, becomes a subreaper, and takes the process's signals. For
+/// programs that exist only for this (`leash run`). A program that does other work too uses [`super::Tree`].
 pub fn supervise(
     spec: &Spec,
     places: &Places,
@@ -74,7 +75,7 @@ pub fn supervise(
     supervise_for(spec, places, first, Vec::new(), tell)
 }
 
-/// The same, with owners that the caller has found.
+/// The same as [`supervise`], with further owners that the caller has found.
 pub(crate) fn supervise_for(
     spec: &Spec,
     places: &Places,
@@ -95,28 +96,28 @@ struct Supervisor {
     record: Record,
     entry: Entry,
     proc: Option<Proc>,
-    /// We had children before we were leash (`helper & exec leash run ...`): they are not ours to end.
+    /// We had children before we were leash (`helper & exec leash run ...`). We must not end them.
     has_strangers: bool,
     grace: Duration,
     phase: Waiting,
-    /// What the caller asked for: the server can't change it, as it can the record in the ledger.
+    /// The containment that the caller asked for. The server can change the record in the ledger, but not this field.
     wish: Wish,
-    /// The server ran, by the keeper's word.
+    /// True if the keeper said that the server ran.
     started: bool,
     last_word: Option<LastWord>,
-    /// It is dead; its number is no longer ours to use.
+    /// The keeper is dead, so another process may get its number.
     keeper_dead: bool,
-    /// It left by itself, with its work done; `false` for a keeper that was killed.
+    /// The keeper exited by itself, with its work done. `false` for a killed keeper.
     keeper_exited: bool,
-    /// Why the tree should end, as we told the keeper.
+    /// The reason for the end of the tree, as we told the keeper.
     asked: Option<Reason>,
-    /// Why it ends, once the keeper has said so.
+    /// The reason for the end of the tree, as the keeper told us.
     ending: Option<Reason>,
-    /// Since when the keeper is stopped, while it ends the tree.
+    /// The time at which the keeper was first seen stopped while it ends the tree.
     stopped_since: Option<Moment>,
 }
 
-/// The keeper's last word. It ends nothing by itself: every process of the same user can write to the control socket.
+/// The keeper's last message. It is not a proof: every process of the same user can write to the control socket.
 #[derive(Debug)]
 enum LastWord {
     /// The tree is over.
@@ -125,18 +126,18 @@ enum LastWord {
     Failed(Failure),
 }
 
-/// What the supervisor waits for from its keeper.
+/// The thing that the supervisor waits for from its keeper.
 #[derive(Debug)]
 enum Waiting {
-    /// The server to run.
+    /// The server's start.
     Start { give_up: Moment },
-    /// Nothing: all is well.
+    /// Nothing: the server runs.
     Nothing,
-    /// A sign that an order was heard.
+    /// A message that shows that the keeper has read an order.
     Answer { give_up: Moment },
-    /// The end.
+    /// The end of the tree.
     End { give_up: Moment },
-    /// Its exit, after its last word.
+    /// The keeper's exit, after its last message.
     Exit { give_up: Moment },
 }
 
@@ -164,7 +165,8 @@ impl Supervisor {
         linux::survive_file_size_limit();
         let proc = Proc::own().ok();
         let has_strangers = proc.is_some_and(|proc| !proc.children(getpid().as_raw_pid()).proves_none());
-        // Without a subreaper nothing above `group` can be promised; the keeper would find out, but the kernel is too old for pidfds too.
+        // Without a subreaper leash can promise nothing above `group`. The keeper would notice too, but such a kernel
+        // is also too old for pidfds.
         rustix::process::set_child_subreaper(Some(getpid())).map_err(StartError::Subreaper)?;
         let mut watches =
             owner::find(&spec.owners, first.parent, proc.as_ref(), first.signals).map_err(StartError::Owner)?;
@@ -225,10 +227,11 @@ impl Supervisor {
     }
 
     fn run(mut self, tell: &mut dyn FnMut(Event)) -> Result<Receipt, StartError> {
-        // The host's pipes belong to the host and the server; a copy of stdout here would hide its end. stderr is ours to
-        // speak on.
+        // The host's pipes belong to the host and the server. If we held a copy of stdout, the host would not see its
+        // end. We keep stderr to write messages to it.
         spawn::let_go_of_stdin_and_stdout();
-        // From here on it only waits, as long as the server lives: what reading the command line took is not needed again.
+        // From here on the supervisor only waits, as long as the server lives. It does not need again the memory that
+        // reading the command line took.
         linux::give_back_memory();
         let why = loop {
             if let Some(why) = self.step(tell) {
@@ -241,10 +244,11 @@ impl Supervisor {
         }
     }
 
-    /// Whether the last word may be believed, now that the keeper is gone. `gone` takes a proof of our own: no child of ours is
-    /// left, and no member of the leaf. That something is left is believed of a keeper that has left by itself.
+    /// True if the supervisor may believe the keeper's last message, now that the keeper is gone. For `gone` the
+    /// supervisor needs its own proof: it has no child left, and the leaf has no member. It believes that something is
+    /// left only from a keeper that exited by itself.
     fn is_believable(&self, word: &LastWord) -> bool {
-        // Our own end is the end of everybody in a namespace of which we are the first process.
+        // If we are the first process of a PID namespace, the kernel kills all other processes in it when we exit.
         let is_first = getpid().as_raw_pid() == 1;
         let claims_gone = match word {
             LastWord::Over(receipt) => receipt.run == self.record.run && receipt.all_gone(),
@@ -253,15 +257,16 @@ impl Supervisor {
         is_first || if claims_gone { self.proves_gone() } else { self.keeper_exited }
     }
 
-    /// Whether everybody is gone, by our own look.
+    /// True if our own look proves that every process of the tree is gone.
     fn proves_gone(&self) -> bool {
         let written = self.entry.read().ok().flatten();
         let Ok(leaf) = self.find_leaf(written.as_ref()) else { return false };
         if self.has_strangers {
-            // Our own children hide what the keeper may have left to us. It proved the same before it left.
+            // Our other children hide the processes that the keeper may have left to us. The keeper made the same proof
+            // before it exited.
             return self.keeper_exited && !leaf.as_ref().is_some_and(Leaf::populated);
         }
-        // No child is reaped while another one lives: in `group` the number of a dead leader is what the group is known by.
+        // Reap no child while another one lives: in `group` the number of the dead leader identifies the group.
         let children = self.proc.map(|proc| proc.children(getpid().as_raw_pid()).found).unwrap_or_default();
         if !children.into_iter().all(identity::number_has_ended) {
             return false;
@@ -283,8 +288,8 @@ impl Supervisor {
         }
     }
 
-    /// The tree's leaf. Where it is in `leaf` we know; a scope of systemd has the run's name. Any other path in the record was put
-    /// there by somebody else.
+    /// The tree's leaf. In `leaf` we know its path. A scope of systemd has the run's name. Another process must have
+    /// put any other path into the record.
     fn find_leaf(&self, written: Option<&Record>) -> io::Result<Option<Leaf>> {
         if let Some(dir) = &self.record.leaf
             && let Some(leaf) = Leaf::find(dir)?
@@ -297,11 +302,11 @@ impl Supervisor {
         }
     }
 
-    /// Waits for one thing to happen and deals with it.
-    /// `Some` when the keeper is gone: the reason, if there is no better one.
+    /// Waits for one event and handles it.
+    /// Returns `Some` when the keeper is gone: the reason to give if there is no better one.
     fn step(&mut self, tell: &mut dyn FnMut(Event)) -> Option<Reason> {
         let answers = self.wait().unwrap_or_else(|| {
-            // Owners can't be watched any more. What can be read without a wait still is.
+            // We can no longer watch the owners. We still read what we can read without a wait.
             if self.asked.is_none() {
                 self.order(Reason::Starved);
             }
@@ -318,7 +323,7 @@ impl Supervisor {
             self.reap();
         }
         if self.keeper_dead {
-            // It may have said its last word between the look above and its death.
+            // The keeper may have sent its last message between the read above and its death.
             self.hear_keeper(tell);
             return Some(Reason::KeeperKilled);
         }
@@ -334,8 +339,8 @@ impl Supervisor {
         (is_late || self.keeper_is_stopped(now)).then(|| self.give_up_keeper())
     }
 
-    /// Whether the keeper was stopped while it ends the tree, and for longer than a moment. The ladder may take minutes: a keeper that
-    /// goes on with it is waited for, a stopped one is not.
+    /// True if the keeper has been stopped for [`limits::KEEPER_ANSWER`] while it ends the tree. The ladder may take
+    /// minutes: the supervisor waits for a keeper that runs, but not for a stopped one.
     fn keeper_is_stopped(&mut self, now: Moment) -> bool {
         if !matches!(self.phase, Waiting::End { .. }) {
             return false;
@@ -345,7 +350,7 @@ impl Supervisor {
         self.stopped_since.is_some_and(|since| now.since(since) >= limits::KEEPER_ANSWER)
     }
 
-    /// `None` when no descriptor may be polled.
+    /// `None` when the kernel lets us poll no descriptor.
     fn wait(&self) -> Option<Vec<PollFlags>> {
         let mut fds = vec![
             PollFd::new(&self.signals, PollFlags::IN),
@@ -365,7 +370,8 @@ impl Supervisor {
         }
     }
 
-    /// Hears everything that was said. No word may move a deadline that another one has set: they can be forged.
+    /// Handles every message that has arrived. No message may move a deadline that another message has set, because any
+    /// process of the same user can forge messages.
     fn hear_keeper(&mut self, tell: &mut dyn FnMut(Event)) {
         loop {
             let word = match channel::receive(self.control.as_fd()) {
@@ -375,7 +381,7 @@ impl Supervisor {
             match word {
                 Word::Started { leader, containment, refused } if !self.started => {
                     self.started = true;
-                    // An order may have been given while the server was being started.
+                    // The supervisor may have sent an order while the keeper started the server.
                     if matches!(self.phase, Waiting::Start { .. }) {
                         self.phase = match self.asked {
                             Some(_) => Waiting::Answer { give_up: Moment::now() + limits::KEEPER_ANSWER },
@@ -400,7 +406,8 @@ impl Supervisor {
         }
     }
 
-    /// The first last word counts. A keeper leaves within a millisecond of it; one that does not never said it, or is stopped.
+    /// Keeps the first last message. A keeper exits within a millisecond of sending it. If it does not exit, another
+    /// process sent the message, or the keeper is stopped.
     fn last_word(&mut self, word: LastWord) {
         if self.last_word.is_none() {
             self.last_word = Some(word);
@@ -408,8 +415,8 @@ impl Supervisor {
         }
     }
 
-    /// Reaps the keeper, if it is dead: then its orphans are ours, and whoever ends them must do their reaping. The first process
-    /// of a container also reaps strangers, as long as the keeper lives.
+    /// Reaps the keeper if it is dead. Its orphans are then our children, and the code that ends them must reap them.
+    /// The first process of a container also reaps other processes' orphans, as long as the keeper lives.
     fn reap(&mut self) {
         if self.keeper_dead {
             return;
@@ -423,11 +430,11 @@ impl Supervisor {
                 _ => break,
             }
         }
-        // Somebody who traces a keeper keeps its zombie from us, but not its orphans: dead it is.
+        // A tracer of the keeper can keep its zombie from us, but not its orphans. The pidfd says that it is dead.
         self.keeper_dead |= identity::has_ended(self.keeper_fd.as_fd());
     }
 
-    /// Takes what `wait` said of the keeper.
+    /// Records the answer of `wait` about the keeper.
     fn note_end(&mut self, waited: rustix::io::Result<Option<(Pid, WaitStatus)>>) {
         match waited {
             Ok(None) => {}
@@ -444,13 +451,13 @@ impl Supervisor {
             match received.signal {
                 END_SIGNAL if received.queued == Some(END_VALUE) => self.order(Reason::Requested),
                 END_SIGNAL if received.queued == Some(FORCE_VALUE) => {
-                    // The keeper may be gone or stuck: then this is what we have to do it with.
+                    // The keeper may be gone or stuck. Then we end the tree ourselves, with this grace.
                     self.grace = Duration::ZERO;
                     self.order(Reason::Requested);
                     channel::send(self.control.as_fd(), &Order::Hurry);
                 }
                 libc::SIGCHLD => self.reap(),
-                // Somebody else's SIGUSR1 has no meaning here; it may not end leash either.
+                // A SIGUSR1 without our value has no meaning here, and must not end leash either.
                 END_SIGNAL => {}
                 _ if self.ending() => channel::send(self.control.as_fd(), &Order::Nudge),
                 signal => self.order(Reason::Signal { signal }),
@@ -462,7 +469,7 @@ impl Supervisor {
         matches!(self.phase, Waiting::Answer { .. } | Waiting::End { .. } | Waiting::Exit { .. })
     }
 
-    /// Tells the keeper to end the tree, and expects an answer. The keeper has usually noticed by itself.
+    /// Tells the keeper to end the tree, and expects an answer. The keeper has usually noticed the loss by itself.
     fn order(&mut self, why: Reason) {
         channel::send(self.control.as_fd(), &Order::End(why.clone()));
         self.asked.get_or_insert(why);
@@ -471,10 +478,10 @@ impl Supervisor {
         }
     }
 
-    /// A keeper that does not answer is stopped or stuck. It is our own child; without it the tree comes to us.
+    /// Kills a keeper that does not answer: it is stopped or stuck. It is our own child, so its children become ours.
     fn give_up_keeper(&mut self) -> Reason {
         let _ = linux::kill_own_child(self.keeper);
-        // Its death is waited for, its zombie is not: somebody who traces it may never hand that over.
+        // Wait for its death, but not for its zombie: a tracer may never hand the zombie over.
         let now = Moment::now();
         let patience = timeout_until(now + limits::KEEPER_SLACK, now);
         let _ = poll::poll(&mut [PollFd::new(&self.keeper_fd, PollFlags::IN)], Some(&patience));
@@ -482,7 +489,7 @@ impl Supervisor {
         Reason::KeeperStuck
     }
 
-    /// Ends the tree that the keeper left: all of it is adopted by us by now.
+    /// Ends the tree that the keeper left. The kernel has made us the parent of all of it.
     fn take_over(mut self, why: Reason, tell: &mut dyn FnMut(Event)) -> Result<Receipt, StartError> {
         let started = self.started;
         let written = self.entry.read().ok().flatten();
@@ -491,7 +498,7 @@ impl Supervisor {
             let over = record.over.clone();
             self.learn(record);
             if let Some(receipt) = over.filter(|over| over.run == self.record.run && self.proves_gone()) {
-                // The keeper was killed with its work done; only its last words are missing.
+                // The keeper was killed after it had ended the tree. Only its last message is missing.
                 if let Err(error) = receipts::append_once(&self.record.receipts, &receipt) {
                     tell(Event::Warning(format!("cannot write {}: {error}", self.record.receipts.display())));
                 }
@@ -503,12 +510,13 @@ impl Supervisor {
             let receipt = self.take_over_among_strangers(why, &proc, tell);
             return if started { Ok(receipt) } else { Err(never_ran()) };
         }
-        // A namespace died with its keeper; its first process is ours to reap like any other.
+        // The kernel ended a PID namespace together with its keeper. Its first process is now our child, and we reap it
+        // like any other.
         let pid_one = getpid().as_raw_pid() == 1;
         let mut captive = Captive::new(self.reach(), self.proc, self.record.spare.clone(), pid_one);
         captive.leader = self.record.leader.map(|id| id.pid).filter(|pid| identity::is_own_child(*pid));
         captive.entered = self.record.entered.iter().copied().collect();
-        let unproved = leaf.as_ref().err().map(|error| format!("its cgroup can't be looked at: {error}"));
+        let unproved = leaf.as_ref().err().map(|error| format!("its cgroup can't be read: {error}"));
         captive.leaf = leaf.ok().flatten();
         let warden = Warden {
             captive,
@@ -531,11 +539,11 @@ impl Supervisor {
             warnings: Vec::new(),
         };
         let begin = match self.ending {
-            // The end was on its way and may have used up its grace.
+            // The keeper had begun the end and may have used up the grace.
             Some(why) => MachineEvent::Hurry(why),
-            // Nobody can look any more at what it does.
+            // The process that wanted to watch this tree can no longer see what it does.
             None if warden.record.patient => MachineEvent::Hurry(self.asked.unwrap_or(why)),
-            // What happened to the keeper is only the reason if there is no other.
+            // The keeper's fate is only the reason if there is no other.
             None => warden.end(self.asked.unwrap_or(why)),
         };
         let (receipt, warnings) = warden.run(Some(begin));
@@ -546,8 +554,8 @@ impl Supervisor {
         Err(never_ran())
     }
 
-    /// Takes what only the keeper knew, for the receipt. The record lies where the server can write to it: whom to spare, where the
-    /// leaf is and where receipts go stays as we wrote it.
+    /// Takes over the facts that only the keeper knew, for the receipt. The server can write to the record's file. So
+    /// the spare list, the path of the leaf and the path of the receipts stay as we wrote them.
     fn learn(&mut self, written: Record) {
         self.record.containment = written.containment;
         self.record.refused = written.refused;
@@ -557,14 +565,15 @@ impl Supervisor {
         self.record.memory_bytes = written.memory_bytes;
     }
 
-    /// How far an end reaches. Only what was asked for, or a foreign /proc, limits it to the process group.
+    /// The containment by which to end the tree. It is `group` only if the caller asked for it or /proc is not ours.
     fn reach(&self) -> Containment {
         let claimed = self.record.containment.unwrap_or(Containment::Reaper);
         let is_group = self.wish.exactly == Some(Containment::Group) || self.proc.is_none();
         if claimed == Containment::Group && !is_group { Containment::Reaper } else { claimed }
     }
 
-    /// Orphans of the keeper can't be told from orphans of our other children: only what can be proved is ended.
+    /// Ends only the processes that are proved to belong to the tree: orphans of the keeper look the same as orphans of
+    /// our other children.
     fn take_over_among_strangers(self, why: Reason, proc: &Proc, tell: &mut dyn FnMut(Event)) -> Receipt {
         let reason = self.ending.or(self.asked).unwrap_or(why);
         let (receipt, warning) = sweep::end_run(self.entry, self.record, proc, reason);
@@ -577,8 +586,8 @@ fn never_ran() -> StartError {
     StartError::Keeper(std::io::Error::other("it ended before the server ran"))
 }
 
-/// The signals a supervisor takes. What was ignored at the start stays ignored: `nohup` means it, and so does a shell that
-/// starts a background job with SIGINT ignored. SIGTERM always counts.
+/// The signals that a supervisor takes. A signal that was ignored at the start stays ignored: `nohup` ignores SIGHUP,
+/// and a shell starts a background job with SIGINT ignored. SIGTERM always counts.
 pub fn listened(inherited: InheritedSignals) -> Vec<i32> {
     let optional = [libc::SIGINT, libc::SIGHUP, libc::SIGQUIT].into_iter().filter(|signal| !inherited.ignores(*signal));
     [libc::SIGTERM, libc::SIGCHLD, END_SIGNAL].into_iter().chain(optional).collect()

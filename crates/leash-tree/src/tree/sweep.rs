@@ -1,9 +1,9 @@
-//! The sweep: what a run left behind when leash and keeper were both killed is ended by the next start of leash.
+//! The sweep: the next start of leash ends the processes that a run left behind when leash and keeper were both killed.
 //!
-//! Only what can be proved to belong to the run is touched: members of its leaf; recorded processes whose boot, start time
-//! and pidfs inode still agree; their descendants; and whoever shares a session with such a process. The last is proof too: the
-//! keeper and every `setsid` in the tree opened a new session, and a session's number cannot be given out again while one
-//! member lives, so everybody in it came out of the tree.
+//! It touches only processes that are proved to belong to the run: members of its leaf; recorded processes whose boot,
+//! start time and pidfs inode still agree; their descendants; and all processes that share a session with one of these.
+//! The last is proof too: the keeper and every `setsid` in the tree opened a new session, and the kernel does not reuse
+//! a session's number while one member lives. So every process in it came from the tree.
 
 use std::collections::HashSet;
 use std::io;
@@ -28,29 +28,29 @@ use leash_model::limits;
 use leash_model::receipt::{EndedBy, Fate, How, LeftOver, Reason, Receipt, TreeEnd};
 use leash_model::record::Record;
 
-/// What a sweep did.
+/// The result of a sweep.
 #[derive(Debug, Default)]
 pub struct Swept {
     /// Receipts of the runs that were ended.
     pub receipts: Vec<Receipt>,
-    /// What could not be written, and why; never a reason to stop.
+    /// Files that could not be written, and why. A sweep goes on after them.
     pub warnings: Vec<String>,
 }
 
-/// A run that nobody looks after.
+/// A run without a living process of leash.
 struct Abandoned {
     entry: Entry,
     record: Record,
-    /// Its leaf, if it is still there; an error when that can't be known.
+    /// Its leaf, if it still exists; an error if that can't be known.
     leaf: io::Result<Option<Leaf>>,
-    /// The most members met at once.
+    /// The most members seen at once.
     seen: usize,
     how: How,
 }
 
-/// Ends what dead runs left, writes their receipts and removes their records. Cheap when there is nothing to do. Without our
-/// own /proc nothing can be proved, and everything is left to a leash that can. Receipts go where each run was told to write
-/// its own: there, and only there, can be seen whether it already did.
+/// Ends the processes that dead runs left, writes their receipts and removes their records. Cheap if there is nothing
+/// to do. Without our own /proc leash can prove nothing, and leaves the runs to a leash that can. Each receipt goes to
+/// the file that the run itself would have used: only that file shows whether the run already wrote one.
 pub fn sweep(store: &Store, proc: Option<&Proc>) -> Swept {
     let mut swept = Swept::default();
     let Some(proc) = proc else { return swept };
@@ -79,15 +79,15 @@ pub fn sweep(store: &Store, proc: Option<&Proc>) -> Swept {
     swept
 }
 
-/// What a receipt says beside what is found.
+/// The parts of a receipt that do not come from a look at the run.
 struct Ending {
     reason: Reason,
     by: EndedBy,
     took: Duration,
 }
 
-/// Ends one run whose keeper is gone, by what can be proved alone: for a supervisor that has children of its own among those
-/// that the keeper left to it.
+/// Ends one run whose keeper is gone, by proof alone. For a supervisor that has other children among those that the
+/// keeper left to it.
 pub(crate) fn end_run(entry: Entry, record: Record, proc: &Proc, reason: Reason) -> (Receipt, Option<String>) {
     let began = Moment::now();
     let mut run = [Abandoned::new(entry, record)];
@@ -97,20 +97,20 @@ pub(crate) fn end_run(entry: Entry, record: Record, proc: &Proc, reason: Reason)
     let look = run.look(proc);
     let receipt = run.receipt(proc, &look, end);
     let warning = run.write(&receipt).err().map(|unwritten| unwritten.text);
-    // What could not be looked at is looked at by the next start.
+    // If some processes could not be looked at, the next start of leash looks again.
     if look.unseen.is_none() {
         run.entry.remove();
     }
     (receipt, warning)
 }
 
-/// Whether a process of leash looks after a run. A lock that is held says so, unless all of leash's processes that the record names
-/// are dead: then the server has taken a copy of the lock.
+/// True if a process of leash looks after a run: its lock is held, and not all of leash's processes in the record are
+/// dead. If all of them are dead, the server has taken a copy of the lock.
 pub(crate) fn is_attended(store: &Store, record: &Record, proc: &Proc) -> bool {
     store.locked(&record.run) && !has_lost_leash(record, proc)
 }
 
-/// Whether supervisor and keeper are both known and both dead.
+/// True if supervisor and keeper are both known and both dead.
 fn has_lost_leash(record: &Record, proc: &Proc) -> bool {
     let is_dead = |id: Identity| match Held::find(proc, id.pid) {
         Ok(Some(held)) => !held.id.is(&id) || !held.lives(),
@@ -120,12 +120,13 @@ fn has_lost_leash(record: &Record, proc: &Proc) -> bool {
     is_of_this_place(record) && record.supervisor.is_some_and(is_dead) && record.keeper.is_some_and(is_dead)
 }
 
-/// Takes every run that no process of leash looks after. What can't be read or locked stays for the next start.
+/// Takes every run that no process of leash looks after. A run that can't be read or locked stays for the next start.
 fn seize_all(store: &Store, proc: &Proc, warnings: &mut Vec<String>) -> io::Result<Vec<Abandoned>> {
     let mut abandoned = Vec::new();
     for found in store.list()? {
         if found.record.as_ref().is_some_and(|record| is_of_this_boot(record) && !is_of_this_place(record)) {
-            // It lives, or died, in another PID namespace; there is nothing that we could know of it.
+            // It belongs to another PID namespace, in which our pids mean other processes. We can know nothing about
+            // it.
             continue;
         }
         let lost = found.record.as_ref().is_some_and(|record| has_lost_leash(record, proc));
@@ -135,13 +136,14 @@ fn seize_all(store: &Store, proc: &Proc, warnings: &mut Vec<String>) -> io::Resu
         };
         let read = match seized {
             Ok(None) => continue,
-            // Read again: it may have changed before the lock was ours.
+            // Read again: it may have changed before we had the lock.
             Ok(Some(entry)) => entry.read().map(|record| (entry, record)),
             Err(error) => Err(error),
         };
         match read {
             Ok((entry, Some(record))) => abandoned.push(Abandoned::new(entry, record)),
-            // Torn, empty, or a lock alone: it was written before anything existed, or names no process that can be known.
+            // Torn, empty, or only a lock: it was written before anything existed, or it names no process that can be
+            // known.
             Ok((entry, None)) => entry.remove(),
             Err(error) => warnings.push(postponed(&found.run, &error)),
         }
@@ -154,7 +156,7 @@ fn postponed(run: &str, error: &io::Error) -> String {
     format!("cannot look at run {run}: {error}; the next start of leash tries again")
 }
 
-/// The ladder for all of them at once: SIGTERM, grace, SIGKILL until nobody is left.
+/// The ladder for all of them at once: SIGTERM, grace, SIGKILL until none is left.
 fn end_all(abandoned: &mut [Abandoned], proc: &Proc) {
     let graces = abandoned.iter().map(|run| run.record.grace_ms);
     let grace = Duration::from_millis(graces.max().unwrap_or_default()).min(limits::SWEEP_GRACE);
@@ -166,7 +168,7 @@ fn end_all(abandoned: &mut [Abandoned], proc: &Proc) {
     }
 }
 
-/// Signals every survivor; whether a signal could be sent to any.
+/// Signals every survivor. Returns true if at least one signal could be sent.
 fn signal_all(abandoned: &mut [Abandoned], proc: &Proc, signal: Signal, how: How) -> bool {
     let mut reached = false;
     for run in abandoned.iter_mut() {
@@ -193,7 +195,7 @@ fn signal_all(abandoned: &mut [Abandoned], proc: &Proc, signal: Signal, how: How
     reached
 }
 
-/// Waits a moment, or until one of the survivors has died; whether there are any.
+/// Waits until one of the survivors has died, at most a moment. Returns true if there are survivors.
 fn wait_for_one(abandoned: &[Abandoned], proc: &Proc) -> bool {
     let looks: Vec<Look> = abandoned.iter().map(|run| run.look(proc)).collect();
     if looks.iter().all(Look::is_empty) {
@@ -214,12 +216,12 @@ struct Unwritten {
     for_now: bool,
 }
 
-/// Who is left of a run, as far as that can be seen.
+/// The survivors of a run, as far as they can be seen.
 struct Look {
     survivors: Vec<Held>,
     /// The leaf has members.
     populated: bool,
-    /// Why this may not be everybody.
+    /// The reason why there may be more survivors.
     unseen: Option<io::Error>,
 }
 
@@ -234,7 +236,7 @@ impl Abandoned {
         let leaf = match record.leaf.as_deref().filter(|_| is_of_this_place(&record)) {
             None => Ok(None),
             Some(dir) if is_leaf_of(dir, &record.run) => Leaf::find(dir),
-            // Written by another process: the cgroup may be anybody's.
+            // Another process wrote this path, so the cgroup may belong to any program.
             Some(dir) => Err(io::Error::other(format!("{} is not a cgroup of leash", dir.display()))),
         };
         Abandoned { entry, record, leaf, seen: 0, how: How::Exited }
@@ -244,7 +246,7 @@ impl Abandoned {
         self.leaf.as_ref().ok().and_then(Option::as_ref)
     }
 
-    /// Everybody who is proved to belong to the run and is still alive.
+    /// All living processes that are proved to belong to the run.
     fn look(&self, proc: &Proc) -> Look {
         let populated = self.leaf().is_some_and(Leaf::populated);
         let mut look = Look { survivors: Vec::new(), populated, unseen: None };
@@ -260,7 +262,7 @@ impl Abandoned {
         look
     }
 
-    /// Adds the survivors that can be opened, and says why others can't.
+    /// Adds the survivors that can be opened. The error says why others can't.
     fn find_survivors(&self, proc: &Proc, found: &mut Vec<Held>) -> io::Result<()> {
         let mut unseen = Ok(());
         let mut proved = Vec::new();
@@ -275,7 +277,7 @@ impl Abandoned {
             return unseen;
         }
         let all = proc.everybody()?;
-        // A seed counts if it was there before the scan and is there after it: then its number was its own all the time.
+        // A seed counts if it lives both before and after the scan: then no other process had its number in between.
         let seeds = proved.iter().filter(|held| held.lives()).map(|held| &held.stat);
         let family = closure(&all, seeds, &in_leaf);
         drop(proved);
@@ -295,8 +297,9 @@ impl Abandoned {
         !self.record.spare.is_empty() && !leads && proc.names(pid).iter().any(|name| self.record.spare.contains(name))
     }
 
-    /// Why an empty list of survivors does not prove that nothing is left; `None` where it does: after a reboot, and for a namespace,
-    /// which died with its keeper. Descent was lost with the keeper, and a process can leave a cgroup.
+    /// The reason why an empty list of survivors does not prove that nothing is left. `None` if it does: after a
+    /// reboot, and for a PID namespace, which died with its keeper. Otherwise leash lost the descent with the keeper,
+    /// and a process can leave a cgroup.
     fn doubt(&self) -> Option<&'static str> {
         if !is_of_this_boot(&self.record) {
             let forged = "its record names another boot, but was written in this one";
@@ -304,15 +307,15 @@ impl Abandoned {
         }
         match self.record.containment {
             Some(Containment::Sealed) => None,
-            Some(Containment::Leaf | Containment::Unit) => {
-                Some("all that was recorded or in its cgroup is gone; what had left the cgroup can't be known")
-            }
-            _ => Some("all that was recorded is gone; what was started since the last look at the tree can't be known"),
+            Some(Containment::Leaf | Containment::Unit) => Some(
+                "all recorded processes and cgroup members are gone; processes that had left the cgroup are unknown",
+            ),
+            _ => Some("all recorded processes are gone; processes started since the last look at the tree are unknown"),
         }
     }
 
-    /// Writes the receipt and removes the record. No receipt where the file has one already and no process was met. An error where
-    /// this process could not look: the record stays for the next start.
+    /// Writes the receipt and removes the record. Writes none if the file already has one and no process was found.
+    /// Returns an error if this process could not look at the run: the record then stays for the next start.
     fn finish(mut self, proc: &Proc, end: Ending) -> Result<(Option<Receipt>, Option<String>), String> {
         let look = self.look(proc);
         if let Some(error) = &look.unseen {
@@ -321,7 +324,7 @@ impl Abandoned {
         let own = self.receipt(proc, &look, end);
         let _turn = self.entry.wait_for_turn();
         if !self.entry.is_there() {
-            // Another sweep has ended it and written the receipt.
+            // Another sweep has ended the run and written the receipt.
             return Ok((None, None));
         }
         let path = &self.record.receipts;
@@ -330,7 +333,7 @@ impl Abandoned {
             self.entry.remove();
             return Ok((None, None));
         }
-        // The keeper may have got so far as to write its receipt into the record; what became of the tree is what we saw.
+        // The keeper may have written its receipt into the record. For the fate of the tree, what we saw counts.
         let receipt = match self.record.over.take() {
             Some(over) if over.run == own.run && self.seen == 0 => Receipt { holdings: own.holdings, ..over },
             _ => own,
@@ -342,10 +345,10 @@ impl Abandoned {
         Ok((Some(receipt), written.err().map(|unwritten| unwritten.text)))
     }
 
-    /// Writes the receipt, also into the record first: a sweep that finds it there need not make up another.
+    /// Writes the receipt, and first a copy into the record: a sweep that finds it there makes no second one.
     fn write(&mut self, receipt: &Receipt) -> Result<(), Unwritten> {
         self.record.over = Some(receipt.clone());
-        // A full disk is told by the write of the receipt itself.
+        // If the disk is full, the write of the receipt itself reports it.
         let _ = self.entry.write(&self.record);
         let path = &self.record.receipts;
         receipts::append(path, receipt).map_err(|error| Unwritten {
@@ -356,7 +359,7 @@ impl Abandoned {
 
     fn receipt(&self, proc: &Proc, look: &Look, end: Ending) -> Receipt {
         let mut left: Vec<LeftOver> = look.survivors.iter().map(|held| why_left(proc, held)).collect();
-        let unseen = look.unseen.as_ref().map(|error| format!("it can't be looked at: {error}"));
+        let unseen = look.unseen.as_ref().map(|error| format!("its processes can't be listed: {error}"));
         let doubt = || self.doubt().filter(|_| left.is_empty()).map(str::to_owned);
         if let Some(why) = unseen.or_else(doubt) {
             left.push(LeftOver { pid: 0, name: String::new(), why });
@@ -375,7 +378,7 @@ impl Abandoned {
     }
 }
 
-/// Whether a cgroup has the name that leash gives to the leaf of a run.
+/// True if a cgroup has the name that leash gives to the leaf of a run.
 fn is_leaf_of(dir: &Path, run: &str) -> bool {
     dir.ends_with(format!("leash-{run}")) || dir.ends_with(format!("leash-{run}.scope/tree"))
 }
@@ -386,11 +389,11 @@ fn copy(error: &io::Error) -> io::Error {
 
 fn why_left(proc: &Proc, held: &Held) -> LeftOver {
     let denied = held.signal(Signal::KILL) == Err(Errno::PERM);
-    left_over(proc, held.id.pid, if denied { "it belongs to another user (EPERM)" } else { "it did not go in time" })
+    left_over(proc, held.id.pid, if denied { "it belongs to another user (EPERM)" } else { "it did not exit in time" })
 }
 
-/// All processes that are proved to be of the family: the seeds, the members of the leaf, and by descent and shared session
-/// whoever belongs to one of them.
+/// All processes that are proved to belong to the run: the seeds, the members of the leaf, and all processes that
+/// belong to one of them by descent or by session.
 fn closure<'a>(all: &[Stat], seeds: impl Iterator<Item = &'a Stat>, in_leaf: &HashSet<i32>) -> Vec<Stat> {
     let me = getpid().as_raw_pid();
     let own_session = all.iter().find(|stat| stat.pid == me).map_or(0, |stat| stat.session);
@@ -440,8 +443,8 @@ mod tests {
             process(101, 100, 90),  // its child
             process(102, 101, 102), // which opened a session
             process(103, 1, 102),   // whose member was reparented
-            process(104, 1, 90),    // somebody in the keeper's session that was never recorded
-            process(200, 1, 200),   // a stranger
+            process(104, 1, 90),    // in the keeper's session, but never recorded
+            process(200, 1, 200),   // not of the run
             process(201, 200, 200),
             process(300, 1, 300), // in the leaf only
         ];
@@ -450,7 +453,8 @@ mod tests {
         check(&all, &[], &[], &[]);
     }
 
-    /// Found by chaos: one sweep had the lock of a run, the other found both processes of leash dead and took the run all the same.
+    /// Found by the chaos test: one sweep had the lock of a run, and the other found both processes of leash dead and
+    /// took the run too.
     #[test]
     fn two_sweeps_of_one_run_write_one_receipt() {
         let dir = testkit::Scratch::new();
@@ -462,7 +466,7 @@ mod tests {
             "receipts": dir.join("receipts.jsonl"),
         }))
         .unwrap();
-        // Side by side: one after the other, the second would find the receipt in any case.
+        // Both at the same time: one after the other, the second would find the receipt in any case.
         for round in 1..=100 {
             drop(store.create(&record).unwrap());
             let entries = [store.seize("r1").unwrap().expect("no process has the lock"), store.take("r1").unwrap()];

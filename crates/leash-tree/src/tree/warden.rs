@@ -1,7 +1,7 @@
-//! The driver of the ladder: waits for one thing to happen, lets the machine decide, does what it says.
+//! The driver of the ladder: waits for one event, lets the machine decide, and does what it decided.
 //!
-//! The keeper runs it for as long as the tree lives. A supervisor runs the same loop once its keeper is gone; then the members
-//! are its own adopted children and everything below holds unchanged.
+//! The keeper runs this loop as long as the tree lives. A supervisor runs the same loop once its keeper is gone. The
+//! members are then its own adopted children, and everything below holds unchanged.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Duration;
@@ -28,21 +28,22 @@ use leash_model::owner::Owner;
 use leash_model::receipt::{EndedBy, Fate, How, LeftOver, Reason, Receipt, TreeEnd};
 use leash_model::record::{Phase, Record};
 
-/// `leash end` tells a supervisor or keeper by this signal and value, so that it is not mistaken for anybody's SIGUSR1.
+/// The signal by which `leash end` tells a supervisor or keeper to end the tree. It comes with a value, so that leash
+/// does not take another SIGUSR1 for it.
 pub const END_SIGNAL: i32 = libc::SIGUSR1;
-/// See [`END_SIGNAL`]: "leash" on a telephone.
+/// See [`END_SIGNAL`]. The digits are "leash" on a telephone keypad.
 pub const END_VALUE: i32 = 53274;
-/// The same for `leash end --force`: no grace.
+/// The value for `leash end --force`: no grace.
 pub const FORCE_VALUE: i32 = 53275;
 
-/// The other process of leash.
+/// The connection to the supervisor.
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) control: OwnedFd,
     pub(crate) pidfd: OwnedFd,
 }
 
-/// A tree and everything that decides about its life.
+/// A tree, and everything that decides when it ends.
 #[derive(Debug)]
 pub(crate) struct Warden {
     pub(crate) captive: Captive,
@@ -50,29 +51,29 @@ pub(crate) struct Warden {
     pub(crate) entry: Entry,
     pub(crate) watches: Vec<Watch>,
     pub(crate) signals: OwnedFd,
-    /// The supervisor, as long as it lives; a supervisor that took over has nobody.
+    /// The supervisor, as long as it lives. `None` in a supervisor that took over.
     pub(crate) peer: Option<Peer>,
     pub(crate) expires: Option<Moment>,
     pub(crate) ended_by: EndedBy,
     pub(crate) grace: Duration,
     pub(crate) state: State,
     pub(crate) snapshots: Snapshots,
-    /// When the end began.
+    /// The time at which the end began.
     pub(crate) ending_since: Option<Moment>,
-    /// Stdin after its other end was closed: what is in it can still be read by the server.
+    /// Stdin after its other end was closed. The server can still read the bytes in it.
     pub(crate) ended_input: Option<Watch>,
-    /// Somebody else is gone than the writer of stdin: nobody waits for an answer.
+    /// An owner other than the writer of stdin is gone, so no client waits for a response.
     pub(crate) other_owner_lost: bool,
-    /// The leader's exit has been told to the machine.
+    /// The machine has been told that the leader exited.
     pub(crate) leader_told: bool,
     pub(crate) most: Most,
-    /// Why an empty tree would prove nothing.
+    /// The reason why an empty tree would prove nothing.
     pub(crate) unproved: Option<String>,
-    /// Kept for the caller when there is no peer to tell.
+    /// Warnings for the caller, used if there is no peer.
     pub(crate) warnings: Vec<String>,
 }
 
-/// When the tree is next looked at for the ledger.
+/// The times at which the tree is looked at for the ledger.
 #[derive(Debug)]
 pub(crate) struct Snapshots {
     began: Moment,
@@ -91,27 +92,27 @@ impl Snapshots {
     }
 }
 
-/// The most that was ever seen in the tree, for the receipt.
+/// The most members and memory ever seen in the tree, for the receipt.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Most {
     members: usize,
     memory_bytes: u64,
 }
 
-/// What woke the loop.
+/// The causes that wake the loop.
 enum Wake {
     PeerGone,
     Control,
     Signals,
     OwnerLost(usize, Reason),
-    /// No descriptor may be polled.
+    /// The kernel lets us poll no descriptor.
     Starved,
-    /// A child or the leaf: reaping follows every wake anyway.
+    /// A child or the leaf changed. Reaping follows every wake anyway.
     Tree,
 }
 
 impl Warden {
-    /// Runs until the tree is over, beginning with `first`.
+    /// Runs until the tree is over. Applies `first` before anything else.
     pub(crate) fn run(mut self, first: Option<Event>) -> (Receipt, Vec<String>) {
         if let Some(left) = first.and_then(|event| self.apply(event)) {
             return self.finish(left);
@@ -143,23 +144,24 @@ impl Warden {
                 if let Some(left) = self.find_reason() {
                     return Some(left);
                 }
-                // The host's pipe may now be seen to break by the host: nobody reads it any more.
+                // Stop watching the host's pipe: no process reads it any more, so the host may see it break.
                 self.watches.retain(|watch| watch.owner != Owner::Stdin);
-                // It was not asked for yet, and the record says to wait until it is.
+                // No end was requested yet, and the record says to wait for a request.
                 if self.record.patient { None } else { self.apply(Event::LeaderExited) }
             }
             Remaining::Members => None,
         }
     }
 
-    /// A server that leaves at the end of its stdin is often faster than we are: then the owner is the reason, not the server.
+    /// A server that exits at the end of its stdin is often faster than we are. Then the lost owner is the reason, not
+    /// the server.
     fn find_reason(&mut self) -> Option<Vec<LeftOver>> {
         let lost = self.watches.iter().find_map(owner::lost_by_now).filter(|_| !self.state.ending())?;
         let event = self.end(lost);
         self.apply(event)
     }
 
-    /// Waits for anything to happen, until the next deadline.
+    /// Waits for any event, until the next deadline.
     fn wait(&self) -> Vec<Wake> {
         let deadline = [Some(self.snapshots.due), self.expires, self.state.deadline()].into_iter().flatten().min();
         let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
@@ -173,7 +175,7 @@ impl Warden {
             fds.push(PollFd::from_borrowed_fd(fd, if by_priority { PollFlags::PRI } else { PollFlags::IN }));
         }
         let timeout = deadline.map(|deadline| timeout_until(deadline, Moment::now()));
-        // An interrupted poll is a wake without news; the loop looks at everything again.
+        // An interrupted poll is a wake without an event; the loop checks everything again.
         if poll::poll(&mut fds, timeout.as_ref()) == Sight::Blind {
             return self.wakes_of_the_blind();
         }
@@ -181,13 +183,13 @@ impl Warden {
         self.wakes(&answers, first_watch)
     }
 
-    /// Owners can't be watched any more, which is as if they were lost. What can be read without a wait still is.
+    /// We can no longer watch the owners, so we treat them as lost. We still read what we can read without a wait.
     fn wakes_of_the_blind(&self) -> Vec<Wake> {
         let starved = (!self.state.ending()).then_some(Wake::Starved);
         [Wake::Signals, Wake::Control].into_iter().chain(starved).chain([Wake::Tree]).collect()
     }
 
-    /// Orders come before losses: an order carries the better reason.
+    /// Puts orders before lost owners: an order carries the better reason.
     fn wakes(&self, answers: &[PollFlags], first_watch: usize) -> Vec<Wake> {
         let mut wakes = Vec::new();
         let awake = |index: usize| answers.get(index).is_some_and(|answer| !answer.is_empty());
@@ -229,7 +231,7 @@ impl Warden {
                 self.apply(event)
             }
             Wake::OwnerLost(index, reason) => {
-                // A tree that is only looked at has a long grace, for the sake of the one who looks. That one is gone.
+                // A tree that is only observed has a long grace, for the observer. The observer is gone.
                 let unseen = self.record.patient && self.watches[index].owner != Owner::Stdin;
                 let event = if unseen { Event::Hurry(reason) } else { self.end(reason) };
                 // A lost owner stays lost; polling it again would only spin.
@@ -247,7 +249,7 @@ impl Warden {
     fn hear_signals(&mut self) -> Option<Vec<LeftOver>> {
         while let Some(received) = linux::receive(self.signals.as_fd()) {
             let asked = received.queued.filter(|_| received.signal == END_SIGNAL);
-            // The keeper lets all other signals pass by. A supervisor that took over is the one that people signal.
+            // The keeper ignores all other signals. After a supervisor took over, people send their signals to it.
             let told = self.ended_by == EndedBy::Supervisor
                 && matches!(received.signal, libc::SIGTERM | libc::SIGINT | libc::SIGHUP | libc::SIGQUIT);
             let event = match (asked, told) {
@@ -280,14 +282,14 @@ impl Warden {
         }
     }
 
-    /// An end, with the knowledge whether the server can see the end of its stdin.
+    /// Makes the event for an end. It says whether the server can see the end of its stdin.
     pub(crate) fn end(&self, why: Reason) -> Event {
         let stdin_over = why == Reason::StdinClosed
             || self.watches.iter().any(|watch| watch.owner == Owner::Stdin && owner::lost_by_now(watch).is_some());
         Event::End { why, stdin_over }
     }
 
-    /// Deadlines.
+    /// Handles the deadlines that have passed.
     fn tick(&mut self) -> Option<Vec<LeftOver>> {
         let now = Moment::now();
         if self.expires.is_some_and(|expires| now >= expires) {
@@ -301,14 +303,14 @@ impl Warden {
             self.snapshots.next(now);
             self.snapshot();
         }
-        // One time for both: between two readings of the clock the deadline could pass unseen.
+        // Use one time for both: between two readings of the clock the deadline could pass unnoticed.
         let now = Moment::now();
         self.wait_for_reader(now);
         self.apply_at(Event::Tick, now)
     }
 
-    /// A server that has not read all of its input can't have seen the end of it: the grace begins when it has. Not for ever, and
-    /// only while the writer's closing is all that happened.
+    /// Delays SIGTERM while the server has not read all of its input: it can't have seen the end of stdin yet. The
+    /// delay is limited, and applies only if the closed stdin is all that happened.
     fn wait_for_reader(&mut self, now: Moment) {
         let unread = self.ended_input.as_ref().is_some_and(|input| rustix::io::ioctl_fionread(input).unwrap_or(0) > 0);
         let patient = self.ending_since.is_some_and(|since| now.since(since) < limits::UNREAD);
@@ -323,7 +325,7 @@ impl Warden {
         }
     }
 
-    /// Lets the machine decide, and does what it says. `Some` when the tree is over but something is left.
+    /// Lets the machine decide, and does what it decided. Returns `Some` if the tree is over but processes are left.
     fn apply(&mut self, event: Event) -> Option<Vec<LeftOver>> {
         self.apply_at(event, Moment::now())
     }
@@ -360,14 +362,15 @@ impl Warden {
         None
     }
 
-    /// For a process of our own, which needs nothing of what it was started with: the end must not fail for want of a descriptor.
+    /// Frees descriptors in the keeper, which needs none of those it was started with: the end must not fail because no
+    /// descriptor is free.
     fn make_room(&self) {
         if self.ended_by == EndedBy::Keeper && self.ending_since.is_none() {
             spawn::make_room();
         }
     }
 
-    /// Tells the supervisor how far the end is.
+    /// Tells the supervisor which step the end has reached.
     fn announce(&self, rung: Rung) {
         let (State::Closing { why, .. } | State::Terminating { why, .. } | State::Killing { why }) = &self.state else {
             return;
@@ -381,14 +384,14 @@ impl Warden {
         }
     }
 
-    /// Writes who is in the tree to the ledger, if that has changed.
+    /// Writes the members of the tree to the ledger, if they have changed.
     pub(crate) fn snapshot(&mut self) {
         let count = self.captive.census();
         let mut members = count.members;
         self.most.members = self.most.members.max(members.len());
         self.most.memory_bytes = self.most.memory_bytes.max(count.memory_bytes);
         if !count.complete {
-            // Who was not seen this time may be there all the same.
+            // Members that were not seen this time may still be there.
             let known = std::mem::take(&mut self.record.members);
             let unseen: Vec<Identity> =
                 known.into_iter().filter(|id| !members.iter().any(|seen| seen.is(id))).collect();
@@ -402,7 +405,7 @@ impl Warden {
         self.record.members = members;
         self.record.memory_bytes = count.memory_bytes;
         self.record.entered = self.captive.entered.iter().copied().collect();
-        // A full disk must not stop anything. The members written last still stand.
+        // A full disk must not stop the keeper. The ledger keeps the members written last.
         if let Err(error) = self.entry.write(&self.record) {
             self.warn(format!("the ledger is not up to date: {error}"));
         }
@@ -416,7 +419,7 @@ impl Warden {
         self.warnings.push(text);
     }
 
-    /// The receipt, and the end of the record.
+    /// Writes the receipt and removes the record.
     fn finish(mut self, mut left: Vec<LeftOver>) -> (Receipt, Vec<String>) {
         self.make_room();
         let unproved = self.captive.unproved();
@@ -454,7 +457,8 @@ impl Warden {
         let took = self.ending_since.map(|since| Moment::now().since(since)).unwrap_or_default();
         let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         let receipt = self.record.receipt(why, self.ended_by, took_ms, tree);
-        // Into the record first: should we be killed on the way, nobody writes a second one.
+        // Write the receipt into the record first: if we are killed on the way, a sweep finds it there and writes no
+        // second one.
         self.record.over = Some(receipt.clone());
         let _ = self.entry.write(&self.record);
         if let Err(error) = receipts::append(&self.record.receipts, &receipt) {
@@ -462,7 +466,7 @@ impl Warden {
         }
         self.tell(&Word::Over(Box::new(receipt.clone())));
         if let Some(peer) = &self.peer {
-            // A supervisor that was stopped would stay behind, with nothing left to do.
+            // A stopped supervisor would stay behind with nothing left to do.
             let _ = rustix::process::pidfd_send_signal(&peer.pidfd, rustix::process::Signal::CONT);
         }
         self.entry.remove();
@@ -470,7 +474,7 @@ impl Warden {
     }
 }
 
-/// Whether two lists name the same processes, in any order.
+/// True if two lists name the same processes, in any order.
 fn same(a: &[Identity], b: &[Identity]) -> bool {
     let key = |list: &[Identity]| {
         let mut pids: Vec<(i32, u64)> = list.iter().map(|id| (id.pid, id.start)).collect();

@@ -1,4 +1,4 @@
-//! Every cell of the machine as a table, and properties about what the outside can see.
+//! Every cell of the machine as a table, and properties of the visible behaviour.
 
 use proptest::prelude::*;
 
@@ -50,7 +50,7 @@ fn job(state: &str, terms: Terms) -> Life {
     life
 }
 
-/// What an event at second 1 leads to, in each state.
+/// Checks the result of an event at second 1, in each state.
 fn check(event: &Event, cells: [(&str, Effect, State); 5]) {
     for (state, effect, then) in cells {
         let mut life = job(state, TERMS);
@@ -67,7 +67,7 @@ fn over() -> State {
     State::Ended(Reason::Requested)
 }
 
-/// The cells of an event that means nothing but in the two states of a living job.
+/// Checks an event that has an effect only on a living job, in its two states.
 fn unless_alive(event: &Event, starting: (Effect, State), live: (Effect, State)) {
     check(
         event,
@@ -115,7 +115,7 @@ fn every_state_meets_every_event() {
     );
 }
 
-/// Plays events at given seconds; checks when, and why, the job would end, and that it does then and not before.
+/// Applies events at given seconds. Checks the time and reason of the job's end, and that it does not end before.
 fn lives_until(terms: Terms, events: &[(u64, Event)], expected: Option<(u64, Reason)>) {
     let mut life = Life::begin(at(0), terms);
     for (second, event) in events {
@@ -134,7 +134,7 @@ fn lives_until(terms: Terms, events: &[(u64, Event)], expected: Option<(u64, Rea
 }
 
 #[test]
-fn without_terms_it_lives_until_somebody_ends_it() {
+fn job_without_terms_lives_until_it_is_ended() {
     lives_until(FREE, &[], None);
     lives_until(FREE, &[(1, Event::Started)], None);
 }
@@ -153,14 +153,14 @@ fn a_lease_begins_with_the_start_and_is_renewed() {
         &[(0, Started), (20, Renewed(longer)), (30, Renewed(None))],
         Some((120, Reason::LeaseExpired)),
     );
-    // One that had none gets one.
+    // A job without a lease gets one.
     lives_until(FREE, &[(0, Started), (20, Renewed(longer))], Some((110, Reason::LeaseExpired)));
-    // A lease that is not renewed ends it in the middle of a call: the one who promised is gone.
+    // A lease that is not renewed ends the job in the middle of a request: the client that should renew it is gone.
     lives_until(lease, &[(0, Started), (10, UseBegan)], Some((30, Reason::LeaseExpired)));
 }
 
 #[test]
-fn a_renewal_that_comes_too_late_is_none() {
+fn late_renewal_does_not_count() {
     let mut life = job("live", only(30, 0, 0));
     assert_eq!(life.apply(Event::Renewed(None), at(30)), ended(Reason::LeaseExpired, false));
     assert_eq!(life.apply(Event::Renewed(None), at(31)), Effect::Nothing);
@@ -168,16 +168,16 @@ fn a_renewal_that_comes_too_late_is_none() {
 }
 
 #[test]
-fn a_use_is_never_idle() {
+fn job_in_use_is_never_idle() {
     use Event::*;
     let idle = only(0, 100, 0);
     lives_until(idle.clone(), &[], None);
     lives_until(idle.clone(), &[(7, Started)], Some((107, Reason::Idle)));
     lives_until(idle.clone(), &[(0, Started), (50, UseBegan)], None);
     lives_until(idle.clone(), &[(0, Started), (50, UseBegan), (900, UseEnded)], Some((1_000, Reason::Idle)));
-    // Two at once: the last one counts.
+    // Two at once: the end of the last one counts.
     lives_until(idle, &[(0, Started), (5, UseBegan), (6, UseBegan), (900, UseEnded)], None);
-    // A use at the very moment at which its time would be over saves it.
+    // A use at the very moment of the deadline prevents the end.
     let mut life = job("live", only(0, 100, 0));
     assert_eq!(life.apply(UseBegan, at(100)), Effect::Nothing);
     assert_eq!(life.idle_for(at(500)), Duration::ZERO);
@@ -191,7 +191,7 @@ fn the_age_counts_from_the_beginning_whatever_is_in_flight() {
     let age = only(0, 0, 1_000);
     lives_until(age.clone(), &[], Some((1_000, Reason::MaxAge)));
     lives_until(age, &[(400, Started), (500, UseBegan)], Some((1_000, Reason::MaxAge)));
-    // The first of all that are due.
+    // The earliest deadline counts.
     lives_until(TERMS, &[(0, Started)], Some((30, Reason::LeaseExpired)));
 }
 
@@ -202,11 +202,11 @@ fn a_start_that_takes_longer_than_the_age_ends_with_it() {
 }
 
 #[test]
-fn an_end_during_the_start_is_the_end() {
+fn end_during_the_start_is_final() {
     for force in [false, true] {
         let mut life = job("starting", TERMS);
         assert_eq!(life.apply(end(force), at(1)), ended(Reason::Requested, force));
-        // The servers were started all the same; what the driver does with them is what it does with all it holds.
+        // The servers were started nevertheless. The driver ends them like everything else that it holds.
         assert_eq!(life.apply(Event::Started, at(2)), Effect::Nothing);
         assert_eq!(*life.state(), ending(force));
         assert_eq!(life.deadline(), None);
@@ -232,9 +232,9 @@ fn terms() -> impl Strategy<Value = Terms> {
 }
 
 proptest! {
-    /// It is ended exactly once, hurried at most once and only then, and never comes back.
+    /// It ends exactly once, gets at most one `Hurry` and only while it ends, and never lives again.
     #[test]
-    fn it_ends_once_and_for_good(terms in terms(), history in prop::collection::vec((event(), 0..60u64), 0..60)) {
+    fn job_ends_exactly_once(terms in terms(), history in prop::collection::vec((event(), 0..60u64), 0..60)) {
         let mut life = Life::begin(at(0), terms);
         let (mut now, mut ends, mut hurries, mut first) = (0, 0, 0, None);
         for (event, pause) in history {
@@ -253,7 +253,7 @@ proptest! {
                     hurries += 1;
                 }
             }
-            prop_assert!(was_alive || !life.is_alive(), "it came back: {:?}", life);
+            prop_assert!(was_alive || !life.is_alive(), "it lives again: {:?}", life);
             prop_assert!(!had_ended || matches!(life.state(), State::Ended(_)), "{:?}", life);
             prop_assert_eq!(ends, i32::from(!life.is_alive()));
             prop_assert!(hurries <= 1);
@@ -263,10 +263,10 @@ proptest! {
         }
     }
 
-    /// While there is a reason to live it lives: nobody asked for its end, the owner is there, and each of its times, told
-    /// independently of the machine, is not over.
+    /// It ends only with a reason: a request, a lost owner, or a time limit that has passed by an independent
+    /// calculation.
     #[test]
-    fn nothing_ends_it_without_a_reason(terms in terms(), history in prop::collection::vec((event(), 0..60u64), 0..60)) {
+    fn job_ends_only_with_a_reason(terms in terms(), history in prop::collection::vec((event(), 0..60u64), 0..60)) {
         let mut life = Life::begin(at(0), terms.clone());
         let (mut now, mut uses, mut quiet, mut lease, mut ttl) = (0, 0u32, None, None, terms.ttl);
         for (event, pause) in history {
@@ -301,9 +301,9 @@ proptest! {
         }
     }
 
-    /// With any bound, time alone ends a job that nobody uses.
+    /// With a maximum age, time alone ends a job.
     #[test]
-    fn time_ends_what_is_bounded(terms in terms(), history in prop::collection::vec((event(), 0..60u64), 0..60)) {
+    fn time_ends_a_job_with_a_maximum_age(terms in terms(), history in prop::collection::vec((event(), 0..60u64), 0..60)) {
         prop_assume!(terms.max_age.is_some());
         let mut life = Life::begin(at(0), terms);
         let mut now = 0;

@@ -1,11 +1,11 @@
-//! Where the user manager may be listening.
+//! The addresses at which the user manager may listen.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// What the environment says about the bus. The caller reads it; this module has no globals.
+/// The environment variables about the bus. The caller reads them; this module has no globals.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct BusEnvironment {
     /// `$DBUS_SESSION_BUS_ADDRESS`
@@ -14,12 +14,12 @@ pub(crate) struct BusEnvironment {
     pub(crate) runtime_dir: Option<PathBuf>,
 }
 
-/// One place to connect to.
+/// One address to connect to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BusAddress {
     /// The socket.
     pub(crate) socket: BusSocket,
-    /// Who listens there.
+    /// The kind of process that listens there.
     pub(crate) listener: Listener,
 }
 
@@ -28,25 +28,25 @@ pub(crate) struct BusAddress {
 pub(crate) enum BusSocket {
     /// A socket file.
     Path(PathBuf),
-    /// A name without a file, which ends with the process that listens.
+    /// A name without a file. It vanishes with the process that listens.
     Abstract(Vec<u8>),
 }
 
-/// Who listens on a socket.
+/// The kind of process that listens on a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Listener {
-    /// A message bus, on which the manager is one of many and is called by its name.
+    /// A message bus. The manager is one of many services on it and is called by its name.
     Bus,
-    /// The manager itself: no bus in between, so no `Hello` and no destination.
+    /// The manager itself: there is no bus, so no `Hello` and no destination.
     Manager,
 }
 
 impl BusEnvironment {
-    /// The places to try, best first: the addresses of the session bus, the bus in the runtime directory, the
-    /// manager's private socket.
+    /// The addresses to try, best first: those of the session bus, the bus in the runtime directory, the manager's
+    /// private socket.
     ///
-    /// The runtime directory is tried even where a session bus is named: that bus may be gone (a terminal
-    /// multiplexer keeps old environments) or may be one without a manager (`dbus-run-session`).
+    /// The runtime directory is tried even if a session bus is named: that bus may be gone (a terminal multiplexer
+    /// keeps old environments) or may have no manager (`dbus-run-session`).
     pub(crate) fn candidates(&self) -> Vec<BusAddress> {
         let runtime_dir = self.runtime_dir.as_deref().filter(|dir| dir.is_absolute());
         let list = self.session_bus_address.as_deref().map_or(&[][..], OsStr::as_bytes);
@@ -70,8 +70,8 @@ fn bus_at(socket: BusSocket) -> BusAddress {
     BusAddress { socket, listener: Listener::Bus }
 }
 
-/// Reads one `transport:key=value,key=value`. Transports that are not unix sockets (`tcp`, `unixexec`,
-/// `autolaunch`) never lead to a user manager of this machine, and are passed over like mistakes are.
+/// Reads one `transport:key=value,key=value`. Transports that are not unix sockets (`tcp`, `unixexec`, `autolaunch`)
+/// never lead to a user manager of this machine. They are skipped, as malformed entries are.
 fn parse_entry(entry: &[u8], runtime_dir: Option<&Path>) -> Option<BusSocket> {
     let options = entry.strip_prefix(b"unix:")?;
     options.split(|byte| *byte == b',').find_map(|option| {
@@ -81,13 +81,13 @@ fn parse_entry(entry: &[u8], runtime_dir: Option<&Path>) -> Option<BusSocket> {
             b"path" => Some(BusSocket::Path(OsString::from_vec(value).into())),
             b"abstract" => Some(BusSocket::Abstract(value)),
             b"runtime" if value == b"yes" => Some(BusSocket::Path(runtime_dir?.join("bus"))),
-            // `guid` says who is expected to listen, which the credentials of the socket say better.
+            // `guid` names the expected bus, but the owner of the socket is a better check.
             _ => None,
         }
     })
 }
 
-/// Resolves `%2d` and the like; `None` where the two digits are not there.
+/// Decodes `%2d` and the like; `None` if the two digits are missing.
 fn unescape(value: &[u8]) -> Option<Vec<u8>> {
     let mut plain = Vec::with_capacity(value.len());
     let mut rest = value.iter();
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_known() {
+    fn no_candidates_without_an_environment() {
         check(None, None, &[]);
         check(Some(""), None, &[]);
         check(None, Some("relative"), &[]);
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_passed_over() {
+    fn malformed_addresses_are_skipped() {
         check(Some("unix:path=/a%2;unix:path=%zz;unix:path;unix:;;:,;=unix:path=/x"), None, &[]);
         check(Some("unix:tmpdir=/tmp;unix:path=/ok"), None, &["/ok"]);
     }

@@ -1,24 +1,25 @@
-//! The text dialogue before the first message: SASL with the mechanism EXTERNAL, in which the kernel vouches
-//! for the uid and the client only has to name it.
+//! The text dialogue before the first message: SASL with the mechanism EXTERNAL. The kernel proves the client's uid,
+//! and the client only has to name it.
 
 use super::BusError;
 use super::socket::Channel;
 
-/// The longest answer that we read. `OK` and 32 digits, or `REJECTED` and a few mechanisms, are under 100.
+/// The longest answer that we read. `OK` with 32 digits, or `REJECTED` with a few mechanisms, has less than 100 bytes.
 const LONGEST_LINE: usize = 512;
 
-/// Becomes known to the other side as `uid`; the next bytes on `channel` are messages.
+/// Authenticates to the other side as `uid`. The next bytes on `channel` are messages.
 ///
-/// `BEGIN` goes out with the first line and not after the answer. systemd's private socket loses a message that
-/// it reads together with `BEGIN`: it answers only when more bytes come, and nobody sends any. Once `OK` is here,
-/// `BEGIN` was read before.
+/// `BEGIN` goes out with the first line and not after the answer. systemd's private socket loses a message that it
+/// reads together with `BEGIN`: it answers only when more bytes come, and we would send none. Once `OK` is here, it has
+/// read `BEGIN`.
 pub(super) fn authenticate(channel: &mut Channel, uid: u32) -> Result<(), BusError> {
     channel.send(&greeting(uid))?;
     let answer = channel.take_line(LONGEST_LINE)?;
     if accepts(&answer) { Ok(()) } else { Err(BusError::Rejected { uid }) }
 }
 
-/// The first byte is a NUL, once meant to carry credentials. The uid is written in decimal, and that in hex.
+/// The first line. Its first byte is a NUL, once meant to carry credentials. The uid is written in decimal, and its
+/// digits in hex.
 fn greeting(uid: u32) -> Vec<u8> {
     let mut line = b"\0AUTH EXTERNAL ".to_vec();
     for digit in uid.to_string().bytes() {
@@ -28,7 +29,7 @@ fn greeting(uid: u32) -> Vec<u8> {
     line
 }
 
-/// Whether the answer is `OK`, with or without the server's id.
+/// True if the answer is `OK`, with or without the server's id.
 fn accepts(answer: &[u8]) -> bool {
     answer == b"OK" || answer.starts_with(b"OK ")
 }

@@ -1,4 +1,4 @@
-//! What can go wrong between us and the user manager.
+//! The errors of the connection to the user manager.
 
 use std::fmt;
 
@@ -8,63 +8,63 @@ use thiserror::Error;
 use super::address::BusAddress;
 use super::wire::{Malformed, Unsendable};
 
-/// Why the user manager could not be asked, or what it answered instead.
+/// The reason why a call to the user manager failed.
 #[derive(Debug, Error)]
 pub(crate) enum BusError {
-    /// The environment names no place to look at.
+    /// The environment names no address.
     #[error("neither a session bus address nor a runtime directory is known")]
     NoAddress,
-    /// No place that the environment names has a manager.
+    /// No manager answers at any address that the environment names.
     #[error("no user manager answers: {0}")]
     NoAnswer(Attempts),
-    /// There is nobody at the socket, or we may not talk to it.
+    /// No process listens on the socket, or we may not connect to it.
     #[error("cannot connect")]
     Connect(#[source] Errno),
     /// The socket belongs to another user.
     #[error("the bus belongs to uid {owner}, not to uid {us}")]
     Stranger {
-        /// Whose it is.
+        /// The uid of the socket's owner.
         owner: u32,
-        /// Who we are.
+        /// Our uid.
         us: u32,
     },
-    /// The bus does not believe that we are who we are.
+    /// The bus did not accept our uid.
     #[error("the bus refuses uid {uid}")]
     Rejected {
-        /// Who we are.
+        /// Our uid.
         uid: u32,
     },
-    /// The time is over.
+    /// The deadline has passed.
     #[error("the bus did not answer in time")]
     TimedOut,
-    /// The other side hung up.
+    /// The other side closed the connection.
     #[error("the bus closed the connection")]
     Closed,
     /// The socket failed.
     #[error("the bus connection failed")]
     Io(#[source] Errno),
-    /// What came back is not D-Bus.
+    /// The other side sent bytes that are not D-Bus.
     #[error("the bus sent a malformed message")]
     Malformed(#[from] Malformed),
-    /// The arguments can't be put into a message.
+    /// The arguments can't be encoded in a message.
     #[error("the call cannot be sent")]
     Unsendable(#[from] Unsendable),
-    /// The call arrived, and the answer is no.
+    /// The other side answered the call with an error.
     #[error("`{method}` was refused with `{name}`: {text}")]
     Refused {
         /// The method.
         method: &'static str,
         /// The D-Bus name of the error.
         name: String,
-        /// What the other side says about it.
+        /// The other side's error text.
         text: String,
     },
-    /// After an answer that did not come, or made no sense, it is not known what the next bytes belong to.
+    /// An earlier reply was missing or malformed, so we do not know which call the next bytes belong to.
     #[error("the bus connection broke earlier")]
     Broken,
 }
 
-/// Every place that was tried, and why it was not good.
+/// Every address that was tried, and its error.
 #[derive(Debug)]
 pub(crate) struct Attempts(pub(crate) Vec<(BusAddress, BusError)>);
 
@@ -73,7 +73,7 @@ impl fmt::Display for Attempts {
         for (index, (address, error)) in self.0.iter().enumerate() {
             let separator = if index == 0 { "" } else { "; " };
             write!(f, "{separator}`{address}`: {error}")?;
-            // The list has many causes and `source` has room for one: they are told here.
+            // The list has many causes, and `source` can hold only one. So the text names them here.
             if let Some(cause) = std::error::Error::source(error) {
                 write!(f, ": {cause}")?;
             }

@@ -1,11 +1,11 @@
-//! Whole messages: the calls we send, and the replies we understand.
+//! Whole messages: the calls that we send, and the replies that we understand.
 
 use super::wire::{ByteOrder, Decoder, Encoder, MAX_MESSAGE, Malformed, Unsendable, expect_type};
 
-/// The part of a header that has the same size in every message, and from which its length follows.
+/// The bytes of a header that are the same size in every message. The message's length follows from them.
 pub(super) const PREFIX: usize = 16;
 
-/// Header fields have numbers instead of names.
+/// The numbers of the header fields.
 mod field {
     pub(super) const PATH: u8 = 1;
     pub(super) const INTERFACE: u8 = 2;
@@ -20,8 +20,8 @@ const METHOD_CALL: u8 = 1;
 const METHOD_RETURN: u8 = 2;
 const ERROR: u8 = 3;
 
-/// `NO_AUTO_START`: a call must not make the bus start a service for us. Where no manager owns its name,
-/// the answer we want is an error at once.
+/// `NO_AUTO_START`: the bus must not start a service for our call. If no manager owns its name, we want an error at
+/// once.
 const NO_AUTO_START: u8 = 2;
 
 /// One method call.
@@ -40,7 +40,7 @@ pub(super) struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// The bytes of the call. `arguments` writes what `signature` promises.
+    /// The bytes of the call. `arguments` must write the types that `signature` names.
     pub(super) fn encode(&self, serial: u32, arguments: impl FnOnce(&mut Encoder)) -> Result<Vec<u8>, Unsendable> {
         let mut body = Encoder::default();
         arguments(&mut body);
@@ -81,14 +81,14 @@ fn text_field(fields: &mut Encoder, code: u8, signature: &'static str, text: &st
     fields.str(text);
 }
 
-/// A message from the other side, as far as it matters to a caller who waits for one reply.
+/// A message from the other side, for a caller that waits for one reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Incoming {
     /// The method returned.
     Return { to: u32, body: Body },
     /// The method failed.
     Error { to: u32, name: String, body: Body },
-    /// A signal or a call: nothing that we asked for.
+    /// A signal or a call that we did not ask for.
     Unasked,
 }
 
@@ -100,7 +100,7 @@ pub(super) struct Body {
     bytes: Vec<u8>,
 }
 
-/// How long the message is that starts with `prefix`.
+/// Returns the length of the message that starts with `prefix`.
 pub(super) fn total_length(prefix: &[u8; PREFIX]) -> Result<usize, Malformed> {
     let mut decoder = Decoder::new(prefix, ByteOrder::from_mark(prefix[0])?);
     decoder.u32()?;
@@ -134,9 +134,9 @@ pub(super) fn decode(message: &[u8]) -> Result<Incoming, Malformed> {
     match (kind, fields.reply_serial) {
         (METHOD_RETURN, Some(to)) => Ok(Incoming::Return { to, body }),
         (ERROR, Some(to)) => Ok(Incoming::Error { to, name: fields.error_name, body }),
-        // A reply that does not say to what can't be matched with anything.
+        // A reply without a serial can't be matched with any call.
         (METHOD_RETURN | ERROR, None) => Err(Malformed::Type { expected: "u", found: String::new() }),
-        // Unknown kinds must be ignored, says the specification.
+        // The specification says to ignore unknown kinds.
         _ => Ok(Incoming::Unasked),
     }
 }
@@ -169,12 +169,12 @@ fn decode_fields(decoder: &mut Decoder<'_>) -> Result<Fields, Malformed> {
             _ => skip_field(decoder)?,
         }
     }
-    // An element that reaches over the end of its array belongs to no valid message.
+    // An element that ends beyond its array makes the message invalid.
     if decoder.position() > end { Err(Malformed::Truncated) } else { Ok(fields) }
 }
 
-/// Skips a field that we do not need. All fields that exist, and any that an old receiver can be expected to
-/// skip, hold one of these types.
+/// Skips a field that we do not need. All existing fields, and any that an old receiver can be expected to skip, have
+/// one of these types.
 fn skip_field(decoder: &mut Decoder<'_>) -> Result<(), Malformed> {
     match decoder.signature()? {
         "s" | "o" => decoder.str().map(drop),
@@ -200,7 +200,7 @@ impl Body {
         Ok(decoder.str()?.to_owned())
     }
 
-    /// The text of an error: its first argument by convention, or nothing.
+    /// The text of an error: its first argument by convention, or an empty string.
     pub(super) fn error_text(&self) -> String {
         if !self.signature.starts_with('s') {
             return String::new();

@@ -1,9 +1,10 @@
-//! A small synchronous D-Bus client: just what it takes to ask the systemd *user* manager for a transient unit.
+//! A small synchronous D-Bus client, with the calls needed to ask the systemd *user* manager for a transient unit.
 //!
-//! It is written by hand because it runs before anything large is allocated, must never wait longer than it was
-//! told to, and needs four methods of one interface: a full client is a 64-line dependency tree for that.
+//! It is written by hand because it runs before anything large is allocated, must never wait beyond its deadline, and
+//! needs four methods of one interface. A full client would add a 64-line dependency tree for that.
 //!
-//! Every answer may be hostile: lengths are checked, sizes are bounded, a mistake is an error and never a panic.
+//! Every answer may be hostile: lengths are checked, sizes are bounded, and a malformed answer is an error and never a
+//! panic.
 
 mod address;
 mod auth;
@@ -35,12 +36,12 @@ const MANAGER: &str = "org.freedesktop.systemd1";
 const MANAGER_PATH: &str = "/org/freedesktop/systemd1";
 const MANAGER_INTERFACE: &str = "org.freedesktop.systemd1.Manager";
 
-/// What the manager does when a new job meets one that is waiting.
+/// The manager's policy if a new job conflicts with a waiting one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum JobMode {
-    /// Refuse the new one.
+    /// Refuse the new job.
     Fail,
-    /// Drop the old one.
+    /// Drop the waiting job.
     Replace,
 }
 
@@ -57,17 +58,17 @@ impl JobMode {
 #[derive(Debug)]
 pub(crate) struct Bus {
     channel: Channel,
-    /// The manager's name on a bus; nothing when we talk to the manager itself.
+    /// The manager's name on a bus; `None` if we talk to the manager itself.
     manager: Option<&'static str>,
     last_serial: u32,
     broken: bool,
 }
 
 impl Bus {
-    /// Connects to the first place at which a user manager answers.
+    /// Connects to the first address at which a user manager answers.
     ///
-    /// `budget` is for this and for all calls that follow, until [`Bus::renew`]. A place that hangs may use half
-    /// of what is left, so that the next one still has its chance.
+    /// `budget` is the time for this and for all calls that follow, until [`Bus::renew`]. An address that hangs may use
+    /// half of the time left, so that the next one can still be tried.
     pub(crate) fn connect(environment: &BusEnvironment, budget: Duration) -> Result<Bus, BusError> {
         let whole = Moment::now() + budget;
         let mut candidates = environment.candidates().into_iter().peekable();
@@ -85,7 +86,7 @@ impl Bus {
         if attempts.is_empty() { Err(BusError::NoAddress) } else { Err(BusError::NoAnswer(Attempts(attempts))) }
     }
 
-    /// Connects to one place, and makes sure that a user manager answers there.
+    /// Connects to one address, and checks that a user manager answers there.
     fn open(address: &BusAddress, deadline: Moment) -> Result<Bus, BusError> {
         let mut channel = Channel::connect(&address.socket, deadline)?;
         auth::authenticate(&mut channel, geteuid().as_raw())?;
@@ -102,15 +103,15 @@ impl Bus {
         Ok(bus)
     }
 
-    /// Starts a new waiting time for the calls that follow.
+    /// Sets a new time limit for the calls that follow.
     pub(crate) fn renew(&mut self, budget: Duration) {
         self.channel.set_deadline(Moment::now() + budget);
     }
 
-    /// Asks for a unit that exists only in memory, and gives the object path of the job that starts it.
+    /// Asks for a transient unit. Returns the object path of the job that starts it.
     ///
-    /// The answer means that the job is queued, not that it is done: for a scope, look into `/proc/PID/cgroup`
-    /// to know when its processes have arrived. Of a job that fails after that nothing is heard; a scope with
+    /// The answer means that the job is queued, not that it is done: for a scope, read `/proc/PID/cgroup` to know when
+    /// its processes have arrived. The manager does not report a job that fails after that. A scope with
     /// `CollectMode=inactive-or-failed` then has the `LoadState` `not-found`, a millisecond or two later.
     pub(crate) fn start_transient_unit(
         &mut self,
@@ -129,7 +130,7 @@ impl Bus {
         self.trust(reply.text("o"))
     }
 
-    /// Stops a unit, and gives the object path of the job that does.
+    /// Stops a unit. Returns the object path of the job that does it.
     pub(crate) fn stop_unit(&mut self, name: &str, mode: JobMode) -> Result<String, BusError> {
         let call = self.manager_call("StopUnit", "ss");
         let reply = self.call(&call, |arguments| {
@@ -139,10 +140,10 @@ impl Bus {
         self.trust(reply.text("o"))
     }
 
-    /// A property of a unit that is text, such as `ActiveState` of `Unit` or `ControlGroup` of `Scope`.
+    /// Returns a text property of a unit, such as `ActiveState` of `Unit` or `ControlGroup` of `Scope`.
     ///
-    /// `interface` is the last word of its D-Bus interface. The manager makes up a unit that does not exist, for the
-    /// question alone: its `ActiveState` is `inactive` and its `LoadState` is `not-found`.
+    /// `interface` is the last word of its D-Bus interface. For a unit that does not exist the manager makes up an
+    /// answer: its `ActiveState` is `inactive` and its `LoadState` is `not-found`.
     pub(crate) fn unit_property_string(
         &mut self,
         unit: &str,
@@ -172,7 +173,7 @@ impl Bus {
             signature: "",
         };
         let reply = self.call(&call, |_| ())?;
-        // Our name on the bus: nobody needs it, but something else is not a bus.
+        // The reply is our name on the bus. We do not need it, but a reply of another type does not come from a bus.
         self.trust(reply.text("s")).map(drop)
     }
 
@@ -214,7 +215,8 @@ impl Bus {
             match self.receive()? {
                 Incoming::Return { to, body } if to == serial => return Ok(Ok(body)),
                 Incoming::Error { to, name, body } if to == serial => return Ok(Err((name, body.error_text()))),
-                // A signal (the bus says which name it gave us), or an answer to nobody. The deadline bounds how many.
+                // A signal (the bus says which name it gave us), or a reply to a call that we did not make. The
+                // deadline bounds their number.
                 Incoming::Return { .. } | Incoming::Error { .. } | Incoming::Unasked => {}
             }
         }
@@ -228,8 +230,8 @@ impl Bus {
         Ok(message::decode(&bytes)?)
     }
 
-    /// Breaks the connection when a reply has another shape than the method promises: whoever answers is not
-    /// what we think it is.
+    /// Marks the connection as broken if a reply has another type than the method promises: then the other side is not
+    /// a user manager.
     fn trust<T>(&mut self, reading: Result<T, Malformed>) -> Result<T, BusError> {
         self.broken |= reading.is_err();
         Ok(reading?)
@@ -239,7 +241,7 @@ impl Bus {
 /// The values of a return, or the name and the text of an error.
 type Reply = Result<Body, (String, String)>;
 
-/// The moment in the middle between now and `deadline`.
+/// The middle between now and `deadline`.
 fn halfway(deadline: Moment) -> Moment {
     let now = Moment::now();
     now + (deadline - now) / 2
@@ -249,7 +251,7 @@ fn halfway(deadline: Moment) -> Moment {
 fn unit_path(name: &str) -> String {
     let mut path = format!("{MANAGER_PATH}/unit/");
     if name.is_empty() {
-        // A bus hangs up on a path that ends with a slash; this one is only unknown.
+        // A bus closes the connection on a path that ends with a slash. This path is only unknown.
         path.push('_');
     }
     for (index, byte) in name.bytes().enumerate() {

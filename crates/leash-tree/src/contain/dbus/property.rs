@@ -13,7 +13,7 @@ pub(crate) enum Property {
     Bool(bool),
     /// `i`: `KillSignal`...
     I32(i32),
-    /// `u`: nothing that leash sets has it; the wire format is tested with it.
+    /// `u`: leash sets no such property; the tests of the wire format use it.
     #[cfg_attr(not(test), expect(dead_code, reason = "only the tests of the wire format make one"))]
     U32(u32),
     /// `t`: `TimeoutStopUSec` (microseconds), `TasksMax`...
@@ -29,9 +29,9 @@ pub(crate) enum Property {
 pub(crate) struct ExecCommand {
     /// The program, an absolute path.
     pub(crate) path: String,
-    /// The arguments, of which the first is the name that the program is called by.
+    /// The arguments; the first is the program's `argv[0]`.
     pub(crate) argv: Vec<String>,
-    /// Whether the unit counts as healthy though the command failed.
+    /// True if the unit counts as healthy even if the command failed.
     pub(crate) ignore_failure: bool,
 }
 

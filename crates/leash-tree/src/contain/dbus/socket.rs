@@ -1,4 +1,4 @@
-//! A byte stream on which nothing waits longer than the deadline.
+//! A byte stream on which no operation waits beyond the deadline.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
@@ -16,14 +16,14 @@ use super::address::BusSocket;
 use super::wire::Malformed;
 use leash_model::clock::{Moment, timeout_until};
 
-/// How much is read at once. Every reply that we expect fits.
+/// The number of bytes read at once. Every reply that we expect fits.
 const CHUNK: usize = 4096;
 
-/// How long to wait for a listener that has no room for another connection: such a queue empties within a
-/// few turns of its event loop, and there is no event to wait for.
+/// The pause before the next try if the listener's queue is full. Such a queue empties within a few turns of the
+/// listener's event loop, and there is no event to wait for.
 const BACKLOG_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
 
-/// A connected unix socket with what was received and not yet used.
+/// A connected unix socket, with the bytes that were received and not yet used.
 #[derive(Debug)]
 pub(super) struct Channel {
     fd: OwnedFd,
@@ -55,12 +55,12 @@ impl Channel {
         }
     }
 
-    /// Uses a socket that is already connected, and is not blocking.
+    /// Uses a connected, nonblocking socket.
     pub(super) fn over(fd: OwnedFd, deadline: Moment) -> Channel {
         Channel { fd, deadline, unread: Vec::new() }
     }
 
-    /// Starts a new waiting time.
+    /// Sets a new deadline.
     pub(super) fn set_deadline(&mut self, deadline: Moment) {
         self.deadline = deadline;
     }
@@ -68,7 +68,7 @@ impl Channel {
     /// Sends all of `bytes`.
     pub(super) fn send(&mut self, mut bytes: &[u8]) -> Result<(), BusError> {
         while !bytes.is_empty() {
-            // Without NOSIGNAL a bus that went away would end the whole process by SIGPIPE.
+            // Without NOSIGNAL, SIGPIPE would end the whole process when the bus is gone.
             match send(&self.fd, bytes, SendFlags::NOSIGNAL) {
                 Ok(sent) => bytes = bytes.get(sent..).unwrap_or_default(),
                 Err(Errno::AGAIN) => self.wait(PollFlags::OUT)?,
@@ -103,9 +103,9 @@ impl Channel {
         }
     }
 
-    /// Receives something, if only one byte.
+    /// Receives at least one byte, or waits for it.
     fn receive(&mut self) -> Result<(), BusError> {
-        // Also for data that is already here: a peer that sends without end must not keep us.
+        // Checked also for data that has already arrived: a peer that sends without end must not keep us.
         left(self.deadline)?;
         let mut chunk = [0; CHUNK];
         match recv(&self.fd, &mut chunk, RecvFlags::empty()) {
@@ -121,7 +121,7 @@ impl Channel {
     fn wait(&self, events: PollFlags) -> Result<(), BusError> {
         let left = left(self.deadline)?;
         match poll(&mut [PollFd::new(&self.fd, events)], Some(&left)) {
-            // Ready, or time is up, or a signal came: the caller tries again and sees which.
+            // The socket is ready, time is up, or a signal came: the caller tries again and sees which.
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(error) => Err(BusError::Io(error)),
         }
@@ -130,9 +130,9 @@ impl Channel {
 
 /// Refuses a socket of another user.
 ///
-/// `sudo -E` keeps the environment: root would find the bus of the user who called it, and that user's manager
-/// may neither take in root's processes nor should it end them. Abstract names have no owner to ask; they are
-/// a relic that points to a manager nowhere that we know of.
+/// `sudo -E` keeps the environment, so root would find the bus of the user who called it. That user's manager may not
+/// take in root's processes and should not end them. Abstract names have no owner to check; we know of no manager that
+/// listens on one.
 fn check_owner(path: &Path) -> Result<(), BusError> {
     let metadata = std::fs::metadata(path).map_err(|error| BusError::Connect(errno(&error)))?;
     let us = geteuid().as_raw();
@@ -147,7 +147,7 @@ fn errno(error: &std::io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
-/// What is left as a timeout, and an error once it is nothing.
+/// Returns the time left as a timeout, or an error if none is left.
 fn left(deadline: Moment) -> Result<Timespec, BusError> {
     let now = Moment::now();
     if now >= deadline { Err(BusError::TimedOut) } else { Ok(timeout_until(deadline, now)) }

@@ -1,20 +1,20 @@
-//! How values look on the D-Bus wire: little functions that write and read one type each.
+//! The D-Bus wire format: small functions that write and read one type each.
 //!
 //! Every value is aligned to its own size, counted from the start of the message. Headers and bodies start on
 //! a multiple of eight, so each can be written and read on its own.
 
 use thiserror::Error;
 
-/// No message in either direction may be larger.
+/// The largest message that we send or accept.
 ///
-/// The protocol allows 128 MiB. What we send is a handful of properties and what we read is an object path or
-/// a short string; 64 KiB leaves room for a guard with a long command line and for a wordy error.
+/// The protocol allows 128 MiB. We send a few properties and read an object path or a short string. 64 KiB leaves room
+/// for a guard with a long command line and for a long error text.
 pub(super) const MAX_MESSAGE: usize = 64 * 1024;
 
-/// Why bytes that the other side sent are not a D-Bus message.
+/// The reason why received bytes are not a D-Bus message.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(crate) enum Malformed {
-    /// A value reaches over the end of what was received.
+    /// A value ends beyond the received bytes.
     #[error("a value ends beyond the message")]
     Truncated,
     /// The message says that it is larger than we accept.
@@ -23,7 +23,7 @@ pub(crate) enum Malformed {
         /// The size it claims.
         bytes: u64,
     },
-    /// The first byte names neither byte order.
+    /// The first byte names no byte order.
     #[error("`{0:#04x}` is not a byte order")]
     ByteOrder(u8),
     /// Only version 1 of the protocol exists.
@@ -32,7 +32,7 @@ pub(crate) enum Malformed {
     /// The text of a value has no terminator, holds one inside, or is not UTF-8.
     #[error("a string is not valid")]
     Text,
-    /// A header field or a reply has another type than it must have.
+    /// A header field or a reply has the wrong type.
     #[error("expected type `{expected}`, got `{found}`")]
     Type {
         /// The signature that was needed.
@@ -40,12 +40,12 @@ pub(crate) enum Malformed {
         /// The signature that was there.
         found: String,
     },
-    /// A line of the authentication does not end.
+    /// A line of the authentication has no end within the limit.
     #[error("an authentication line is too long")]
     Line,
 }
 
-/// Why a call can't be put on the wire.
+/// The reason why a call can't be encoded.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(crate) enum Unsendable {
     /// D-Bus strings can't carry a NUL byte.
@@ -61,8 +61,8 @@ pub(crate) enum Unsendable {
 
 /// Writes values, little-endian, each at its alignment.
 ///
-/// A mistake (a NUL byte, too many bytes) is remembered and comes out of [`Encoder::finish`], so that the
-/// functions that describe a message read like the message.
+/// A mistake (a NUL byte, too many bytes) is remembered, and [`Encoder::finish`] returns it. So the functions that
+/// describe a message read like the message.
 #[derive(Debug, Default)]
 pub(super) struct Encoder {
     bytes: Vec<u8>,
@@ -70,7 +70,7 @@ pub(super) struct Encoder {
 }
 
 impl Encoder {
-    /// Gives the bytes, or the first mistake that was made.
+    /// Returns the bytes, or the first mistake.
     pub(super) fn finish(self) -> Result<Vec<u8>, Unsendable> {
         match self.mistake {
             Some(mistake) => Err(mistake),
@@ -136,7 +136,7 @@ impl Encoder {
     pub(super) fn array(&mut self, boundary: usize, elements: impl FnOnce(&mut Encoder)) {
         self.u32(0);
         let length_at = self.bytes.len() - 4;
-        // The padding before the first element is there even if there is none, and is not counted.
+        // The padding before the first element is there even if the array is empty. It is not counted.
         self.align(boundary);
         let start = self.bytes.len();
         elements(self);
@@ -156,13 +156,12 @@ impl Encoder {
     }
 }
 
-/// A length as the wire has it. What does not fit is refused by [`Encoder::finish`] long before.
+/// A length as the wire has it. [`Encoder::finish`] refuses a length that does not fit.
 fn length(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
-/// Reads values of either byte order; whatever the bytes are, it never panics and never allocates more
-/// than they are long.
+/// Reads values of either byte order. For any bytes it never panics and never allocates more than their length.
 #[derive(Debug, Clone)]
 pub(super) struct Decoder<'a> {
     bytes: &'a [u8],
@@ -170,7 +169,7 @@ pub(super) struct Decoder<'a> {
     order: ByteOrder,
 }
 
-/// The byte order of a message: the sender chooses, the receiver follows.
+/// The byte order of a message. The sender chooses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ByteOrder {
     Little,
@@ -194,7 +193,7 @@ impl<'a> Decoder<'a> {
         Decoder { bytes, at: 0, order }
     }
 
-    /// How many bytes were read.
+    /// The number of bytes that were read.
     pub(super) fn position(&self) -> usize {
         self.at
     }
@@ -234,7 +233,7 @@ impl<'a> Decoder<'a> {
         self.text(length.into())
     }
 
-    /// The start of an array: the position after its last element.
+    /// Reads the start of an array. Returns the position after its last element.
     pub(super) fn array_end(&mut self, boundary: usize) -> Result<usize, Malformed> {
         let length = self.u32()?;
         self.align(boundary)?;
@@ -242,7 +241,7 @@ impl<'a> Decoder<'a> {
         end.filter(|end| *end <= self.bytes.len()).ok_or(Malformed::Truncated)
     }
 
-    /// A variant that must hold the type `expected`; the caller reads the value next.
+    /// Reads the type of a variant, which must be `expected`; the caller reads the value next.
     pub(super) fn variant(&mut self, expected: &'static str) -> Result<(), Malformed> {
         expect_type(expected, self.signature()?)
     }
@@ -268,7 +267,7 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// Refuses a value of another type than the one we know how to read.
+/// Refuses a value of a type that we can't read.
 pub(super) fn expect_type(expected: &'static str, found: &str) -> Result<(), Malformed> {
     if found == expected {
         return Ok(());

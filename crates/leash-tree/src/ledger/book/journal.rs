@@ -1,4 +1,4 @@
-//! The journal of a book: one line for whatever happens, read back to what is open.
+//! The journal of a book: one line for each change. Reading it back gives the open sessions.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -12,19 +12,19 @@ use super::{Cover, Entry};
 use crate::platform::private_file;
 use leash_model::limits;
 
-/// A line of the journal, as it is written.
+/// A line of the journal, for writing.
 #[derive(Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Line<'a> {
-    /// The first one.
+    /// The first line.
     Book(&'a Cover),
-    /// A session is open, or something about it is different now.
+    /// A session is open, or its entry has changed.
     Open(&'a Entry),
-    /// A session is over.
+    /// Records that a session is over.
     Over(&'a str),
 }
 
-/// A line of the journal, as it is read.
+/// A line of the journal, for reading.
 #[derive(Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum ReadLine {
@@ -33,30 +33,30 @@ enum ReadLine {
     Over(String),
 }
 
-/// What a journal says.
+/// The content of a journal.
 #[derive(Debug, Default)]
 pub(super) struct Pages {
     pub(super) cover: Option<Cover>,
-    /// In the order they were opened.
+    /// The open sessions, in the order in which they were opened.
     pub(super) open: Vec<Entry>,
 }
 
-/// The open journal, and what is known of it without reading it.
+/// The open journal, with counters that need no reading of the file.
 #[derive(Debug)]
 pub(super) struct Journal {
     pub(super) file: File,
     pub(super) bytes: u64,
     lines: usize,
     pub(super) open: usize,
-    /// The last write broke off: the next line begins a new one.
+    /// The last write was incomplete, so the next write begins with a new line.
     pub(super) torn: bool,
-    /// From this size on it is rewritten.
+    /// The size from which on it is rewritten.
     pub(super) rewrite_at: u64,
 }
 
 impl Journal {
     pub(super) fn create(path: &Path, cover: &Cover, open: &[Entry]) -> io::Result<Journal> {
-        // A left-over of the same name is another attempt of ours at the same.
+        // A left-over file of this name comes from an earlier attempt of ours.
         let _ = fs::remove_file(path);
         let file = File::options().create_new(true).append(true).mode(0o600).open(path)?;
         let mut text = text_of(&Line::Book(cover))?;
@@ -69,13 +69,13 @@ impl Journal {
         Ok(Journal { file, bytes, lines: open.len() + 1, open: open.len(), torn: false, rewrite_at })
     }
 
-    /// One write, so that a process that dies in the middle of its work has written the line or has not.
+    /// Uses one write, so that a process that dies has written the whole line or nothing.
     pub(super) fn write(&mut self, line: &Line<'_>) -> io::Result<()> {
         let mut text = text_of(line)?;
         if self.torn {
             text.insert(0, b'\n');
         }
-        // A full disk may take a part of it.
+        // A full disk may take only a part of it.
         self.torn = true;
         self.file.write_all(&text)?;
         self.torn = false;
@@ -95,7 +95,7 @@ pub(super) fn text_of(line: &Line<'_>) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Reads a journal. Lines that can't be read (torn writes, empty ones) are passed over.
+/// Reads a journal. Skips lines that can't be read (torn writes, empty lines).
 pub(super) fn read(path: &Path) -> io::Result<Pages> {
     let mut pages = Pages::default();
     let mut places = HashMap::new();

@@ -1,4 +1,4 @@
-//! Books of processes that live, died, or died in the middle of a line.
+//! Books of living processes, of dead ones, and of processes that died in the middle of a line.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -45,7 +45,7 @@ fn sessions(open: &[Entry]) -> Vec<&str> {
 }
 
 #[test]
-fn a_living_process_keeps_its_book_and_a_dead_one_leaves_it() {
+fn book_is_abandoned_only_after_its_process_died() {
     let ground = Ground::new();
     let book = Book::create(&ground.places(), "serve").expect("a book");
     for session in ["a", "b", "c"] {
@@ -63,7 +63,7 @@ fn a_living_process_keeps_its_book_and_a_dead_one_leaves_it() {
     let mut found = Book::abandoned(&ground.runtime()).expect("read");
     assert_eq!(found[0].open, [newer, entry("c")]);
     assert_eq!(found[0].cover.as_ref().map(|cover| &cover.receipts), Some(&ground.places().receipts));
-    // Ours while we have it; a sweep that is killed goes on where it was.
+    // It is ours while we hold it. A killed sweep continues where it stopped.
     assert!(Book::abandoned(&ground.runtime()).expect("read").is_empty());
     found[0].over("a").expect("written");
     drop(found);
@@ -74,7 +74,7 @@ fn a_living_process_keeps_its_book_and_a_dead_one_leaves_it() {
 }
 
 #[test]
-fn an_end_in_order_leaves_nothing_unless_something_is_open() {
+fn closed_book_is_removed_unless_a_session_is_open() {
     let ground = Ground::new();
     let book = Book::create(&ground.places(), "connect").expect("a book");
     book.open(&entry("a")).expect("written");
@@ -90,7 +90,7 @@ fn a_torn_line_costs_one_session_at_most() {
     let ground = Ground::new();
     let book = Book::create(&ground.places(), "serve").expect("a book");
     book.open(&entry("a")).expect("written");
-    // As after a write that a full disk took half of.
+    // As after a write of which a full disk took only half.
     let journal = path(&book.dir, book.run(), "jsonl");
     File::options()
         .append(true)
@@ -109,14 +109,14 @@ fn a_full_disk_is_reported_once_until_there_is_room_again() {
     let full = File::options().write(true).open("/dev/full").expect("opened");
     let file = std::mem::replace(&mut book.journal.borrow_mut().file, full);
     assert_eq!(book.open(&entry("a")).map_err(|error| error.kind()), Err(io::ErrorKind::StorageFull));
-    assert!(book.open(&entry("b")).is_ok() && book.over("b").is_ok(), "it was said");
+    assert!(book.open(&entry("b")).is_ok() && book.over("b").is_ok(), "the first failure was reported");
     book.journal.borrow_mut().file = file;
     book.open(&entry("c")).expect("written");
     assert_eq!(sessions(&read(&path(&book.dir, book.run(), "jsonl")).expect("read").open), ["c"]);
 }
 
 #[test]
-fn a_long_book_is_rewritten_without_what_is_over() {
+fn long_book_is_rewritten_with_open_sessions_only() {
     let ground = Ground::new();
     let book = Book::create(&ground.places(), "serve").expect("a book");
     book.open(&entry("first")).expect("written");
@@ -131,13 +131,13 @@ fn a_long_book_is_rewritten_without_what_is_over() {
     assert_eq!(sessions(&pages.open), ["first", "last"]);
     assert_eq!(pages.cover.as_ref(), Some(&book.cover));
     assert_eq!(fs::metadata(&journal).expect("there").permissions().mode() & 0o777, 0o600);
-    // The one that is written to is the one that is there.
+    // The book writes to the file that is at the path.
     book.over("first").expect("written");
     assert_eq!(sessions(&read(&journal).expect("read").open), ["last"]);
 }
 
 #[test]
-fn a_book_of_a_later_leash_is_left_alone() {
+fn book_of_a_later_version_is_left_alone() {
     let ground = Ground::new();
     let mut book = Book::create(&ground.places(), "serve").expect("a book");
     book.cover.version = BOOK_VERSION + 1;
@@ -148,7 +148,7 @@ fn a_book_of_a_later_leash_is_left_alone() {
 }
 
 #[test]
-fn a_directory_of_others_is_refused() {
+fn directory_writable_by_other_users_is_refused() {
     let ground = Ground::new();
     let dir = ground.runtime().join(DIR);
     fs::create_dir_all(&dir).expect("made");
@@ -156,16 +156,16 @@ fn a_directory_of_others_is_refused() {
     fs::set_permissions(&dir, fs::Permissions::from_mode(0o777)).expect("set");
     assert!(matches!(Book::create(&ground.places(), "serve"), Err(StoreError::Open { .. })));
     assert!(Book::abandoned(&ground.runtime()).is_err());
-    // None at all is no mistake: nothing was ever open.
+    // A missing directory is not an error: no session was ever open.
     assert!(Book::abandoned(&ground.0.join("elsewhere")).expect("read").is_empty());
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever is done in whatever order, and whenever it is rewritten: what was opened and is not over is in the book.
+    /// A session that was opened and is not over is in the book, after any sequence of steps and rewrites.
     #[test]
-    fn what_is_open_is_in_the_book(steps in prop::collection::vec((0..6u8, 0..3u8), 0..60)) {
+    fn book_lists_exactly_the_open_sessions(steps in prop::collection::vec((0..6u8, 0..3u8), 0..60)) {
         let ground = Ground::new();
         let book = Book::create(&ground.places(), "serve").expect("a book");
         book.journal.borrow_mut().rewrite_at = 0;
@@ -193,7 +193,7 @@ proptest! {
     }
 }
 
-/// Written by a leash that did not know of members.
+/// A book by a version of leash without members.
 #[test]
 fn an_older_book_is_read() {
     let ground = Ground::new();
@@ -210,7 +210,7 @@ fn an_older_book_is_read() {
 }
 
 #[test]
-fn a_member_is_in_its_session_before_anything_is_open() {
+fn member_belongs_to_its_session_before_anything_is_open() {
     let ground = Ground::new();
     let member = Membership {
         session: "job-7".to_owned(),
@@ -223,7 +223,7 @@ fn a_member_is_in_its_session_before_anything_is_open() {
     assert_eq!((listed.cover.run.as_str(), listed.session(), listed.name()), ("run-1", Some("job-7"), Some("web")));
     assert_eq!(listed.cover.member.as_ref(), Some(&member));
     assert!(Book::is_attended(&ground.runtime(), book.run()));
-    // A gateway is in no session itself; what it opens for one is numbered.
+    // A gateway belongs to no session itself. It numbers the entries that it opens for one.
     let gateway = Book::create(&ground.places(), "serve").expect("a book");
     for session in ["job-7.1", "job-7.2", "alone"] {
         gateway.open(&entry(session)).expect("written");
@@ -234,9 +234,9 @@ fn a_member_is_in_its_session_before_anything_is_open() {
     assert_eq!((gateway.session(), &sessions[..]), (None, &["job-7", "job-7", "alone"][..]));
 }
 
-/// In one step: there is no moment at which the book is of neither or names less.
+/// In one step: at every moment the book has one owner and names all open sessions.
 #[test]
-fn an_adopted_book_is_ours_from_one_step_on() {
+fn book_changes_its_owner_in_one_step() {
     let ground = Ground::new();
     let address = "127.0.0.1:5327".parse().expect("an address");
     let old = Book::create_at(&ground.places(), "serve", address).expect("a book");
@@ -252,7 +252,7 @@ fn an_adopted_book_is_ours_from_one_step_on() {
         assert!(matches!(&books[..], [book] if book.attended && book.cover == *expected), "{books:?}");
         sessions(&books[0].open).join(" ")
     };
-    // Another process would differ in more than its receipts.
+    // Only the receipts differ here. Another process would differ in more.
     let places = Places { receipts: ground.places().receipts.with_extension("other"), ..ground.places() };
     let (book, found) = Book::adopt(&places, &cover, lock, |_| vec![entry("c")]).expect("adopted");
     assert_eq!((sessions(&found), look(&cover)), (vec!["b", "c"], "b".to_owned()));

@@ -24,7 +24,7 @@ fn receipt(run: &str, session: &str) -> Receipt {
     }
 }
 
-/// The runs in the file, and the lines that are none.
+/// The runs in the file, and the number of lines that are not receipts.
 fn runs(path: &Path) -> (Vec<String>, usize) {
     let (receipts, broken) = read(path).unwrap();
     (receipts.into_iter().map(|receipt| receipt.run).collect(), broken)
@@ -37,13 +37,13 @@ fn a_full_file_makes_way_and_is_still_read() {
     append(&path, &receipt("a", "one")).unwrap();
     File::options().append(true).open(&path).unwrap().set_len(limits::RECEIPTS_ROTATE).unwrap();
     append(&path, &receipt("b", "two")).unwrap();
-    // The rest of the old file is no receipt, and is passed over.
+    // The rest of the old file is not a receipt and is skipped.
     assert_eq!(runs(&path), (vec!["a".to_owned(), "b".to_owned()], 1));
-    assert!(fs::metadata(&path).unwrap().len() < 1000, "the new file is a new one");
+    assert!(fs::metadata(&path).unwrap().len() < 1000, "the new file begins empty");
 }
 
 #[test]
-fn a_torn_line_hides_no_other() {
+fn torn_line_does_not_hide_other_receipts() {
     let dir = Scratch::new();
     let path = dir.join("receipts.jsonl");
     append(&path, &receipt("a", "one")).unwrap();
@@ -63,10 +63,10 @@ fn a_run_that_has_a_receipt_gets_no_second_one() {
 }
 
 #[test]
-fn the_receipt_of_all_is_found_among_those_of_its_parts() {
+fn receipt_of_the_whole_session_is_found() {
     let dir = Scratch::new();
     let path = dir.join("receipts.jsonl");
-    assert_eq!(find(&path, "job").unwrap(), None, "no file is no receipt");
+    assert_eq!(find(&path, "job").unwrap(), None, "without a file there is no receipt");
     let all = receipt(&whole("job"), "job");
     for receipt in [&receipt("a", "job"), &receipt(&whole("job"), "another"), &all, &receipt("b", "job")] {
         append(&path, receipt).unwrap();
@@ -76,10 +76,10 @@ fn the_receipt_of_all_is_found_among_those_of_its_parts() {
 }
 
 #[test]
-fn what_is_no_file_is_an_error_and_not_an_empty_list() {
+fn unreadable_receipts_file_is_an_error() {
     let dir = Scratch::new();
     assert!(read(&dir).is_err() && find(&dir, "job").is_err() && append(&dir, &receipt("a", "one")).is_err());
-    // Neither is what lies below a file, nor may a receipt be lost in it.
+    // A path below a file is an error too: no receipt may be lost there.
     let file = dir.join("file");
     fs::write(&file, "").unwrap();
     let below = file.join("receipts.jsonl");

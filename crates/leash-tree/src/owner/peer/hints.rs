@@ -1,15 +1,15 @@
-//! Where the last clients' sockets were found: the next one is likely to be beside them.
+//! The places where the last clients' sockets were found: the next one is likely to be beside them.
 
 use std::collections::HashMap;
 
 use leash_model::limits;
 
-/// Processes that held sockets before, the latest first, with the descriptor that was the socket.
+/// Processes that held sockets before, the latest first, with the descriptor number of the socket.
 #[derive(Clone, Debug, Default)]
 pub struct Hints(Vec<(i32, u32)>);
 
 impl Hints {
-    /// Processes of which nothing more is known.
+    /// Hints with processes only, without descriptor numbers.
     pub fn of(pids: &[i32]) -> Hints {
         Hints(pids.iter().map(|pid| (*pid, 0)).collect())
     }
@@ -18,7 +18,7 @@ impl Hints {
         &self.0
     }
 
-    /// What was found is looked at first the next time.
+    /// Puts the processes that were found first, for the next search.
     pub(super) fn remember(&mut self, found: &HashMap<i32, u32>) {
         for (&pid, &fd) in found {
             match self.0.first_mut() {

@@ -1,8 +1,8 @@
-//! Which processes hold a socket: all those in whose `/proc/PID/fd` it appears.
+//! Finds the processes that hold a socket: those that have it in their `/proc/PID/fd`.
 //!
 //! A pass over /proc takes milliseconds (see [`holders_of`]), so it runs on a blocking thread, and one pass answers for
-//! as many sockets as are asked for. Nothing here waits for another process: `fd` is a table of the kernel, and its
-//! links are names that the kernel makes up, even for a file on a dead network disk.
+//! all requested sockets. No call here waits for another process: `fd` is a table of the kernel, and the kernel makes
+//! up the names of its links, even for a file on a dead network disk.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, CString};
@@ -21,41 +21,41 @@ use crate::platform::identity::Held;
 use crate::platform::proc;
 use crate::platform::proc::Proc;
 
-/// How far beside a descriptor the next one is looked for.
+/// The distance from a known descriptor within which the next one is looked for.
 const BESIDE: u32 = 16;
 
-/// Who holds a client's socket.
+/// The processes that hold a client's socket.
 #[derive(Clone, Debug)]
 pub enum Holders {
-    /// These processes, never none. Shared, so that a hundred sockets of one process cost one descriptor.
+    /// These processes, at least one. Shared, so that a hundred sockets of one process cost one descriptor.
     Known(Vec<Arc<Held>>),
-    /// No process has it any more. The client has closed this connection, *or* it is gone: with its next request, a
-    /// living client will be seen again.
+    /// No process has it any more. The client has closed this connection, *or* it is gone. leash finds a living client
+    /// again with its next request.
     Nobody,
-    /// It can't be told.
+    /// The holders can't be found.
     Unknown(Why),
 }
 
-/// Why an owner is unknown.
+/// The reason why an owner is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
     /// The client is on another machine, or in another network namespace.
     Remote,
-    /// The process that connected passes on what others say.
+    /// The process that connected is a forwarder for other clients.
     Forwarder,
-    /// The process that connected carries one request only.
+    /// The process that connected sends one request only.
     Messenger,
-    /// It belongs to another user, and we are not root (or root without `CAP_SYS_PTRACE`).
+    /// The process belongs to another user, and we are not root (or are root without `CAP_SYS_PTRACE`).
     NotPermitted,
-    /// The socket is held, but by no process that can be seen from here: one of another PID namespace.
+    /// A process holds the socket, but we cannot see it: it is in another PID namespace.
     Hidden,
     /// This very process holds it.
     Ourselves,
-    /// No descriptor was free to look, or to hold what was found.
+    /// No descriptor was free to search, or to hold a process that was found.
     OutOfDescriptors,
     /// /proc is missing, belongs to another PID namespace, or can't be read.
     NoProc,
-    /// The search was cut short: leash is on its way out.
+    /// The search was stopped because leash exits.
     Stopped,
 }
 
@@ -75,24 +75,25 @@ impl fmt::Display for Why {
     }
 }
 
-/// Which processes hold this socket. `hints` are processes that held earlier sockets of the same clients.
+/// The processes that hold this socket. `hints` are processes that held earlier sockets of the same clients.
 pub fn holders(proc: &Proc, socket: PeerSocket, hints: &[i32]) -> Holders {
     holders_of(proc, &[socket], &mut Hints::of(hints)).pop().unwrap_or(Holders::Nobody)
 }
 
-/// The same for many sockets in one pass; the answers are in the order of the questions.
+/// The same as [`holders`] for many sockets in one pass. The results are in the order of `sockets`.
 ///
-/// The processes in `hints` are looked at first, beside the descriptor that was found the last time, and with one that holds
-/// something its parent and what it has started, which may have inherited it. If that answers everything, as it does for a client that opens its next
-/// connection, nothing else is looked at. What was found is added to the hints.
-/// Otherwise all processes are, those of the sockets' users first: the sooner a client is held, the less likely it has
-/// ended before.
+/// It looks at the processes in `hints` first, beside the descriptor that was found the last time. For a process that
+/// holds a socket it also looks at its parent and its descendants, which may have inherited it. If that answers
+/// everything, as it does for a client that opens its next connection, it looks at nothing else. It adds the processes
+/// that it found to the hints.
+/// Otherwise it looks at all processes, those of the sockets' users first: the sooner leash holds a client's process,
+/// the less likely the process has already ended.
 ///
-/// Measured on Linux 6.18: 4 us a descriptor, so 2 ms on a machine with 90 processes, 49 ms with 500 more that have 23
-/// descriptors each; 0.1 ms for a hint, also where a client has ten thousand connections.
+/// Measured on Linux 6.18: 4 us for a descriptor, so 2 ms on a machine with 90 processes, and 49 ms with 500 more that
+/// have 23 descriptors each. A hint takes 0.1 ms, even if a client has ten thousand connections.
 ///
-/// A process that exits meanwhile is no error, and its number can't be mistaken: it is held first and seen to hold the
-/// socket after that.
+/// A process that exits during the search is not an error, and its number can't be confused with a new process: leash
+/// opens the pidfd first and then checks that the process holds the socket.
 pub fn holders_of(proc: &Proc, sockets: &[PeerSocket], hints: &mut Hints) -> Vec<Holders> {
     let mut search = Search::new(proc, sockets);
     search.near(hints.all());
@@ -104,16 +105,16 @@ pub fn holders_of(proc: &Proc, sockets: &[PeerSocket], hints: &mut Hints) -> Vec
 struct Search<'a> {
     proc: &'a Proc,
     wanted: HashMap<u64, Wanted>,
-    /// Processes that need not be looked at (again).
+    /// Processes that need no look, or no second look.
     seen: HashSet<i32>,
     /// The descriptors that were found last, by process.
     places: HashMap<i32, u32>,
-    /// Processes that could not be looked into.
+    /// Processes whose descriptors we may not read.
     refused: Vec<i32>,
     starved: bool,
 }
 
-/// A process that is looked at, and is held once it has something that is wanted.
+/// A process under search. It is held once it has a wanted socket.
 struct Looked<'a> {
     pid: i32,
     fds: &'a OwnedFd,
@@ -123,7 +124,7 @@ struct Looked<'a> {
 struct Wanted {
     uid: u32,
     holders: Vec<Arc<Held>>,
-    /// One of them is no owner, so the others are not all there is.
+    /// One of the holders is a stand-in, so `holders` does not name the client's own process.
     stand_in: Option<StandIn>,
 }
 
@@ -133,7 +134,7 @@ impl<'a> Search<'a> {
             let wanted = Wanted { uid: socket.uid, holders: Vec::new(), stand_in: None };
             (socket.inode != 0).then_some((socket.inode, wanted))
         };
-        // We hold our own ends only; with ten thousand connections, looking at them all would take longer than the
+        // We hold only our own ends. With ten thousand connections, looking at them all would take longer than the
         // rest.
         let ourselves = HashSet::from([rustix::process::getpid().as_raw_pid()]);
         Search {
@@ -150,7 +151,7 @@ impl<'a> Search<'a> {
         self.wanted.values().all(|wanted| !wanted.holders.is_empty())
     }
 
-    /// Looks at the hints, and around those that hold something: a socket is inherited in a family.
+    /// Looks at the hints, and at the relatives of those that hold a socket: children inherit sockets.
     fn near(&mut self, hints: &[(i32, u32)]) {
         for &(hint, fd) in hints {
             if self.is_complete() {
@@ -162,14 +163,14 @@ impl<'a> Search<'a> {
                 let fd = self.places.get(&hint).copied().unwrap_or_default();
                 let family = self.proc.descendants(hint).found.into_iter().chain([holder.stat.ppid]);
                 for relative in family {
-                    // What is inherited keeps its number, or is made one of the first.
+                    // An inherited descriptor keeps its number, or is moved to one of the first numbers.
                     self.peek(relative, around(fd).chain(0..BESIDE));
                 }
             }
         }
     }
 
-    /// Looks at all processes, unless there is nothing left to find.
+    /// Looks at all processes, unless every socket is found.
     fn everywhere(&mut self) {
         if self.is_complete() {
             return;
@@ -185,7 +186,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Looks at one process, once, and returns it when it holds something that is wanted.
+    /// Looks at one process, once. Returns it if it holds a wanted socket.
     fn look(&mut self, pid: i32) -> Option<Arc<Held>> {
         if !self.seen.insert(pid) {
             return None;
@@ -200,14 +201,14 @@ impl<'a> Search<'a> {
         let mut looked = Looked { pid, fds: &fds, holder: None };
         let mut space = [MaybeUninit::uninit(); 8192];
         let mut entries = RawDir::new(&fds, &mut space);
-        // An error means that it exited meanwhile.
+        // An error means that the process exited during the look.
         while let Some(Ok(entry)) = entries.next() {
             self.look_at(&mut looked, entry.file_name());
         }
         looked.holder.map(|(held, _)| held)
     }
 
-    /// Looks at some descriptors. It is not a look at the whole process, which may follow.
+    /// Looks at some descriptors of a process. A look at the whole process may follow.
     fn peek(&mut self, pid: i32, numbers: impl Iterator<Item = u32>) -> Option<Arc<Held>> {
         if self.seen.contains(&pid) {
             return None;
@@ -238,9 +239,9 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Takes hold of the process with this number, and makes sure that it is the one that `fds` belongs to: an open
-    /// `/proc/PID/fd` stays with its process, and shows nothing once that is gone. What still shows the socket *after*
-    /// the pidfd was opened has kept its number all the while.
+    /// Opens the process with this number, and checks that `fds` belongs to it: an open `/proc/PID/fd` stays with its
+    /// process, and is empty once that is gone. A process that still shows the socket *after* the pidfd was opened has
+    /// kept its number.
     fn hold(&mut self, pid: i32, fds: &OwnedFd, entry: &CStr) -> Option<(Arc<Held>, Option<StandIn>)> {
         let held = Held::open(self.proc, pid);
         let exe = exe_name(pid);
@@ -250,7 +251,7 @@ impl<'a> Search<'a> {
                 let stand_in = StandIn::of(&held.stat.comm, exe.as_deref());
                 Some((Arc::new(held), stand_in))
             }
-            // It is there and can't be held.
+            // The process exists but can't be held.
             None if is_there => {
                 self.starved = true;
                 None
@@ -270,7 +271,7 @@ impl<'a> Search<'a> {
 
     fn note_failure(&mut self, pid: i32, errno: Errno) {
         match errno {
-            // It exited, or it was only a hint.
+            // It exited, or the hint was outdated.
             Errno::NOENT | Errno::SRCH => {}
             Errno::ACCESS | Errno::PERM => self.refused.push(pid),
             // Out of descriptors or of memory.
@@ -283,7 +284,7 @@ impl<'a> Search<'a> {
         match (wanted.stand_in, wanted.holders.is_empty()) {
             (Some(StandIn::Forwarder), _) => Holders::Unknown(Why::Forwarder),
             (Some(StandIn::Messenger), _) => Holders::Unknown(Why::Messenger),
-            // Some are known perhaps, but not that they are all.
+            // We may know some holders, but perhaps not all of them.
             (None, _) if self.starved => Holders::Unknown(Why::OutOfDescriptors),
             (None, false) => Holders::Known(wanted.holders.clone()),
             (None, true) if self.may_be_refused(wanted.uid) => Holders::Unknown(Why::NotPermitted),
@@ -291,7 +292,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Whether a process of this user may have been kept from us, be it by its descriptors or (`hidepid`) altogether.
+    /// True if a process of this user may be hidden from us: its descriptors only, or (`hidepid`) the whole process.
     fn may_be_refused(&self, uid: u32) -> bool {
         let me = rustix::process::geteuid();
         let others = !me.is_root() && me.as_raw() != uid;
@@ -299,7 +300,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Whether this very process has the socket. With ten thousand descriptors it takes 40 ms.
+/// True if this very process has the socket. With ten thousand descriptors it takes 40 ms.
 #[cfg(feature = "tokio")]
 pub(super) fn is_ours(socket: PeerSocket) -> bool {
     let Ok(fds) = open_fds(rustix::process::getpid().as_raw_pid()) else { return false };
@@ -313,7 +314,7 @@ pub(super) fn is_ours(socket: PeerSocket) -> bool {
     false
 }
 
-/// The descriptors beside one: the numbers of a client's connections follow each other.
+/// The descriptor numbers beside one: a client's connections have consecutive numbers.
 fn around(fd: u32) -> impl Iterator<Item = u32> {
     fd.saturating_sub(BESIDE)..=fd.saturating_add(BESIDE)
 }
@@ -323,9 +324,9 @@ fn open_fds(pid: i32) -> Result<OwnedFd, Errno> {
     rustix::fs::openat(CWD, format!("/proc/{pid}/fd"), flags, Mode::empty())
 }
 
-/// The inode, when the descriptor is a socket.
+/// The inode, if the descriptor is a socket.
 fn socket_inode(fds: &OwnedFd, entry: &CStr) -> Option<u64> {
-    // Longer links are cut off, and no sockets.
+    // Longer links are cut off. They are not sockets.
     let mut space = [MaybeUninit::uninit(); 40];
     let (link, _) = rustix::fs::readlinkat_raw(fds, entry, &mut space).ok()?;
     let number = link.strip_prefix(b"socket:[")?.strip_suffix(b"]")?;
@@ -339,8 +340,8 @@ fn exe_name(pid: i32) -> Option<String> {
     Some(name.strip_suffix(" (deleted)").unwrap_or(&name).to_owned())
 }
 
-/// Whether a process runs as this user. A process that may not be looked into has a directory of root's, so that is not
-/// asked.
+/// True if a process runs as this user. The owner of its directory is not enough: the directory of a process that we
+/// may not look into belongs to root.
 fn has_uid(pid: i32, uid: u32) -> bool {
     let status = proc::read_small(format!("/proc/{pid}/status")).unwrap_or_default();
     let uids = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap_or_default();
@@ -354,7 +355,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_inode_of_a_socket_is_read_and_nothing_else_is_one() {
+    fn only_sockets_have_a_socket_inode() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let fds = open_fds(rustix::process::getpid().as_raw_pid()).unwrap();
@@ -367,16 +368,16 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_nobody_has_is_not_looked_for() {
+    fn socket_without_an_inode_is_not_searched() {
         let proc = Proc::own().unwrap();
         let search = Search::new(&proc, &[PeerSocket { inode: 0, uid: 0 }]);
         assert!(search.is_complete());
         assert!(matches!(holders(&proc, PeerSocket { inode: 0, uid: 0 }, &[1]), Holders::Nobody));
     }
 
-    /// Our own descriptors are never an answer: the gateway does not own its clients.
+    /// Our own descriptors are never a result: the gateway does not own its clients.
     #[test]
-    fn we_are_no_holder() {
+    fn own_process_is_never_a_holder() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = PeerSocket {
             inode: rustix::fs::fstat(&listener).unwrap().st_ino,
@@ -388,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn the_user_of_a_process() {
+    fn has_uid_compares_the_users_of_a_process() {
         let me = rustix::process::getpid().as_raw_pid();
         let uid = rustix::process::geteuid().as_raw();
         assert!(has_uid(me, uid));

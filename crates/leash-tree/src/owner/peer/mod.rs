@@ -5,7 +5,8 @@
 //! accept ─ peer, local ─> sock_diag ─ inode, uid ─> holders ─ pidfds ─> watch ─ gone!
 //!                         at once, 3 us             blocking thread     one descriptor a process
 //! ```
-//! What can't be found out exactly is [`Holders::Unknown`], with the reason: such a session has the idle timer instead.
+//! If the owner can't be found exactly, the result is [`Holders::Unknown`] with the reason. Such a session has the idle
+//! timer instead.
 
 use std::net::SocketAddr;
 
@@ -27,24 +28,25 @@ pub use sock_diag::Lookup;
 /// The client's socket, as the kernel names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PeerSocket {
-    /// Its inode, as in `socket:[INODE]`. 0: no process has it any more, the kernel only finishes the connection.
+    /// Its inode, as in `socket:[INODE]`. 0 if no process has it any more and the kernel only finishes the connection.
     pub inode: u64,
-    /// Who made it; without meaning when the inode is 0.
+    /// The uid of the process that made it; without meaning when the inode is 0.
     pub uid: u32,
 }
 
-/// Whether the client of an accepted connection is on this machine, so that its process can be looked for.
+/// True if the client of an accepted connection is on this machine, so that leash can look for its process.
 ///
-/// A client at a loopback address is, and so is one that connected to a loopback address: no packet from outside reaches it. So is a
-/// client whose address is the one it connected to: for a connection to one of the machine's own addresses the kernel takes that same
-/// address as the source, and no packet from outside may claim it. A client of another of our addresses that binds itself to *another*
-/// address of this machine is taken for a remote one; that is the safe side, it has the idle timer.
+/// A client at a loopback address is local, and so is one that connected to a loopback address: no packet from outside
+/// reaches it. A client whose address is the one it connected to is local too: for a connection to one of the machine's
+/// own addresses the kernel takes that same address as the source, and no packet from outside may claim it. A local
+/// client that connects to one of our addresses from *another* address of this machine counts as remote. That is the
+/// safe side: its session has the idle timer.
 pub fn is_local(peer: &SocketAddr, local: &SocketAddr) -> bool {
     let (peer, local) = (peer.ip().to_canonical(), local.ip().to_canonical());
     peer.is_loopback() || local.is_loopback() || peer == local
 }
 
-/// The two ends of a connection as the side sees them whose socket is asked for. An IPv4-mapped IPv6 address is the
+/// The two ends of a connection, as seen from the side whose socket is looked for. An IPv4-mapped IPv6 address is the
 /// IPv4 address: a listener on `[::]` sees `::ffff:127.0.0.1`, while the client's own socket may be of either family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ends {
@@ -55,18 +57,18 @@ struct Ends {
 }
 
 impl Ends {
-    /// Of the client's socket, by the addresses that the accepting side has.
+    /// The ends of the client's socket, by the addresses that the accepting side has.
     fn of_client(peer: SocketAddr, local: SocketAddr) -> Ends {
         let scope = match (peer, local) {
             (SocketAddr::V6(peer), SocketAddr::V6(local)) => peer.scope_id().max(local.scope_id()),
             _ => 0,
         };
-        // A new address has no scope and no flow label, so that equal ends are equal.
+        // A new address has no scope and no flow label, so that equal ends compare equal.
         let plain = |addr: SocketAddr| SocketAddr::new(addr.ip().to_canonical(), addr.port());
         Ends { from: plain(peer), to: plain(local), scope }
     }
 
-    /// Of the accepted socket, which is our own.
+    /// The ends of the accepted socket, which is our own.
     fn reversed(self) -> Ends {
         Ends { from: self.to, to: self.from, scope: self.scope }
     }
@@ -96,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn another_address_is_not() {
+    fn client_at_another_address_is_remote() {
         check_local("192.0.2.8:40000", "192.0.2.7:5327", false);
         check_local("[2001:db8::8]:40000", "[2001:db8::7]:5327", false);
         check_local("[::ffff:192.0.2.8]:40000", "[::ffff:192.0.2.7]:5327", false);

@@ -1,4 +1,5 @@
-//! Descriptors that are kept so that they can be given up: a gateway without a free one must still find out who its clients are.
+//! A reserve of descriptors. A gateway without a free descriptor closes them, so that it can still find its clients'
+//! processes.
 
 use std::os::fd::OwnedFd;
 
@@ -13,23 +14,23 @@ pub(super) struct Reserve {
 }
 
 impl Reserve {
-    /// Keeps up to `most` descriptors, but not more than an eighth of those that the process may have.
+    /// Keeps up to `most` descriptors, but not more than an eighth of the process's limit.
     pub(super) fn new(most: usize) -> Reserve {
         let mut reserve = Reserve { spare: Vec::new(), most: size(most, getrlimit(Resource::Nofile).current) };
         reserve.fill();
         reserve
     }
 
-    /// Opens those that were given up, as far as there is room.
+    /// Opens the descriptors that were given up, as far as there is room.
     pub(super) fn fill(&mut self) {
         while self.spare.len() < self.most {
-            // A path alone: nothing is opened, and a number is taken.
+            // O_PATH opens no file and only takes a number.
             let Ok(spare) = rustix::fs::openat(CWD, "/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) else { return };
             self.spare.push(spare);
         }
     }
 
-    /// Gives all of them up; false if there is none.
+    /// Closes all of them; false if there is none.
     pub(super) fn give_up(&mut self) -> bool {
         let any = !self.spare.is_empty();
         self.spare.clear();
@@ -54,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_up_is_taken_again() {
+    fn released_descriptors_are_reopened() {
         let mut reserve = Reserve::new(3);
         assert_eq!(reserve.spare.len(), 3);
         assert!(reserve.give_up());

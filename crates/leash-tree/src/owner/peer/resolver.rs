@@ -1,5 +1,5 @@
-//! The owners of accepted connections, for a gateway on one thread: the socket is asked for at once, the processes are
-//! looked for on a blocking thread, by one search at a time for all who wait.
+//! Finds the owners of accepted connections, for a gateway on one thread. It asks for the socket at once. It searches
+//! for the processes on a blocking thread, with one search at a time for all waiting requests.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,25 +19,25 @@ use crate::blocking;
 use crate::platform::proc::Proc;
 use leash_model::limits;
 
-/// Finds owners. A cheap handle; the task behind it ends with the last of them.
+/// Finds owners. A cheap handle; the task behind it ends when the last handle is dropped.
 #[derive(Clone, Debug)]
 pub struct Resolver {
     lookup: Rc<Lookup>,
-    /// Without a bound of its own: a connection has one question at a time, and connections are bounded.
+    /// Unbounded: a connection has at most one open request, and connections are bounded.
     requests: mpsc::UnboundedSender<Request>,
 }
 
 struct Request {
     question: Question,
     answer: oneshot::Sender<Holders>,
-    /// How often its socket was held by no process that can be seen.
+    /// The number of searches that found its socket held by no visible process.
     hidden: usize,
 }
 
 #[derive(Clone, Copy)]
 struct Question {
     ends: Ends,
-    /// `None`: netlink has no answer, so the tables must be read.
+    /// `None` if netlink gave no answer, so the tables must be read.
     socket: Option<PeerSocket>,
 }
 
@@ -52,16 +52,17 @@ impl Resolver {
         Resolver { lookup: Rc::new(Lookup::open()), requests }
     }
 
-    /// The processes that hold the client's end of an accepted connection. Call it right after accepting: the socket is
-    /// asked for before this returns, because a client may be gone soon.
+    /// The processes that hold the client's end of an accepted connection. Call it right after accepting: it asks for
+    /// the socket before it returns, because a client may be gone soon.
     ///
-    /// A future that is dropped takes its question back.
+    /// Dropping the future withdraws the request.
     pub fn owners(&self, peer: SocketAddr, local: SocketAddr) -> impl Future<Output = Holders> + use<> {
         self.search(peer, local, None)
     }
 
-    /// The same for a connection whose client had `socket`: nobody holds it when the two addresses are by now those of another
-    /// connection. For asking again when the owners are gone, because it may have been inherited.
+    /// The same as [`Resolver::owners`] for a connection whose client had `socket`. Returns [`Holders::Nobody`] if
+    /// another connection has the two addresses by now. For asking again when the owners are gone, because another
+    /// process may have inherited the socket.
     pub fn owners_of(
         &self,
         peer: SocketAddr,
@@ -86,7 +87,7 @@ impl Resolver {
         }
     }
 
-    /// The answer if it needs no search, or where it will come from.
+    /// The result if it needs no search; otherwise the channel on which it will come.
     fn ask(
         &self,
         peer: SocketAddr,
@@ -103,17 +104,17 @@ impl Resolver {
                 return Ok(Holders::Nobody);
             }
             Asked::Found(socket) => Some(socket),
-            // What was known is looked for, whoever has the addresses by now.
+            // Search for the known socket, even if another connection has the addresses by now.
             Asked::NoAnswer => known,
         };
         let (answer, later) = oneshot::channel();
-        // A task that is gone has dropped the queue; then so is `answer`, and `later` says so.
+        // If the task is gone, it has dropped the queue and with it `answer`, so `later` returns an error.
         let _ = self.requests.send(Request { question: Question { ends, socket }, answer, hidden: 0 });
         Err(later)
     }
 }
 
-/// Answers everything that has come in while the last search ran, with one search.
+/// Answers all requests that came in during the last search, with one search.
 async fn serve(
     mut queue: mpsc::UnboundedReceiver<Request>,
     requests: mpsc::WeakUnboundedSender<Request>,
@@ -122,7 +123,7 @@ async fn serve(
     let mut searcher = Some(Searcher::new());
     let mut batch = Vec::new();
     while queue.recv_many(&mut batch, limits::PEER_BATCH).await > 0 {
-        // A connection that is closed by now has nobody waiting for the answer.
+        // If a connection is closed by now, no task waits for the answer.
         batch.retain(|request| !request.answer.is_closed());
         if batch.is_empty() {
             continue;
@@ -135,8 +136,8 @@ async fn serve(
             drop(token);
             (working, answers)
         });
-        // A search that panicked, or a runtime on its way out, drops its batch: those who wait hear that it was
-        // stopped.
+        // If the search panicked or the runtime shuts down, the batch is dropped: the waiting callers get
+        // [`Why::Stopped`].
         let Ok((back, answers)) = search.await else {
             batch.clear();
             continue;
@@ -148,14 +149,14 @@ async fn serve(
                 None => drop(request.answer.send(holders)),
             }
         }
-        // The burst of a start must not be kept for ever.
+        // Do not keep the memory of a burst at start for ever.
         batch.shrink_to(limits::PEER_HINTS);
     }
 }
 
-/// Whether the process that holds a socket may be on its way out. A process that exits gives up its memory first, after which its
-/// descriptors may not be read even by its own user; then its table of descriptors; and then it closes them one by one. All the
-/// while its sockets are open.
+/// True if the process that holds a socket may be exiting. An exiting process first gives up its memory; then even its
+/// own user may not read its descriptors. Next it gives up its table of descriptors, and then closes them one by one.
+/// All this time its sockets are open.
 fn may_be_closing(question: &Question, holders: &Holders) -> bool {
     let is_of_our_user = || question.socket.is_some_and(|socket| socket.uid == rustix::process::geteuid().as_raw());
     match holders {
@@ -165,17 +166,17 @@ fn may_be_closing(question: &Question, holders: &Holders) -> bool {
     }
 }
 
-/// Asks again after a pause. Only what stays hidden, or refused, is.
+/// Asks again after a pause. Only a socket that stays hidden or refused is reported as such.
 async fn ask_again(mut request: Request, pause: Duration, requests: mpsc::WeakUnboundedSender<Request>) {
     tokio::time::sleep_until(tokio::time::Instant::now() + pause).await;
     request.hidden += 1;
-    // Without the sender the gateway is on its way out: the dropped question says that the search was stopped.
+    // Without the sender the gateway is shutting down: dropping the request reports that the search was stopped.
     if let Some(requests) = requests.upgrade() {
         let _ = requests.send(request);
     }
 }
 
-/// What a search needs, and remembers for the next one. Travels to the blocking thread and back.
+/// The state of a search, which it keeps for the next one. It moves to the blocking thread and back.
 struct Searcher {
     proc: Option<Proc>,
     lookup: Lookup,
@@ -189,7 +190,7 @@ impl Searcher {
         Searcher { proc, lookup: Lookup::open(), hints: Hints::default(), reserve }
     }
 
-    /// Searches, and where no descriptor was free for that, once more with those in reserve.
+    /// Searches. If no descriptor was free for that, searches once more with those in reserve.
     fn answer(&mut self, questions: &[Question]) -> Vec<Holders> {
         let mut answers = self.search(questions);
         let starved = |holders: &Holders| matches!(holders, Holders::Unknown(Why::OutOfDescriptors));
@@ -211,8 +212,8 @@ impl Searcher {
         answers
     }
 
-    /// Nobody has it, says /proc. Unless the kernel agrees, it was handed on during the search, or it is held where we
-    /// can't see.
+    /// Searches again for sockets that no process has according to /proc but that the kernel still knows. Either a
+    /// process passed the socket on during the search, or a process that we can't see holds it.
     fn look_twice(&mut self, proc: &Proc, questions: &[Question], sockets: &[PeerSocket], answers: &mut [Holders]) {
         let is_held = |at: &usize| {
             let Question { ends, .. } = questions[*at];
@@ -235,7 +236,7 @@ impl Searcher {
     }
 }
 
-/// The sockets that are asked about; those that netlink could not tell come from the tables. One that is not there has
+/// The sockets of the requests. Those without an answer from netlink are read from the tables. A missing socket has
 /// inode 0.
 fn sockets(questions: &[Question]) -> Result<Vec<PeerSocket>, Why> {
     const GONE: PeerSocket = PeerSocket { inode: 0, uid: 0 };
@@ -263,9 +264,9 @@ mod tests {
         Question { ends: Ends::of_client(peer, local), socket: None }
     }
 
-    /// The two addresses are those of another connection by now: whoever has that one does not have the first.
+    /// Another connection has the two addresses by now. Its holder does not hold the first connection's socket.
     #[tokio::test(flavor = "local")]
-    async fn a_connection_is_not_the_next_one_from_the_same_port() {
+    async fn reused_port_does_not_keep_the_old_owners() {
         let tracker = TaskTracker::new();
         let resolver = Resolver::start(&tracker);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -299,9 +300,9 @@ mod tests {
         SocketAddr::from(([127, 0, 0, 1], port))
     }
 
-    /// Without netlink the tables say which socket it is. It is our own, so it is held and no other process has it.
+    /// Without netlink the tables name the socket. It is our own, so it is held, but by no other process.
     #[test]
-    fn what_netlink_cannot_tell_is_in_the_tables() {
+    fn sockets_unknown_to_netlink_are_read_from_the_tables() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (server, peer) = listener.accept().unwrap();

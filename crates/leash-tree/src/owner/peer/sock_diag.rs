@@ -1,7 +1,7 @@
-//! The client's socket by its exact addresses: one question to the kernel (`NETLINK_SOCK_DIAG`), one answer.
+//! Finds the client's socket by its exact addresses, with one request to the kernel (`NETLINK_SOCK_DIAG`).
 //!
-//! The kernel answers within the call that asks, so nothing here ever waits. Where netlink is refused (seccomp, gVisor)
-//! or can't tell (the module `tcp_diag` is missing), the tables in /proc are read instead.
+//! The kernel answers within the call that asks, so this code never waits. If netlink is refused (seccomp, gVisor) or
+//! gives no certain answer (the module `tcp_diag` is missing), the tables in /proc are read instead.
 
 use std::cell::Cell;
 use std::io;
@@ -26,43 +26,44 @@ const NOT_FOUND: i64 = libc::ENOENT as i64;
 const REQUEST: usize = HEADER + 56;
 const ANSWER: usize = 72;
 
-/// Of linux/tcp_states.h. A listener answers for its port when there is no connection; it is not the client.
+/// From linux/tcp_states.h. If there is no connection, the kernel answers with the listener of the port, which is not
+/// the client.
 const TCP_LISTEN: u8 = 10;
 
 /// `lo` has this number in every network namespace. A local connection comes in through it, and the kernel compares the
 /// number only with sockets that are bound to an interface.
 const LOOPBACK: u32 = 1;
 
-/// What netlink said.
+/// The answer of netlink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
     /// This socket.
     Found(PeerSocket),
-    /// There is none, and netlink would know.
+    /// There is no such socket, and netlink is known to work.
     Absent,
-    /// Nothing that can be relied on: the tables must be read.
+    /// The answer is not reliable, so the tables must be read.
     NoAnswer,
 }
 
-/// Finds clients' sockets. Belongs to one thread: it has one conversation with the kernel.
+/// Finds clients' sockets. For one thread only: it has one netlink socket.
 #[derive(Debug)]
 pub struct Lookup {
-    /// `None` where the kernel, or somebody in front of it, refuses netlink.
+    /// `None` if the kernel or a sandbox refuses netlink.
     netlink: Option<OwnedFd>,
     sequence: Cell<u32>,
-    /// Netlink has found a TCP socket before, so when it says that there is none it means that.
+    /// Netlink has found a TCP socket before, so "no such socket" is a reliable answer.
     proved: Cell<bool>,
 }
 
 impl Lookup {
-    /// Opens the way to the kernel. It is no error when there is none: then the tables in /proc are read.
+    /// Opens a netlink socket. If that fails, the tables in /proc are read instead.
     pub fn open() -> Lookup {
         Lookup { netlink: connect().ok(), sequence: Cell::new(0), proved: Cell::new(false) }
     }
 
-    /// The client's socket of an accepted connection. `None`: there is no such socket on this machine (any more).
+    /// The client's socket of an accepted connection. `None` if no such socket exists on this machine (any more).
     ///
-    /// 3 us by netlink. Reading the tables takes 3 us for each connection of the machine, and is the only way to fail.
+    /// Netlink takes 3 us. The tables take 3 us for each connection of the machine. Only reading them can fail.
     pub fn socket(&self, peer: SocketAddr, local: SocketAddr) -> Result<Option<PeerSocket>, io::Error> {
         let ends = Ends::of_client(peer, local);
         match self.ask(ends) {
@@ -72,7 +73,7 @@ impl Lookup {
         }
     }
 
-    /// Whether the accepted socket of a connection is still connected. True where the kernel does not say.
+    /// True if the accepted socket of a connection is still connected, or if the kernel does not say.
     pub fn has_own_end(&self, peer: SocketAddr, local: SocketAddr) -> bool {
         let own = Ends::of_client(peer, local).reversed();
         match self.exact(own) {
@@ -81,7 +82,7 @@ impl Lookup {
         }
     }
 
-    /// Asks by netlink alone.
+    /// Asks netlink only.
     pub(super) fn ask(&self, ends: Ends) -> Asked {
         match self.exact(ends) {
             Ok(Some(socket)) => {
@@ -93,8 +94,8 @@ impl Lookup {
         }
     }
 
-    /// "No such socket" is also what the kernel says when it lacks the module. Our own end of the same connection does
-    /// exist.
+    /// True if netlink is known to find sockets. The kernel also answers "no such socket" if it lacks the module, so
+    /// this asks for our own end of the same connection, which does exist.
     fn proves_itself(&self, ends: Ends) -> bool {
         if !self.proved.get() {
             self.proved.set(matches!(self.exact(ends.reversed()), Ok(Some(_))));
@@ -108,10 +109,10 @@ impl Lookup {
         rustix::net::send(netlink, &request, SendFlags::empty())?;
         let mut buffer = [0; 1024];
         loop {
-            // The answer is already there; DONTWAIT is for a kernel that is not one.
+            // The answer is already there; DONTWAIT is for an emulated kernel that does not answer in time.
             let (got, _) = rustix::net::recv(netlink, &mut buffer, RecvFlags::DONTWAIT)?;
             let message = Message::parse(&buffer[..got]).ok_or(Errno::BADMSG)?;
-            // An answer to an earlier question that had failed half-way is passed over.
+            // Skip an answer to an earlier request that failed half-way.
             if message.sequence == self.sequence.get() {
                 return message.socket(ends);
             }
@@ -125,7 +126,7 @@ impl Lookup {
     }
 }
 
-/// A conversation with the kernel about sockets.
+/// Opens a netlink socket for requests about sockets.
 pub fn connect() -> Result<OwnedFd, Errno> {
     let socket = rustix::net::socket_with(
         AddressFamily::NETLINK,
@@ -133,12 +134,12 @@ pub fn connect() -> Result<OwnedFd, Errno> {
         SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
         Some(SOCK_DIAG),
     )?;
-    // Connected to the kernel, it takes messages from nobody else.
+    // A socket connected to the kernel takes messages from no other process.
     rustix::net::connect(&socket, &SocketAddrNetlink::new(0, 0))?;
     Ok(socket)
 }
 
-/// The question, or `None` for two addresses of different families, which no connection has.
+/// The request, or `None` for two addresses of different families, which no connection has.
 fn request(ends: Ends, sequence: u32) -> Option<[u8; REQUEST]> {
     let family = match (ends.from, ends.to) {
         (SocketAddr::V4(_), SocketAddr::V4(_)) => AddressFamily::INET,
@@ -191,7 +192,7 @@ impl Message<'_> {
         Some(Message { kind, sequence, body: bytes.get(HEADER..)? })
     }
 
-    /// What it says about the socket with these ends.
+    /// Reads the socket with these ends from the message.
     fn socket(&self, ends: Ends) -> Result<Option<PeerSocket>, Errno> {
         match self.kind {
             SOCK_DIAG_BY_FAMILY => Ok(Found::parse(self.body).ok_or(Errno::BADMSG)?.matching(ends)),
@@ -205,7 +206,7 @@ impl Message<'_> {
     }
 }
 
-/// What netlink found, which is not always what was asked for.
+/// The socket that netlink found. It is not always the requested one.
 struct Found {
     state: u8,
     from: SocketAddr,
@@ -235,7 +236,7 @@ impl Found {
     }
 }
 
-/// Some bytes of a message, if it is that long.
+/// Some bytes of a message, if it is long enough.
 pub fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at + N)?.try_into().ok()
 }

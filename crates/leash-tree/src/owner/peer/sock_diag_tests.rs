@@ -1,10 +1,10 @@
-//! Real connections of this very process: the inode of a socket is what `fstat` says of its descriptor.
+//! Uses real connections of this very process: `fstat` of a descriptor returns the inode of its socket.
 
 use std::net::{TcpListener, TcpStream};
 
 use super::*;
 
-/// A connection: what the accepting side knows, and both streams.
+/// A connection: the addresses that the accepting side knows, and both streams.
 struct Connection {
     peer: SocketAddr,
     local: SocketAddr,
@@ -12,7 +12,7 @@ struct Connection {
     _server: TcpStream,
 }
 
-/// `None` where the machine lacks the family.
+/// `None` if the machine lacks the address family.
 fn connect_to(listen: &str, connect: &str) -> Option<Connection> {
     let listener = TcpListener::bind((listen, 0)).ok()?;
     let client = TcpStream::connect((connect, listener.local_addr().unwrap().port())).ok()?;
@@ -28,7 +28,7 @@ fn tables_only() -> Lookup {
     Lookup { netlink: None, sequence: Cell::new(0), proved: Cell::new(false) }
 }
 
-/// Both ways find exactly the client's socket.
+/// Checks that netlink and the tables find exactly the client's socket.
 fn check(listen: &str, connect: &str) {
     let Some(connection) = connect_to(listen, connect) else { return };
     let expected = PeerSocket { inode: inode_of(&connection.client), uid: rustix::process::geteuid().as_raw() };
@@ -67,7 +67,7 @@ fn one_round_trip_is_enough_here() {
     let lookup = Lookup::open();
     let asked = lookup.ask(Ends::of_client(connection.peer, connection.local));
     let expected = PeerSocket { inode: inode_of(&connection.client), uid: rustix::process::geteuid().as_raw() };
-    // Where netlink is refused the tables have been checked above.
+    // If netlink is refused, the tests above have checked the tables.
     assert!(lookup.netlink.is_none() || asked == Asked::Found(expected), "{asked:?}");
     assert!(lookup.netlink.is_none() || lookup.sequence.get() == 1, "{lookup:?}");
 }
@@ -77,13 +77,13 @@ fn a_closed_client_has_no_inode() {
     let Connection { peer, local, client, _server } = connect_to("127.0.0.1", "127.0.0.1").unwrap();
     drop(client);
     for lookup in [Lookup::open(), tables_only()] {
-        // FIN_WAIT2 for a minute: the kernel has it, no process does.
+        // FIN_WAIT2 for a minute: the kernel has the socket, but no process does.
         let found = lookup.socket(peer, local).unwrap();
         assert_eq!(found.map(|socket| socket.inode), Some(0), "{lookup:?}");
     }
 }
 
-/// A client that is still connected after the server had closed is in CLOSE_WAIT, and still has its socket.
+/// After the server has closed, a client that has not is in CLOSE_WAIT and still has its socket.
 #[test]
 fn a_client_that_the_server_left_is_still_found() {
     let Connection { peer, local, client, _server } = connect_to("127.0.0.1", "127.0.0.1").unwrap();
@@ -96,7 +96,7 @@ fn a_client_that_the_server_left_is_still_found() {
 fn a_listener_is_not_a_client() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let connection = connect_to("127.0.0.1", "127.0.0.1").unwrap();
-    // Netlink answers with the listener when nothing is connected from its port.
+    // Netlink answers with the listener if nothing is connected from its port.
     for lookup in [Lookup::open(), tables_only()] {
         let found = lookup.socket(listener.local_addr().unwrap(), connection.local).unwrap();
         assert_eq!(found, None, "{lookup:?}");
@@ -104,11 +104,11 @@ fn a_listener_is_not_a_client() {
 }
 
 #[test]
-fn no_such_connection_is_known_for_sure_once_netlink_has_proved_itself() {
+fn absent_connection_is_proved_after_netlink_found_a_socket() {
     let connection = connect_to("127.0.0.1", "127.0.0.1").unwrap();
     let lookup = Lookup::open();
     let nobody = Ends::of_client("127.0.0.1:1".parse().unwrap(), "127.0.0.1:2".parse().unwrap());
-    // Neither end exists: it could be the module that is missing.
+    // Neither end exists, so the kernel module may be missing.
     assert_eq!(lookup.ask(nobody), Asked::NoAnswer);
     if let Asked::Found(_) = lookup.ask(Ends::of_client(connection.peer, connection.local)) {
         assert_eq!(lookup.ask(nobody), Asked::Absent);
@@ -117,7 +117,7 @@ fn no_such_connection_is_known_for_sure_once_netlink_has_proved_itself() {
 }
 
 #[test]
-fn two_families_are_no_connection() {
+fn ends_of_two_address_families_make_no_request() {
     let ends = Ends::of_client("127.0.0.1:1".parse().unwrap(), "[::1]:2".parse().unwrap());
     assert!(request(ends, 1).is_none());
 }

@@ -1,4 +1,5 @@
-//! Programs that connect in somebody else's name. Their life says nothing of the client's, so they are nobody's owner.
+//! Programs that connect for another client. Their end does not mean the end of the client, so leash never takes them
+//! as owners.
 
 /// Tunnels. The process that connects for a forwarded port is `sshd` (`sshd-session` since OpenSSH 9.8) or `ssh`.
 const TUNNELS: &[&str] = &[
@@ -20,7 +21,7 @@ const TUNNELS: &[&str] = &[
     "stunnel4",
 ];
 
-/// What publishes the ports of containers and virtual machines.
+/// Programs that publish the ports of containers and virtual machines.
 const PUBLISHERS: &[&str] = &[
     "docker-proxy",
     "rootlesskit",
@@ -38,7 +39,7 @@ const PUBLISHERS: &[&str] = &[
     "qemu-system-aarch64",
 ];
 
-/// Reverse proxies, and proxies for looking at traffic.
+/// Reverse proxies, and proxies that inspect traffic.
 const PROXIES: &[&str] = &[
     "nginx",
     "haproxy",
@@ -56,32 +57,32 @@ const PROXIES: &[&str] = &[
     "mitmweb",
 ];
 
-/// Plain plumbing.
+/// Programs that relay a connection.
 const PLUMBING: &[&str] = &["socat", "rinetd", "redir", "xinetd", "systemd-socket-proxyd"];
 
-/// Forwarders: clients somewhere else speak through them, many through one, and it lives on when one of them is gone.
-/// The lists need not be complete: behind a forwarder that is missing here, sessions last as long as it does.
+/// Forwarders: many clients elsewhere connect through one of them, and it lives on when one of them is gone. The lists
+/// need not be complete: behind a forwarder that is missing here, sessions last as long as the forwarder.
 const FORWARDERS: [&[&str]; 4] = [TUNNELS, PUBLISHERS, PROXIES, PLUMBING];
 
-/// Messengers: one process for one request, started again for the next by whoever the client is. A person who tries a
-/// gateway with `curl` must not lose the session between two lines.
+/// Messengers: one process for one request; the client starts another for the next. A person who tries a gateway with
+/// `curl` must not lose the session between two commands.
 const MESSENGERS: &[&str] = &["curl", "wget", "wget2", "http", "https", "xh", "xhs", "nc", "ncat", "netcat"];
 
-/// The kernel keeps this much of a program's name.
+/// The kernel keeps this many bytes of a program's name.
 const COMM: usize = 15;
 
-/// What a process is to the client that it connects for.
+/// The role of a process that connects for another client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StandIn {
-    /// It passes on what others say: ssh, docker-proxy, nginx...
+    /// It passes on the requests of other clients: ssh, docker-proxy, nginx...
     Forwarder,
-    /// It carries one request and is gone: curl, wget...
+    /// It sends one request and exits: curl, wget...
     Messenger,
 }
 
 impl StandIn {
-    /// By the short name (`comm`) and the base name of the executable, where it is known. The arguments are not looked
-    /// at: reading them may wait for a process that hangs in its memory.
+    /// Decides by the short name (`comm`) and, if known, the base name of the executable. It does not read the
+    /// arguments: reading them may wait for a process that hangs in its memory.
     pub fn of(comm: &str, exe: Option<&str>) -> Option<StandIn> {
         let is = |list: &[&str]| list.iter().any(|name| exe == Some(*name) || is_comm(comm, name));
         if FORWARDERS.into_iter().any(is) {
@@ -94,7 +95,7 @@ impl StandIn {
     }
 }
 
-/// Whether `comm` is `name` as the kernel keeps it: its first 15 bytes.
+/// True if `comm` is `name` as the kernel keeps it: its first 15 bytes.
 fn is_comm(comm: &str, name: &str) -> bool {
     comm == name || (name.len() > COMM && name.get(..COMM) == Some(comm))
 }

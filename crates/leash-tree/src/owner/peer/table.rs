@@ -1,5 +1,5 @@
-//! The same answer from `/proc/net/tcp` and `tcp6`, where netlink is refused: every connection of the machine, one a
-//! line.
+//! Reads the same facts from `/proc/net/tcp` and `tcp6`, if netlink is refused. They have one line for every connection
+//! of the machine.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use super::{Ends, PeerSocket};
 
-/// Of linux/tcp_states.h, as the tables write them.
+/// States from linux/tcp_states.h, as the tables write them.
 const LISTEN: &str = "0A";
 const ESTABLISHED: &str = "01";
 
@@ -20,7 +20,7 @@ pub struct Entry {
     pub listens: bool,
     pub established: bool,
     uid: u32,
-    /// 0 for what belongs to no process any more.
+    /// 0 for a socket that no process has any more.
     pub inode: u64,
 }
 
@@ -70,8 +70,8 @@ fn parse(line: &str) -> Option<((SocketAddr, SocketAddr), PeerSocket)> {
     Some(((local, remote), PeerSocket { inode, uid }))
 }
 
-/// `sl local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout inode ...`; `None` for the
-/// heading and for what can't be read.
+/// Reads `sl local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout inode ...`; `None` for the
+/// heading and for malformed lines.
 pub fn entry(line: &str) -> Option<Entry> {
     let mut fields = line.split_ascii_whitespace().skip(1);
     let (local, remote) = (address(fields.next()?)?, address(fields.next()?)?);
@@ -81,7 +81,8 @@ pub fn entry(line: &str) -> Option<Entry> {
     Some(Entry { local, remote, listens: state == LISTEN, established: state == ESTABLISHED, uid, inode })
 }
 
-/// `0100007F:14CF`: each four bytes of the address as one number of this machine, the port as a number.
+/// Reads `0100007F:14CF`: each four bytes of the address are one number in this machine's byte order, and the port is a
+/// number.
 fn address(text: &str) -> Option<SocketAddr> {
     let (ip, port) = text.split_once(':')?;
     let word = |at: usize| -> Option<[u8; 4]> {
@@ -102,7 +103,7 @@ fn address(text: &str) -> Option<SocketAddr> {
     Some(SocketAddr::new(ip, u16::from_str_radix(port, 16).ok()?))
 }
 
-// The text was taken on a machine that writes the lowest byte first.
+// The text was taken on a little-endian machine.
 #[cfg(all(test, target_endian = "little"))]
 mod tests {
     use super::*;
@@ -149,13 +150,13 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_and_a_stranger_are_not_found() {
+    fn listener_and_unknown_connection_are_not_found() {
         check("127.0.0.1:5327", "0.0.0.0:0", None);
         check("127.0.0.1:60080", "127.0.0.1:5328", None);
     }
 
     #[test]
-    fn all_in_one_pass() {
+    fn one_pass_finds_several_sockets() {
         let ends = ["127.0.0.1:60080", "127.0.0.1:1", "127.0.0.1:60088"]
             .map(|peer| Ends::of_client(peer.parse().unwrap(), "127.0.0.1:5327".parse().unwrap()));
         let mut search = Search::new(&ends);

@@ -1,5 +1,5 @@
-//! Many processes watched by one runtime, one descriptor and one task each: ten thousand sessions of one client cost
-//! ten thousand callbacks, and one pidfd.
+//! Watches many processes in one runtime, with one descriptor and one task for each process. Ten thousand sessions of
+//! one client cost ten thousand callbacks, but only one pidfd.
 
 use std::cell::RefCell;
 use std::collections::hash_map::Entry;
@@ -17,11 +17,10 @@ use crate::platform::linux::AsyncPidfd;
 use leash_model::identity::Identity;
 use leash_model::limits;
 
-/// What is called when a process is gone.
+/// The function that is called when a process is gone.
 type OnGone = Box<dyn FnOnce()>;
 
-/// The processes that are watched. A cheap handle: clones watch the same ones, and when the last is dropped nothing is
-/// watched any more.
+/// The watched processes. A cheap handle: clones share the same processes, and dropping the last one ends all watches.
 #[derive(Clone, Debug)]
 pub struct Watchers {
     tracker: TaskTracker,
@@ -29,7 +28,7 @@ pub struct Watchers {
     reserve: Rc<RefCell<Reserve>>,
 }
 
-/// One wish to be told.
+/// One registered callback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WatchId {
     process: Identity,
@@ -38,13 +37,13 @@ pub struct WatchId {
 
 #[derive(Debug, Default)]
 struct Table {
-    /// Counts every watch there ever was.
+    /// The number of watches made so far.
     watches: u64,
     processes: HashMap<Identity, Watched>,
 }
 
 struct Watched {
-    /// By the number of the watch, so that they are called in the order they were made.
+    /// By the number of the watch, so that they are called in the order in which they were made.
     calls: BTreeMap<u64, OnGone>,
     task: AbortHandle,
 }
@@ -56,24 +55,25 @@ impl std::fmt::Debug for Watched {
 }
 
 impl Drop for Watched {
-    /// A process that nobody asks about any more is not watched. The last call may come from the task itself, which is
-    /// at its end then.
+    /// Ends the task of a process that has no callbacks left. The task itself may remove the last one; it is at its end
+    /// then.
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
 impl Watchers {
-    /// Nobody is watched yet. The tasks are `tracker`'s.
+    /// Makes an empty set. `tracker` owns the tasks.
     pub fn new(tracker: &TaskTracker) -> Watchers {
         let reserve = Rc::new(RefCell::new(Reserve::new(limits::WATCH_RESERVE)));
         Watchers { tracker: tracker.clone(), table: Rc::default(), reserve }
     }
 
-    /// Has `on_gone` called once, from a task, when the process is gone; soon if it already is. The process is watched
-    /// through a descriptor of its own, so `held` may be dropped.
+    /// Calls `on_gone` once, from a task, when the process is gone; soon if it is already gone. The set has its own
+    /// descriptor of the process, so `held` may be dropped.
     ///
-    /// An error (out of descriptors or of memory) means that the process is not watched: its life is then unknown.
+    /// An error (out of descriptors or of memory) means that the process is not watched: leash will not know when it
+    /// ends.
     ///
     /// # Panics
     /// Outside of a tokio runtime with local tasks and I/O.
@@ -89,36 +89,36 @@ impl Watchers {
         Ok(WatchId { process: held.id, number })
     }
 
-    /// Takes a wish back: from now on it is not called. False when it already was, or was taken back before.
+    /// Removes a callback, so that it is not called. False if it was already called or removed.
     pub fn unwatch(&self, id: WatchId) -> bool {
         let mut table = self.table.borrow_mut();
         let Some(watched) = table.processes.get_mut(&id.process) else { return false };
         let call = watched.calls.remove(&id.number);
         let last = if watched.calls.is_empty() { table.processes.remove(&id.process) } else { None };
-        // What a call had captured may itself come back here when it is dropped.
+        // Dropping a callback's captured values may call this function again.
         drop(table);
         drop(last);
         call.is_some()
     }
 
-    /// Takes every wish back. For the end: what the calls have captured may in turn hold these watchers.
+    /// Removes every callback. For the end: captured values of the callbacks may hold these watchers.
     pub fn clear(&self) {
         let processes = std::mem::take(&mut self.table.borrow_mut().processes);
         drop(processes);
     }
 
-    /// How many processes are watched; as many descriptors are open for it.
+    /// The number of watched processes, and of descriptors open for them.
     pub fn processes(&self) -> usize {
         self.table.borrow().processes.len()
     }
 
-    /// How many wishes there are.
+    /// The number of callbacks.
     pub fn watches(&self) -> usize {
         self.table.borrow().processes.values().map(|watched| watched.calls.len()).sum()
     }
 
     fn begin(&self, held: &Held) -> Result<Watched, io::Error> {
-        // A copy: a descriptor can be in an epoll set once only, and an aborted task takes a moment to leave it.
+        // A copy: a descriptor can be in an epoll set only once, and an aborted task needs a moment to leave it.
         let copy = || held.as_fd().try_clone_to_owned();
         let mut reserve = self.reserve.borrow_mut();
         let pidfd = copy().or_else(|error| if reserve.give_up() { copy() } else { Err(error) });
@@ -130,12 +130,13 @@ impl Watchers {
     }
 }
 
-/// The task of one process. It holds the table weakly: it must not keep alive what would end it.
+/// The task of one process. It holds the table weakly: a strong reference would keep alive the handle whose drop ends
+/// the task.
 async fn watch_over(pidfd: AsyncPidfd, process: Identity, table: Weak<RefCell<Table>>) {
     if pidfd.ended().await.is_err() {
         return;
     }
-    // One at a time, with the table free: a call may watch, take back, or drop the watchers altogether.
+    // Runs one callback at a time, without a borrow of the table: a callback may watch, unwatch, or drop the watchers.
     while let Some(call) = next_call(&table, process) {
         call();
     }

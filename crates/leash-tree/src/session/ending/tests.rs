@@ -1,4 +1,4 @@
-//! Ends of members that are records only: nobody behind them lives.
+//! Ends of members that are records only, without living processes.
 
 use std::cell::RefCell;
 
@@ -26,7 +26,7 @@ impl Ground {
         Ground { places, store, proc: Proc::own().expect("a /proc of our own"), _dir: dir }
     }
 
-    /// A run that is looked after as long as its lock is held.
+    /// A run that counts as attended while its lock is held.
     fn join(&self, session: &str) -> Lock {
         let record = json!({
             "version": 1, "boot": boot_id(), "pid_namespace": pid_namespace(), "run": id::random(), "session": session, "name": "x",
@@ -49,7 +49,7 @@ fn a_session_without_members_is_ended_at_once() {
     assert!(ended.receipts.is_empty() && ended.unfinished.is_empty());
 }
 
-/// What nobody looks after is ended by who asks for it, and no other session is.
+/// A request to end a session ends members without a process of leash, and no other session.
 #[test]
 fn abandoned_members_are_swept() {
     let ground = Ground::new();
@@ -65,9 +65,9 @@ fn abandoned_members_are_swept() {
     drop(other);
 }
 
-/// Whenever one has gone the next is there: it is said, and not waited for for ever.
+/// A new member joins whenever one has ended: leash reports that and does not wait for ever.
 #[test]
-fn a_session_that_is_joined_for_ever_is_given_up() {
+fn session_with_endless_new_members_is_given_up() {
     let ground = Ground::new();
     let newest = RefCell::new(ground.join("red"));
     let restart = |_: &Joined| {
@@ -78,5 +78,5 @@ fn a_session_that_is_joined_for_ever_is_given_up() {
     let ended = ground.ending("red").members(&restart).expect("the ledger is read");
     assert_eq!(ended.receipts.len(), limits::END_ROUNDS);
     let [left] = &ended.unfinished[..] else { panic!("{ended:?}") };
-    assert_eq!((left.session.as_str(), left.why.as_str()), ("red", "others join as fast as they are ended"));
+    assert_eq!((left.session.as_str(), left.why.as_str()), ("red", "new members join as fast as leash ends them"));
 }

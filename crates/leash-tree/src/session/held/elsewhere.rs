@@ -1,11 +1,11 @@
-//! Blocking work for async code, on any runtime or on none: a thread that does it and wakes whoever waits.
+//! Blocking work for async code, on any runtime or without one: a thread does it and wakes the waiting task.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
 
-/// Work that is done by a thread. Dropping it does not stop the work; its result is dropped then.
+/// Work that a thread does. Dropping this does not stop the work, but drops its result.
 #[derive(Debug)]
 pub(crate) struct Elsewhere<T> {
     state: State<T>,
@@ -15,7 +15,7 @@ pub(crate) struct Elsewhere<T> {
 #[derive(Debug)]
 enum State<T> {
     Runs(JoinHandle<T>),
-    /// No thread could be had, so it was done here.
+    /// No thread could be started, so the caller's thread did the work.
     Done(T),
     Taken,
 }
@@ -26,7 +26,7 @@ struct Bell {
     waker: Option<Waker>,
 }
 
-/// Rings when the work is done, also by a panic.
+/// Wakes the waiting task when the work is done, also after a panic.
 struct Ringer(Arc<Mutex<Bell>>);
 
 impl Drop for Ringer {
@@ -42,40 +42,40 @@ impl Drop for Ringer {
     }
 }
 
-/// Begins the work at once.
+/// Starts the work at once.
 pub(crate) fn elsewhere<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Send + 'static) -> Elsewhere<T> {
     let bell = Arc::<Mutex<Bell>>::default();
-    // The thread may be refused, and the work with it: it is kept where both can reach it.
+    // The thread may fail to start. The work is kept where both this function and the thread can take it.
     let kept = Arc::new(Mutex::new(Some(work)));
     let take = |kept: &Mutex<Option<_>>| kept.lock().unwrap_or_else(PoisonError::into_inner).take();
     let spawned = {
         let (ringer, kept) = (Ringer(Arc::clone(&bell)), Arc::clone(&kept));
         std::thread::Builder::new().name(name.to_owned()).spawn(move || {
             let _ringer = ringer;
-            let work = take(&kept).expect("the thread exists, so nobody else took the work");
+            let work = take(&kept).expect("the thread runs, so the caller did not take the work");
             work()
         })
     };
     let state = match spawned {
         Ok(thread) => State::Runs(thread),
-        // It blocks this caller, which is better than not to be done.
-        Err(_) => State::Done(take(&kept).expect("there is no thread that could have taken it")()),
+        // This blocks the caller, which is better than not doing the work.
+        Err(_) => State::Done(take(&kept).expect("no thread was started that could take the work")()),
     };
     Elsewhere { state, bell }
 }
 
 impl<T> Elsewhere<T> {
-    /// Waits for it, blocking.
+    /// Waits for the result, and blocks.
     pub(crate) fn wait(self) -> T {
         match self.state {
             State::Runs(thread) => join(thread),
             State::Done(result) => result,
-            State::Taken => unreachable!("a result that was taken has no one who could wait for it"),
+            State::Taken => unreachable!("the result was taken, so no caller can wait for it"),
         }
     }
 }
 
-// Nothing in it is pinned.
+// No field is pinned.
 impl<T> Unpin for Elsewhere<T> {}
 
 impl<T> Future for Elsewhere<T> {
@@ -90,10 +90,10 @@ impl<T> Future for Elsewhere<T> {
             }
         }
         match std::mem::replace(&mut self.state, State::Taken) {
-            // It has rung, so it is on its last instructions.
+            // The thread has set `rung`, so it is about to end.
             State::Runs(thread) => Poll::Ready(join(thread)),
             State::Done(result) => Poll::Ready(result),
-            State::Taken => panic!("it was polled after it was done"),
+            State::Taken => panic!("polled after it was done"),
         }
     }
 }
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_woken() {
+    fn waiting_task_is_woken() {
         let (tell, told) = mpsc::channel();
         let waker = Waker::from(Arc::new(Told(Mutex::new(tell))));
         let mut cx = Context::from_waker(&waker);
@@ -131,12 +131,12 @@ mod tests {
     }
 
     #[test]
-    fn it_can_be_waited_for_without_a_runtime() {
+    fn wait_works_without_a_runtime() {
         assert_eq!(elsewhere("work", || 7).wait(), 7);
     }
 
     #[test]
-    fn a_panic_arrives_where_it_is_awaited() {
+    fn panic_of_the_work_reaches_the_waiting_caller() {
         let work = elsewhere("work", || std::panic::resume_unwind(Box::new("torn")));
         let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work.wait()));
         let caught: Result<(), _> = caught;

@@ -1,4 +1,4 @@
-//! The end of a session, for whoever waits for it.
+//! The end of a session, as a future or to be waited for.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -7,19 +7,19 @@ use super::elsewhere::{Elsewhere, elsewhere};
 use super::gather;
 use leash_model::receipt::Receipt;
 
-/// A session that is ending. It ends whether this is awaited, waited for, or dropped.
+/// A session that is ending. It ends in the same way if this is awaited, waited for, or dropped.
 ///
-/// The receipt is there when every process is gone, or when it is clear what is left and why: one receipt for the session, with a
-/// holding per server. Each server's own receipt is in the receipts file as well.
+/// The receipt is ready when every process is gone, or when it is clear which ones are left and why. It is one receipt
+/// for the session, with a holding per server. Each server's own receipt is in the receipts file as well.
 #[must_use = "the end has begun; only waiting tells when everything is gone"]
 #[derive(Debug)]
 pub struct SessionEnding(State);
 
 #[derive(Debug)]
 enum State {
-    /// Nobody has waited yet.
+    /// No caller has waited yet.
     Begun(Option<gather::Session>),
-    /// A thread waits for somebody.
+    /// A thread waits for the end, on behalf of a future.
     Awaited(Elsewhere<Receipt>),
 }
 
@@ -31,7 +31,7 @@ impl SessionEnding {
     /// Waits for it, blocking. For async code there is `.await`.
     pub fn wait(self) -> Receipt {
         match self.0 {
-            State::Begun(session) => session.expect("only a poll takes it, and goes on to the other state").wait(),
+            State::Begun(session) => session.expect("only a poll takes it, and changes the state").wait(),
             State::Awaited(thread) => thread.wait(),
         }
     }
@@ -42,7 +42,7 @@ impl Future for SessionEnding {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Receipt> {
         if let State::Begun(session) = &mut self.0 {
-            let session = session.take().expect("the state is another one as soon as it was taken");
+            let session = session.take().expect("taking it changes the state");
             self.0 = State::Awaited(elsewhere("leash-ending", move || session.wait()));
         }
         match &mut self.0 {

@@ -1,4 +1,4 @@
-//! From the ends of several trees to the one receipt of their session.
+//! Makes the one receipt of a session from the ends of its trees.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,20 +17,20 @@ use leash_model::clock::{Moment, timeout_until};
 use leash_model::limits;
 use leash_model::receipt::{EndedBy, Fate, Holding, How, LeftOver, Reason, Receipt, TreeEnd, VERSION};
 
-/// What is left of a session when its end has begun.
+/// A session whose end has begun.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) id: String,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) places: Places,
     pub(super) started_ms: u64,
-    /// When its end began.
+    /// The time at which its end began.
     pub(super) began: Moment,
     pub(super) trees: Vec<Tree>,
 }
 
 impl Session {
-    /// Waits for all of it.
+    /// Waits for the end of all trees.
     pub(super) fn wait(mut self) -> Receipt {
         let trees = std::mem::take(&mut self.trees);
         let runs: Vec<String> = trees.iter().map(|tree| tree.run().to_owned()).collect();
@@ -39,12 +39,12 @@ impl Session {
         self.receipt(ends)
     }
 
-    /// A tree whose supervisor can't tell of its end: its keeper wrote it down, or a sweep finds out.
+    /// Finds the receipt of a tree whose supervisor can't report its end: its keeper wrote it, or a sweep makes it.
     fn lost(&self, run: &str, error: TreeError) -> Result<Receipt, TreeError> {
         let found = || {
             let (store, proc) = (Store::look(&self.places.runtime_dir).ok()??, Proc::own().ok()?);
             await_keeper(&store, run);
-            // Nothing to do where the keeper has done it.
+            // If the keeper has ended the tree, the sweep finds nothing to do.
             let swept = sweep::sweep(&store, Some(&proc)).receipts.into_iter().find(|receipt| receipt.run == run);
             swept.or_else(|| {
                 let (known, _) = receipts::read(&self.places.receipts).ok()?;
@@ -79,7 +79,7 @@ impl Session {
     }
 }
 
-/// Waits until nobody looks after a run any more, which is after its receipt was written.
+/// Waits until no process of leash looks after a run any more. Its receipt is written before that.
 fn await_keeper(store: &Store, run: &str) {
     let grace = store.read(run).ok().flatten().map_or(limits::GRACE, |record| Duration::from_millis(record.grace_ms));
     let give_up = Moment::now() + grace * 2 + limits::GIVE_UP + limits::KEEPER_SLACK;
@@ -89,14 +89,14 @@ fn await_keeper(store: &Store, run: &str) {
     }
 }
 
-/// Why the session ended: it was ended here, unless everything was over before.
+/// The reason for the end of the session: a request, unless all trees had ended before.
 fn reason(known: &[Receipt]) -> Reason {
     let last = known.iter().max_by_key(|receipt| receipt.ended_ms);
     let before = last.filter(|_| !known.iter().any(|receipt| receipt.reason == Reason::Requested));
     before.map_or(Reason::Requested, |receipt| receipt.reason.clone())
 }
 
-/// Nobody could say what became of it, so nobody may say that it is gone.
+/// The holding of a tree without a receipt. leash does not know its end, so it may not report it as gone.
 fn untold(error: TreeError) -> Holding {
     Holding::Tree(TreeEnd {
         leader: None,
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn one_receipt_says_what_became_of_all() {
+    fn session_receipt_combines_the_ends_of_all_trees() {
         let gone = |reason, at| Ok(end(reason, at, Fate::Gone));
         check(Vec::new(), Reason::Requested, true);
         check(vec![gone(Reason::Requested, 5), gone(Reason::ServerExited, 9)], Reason::Requested, true);

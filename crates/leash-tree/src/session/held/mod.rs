@@ -1,4 +1,4 @@
-//! A session in the hands of another program: servers that end together.
+//! A session for programs that use the library: servers that end together.
 
 mod elsewhere;
 mod ending;
@@ -22,11 +22,11 @@ use leash_model::clock::Moment;
 use leash_model::id;
 use leash_model::owner::Wish;
 
-/// One owner's claim on the servers it started. Ending it ends them all, at the same time, and yields one receipt; dropping it
-/// does too, in the background. Neither needs a runtime, and both hold when this program crashes or is killed: the end is in
-/// the hands of a supervisor and a keeper per server, which are processes of their own.
+/// The servers that one owner started for one job. Ending it ends them all, at the same time, and returns one receipt.
+/// Dropping it does the same, in the background and without the receipt. Neither needs a runtime, and both work if this
+/// program crashes or is killed: each server has a supervisor and a keeper, which are separate processes.
 ///
-/// What is set here (labels, grace, age, owners) goes for every server that is started afterwards.
+/// The settings made here (labels, grace, age, owners) apply to every server that is started afterwards.
 ///
 /// ```standalone_crate
 /// use std::io::{BufRead as _, BufReader, Write as _};
@@ -65,7 +65,7 @@ pub struct Session {
     trees: Vec<Tree>,
 }
 
-/// Why a session could not start a server. Nothing of that server was left behind; the others go on.
+/// The reason why a session could not start a server. Nothing of that server was left behind; the other servers go on.
 #[derive(Debug, Error)]
 pub enum SessionError {
     /// The id can't be used.
@@ -73,30 +73,30 @@ pub enum SessionError {
     Id {
         /// The id.
         id: String,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
-    /// Its time is over.
-    #[error("the session `{0}` has reached its greatest age")]
+    /// The session has reached its maximum age.
+    #[error("the session `{0}` has reached its maximum age")]
     TooOld(String),
     /// The server could not be started.
     #[error("cannot start the server `{name}`")]
     Start {
-        /// Which.
+        /// The server's name.
         name: String,
-        /// Why.
+        /// The reason.
         source: TreeError,
     },
 }
 
 impl Session {
-    /// An empty session with an id of its own.
+    /// An empty session with a new random id.
     pub fn new(places: Places) -> Session {
         Session::named(id::random(), places)
     }
 
-    /// An empty session with a given id, by which it is listed by `leash ps` and can be ended by `leash end ID`, where those look
-    /// at the same places. Letters, digits and `- _ . : @ +`, at most 128; it is checked when the first server starts.
+    /// An empty session with a given id. `leash ps` lists it by that id and `leash end ID` ends it, if they use the
+    /// same places. Letters, digits and `- _ . : @ +`, at most 128. The id is checked when the first server starts.
     pub fn named(id: impl Into<String>, places: Places) -> Session {
         Session {
             id: id.into(),
@@ -111,28 +111,29 @@ impl Session {
         }
     }
 
-    /// A label of its servers, where they have none by this key.
+    /// Adds a label for its servers. A server's own label with this key takes precedence.
     #[must_use]
     pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Session {
         self.labels.insert(key.into(), value.into());
         self
     }
 
-    /// The pace of the ending ladder of its servers, where they say nothing else; zero kills at once.
+    /// Sets the grace between two steps of the ending ladder, for servers that do not set their own. Zero kills at
+    /// once.
     #[must_use]
     pub fn grace(mut self, grace: Duration) -> Session {
         self.grace = Some(grace);
         self
     }
 
-    /// The longest it may live, from its making. The keepers see to it, whatever becomes of this program.
+    /// Sets the longest time it may live, from its creation. The keepers enforce it, even if this program is gone.
     #[must_use]
     pub fn max_age(mut self, age: Duration) -> Session {
         self.max_age = Some(age);
         self
     }
 
-    /// A further owner: when this process is gone, so are the servers. The calling process always is one.
+    /// Adds an owner: when this process is gone, leash ends the servers. The calling process is always an owner.
     #[must_use]
     pub fn owner(mut self, pid: i32) -> Session {
         self.owners.push(Wish::Pid(pid));
@@ -151,7 +152,8 @@ impl Session {
         self.hold(name, tree)
     }
 
-    /// The same for async code, on any runtime: the waiting is done by a thread. Dropping the future ends what was started.
+    /// The same as [`Session::start`] for async code, on any runtime: a thread does the waiting. Dropping the future
+    /// ends a server that it has started.
     pub async fn start_async(&mut self, spec: Spec) -> Result<&mut Tree, SessionError> {
         let (name, spec) = self.admit(spec)?;
         let places = self.places.clone();
@@ -159,7 +161,7 @@ impl Session {
         self.hold(name, tree)
     }
 
-    /// The specification under the terms of the session, and the name for a failure.
+    /// Applies the settings of the session to the specification. Also returns the name, for an error.
     fn admit(&self, mut spec: Spec) -> Result<(String, Spec), SessionError> {
         id::check_session(&self.id).map_err(|why| SessionError::Id { id: self.id.clone(), why })?;
         for (key, value) in &self.labels {
@@ -182,19 +184,20 @@ impl Session {
         Ok(self.trees.push_mut(tree))
     }
 
-    /// The servers, in the order they were started.
+    /// The servers, in the order in which they were started.
     pub fn trees(&mut self) -> &mut [Tree] {
         &mut self.trees
     }
 
-    /// Ends everything. The end has begun when this returns; what it returns is for waiting: `.await` it on any runtime, or call
-    /// [`SessionEnding::wait`]. Who does neither has the same end, and no receipt of the whole.
+    /// Ends everything. The end has begun when this returns. `.await` the returned value on any runtime, or call
+    /// [`SessionEnding::wait`]. If the program does neither, the servers end in the same way, but there is no receipt
+    /// of the whole.
     ///
-    /// A server is asked to leave by the end of its stdin, which a stdin that was taken must be dropped for. One whose stdin is
-    /// still open gets SIGTERM.
+    /// leash asks a server to exit by closing its stdin. If the program took the stdin, it must drop it. A server whose
+    /// stdin is still open gets SIGTERM.
     pub fn end(mut self) -> SessionEnding {
         let began = Moment::now();
-        // All are asked before the first is awaited: they end side by side.
+        // Ask all servers before waiting for the first, so that they end at the same time.
         self.trees.iter_mut().for_each(Tree::ask_to_end);
         SessionEnding::new(gather::Session {
             id: self.id,

@@ -1,12 +1,12 @@
-//! A server's pipes, for whoever speaks MCP through them.
+//! A server's pipes, for programs that speak MCP through them.
 
 use std::process::{ChildStdin, ChildStdout};
 
 use crate::tree::Tree;
 
 impl Tree {
-    /// The server's stdin and stdout, for blocking code; `None` if one of them was taken before. Dropping stdin begins the end of
-    /// the tree, and who has stdout must go on reading it.
+    /// The server's stdin and stdout, for blocking code; `None` if one of them was taken before. Dropping stdin begins
+    /// the end of the tree. The caller must go on reading stdout.
     pub fn take_streams(&mut self) -> Option<(ChildStdin, ChildStdout)> {
         Some((self.take_stdin()?, self.take_stdout()?))
     }
@@ -18,11 +18,11 @@ pub type AsyncStreams = (tokio::net::unix::pipe::Sender, tokio::net::unix::pipe:
 
 #[cfg(feature = "tokio")]
 impl Tree {
-    /// The server's stdin and stdout, for tokio. An error if they were taken before, or could not be registered; in the second
-    /// case they are closed, and the tree ends.
+    /// The server's stdin and stdout, for tokio. An error if they were taken before, or if tokio could not register
+    /// them. In the second case they are closed, and the tree ends.
     ///
     /// # Panics
-    /// Outside of a tokio runtime with I/O, as everything does that tokio has to watch.
+    /// Outside of a tokio runtime with I/O.
     pub fn take_async_streams(&mut self) -> std::io::Result<AsyncStreams> {
         use std::os::fd::OwnedFd;
 
@@ -30,7 +30,7 @@ impl Tree {
 
         let (stdin, stdout) =
             self.take_streams().ok_or_else(|| std::io::Error::other("the streams of the server were taken"))?;
-        // These are our ends of two pipes, open file descriptions that the server does not share: O_NONBLOCK is ours alone.
+        // The server does not share the open file descriptions of our ends of the pipes, so O_NONBLOCK affects only us.
         Ok((Sender::from_owned_fd(OwnedFd::from(stdin))?, Receiver::from_owned_fd(OwnedFd::from(stdout))?))
     }
 }

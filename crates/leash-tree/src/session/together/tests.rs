@@ -1,4 +1,4 @@
-//! Receipts of several members, as one.
+//! Combines the receipts of several members.
 
 use proptest::prelude::*;
 
@@ -48,14 +48,14 @@ fn receipt(name: &str, holdings: Vec<Holding>) -> Receipt {
 }
 
 #[test]
-fn none_is_nothing_and_one_is_itself() {
+fn no_receipt_gives_none_and_one_gives_itself() {
     assert_eq!(together("job", &[]), None);
     let only = receipt("a", vec![tree(1, Fate::Gone)]);
     assert_eq!(together("job", std::slice::from_ref(&only)), Some(only));
 }
 
 #[test]
-fn several_are_one_with_everything_that_was_held() {
+fn several_receipts_combine_into_one() {
     let early = Receipt { started_ms: 7, ended_ms: 990, took_ms: 90, ..receipt("a", vec![tree(1, Fate::Gone)]) };
     let late = Receipt {
         containment: None,
@@ -66,14 +66,14 @@ fn several_are_one_with_everything_that_was_held() {
     let whole = together("job", &[early, late]).expect("there are two");
     assert_eq!((whole.session.as_str(), whole.run.as_str(), whole.name.as_str()), ("job", "job", "a, b"));
     assert_eq!((whole.started_ms, whole.ended_ms, whole.took_ms), (7, 1_200, 300));
-    assert_eq!((whole.trees().count(), whole.upstreams().count()), (1, 2), "ids that begin alike are not the same");
+    assert_eq!((whole.trees().count(), whole.upstreams().count()), (1, 2), "ids with the same beginning may differ");
     assert_eq!((whole.containment, whole.ended_by), (Some(Containment::Leaf), EndedBy::Gateway));
     assert_eq!((whole.labels["name"].as_str(), whole.dropped_holdings), ("a", 2));
     assert!(whole.all_gone());
 }
 
 #[test]
-fn a_tree_that_two_tell_of_is_there_once() {
+fn tree_in_two_receipts_is_listed_once() {
     let own = receipt("a", vec![tree(1, Fate::Gone)]);
     let gateway = receipt("job", vec![tree(1, Fate::Gone), tree(2, Fate::Gone), tree(0, Fate::Gone)]);
     let whole = together("job", &[gateway, own, receipt("c", vec![tree(0, Fate::Gone)])]).expect("there are three");
@@ -81,7 +81,7 @@ fn a_tree_that_two_tell_of_is_there_once() {
 }
 
 #[test]
-fn that_somebody_asked_is_the_best_reason() {
+fn request_is_the_preferred_reason() {
     let with = |reason: Reason, ended_ms: u64| Receipt { reason, ended_ms, ..receipt("a", Vec::new()) };
     let check = |members: &[Receipt], reason: Reason| {
         assert_eq!(together("job", members).map(|whole| whole.reason), Some(reason));
@@ -91,9 +91,9 @@ fn that_somebody_asked_is_the_best_reason() {
 }
 
 proptest! {
-    /// Nothing that is left gets lost, nothing is invented, and the span covers every member's.
+    /// It loses no process that is left, invents none, and its time span covers that of every member.
     #[test]
-    fn the_whole_is_the_sum_of_its_members(
+    fn combined_receipt_covers_all_members(
         members in proptest::collection::vec((proptest::collection::vec((0..6i32, any::<bool>()), 0..4), 0..1000u64, 0..500u64), 1..6)
     ) {
         let receipts: Vec<Receipt> = members

@@ -1,4 +1,4 @@
-//! The very bytes, compared with what another implementation sends.
+//! Compares our messages, byte by byte, with those of another implementation.
 
 use std::io::Write;
 use std::thread;
@@ -12,8 +12,8 @@ fn unhex(text: &str) -> Vec<u8> {
     digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
 }
 
-/// What `busctl` (systemd 252) sent for the same calls. It lets the bus start services, and it allows
-/// authorization by interaction; we do neither, and the third byte says so.
+/// The bytes that `busctl` (systemd 252) sent for the same calls. busctl lets the bus start services and allows
+/// interactive authorization. We do neither, and the third byte says so.
 fn sent_by_busctl(text: &str) -> Vec<u8> {
     let mut bytes = unhex(text);
     bytes[2] = 2;

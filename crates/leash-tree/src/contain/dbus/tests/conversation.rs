@@ -1,4 +1,4 @@
-//! Calls and what comes back, or does not.
+//! Calls, their replies, and missing replies.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -32,7 +32,7 @@ fn an_error_reply_is_a_refusal_and_the_bus_stays_usable() {
 }
 
 #[test]
-fn replies_to_others_and_signals_are_passed_over() {
+fn signals_and_replies_to_other_calls_are_skipped() {
     let (mut bus, mut theirs) = connected();
     let mut signal = reply_to(1, "", |_| ());
     signal[1] = 4;
@@ -90,25 +90,25 @@ fn a_peer_that_never_reads_ends_at_the_deadline() {
 }
 
 #[test]
-fn a_hang_up_is_said() {
+fn closed_connection_is_an_error() {
     let (mut bus, theirs) = connected();
     drop(theirs);
     assert!(matches!(bus.ping(), Err(BusError::Closed | BusError::Io(_))));
 }
 
 #[test]
-fn nowhere_to_look_is_said() {
+fn empty_environment_is_an_error() {
     let nowhere = Bus::connect(&BusEnvironment::default(), LONG);
     assert!(matches!(nowhere, Err(BusError::NoAddress)));
 }
 
 #[test]
-fn every_place_that_was_tried_is_named() {
+fn error_names_every_address_that_was_tried() {
     let environment = BusEnvironment {
         session_bus_address: Some("unix:abstract=leash-no-such-bus".into()),
         runtime_dir: Some("/nonexistent".into()),
     };
-    let error = Bus::connect(&environment, LONG).expect_err("nobody is there").to_string();
+    let error = Bus::connect(&environment, LONG).expect_err("no process listens").to_string();
     assert!(error.starts_with("no user manager answers: `@leash-no-such-bus`: cannot connect: "), "{error}");
     assert!(error.contains("`/nonexistent/bus`: cannot connect: "), "{error}");
     assert!(error.contains("`/nonexistent/systemd/private`: cannot connect: "), "{error}");
@@ -137,7 +137,7 @@ fn check_authentication(answer: &[u8], check: impl FnOnce(Result<(), BusError>))
     assert_eq!(said, b"\0AUTH EXTERNAL 31303030\r\nBEGIN\r\n");
 }
 
-/// A runtime directory that is gone after the test.
+/// A runtime directory that is removed after the test.
 struct RuntimeDir(Scratch);
 
 impl RuntimeDir {

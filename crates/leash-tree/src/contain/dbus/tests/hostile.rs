@@ -1,4 +1,4 @@
-//! Whatever bytes come, there is an answer or an error.
+//! For any received bytes the client returns an answer or an error.
 
 use std::io::Write;
 
@@ -73,7 +73,7 @@ fn any_property() -> impl Strategy<Value = Property> {
     ]
 }
 
-/// A valid reply of some kind, to be spoiled.
+/// A valid reply, which the tests then damage.
 fn any_reply() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         any_text().prop_map(|text| reply_to(1, "o", |body| body.str(&text))),
@@ -85,7 +85,7 @@ fn any_reply() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// Reads everything that can be read of a message. The values do not matter, only that it returns.
+/// Reads every value of a message. The values do not matter, only that the function returns.
 fn read_all(bytes: &[u8]) {
     if let Some(prefix) = bytes.first_chunk() {
         let _ = total_length(prefix);
@@ -99,7 +99,7 @@ proptest! {
     #[test]
     fn properties_survive_the_wire(name in any_text(), property in any_property(), pad in 0usize..9) {
         let mut encoder = Encoder::default();
-        // The alignment must be right wherever the value happens to start.
+        // The alignment must be right at any start position of the value.
         (0..pad).for_each(|_| encoder.u8(0));
         property::encode_all(&[(&name, property.clone())], &mut encoder);
         let bytes = encoder.finish().expect("encodable");
@@ -118,7 +118,7 @@ proptest! {
     }
 
     #[test]
-    fn a_spoiled_reply_is_read_without_panic(reply in any_reply(), at in any::<prop::sample::Index>(), byte: u8) {
+    fn damaged_reply_is_read_without_panic(reply in any_reply(), at in any::<prop::sample::Index>(), byte: u8) {
         let mut spoiled = reply;
         let at = at.index(spoiled.len());
         spoiled[at] = byte;
@@ -133,7 +133,7 @@ proptest! {
     }
 
     #[test]
-    fn any_server_is_an_answer_or_an_error(said in prop::collection::vec(any::<u8>(), 0..512), reply in any_reply()) {
+    fn any_server_output_gives_an_answer_or_an_error(said in prop::collection::vec(any::<u8>(), 0..512), reply in any_reply()) {
         let (mut bus, mut theirs) = connected();
         theirs.write_all(&reply).expect("write");
         theirs.write_all(&said).expect("write");

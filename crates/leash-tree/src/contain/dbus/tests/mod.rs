@@ -1,4 +1,4 @@
-//! Messages as bytes, and conversations with servers that behave and servers that do not.
+//! Messages as bytes, and conversations with correct and with faulty servers.
 
 mod bytes;
 mod conversation;
@@ -14,7 +14,7 @@ use super::socket::Channel;
 use super::wire::Encoder;
 use leash_model::clock::Moment;
 
-/// Longer than any of these conversations takes, and what a test that hangs costs.
+/// Longer than any of these conversations takes. A test that hangs fails after this time.
 const LONG: Duration = Duration::from_secs(5);
 
 /// A bus without an address, and the other end of its socket.
