@@ -1,4 +1,4 @@
-//! The guard between real sockets: a client, the gateway, and an upstream that does as it is told.
+//! Tests of the guard over real sockets: a client, the gateway, and a scripted upstream.
 
 mod abandoned;
 mod forwarding;
@@ -39,7 +39,7 @@ use crate::tree::Places;
 pub(super) const INITIALIZE: &str =
     r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{}}}"#;
 pub(super) const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
-/// Spaces, an unknown field and a number that no double holds: what is not passed on byte by byte is seen.
+/// Has spaces, an unknown field and a number that no double holds, so that a test sees if leash changes any byte.
 pub(super) const CALL: &str =
     r#"{"jsonrpc":"2.0", "id":7,"method":"tools/call","x":123456789012345678901234567890,"params":{}}"#;
 pub(super) const MODERN: &str = r#"{"jsonrpc":"2.0","id":7,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#;
@@ -55,7 +55,7 @@ pub(super) struct Rig {
     _tasks: JoinSet<()>,
 }
 
-/// What the gateway is told of its server.
+/// The gateway's settings for its server.
 pub(super) struct Terms {
     pub(super) policy: Policy,
     pub(super) transport: Transport,
@@ -66,7 +66,8 @@ pub(super) struct Terms {
 
 impl Default for Terms {
     fn default() -> Terms {
-        // The client of these tests is this very process, which lives on: what ends sessions is their traffic.
+        // The client of these tests is the test process, which lives on. So sessions end by traffic, not by their
+        // owner.
         let policy = Policy { owner: OwnerPolicy::Traffic, ..Policy::default() };
         Terms { policy, transport: Transport::Streamable, headers: Vec::new(), query: "", max_sessions: 1000 }
     }
@@ -137,7 +138,7 @@ impl Rig {
         told(self.send(self.request(Method::DELETE, "/s/mcp", session, "")).await).await
     }
 
-    /// Opens a session, and returns what the client would present.
+    /// Opens a session and returns the id that the client got.
     pub(super) async fn open(&self) -> String {
         let told = self.post(None, INITIALIZE).await;
         assert_eq!(told.status, 200, "{}", told.body);
@@ -155,7 +156,7 @@ impl Rig {
         }
     }
 
-    /// Sessions that leash knows, also those whose end is under way.
+    /// The number of sessions that leash knows, with those that are ending.
     pub(super) fn sessions(&self) -> usize {
         self.gateway.count()
     }
@@ -172,7 +173,7 @@ impl Rig {
         self.until(|rig| rig.receipts().len() > ended).await;
     }
 
-    /// Waits until something is as wanted; what changes it makes the tasks of this thread run.
+    /// Waits until `wanted` returns true, and lets the tasks of this thread run meanwhile.
     pub(super) async fn until(&self, wanted: impl Fn(&Rig) -> bool) {
         while !wanted(self) {
             tokio::task::yield_now().await;
@@ -181,7 +182,7 @@ impl Rig {
         }
     }
 
-    /// Shuts down as a signal would make it, and waits for the end.
+    /// Shuts the gateway down as a signal would, and waits until all sessions are over.
     pub(super) async fn drain(&self) {
         self.drain_within(Duration::from_secs(20)).await;
     }
@@ -197,13 +198,13 @@ impl Rig {
         receipt::read(&self.gateway.places.receipts).expect("receipts").0
     }
 
-    /// Why and how each session ended.
+    /// The reason of each session's end, and the result of its DELETE.
     pub(super) fn ends(&self) -> Vec<(Reason, DeleteHow)> {
         let ends = self.receipts().into_iter();
         ends.map(|receipt| (receipt.reason.clone(), receipt.upstreams().next().expect("an upstream").how)).collect()
     }
 
-    /// The ids that are open in the book.
+    /// The ids of the open entries in the ledger.
     pub(super) fn booked(&self) -> Vec<String> {
         let books = Book::list(&self.gateway.places.runtime_dir).expect("the ledger");
         books.into_iter().flat_map(|book| book.open).map(|entry| entry.id).collect()
@@ -214,7 +215,7 @@ impl Rig {
     }
 }
 
-/// An answer, read to its end.
+/// A response, read to its end.
 #[derive(Debug)]
 pub(super) struct Told {
     pub(super) status: u16,
@@ -235,7 +236,7 @@ pub(super) async fn told(answer: Response<Incoming>) -> Told {
     Told { status: head.status.as_u16(), headers: head.headers, body }
 }
 
-/// The next bytes of a stream; `None` at its end.
+/// Returns the next bytes of a stream. `None` at its end.
 pub(super) async fn next(body: &mut Incoming) -> Option<String> {
     loop {
         match body.frame().await?.ok()?.into_data() {
@@ -245,20 +246,20 @@ pub(super) async fn next(body: &mut Incoming) -> Option<String> {
     }
 }
 
-/// A server with sessions, and how it behaves today.
+/// A server with sessions whose behaviour a test can change.
 #[derive(Default)]
 pub(super) struct Fake {
     pub(super) minted: Cell<u32>,
     pub(super) live: RefCell<BTreeSet<String>>,
-    /// Every id that was ever given out and neither deleted nor said to be unknown.
+    /// Every id that the server gave out and for which it got no DELETE and never said that it is unknown.
     pub(super) leaked: RefCell<BTreeSet<String>>,
-    /// The status of DELETE, if it is not the usual one.
+    /// The status for DELETE. `None`: 200.
     pub(super) delete: Cell<Option<u16>>,
-    /// What an unknown session is answered with.
+    /// The status for an unknown session. `None`: 404.
     pub(super) unknown: Cell<Option<u16>>,
-    /// `initialize` is answered when this is cancelled.
+    /// The server answers `initialize` when this is cancelled.
     pub(super) hold: RefCell<Option<CancellationToken>>,
-    /// What GET is answered with.
+    /// The body of the response to the next GET.
     pub(super) stream: RefCell<Option<Body>>,
 }
 
@@ -273,7 +274,7 @@ impl Fake {
         (fake, Scripted::start(move |seen| script.reply(seen)).await)
     }
 
-    /// It restarts and remembers nothing.
+    /// Acts as a restart: the server forgets all sessions.
     pub(super) fn forget(&self) {
         self.live.borrow_mut().clear();
     }
@@ -341,12 +342,12 @@ pub(super) fn events(body: Body) -> Response<Body> {
     answer
 }
 
-/// Which sessions were deleted, in the order of the DELETEs.
+/// The session ids of all DELETEs, in their order.
 pub(super) fn deleted(upstream: &Scripted) -> Vec<String> {
     upstream.of(&Method::DELETE).iter().map(|seen| seen.header("mcp-session-id").to_owned()).collect()
 }
 
-/// So that `status` of answers compares with numbers.
+/// A response's status as a number.
 pub(super) fn code(answer: &Response<Incoming>) -> u16 {
     StatusCode::as_u16(&answer.status())
 }
