@@ -41,7 +41,7 @@ fn nobody_is_there() {
     assert_eq!(connect.code(), Some(0));
     assert_eq!(upstream.of("DELETE").len(), 1);
     // Said once, however many notifications were lost.
-    assert_eq!(scene.stderr().matches("did not reach upstream").count(), 1, "{}", scene.stderr());
+    assert_eq!(scene.stderr().matches("was not delivered").count(), 1, "{}", scene.stderr());
 }
 
 #[test]

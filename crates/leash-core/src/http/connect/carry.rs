@@ -41,7 +41,7 @@ pub(super) async fn fail(link: &Rc<Link>, exchange: &Exchange, trouble: &Trouble
     }
     if open.is_empty() {
         let complaint = if let Trouble::Refused(_) = trouble { Complaint::Refused } else { Complaint::Unreachable };
-        return link.complain(complaint, || format!("a notification did not reach upstream: {trouble}"));
+        return link.complain(complaint, || format!("a notification was not delivered: {trouble}"));
     }
     for ask in &open {
         // If the host is gone, the driver notices.

@@ -1,4 +1,4 @@
-//! What is known of a connection from its beginning, for its receipt.
+//! The facts about a connection that its receipt needs and that never change.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 use crate::clock;
 use crate::ledger::receipt::{EndedBy, Holding, Reason, Receipt, UpstreamEnd, VERSION};
 
-/// Who connects, under which name. Keeper and connection write the same receipt, whoever has to.
+/// The ids, name and labels of a connection. The connection and its keeper write the same receipt from them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Terms {
     pub(crate) session: String,
     pub(crate) run: String,
     pub(crate) name: String,
     pub(crate) labels: BTreeMap<String, String>,
-    /// What is shown in the place of the address.
+    /// The text that is shown instead of the address.
     pub(crate) shown: Option<String>,
     pub(crate) started_ms: u64,
 }
