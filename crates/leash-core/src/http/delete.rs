@@ -215,7 +215,9 @@ fn settled(how: DeleteHow, tried: Tried, tries: u32) -> Deleted {
         DeleteHow::Unsupported if matches!(status.map(|status| status.as_u16()), Some(404 | 405)) => {
             Some("the server does not let clients end sessions".to_owned())
         }
-        DeleteHow::Denied => Some(format!("{trouble}: it does not accept the credentials, or leash no longer has them")),
+        DeleteHow::Denied => {
+            Some(format!("{trouble}: it does not accept the credentials, or leash no longer has them"))
+        }
         DeleteHow::Unsupported | DeleteHow::Unreachable => Some(trouble),
     };
     Deleted { how, status, tries, why, cut_short: false }
