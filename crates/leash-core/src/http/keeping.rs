@@ -138,7 +138,7 @@ impl Keeping {
     /// Tells the keeper that the gateway is shutting down.
     pub(crate) fn ending(&self) {
         if let Some(keeper) = &*self.keeper.borrow() {
-            // A keeper that misses this message takes the exit for a kill and ends the sessions all the same.
+            // A keeper that misses this message takes the exit for a kill and ends the sessions anyway.
             let _ = keeper.tell(&Word::Ending);
         }
     }

@@ -15,7 +15,7 @@ use crate::scratch::Scratch;
 
 fn private() -> Scratch {
     let dir = Scratch::new();
-    fs::set_permissions(&*dir, fs::Permissions::from_mode(0o700)).expect("it is ours");
+    fs::set_permissions(&*dir, fs::Permissions::from_mode(0o700)).expect("the directory is ours");
     dir
 }
 
@@ -34,11 +34,11 @@ fn names(dir: &Path) -> Vec<String> {
 #[test]
 fn socket_is_private_and_is_removed_with_its_claim() {
     let dir = private();
-    let (claim, listener) = Claim::take(&socket(&dir)).expect("it is free");
-    let meta = fs::symlink_metadata(socket(&dir)).expect("it is there");
+    let (claim, listener) = Claim::take(&socket(&dir)).expect("the path is free");
+    let meta = fs::symlink_metadata(socket(&dir)).expect("the socket exists");
     assert!(meta.file_type().is_socket());
     assert_eq!(meta.mode() & 0o7777, 0o600);
-    UnixStream::connect(socket(&dir)).expect("it is listened on");
+    UnixStream::connect(socket(&dir)).expect("the gateway listens");
     assert_eq!(names(&dir), ["control.lock", "control.sock"]);
     drop((claim, listener));
     assert_eq!(names(&dir), [""; 0]);
@@ -47,13 +47,13 @@ fn socket_is_private_and_is_removed_with_its_claim() {
 #[test]
 fn second_claim_is_refused_with_the_pid_of_the_first() {
     let dir = private();
-    let first = Claim::take(&socket(&dir)).expect("it is free");
-    let refused = Claim::take(&socket(&dir)).expect_err("it is taken");
+    let first = Claim::take(&socket(&dir)).expect("the path is free");
+    let refused = Claim::take(&socket(&dir)).expect_err("the path is taken");
     let ControlError::Held { pid, .. } = refused else { panic!("{refused}") };
     assert_eq!(pid, Some(std::process::id() as i32));
-    UnixStream::connect(socket(&dir)).expect("the first one still listens");
+    UnixStream::connect(socket(&dir)).expect("the first gateway still listens");
     drop(first);
-    Claim::take(&socket(&dir)).expect("it is free again");
+    Claim::take(&socket(&dir)).expect("the path is free again");
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn socket_of_a_killed_gateway_is_replaced() {
     drop(UnixListener::bind(socket(&dir)).expect("a socket"));
     fs::write(dir.join("control.lock"), "1\n").expect("a lock that no process holds");
     let taken = Claim::take(&socket(&dir)).expect("no process has it");
-    UnixStream::connect(socket(&dir)).expect("it is listened on");
+    UnixStream::connect(socket(&dir)).expect("the gateway listens");
     drop(taken);
 }
 
@@ -73,29 +73,29 @@ fn other_file_or_live_socket_is_left_alone() {
     let path = socket(&dir);
     fs::write(&path, "a letter").expect("a file");
     assert!(matches!(Claim::take(&path), Err(ControlError::Occupied { what: "not a socket", .. })));
-    assert_eq!(fs::read_to_string(&path).expect("it is still there"), "a letter");
-    fs::remove_file(&path).expect("it is ours");
+    assert_eq!(fs::read_to_string(&path).expect("the file is still there"), "a letter");
+    fs::remove_file(&path).expect("the file is ours");
     let other = UnixListener::bind(&path).expect("a socket of another program");
     assert!(matches!(Claim::take(&path), Err(ControlError::Occupied { what: "another program's socket", .. })));
-    UnixStream::connect(&path).expect("it is still there");
+    UnixStream::connect(&path).expect("the file is still there");
     drop(other);
 }
 
 #[test]
 fn socket_of_another_program_is_not_removed() {
     let dir = private();
-    let (claim, _listener) = Claim::take(&socket(&dir)).expect("it is free");
-    fs::remove_file(socket(&dir)).expect("it is ours to remove");
+    let (claim, _listener) = Claim::take(&socket(&dir)).expect("the path is free");
+    fs::remove_file(socket(&dir)).expect("the socket is ours");
     let other = UnixListener::bind(socket(&dir)).expect("a socket of another program");
     drop(claim);
-    UnixStream::connect(socket(&dir)).expect("it is still there");
+    UnixStream::connect(socket(&dir)).expect("the file is still there");
     drop(other);
 }
 
 #[test]
 fn directory_that_other_users_can_write_to_is_refused() {
     let dir = private();
-    fs::set_permissions(&*dir, fs::Permissions::from_mode(0o777)).expect("it is ours");
+    fs::set_permissions(&*dir, fs::Permissions::from_mode(0o777)).expect("the directory is ours");
     assert!(matches!(Claim::take(&socket(&dir)), Err(ControlError::Directory { .. })));
     assert_eq!(names(&dir), [""; 0]);
 }
@@ -104,8 +104,8 @@ fn directory_that_other_users_can_write_to_is_refused() {
 fn path_longer_than_a_socket_address_is_refused() {
     let dir = private();
     let of = |length: usize| dir.join("x".repeat(length - dir.as_os_str().len() - 1));
-    Claim::take(&of(limits::SOCKET_PATH)).expect("it just fits");
-    let refused = Claim::take(&of(limits::SOCKET_PATH + 1)).expect_err("it does not fit");
+    Claim::take(&of(limits::SOCKET_PATH)).expect("the path just fits");
+    let refused = Claim::take(&of(limits::SOCKET_PATH + 1)).expect_err("the path is too long");
     assert!(
         refused.to_string().ends_with("is too long for a socket: 108 bytes, and the kernel takes 107"),
         "{refused}"

@@ -91,9 +91,9 @@ fn subscriptions_do_not_count_as_in_flight() {
 fn parcels_that_were_put_back_are_sent_first() {
     let mut outbox = Outbox::default();
     (0..4).for_each(|number| outbox.push(request(number)));
-    let first = outbox.take().expect("it may go");
+    let first = outbox.take().expect("the parcel may be sent");
     outbox.through(0);
-    let second = outbox.take().expect("it may go");
+    let second = outbox.take().expect("the parcel may be sent");
     outbox.suspend();
     outbox.done(1, &second.what);
     outbox.give_back(second);
@@ -102,7 +102,7 @@ fn parcels_that_were_put_back_are_sent_first() {
     assert_eq!(taken(&mut outbox), None);
     outbox.resume();
     for number in 0..4 {
-        let parcel = outbox.take().expect("it may go");
+        let parcel = outbox.take().expect("the parcel may be sent");
         assert_eq!((parcel.number, parcel.repeated), (number, number < 2));
         outbox.through(number);
     }
@@ -114,7 +114,7 @@ fn unsent_request_can_be_withdrawn() {
     outbox.push(request(100));
     assert!(outbox.withdraw(&IdKey::from_number(100)));
     assert!(!outbox.withdraw(&IdKey::from_number(100)));
-    assert!(!outbox.withdraw(&IdKey::from_number(3)), "it was sent");
+    assert!(!outbox.withdraw(&IdKey::from_number(3)), "the request was sent");
     assert!(outbox.is_empty());
 }
 

@@ -147,7 +147,7 @@ impl Rig {
         session
     }
 
-    /// Sends a request and leaves as soon as `seen` returns, without waiting for the answer.
+    /// Sends a request and leaves as soon as `seen` returns, without waiting for the response.
     pub(super) async fn abandon(&self, request: Request<Full<Bytes>>, seen: impl Future<Output = ()>) {
         let client = Client::new();
         tokio::select! {
