@@ -1,13 +1,13 @@
-//! When a broken stream is asked for again.
+//! The pauses before a broken stream is requested again.
 
 use std::time::Duration;
 
 use leash_model::limits;
 
-/// The pauses between tries: as long as the server asked for, and twice as long after every failure.
+/// The pauses between tries: first as long as the server asked for, then twice as long after every failure.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BackOff {
-    /// What the server asked for last.
+    /// The pause that the server asked for last.
     base: Duration,
     failures: u32,
 }
@@ -19,20 +19,20 @@ impl Default for BackOff {
 }
 
 impl BackOff {
-    /// The server said how long to wait (`retry:`).
+    /// Sets the pause that the server asked for (`retry:`).
     pub(crate) fn asked(&mut self, milliseconds: u64) {
-        // Not at once, whatever the server says: a stream that ends with every event would be a spin.
+        // Never 0: with a stream that ends after every event, leash would reconnect in a busy loop.
         self.base = Duration::from_millis(milliseconds).clamp(limits::RETRY_SHORTEST, limits::RETRY_LONGEST);
     }
 
-    /// Something came: the next pause is the first one again.
+    /// Records that an event came: the next pause is the first one again.
     pub(crate) fn worked(&mut self) {
         self.failures = 0;
     }
 
-    /// The pause before the next try.
+    /// Returns the pause before the next try.
     pub(crate) fn next(&mut self) -> Duration {
-        // Twice nothing would be nothing for ever.
+        // Doubling a very short pause would keep it short for long.
         let base = if self.failures == 0 { self.base } else { self.base.max(limits::RECONNECT) };
         let longest = limits::RECONNECT_LONGEST.max(self.base);
         let pause = base.saturating_mul(2_u32.saturating_pow(self.failures.min(16))).min(longest);
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn the_server_is_obeyed() {
+    fn pause_follows_the_server_within_limits() {
         let mut quick = BackOff::default();
         quick.asked(0);
         assert_eq!(pauses(quick, 4), [100, 2000, 4000, 8000]);
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn success_begins_anew() {
+    fn success_resets_the_pause() {
         let mut back_off = BackOff::default();
         back_off.asked(500);
         assert_eq!([back_off.next(), back_off.next()].map(|pause| pause.as_millis()), [500, 2000]);

@@ -1,4 +1,4 @@
-//! The way of a line to the upstream.
+//! Sends a line to the upstream.
 
 use std::rc::Rc;
 
@@ -17,7 +17,7 @@ use super::{listen, old, open, revive};
 use leash_model::limits;
 use leash_protocol::era::Era;
 
-/// Sends a line and passes on what comes back, to its end.
+/// Sends a line and passes the response on, until the exchange ends.
 pub(super) async fn run(link: Rc<Link>, exchange: Rc<Exchange>) {
     let end = tokio::select! {
         biased;
@@ -33,7 +33,7 @@ pub(super) async fn run(link: Rc<Link>, exchange: Rc<Exchange>) {
     link.forget(&exchange);
 }
 
-/// Answers what is unanswered.
+/// Answers the unanswered requests of an exchange with an error.
 pub(super) async fn fail(link: &Rc<Link>, exchange: &Exchange, trouble: &Trouble) {
     let open = exchange.take_open();
     if exchange.is_taken_back() || exchange.is_silent() {
@@ -41,15 +41,15 @@ pub(super) async fn fail(link: &Rc<Link>, exchange: &Exchange, trouble: &Trouble
     }
     if open.is_empty() {
         let complaint = if let Trouble::Refused(_) = trouble { Complaint::Refused } else { Complaint::Unreachable };
-        return link.complain(complaint, || format!("a notification did not get through: {trouble}"));
+        return link.complain(complaint, || format!("a notification was not delivered: {trouble}"));
     }
     for ask in &open {
-        // The host may be gone; the driver notices.
+        // If the host is gone, the driver notices.
         let _ = link.voice.say(trouble.answer(ask)).await;
     }
 }
 
-/// The upstream does not know the session any more: what was sent goes again in a new one, once.
+/// Handles a session that the upstream has lost: the line is sent again in a new session, once.
 async fn lose(link: &Rc<Link>, exchange: &Rc<Exchange>, trouble: Trouble) {
     let outdated = link.state.borrow().generation != exchange.generation();
     let again = link.revives && !exchange.parcel().repeated && !exchange.is_taken_back();
@@ -65,10 +65,10 @@ async fn lose(link: &Rc<Link>, exchange: &Rc<Exchange>, trouble: Trouble) {
     link.wake.notify_one();
 }
 
-/// Sends a line by whichever transport, and passes on what comes back.
+/// Sends a line by the current transport, and passes the response on.
 pub(super) async fn carry(link: &Rc<Link>, exchange: &Rc<Exchange>) -> End {
     if exchange.what == What::Initialize {
-        // However long it takes: the host knows best how long it wants to wait.
+        // Without a timeout: the host decides how long it waits.
         return open::initialize(link, exchange).await;
     }
     let mode = link.state.borrow().mode.clone();
@@ -86,7 +86,7 @@ pub(super) async fn carry(link: &Rc<Link>, exchange: &Rc<Exchange>) -> End {
     receive(link, exchange, answer.response).await
 }
 
-/// POSTs a line; the next one may go as soon as this one is on its way, or accepted.
+/// POSTs a line. The next line may be sent as soon as this one is on its way or accepted.
 async fn post(link: &Rc<Link>, exchange: &Rc<Exchange>) -> Result<Answer, End> {
     let headers = link.post_headers(&exchange.what, exchange.era, exchange.line());
     let url = link.state.borrow().endpoint.clone();
@@ -109,8 +109,8 @@ async fn post(link: &Rc<Link>, exchange: &Rc<Exchange>) -> Result<Answer, End> {
     Err(if in_session && refusal.forgets_session() { End::Lost(trouble) } else { End::Failed(trouble) })
 }
 
-/// Sends a request of an exchange and opens the way for the next line: behind a request when its body was handed over, behind
-/// anything else when the answer came, or took too long.
+/// Sends an exchange's HTTP request and releases the next line: after a request when its body was handed over, after
+/// anything else when the response came or took too long.
 pub(super) async fn deliver(link: &Rc<Link>, exchange: &Exchange, mut outgoing: Outgoing) -> Result<Answer, Trouble> {
     let (handing, handed) = oneshot::channel();
     outgoing.handed = Some(handing);
@@ -118,9 +118,9 @@ pub(super) async fn deliver(link: &Rc<Link>, exchange: &Exchange, mut outgoing: 
     tokio::pin!(answer);
     let first = async {
         match exchange.what {
-            // Nothing overtakes the beginning of a session.
+            // No line is sent before `initialize` is answered.
             What::Initialize => std::future::pending().await,
-            // An error says that it never will be handed over.
+            // An error means that the body will never be handed over.
             What::Request | What::Listen => drop(handed.await),
             _ => drop(tokio::time::timeout(limits::ACCEPT, std::future::pending::<()>()).await),
         }
@@ -133,7 +133,7 @@ pub(super) async fn deliver(link: &Rc<Link>, exchange: &Exchange, mut outgoing: 
     answer.await.map_err(Trouble::Wire)
 }
 
-/// The body of an answer that is no success, as far as it can be read.
+/// Reads the body of a refusal, as far as possible.
 pub(super) async fn refused(response: Response<Incoming>) -> Refusal {
     let status = response.status();
     let body = Limited::new(response.into_body(), limits::REFUSAL).collect();

@@ -1,4 +1,4 @@
-//! A line of the host that was sent, and what is still awaited for it.
+//! A line of the host that was sent, and its unanswered requests.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -20,29 +20,29 @@ pub(super) struct Exchange {
     pub(super) what: What,
     pub(super) era: Era,
     parcel: Parcel,
-    /// The session it was sent in.
+    /// The number of the session in which it was sent.
     generation: u64,
-    /// What is not answered.
+    /// The unanswered requests.
     open: RefCell<Vec<Ask>>,
-    /// It takes up room among those in flight.
+    /// It counts as in flight.
     counted: Cell<bool>,
-    /// leash's own: the host is told nothing of it.
+    /// leash itself sent it. The host does not get the response.
     silent: bool,
-    /// The host took it back, by a notification that went upstream: no answer is expected.
+    /// The host cancelled it by a notification that went upstream. No response is expected.
     taken_back: CancellationToken,
-    /// It is no longer of interest: drop it.
+    /// The exchange is to be dropped.
     cancel: CancellationToken,
-    /// Everything is answered, or taken back.
+    /// All its requests are answered.
     settled: CancellationToken,
 }
 
 impl Exchange {
-    /// A line of the host.
+    /// Begins the exchange of a line of the host.
     pub(super) fn begin(parcel: Parcel, generation: u64) -> Rc<Exchange> {
         Rc::new(Exchange::new(parcel, generation, false))
     }
 
-    /// Something that leash sends by itself.
+    /// Begins the exchange of a line that leash itself sends.
     pub(super) fn silent(parcel: Parcel, generation: u64) -> Rc<Exchange> {
         Rc::new(Exchange::new(parcel, generation, true))
     }
@@ -75,17 +75,17 @@ impl Exchange {
         &self.parcel.line
     }
 
-    /// Whether the host is told nothing of it.
+    /// True if the host does not get the response.
     pub(super) fn is_silent(&self) -> bool {
         self.silent
     }
 
-    /// Whether it asks this, and was not answered.
+    /// True if this request is unanswered.
     pub(super) fn awaits(&self, key: &IdKey) -> bool {
         self.open.borrow().iter().any(|ask| ask.key == *key)
     }
 
-    /// This was answered.
+    /// Records that this request was answered, and returns it.
     pub(super) fn answered(&self, key: &IdKey) -> Option<Ask> {
         let mut open = self.open.borrow_mut();
         let place = open.iter().position(|ask| ask.key == *key)?;
@@ -96,56 +96,57 @@ impl Exchange {
         Some(ask)
     }
 
-    /// Whether nothing is left to be answered.
+    /// True if no request is unanswered.
     pub(super) fn is_answered(&self) -> bool {
         self.open.borrow().is_empty()
     }
 
-    /// The host wants no answer any more; the upstream will see that its connection is closed.
+    /// Drops the exchange because the host cancelled it. The upstream sees that its connection is closed.
     pub(super) fn cancel(&self) {
         self.open.borrow_mut().clear();
         self.cancel.cancel();
     }
 
-    /// The host wants no answer any more, and the upstream is told by the notification that follows.
+    /// Records that the host cancelled it. The notification that follows tells the upstream.
     pub(super) fn cancelled_by_host(&self) {
         if self.open.borrow().len() == 1 && self.what != What::Initialize {
             self.taken_back.cancel();
         }
     }
 
-    /// Whether the host took it back.
+    /// True if the host cancelled it.
     pub(super) fn is_taken_back(&self) -> bool {
         self.taken_back.is_cancelled()
     }
 
-    /// Waits until nothing is expected any more of what the host took back. Some servers answer all the same, at once.
+    /// Waits until the host has cancelled it and a moment has passed. Some servers still respond, right after the
+    /// cancel.
     pub(super) async fn given_up(&self) {
         self.taken_back.cancelled().await;
         tokio::time::sleep_until(tokio::time::Instant::now() + limits::AFTER_ANSWER).await;
     }
 
-    /// Waits until nobody is interested in it any more.
+    /// Waits until `cancel` is called.
     pub(super) async fn cancelled(&self) {
         self.cancel.cancelled().await;
     }
 
-    /// The session it was sent in.
+    /// The number of the session in which it was sent.
     pub(super) fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// What is unanswered; from now on nothing is.
+    /// Takes the unanswered requests out.
     pub(super) fn take_open(&self) -> Vec<Ask> {
         self.open.take()
     }
 
-    /// Whether it was still counted until now.
+    /// Stops counting it as in flight. Returns true if it was counted until now.
     pub(super) fn leave(&self) -> bool {
         self.counted.replace(false)
     }
 
-    /// It was accepted, and if it asks for nothing, the next line may go.
+    /// Handles that the upstream accepted it. If it has no requests, the next line may be sent.
     pub(super) fn accepted(&self, link: &Link) {
         if self.what == What::Initialized && !self.silent {
             link.state.borrow_mut().initialized = Some(self.parcel.line.clone());
@@ -155,18 +156,18 @@ impl Exchange {
         }
     }
 
-    /// Waits until everything is answered, or taken back.
+    /// Waits until all its requests are answered.
     pub(super) async fn settled(&self) {
         self.settled.cancelled().await;
     }
 }
 
-/// How an exchange ended.
+/// The end of an exchange.
 pub(super) enum End {
-    /// All is well, or nobody waits any more.
+    /// All requests were answered, or the host does not wait for a response.
     Settled,
-    /// What is unanswered never will be.
+    /// The upstream will not answer the remaining requests.
     Failed(Trouble),
-    /// The session was lost before it was dealt with.
+    /// The upstream had lost the session before it handled the line.
     Lost(Trouble),
 }

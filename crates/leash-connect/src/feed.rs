@@ -1,4 +1,4 @@
-//! An event stream of the upstream, event by event.
+//! Reads an event stream of the upstream, event by event.
 
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
@@ -6,19 +6,19 @@ use hyper::body::Incoming;
 use leash_model::limits;
 use leash_protocol::sse::{Event, Splitter};
 
-/// What comes out of a stream.
+/// The result of one read.
 #[derive(Debug)]
 pub(crate) enum Fed {
     /// An event.
     Event(Event),
-    /// One that was too large, and is left out.
+    /// An event that was too large. leash drops it.
     TooLarge,
-    /// Nothing more comes: it was ended, or it broke. Which of the two makes no difference, for a proxy in between may end what
-    /// the server did not.
+    /// The stream has ended or broken. leash treats both the same way, because a proxy may end a stream that the server
+    /// did not end.
     Over,
 }
 
-/// A stream that is being read. What it remembers outlives the connection.
+/// A stream that leash reads.
 #[derive(Debug)]
 pub(crate) struct Feed {
     body: Incoming,
@@ -26,27 +26,27 @@ pub(crate) struct Feed {
     over: bool,
 }
 
-/// Where a stream can be taken up again, and when.
+/// The point from which a stream can be resumed, and the pause before that.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Place {
     /// The id of the last event that had one.
     pub(crate) last_id: Option<String>,
-    /// How many milliseconds the server wants us to wait.
+    /// The pause that the server asked for, in milliseconds.
     pub(crate) retry: Option<u64>,
 }
 
 impl Place {
-    /// Takes notice of an event.
+    /// Takes the id and the pause from an event.
     pub(crate) fn pass(&mut self, event: &Event) {
         if let Some(id) = event.id() {
-            // An empty id takes the last one back, by the rules of event streams.
+            // By the rules of event streams, an empty id clears the last one.
             self.last_id = Some(id).filter(|id| !id.is_empty());
         }
         self.retry = event.retry().or(self.retry);
     }
 }
 
-/// The message that an event carries; `None` for those that only carry an id, or another kind of thing.
+/// Returns the message in an event. `None` if the event has only an id or is of another kind.
 pub(crate) fn message(event: &Event) -> Option<Vec<u8>> {
     let is_message = event.name().is_none_or(|name| name == "message");
     event.data().filter(|data| is_message && !data.trim_ascii().is_empty())
@@ -54,11 +54,11 @@ pub(crate) fn message(event: &Event) -> Option<Vec<u8>> {
 
 impl Feed {
     pub(crate) fn new(body: Incoming) -> Feed {
-        // An event is a message and the words around it.
+        // An event is a message with its field names and ids.
         Feed { body, splitter: Splitter::new(limits::LINE + limits::EVENT_WORDS), over: false }
     }
 
-    /// The next event. Nothing is lost when the wait is given up.
+    /// Returns the next event. Cancel safe: a dropped call loses no event.
     pub(crate) async fn next(&mut self) -> Fed {
         loop {
             let event = if self.over { self.splitter.finish() } else { self.splitter.next_event() };
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_events_carry() {
+    fn message_is_read_from_message_events_only() {
         let text = "data: {}\n\nevent: message\ndata: {\"a\":\ndata: 1}\n\nid: 7\ndata:\n\nevent: endpoint\ndata: /x\n\n: hi\n\nretry: 5\n\n";
         let messages: Vec<Option<Vec<u8>>> = events(text).iter().map(message).collect();
         let expected = [Some(&b"{}"[..]), Some(b"{\"a\":\n1}"), None, None, None, None];
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_stream_can_be_taken_up() {
+    fn place_keeps_the_last_id_and_the_pause() {
         let mut place = Place::default();
         for event in events("id: 1\nretry: 10\ndata:\n\ndata: {}\n\n") {
             place.pass(&event);

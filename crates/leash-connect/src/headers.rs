@@ -9,7 +9,7 @@ use leash_protocol::era::Era;
 use leash_protocol::headers::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
 
 impl Link {
-    /// Headers that every request has.
+    /// Returns the headers that every request has.
     pub(super) fn base_headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::new();
         headers.insert(USER_AGENT, HeaderValue::from_static(concat!("leash/", env!("CARGO_PKG_VERSION"))));
@@ -19,7 +19,7 @@ impl Link {
         headers
     }
 
-    /// The headers of what is POSTed for a line.
+    /// Returns the headers of the POST for a line.
     pub(super) fn post_headers(&self, what: &What, era: Era, line: &[u8]) -> HeaderMap {
         let mut headers = self.base_headers();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -42,7 +42,7 @@ impl Link {
         headers
     }
 
-    /// The headers of a GET.
+    /// Returns the headers of a GET.
     pub(super) fn get_headers(&self, last_id: Option<&str>) -> HeaderMap {
         let mut headers = self.base_headers();
         headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
@@ -57,7 +57,7 @@ impl Link {
 fn session_headers(session: Option<&Session>, headers: &mut HeaderMap) {
     let Some(session) = session else { return };
     for (name, value) in [(SESSION_ID, &session.id), (PROTOCOL_VERSION, &session.version)] {
-        // Both came out of a header or were checked; what can't be sent is not.
+        // The id was checked before. A version that is not a valid header value is left out.
         if let Some(Ok(value)) = value.as_ref().map(|value| HeaderValue::from_str(value)) {
             headers.insert(name, value);
         }

@@ -1,4 +1,5 @@
-//! What is held upstream: in the book before the host learns of it, in the keeper's memory, and let go of exactly once.
+//! The claims: upstream sessions that leash must end. A claim is in the ledger and in the keeper's memory before the
+//! host learns of it, and leash ends it exactly once.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -14,17 +15,17 @@ use leash_upstream::delete::{Deleted, Ticket, shown};
 use leash_upstream::keeper::terms::Terms;
 use leash_upstream::keeper::{Keeper, Lien, Orders, Word, name_end};
 
-/// Something at the upstream that must be ended.
+/// A session at the upstream that leash must end.
 #[derive(Clone, Debug)]
 pub(super) enum Claim {
-    /// A session with an id: DELETE.
+    /// A session with an id, which needs a DELETE.
     Session(Ticket),
-    /// A session that is its connection: closing that is all.
+    /// A session that ends when its connection is closed.
     Stream(Uri),
 }
 
 impl Claim {
-    /// The session's id, where it has one.
+    /// The session's id, if it has one.
     pub(super) fn id(&self) -> Option<&str> {
         match self {
             Claim::Session(ticket) => Some(&ticket.session_id),
@@ -40,30 +41,30 @@ impl Claim {
     }
 }
 
-/// A claim and its number, by which the keeper knows it.
+/// A claim with the number by which the keeper knows it.
 #[derive(Clone, Debug)]
 pub(super) struct Held {
     number: u64,
     pub(super) claim: Claim,
 }
 
-/// Holds one claim at a time and those that it replaced until their DELETE is answered, and knows how the earlier ones ended.
+/// Holds the current claim, the replaced claims until their DELETE is answered, and the ends of earlier claims.
 #[derive(Debug)]
 pub(super) struct Lease {
     terms: Terms,
     places: Places,
     book: Book,
-    /// The owners that a keeper watches too.
+    /// The owners that the keeper watches, too.
     owners: Vec<(Owner, OwnedFd)>,
     keeper: Option<Keeper>,
-    /// A message to the keeper was lost: it is told everything again.
+    /// A message to the keeper was lost, so the keeper must get everything again.
     stale: bool,
     claim: Option<Held>,
-    /// Claims whose end is under way.
+    /// Claims that are ending.
     leaving: Vec<Held>,
-    /// How many claims there were.
+    /// The number of claims so far.
     claims: u64,
-    /// The book names a session.
+    /// The ledger has an entry for the session.
     entered: bool,
     ends: Vec<UpstreamEnd>,
 }
@@ -85,8 +86,8 @@ impl Lease {
         }
     }
 
-    /// Sees to it that there is a keeper, before there is something to keep. The error is for people: without a keeper the
-    /// book remains.
+    /// Starts a keeper if there is none. The error is only a warning for the user: without a keeper, the ledger still
+    /// has the session.
     pub(super) fn prepare(&mut self) -> io::Result<()> {
         if self.keeper.as_mut().is_some_and(|keeper| !keeper.is_gone()) {
             return Ok(());
@@ -108,13 +109,13 @@ impl Lease {
         self.tell(&[])
     }
 
-    /// A child died: if it was the keeper, there is another one now.
+    /// Starts another keeper if the child process that ended was the keeper.
     pub(super) fn look_after_keeper(&mut self) -> io::Result<()> {
         if self.keeper.is_some() { self.prepare() } else { Ok(()) }
     }
 
-    /// From now on this is held, and not what was before: that is returned, and its end is the caller's business. The error says
-    /// what could not be written; the claim is held all the same.
+    /// Replaces the current claim. Returns the previous claim, which the caller must end. If there is a write error,
+    /// the new claim is held anyway.
     pub(super) fn hold(&mut self, claim: Option<Claim>) -> (Option<Held>, io::Result<()>) {
         let claim = claim.map(|claim| self.number(claim));
         let before = std::mem::replace(&mut self.claim, claim);
@@ -123,7 +124,7 @@ impl Lease {
         (before, written.and(self.tell_of_claim()))
     }
 
-    /// A session that was opened in vain is held until its end, which is the caller's business.
+    /// Holds a session that the host does not need any more. The caller must end it.
     pub(super) fn hold_until_ended(&mut self, claim: Claim) -> (Held, io::Result<()>) {
         let held = self.number(claim);
         self.leaving.push(held.clone());
@@ -136,7 +137,7 @@ impl Lease {
         Held { number: self.claims, claim }
     }
 
-    /// The version of the session is known now.
+    /// Records the agreed protocol version.
     pub(super) fn agreed(&mut self, agreed: &str) -> io::Result<()> {
         match &mut self.claim {
             Some(Held { claim: Claim::Session(ticket), .. }) if ticket.version.as_deref() != Some(agreed) => {
@@ -147,17 +148,17 @@ impl Lease {
         self.enter().and(self.tell_of_claim())
     }
 
-    /// leash's own id of the session, and the server's name.
+    /// leash's own id for the session, and the server's name.
     pub(super) fn names(&self) -> (String, String) {
         (self.terms.session.clone(), self.terms.name.clone())
     }
 
-    /// What is held.
+    /// The current claim.
     pub(super) fn claim(&self) -> Option<&Claim> {
         self.claim.as_ref().map(|held| &held.claim)
     }
 
-    /// What was held is over already: the upstream forgot it, or closed it.
+    /// Records that the upstream has already lost or closed the current claim.
     pub(super) fn lost(&mut self, how: &Deleted) -> io::Result<()> {
         match self.claim.take() {
             Some(held) => self.leave().and(self.ended(&held, how)),
@@ -165,7 +166,8 @@ impl Lease {
         }
     }
 
-    /// A claim that is not held any more has ended. Where that was cut short the keeper is not told, and goes on when we are gone.
+    /// Records the end of a claim that is no longer current. If the DELETE was cut short, the keeper is not told and
+    /// ends the claim when this process exits.
     pub(super) fn ended(&mut self, held: &Held, how: &Deleted) -> io::Result<()> {
         let end = held.claim.end(how);
         name_end(&mut self.ends, end.clone());
@@ -176,16 +178,16 @@ impl Lease {
         self.tell(&[Word::Ended(key(held.number), Some(Box::new(end)))])
     }
 
-    /// The end has begun, and is in our hands.
+    /// Tells the keeper that this process has begun to end the session itself.
     pub(super) fn ending(&self) {
         if let Some(keeper) = &self.keeper {
-            // If it can't hear, it is stuck or dead: then it does nothing either.
+            // A keeper that cannot read the message is stuck or dead, so it does nothing.
             let _ = keeper.tell(&Word::Ending);
         }
     }
 
-    /// The receipt of the end, with what became of the claim that was held last. The keeper and the book still know that one: if we
-    /// die before the receipt is written, they see to it.
+    /// Builds the receipt, with the end of the last claim. The keeper and the ledger still have that claim: if this
+    /// process dies before it writes the receipt, the keeper or the next start ends the claim.
     pub(super) fn receipt(&mut self, reason: Reason, took: Duration, last: Option<&Deleted>) -> Receipt {
         if let Some((held, how)) = self.claim.as_ref().zip(last) {
             name_end(&mut self.ends, held.claim.end(how));
@@ -193,7 +195,7 @@ impl Lease {
         self.terms.receipt(reason, EndedBy::Gateway, took, self.ends.clone())
     }
 
-    /// All is ended and written down.
+    /// Closes the ledger and dismisses the keeper. Call when everything is ended and recorded.
     pub(super) fn close(&mut self) -> io::Result<()> {
         let written = self.leave();
         self.book.close();
@@ -217,7 +219,8 @@ impl Lease {
         self.tell(word.as_slice())
     }
 
-    /// Tells the keeper. If a message was lost, because the keeper was stopped for instance, it is told everything again.
+    /// Sends messages to the keeper. If a message was lost before, for instance because the keeper was stopped, sends
+    /// everything again.
     fn tell(&mut self, words: &[Word]) -> io::Result<()> {
         let Some(keeper) = &self.keeper else { return Ok(()) };
         let told = if self.stale {
@@ -235,7 +238,7 @@ impl Lease {
         std::iter::once(Ok(Word::Anew)).chain(ended).chain(held).collect()
     }
 
-    /// Writes the claim into the book; one that ends by itself is not worth a line.
+    /// Writes the claim into the ledger. A claim that ends with its connection needs no entry.
     fn enter(&mut self) -> io::Result<()> {
         let Some(Held { claim: Claim::Session(ticket), .. }) = &self.claim else { return self.leave() };
         let entry = Entry {
@@ -255,7 +258,7 @@ impl Lease {
     }
 }
 
-/// Keys sort as the claims were made.
+/// Returns a claim's key. Keys sort in the order of the claims.
 fn key(number: u64) -> Box<str> {
     format!("{number:020}").into()
 }

@@ -1,10 +1,10 @@
-//! `leash connect`: a stdio server towards the host, an HTTP client towards the upstream. Whatever ends the connection, the
-//! upstream session is DELETEd; if this process is killed, by its keeper.
+//! `leash connect`: a stdio server towards the host, an HTTP client towards the upstream. Whatever ends the connection,
+//! leash DELETEs the upstream session. If this process is killed, its keeper does it.
 //!
-//! The files, in the order a line meets them: `pipe` (the host's pipes), `parcel` (what it is), `outbox` (when it may go), `carry`
-//! (going), `wire` (HTTP), `receive` (what comes back), with `exchange` for what is awaited and `link` for all that is shared.
-//! `open`, `revive`, `listen` and `old` begin sessions and streams; `lease` and the keeper (`http/keeper`) see to their end; `run`
-//! holds all of it together.
+//! The files, in the order in which a line of the host meets them: `pipe` (the host's pipes), `parcel` (the kind of
+//! line), `outbox` (the send queue), `carry` (sending), `wire` (HTTP), `receive` (responses). `exchange` holds the
+//! unanswered requests of a line, `link` the shared state. `open`, `revive`, `listen` and `old` begin sessions and
+//! streams, `lease` and the keeper (`http/keeper`) end them. `run` is the main loop.
 
 mod backoff;
 mod carry;
@@ -42,38 +42,38 @@ use leash_upstream::notice::Notice;
 
 pub use run::connect;
 
-/// What a connection needs from the program around it.
+/// The settings of a connection.
 pub struct Connecting {
-    /// Where to.
+    /// The upstream's address and headers.
     pub upstream: Upstream,
-    /// What listings and receipts show in the place of the address, where that is a secret.
+    /// The text that listings and receipts show instead of the address, if the address is a secret.
     pub shown: Option<String>,
-    /// How the upstream speaks.
+    /// The upstream's transport.
     pub speaks: Speaks,
-    /// Whether a session that the upstream has lost is opened again on the host's behalf.
+    /// True if leash opens a session that the upstream has lost again, on the host's behalf.
     pub revive: bool,
-    /// What it lives for.
+    /// The owners. The connection ends when one of them is gone.
     pub owners: Vec<Wish>,
-    /// The session it belongs to; else it is a session of its own.
+    /// The session to which the connection belongs. `None`: a session of its own.
     pub session: Option<String>,
-    /// A name for listings; else the host of the URL.
+    /// The name in listings. `None`: the host of the URL.
     pub name: Option<String>,
     /// Labels for listings.
     pub labels: BTreeMap<String, String>,
-    /// How long requests may be answered after the host closed stdin.
+    /// The time for responses after the host closed stdin.
     pub grace: Duration,
-    /// The longest it may live.
+    /// The longest time that the connection may live.
     pub max_age: Option<Duration>,
-    /// Where things are kept.
+    /// The directories for the ledger and the receipts.
     pub places: Places,
-    /// Called for everything that people may want to know.
+    /// Called with each notice for the user.
     pub tell: Box<dyn Fn(Notice)>,
 }
 
-/// How an upstream speaks.
+/// The transport of an upstream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Speaks {
-    /// To be found out, as the specification describes: Streamable HTTP, and if that is refused, HTTP+SSE.
+    /// leash finds out, as the specification describes: it tries Streamable HTTP, and HTTP+SSE if that is refused.
     #[default]
     Auto,
     /// Streamable HTTP.
@@ -82,28 +82,29 @@ pub enum Speaks {
     Sse,
 }
 
-/// Why a connection could not begin. Nothing was sent.
+/// The errors that keep a connection from beginning. leash has sent nothing.
 #[derive(Debug, Error)]
 pub enum ConnectError {
-    /// Nobody to live for.
+    /// An owner cannot be watched or does not exist.
     #[error(transparent)]
     Owner(OwnerError),
-    /// The ledger can't be kept.
+    /// The ledger cannot be created.
     #[error(transparent)]
     Ledger(BookError),
-    /// Signals can't be listened to.
+    /// Signals cannot be received.
     #[error("cannot listen to signals")]
     Signals(#[source] rustix::io::Errno),
-    /// The runtime could not be made, or stdin and stdout can't be used.
+    /// The runtime could not be created, or stdin or stdout cannot be used.
     #[error("cannot start")]
     Start(#[source] io::Error),
 }
 
-/// How a connection ended.
+/// The end of a connection.
 #[derive(Clone, Debug)]
 pub struct Ended {
-    /// Why.
+    /// The reason of the end.
     pub reason: Reason,
-    /// What became of the upstream session; `None` when the upstream was never reached, or when the keeper goes on with it.
+    /// The receipt with the fate of the upstream session. `None` if the upstream was never reached, or if the keeper
+    /// will end the session.
     pub receipt: Option<Receipt>,
 }

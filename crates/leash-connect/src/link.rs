@@ -1,5 +1,5 @@
-//! The connection's state: what was said to whom, and what is still awaited. Borrowed for the length of a function, never
-//! across an `.await`.
+//! The connection's shared state: the session, the queue, and the unanswered requests. A function borrows it for its
+//! own length, never across an `.await`.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -27,65 +27,65 @@ use leash_upstream::address::Upstream;
 use leash_upstream::client::Client;
 use leash_upstream::notice::Notice;
 
-/// How the upstream speaks.
+/// The transport of the upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     /// Not known yet.
     Unknown,
     /// Streamable HTTP.
     Streamable,
-    /// HTTP+SSE of 2024-11-05: where to POST to, while its stream is open.
+    /// HTTP+SSE of 2024-11-05, with the address for POST while the stream is open.
     Old(Option<Uri>),
 }
 
-/// Whether a lost session is being opened again.
+/// The state of a revival: leash opens a lost session again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reviving {
     No,
-    /// Nothing is sent until it is settled.
+    /// A revival is under way. leash sends nothing until it is done.
     Now,
-    /// It failed, and is tried again after a pause.
+    /// A revival failed. leash tries again after a pause.
     Later,
 }
 
-/// A legacy session, from the answer to `initialize` on.
+/// A legacy session, from the response to `initialize` on.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Session {
-    /// As the upstream gave it, if it did.
+    /// The id that the upstream gave, if it gave one.
     pub(super) id: Option<String>,
-    /// The version that was agreed upon.
+    /// The agreed protocol version.
     pub(super) version: Option<String>,
 }
 
-/// What changes while a connection lives.
+/// The state that changes while a connection lives.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) mode: Mode,
-    /// Where POSTs go: the URL, or where it redirected `initialize` to.
+    /// The address for POST: the URL, or the address to which it redirected `initialize`.
     pub(super) endpoint: Uri,
     pub(super) session: Option<Session>,
-    /// How often a session was opened; what belongs to an earlier one is out of date.
+    /// The number of sessions opened so far. Exchanges of an earlier session are out of date.
     pub(super) generation: u64,
-    /// What the host opened its session with, to open it again.
+    /// The host's `initialize`, to open the session again.
     pub(super) initialize: Option<Parcel>,
-    /// What the host said then.
+    /// The host's `notifications/initialized`.
     pub(super) initialized: Option<Bytes>,
     pub(super) outbox: Outbox,
     pub(super) exchanges: Vec<Rc<Exchange>>,
     pub(super) mirrors: Mirrors,
-    /// The modern version that was spoken last.
+    /// The modern protocol version of the last message that named one.
     pub(super) spoken: Option<String>,
-    /// Whether the session is being opened again.
+    /// The state of a revival.
     pub(super) reviving: Reviving,
-    /// Who listens to what the server says by itself, to be told to stop.
+    /// Stops the listener for the server's own messages.
     pub(super) listening: Option<CancellationToken>,
-    /// How many listen; one that was told to stop may still be among them.
+    /// The number of listeners. A listener that was told to stop may still count.
     pub(super) listeners: usize,
-    /// Lines of the host so far.
+    /// The number of lines of the host so far.
     lines: u64,
 }
 
-/// Something that people are told once, until it works again.
+/// The kinds of warnings that leash gives only once, until the operation works again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Complaint {
     Unreachable,
@@ -102,31 +102,31 @@ pub(super) struct Link {
     pub(super) upstream: Upstream,
     pub(super) revives: bool,
     pub(super) wire: Wire,
-    /// For DELETE.
+    /// The client for DELETE.
     pub(super) client: Client,
     pub(super) voice: Voice,
     pub(super) state: RefCell<State>,
     pub(super) lease: RefCell<Lease>,
     pub(super) tasks: TaskTracker,
-    /// Everything that has to do with the upstream stops.
+    /// Stops all exchanges with the upstream.
     pub(super) stop: CancellationToken,
-    /// Something may be sent now, or there is no reason to wait any more.
+    /// Wakes the driver: a line may be sent, or the connection may be over.
     pub(super) wake: Notify,
-    /// A lost session is needed now.
+    /// Wakes a revival that pauses: a request needs the session now.
     pub(super) retry: Notify,
-    /// Not even the beginning of a session is waited for any more.
+    /// Stops the wait for the response to `initialize`.
     pub(super) last_call: CancellationToken,
-    /// Somebody does not listen any more.
+    /// Notified when a listener stops.
     pub(super) deaf: Notify,
-    /// Somebody answered at least once.
+    /// The upstream has responded at least once.
     pub(super) reached: Cell<bool>,
-    /// The session is lost and will not be opened again.
+    /// The session is lost, and leash will not open it again.
     pub(super) over: Cell<bool>,
     complaints: RefCell<HashSet<Complaint>>,
     tell: Box<dyn Fn(Notice)>,
 }
 
-/// What a connection is made of.
+/// The parts from which a link is created.
 pub(super) struct Parts {
     pub(super) upstream: Upstream,
     pub(super) mode: Mode,
@@ -175,19 +175,19 @@ impl Link {
         })
     }
 
-    /// Tells people something.
+    /// Sends a notice to the user.
     pub(super) fn tell(&self, notice: Notice) {
         (self.tell)(notice);
     }
 
-    /// Complains, unless it was said before and nothing has worked since.
+    /// Warns the user, unless leash gave the same kind of warning before and the operation has not worked since.
     pub(super) fn complain(&self, complaint: Complaint, text: impl FnOnce() -> String) {
         if self.complaints.borrow_mut().insert(complaint) {
             self.tell(Notice::Warning(text()));
         }
     }
 
-    /// The upstream answered: the next trouble is news again.
+    /// Records that the upstream responded. The next failure causes a new warning.
     pub(super) fn works(&self) {
         self.reached.set(true);
         let mut complaints = self.complaints.borrow_mut();
@@ -195,7 +195,7 @@ impl Link {
         complaints.remove(&Complaint::Refused);
     }
 
-    /// Runs something until the connection ends.
+    /// Runs a task until the connection ends.
     pub(super) fn spawn(self: &Rc<Self>, task: impl Future<Output = ()> + 'static) {
         let stop = self.stop.clone();
         self.tasks.spawn_local(async move {
@@ -203,13 +203,13 @@ impl Link {
         });
     }
 
-    /// A line of the host. What it is answered by leash itself, if it is.
+    /// Handles a line of the host. Returns a response if leash answers the line itself.
     pub(super) fn hear(&self, line: Line) -> Option<Vec<u8>> {
         let line = match line {
             Line::Whole(line) if line.trim_ascii().is_empty() => return None,
             Line::Whole(line) => line,
             Line::TooLong { length } => {
-                let text = format!("a line of {length} bytes was not sent: more than {} are too many", limits::LINE);
+                let text = format!("a line of {length} bytes was not sent: the limit is {} bytes", limits::LINE);
                 self.tell(Notice::Warning(text.clone()));
                 return Some(error_body(None, codes::INVALID_REQUEST, &text, None));
             }
@@ -222,7 +222,7 @@ impl Link {
             Err(fault) => {
                 drop(state);
                 self.complain(Complaint::NotJson, || {
-                    "the host writes lines that are not JSON; they are not sent".to_owned()
+                    "the host wrote a line that is not JSON; leash did not send it".to_owned()
                 });
                 return Some(error_body(None, fault.code(), &format!("Parse error: {fault}"), None));
             }
@@ -241,8 +241,8 @@ impl Link {
         }
     }
 
-    /// Takes a request back without a word to the upstream, where that is how it is done: one that was not sent yet, or a modern
-    /// one, which ends with its connection.
+    /// Cancels a request. Returns true if the upstream needs no notification: the request was not sent yet, or it is a
+    /// modern request, which ends with its connection.
     fn takes_back(&self, state: &mut State, key: &IdKey) -> bool {
         if state.outbox.withdraw(key) {
             return true;
@@ -255,13 +255,14 @@ impl Link {
             }
             Some(exchange) => {
                 exchange.cancelled_by_host();
-                // Nobody waits for it any more, and servers that never answer it must not use up all the room.
+                // The host no longer waits for it. Servers that never answer cancelled requests must not use up the
+                // limit.
                 if exchange.what != What::Initialize && exchange.leave() {
                     state.outbox.done(exchange.number, &exchange.what);
                 }
                 false
             }
-            // It was answered meanwhile. A modern upstream has no use for such a notification.
+            // The request was answered meanwhile. A modern upstream does not need the notification.
             None => state.session.is_none() && state.spoken.is_some(),
         }
     }
@@ -276,13 +277,13 @@ impl Link {
         }
     }
 
-    /// The next line may go.
+    /// Records that an exchange is on its way, so that the next line may be sent.
     pub(super) fn through(&self, exchange: &Exchange) {
         self.state.borrow_mut().outbox.through(exchange.number);
         self.wake.notify_one();
     }
 
-    /// An exchange takes up no room any more; it may still be listened to.
+    /// Stops counting an exchange as in flight. Its stream may still be open.
     pub(super) fn done(&self, exchange: &Exchange) {
         if exchange.leave() {
             self.state.borrow_mut().outbox.done(exchange.number, &exchange.what);
@@ -296,13 +297,13 @@ impl Link {
         self.state.borrow_mut().exchanges.retain(|known| !Rc::ptr_eq(known, exchange));
     }
 
-    /// Who awaits an answer: the exchange in whose stream it came, or else any.
+    /// Finds the exchange that a response belongs to: the one in whose stream it came, or else any.
     fn asked(&self, own: Option<&Rc<Exchange>>, key: &IdKey) -> Option<Rc<Exchange>> {
         let own = own.filter(|exchange| exchange.awaits(key)).cloned();
         own.or_else(|| self.state.borrow().exchanges.iter().find(|exchange| exchange.awaits(key)).cloned())
     }
 
-    /// Takes notice of what must be known before the host is told; whether the host is not told at all.
+    /// Records the facts that must be known before the host gets a message. Returns true if the host does not get it.
     pub(super) fn foresee(self: &Rc<Self>, own: Option<&Rc<Exchange>>, message: &Message<'_>) -> bool {
         let Message::One(envelope) = message else { return false };
         let key = envelope.key().filter(|_| envelope.kind == Kind::Response);
@@ -313,7 +314,7 @@ impl Link {
         exchange.is_silent()
     }
 
-    /// Takes notice of what a message answers.
+    /// Records the requests that a message answers.
     pub(super) fn settle(&self, own: Option<&Rc<Exchange>>, message: &Message<'_>) {
         for envelope in message.envelopes().iter().filter(|envelope| envelope.kind == Kind::Response) {
             let Some(key) = envelope.key() else { continue };
@@ -323,7 +324,7 @@ impl Link {
                 let useless = self.state.borrow_mut().mirrors.learn(envelope);
                 if useless > 0 {
                     let text = format!(
-                        "upstream lists {useless} arguments with an `x-mcp-header` that is not valid; their tools are not called"
+                        "upstream lists {useless} arguments with an `x-mcp-header` that is not valid; leash does not call their tools"
                     );
                     self.complain(Complaint::Mirrors, || text);
                 }
@@ -334,19 +335,19 @@ impl Link {
         }
     }
 
-    /// Whether requests are unanswered or unsent. Subscriptions do not count: they are over with the host.
+    /// True if requests are unanswered or unsent. Subscriptions do not count: they end with the host.
     pub(super) fn is_busy(&self) -> bool {
         let state = self.state.borrow();
         !state.outbox.is_empty() || state.outbox.in_flight() > 0
     }
 
-    /// The session is over, and the host must notice.
+    /// Ends the connection because the session is lost, so that the host notices.
     pub(super) fn give_up(&self) {
         self.over.set(true);
         self.wake.notify_one();
     }
 
-    /// What could not be written to the ledger is told, and changes nothing.
+    /// Warns if the ledger could not be written. The connection goes on.
     pub(super) fn check_written(&self, written: std::io::Result<()>) {
         if let Err(error) = written {
             self.complain(Complaint::Ledger, || format!("the ledger is not up to date: {error}"));
@@ -354,7 +355,8 @@ impl Link {
     }
 }
 
-/// Why a modern call is not made. HTTP clients must not call such tools; a host that speaks over a pipe need not know that.
+/// Returns the error for a modern call that leash must not make. HTTP clients must not call tools with an invalid
+/// `x-mcp-header`, and a host that speaks over a pipe need not know that.
 fn refusal(state: &State, parcel: &Parcel) -> Option<Vec<u8>> {
     let ask = parcel.asks.first().filter(|_| parcel.era == Era::Modern)?;
     let tool = state.mirrors.invalid_tool(&parcel.line)?;

@@ -1,5 +1,5 @@
-//! The stream on which a legacy server speaks by itself: opened after the handshake, and opened again for as long as the host
-//! lives.
+//! The stream for a legacy server's own messages. leash opens it after the handshake, and again whenever it breaks, for
+//! as long as the connection lives.
 
 use std::rc::Rc;
 
@@ -14,15 +14,15 @@ use super::reply::{Refusal, Trouble, is_stream};
 use super::wire::Outgoing;
 use super::{carry, receive, revive};
 
-/// Why there is no stream.
+/// The reason why there is no stream.
 pub(super) enum Closed {
-    /// It can't be asked for now.
+    /// The upstream cannot be reached.
     Unreachable,
-    /// It is not given.
+    /// The upstream refused the stream.
     Refused(Refusal),
 }
 
-/// Asks for a stream: the server's own, or the one that was cut after `last_id`.
+/// Requests a stream: the server's own, or the rest of the stream that broke after `last_id`.
 pub(super) async fn get(link: &Rc<Link>, last_id: Option<&str>) -> Result<Feed, Closed> {
     let url = link.state.borrow().endpoint.clone();
     let headers = link.get_headers(last_id);
@@ -35,10 +35,10 @@ pub(super) async fn get(link: &Rc<Link>, last_id: Option<&str>) -> Result<Feed, 
     }
 }
 
-/// What comes of a refusal.
+/// The next step after a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// Ask again.
+    /// leash requests the stream again.
     Again,
     /// The server has no such stream.
     Never,
@@ -46,7 +46,7 @@ pub(super) enum Next {
     Lost,
 }
 
-/// What comes of a refusal in the session as it is now.
+/// Returns the next step after a refusal in the current session.
 pub(super) fn next(link: &Link, refusal: &Refusal) -> Next {
     judge(refusal, link.state.borrow().session.as_ref().is_some_and(|session| session.id.is_some()))
 }
@@ -59,7 +59,7 @@ fn judge(refusal: &Refusal, has_id: bool) -> Next {
     }
 }
 
-/// Listens from now on, for the session as it is now. Whoever listened before stops.
+/// Starts a listener for the current session and stops the previous listener.
 pub(super) fn begin(link: &Rc<Link>) {
     let token = CancellationToken::new();
     {
@@ -101,7 +101,7 @@ async fn listen(link: &Rc<Link>) {
     }
 }
 
-/// Passes on a stream to its end; whether anything came.
+/// Passes a stream on to its end. Returns true if an event came.
 async fn hear_out(link: &Rc<Link>, mut feed: Feed, place: &mut Place) -> bool {
     let mut came = false;
     loop {
@@ -126,7 +126,7 @@ mod tests {
     use hyper::StatusCode;
 
     #[test]
-    fn what_comes_of_a_refusal() {
+    fn refusal_leads_to_the_next_step() {
         for (status, body, has_id, expected) in [
             (405, "", true, Next::Never),
             (404, "", true, Next::Lost),

@@ -1,5 +1,5 @@
-//! HTTP+SSE of 2024-11-05: one stream for everything the server says, whose first event names the address to POST to. The session
-//! is the stream: closed, it is over, and there is nothing to DELETE.
+//! HTTP+SSE of 2024-11-05: the server sends all its messages on one stream, whose first event names the address for
+//! POST. The stream is the session: when it closes, the session is over, and there is nothing to DELETE.
 
 use std::rc::Rc;
 
@@ -18,7 +18,7 @@ use super::{carry, open, receive, revive};
 use leash_model::limits;
 use leash_upstream::client;
 
-/// Opens the stream, learns the address, and listens from then on.
+/// Opens the stream, reads the address, and starts a listener.
 pub(super) async fn connect(link: &Rc<Link>) -> Result<(), Trouble> {
     let opening = tokio::time::timeout(limits::ENDPOINT, open_stream(link)).await;
     let (endpoint, feed) = opening.unwrap_or(Err(Trouble::Endpoint))?;
@@ -35,7 +35,7 @@ pub(super) async fn connect(link: &Rc<Link>) -> Result<(), Trouble> {
     let listener = Rc::clone(link);
     link.spawn(async move {
         let over = stream.run_until_cancelled(hear_out(&listener, feed)).await;
-        // Ended by the upstream, and not by us in favour of another one.
+        // The upstream ended the stream. leash did not cancel it for a newer one.
         if over.is_some() {
             stream.cancel();
             listener.state.borrow_mut().mode = Mode::Old(None);
@@ -66,7 +66,7 @@ async fn open_stream(link: &Rc<Link>) -> Result<(Uri, Feed), Trouble> {
         match feed.next().await {
             Fed::Event(event) if event.name().as_deref() == Some("endpoint") => {
                 let named = event.data().and_then(|data| String::from_utf8(data).ok());
-                // Credentials go there: it must be the server that was asked for.
+                // leash sends credentials there, so it must be the same server.
                 let endpoint = named.and_then(|named| client::resolve(&answer.from, named.trim()));
                 return endpoint.map(|endpoint| (endpoint, feed)).ok_or(Trouble::Endpoint);
             }
@@ -76,7 +76,7 @@ async fn open_stream(link: &Rc<Link>) -> Result<(Uri, Feed), Trouble> {
     }
 }
 
-/// Passes on everything that the server says, until the stream is closed.
+/// Passes all messages of the server on, until the stream is closed.
 async fn hear_out(link: &Rc<Link>, mut feed: Feed) {
     loop {
         match feed.next().await {
@@ -91,7 +91,7 @@ async fn hear_out(link: &Rc<Link>, mut feed: Feed) {
     }
 }
 
-/// Opens the session: the stream, if it is not open, and `initialize` on it.
+/// Opens the session: opens the stream if it is closed, and sends `initialize`.
 pub(super) async fn initialize(link: &Rc<Link>, exchange: &Rc<Exchange>) -> End {
     let closed = link.state.borrow().mode == Mode::Old(None);
     if closed && let Err(trouble) = connect(link).await {
@@ -100,7 +100,7 @@ pub(super) async fn initialize(link: &Rc<Link>, exchange: &Rc<Exchange>) -> End 
     post(link, exchange).await
 }
 
-/// Sends a line, and waits for its answers to come by the stream.
+/// Sends a line and waits for its responses on the stream.
 pub(super) async fn carry(link: &Rc<Link>, exchange: &Rc<Exchange>) -> End {
     let (connected, handshake) = {
         let state = link.state.borrow();
@@ -108,7 +108,7 @@ pub(super) async fn carry(link: &Rc<Link>, exchange: &Rc<Exchange>) -> End {
     };
     match (connected, handshake) {
         (true, _) => {}
-        // The stream is closed; what was agreed upon on it has to be agreed upon again.
+        // The stream is closed, so a new handshake is needed.
         (false, true) => return End::Lost(Trouble::Closed),
         (false, false) => {
             if let Err(trouble) = connect(link).await {

@@ -1,4 +1,4 @@
-//! How a legacy session begins.
+//! Begins legacy sessions.
 
 use std::rc::Rc;
 
@@ -19,9 +19,9 @@ use leash_upstream::delete;
 use leash_upstream::delete::Deleted;
 use leash_upstream::notice::Notice;
 
-/// Sends `initialize` and passes its answer on.
+/// Sends `initialize` and passes its response on.
 pub(super) async fn initialize(link: &Rc<Link>, exchange: &Rc<Exchange>) -> End {
-    // Before there can be a session.
+    // The keeper must exist before the upstream can open a session.
     let prepared = link.lease.borrow_mut().prepare();
     if let Err(error) = prepared {
         link.complain(Complaint::Keeper, || format!("cannot start a keeper: {error}"));
@@ -32,7 +32,7 @@ pub(super) async fn initialize(link: &Rc<Link>, exchange: &Rc<Exchange>) -> End 
     }
     let outgoing = Outgoing {
         method: Method::POST,
-        // A redirect is learned anew each time.
+        // Each `initialize` goes to the configured URL. It may redirect somewhere else than before.
         url: link.upstream.url.clone(),
         headers: link.post_headers(&exchange.what, exchange.era, exchange.line()),
         body: exchange.line().clone(),
@@ -41,7 +41,7 @@ pub(super) async fn initialize(link: &Rc<Link>, exchange: &Rc<Exchange>) -> End 
     let answer = match post(link, outgoing).await {
         Ok(Ok(answer)) => answer,
         Ok(Err(error)) => return End::Failed(Trouble::Wire(error)),
-        // The task was told to stop.
+        // `last_call` stopped the task.
         Err(_) => return End::Settled,
     };
     if Reply::of(answer.response.status(), answer.response.headers()) != Reply::Refused {
@@ -55,8 +55,8 @@ pub(super) async fn initialize(link: &Rc<Link>, exchange: &Rc<Exchange>) -> End 
     End::Failed(Trouble::Refused(refusal))
 }
 
-/// POSTs an `initialize` in a task of its own: whatever becomes of whoever waits for the answer, a session that it opens is not
-/// lost. It is held before anybody learns of it, or, if nobody wants it any more, DELETEd.
+/// POSTs an `initialize` in a task of its own, so that a session is not lost if the caller is dropped. leash records
+/// the session before the caller gets the response. If the caller was dropped, leash DELETEs the session.
 fn post(link: &Rc<Link>, outgoing: Outgoing) -> oneshot::Receiver<Result<Answer, UpstreamError>> {
     let (tell, told) = oneshot::channel();
     let task = Rc::clone(link);
@@ -66,7 +66,7 @@ fn post(link: &Rc<Link>, outgoing: Outgoing) -> oneshot::Receiver<Result<Answer,
             () = task.last_call.cancelled() => return,
         };
         if sent.is_ok() {
-            // Also when nobody waits for the answer any more: what it opens is told of.
+            // Even if the caller was dropped: the upstream was reached, so there will be a receipt.
             task.works();
         }
         if let Ok(answer) = &sent
@@ -85,7 +85,7 @@ fn post(link: &Rc<Link>, outgoing: Outgoing) -> oneshot::Receiver<Result<Answer,
     told
 }
 
-/// The head of the answer to `initialize` is here: if there is a session, it is written down before anybody learns of it.
+/// Handles the head of the response to `initialize`. It records a session before the caller gets the response.
 fn opened(link: &Rc<Link>, answer: &Answer) {
     let claim = claim(link, answer);
     let id = claim.as_ref().and_then(Claim::id).map(str::to_owned);
@@ -102,14 +102,14 @@ fn opened(link: &Rc<Link>, answer: &Answer) {
     hold(link, claim);
 }
 
-/// What the upstream opened, if it opened anything that must be ended.
+/// Returns the session that the upstream opened, if its id is valid.
 fn claim(link: &Link, answer: &Answer) -> Option<Claim> {
     let id = answer.response.headers().get(SESSION_ID)?.to_str().ok().filter(|id| valid_session_id(id))?;
     let (url, session_id) = (answer.from.clone(), id.to_owned());
     Some(Claim::Session(delete::Ticket { url, session_id, version: None, headers: link.base_headers() }))
 }
 
-/// Ends a session that was replaced, or opened in vain.
+/// Ends a session that was replaced or that the host does not need any more.
 async fn let_go(link: &Link, held: &Held) {
     let how = match &held.claim {
         Claim::Session(ticket) => delete::delete(&link.client, ticket).await,
@@ -119,7 +119,7 @@ async fn let_go(link: &Link, held: &Held) {
     link.check_written(told);
 }
 
-/// From now on this is held; what was held before is let go of.
+/// Holds a new claim and ends the previous one.
 pub(super) fn hold(link: &Rc<Link>, claim: Option<Claim>) {
     let is_new = claim.is_some();
     let (before, written) = link.lease.borrow_mut().hold(claim);
@@ -130,15 +130,15 @@ pub(super) fn hold(link: &Rc<Link>, claim: Option<Claim>) {
     }
     let Some(before) = before else { return };
     let task = Rc::clone(link);
-    // It goes on when the connection ends: the end waits for it.
+    // This task goes on when the connection ends, and the end waits for it.
     link.tasks.spawn_local(async move { let_go(&task, &before).await });
 }
 
-/// The answer to an `initialize`, before the host sees it.
+/// Reads the response to an `initialize` before the host gets it.
 pub(super) fn agreed(link: &Rc<Link>, exchange: &Exchange, answer: &Envelope<'_>) {
     let mut state = link.state.borrow_mut();
     if answer.result.is_none() {
-        // Refused after all. What the upstream may have opened is let go of at the end.
+        // The upstream refused. If it opened a session, leash ends it when the connection ends.
         state.session = None;
         return;
     }

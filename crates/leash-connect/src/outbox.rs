@@ -1,9 +1,10 @@
-//! What waits to be sent upstream: in which order it goes, and how much of it at once. Pure: it is told what happened, and asked
-//! what may be sent.
+//! The send queue towards the upstream: the order of the lines, and the limits. Pure: the caller reports events and
+//! asks which line may be sent.
 //!
-//! Lines go in the order in which the host wrote them, one after the other: the next one may go when the body of a request was
-//! handed to its connection, when a notification or a response was accepted, when `initialize` was answered. Requests wait
-//! while too many are unanswered; cancellations and responses pass them then, because those may be what the others wait for.
+//! Lines are sent one after the other, in the order in which the host wrote them. The next line may be sent when the
+//! body of a request was handed to its connection, when the upstream accepted a notification or a response, or when it
+//! answered `initialize`. Requests wait while too many are unanswered. Cancellations and responses then overtake them,
+//! because the unanswered requests may depend on them.
 
 use std::collections::VecDeque;
 
@@ -14,16 +15,16 @@ use leash_protocol::envelope::IdKey;
 /// The queue towards the upstream.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
-    /// By their number.
+    /// Sorted by their numbers.
     waiting: VecDeque<Parcel>,
     bytes: usize,
-    /// The parcel that has to get through before the next one may go.
+    /// The number of the parcel that must be on its way before the next one may be sent.
     door: Option<u64>,
-    /// A session is being opened anew; nothing goes until it is.
+    /// leash is opening a session anew and sends nothing until then.
     suspended: bool,
-    /// Requests that were sent and are not answered.
+    /// The number of requests that were sent and are not answered.
     in_flight: usize,
-    /// Subscriptions that are open; they are not counted as in flight, because they may stay for ever.
+    /// The number of open subscriptions. They do not count as in flight, because they may stay open forever.
     listening: usize,
 }
 
@@ -34,7 +35,7 @@ impl Outbox {
         self.waiting.push_back(parcel);
     }
 
-    /// Takes back what was sent in vain; it goes again, before everything younger.
+    /// Puts a parcel back that the upstream did not handle. It is sent again, before all newer parcels.
     pub(crate) fn give_back(&mut self, mut parcel: Parcel) {
         parcel.repeated = true;
         self.bytes += parcel.line.len();
@@ -42,32 +43,33 @@ impl Outbox {
         self.waiting.insert(place, parcel);
     }
 
-    /// Whether the host may write more.
+    /// True if leash may read more lines from the host.
     pub(crate) fn has_room(&self) -> bool {
         self.bytes < limits::OUTBOX_BYTES && self.waiting.len() < limits::OUTBOX_LINES
     }
 
-    /// Whether everything was sent, and got through.
+    /// True if everything was sent and is on its way.
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.door.is_none()
     }
 
-    /// Whether nothing waits, though the last one may still be on its way.
+    /// True if nothing waits. The last parcel may not have been handed over yet.
     pub(crate) fn is_sent(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Requests that were sent and are not answered.
+    /// The number of requests that were sent and are not answered.
     pub(crate) fn in_flight(&self) -> usize {
         self.in_flight
     }
 
-    /// Whether one more subscription is one too many.
+    /// True if the limit of open subscriptions is reached.
     pub(crate) fn is_deaf(&self) -> bool {
         self.listening >= limits::LISTENS
     }
 
-    /// What may be sent now. The caller says [`Outbox::through`] when the next one may go, and [`Outbox::done`] at its end.
+    /// Returns the parcel that may be sent now. The caller calls [`Outbox::through`] when the next one may be sent, and
+    /// [`Outbox::done`] at the end.
     pub(crate) fn take(&mut self) -> Option<Parcel> {
         if self.suspended || self.door.is_some() {
             return None;
@@ -90,14 +92,14 @@ impl Outbox {
         Some(parcel)
     }
 
-    /// A parcel got so far that the next one may go. Says it as often as it likes.
+    /// Records that a parcel is on its way, so that the next one may be sent. Further calls have no effect.
     pub(crate) fn through(&mut self, number: u64) {
         if self.door == Some(number) {
             self.door = None;
         }
     }
 
-    /// A parcel needs no more attention: it was answered, given up, or given back.
+    /// Records that a parcel was answered, given up, or put back.
     pub(crate) fn done(&mut self, number: u64, what: &What) {
         self.through(number);
         match what {
@@ -107,7 +109,7 @@ impl Outbox {
         }
     }
 
-    /// Takes a request back that was not sent yet.
+    /// Removes a request that was not sent yet. Returns false if there is none.
     pub(crate) fn withdraw(&mut self, key: &IdKey) -> bool {
         let is_it = |parcel: &Parcel| matches!(&parcel.asks[..], [ask] if ask.key == *key);
         let Some(place) = self.waiting.iter().position(is_it) else { return false };
@@ -117,17 +119,17 @@ impl Outbox {
         true
     }
 
-    /// Nothing goes until [`Outbox::resume`].
+    /// Sends nothing until [`Outbox::resume`].
     pub(crate) fn suspend(&mut self) {
         self.suspended = true;
     }
 
-    /// Everything goes again.
+    /// Sends again after [`Outbox::suspend`].
     pub(crate) fn resume(&mut self) {
         self.suspended = false;
     }
 
-    /// Gives up everything that was not sent.
+    /// Removes and returns everything that was not sent.
     pub(crate) fn clear(&mut self) -> Vec<Parcel> {
         self.bytes = 0;
         self.waiting.drain(..).collect()

@@ -1,4 +1,4 @@
-//! A line of the host, as far as it matters when and how it goes upstream.
+//! A line of the host, with the facts that decide when and how leash sends it upstream.
 
 use bytes::Bytes;
 use hyper::Method;
@@ -11,64 +11,65 @@ use leash_protocol::era::Era;
 /// One line on its way upstream. The line itself is never changed.
 #[derive(Clone, Debug)]
 pub(crate) struct Parcel {
-    /// Its place among all lines of the host, from 0.
+    /// The number of the line among all lines of the host, from 0.
     pub(crate) number: u64,
-    /// What is sent.
+    /// The bytes to send.
     pub(crate) line: Bytes,
-    /// What it is.
+    /// The kind of line.
     pub(crate) what: What,
-    /// By its own claims; a message that makes none is legacy here.
+    /// The era that the message claims. Without a claim it is legacy.
     pub(crate) era: Era,
-    /// The requests in it, which want an answer each.
+    /// The requests in the line. Each needs a response.
     pub(crate) asks: Vec<Ask>,
-    /// It was sent before, to a session that was lost.
+    /// It was sent before, in a session that the upstream had lost.
     pub(crate) repeated: bool,
 }
 
-/// What a line is.
+/// The kind of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum What {
-    /// Opens a legacy session; nothing else is sent until it is answered.
+    /// Opens a legacy session. leash sends nothing else until it is answered.
     Initialize,
-    /// `notifications/initialized`: from here on the server may speak first.
+    /// `notifications/initialized`: from here on the server may send messages of its own.
     Initialized,
     /// Any other request, or a batch with requests in it.
     Request,
-    /// A modern `subscriptions/listen`: a request whose answer may never come.
+    /// A modern `subscriptions/listen`: a request whose response may never come.
     Listen,
-    /// Takes a request back.
+    /// Cancels a request.
     Cancel(IdKey),
     /// Answers a request of the server.
     Response,
-    /// A notification, a batch without requests, or JSON that leash makes nothing of.
+    /// A notification, a batch without requests, or JSON that is not a known message.
     Notice,
 }
 
 impl What {
-    /// Whether it wants an answer.
+    /// True if it needs a response.
     pub(crate) fn is_request(&self) -> bool {
         matches!(self, What::Initialize | What::Request | What::Listen)
     }
 
-    /// Whether it may pass requests that have to wait for others to be answered: those others may be waiting for it.
+    /// True if it may overtake requests that wait for the limit in flight: the requests in flight may depend on it.
     pub(crate) fn is_urgent(&self) -> bool {
         matches!(self, What::Cancel(_) | What::Response)
     }
 }
 
-/// A request that was not answered yet.
+/// An unanswered request.
 #[derive(Clone, Debug)]
 pub(crate) struct Ask {
     /// The id as the host wrote it.
     pub(crate) id: Box<RawValue>,
-    /// The id as it is compared.
+    /// The id in the form for comparison.
     pub(crate) key: IdKey,
-    /// It is a modern `tools/list`, whose answer names the arguments that are repeated as headers.
+    /// It is a modern `tools/list`, whose response names the arguments that leash repeats as headers.
     pub(crate) lists_tools: bool,
 }
 
 impl Parcel {
-    /// Reads a line. The error is for lines that are not JSON at all; JSON that is no message is the upstream's to judge.
+    /// Reads a line. Returns an error if it is not JSON. leash forwards JSON that is not a message: the upstream
+    /// decides about it.
     pub(crate) fn read(number: u64, line: Bytes) -> Result<Parcel, Malformed> {
         let parcel = |what, era, asks| Parcel { number, line: line.clone(), what, era, asks, repeated: false };
         match Message::read(&line) {
@@ -121,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lines_are() {
+    fn line_has_its_kind_era_and_requests() {
         use Era::{Legacy, Modern};
         check(r#"{"jsonrpc":"2.0","id":0,"method":"initialize"}"#, What::Initialize, Legacy, &["0"]);
         check(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#, What::Initialized, Legacy, &[]);
@@ -160,14 +161,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_json_but_no_message_is_passed_on() {
+    fn json_that_is_not_a_message_is_a_notice() {
         for line in ["[]", "1", r#"{"id":1}"#, r#"{"jsonrpc":"2.0","id":null,"method":"x"}"#] {
             check(line, What::Notice, Era::Legacy, &[]);
         }
     }
 
     #[test]
-    fn what_is_no_json_is_not() {
+    fn line_that_is_not_json_is_an_error() {
         for line in ["", "{", "hello", "{\"jsonrpc\":\"2.0\"", "\u{fffd}"] {
             assert!(Parcel::read(0, Bytes::copy_from_slice(line.as_bytes())).is_err(), "{line}");
         }

@@ -1,8 +1,8 @@
-//! The host's side: lines from stdin, lines to stdout.
+//! The host's pipes: lines from stdin, lines to stdout.
 //!
-//! The open file descriptions of both may be shared with the host or with a terminal, so their flags are never changed. Where
-//! it can be had, a description of our own is opened (a pipe or a terminal, through /proc), which may be non-blocking; a socket can
-//! be told with every call not to block; anything else is asked first whether it is ready.
+//! The host or a terminal may share the open file descriptions of both, so leash never changes their flags. For a pipe
+//! or a terminal, leash opens a non-blocking description of its own through /proc. For a socket, it passes a flag with
+//! every call. For anything else, it polls before every call.
 
 use std::fs::File;
 use std::io;
@@ -23,16 +23,16 @@ use leash_model::limits;
 use leash_protocol::frame::{Line, Lines};
 use leash_tree::platform::linux;
 
-/// What a read takes at once: what a pipe holds at most, by default.
+/// The size of a read: the default capacity of a pipe.
 const READ: usize = 64 * 1024;
 
-/// A pipe that can be written at all takes this much without blocking (`PIPE_BUF`).
+/// The size of a write that does not block when a pipe is writable (`PIPE_BUF`).
 const SAFE_WRITE: usize = 4096;
 
-/// What is collected for one write.
+/// The size from which no more lines are added to a write.
 const WRITE: usize = 64 * 1024;
 
-/// Where lines go.
+/// The direction of the lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     /// From the host.
@@ -41,21 +41,21 @@ enum Way {
     Out,
 }
 
-/// How reading or writing is kept from blocking.
+/// The method that keeps a read or write from blocking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Manner {
-    /// A description of our own, which is non-blocking.
+    /// A non-blocking description of our own.
     Own,
-    /// A socket: told with every call.
+    /// A socket: a flag with every call.
     Socket,
-    /// Somebody else's description: asked before every call.
+    /// A shared description: a poll before every call.
     Shared,
 }
 
 /// One end of the host's pipes.
 #[derive(Debug)]
 enum End {
-    /// It may have to be waited for.
+    /// A read or write may have to wait.
     Waits(AsyncFd<OwnedFd>, Manner),
     /// A file or a device that is always ready.
     Ready(OwnedFd),
@@ -90,7 +90,7 @@ fn own(fd: &OwnedFd, way: Way) -> Option<OwnedFd> {
     options.open(format!("/proc/self/fd/{}", fd.as_raw_fd())).ok().map(OwnedFd::from)
 }
 
-/// Asks whether a call would block.
+/// Returns `WouldBlock` if a call would block.
 fn ready(fd: &impl AsFd, wanted: PollFlags) -> io::Result<()> {
     let mut fds = [PollFd::new(fd, wanted)];
     match rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
@@ -110,7 +110,7 @@ pub(crate) struct Input {
 }
 
 impl Input {
-    /// Takes stdin.
+    /// Opens stdin.
     pub(crate) fn open() -> io::Result<Input> {
         Ok(Input {
             end: End::open(rustix::stdio::stdin(), Way::In)?,
@@ -120,7 +120,7 @@ impl Input {
         })
     }
 
-    /// The next line; `None` at the end. Nothing is lost when the wait is given up.
+    /// Returns the next line. `None` at the end. Cancel safe: a dropped call loses no line.
     pub(crate) async fn next(&mut self) -> Option<Line> {
         loop {
             if self.over {
@@ -132,7 +132,7 @@ impl Input {
             match self.read().await {
                 Ok(0) => self.over = true,
                 Ok(count) => self.lines.push(&self.scratch[..count]),
-                // A terminal that was hung up answers EIO. Nothing more will come.
+                // A terminal that was hung up returns EIO. No more data will come.
                 Err(_) => self.over = true,
             }
         }
@@ -162,7 +162,7 @@ impl Input {
     }
 }
 
-/// Where lines for the host are written.
+/// The stdout to which the lines for the host are written.
 #[derive(Debug)]
 struct Output {
     end: End,
@@ -210,29 +210,29 @@ fn uninterrupted<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Err
     }
 }
 
-/// The host does not listen any more.
+/// The host no longer reads stdout.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct HostDeaf;
 
-/// What is said to the host. Lines are whole and in the order in which they were said; who says more than the host reads has
-/// to wait.
+/// Queues lines for the host. Lines stay whole and in order. A caller waits while the queue is full because the host
+/// does not read.
 #[derive(Clone, Debug)]
 pub(crate) struct Voice {
     queue: mpsc::UnboundedSender<Said>,
-    /// Room in units of [`UNIT`] bytes.
+    /// Free room in the queue, in units of [`UNIT`] bytes.
     room: Arc<Semaphore>,
 }
 
 type Said = (Vec<u8>, OwnedSemaphorePermit);
 
-/// What one permit stands for.
+/// The bytes per permit.
 const UNIT: usize = 1024;
 
-/// All the room there is: a line larger than that takes all of it and goes alone.
+/// The room of the whole queue. A larger line takes all of it and is queued alone.
 const ROOM: u32 = (limits::VOICE / UNIT) as u32;
 
 impl Voice {
-    /// A voice that ends at stdout, and the task that writes.
+    /// Opens stdout. Returns the queue and the writer.
     pub(crate) fn open() -> io::Result<(Voice, Speaker)> {
         let output = Output { end: End::open(rustix::stdio::stdout(), Way::Out)? };
         let (queue, said) = mpsc::unbounded_channel();
@@ -240,7 +240,7 @@ impl Voice {
         Ok((Voice { queue, room }, Speaker { output, said }))
     }
 
-    /// Says a line; the newline is added here. Returns when there is room for it, which may be before it is written.
+    /// Queues a line and adds the newline. Returns when the queue has room for it, which may be before it is written.
     pub(crate) async fn say(&self, mut line: Vec<u8>) -> Result<(), HostDeaf> {
         line.push(b'\n');
         let units = u32::try_from(line.len().div_ceil(UNIT)).unwrap_or(ROOM).min(ROOM);
@@ -248,14 +248,14 @@ impl Voice {
         self.queue.send((line, permit)).map_err(|_| HostDeaf)
     }
 
-    /// Waits until everything is written, but not for ever: the host may have stopped reading.
+    /// Waits until everything is written, at most for `patience`: the host may have stopped reading.
     pub(crate) async fn flush(&self, patience: Duration) {
-        // All permits are back when nothing is left to write.
+        // All permits are free again when everything is written.
         let _ = tokio::time::timeout(patience, self.room.acquire_many(ROOM)).await;
     }
 }
 
-/// Writes what is said.
+/// Writes the queued lines.
 #[derive(Debug)]
 pub(crate) struct Speaker {
     output: Output,
@@ -263,11 +263,11 @@ pub(crate) struct Speaker {
 }
 
 impl Speaker {
-    /// Writes until nobody can say anything any more, or the host does not listen.
+    /// Writes until all senders are dropped, or the host no longer reads.
     pub(crate) async fn run(mut self) -> Result<(), HostDeaf> {
         while let Some((mut bytes, permit)) = self.said.recv().await {
             let mut permits = vec![permit];
-            // What is there already goes with it.
+            // Lines that are already queued go into the same write.
             while bytes.len() < WRITE
                 && let Ok((more, permit)) = self.said.try_recv()
             {

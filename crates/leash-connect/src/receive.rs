@@ -1,4 +1,4 @@
-//! What comes back for a line: a message, a stream of messages, or nothing.
+//! Reads the response to a line: a message, a stream of messages, or nothing.
 
 use std::rc::Rc;
 
@@ -22,7 +22,7 @@ use leash_protocol::envelope::Message;
 use leash_protocol::era::Era;
 use leash_upstream::notice::Notice;
 
-/// Passes on what comes back for a line that was accepted.
+/// Passes the response to an accepted line on to the host.
 pub(super) async fn receive(link: &Rc<Link>, exchange: &Rc<Exchange>, response: Response<Incoming>) -> End {
     exchange.accepted(link);
     if Reply::of(response.status(), response.headers()) == Reply::Stream {
@@ -39,13 +39,13 @@ pub(super) async fn receive(link: &Rc<Link>, exchange: &Rc<Exchange>, response: 
     match pass(link, Some(exchange), &body).await {
         true if exchange.is_answered() => End::Settled,
         true => End::Failed(Trouble::Nothing),
-        // Some servers answer a notification with a word; that is no message, and nobody needs it.
+        // Some servers answer a notification with plain text. It is not a message, and the host does not need it.
         false if exchange.parcel().asks.is_empty() => End::Settled,
         false => End::Failed(Trouble::Garbage),
     }
 }
 
-/// A request was accepted without an answer: it can still come on a stream that is open.
+/// Waits for the response to a request that the upstream only accepted: it can come on another open stream.
 async fn unanswered(link: &Rc<Link>, exchange: &Rc<Exchange>) -> End {
     if exchange.is_answered() {
         return End::Settled;
@@ -63,7 +63,7 @@ async fn unanswered(link: &Rc<Link>, exchange: &Rc<Exchange>) -> End {
     }
 }
 
-/// Passes on a stream until everything is answered; takes it up again where it breaks, if it can be.
+/// Passes a stream on until all requests are answered. Resumes it after a break, if possible.
 async fn follow(link: &Rc<Link>, exchange: &Rc<Exchange>, feed: Feed) -> End {
     let mut place = Place::default();
     let mut back_off = BackOff::default();
@@ -72,12 +72,12 @@ async fn follow(link: &Rc<Link>, exchange: &Rc<Exchange>, feed: Feed) -> End {
         if exchange.is_answered() || exchange.is_taken_back() {
             return End::Settled;
         }
-        // Modern streams can't be taken up, and others only where the server has numbered their events.
+        // Modern streams cannot be resumed, and legacy streams only if the server gave its events ids.
         if exchange.era == Era::Modern || place.last_id.is_none() || exchange.what == What::Initialize {
             return End::Failed(Trouble::Cut);
         }
         if !whole {
-            // The answer may be what was left out; it would only come again.
+            // The dropped event may be the response. After a resume it would come again and be too large again.
             return End::Failed(Trouble::TooLarge);
         }
         if let Some(retry) = place.retry {
@@ -109,8 +109,8 @@ async fn follow(link: &Rc<Link>, exchange: &Rc<Exchange>, feed: Feed) -> End {
     }
 }
 
-/// Passes on a stream until it is over. After the last answer it is given a moment: what follows is rare, and a server that never
-/// closes must not hold a connection for ever. False when something had to be left out.
+/// Passes a stream on until it is over. After the last response, leash waits a moment and then drops the stream: a
+/// server that never closes it must not hold a connection forever. Returns false if leash dropped an event.
 async fn drain(link: &Rc<Link>, exchange: &Rc<Exchange>, mut feed: Feed, place: &mut Place) -> bool {
     let mut whole = true;
     let enough = async {
@@ -140,21 +140,21 @@ async fn drain(link: &Rc<Link>, exchange: &Rc<Exchange>, mut feed: Feed, place: 
     }
 }
 
-/// Tells of an event that is left out.
+/// Warns that leash dropped an event.
 pub(super) fn too_large(link: &Link) {
-    link.tell(Notice::Warning("upstream sent an event that is too large; it is left out".to_owned()));
+    link.tell(Notice::Warning("upstream sent an event that is too large; leash dropped it".to_owned()));
 }
 
-/// Passes a message on to the host; false if it is none.
+/// Passes a message on to the host. Returns false if it is not a message.
 pub(super) async fn pass(link: &Rc<Link>, exchange: Option<&Rc<Exchange>>, bytes: &[u8]) -> bool {
     let Ok(message) = Message::read(bytes) else {
-        link.complain(Complaint::Garbage, || "upstream sends something that is not MCP; it is left out".to_owned());
+        link.complain(Complaint::Garbage, || "upstream sent something that is not MCP; leash dropped it".to_owned());
         return false;
     };
-    // What opens a session is known before the host is told.
+    // leash records the session before the host gets the response to `initialize`.
     let silent = link.foresee(exchange, &message);
     if !silent {
-        // Said first: what the host has not been told is not answered. It may be gone; the driver notices.
+        // Queued for the host first, because a request is only answered then. If the host is gone, the driver notices.
         let _ = link.voice.say(one_line(bytes)).await;
     }
     link.settle(exchange, &message);

@@ -1,4 +1,4 @@
-//! What an answer of the upstream means, and what the host is told when it is none. Pure.
+//! Classifies the upstream's responses and writes the error messages for the host. Pure.
 
 use bytes::Bytes;
 use hyper::StatusCode;
@@ -10,19 +10,19 @@ use leash_protocol::envelope::{Envelope, IdKey, Kind, Message, codes, error_body
 use leash_upstream::client::UpstreamError;
 use leash_upstream::delete::says_unknown;
 
-/// What the head of an answer announces.
+/// The kind of a response, from its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
     /// One message, or nothing at all.
     Whole,
     /// A stream of messages.
     Stream,
-    /// No success.
+    /// A status that is not a success.
     Refused,
 }
 
 impl Reply {
-    /// By status and type.
+    /// Classifies a response by its status and content type.
     pub(crate) fn of(status: StatusCode, headers: &HeaderMap) -> Reply {
         match status.is_success() {
             true if is_stream(headers) => Reply::Stream,
@@ -32,29 +32,30 @@ impl Reply {
     }
 }
 
-/// Whether a body is an event stream.
+/// True if a body is an event stream.
 pub(crate) fn is_stream(headers: &HeaderMap) -> bool {
     let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     value.split(';').next().is_some_and(|essence| essence.trim().eq_ignore_ascii_case("text/event-stream"))
 }
 
-/// An answer that is no success.
+/// A response whose status is not a success.
 #[derive(Clone, Debug)]
 pub(crate) struct Refusal {
     pub(crate) status: StatusCode,
-    /// What can be read of its body.
+    /// The body, as far as leash could read it.
     pub(crate) body: Bytes,
 }
 
 impl Refusal {
-    /// Whether it says that the session of the request is not known any more. 404 is the rule; older servers say 400 and words.
+    /// True if the server says that it no longer knows the session. The standard is 404; older servers respond 400 with
+    /// a text.
     pub(crate) fn forgets_session(&self) -> bool {
         let unknown_method = self.error().is_some_and(|(_, code)| code == codes::METHOD_NOT_FOUND);
         (self.status == StatusCode::NOT_FOUND && !unknown_method)
             || (self.status == StatusCode::BAD_REQUEST && says_unknown(&self.body))
     }
 
-    /// Whether a server of the old transport may be behind it: then a GET will show.
+    /// True if the server may speak the old transport. A GET will show it.
     pub(crate) fn may_be_old(&self) -> bool {
         let status = matches!(self.status.as_u16(), 400 | 404 | 405);
         status && !self.error().is_some_and(|(_, code)| is_modern(self.status, code))
@@ -67,15 +68,15 @@ impl Refusal {
         Some((envelope.key(), envelope.error_code()?))
     }
 
-    /// The line that answers a request which was refused: the upstream's own error where it has one.
+    /// Returns the line that answers a refused request: the upstream's own error, if there is one.
     pub(crate) fn answer(&self, ask: &Ask) -> Vec<u8> {
         if let Ok(message) = Message::read(&self.body)
             && let Some(envelope) = error_in(&message)
         {
             match (envelope.key(), envelope.error) {
                 (Some(key), _) if key == ask.key => return one_line(&self.body),
-                // It answers no request in particular; over HTTP there is only one that it can mean. What leash can say
-                // about these statuses helps more.
+                // The error has no id; over HTTP it can only be about this request. For the statuses that leash
+                // explains itself, leash's own text helps more.
                 (None, Some(error)) if !self.is_ours_to_explain() => {
                     let (id, error) =
                         (ask.id.get(), String::from_utf8_lossy(&one_line(error.get().as_bytes())).into_owned());
@@ -100,7 +101,7 @@ impl std::fmt::Display for Refusal {
             404 => "check the path of the URL",
             405 => "this is not the address of an MCP server, or it speaks another transport (`--transport`)",
             300..=399 => "it points to another server; use that URL",
-            429 => "it is asked too often; try again later",
+            429 => "the server got too many requests; try again later",
             500.. => "the server has a problem; try again later",
             _ => "the server does not accept the message",
         };
@@ -108,7 +109,7 @@ impl std::fmt::Display for Refusal {
     }
 }
 
-/// The error in a message that is one.
+/// Returns the envelope of a message that is an error.
 fn error_in<'a>(message: &'a Message<'a>) -> Option<&'a Envelope<'a>> {
     match message {
         Message::One(envelope) if envelope.kind == Kind::Response && envelope.error.is_some() => Some(envelope),
@@ -116,7 +117,7 @@ fn error_in<'a>(message: &'a Message<'a>) -> Option<&'a Envelope<'a>> {
     }
 }
 
-/// Whether an error is one that only a server of the modern era answers.
+/// True if only a server of the modern era responds with this error.
 fn is_modern(status: StatusCode, code: i64) -> bool {
     match code {
         codes::HEADER_MISMATCH | codes::MISSING_CAPABILITY | codes::UNSUPPORTED_VERSION => true,
@@ -125,28 +126,28 @@ fn is_modern(status: StatusCode, code: i64) -> bool {
     }
 }
 
-/// Why a request gets no answer from the upstream.
+/// The reason why a request gets no response from the upstream.
 #[derive(Clone, Debug)]
 pub(crate) enum Trouble {
-    /// No connection, or it broke before the answer began.
+    /// There was no connection, or it broke before the response began.
     Wire(UpstreamError),
-    /// Refused.
+    /// The upstream refused the request.
     Refused(Refusal),
-    /// The stream broke off, and can't be taken up again.
+    /// The stream broke and cannot be resumed.
     Cut,
-    /// The answer is more than a host can be given.
+    /// The response is larger than the limit for a line.
     TooLarge,
-    /// It took too long to begin the session.
+    /// The upstream did not answer `initialize` in time.
     Late,
-    /// There was an answer, but none to the request.
+    /// The upstream responded, but did not answer the request.
     Nothing,
-    /// There was an answer, but it is no MCP.
+    /// The upstream's response is not MCP.
     Garbage,
-    /// The session is lost, and was not to be opened anew.
+    /// The upstream has lost the session, and leash may not open it anew.
     Lost,
-    /// The old transport's stream is closed.
+    /// The upstream closed the stream of the old transport.
     Closed,
-    /// The `endpoint` of the old transport is missing, or leads elsewhere.
+    /// The `endpoint` of the old transport is missing or at another server.
     Endpoint,
 }
 
@@ -161,7 +162,7 @@ impl std::fmt::Display for Trouble {
             Trouble::Cut => {
                 f.write_str("the connection to upstream broke before the response; it may have been carried out")
             }
-            Trouble::TooLarge => write!(f, "upstream's answer has more than {} bytes; it is left out", limits::LINE),
+            Trouble::TooLarge => write!(f, "upstream's answer has more than {} bytes; leash dropped it", limits::LINE),
             Trouble::Late => f.write_str("upstream did not answer `initialize` in time"),
             Trouble::Nothing => f.write_str("upstream accepted the request, but did not answer it"),
             Trouble::Garbage => f.write_str("upstream answered with something that is not MCP; check the URL"),
@@ -173,7 +174,7 @@ impl std::fmt::Display for Trouble {
 }
 
 impl Trouble {
-    /// The line that answers a request.
+    /// Returns the line that answers a request.
     pub(crate) fn answer(&self, ask: &Ask) -> Vec<u8> {
         match self {
             Trouble::Refused(refusal) => refusal.answer(ask),
@@ -182,13 +183,13 @@ impl Trouble {
     }
 }
 
-/// A message as one line: line breaks around it are dropped, those inside are whitespace between tokens and become spaces, since
-/// no string of JSON can contain one. No other byte is touched.
+/// Returns a message as one line. Line breaks around it are dropped. Line breaks inside become spaces: they are
+/// whitespace between tokens, because a JSON string cannot contain one. No other byte changes.
 pub(crate) fn one_line(message: &[u8]) -> Vec<u8> {
     let is_break = |byte: &u8| matches!(byte, b'\n' | b'\r');
     let begin = message.iter().position(|byte| !is_break(byte)).unwrap_or(message.len());
     let end = message.iter().rposition(|byte| !is_break(byte)).map_or(begin, |last| last + 1);
-    // One more for the newline that follows.
+    // One more byte for the newline that follows.
     let mut line = Vec::with_capacity(end - begin + 1);
     line.extend_from_slice(&message[begin..end]);
     if memchr::memchr2(b'\n', b'\r', &line).is_some() {

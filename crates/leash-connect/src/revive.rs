@@ -1,4 +1,4 @@
-//! How a session begins again that the upstream has lost.
+//! Opens a session again that the upstream has lost.
 
 use std::rc::Rc;
 
@@ -15,14 +15,14 @@ use leash_protocol::era::Era;
 use leash_upstream::delete::Deleted;
 use leash_upstream::notice::Notice;
 
-/// The upstream has lost the session.
+/// Handles a session that the upstream has lost.
 pub(super) fn lost(link: &Rc<Link>, trouble: Trouble) {
     let known_gone = match &trouble {
         Trouble::Refused(refusal) if refusal.status == StatusCode::NOT_FOUND => {
             Some(Deleted::forgotten(refusal.status))
         }
         Trouble::Closed => Some(Deleted::closed()),
-        // It said so in other words: DELETE will show.
+        // The upstream was not explicit. The response to DELETE will show if the session is gone.
         _ => None,
     };
     let reviving = link.state.borrow().reviving;
@@ -37,19 +37,19 @@ pub(super) fn lost(link: &Rc<Link>, trouble: Trouble) {
         return link.give_up();
     }
     if link.state.borrow().initialize.is_none() {
-        // Nothing was agreed upon: the next line finds its way by itself.
+        // There was no handshake, so there is nothing to repeat. The next line is sent as it is.
         return;
     }
     set(link, Reviving::Now);
     if reviving == Reviving::Later {
-        // Somebody is at it, and needs not wait any longer.
+        // A revival is pausing. It need not wait any longer.
         return link.retry.notify_one();
     }
     let task = Rc::clone(link);
     link.spawn(async move { revive(&task).await });
 }
 
-/// Nothing is sent while the session is being opened.
+/// Sets the state of the revival. leash sends nothing while the session is being opened.
 fn set(link: &Link, reviving: Reviving) {
     let mut state = link.state.borrow_mut();
     state.reviving = reviving;
@@ -61,8 +61,9 @@ fn set(link: &Link, reviving: Reviving) {
     link.wake.notify_one();
 }
 
-/// Opens the session again. Where that fails, what waits is sent all the same, so that it is answered; with Streamable HTTP
-/// the next request tries again. The old transport has only its stream to hear of anything, so there it is tried until it works.
+/// Opens the session again. If that fails, leash sends the waiting lines anyway, so that they get a response. With
+/// Streamable HTTP the next request tries again. The old transport gets messages only on its stream, so leash tries
+/// until it works.
 async fn revive(link: &Rc<Link>) {
     let mut back_off = BackOff::default();
     loop {
@@ -79,10 +80,10 @@ async fn revive(link: &Rc<Link>) {
         let is_closed = || link.state.borrow().mode == Mode::Old(None);
         if is_closed() {
             set(link, Reviving::Later);
-            // A request that comes meanwhile does not have to wait.
+            // A request that comes meanwhile ends the pause.
             let _ = tokio::time::timeout(back_off.next(), link.retry.notified()).await;
         }
-        // The host may have begun anew by itself.
+        // The host may have opened a new session itself.
         if !is_closed() {
             return set(link, Reviving::No);
         }
@@ -90,7 +91,7 @@ async fn revive(link: &Rc<Link>) {
     }
 }
 
-/// Opens the session again, with the host's own words. The host notices nothing: the answers are swallowed.
+/// Opens the session again with the host's own messages. The host does not get the responses.
 async fn reopen(link: &Rc<Link>) -> Result<(), Trouble> {
     let (initialize, initialized) = {
         let state = link.state.borrow();
@@ -110,7 +111,7 @@ async fn reopen(link: &Rc<Link>) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Carries out an exchange of which the host is told nothing.
+/// Runs an exchange whose response the host does not get.
 async fn silently(link: &Rc<Link>, parcel: Parcel) -> Result<(), Trouble> {
     let exchange = Exchange::silent(parcel, link.state.borrow().generation);
     link.state.borrow_mut().exchanges.push(Rc::clone(&exchange));
@@ -122,7 +123,7 @@ async fn silently(link: &Rc<Link>, parcel: Parcel) -> Result<(), Trouble> {
     }
 }
 
-/// A parcel of leash's own, which has no place among the host's.
+/// A parcel of leash's own, without a number among the host's lines.
 fn blank() -> Parcel {
     Parcel {
         number: u64::MAX,

@@ -1,4 +1,5 @@
-//! The life of a connection: it begins, passes lines until something ends it, and lets go of everything it holds.
+//! The main loop of a connection: it begins, passes lines until an event ends it, and ends the upstream sessions it
+//! holds.
 
 use std::io;
 use std::pin::Pin;
@@ -35,14 +36,14 @@ use leash_upstream::notice::Notice;
 use leash_upstream::sweep;
 use leash_upstream::sweep::Known;
 
-/// Runs a connection to its end, as this process: blocks, takes the process's signals, and stdin and stdout.
+/// Runs a connection to its end. It blocks, and uses the process's signals, stdin and stdout.
 pub fn connect(connecting: Connecting, first: FirstLook) -> Result<Ended, ConnectError> {
     let (parent, inherited) = first.into_parts();
     let signals = linux::listen(&supervisor::listened(inherited)).map_err(ConnectError::Signals)?;
     linux::survive_file_size_limit();
     let proc = Proc::own().ok();
     let watches = owner::find(&connecting.owners, parent, proc.as_ref(), inherited).map_err(ConnectError::Owner)?;
-    // Not a `LocalSet`: that is one task to its runtime, and every wake of one of its own costs a system call.
+    // Not a `LocalSet`: its runtime sees it as one task, and waking a task inside it costs a system call.
     let options = LocalOptions::default();
     let runtime = Builder::new_current_thread().enable_all().build_local(options).map_err(ConnectError::Start)?;
     let over = runtime.block_on(async {
@@ -50,22 +51,22 @@ pub fn connect(connecting: Connecting, first: FirstLook) -> Result<Ended, Connec
         let driver = Driver::begin(connecting, watches, tower)?;
         Ok(driver.live().await)
     });
-    // A name may still be looked up on another thread; nobody waits for it.
+    // Another thread may still be resolving a name. leash does not wait for it.
     runtime.shutdown_background();
     over
 }
 
-/// What the host is still owed after it closed its stdin.
+/// The time limits after the host has closed stdin.
 #[derive(Clone, Copy, Debug)]
 struct Closing {
     since: Moment,
-    /// When the last line was sent.
+    /// The time at which the last line was sent.
     sent: Option<Moment>,
 }
 
 impl Closing {
-    /// When it is over, whatever is unanswered: what was written is sent, if that can be done in reasonable time, and
-    /// what was sent may be answered for a moment.
+    /// The moment at which the connection ends even if requests are unanswered. Unsent lines get a fixed time to be
+    /// sent; after that, responses may come during the grace.
     fn deadline(self, grace: Duration) -> Moment {
         self.sent.map_or(self.since + limits::UNREAD, |sent| sent + grace)
     }
@@ -74,11 +75,11 @@ impl Closing {
 struct Driver {
     link: Rc<Link>,
     input: Input,
-    /// Everything was read.
+    /// All lines of the host were read.
     input_over: bool,
     tower: Watchtower,
     speaker: JoinHandle<Result<(), HostDeaf>>,
-    /// Something that leash itself answers.
+    /// leash's own response to the host while it waits for room in the queue.
     saying: Option<Pin<Box<dyn Future<Output = ()>>>>,
     grace: Duration,
     expires: Option<Moment>,
@@ -151,7 +152,8 @@ impl Driver {
         self.end(reason).await
     }
 
-    /// Sends what can be sent, waits for one thing to happen, and deals with it. The reason, when it is over.
+    /// Sends the lines that may be sent, waits for one event, and handles it. Returns the reason if the connection is
+    /// over.
     async fn step(&mut self) -> Option<Reason> {
         self.link.send_waiting();
         if self.link.over.get() {
@@ -189,7 +191,7 @@ impl Driver {
         }
     }
 
-    /// The next moment at which it is over, and why.
+    /// The next deadline of the connection, and its reason.
     fn deadline(&self) -> Option<(Moment, Reason)> {
         let closing = self.closing.map(|closing| (closing.deadline(self.grace), Reason::StdinClosed));
         let expires = self.expires.map(|expires| (expires, Reason::MaxAge));
@@ -215,7 +217,7 @@ impl Driver {
         }
     }
 
-    /// Ends what is held. A signal meanwhile leaves the rest to the keeper.
+    /// Ends the upstream sessions. After a signal meanwhile, the keeper does the rest.
     async fn end(mut self, reason: Reason) -> Ended {
         let began = Moment::now();
         let link = Rc::clone(&self.link);
@@ -223,13 +225,13 @@ impl Driver {
         link.tell(Notice::Ending { session, server, why: reason.clone() });
         link.lease.borrow().ending();
         if reason == Reason::UpstreamForgot {
-            // The host is there, and waits for what was not even sent.
+            // The host is still there and waits for responses to requests that were not sent.
             for ask in link.state.borrow_mut().outbox.clear().iter().flat_map(|parcel| &parcel.asks) {
                 let (voice, line) = (link.voice.clone(), Trouble::Lost.answer(ask));
                 link.tasks.spawn_local(async move { drop(voice.say(line).await) });
             }
         }
-        // From here on nothing goes upstream but DELETE, and nothing new comes back: whoever asks is gone.
+        // From here on, leash sends only DELETE upstream and reads no responses: for the host, the connection is over.
         link.stop.cancel();
         self.sweeper.hurry.by(began);
         link.tasks.close();
@@ -240,13 +242,13 @@ impl Driver {
                 Some(Claim::Stream(_)) => Some(Deleted::closed()),
                 None => None,
             };
-            // Sessions that were replaced are let go of as well.
+            // The tasks also end the sessions that were replaced.
             link.tasks.wait().await;
             deleted
         };
         let flushed = link.voice.flush(limits::FLUSH);
-        // Signals come in pairs: a terminal hangs up while it closes, a host interrupts and terminates. So that such a pair does
-        // not cut short what has just begun, there is a second for it in any case.
+        // Signals often come in pairs: a closing terminal hangs up, a host sends SIGINT and then SIGTERM. The second
+        // signal must not cut off a DELETE that has just begun, so the DELETE always gets this time.
         let least = began + limits::KEEPER_ANSWER;
         let hurried = async {
             loop {
@@ -256,7 +258,7 @@ impl Driver {
                 }
             }
         };
-        // The host may have left in the middle of its handshake: the session that is about to open has to be ended, too.
+        // The host may have left during its handshake. The session that the upstream is opening must be ended, too.
         let last_call = async {
             tokio::time::sleep_until(tokio::time::Instant::now() + limits::DELETE_TRY).await;
             link.last_call.cancel();
@@ -274,18 +276,19 @@ impl Driver {
         let link = &self.link;
         let mut lease = link.lease.borrow_mut();
         if deleted.as_ref().is_some_and(|deleted| deleted.cut_short) {
-            // Told nothing, the keeper takes over when we are gone.
-            link.tell(Notice::Warning("the upstream session is left to the keeper, which goes on".to_owned()));
+            // The keeper was not told of an end, so it takes over when this process exits.
+            link.tell(Notice::Warning("the keeper will end the upstream session".to_owned()));
             return Ended { reason, receipt: None };
         }
-        // If nobody was ever reached, there is nothing to tell of.
+        // If the upstream was never reached, there is nothing to record.
         let receipt = link.reached.get().then(|| lease.receipt(reason.clone(), took, deleted.as_ref()));
         if let Some(receipt) = &receipt {
             let path = &self.places.receipts;
             if let Err(error) = receipts::append_once(path, receipt) {
                 link.tell(Notice::Warning(format!("cannot write {}: {error}", path.display())));
                 if receipts::is_shortage(&error) {
-                    // Told nothing, the keeper takes over when we are gone; without one, the next start does.
+                    // The keeper was not told of an end, so it takes over when this process exits. Without a keeper,
+                    // the next start does.
                     return Ended { reason, receipt: Some(receipt.clone()) };
                 }
             }
@@ -298,7 +301,7 @@ impl Driver {
     }
 }
 
-/// Waits until what leash itself answers is said; for ever while there is nothing to say.
+/// Waits until leash's own response is queued. Never returns if there is none.
 async fn said(saying: &mut Option<Pin<Box<dyn Future<Output = ()>>>>) {
     match saying {
         Some(line) => {
@@ -319,7 +322,7 @@ async fn expiry(deadline: Option<(Moment, Reason)>) -> Reason {
     }
 }
 
-/// Ends what dead connections and gateways have left open; not at the cost of this one.
+/// Ends the sessions that dead connections and gateways have left open, in a task of its own.
 async fn sweep(link: Rc<Link>, sweeper: Client, places: Places) {
     let known = |entry: &Entry| {
         (delete::shown(&link.upstream.url) == entry.url)

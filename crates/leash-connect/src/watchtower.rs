@@ -1,7 +1,7 @@
-//! Everything that may end a connection from outside: owners, signals, and the keeper's death.
+//! Watches everything outside that may end a connection: owners, signals, and the keeper's death.
 //!
-//! All of it hangs in one epoll of our own, which the runtime sees as one descriptor. So each thing is watched for exactly what
-//! it can tell: stdin for its end and not for its data, which another place reads.
+//! All descriptors are in one epoll of our own, which the runtime sees as one descriptor. So each descriptor can be
+//! watched for its own events: stdin only for its end and not for its data, which `pipe` reads.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -16,22 +16,22 @@ use leash_tree::owner::Watch;
 use leash_tree::platform::linux;
 use leash_tree::tree::warden::{END_SIGNAL, END_VALUE, FORCE_VALUE};
 
-/// What was seen.
+/// An event from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
     /// An owner is gone.
     Lost(Reason),
-    /// The host will write no more; what it has written may still be unread.
+    /// The host has closed stdin. There may still be unread data.
     InputOver,
-    /// A signal that means the end.
+    /// A signal that ends the connection.
     Signal(i32),
-    /// `leash end`.
+    /// A request by `leash end`.
     Requested,
-    /// The keeper is gone, perhaps.
+    /// A child process ended. It may be the keeper.
     Child,
 }
 
-/// Watches.
+/// The watched owners and signals.
 #[derive(Debug)]
 pub(super) struct Watchtower {
     epoll: AsyncFd<OwnedFd>,
@@ -40,23 +40,23 @@ pub(super) struct Watchtower {
 }
 
 impl Watchtower {
-    /// Watches over `watches`, and over the signals that come out of `signals`.
+    /// Starts to watch `watches` and the signals of `signals`.
     pub(super) fn build(watches: Vec<Watch>, signals: OwnedFd) -> io::Result<Watchtower> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &signals, EventData::new_u64(0), EventFlags::IN)?;
         for watch in &watches {
-            // Flags of poll and epoll have the same values; what is always told need not be asked for.
+            // Flags of poll and epoll have the same values. Errors and hang-ups are always reported.
             let flags = EventFlags::from_bits_retain(u32::from(watch.events().bits()));
             epoll::add(&epoll, watch.as_fd(), EventData::new_u64(0), flags)?;
         }
         Ok(Watchtower { epoll: linux::readable(epoll)?, signals, watches })
     }
 
-    /// Waits for the next thing. Nothing is lost when the wait is given up.
+    /// Waits for the next event. Cancel safe: a dropped call loses no event.
     pub(super) async fn next(&mut self) -> Seen {
         loop {
-            // Readiness is kept until a look has found nothing, so what happens at once is told one after the other. An epoll
-            // can't fail to be polled while it is open.
+            // Readiness stays set until `look` finds nothing, so simultaneous events are returned one after the other.
+            // Polling an open epoll cannot fail.
             let Ok(mut guard) = self.epoll.readable().await else { continue };
             if let Some(seen) = look(&self.signals, &mut self.watches, guard.get_inner().as_fd()) {
                 return seen;
@@ -69,9 +69,9 @@ impl Watchtower {
 fn look(signals: &OwnedFd, watches: &mut Vec<Watch>, epoll: BorrowedFd<'_>) -> Option<Seen> {
     while let Some(received) = linux::receive(signals.as_fd()) {
         match received.signal {
-            // There is no grace to go without: what is in flight is not waited for anyway.
+            // Both values mean the same here: a connection does not wait for requests in flight anyway.
             END_SIGNAL if matches!(received.queued, Some(END_VALUE | FORCE_VALUE)) => return Some(Seen::Requested),
-            // Somebody else's SIGUSR1 has no meaning here; it may not end leash either.
+            // A SIGUSR1 from another program has no meaning here and must not end leash.
             END_SIGNAL => {}
             libc::SIGCHLD => return Some(Seen::Child),
             signal => return Some(Seen::Signal(signal)),

@@ -1,4 +1,4 @@
-//! Requests to the upstream, and when their bodies are on the way.
+//! Sends requests to the upstream and tells when their bodies are handed over.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -15,8 +15,8 @@ use leash_upstream::client;
 use leash_upstream::client::{Care, Connector, Pool, UpstreamError};
 use leash_upstream::heap::Tide;
 
-/// The client of `connect`. It differs from the gateway's in that it tells when a body is handed over, and that no timer looks
-/// after idle connections: one that is too old is found out when it would be used, and nothing wakes an idle leash.
+/// The HTTP client of `connect`. Unlike the gateway's client, it tells when a body is handed over, and it has no timer
+/// for idle connections: it finds a connection that is too old when it would use it. So an idle leash never wakes up.
 #[derive(Clone)]
 pub(crate) struct Wire {
     http: Pool<Sent>,
@@ -28,22 +28,22 @@ impl fmt::Debug for Wire {
     }
 }
 
-/// What is sent.
+/// A request to send.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     pub(crate) method: Method,
     pub(crate) url: Uri,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
-    /// Told when the body was handed to a connection; dropped when it never will be.
+    /// Signalled when the body was handed to a connection. Dropped if that will never happen.
     pub(crate) handed: Option<oneshot::Sender<()>>,
 }
 
-/// The head of an answer, and the body to come.
+/// The head of a response, and its body to come.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) response: Response<Incoming>,
-    /// Where the answer came from, which is another address after a redirect.
+    /// The address that responded. After a redirect it is not the one that was requested.
     pub(crate) from: Uri,
 }
 
@@ -57,7 +57,7 @@ impl Wire {
         }
     }
 
-    /// Sends a request and returns the head of the answer. Redirects that keep the method and the origin are followed.
+    /// Sends a request and returns the head of the response. It follows redirects that keep the method and the origin.
     pub(crate) async fn send(&self, outgoing: Outgoing) -> Result<Answer, UpstreamError> {
         let Outgoing { method, mut url, headers, body, mut handed } = outgoing;
         let mut hops = 0;
@@ -75,7 +75,7 @@ impl Wire {
     }
 }
 
-/// A body that tells when it is taken.
+/// A body that signals when the connection takes it.
 #[derive(Debug)]
 pub(crate) struct Sent {
     body: Option<Bytes>,
@@ -88,7 +88,7 @@ impl Body for Sent {
 
     fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         if let Some(handed) = self.handed.take() {
-            // Nobody may be waiting for it.
+            // The receiver may be dropped.
             let _ = handed.send(());
         }
         Poll::Ready(self.body.take().filter(|body| !body.is_empty()).map(|body| Ok(Frame::data(body))))

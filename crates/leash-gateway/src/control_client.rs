@@ -32,10 +32,10 @@ pub fn socket_path(runtime_dir: &Path) -> PathBuf {
 /// Why there is no answer, or not the one that was asked for.
 #[derive(Debug, Error)]
 pub enum ControlClientError {
-    /// Nobody listens there.
+    /// No program listens at the address.
     #[error("no `leash serve` listens on `{}`", .0.display())]
     NoDaemon(PathBuf),
-    /// No socket can have such a path.
+    /// The path is too long for a socket.
     #[error("`{}` is too long for a socket: {} bytes, and the kernel takes {}", .0.display(), .0.as_os_str().len(), limits::SOCKET_PATH)]
     TooLong(PathBuf),
     /// It can't be reached.

@@ -71,7 +71,7 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    /// Tells people something.
+    /// Sends a notice to the user.
     pub(crate) fn tell(&self, notice: impl FnOnce() -> Notice) {
         (self.tell)(notice());
     }

@@ -1,5 +1,6 @@
-//! Answers that wait in memory until their clients read them, counted until the last byte is in a socket: those of one server's
-//! pipe, of one origin, and all of them. While there are too many, servers are not read: they wait with a full pipe.
+//! Counts the responses that wait in memory until their clients read them, up to the last byte in a socket: per server
+//! pipe, per origin, and in total. While there are too many, leash does not read from the servers, and they wait with a
+//! full pipe.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -14,7 +15,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use leash_model::limits;
 use leash_upstream::origin::Origin;
 
-/// A number of bytes, and those who wait for it to become less. Shared with buffers, which must be [`Send`], hence the atomics.
+/// A number of bytes, and a notification when it falls. Shared with buffers, which must be [`Send`], hence the atomics.
 #[derive(Debug, Default)]
 struct Level {
     bytes: AtomicUsize,
@@ -35,7 +36,7 @@ impl Level {
         self.lowered.notify_waiters();
     }
 
-    /// From one value to another.
+    /// Adjusts the level from one value to another.
     fn change(&self, from: usize, to: usize) {
         if to > from {
             self.raise(to - from);
@@ -45,11 +46,11 @@ impl Level {
     }
 }
 
-/// What all servers, or those of one origin, have in memory.
+/// The memory of all servers, or of one origin's servers.
 #[derive(Debug)]
 struct Pool {
     level: Arc<Level>,
-    /// For long lines of servers that have begun and have not ended.
+    /// Permits for long lines that servers have begun to write and have not finished.
     lines: Arc<Semaphore>,
 }
 
@@ -59,7 +60,7 @@ impl Pool {
     }
 }
 
-/// The memory for answers of a gateway.
+/// The memory for a gateway's responses.
 pub(crate) struct Memory {
     all: Rc<Pool>,
     origins: RefCell<HashMap<Origin, Weak<Pool>>>,
@@ -72,12 +73,12 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// Bytes that wait for clients.
+    /// The number of bytes that wait for clients.
     pub(crate) fn held(&self) -> usize {
         self.all.level.get()
     }
 
-    /// An account for a server's pipe whose messages are for this origin.
+    /// Creates the account of a server pipe whose messages are for this origin.
     pub(crate) fn account(&self, origin: Origin) -> Account {
         let mut origins = self.origins.borrow_mut();
         let known = origins.get(&origin).and_then(Weak::upgrade);
@@ -91,21 +92,21 @@ impl Memory {
     }
 }
 
-/// What the messages of one server take.
+/// The memory that the messages of one server take.
 pub(crate) struct Account {
     own: Arc<Level>,
     origin: Rc<Pool>,
     all: Rc<Pool>,
-    /// What was said last by [`Account::queue`].
+    /// The last value passed to [`Account::queue`].
     queued: Cell<Queued>,
 }
 
-/// Messages that were not handed to a connection.
+/// The size of the messages that were not handed to a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Queued {
     /// Bytes that connections wait for.
     pub(crate) unread: usize,
-    /// Bytes of a message larger than all that is kept for those who come back, and which no connection waits for.
+    /// Bytes that no connection waits for, of a message larger than the whole buffer for clients that come back.
     pub(crate) unclaimed: usize,
 }
 
@@ -117,14 +118,14 @@ pub(crate) struct LongLine {
 }
 
 impl Account {
-    /// The bytes are counted until the last piece of them is dropped.
+    /// Counts the bytes until the last piece of them is dropped.
     pub(crate) fn hold(&self, bytes: Bytes) -> Bytes {
         let levels = [&self.own, &self.origin.level, &self.all.level].map(Arc::clone);
         levels.iter().for_each(|level| level.raise(bytes.len()));
         Bytes::from_owner(Counted { bytes, levels })
     }
 
-    /// So much is queued now.
+    /// Sets the size of the queue.
     pub(crate) fn queue(&self, now: Queued) {
         let before = self.queued.replace(now);
         self.own.change(before.unread, now.unread);
@@ -133,18 +134,18 @@ impl Account {
         }
     }
 
-    /// Whether its origin, or all of them together, hold more than they may.
+    /// True if its origin, or all origins together, hold more than the limit.
     pub(crate) fn is_strained(&self) -> bool {
         self.origin.level.get() > limits::HELD_ORIGIN || self.all.level.get() > limits::HELD
     }
 
-    /// Whether the server must wait that has begun a line of so many bytes.
+    /// True if leash must stop reading from a server that has begun a line of so many bytes.
     pub(crate) fn is_full(&self, begun: usize) -> bool {
         let own = self.own.get();
         own > limits::HELD_PIPE || (own + begun > limits::UNREAD_STREAMS && self.is_strained())
     }
 
-    /// Returns when something was read or given up since the call.
+    /// Completes when a client has read something, or a message was dropped, since the call.
     pub(crate) fn lowered(&self) -> impl Future<Output = ()> {
         let [own, origin, all] = [&self.own, &self.origin.level, &self.all.level].map(|level| level.lowered.notified());
         async move {
@@ -156,7 +157,8 @@ impl Account {
         }
     }
 
-    /// Waits for its turn to read a long line. Every origin has some, and all together not so many that they matter.
+    /// Waits for a permit to read a long line. Each origin has some permits, and the total is limited, so that long
+    /// lines stay a small part of the memory.
     pub(crate) async fn long_line(&self) -> Option<LongLine> {
         let of_origin = Arc::clone(&self.origin.lines).acquire_owned().await.ok()?;
         let of_all = Arc::clone(&self.all.lines).acquire_owned().await.ok()?;
@@ -170,7 +172,7 @@ impl Drop for Account {
     }
 }
 
-/// Bytes in the hands of a connection.
+/// Bytes that a connection holds.
 struct Counted {
     bytes: Bytes,
     levels: [Arc<Level>; 3],

@@ -1,41 +1,42 @@
-//! Whether a client that listens is asked if it is there, and what its silence means; pure.
+//! Decides when leash pings a listening client, and what its silence means. Pure.
 
 use crate::config::KeepAlive;
 
-/// What is known of a client when the next ping is due.
+/// The facts about a client when the next ping is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Known {
-    /// Pings in a row that it did not answer.
+    /// Pings in a row that the client did not answer.
     pub(crate) unanswered: u32,
-    /// It has answered a ping before, in this session.
+    /// The client has answered a ping before, in this session.
     pub(crate) answers: bool,
-    /// A process of it is known to live.
+    /// leash knows a living process of the client.
     pub(crate) owned: bool,
 }
 
-/// What is done when a ping is due.
+/// The action when a ping is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// A ping is sent.
+    /// Send a ping.
     Ask,
-    /// Nothing.
+    /// Do nothing.
     Nothing,
-    /// The stream is closed. A client that lives opens it again; of another one, the idle time begins.
+    /// Close the stream. A living client opens it again. Otherwise the session's idle time begins.
     CloseStream,
-    /// The session ends.
+    /// End the session.
     EndSession,
 }
 
-/// Decides. By default silence is held against a client only if it has answered before, and it costs the stream alone.
+/// Decides the action. By default, silence counts only if the client has answered a ping before, and it only closes the
+/// stream.
 pub(crate) fn due(keep_alive: KeepAlive, most: u32, known: Known) -> Due {
     let silent = known.unanswered >= most.max(1);
     match keep_alive {
         KeepAlive::Never => Due::Nothing,
         KeepAlive::Every(_) if silent => Due::EndSession,
-        // Its process says more than any answer.
+        // A living process proves more than a response to a ping.
         KeepAlive::Auto if known.owned => Due::Nothing,
         KeepAlive::Auto if silent && known.answers => Due::CloseStream,
-        // It does not speak ping: it is not bothered any more.
+        // The client does not support pings, so leash sends no more.
         KeepAlive::Auto if silent => Due::Nothing,
         KeepAlive::Auto | KeepAlive::Every(_) => Due::Ask,
     }
@@ -53,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn by_default_silence_costs_the_stream_of_a_client_that_speaks_ping() {
+    fn by_default_silence_closes_the_stream_of_a_client_that_answers_pings() {
         let auto = KeepAlive::Auto;
         check(auto, (0, false, false), Due::Ask);
         check(auto, (2, true, false), Due::Ask);
@@ -65,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_for_pings_has_silent_clients_ended() {
+    fn configured_pings_end_the_session_of_a_silent_client() {
         let every = KeepAlive::Every(Duration::from_secs(1));
         for (answers, owned) in [(false, false), (true, false), (false, true), (true, true)] {
             check(every, (2, answers, owned), Due::Ask);

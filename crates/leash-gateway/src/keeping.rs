@@ -1,8 +1,8 @@
-//! What the gateway tells its keeper: every session that is open upstream, with its credentials, so that the keeper can end it when the
-//! gateway is killed.
+//! Tells the gateway's keeper of every upstream session, with its credentials, so that the keeper can end the sessions
+//! when the gateway is killed.
 //!
-//! Only the latest state of a session matters, so what waits for room in the keeper's socket are keys, not messages: a keeper that is
-//! stopped costs no memory and holds up no request. The book on disk has everything but the credentials.
+//! Only the latest state of a session matters, so the queue for the keeper's socket holds keys, not messages. A stopped
+//! keeper costs no memory and delays no request. The book on disk has everything except the credentials.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{HashMap, HashSet};
@@ -23,37 +23,38 @@ use leash_tree::platform::linux;
 use leash_tree::platform::linux::AsyncPidfd;
 use leash_upstream::keeper::{Keeper, Lien, Orders, Word, handover};
 
-/// The keeper of a gateway, and everything that it has to know.
+/// The keeper of a gateway, and the sessions that it must know.
 #[derive(Default)]
 pub(crate) struct Keeping {
-    /// The gateway is a process of its own, which may have a keeper.
+    /// True if the gateway is a process of its own, which may have a keeper.
     enabled: Cell<bool>,
-    /// Where the next gateway asks the keeper of this one for its sessions.
+    /// The socket at which the next gateway asks this gateway's keeper for the sessions.
     door: OnceCell<OwnedFd>,
     keeper: RefCell<Option<Keeper>>,
     sessions: RefCell<HashMap<Rc<str>, Kept>>,
-    /// Sessions of which the keeper does not know the latest.
+    /// The sessions whose latest state the keeper does not know.
     news: RefCell<HashSet<Rc<str>>>,
-    /// There is another keeper, or the socket of this one is full.
+    /// Wakes `tend`: there is a new keeper, or the keeper's socket is full.
     wake: Notify,
-    /// No keeper could be started, and that was reported.
+    /// No keeper could be started, and the user was warned.
     failing: Cell<bool>,
 }
 
 struct Kept {
     what: What,
-    /// The keeper knows of it.
+    /// The keeper knows the session.
     told: bool,
 }
 
 enum What {
     Session(Weak<Session>),
-    /// A session that no client has, on its way to its end.
+    /// A session without a client that is being ended.
     Refused(Box<Lien>),
 }
 
 impl Keeping {
-    /// From now on there may be a keeper. It waits for the next gateway where there can be one: at an address that was chosen.
+    /// Allows a keeper from now on. If the address has a fixed port, the keeper of a killed gateway waits for the next
+    /// gateway.
     pub(crate) fn enable(&self, gateway: &Gateway) {
         self.enabled.set(true);
         if !takes_over(&gateway.settings()) {
@@ -63,13 +64,13 @@ impl Keeping {
         match handover::door(&path) {
             Ok(door) => drop(self.door.set(door)),
             Err(error) => gateway.warn(format!(
-                "cannot make {}: {error}; if leash is killed, the next one does not take its upstream sessions over",
+                "cannot create {}: {error}; if leash is killed, the next one cannot take its upstream sessions over",
                 path.display()
             )),
         }
     }
 
-    /// Sees to it that there is a keeper, before there is something to keep. Without one the book remains.
+    /// Starts a keeper if there is none, before there is a session. Without a keeper, the book still has the sessions.
     pub(crate) fn prepare(&self, gateway: &Gateway) {
         if !self.enabled.get() || self.keeper.borrow().is_some() {
             return;
@@ -98,12 +99,12 @@ impl Keeping {
         }
     }
 
-    /// A session holds something upstream.
+    /// Tells the keeper of a session that exists upstream.
     pub(crate) fn hold(&self, session: &Rc<Session>) {
         self.enter(Rc::clone(&session.id), What::Session(Rc::downgrade(session)));
     }
 
-    /// A session that no client has is open upstream.
+    /// Tells the keeper of an upstream session without a client.
     pub(crate) fn hold_refused(&self, key: &str, lien: Lien) {
         self.enter(key.into(), What::Refused(Box::new(lien)));
     }
@@ -116,7 +117,7 @@ impl Keeping {
         }
     }
 
-    /// Something about a session is different now.
+    /// Tells the keeper that a session has changed.
     pub(crate) fn changed(&self, session: &Session) {
         if self.sessions.borrow().contains_key(&session.id) {
             self.news.borrow_mut().insert(Rc::clone(&session.id));
@@ -124,7 +125,7 @@ impl Keeping {
         }
     }
 
-    /// A session is over.
+    /// Tells the keeper that a session is over.
     pub(crate) fn over(&self, key: &str) {
         let Some((key, kept)) = self.sessions.borrow_mut().remove_entry(key) else { return };
         if kept.told {
@@ -135,15 +136,15 @@ impl Keeping {
         }
     }
 
-    /// The gateway ends by itself.
+    /// Tells the keeper that the gateway is shutting down.
     pub(crate) fn ending(&self) {
         if let Some(keeper) = &*self.keeper.borrow() {
-            // A keeper that can't hear it takes the end for a kill, and does the same.
+            // A keeper that misses this message takes the exit for a kill and ends the sessions anyway.
             let _ = keeper.tell(&Word::Ending);
         }
     }
 
-    /// The gateway is over. The keeper is sent off, or goes on with what is left.
+    /// Dismisses the keeper if no session is left. Otherwise the keeper ends the remaining sessions.
     pub(crate) fn close(&self) {
         let keeper = self.keeper.take();
         if let Some(keeper) = keeper.filter(|_| self.sessions.borrow().is_empty()) {
@@ -151,17 +152,17 @@ impl Keeping {
         }
     }
 
-    /// Whether the keeper knows of a session, and ends it if the gateway does not.
+    /// True if the keeper knows a session, and so ends it if the gateway does not.
     pub(crate) fn is_told_of(&self, key: &str) -> bool {
         self.keeper.borrow().is_some() && self.sessions.borrow().get(key).is_some_and(|kept| kept.told)
     }
 
-    /// How many sessions there are of which the keeper does not know the latest.
+    /// The number of sessions whose latest state the keeper does not know.
     pub(crate) fn backlog(&self) -> usize {
         self.news.borrow().len()
     }
 
-    /// Tells the keeper all news, as far as there is room in its socket.
+    /// Sends the changes to the keeper, as far as its socket has room.
     fn flush(&self) {
         let keeper = self.keeper.borrow();
         let Some(keeper) = &*keeper else { return };
@@ -173,7 +174,7 @@ impl Keeping {
             }
             let kept = sessions.get_mut(key);
             let tell = |stays| word(key, kept.as_deref(), stays).and_then(|word| keeper.tell(&word));
-            // Without a client's long `initialize` it can at least be ended.
+            // Without the client's long `initialize`, the keeper can at least end the session.
             let told = tell(true).or_else(|error| if is_too_long(&error) { tell(false) } else { Err(error) });
             match told {
                 Ok(()) => {
@@ -182,7 +183,7 @@ impl Keeping {
                     }
                     false
                 }
-                // A message that no socket takes. The book has the rest.
+                // The message is too long for the socket even so. The book has the session.
                 Err(error) if is_too_long(&error) => false,
                 Err(other) => {
                     error = Some(other.kind());
@@ -190,16 +191,15 @@ impl Keeping {
                 }
             }
         });
-        // Any other error is the keeper's death, which is noticed by itself.
+        // Any other error means that the keeper is dead, which `tend` notices.
         if error == Some(io::ErrorKind::WouldBlock) {
             self.wake.notify_one();
         }
     }
 
-    /// The keeper is dead: the next one has to be told everything.
+    /// Handles the keeper's death: the next keeper must be told everything.
     fn lost(&self) {
         if let Some(keeper) = &mut *self.keeper.borrow_mut() {
-            // Reaped.
             keeper.is_gone();
         }
         *self.keeper.borrow_mut() = None;
@@ -208,13 +208,13 @@ impl Keeping {
         *self.news.borrow_mut() = sessions.keys().cloned().collect();
     }
 
-    /// What a task waits for.
+    /// Returns the descriptors on which `tend` waits, if there is a keeper.
     fn watched(&self) -> Option<io::Result<(std::os::fd::OwnedFd, std::os::fd::OwnedFd)>> {
         self.keeper.borrow().as_ref().map(Keeper::watched_by_task)
     }
 }
 
-/// Whether the sessions of a gateway outlast it, for the next one at the same address.
+/// True if the sessions of a killed gateway can go on in the next gateway at the same address.
 pub(crate) fn takes_over(settings: &Settings) -> bool {
     !settings.takeover.is_zero() && settings.listen.port() != 0
 }
@@ -227,7 +227,7 @@ fn is_too_long(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EMSGSIZE)
 }
 
-/// The latest of a session.
+/// Builds the message with the latest state of a session.
 fn word(key: &str, kept: Option<&Kept>, stays: bool) -> io::Result<Word> {
     let mut lien = match kept.map(|kept| &kept.what) {
         Some(What::Session(session)) => session.upgrade().and_then(|session| guard::lien(&session)),
@@ -240,7 +240,7 @@ fn word(key: &str, kept: Option<&Kept>, stays: bool) -> io::Result<Word> {
     lien.map_or_else(|| Ok(Word::Ended(key.into(), None)), |lien| Word::hold(key, &lien))
 }
 
-/// Looks after the keeper: tells it what had no room in its socket, and starts another one when it is dead.
+/// Watches the keeper: sends the changes when its socket has room again, and starts another keeper when it is dead.
 pub(crate) async fn tend(gateway: Rc<Gateway>) {
     let keeping = &gateway.keeping;
     loop {
@@ -255,14 +255,14 @@ pub(crate) async fn tend(gateway: Rc<Gateway>) {
             }
         };
         let Ok((pidfd, control)) = watched else {
-            // Out of descriptors: it is tried again later. Without this the keeper works as well, as long as it lives.
+            // Out of descriptors: tries again later. The keeper works without being watched, as long as it lives.
             tokio::time::sleep_until(tokio::time::Instant::now() + limits::KEEPER_PAUSE).await;
             continue;
         };
         let relay = async {
             loop {
                 keeping.wake.notified().await;
-                // Woken by the kernel when there is room, also when the keeper is dead.
+                // The kernel wakes this task when the socket has room, and also when the keeper is dead.
                 let Ok(mut ready) = control.writable().await else { return std::future::pending().await };
                 ready.clear_ready();
                 keeping.flush();
@@ -272,7 +272,7 @@ pub(crate) async fn tend(gateway: Rc<Gateway>) {
             _ = pidfd.ended() => {}
             () = relay => {}
         }
-        // Whatever kills it may kill the next one at once.
+        // The cause of the keeper's death may kill the next one at once, so there is a pause.
         let pause = limits::KEEPER_PAUSE.saturating_sub(Moment::now().since(began));
         keeping.lost();
         tokio::time::sleep_until(tokio::time::Instant::now() + pause).await;

@@ -1,4 +1,4 @@
-//! Sockets: accepting clients and serving their connections.
+//! Accepts clients and serves their connections.
 
 use std::convert::Infallible;
 use std::io;
@@ -33,7 +33,8 @@ pub(crate) async fn accept(gateway: Rc<Gateway>, listener: TcpListener, stop: Ca
             Ok((stream, peer)) => {
                 let Ok(local) = stream.local_addr() else { continue };
                 let connection = Rc::new(Connection::new(peer, local));
-                // At once: a client that asks and leaves has no user any more when its request is read.
+                // Looks the client's user up now: if the client leaves after its request, the kernel no longer knows
+                // the user.
                 connection.look(&gateway.lookup);
                 let (gateway, stop) = (Rc::clone(&gateway), stop.clone());
                 gateway.clone().tasks.spawn_local(serve(gateway, connection, stream, stop));
@@ -43,8 +44,8 @@ pub(crate) async fn accept(gateway: Rc<Gateway>, listener: TcpListener, stop: Ca
     }
 }
 
-/// Out of descriptors or memory: those who are connected go on, and the next one is tried after a moment. An error of one
-/// connection (it was reset before it was accepted) needs no pause.
+/// Warns and pauses after a failed accept, when leash is out of descriptors or memory. Existing connections go on. If a
+/// client reset its connection before leash accepted it, there is no pause.
 pub(super) async fn pause(gateway: &Gateway, error: &io::Error, told: &mut Option<Moment>) {
     if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset) {
         return;
@@ -63,20 +64,21 @@ async fn serve(gateway: Rc<Gateway>, connection: Rc<Connection>, stream: TcpStre
     let _afloat = gateway.tide.rise();
     notice_dead_peers(&stream);
     let service = service_fn(|request: Request<Incoming>| {
-        // At once: hyper may look for more input before it polls the answer. A request with a body is whole when that was read.
+        // Set now, because hyper may read more input before it polls the response. A request with a body is complete
+        // when the body was read.
         connection.owe(if request.body().is_end_stream() { Owed::Answer } else { Owed::Request });
-        // In a box of its own: hyper keeps room for the largest answer in every connection, also in one that is idle.
+        // Boxed, because hyper reserves room for the largest response future in every connection, even an idle one.
         Box::pin(answer(Rc::clone(&gateway), Rc::clone(&connection), request))
     });
     let socket = Socket::new(stream, &connection, &gateway);
     let mut served = std::pin::pin!(http(true).serve_connection(TokioIo::new(socket), service));
     let stopped = tokio::select! {
-        // A client that broke its connection off has nothing more to be told.
+        // The connection is over. If the client broke it off, no response is possible.
         _ = served.as_mut() => false,
         () = stop.cancelled() => true,
     };
     if stopped {
-        // What is being answered is answered; an idle connection is closed.
+        // Finishes the current response. Closes an idle connection.
         served.as_mut().graceful_shutdown();
         let _ = served.await;
     }
@@ -92,7 +94,7 @@ async fn answer(
     Ok(answer.map(|body| OwedBody::new(body, &connection)))
 }
 
-/// How connections are served, for several requests or for one.
+/// Returns the HTTP settings of a connection, for several requests or for one.
 pub(super) fn http(keep_alive: bool) -> http1::Builder {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
@@ -103,8 +105,8 @@ pub(super) fn http(keep_alive: bool) -> http1::Builder {
     http
 }
 
-/// A peer that vanished without a word (cable, suspended machine, half-open) is noticed by the kernel: probes while nothing is
-/// written, and a limit on unacknowledged data while something is.
+/// Makes the kernel notice a peer that vanished without closing the connection (cable, suspended machine, half-open):
+/// it sends probes while leash writes nothing, and limits the time for unacknowledged data while leash writes.
 pub(super) fn notice_dead_peers(stream: &TcpStream) {
     let seconds = |time: Duration| u32::try_from(time.as_secs()).unwrap_or(u32::MAX);
     let _ = stream.set_nodelay(true);

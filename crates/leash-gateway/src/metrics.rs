@@ -1,4 +1,4 @@
-//! Numbers for Prometheus. Counted on the gateway's one thread, written as text when somebody asks.
+//! Metrics for Prometheus. The gateway's one thread counts them and writes them as text on request.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ const BUCKETS: [f64; 12] = [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 
 #[derive(Default)]
 pub(crate) struct Metrics {
     servers: RefCell<BTreeMap<Rc<str>, Rc<Counters>>>,
-    /// DELETEs on their way to upstreams.
+    /// The number of DELETEs under way.
     pub(crate) deletes_pending: Cell<u64>,
     pub(crate) connections: Cell<u64>,
 }
@@ -50,19 +50,19 @@ struct Histogram {
     sum: Cell<f64>,
 }
 
-/// Adds one to a counter.
+/// Adds `more` to a counter.
 pub(crate) fn add(counter: &Cell<u64>, more: u64) {
     counter.set(counter.get() + more);
 }
 
-/// A request whose time is taken.
+/// Measures the time of a request.
 pub(crate) struct Timing {
     counters: Rc<Counters>,
     began: Moment,
 }
 
 impl Timing {
-    /// The head of the answer is ready.
+    /// Records the status and the time. Call when the head of the response is ready.
     pub(crate) fn done(self, status: StatusCode) {
         *self.counters.answers.borrow_mut().entry(status.as_u16()).or_default() += 1;
         self.counters.latency.observe((Moment::now() - self.began).as_secs_f64());
@@ -70,7 +70,7 @@ impl Timing {
 }
 
 impl Counters {
-    /// Bytes of an answer.
+    /// Counts bytes of a response.
     pub(crate) fn sent(&self, bytes: usize) {
         add(&self.bytes_out, bytes as u64);
     }
@@ -87,7 +87,7 @@ impl Histogram {
 }
 
 impl Metrics {
-    /// The counters of a server.
+    /// Returns the counters of a server.
     pub(crate) fn of(&self, server: &Rc<str>) -> Rc<Counters> {
         let mut servers = self.servers.borrow_mut();
         match servers.get(server) {
@@ -114,14 +114,14 @@ impl Metrics {
         *counters.ended.borrow_mut().entry(reason.label()).or_default() += 1;
     }
 
-    /// A request has come in, with a body of so many bytes.
+    /// Counts a request with a body of so many bytes, and starts to measure its time.
     pub(crate) fn request(&self, server: &Rc<str>, bytes: usize) -> Timing {
         let counters = self.of(server);
         add(&counters.bytes_in, bytes as u64);
         Timing { counters, began: Moment::now() }
     }
 
-    /// Everything in Prometheus' text format.
+    /// Writes all metrics in Prometheus' text format.
     pub(crate) fn render(&self, gateway: &Gateway, memory: &BTreeMap<String, u64>) -> String {
         let mut page = Page::default();
         let servers = self.servers.borrow();
@@ -137,9 +137,12 @@ impl Metrics {
             page.line(&[("server", name), ("state", "ending")], counters.ending.get());
         }
         page.counters("leash_sessions_opened_total", "Sessions begun.", &servers, |counters| &counters.opened);
-        page.counters("leash_sessions_refused_total", "Sessions refused for want of room.", &servers, |counters| {
-            &counters.refused
-        });
+        page.counters(
+            "leash_sessions_refused_total",
+            "Sessions refused because a limit was reached.",
+            &servers,
+            |counters| &counters.refused,
+        );
         page.family("leash_sessions_ended_total", "counter", "Sessions ended, by reason.");
         for (name, counters) in servers.iter() {
             for (reason, count) in counters.ended.borrow().iter() {
@@ -150,7 +153,7 @@ impl Metrics {
         for (name, counters) in servers.iter() {
             page.line(&[("server", name)], counters.trees.get());
         }
-        page.family("leash_tree_memory_bytes", "gauge", "Memory of the trees, as last looked at by their keepers.");
+        page.family("leash_tree_memory_bytes", "gauge", "Memory of the trees, as last measured by their keepers.");
         for (name, bytes) in memory {
             page.line(&[("server", name)], bytes);
         }
@@ -170,7 +173,7 @@ impl Metrics {
         let text = "Upstream sessions whose latest state the gateway's keeper does not know.";
         page.family("leash_keeper_backlog", "gauge", text);
         page.line(&[], gateway.keeping.backlog());
-        page.counters("leash_garbage_lines_total", "Lines of servers that were no protocol.", &servers, |counters| {
+        page.counters("leash_garbage_lines_total", "Lines of servers that are not JSON-RPC.", &servers, |counters| {
             &counters.garbage_lines
         });
         page.counters("leash_received_bytes_total", "Bytes of requests.", &servers, |counters| &counters.bytes_in);
@@ -196,7 +199,7 @@ impl Metrics {
     }
 }
 
-/// The text as it grows.
+/// The page under construction.
 #[derive(Default)]
 struct Page {
     text: String,
@@ -214,7 +217,7 @@ impl Page {
         self.sample("", labels, value);
     }
 
-    /// Names of servers are letters, digits, dots and dashes: nothing needs escaping.
+    /// Server names have only letters, digits, dots and dashes, so nothing needs escaping.
     fn sample(&mut self, suffix: &str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
         let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}=\"{value}\"")).collect();
         let braces = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };

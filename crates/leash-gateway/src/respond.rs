@@ -1,4 +1,4 @@
-//! Every answer that leash gives by itself. `docs/reference/http-status.md` lists them; keep the two together.
+//! The responses that leash itself writes. `docs/reference/http-status.md` lists them; change both together.
 
 use bytes::Bytes;
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -10,15 +10,15 @@ use leash_protocol::envelope::{Malformed, codes, error_body};
 use leash_protocol::era;
 use leash_upstream::body::Body;
 
-/// An answer.
+/// A response to a client.
 pub(crate) type Answer = Response<Body>;
 
-/// A JSON-RPC error with an HTTP status.
+/// Builds a JSON-RPC error with an HTTP status.
 pub(crate) fn error(status: StatusCode, id: Option<&RawValue>, code: i64, message: &str) -> Answer {
     json(status, error_body(id, code, message, None))
 }
 
-/// A JSON text with an HTTP status.
+/// Builds a JSON response with an HTTP status.
 pub(crate) fn json(status: StatusCode, body: impl Into<Bytes>) -> Answer {
     let mut answer = Response::new(Body::Whole(body.into()));
     *answer.status_mut() = status;
@@ -26,23 +26,23 @@ pub(crate) fn json(status: StatusCode, body: impl Into<Bytes>) -> Answer {
     answer
 }
 
-/// A status and nothing else.
+/// Builds a response with a status and no body.
 pub(crate) fn empty(status: StatusCode) -> Answer {
     let mut answer = Response::new(Body::empty());
     *answer.status_mut() = status;
     answer
 }
 
-/// Plain text, for people and probes.
+/// Builds a plain text response, for people and probes.
 pub(crate) fn text(status: StatusCode, text: impl Into<Bytes>) -> Answer {
     let mut answer = json(status, text);
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     answer
 }
 
-/// 404: the session is over or was never there. The client must begin a new one.
+/// 404: the session is over or never existed. The client must begin a new one.
 pub(crate) fn no_session() -> Answer {
-    // -32001 is what the TypeScript SDK's server says here.
+    // The TypeScript SDK's server uses -32001 here.
     error(StatusCode::NOT_FOUND, None, -32001, "Session not found")
 }
 
@@ -56,14 +56,14 @@ pub(crate) fn no_such_path() -> Answer {
     error(StatusCode::NOT_FOUND, None, codes::SERVER, "Not Found: leash serves /NAME/mcp")
 }
 
-/// 405 with what is allowed.
+/// 405, with the allowed methods.
 pub(crate) fn method_not_allowed(allowed: &'static str) -> Answer {
     let mut answer = error(StatusCode::METHOD_NOT_ALLOWED, None, codes::SERVER, "Method not allowed");
     answer.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
     answer
 }
 
-/// 503: no more sessions, or the gateway is leaving.
+/// 503: the session limit is reached, or the gateway is shutting down.
 pub(crate) fn unavailable(message: &str) -> Answer {
     let mut answer = error(StatusCode::SERVICE_UNAVAILABLE, None, codes::SERVER, message);
     answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("5"));
@@ -82,7 +82,9 @@ pub(crate) fn refused(refusal: &Refusal) -> Answer {
         Refusal::Origin => "Forbidden: this Origin is not allowed; name it in `allowedOrigins`".to_owned(),
         Refusal::OtherUser(uid) => {
             let from = uid.map_or_else(|| "a user that cannot be found".to_owned(), |uid| format!("uid {uid}"));
-            format!("Forbidden: the request is of {from}, and not of the gateway's user; set a token or `localUsers`")
+            format!(
+                "Forbidden: the request comes from {from}, not from the gateway's user; set a token or `localUsers`"
+            )
         }
     };
     error(StatusCode::FORBIDDEN, None, codes::SERVER, &text)
@@ -95,68 +97,69 @@ fn unauthorized() -> Answer {
     answer
 }
 
-/// 406: the client does not accept what it would be sent.
+/// 406: the client does not accept the content type of the response.
 pub(crate) fn not_acceptable(needed: &str) -> Answer {
     let text = format!("Not Acceptable: Client must accept {needed}");
     error(StatusCode::NOT_ACCEPTABLE, None, codes::SERVER, &text)
 }
 
-/// 400: the body is no message.
+/// 400: the body is not a message.
 pub(crate) fn malformed(fault: &Malformed) -> Answer {
     let what = if fault.code() == codes::PARSE { "Parse error" } else { "Invalid Request" };
     error(StatusCode::BAD_REQUEST, None, fault.code(), &format!("{what}: {fault}"))
 }
 
-/// 400: `initialize` in a session that has had it.
+/// 400: `initialize` in a session that is already initialized.
 pub(crate) fn already_initialized(id: Option<&RawValue>) -> Answer {
     error(StatusCode::BAD_REQUEST, id, codes::INVALID_REQUEST, "Invalid Request: Server already initialized")
 }
 
-/// 400: the id of a request that is still in flight.
+/// 400: the id of a request that is still in flight is used again.
 pub(crate) fn duplicate_id(id: &str) -> Answer {
     let text = format!("Invalid Request: a request with the id {id} is in flight");
     error(StatusCode::BAD_REQUEST, None, codes::INVALID_REQUEST, &text)
 }
 
-/// 400: a version that nobody speaks.
+/// 400: an unknown protocol version.
 pub(crate) fn unsupported_version() -> Answer {
     let text =
         format!("Bad Request: Unsupported protocol version (supported versions: {})", era::LEGACY_VERSIONS.join(", "));
     error(StatusCode::BAD_REQUEST, None, codes::SERVER, &text)
 }
 
-/// 400: a modern request for a server that knows only the handshake. Of no era, so that clients fall back to `initialize`.
+/// 400: a modern request for a server that only supports the handshake. The error is not a modern one, so that clients
+/// fall back to `initialize`.
 pub(crate) fn not_initialized(id: Option<&RawValue>) -> Answer {
     error(StatusCode::BAD_REQUEST, id, codes::SERVER, "Bad Request: Server not initialized")
 }
 
-/// 400: an event that was never sent, or whose stream is no longer kept.
+/// 400: an event id that leash never sent, or whose stream it no longer keeps.
 pub(crate) fn unknown_event() -> Answer {
     error(StatusCode::BAD_REQUEST, None, codes::SERVER, "Bad Request: unknown Last-Event-ID")
 }
 
-/// 409: somebody listens already.
+/// 409: the session already has a listener.
 pub(crate) fn second_listener() -> Answer {
     error(StatusCode::CONFLICT, None, codes::SERVER, "Conflict: Only one SSE stream is allowed per session")
 }
 
-/// 502: the server can't be started, or was gone before it answered.
+/// 502: the server cannot be started, or exited before it responded.
 pub(crate) fn start_failed(id: Option<&RawValue>, why: &str) -> Answer {
     error(StatusCode::BAD_GATEWAY, id, codes::SERVER, &format!("Bad Gateway: {why}"))
 }
 
-/// 400: JSON-RPC, but nothing that may be said here.
+/// 400: JSON-RPC that is not allowed here.
 pub(crate) fn invalid_request(id: Option<&RawValue>, what: &str) -> Answer {
     error(StatusCode::BAD_REQUEST, id, codes::INVALID_REQUEST, &format!("Invalid Request: {what}"))
 }
 
-/// 400: a modern request without what every one must have.
+/// 400: a modern request without the mandatory `_meta` fields.
 pub(crate) fn malformed_meta(id: Option<&RawValue>) -> Answer {
     let text = "Invalid params: `_meta` must have a protocolVersion and clientCapabilities";
     error(StatusCode::BAD_REQUEST, id, codes::INVALID_PARAMS, text)
 }
 
-/// 400: a header of a modern request is missing, or says another thing than the body.
+/// 400: a header of a modern request is missing or does not match the body.
 pub(crate) fn header_mismatch(id: Option<&RawValue>, why: &str) -> Answer {
     error(StatusCode::BAD_REQUEST, id, codes::HEADER_MISMATCH, &format!("Header mismatch: {why}"))
 }

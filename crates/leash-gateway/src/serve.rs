@@ -50,7 +50,7 @@ use leash_upstream::notice::Notice;
 pub struct Serving {
     /// What to serve.
     pub settings: Settings,
-    /// Where things are kept.
+    /// The directories for the ledger and the receipts.
     pub places: Places,
     /// The file the settings came from, and how to read it again.
     pub source: Option<Source>,
@@ -58,7 +58,7 @@ pub struct Serving {
     pub control: Control,
     /// The terminal it was started from: when that is closed, the gateway ends. `None` under `nohup` and without one.
     pub terminal: Option<Watch>,
-    /// Called for everything that people may want to know.
+    /// Called with each notice for the user.
     pub tell: Box<dyn Fn(Notice)>,
 }
 
@@ -90,7 +90,7 @@ pub enum ServeError {
     /// The control API is for nobody who has no token.
     #[error("the control API on `{0}` needs a token")]
     NoControlToken(SocketAddr),
-    /// The ledger can't be kept.
+    /// The ledger cannot be created.
     #[error(transparent)]
     Ledger(#[from] BookError),
     /// The runtime could not be made.
@@ -115,7 +115,7 @@ enum Told {
 pub fn serve(serving: Serving) -> Result<(), ServeError> {
     linux::give_back_large_buffers(limits::LARGE_BUFFER);
     command::withhold(&serving.settings.token_variables);
-    // Not a `LocalSet`: that is one task to its runtime, and every wake of one of its own costs a system call.
+    // Not a `LocalSet`: its runtime sees it as one task, and waking a task inside it costs a system call.
     let options = LocalOptions::default();
     let runtime = Builder::new_current_thread().enable_all().build_local(options).map_err(ServeError::Start)?;
     let over = runtime.block_on(run(serving));

@@ -213,7 +213,7 @@ impl Session {
         self.seat.borrow().clone()
     }
 
-    /// What the client presents.
+    /// The session id that the client sends.
     pub(crate) fn token(&self) -> Rc<str> {
         Rc::clone(&self.token.borrow())
     }

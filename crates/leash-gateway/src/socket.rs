@@ -1,7 +1,8 @@
-//! A client's socket as hyper reads it: the end of the client's input is not always the end of the client.
+//! A client's socket as hyper reads it. A client that closes its input has not always left.
 //!
-//! hyper takes the end of input for the end of the connection and drops the answer that it owes, or (`half_close`) never looks for
-//! it before the answer is written. Here the end of input is held back while an answer is owed to a client that still reads.
+//! hyper takes the end of input for the end of the connection and drops the pending response. With `half_close` it does
+//! not look for the end of input at all before the response is written. This socket holds the end of input back while a
+//! response is pending and the client still reads.
 
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -20,25 +21,26 @@ use super::gateway::Gateway;
 use leash_model::limits;
 use leash_upstream::body::{Body, BodyError};
 
-/// What a connection owes its client.
+/// The response that a connection owes its client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Owed {
     /// Nothing.
     #[default]
     Nothing,
-    /// Nothing yet: a request is being read.
+    /// Nothing yet: leash is reading a request.
     Request,
-    /// An answer, of which nothing was written.
+    /// A whole response: nothing of it was written yet.
     Answer,
-    /// The rest of an answer.
+    /// The rest of a response.
     Rest,
 }
 
-/// Whether the end of a client's input is its end. `held`: whether a process has the client's socket; `None` of another machine.
+/// True if a client that closed its input has left. `held`: true if a process has the client's socket, `None` for
+/// another machine.
 ///
-/// TCP has one word (FIN) for "I have said everything" and for "I have left". On this machine the kernel knows which. A client
-/// elsewhere that says it before it has one byte of the answer may well have ended its input after its last request, as `nc`
-/// does; one that says it in the middle of the answer has left.
+/// A TCP FIN can mean that the client will send nothing more, or that it has left. For a client on this machine the
+/// kernel knows which. A remote client that sends FIN before the first byte of the response may only have closed its
+/// input after its last request, as `nc` does. A remote client that sends FIN in the middle of the response has left.
 fn is_over(owed: Owed, held: Option<bool>) -> bool {
     match (owed, held) {
         (Owed::Nothing | Owed::Request, _) => true,
@@ -58,9 +60,10 @@ pub(super) struct Socket {
 
 enum Input {
     Open,
-    /// It ended while a request was being read. Whether the request is whole is known when its reader was polled once more.
+    /// The input ended while leash was reading a request. After one more poll of the reader, leash knows if the request
+    /// is complete.
     Ending,
-    /// The client said everything and still reads. Resolves when it does not any more.
+    /// The client has closed its input and still reads. The future completes when the client no longer reads.
     Said(Pin<Box<dyn Future<Output = ()>>>),
     Over,
 }
@@ -75,12 +78,13 @@ impl Socket {
         if is_over(self.connection.owed(), self.connection.is_held(&self.gateway.lookup)) {
             return Input::Over;
         }
-        // A copy, so that what waits for an error borrows nothing of this.
+        // A copy of the descriptor, so that the future borrows nothing from `self`.
         let copy = self.stream.as_fd().try_clone_to_owned();
         let Ok(copy) = copy.and_then(|copy| TcpStream::from_std(copy.into())) else { return Input::Over };
         let (connection, gateway) = (Rc::clone(&self.connection), Rc::clone(&self.gateway));
         Input::Said(Box::pin(async move {
-            // A reset is told; a process that left its half-closed socket to the kernel must be asked for.
+            // The kernel reports a reset. It does not report that a process left its half-closed socket, so leash
+            // checks that.
             while tokio::time::timeout(limits::TCP_PROBE, copy.ready(Interest::ERROR)).await.is_err()
                 && connection.is_held(&gateway.lookup) != Some(false)
             {}
@@ -143,7 +147,7 @@ impl AsyncWrite for Socket {
     }
 }
 
-/// The body of an answer. Something is owed until it is dropped, which hyper does when it has taken the last byte.
+/// The body of a response. The response is owed until hyper has taken the last byte and drops this.
 pub(super) struct OwedBody {
     body: Body,
     connection: Rc<Connection>,
@@ -184,10 +188,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_of_input_is_the_end_of_a_client_that_does_not_read_any_more() {
+    fn end_of_input_ends_a_client_that_no_longer_reads() {
         for held in [Some(true), Some(false), None] {
             assert!(is_over(Owed::Nothing, held), "nothing is owed");
-            assert!(is_over(Owed::Request, held), "the request is not whole");
+            assert!(is_over(Owed::Request, held), "the request is not complete");
         }
         for owed in [Owed::Answer, Owed::Rest] {
             assert!(!is_over(owed, Some(true)), "{owed:?}");

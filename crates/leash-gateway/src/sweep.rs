@@ -14,13 +14,13 @@ use super::gateway::Gateway;
 use super::guard;
 use crate::config::{Settings, Target};
 
-/// Ends what dead gateways had open.
+/// Ends the sessions of dead gateways and connections.
 pub(crate) async fn sweep(gateway: Rc<Gateway>) {
     let known = |entry: &Entry| known(&gateway.settings(), entry);
     books(&gateway.client, &gateway.places, &known, &|notice| gateway.tell(|| notice)).await;
 }
 
-/// The server of the same name at the same address.
+/// Returns the facts about the configured server with the same name and address.
 fn known(settings: &Settings, entry: &Entry) -> Option<Known> {
     match &settings.servers.get(&entry.server)?.target {
         Target::Url(upstream) if delete::shown(&upstream.url) == entry.url => {
@@ -30,7 +30,7 @@ fn known(settings: &Settings, entry: &Entry) -> Option<Known> {
     }
 }
 
-/// Ends sessions of a killed gateway that are in this one's own book now, and can't go on here.
+/// Ends the sessions that this gateway took over from a killed gateway and cannot resume.
 pub(crate) fn rest(gateway: &Rc<Gateway>, entries: Vec<(Entry, Option<Known>)>, told: Told) {
     let (room, told) = (Rc::new(Semaphore::new(limits::SWEEP_AT_ONCE)), Rc::new(told));
     for (entry, given) in entries {
@@ -38,7 +38,7 @@ pub(crate) fn rest(gateway: &Rc<Gateway>, entries: Vec<(Entry, Option<Known>)>, 
         gateway.clone().tasks.spawn_local(async move {
             let _permit = room.acquire().await;
             let known = given.or_else(|| known(&gateway.settings(), &entry));
-            // What no leash could have written, and what was cut short, stays for the next start.
+            // An entry that leash cannot have written, and one that was cut short, stay for the next start.
             let Some(done) = end(gateway.client.clone(), 0, entry, known).await else { return };
             if done.deleted.cut_short {
                 return;

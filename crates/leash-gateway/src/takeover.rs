@@ -1,7 +1,8 @@
-//! A gateway in the place of a killed one: it takes the sessions over from that one's keeper, and their clients notice nothing.
+//! Takes the sessions of a killed gateway over from its keeper. The clients notice nothing.
 //!
-//! It takes the book, with all that is open in it, and in one step (`Book::own`): before it the dead gateway's keeper ends what is open
-//! when this process dies, and after it this one's own keeper, which was told everything before.
+//! The new gateway takes the book, with all open sessions in it, in one step (`Book::own`). If the new gateway dies
+//! before that step, the dead gateway's keeper ends the sessions. After it, the new gateway's keeper does, which was
+//! told everything before the step.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -22,7 +23,7 @@ use leash_upstream::keeper::{Lien, process};
 use leash_upstream::notice::Notice;
 use leash_upstream::sweep;
 
-/// What was taken over.
+/// The sessions that were taken over.
 pub(crate) struct Inherited {
     open: Vec<Entry>,
     liens: HashMap<Box<str>, Lien>,
@@ -30,7 +31,8 @@ pub(crate) struct Inherited {
     keeper: UnixStream,
 }
 
-/// The book of a killed gateway that listened here, and what its keeper knows; `None` where there is none, or not any more.
+/// Returns the book of a killed gateway that listened at this address, and the sessions from its keeper. `None` if
+/// there is no such gateway, or its keeper is gone.
 pub(crate) fn ask(settings: &Settings, places: &Places, address: SocketAddr) -> Option<(Book, Inherited)> {
     if !keeping::takes_over(settings) {
         return None;
@@ -46,7 +48,7 @@ pub(crate) fn ask(settings: &Settings, places: &Places, address: SocketAddr) -> 
     })
 }
 
-/// Whether a book is that of a dead gateway at this address, whose keeper lives, and whose receipts go where ours go.
+/// True if a book belongs to a dead gateway at this address with a living keeper and the same file for receipts.
 fn is_predecessor(book: &Listed, places: &Places, address: SocketAddr, proc: &Proc) -> bool {
     let Cover { boot, process, command, listen, receipts, .. } = &book.cover;
     let is_dead = process.is_some_and(|process| !identity::is_alive(process, proc));
@@ -54,14 +56,14 @@ fn is_predecessor(book: &Listed, places: &Places, address: SocketAddr, proc: &Pr
     book.attended && *boot == boot_id() && is_dead && is_alike
 }
 
-/// Goes on with every session that can go on, and ends the others.
+/// Resumes every session that can be resumed, and ends the others.
 pub(crate) fn go_on(gateway: &Rc<Gateway>, inherited: Inherited) -> Result<(), BookError> {
     let Inherited { open, mut liens, keeper } = inherited;
     let told = if open.is_empty() { sweep::Told::new() } else { sweep::told_in([&*gateway.places.receipts]) };
     let (mut taken, mut rest) = (0, Vec::new());
     for entry in open {
         let lien = liens.remove(&*entry.session);
-        // A keeper that was stopped for a while may know less than the book; and what has a receipt is over.
+        // A keeper that was stopped for a while may know less than the book. A session with a receipt is over.
         let is_latest = |lien: &Lien| lien.entry(&entry.session).as_ref() == Some(&entry);
         let goes_on = lien.as_ref().filter(|lien| is_latest(lien) && !sweep::has_ended(&told, &entry));
         if goes_on.is_some_and(|lien| guard::resume(gateway, &entry, lien)) {

@@ -1,7 +1,7 @@
 //! A timer wheel for all sessions, and one for all jobs.
 //!
-//! A timer is only ever moved to an earlier moment. When the deadline has moved away meanwhile, which it does with every request,
-//! the session is asked again when the timer fires: a request costs no timer at all.
+//! A timer only ever moves to an earlier moment. Every request moves a session's deadline to a later one, and leash
+//! does not touch the timer then: when it fires, leash asks the session for its deadline again.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -14,13 +14,13 @@ use tokio_util::time::delay_queue::Key;
 use leash_model::clock::Moment;
 use leash_model::limits;
 
-/// What has deadlines.
+/// An item with deadlines.
 pub(crate) trait Timed {
-    /// Its place in the wheel.
+    /// The item's timer, if it has one.
     fn timer(&self) -> &RefCell<Option<Timer>>;
 }
 
-/// The wheel.
+/// The timer wheel.
 pub(crate) struct Timers<T> {
     queue: RefCell<DelayQueue<Weak<T>>>,
 }
@@ -31,7 +31,7 @@ impl<T> Default for Timers<T> {
     }
 }
 
-/// A place in the wheel.
+/// An item's place in the wheel.
 #[derive(Debug)]
 pub(crate) struct Timer {
     key: Key,
@@ -39,11 +39,11 @@ pub(crate) struct Timer {
 }
 
 impl<T: Timed> Timers<T> {
-    /// Sees to it that one is asked at `at`, or earlier.
+    /// Sets an item's timer to fire at `at` or earlier.
     pub(crate) fn arm(&self, one: &Rc<T>, at: Moment, now: Moment) {
         let mut timer = one.timer().borrow_mut();
         let mut queue = self.queue.borrow_mut();
-        // The wheel has an end; one that is asked too early is asked again.
+        // The wheel has a longest wait. A timer that fires too early is set again.
         let wait = at.since(now).min(limits::LONGEST);
         match timer.as_mut() {
             Some(timer) if timer.at <= at => {}
@@ -55,17 +55,18 @@ impl<T: Timed> Timers<T> {
         }
     }
 
-    /// Forgets one.
+    /// Removes an item's timer.
     pub(crate) fn disarm(&self, one: &T) {
         if let Some(timer) = one.timer().borrow_mut().take() {
             self.queue.borrow_mut().try_remove(&timer.key);
         }
     }
 
-    /// The next one whose time has come; for ever pending while there is none.
+    /// Waits for the next timer and returns its item. `None` if the item was dropped. Never completes while there is no
+    /// timer.
     pub(crate) async fn next(&self) -> Option<Rc<T>> {
         let expired = poll_fn(|cx| match self.queue.borrow_mut().poll_expired(cx) {
-            // An empty wheel is not the end of it; whoever arms the next timer wakes us.
+            // An empty wheel is not the end: `arm` wakes this task.
             Poll::Ready(None) | Poll::Pending => Poll::Pending,
             Poll::Ready(Some(expired)) => Poll::Ready(expired.into_inner()),
         })

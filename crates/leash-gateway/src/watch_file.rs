@@ -1,5 +1,5 @@
-//! A file that people edit. Editors replace files rather than write them, and a mounted configuration is a link whose target is
-//! exchanged, so its directory is what is watched: when anything happens there, the file is looked at.
+//! Watches a configuration file. Editors replace files instead of writing to them, and a mounted configuration is a
+//! link whose target is exchanged. So leash watches the directory, and checks the file after each event there.
 
 use std::fs;
 use std::mem::MaybeUninit;
@@ -14,15 +14,16 @@ use tokio::io::unix::AsyncFd;
 use leash_model::limits;
 use leash_tree::platform::linux;
 
-/// The watch. Where there can be none (no inotify left, the directory is gone), it never says anything: SIGHUP still works.
+/// The watch. If it cannot be created (no inotify left, the directory is gone), it never reports a change. SIGHUP still
+/// works.
 pub(crate) struct FileWatch {
     file: PathBuf,
     events: Option<AsyncFd<OwnedFd>>,
-    /// The file as it was last told.
+    /// The file at the last reported change.
     last: Option<Look>,
 }
 
-/// What differs when a file is another, or was written to.
+/// The facts that differ when a file was replaced or written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Look {
     file: (u64, u64),
@@ -36,7 +37,7 @@ impl FileWatch {
         FileWatch { file: file.to_owned(), events, last: look(file) }
     }
 
-    /// Returns when the file was changed and is quiet again.
+    /// Waits until the file has changed and then stayed unchanged for a moment.
     pub(crate) async fn changed(watch: Option<&mut FileWatch>) {
         let Some(FileWatch { file, events: Some(events), last }) = watch else { return std::future::pending().await };
         loop {
@@ -45,7 +46,7 @@ impl FileWatch {
                 something(events).await;
                 continue;
             }
-            // Whatever else goes on in the directory, the wait is for this file alone.
+            // Waits for this file alone, whatever else happens in the directory.
             loop {
                 pause(limits::RELOAD_QUIET).await;
                 let now = look(file);
@@ -78,7 +79,7 @@ async fn something(events: &AsyncFd<OwnedFd>) {
     let Ok(mut ready) = events.readable().await else { return std::future::pending().await };
     let mut buffer = [MaybeUninit::uninit(); 4096];
     let mut reader = Reader::new(events.get_ref(), &mut buffer);
-    // Until nothing more is there to be read.
+    // Reads all pending events.
     while reader.next().is_ok() {}
     ready.clear_ready();
 }
@@ -95,7 +96,7 @@ mod tests {
     use leash_upstream::scripted;
     use testkit::Scratch;
 
-    /// Whether a change is told within a while; nothing here waits for that long in vain, except where there is none.
+    /// True if a change is reported within this time.
     async fn told(watch: &mut FileWatch, within: Duration) -> bool {
         tokio::time::timeout(within, FileWatch::changed(Some(watch))).await.is_ok()
     }
@@ -103,13 +104,13 @@ mod tests {
     const LONG: Duration = Duration::from_secs(20);
 
     #[test]
-    fn a_file_that_is_written_replaced_or_removed() {
+    fn writing_replacing_or_removing_the_file_is_reported_once() {
         let dir = Scratch::new();
         let file = dir.join("leash.json");
         fs::write(&file, "1").unwrap();
         scripted::run(async {
             let mut watch = FileWatch::new(&file);
-            assert!(!told(&mut watch, limits::RELOAD_QUIET * 3).await, "nothing has happened");
+            assert!(!told(&mut watch, limits::RELOAD_QUIET * 3).await, "the file has not changed");
             fs::write(&file, "2").unwrap();
             assert!(told(&mut watch, LONG).await);
             fs::write(dir.join("new"), "2").unwrap();
@@ -117,13 +118,14 @@ mod tests {
             assert!(told(&mut watch, LONG).await);
             fs::remove_file(&file).unwrap();
             assert!(told(&mut watch, LONG).await);
-            assert!(!told(&mut watch, limits::RELOAD_QUIET * 3).await, "it was told already");
+            assert!(!told(&mut watch, limits::RELOAD_QUIET * 3).await, "the change was reported before");
         });
     }
 
-    /// As Kubernetes mounts a ConfigMap: the file is a link into a directory that is itself a link, which is exchanged.
+    /// Kubernetes mounts a ConfigMap this way: the file is a link into a directory that is itself a link, which is
+    /// exchanged.
     #[test]
-    fn a_link_whose_target_is_exchanged() {
+    fn exchanging_the_target_of_a_link_is_reported() {
         let dir = Scratch::new();
         let at = |name: &str| dir.join(name);
         for (version, text) in [("..1", "1"), ("..2", "2")] {
@@ -141,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_on_beside_it_delays_nothing() {
+    fn other_files_in_the_directory_neither_cause_nor_delay_a_report() {
         let dir = Scratch::new();
         let file = dir.join("leash.json");
         fs::write(&file, "1").unwrap();
@@ -154,7 +156,7 @@ mod tests {
             };
             let told = async {
                 let mut watch = FileWatch::new(&file);
-                assert!(!told(&mut watch, limits::RELOAD_QUIET * 3).await, "it is not about this file");
+                assert!(!told(&mut watch, limits::RELOAD_QUIET * 3).await, "another file has changed");
                 fs::write(&file, "2").unwrap();
                 assert!(told(&mut watch, LONG).await);
             };

@@ -1,7 +1,8 @@
-//! Modern requests repeat parts of their body as headers (SEP-2243). Which arguments of a tool are repeated is written in its
-//! schema, so the answers to `tools/list` are looked at as they pass by.
+//! Modern requests repeat parts of their body as headers (SEP-2243). A tool's schema says which arguments are repeated,
+//! so leash reads the responses to `tools/list` as they pass.
 //!
-//! `leash connect` writes these headers for a host that has none, `leash serve` checks them for a server that sees none.
+//! `leash connect` writes these headers, because its host speaks over a pipe. `leash serve` checks them for a stdio
+//! server, which does not see headers.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -20,7 +21,7 @@ const TOOLS: usize = 1024;
 /// How deep such an argument may lie.
 const DEPTH: usize = 16;
 
-/// What marks an argument in a schema.
+/// The annotation of an argument in a schema.
 const ANNOTATION: &str = "x-mcp-header";
 
 /// The tools whose arguments are repeated as headers.
@@ -29,28 +30,28 @@ pub struct Mirrors {
     tools: HashMap<String, Tool>,
 }
 
-/// What the schema of a tool says of headers.
+/// The headers that a tool's schema asks for.
 #[derive(Debug, PartialEq, Eq)]
 enum Tool {
-    /// These arguments are repeated.
+    /// These arguments are repeated as headers.
     Repeats(Vec<Mirror>),
-    /// Nobody can know which: an annotation is not valid, so that the whole tool is not.
+    /// An annotation is not valid, so the whole tool is not valid.
     Invalid,
 }
 
 /// An argument that is repeated as a header.
 #[derive(Debug, PartialEq, Eq)]
 struct Mirror {
-    /// The names on the way to it.
+    /// The property names that lead to the argument.
     path: Vec<String>,
     header: HeaderName,
 }
 
 impl Mirrors {
-    /// Looks at the answer to a `tools/list`; says how many annotations are of no use.
+    /// Reads the response to a `tools/list`. Returns the number of invalid annotations.
     pub fn learn(&mut self, answer: &Envelope<'_>) -> usize {
         let Some(result) = answer.result.map(|result| result.get()) else { return 0 };
-        // Nearly all lists end here, without being read once more.
+        // Nearly all lists end here and are not parsed.
         if memchr::memmem::find(result.as_bytes(), ANNOTATION.as_bytes()).is_none() && self.tools.is_empty() {
             return 0;
         }
@@ -71,7 +72,7 @@ impl Mirrors {
         useless
     }
 
-    /// The tool of a call that must not be made, because its schema is not valid.
+    /// Returns the tool of a call, if the call must not be made because the tool's schema is not valid.
     pub fn invalid_tool(&self, line: &[u8]) -> Option<String> {
         if self.tools.is_empty() {
             return None;
@@ -81,11 +82,11 @@ impl Mirrors {
         (*known == Tool::Invalid).then(|| tool.into_owned())
     }
 
-    /// The headers of a modern message; `spoken` is the version for those that name none themselves.
+    /// Adds the headers of a modern message. `spoken` is the version for a message that names none itself.
     pub fn headers(&self, message: &Envelope<'_>, spoken: Option<&str>, headers: &mut HeaderMap) {
         let version = message.meta().protocol_version;
         let mut insert = |name: HeaderName, value: &str| {
-            // What no header can carry is left out: the upstream then says what it misses.
+            // A value that is not valid in a header is left out. The upstream then reports the missing header.
             if let Ok(value) = HeaderValue::from_str(value) {
                 headers.insert(name, value);
             }
@@ -112,7 +113,7 @@ impl Mirrors {
         for (Mirror { header, .. }, argument) in self.arguments(message) {
             match (headers::mirror_of(headers, header)?, as_text(&argument)) {
                 (None, None) => {}
-                (Some(_), None) => return Err(format!("`{header}` repeats an argument that is not there")),
+                (Some(_), None) => return Err(format!("`{header}` repeats an argument that the call does not have")),
                 (None, Some(_)) => return Err(headers::missing(header)),
                 (Some(said), Some(meant)) if said == meant || (argument.is_number() && is_number(&said, &meant)) => {}
                 (Some(said), Some(meant)) => return Err(headers::mismatch(header, &said, &meant)),
@@ -121,7 +122,7 @@ impl Mirrors {
         Ok(())
     }
 
-    /// The arguments of a call that are repeated.
+    /// Returns the arguments of a call that are repeated as headers.
     fn arguments(&self, message: &Envelope<'_>) -> Vec<(&Mirror, Value)> {
         let Some((_, Tool::Repeats(mirrors))) = self.called(message) else { return Vec::new() };
         let params = message.params.and_then(|params| serde_json::from_str(params.get()).ok());
@@ -132,17 +133,17 @@ impl Mirrors {
         mirrors.iter().map(|mirror| (mirror, argument(mirror))).collect()
     }
 
-    /// The tool that is called, if it has annotations.
+    /// Returns the tool of a call, if the tool has annotations.
     fn called<'m>(&self, message: &Envelope<'m>) -> Option<(Cow<'m, str>, &Tool)> {
         let is_call = message.kind == Kind::Request && message.method.as_deref() == Some("tools/call");
-        // Most servers have none, and then nothing is read.
+        // Most servers have no annotated tools. Then the message is not parsed.
         let name = if is_call && !self.tools.is_empty() { message.target() } else { None }?;
         let tool = self.tools.get(&*name)?;
         Some((name, tool))
     }
 }
 
-/// What a schema says of headers.
+/// The annotations in a schema.
 #[derive(Default)]
 struct Found {
     mirrors: Vec<Mirror>,
@@ -150,7 +151,8 @@ struct Found {
 }
 
 impl Found {
-    /// Only what is reached through `properties` alone has one place in every call.
+    /// Collects the annotations. Only an argument that is reached through `properties` alone has one fixed place in
+    /// every call.
     fn walk(&mut self, schema: &Value, path: &mut Vec<String>) {
         if path.len() > DEPTH {
             return;
@@ -166,7 +168,7 @@ impl Found {
     }
 
     fn note(&mut self, annotation: &Value, property: &Value, path: &[String]) {
-        // No `number`: fractions are written in too many ways.
+        // `number` is not allowed, because there are too many ways to write a fraction.
         let is_primitive = matches!(property["type"].as_str(), Some("string" | "integer" | "boolean"));
         let name = annotation.as_str().filter(|name| !name.is_empty() && is_primitive);
         let header = name.and_then(|name| HeaderName::from_bytes(format!("{PARAM_PREFIX}{name}").as_bytes()).ok());
@@ -177,7 +179,7 @@ impl Found {
     }
 }
 
-/// A primitive as it is written in a header; `None` for what is absent, `null` or no primitive.
+/// Returns a primitive value as text for a header. `None` if the value is absent, `null` or not a primitive.
 fn as_text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
@@ -191,7 +193,7 @@ fn as_text(value: &Value) -> Option<String> {
     }
 }
 
-/// Whether a header says a number, however it is written.
+/// True if a header's text is the same number, written in any form.
 fn is_number(said: &str, meant: &str) -> bool {
     said.parse::<Number>().ok().and_then(|number| as_text(&Value::Number(number))).as_deref() == Some(meant)
 }
@@ -243,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_repeated() {
+    fn method_name_and_version_are_repeated() {
         check("tools/list", "", &[]);
         check("tools/call", r#""name":"plain","#, &["mcp-name: plain"]);
         check("resources/read", r#""uri":"file:///ä","#, &["mcp-name: =?base64?ZmlsZTovLy/DpA==?="]);
@@ -269,13 +271,13 @@ mod tests {
     }
 
     #[test]
-    fn a_message_without_a_version_gets_the_one_last_spoken() {
+    fn message_without_a_version_gets_the_last_one() {
         let line = r#"{"jsonrpc":"2.0","method":"notifications/x"}"#;
         assert_eq!(headers_of(line), ["mcp-method: notifications/x", "mcp-protocol-version: 2026-07-28"]);
     }
 
     #[test]
-    fn tools_that_are_not_valid_are_known() {
+    fn tools_with_invalid_annotations_are_found() {
         for (tool, expected) in [
             ("sql", false),
             ("plain", false),
@@ -295,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_that_changed_is_learned_anew() {
+    fn changed_tool_is_read_again() {
         let mut mirrors = mirrors();
         let changed = r#"{"jsonrpc":"2.0","id":2,"result":{"tools":[{"name":"sql","inputSchema":{}}]}}"#;
         let message = Message::read(changed.as_bytes()).expect("JSON");
@@ -303,7 +305,7 @@ mod tests {
         assert!(!mirrors.tools.contains_key("sql") && mirrors.tools.contains_key("bad"));
     }
 
-    /// `headers` are what a client sent.
+    /// Checks a call of `sql` with these arguments and headers.
     fn check_call(arguments: &str, headers: &[(&'static str, &str)], expected: Result<(), &str>) {
         let params = format!(r#"{{"name":"sql","arguments":{arguments}}}"#);
         let line = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{params}}}"#);
@@ -316,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_must_say_what_the_arguments_do() {
+    fn headers_must_match_the_arguments() {
         let region = "mcp-param-region";
         check_call("{}", &[], Ok(()));
         check_call(r#"{"region":"eu"}"#, &[(region, "eu")], Ok(()));
@@ -328,13 +330,13 @@ mod tests {
         check_call(
             r#"{"region":null}"#,
             &[(region, "eu")],
-            Err("`mcp-param-region` repeats an argument that is not there"),
+            Err("`mcp-param-region` repeats an argument that the call does not have"),
         );
         check_call(r#"{"region":"eu"}"#, &[(region, "eu"), (region, "us")], Err("more than one `mcp-param-region`"));
     }
 
     #[test]
-    fn a_number_is_the_same_however_it_is_written() {
+    fn numbers_match_in_any_form() {
         for said in ["42", "42.0", "4.2e1"] {
             check_call(r#"{"limits":{"rows":42.0}}"#, &[("mcp-param-rows", said)], Ok(()));
         }
@@ -345,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_of_tools_that_were_not_listed_are_not_looked_at() {
+    fn headers_of_unlisted_tools_are_not_checked() {
         let line = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"new","arguments":{"region":1}}}"#;
         let message = Message::read(line.as_bytes()).expect("JSON");
         let headers =
@@ -354,7 +356,7 @@ mod tests {
     }
 
     proptest! {
-        /// Any name is sent so that the receiving side reads the same name.
+        /// The receiving side reads the same name, for any name.
         #[test]
         fn names_are_read_back(name in "\\PC*|[ -~\t]*") {
             let params = serde_json::json!({"name": name, "_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}});

@@ -6,7 +6,7 @@ use hyper::Uri;
 use hyper::header::{HeaderName, HeaderValue};
 use thiserror::Error;
 
-/// How an upstream speaks.
+/// The transport of an upstream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Transport {
     /// Streamable HTTP, every revision.

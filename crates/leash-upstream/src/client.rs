@@ -32,33 +32,34 @@ use leash_tree::blocking;
 
 pub use pool::{Care, Pool};
 
-/// Why an upstream did not answer. No text names the address: the caller knows it, and it may hold a secret.
+/// The reason why an upstream did not respond. No text names the address: the caller knows it, and it may hold a
+/// secret.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum UpstreamError {
-    /// Nobody listens there.
+    /// No program listens at the address.
     #[error("the connection was refused")]
     Refused,
     /// The name has no address.
     #[error("the name cannot be resolved: {0}")]
     Dns(String),
-    /// TLS was not agreed upon, or there are no roots to check a certificate with.
+    /// The TLS handshake failed, or there are no root certificates.
     #[error("no secure connection: {0}")]
     Tls(String),
-    /// No connection in time.
+    /// The connection was not established in time.
     #[error("no connection within {} s", limits::CONNECT.as_secs())]
     Timeout,
-    /// Any other way in which there was no connection.
+    /// The connection failed for another reason.
     #[error("no connection: {0}")]
     Unreachable(String),
-    /// It answered in a way that cannot be passed on.
+    /// The response cannot be passed on.
     #[error("the answer cannot be used: {what}")]
     Unusable {
-        /// What is wrong with it.
+        /// The problem with the response.
         what: &'static str,
-        /// The session that it opened all the same.
+        /// The id of the session that the response opened anyway.
         session: Option<String>,
     },
-    /// There was a connection, and it broke before the answer.
+    /// The connection broke before the response.
     #[error("the connection broke before the answer: {0}")]
     Broken(String),
 }
@@ -67,7 +68,7 @@ pub enum UpstreamError {
 #[derive(Clone)]
 pub struct Client {
     http: Pool<Full<Bytes>>,
-    /// When every DELETE gives up.
+    /// The deadline for every DELETE.
     pub hurry: Hurry,
 }
 
@@ -78,12 +79,12 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    /// A client. Nothing is read and nothing can fail before it is used.
+    /// Creates a client. It reads nothing and cannot fail before it is used.
     pub fn new() -> Client {
         Client::counted_by(Tide::default())
     }
 
-    /// One whose connections are counted with others.
+    /// Creates a client whose connections are counted in `tide`.
     pub fn counted_by(tide: Tide) -> Client {
         Client::with(OnceCell::new(), tide)
     }
@@ -93,13 +94,13 @@ impl Client {
         Client { http, hurry: Hurry::default() }
     }
 
-    /// Makes a connection, to see whether that can be done. It is kept for the first request.
+    /// Opens a connection to see if the server can be reached. Keeps it for the first request.
     pub async fn reach(&self, uri: &Uri) -> Result<(), UpstreamError> {
         self.http.reach(uri).await
     }
 
-    /// Sends a request and returns the head of the answer; the body follows as long as it likes. A redirect that keeps the
-    /// method and the origin is followed: a client that followed it by itself would go past leash.
+    /// Sends a request and returns the head of the response; the body has no time limit. Follows a redirect that keeps
+    /// the method and the origin: if the client followed it, it would bypass leash.
     pub async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, UpstreamError> {
         let to = |uri: Uri| {
             let mut request = request.clone();
@@ -109,7 +110,7 @@ impl Client {
         self.send_to(request.uri().clone(), to).await
     }
 
-    /// The same, where the request is made for each address it is sent to: most are sent once, and need no copy.
+    /// Like `send`, but builds the request for each address. Most requests are sent once and need no copy.
     pub async fn send_to(
         &self,
         mut uri: Uri,
@@ -125,7 +126,7 @@ impl Client {
     }
 }
 
-/// Where a redirect leads, if it keeps the method (307, 308) and stays at the same origin.
+/// Returns the target of a redirect, if it keeps the method (307, 308) and stays at the same origin.
 pub fn redirect<B>(from: &Uri, answer: &Response<B>) -> Option<Uri> {
     if !matches!(answer.status(), StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT) {
         return None;
@@ -133,13 +134,13 @@ pub fn redirect<B>(from: &Uri, answer: &Response<B>) -> Option<Uri> {
     resolve(from, answer.headers().get(LOCATION)?.to_str().ok()?)
 }
 
-/// What a reference means, seen from `base`; `None` if it leads to another origin, or is none.
+/// Resolves a reference against `base`. `None` if it leads to another origin or is not valid.
 pub fn resolve(base: &Uri, reference: &str) -> Option<Uri> {
     let origin = || Some(format!("{}://{}", base.scheme()?, base.authority()?));
     let directory = || base.path().rsplit_once('/').map_or("", |(directory, _)| directory);
     let first = reference.split(['/', '?', '#']).next().unwrap_or_default();
     let absolute = match reference {
-        // Another host, perhaps; nobody writes it.
+        // `//` may name another host. Servers do not use these forms.
         _ if reference.is_empty() || reference.starts_with("//") || reference.contains("/../") => return None,
         _ if first.contains(':') => reference.to_owned(),
         _ if reference.starts_with('/') => origin()? + reference,
@@ -150,7 +151,7 @@ pub fn resolve(base: &Uri, reference: &str) -> Option<Uri> {
     same_origin(base, &target).then_some(target)
 }
 
-/// Whether two addresses are the same server's.
+/// True if two addresses have the same scheme, host and port.
 pub(crate) fn same_origin(a: &Uri, b: &Uri) -> bool {
     let port =
         |uri: &Uri| uri.port_u16().or_else(|| (uri.scheme() == Some(&Scheme::HTTPS)).then_some(443)).unwrap_or(80);
@@ -158,7 +159,8 @@ pub(crate) fn same_origin(a: &Uri, b: &Uri) -> bool {
     a.scheme() == b.scheme() && host(a) == host(b) && port(a) == port(b)
 }
 
-/// Makes connections. TLS is set up when the first `https` address is used: reading the roots takes 10 ms and megabytes.
+/// Opens connections. It sets TLS up for the first `https` address, because reading the root certificates takes 10 ms
+/// and megabytes.
 pub struct Connector {
     tcp: HttpConnector<Names>,
     tls: OnceCell<Arc<ClientConfig>>,
@@ -168,7 +170,7 @@ pub struct Connector {
 type Connected = MaybeHttpsStream<TokioIo<TcpStream>>;
 
 impl Connector {
-    /// Makes connections with the roots of the platform.
+    /// Creates a connector that uses the platform's root certificates.
     pub fn new() -> Connector {
         Connector::with_tls(OnceCell::new())
     }
@@ -177,7 +179,7 @@ impl Connector {
         let mut tcp = HttpConnector::new_with_resolver(Names);
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
-        // An upstream that vanished without a word would otherwise hold a stream for ever.
+        // Without keepalive, an upstream that vanished without closing the connection would hold a stream forever.
         tcp.set_keepalive(Some(limits::TCP_PROBE));
         tcp.set_keepalive_interval(Some(limits::TCP_PROBE));
         tcp.set_keepalive_retries(Some(limits::TCP_PROBES));
@@ -201,7 +203,8 @@ impl Connector {
     }
 }
 
-/// Looks names up aside. Without a thread there is no answer: the gateway's own one would wait for it with everybody.
+/// Resolves names on the blocking pool. If no thread is available it fails, because a lookup on the gateway's one
+/// thread would block all clients.
 #[derive(Clone)]
 struct Names;
 
@@ -217,13 +220,14 @@ impl Service<Name> for Names {
     fn call(&mut self, name: Name) -> Self::Future {
         let answer = blocking::attempt(move || (name.as_str(), 0).to_socket_addrs());
         Box::pin(async move {
-            let answer = answer.ok_or_else(|| io::Error::other("no thread to ask with"))?;
+            let answer = answer.ok_or_else(|| io::Error::other("no thread is available to resolve the name"))?;
             answer.await.map_err(io::Error::other)?
         })
     }
 }
 
-/// Reads the roots of the platform (or `SSL_CERT_FILE` and `SSL_CERT_DIR`) aside: the gateway's one thread has others to serve.
+/// Reads the platform's root certificates (or `SSL_CERT_FILE` and `SSL_CERT_DIR`) on the blocking pool, so that the
+/// gateway's one thread can serve other clients.
 async fn read_roots() -> Result<Arc<ClientConfig>, UpstreamError> {
     let read = || {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -238,7 +242,7 @@ async fn read_roots() -> Result<Arc<ClientConfig>, UpstreamError> {
     read.unwrap_or_else(|error| Err(error.to_string())).map_err(UpstreamError::Tls)
 }
 
-/// Sorts out why there is no connection.
+/// Finds out why there is no connection.
 fn why(error: &(dyn std::error::Error + 'static)) -> UpstreamError {
     let (mut refused, mut timed_out) = (false, false);
     for cause in causes(error) {
@@ -250,7 +254,7 @@ fn why(error: &(dyn std::error::Error + 'static)) -> UpstreamError {
             return UpstreamError::Tls(tls.to_string());
         }
         if let Some(io) = cause.downcast_ref::<io::Error>() {
-            // An `io::Error` that wraps another skips it among its sources.
+            // The `source` of an `io::Error` skips the error that it wraps.
             if let Some(tls) = io.get_ref().and_then(tls_inside) {
                 return UpstreamError::Tls(tls);
             }
@@ -265,7 +269,7 @@ fn why(error: &(dyn std::error::Error + 'static)) -> UpstreamError {
     }
 }
 
-/// The TLS error that hides in layers of `io::Error`.
+/// Finds the TLS error inside layers of `io::Error`.
 fn tls_inside(error: &(dyn std::error::Error + Send + Sync + 'static)) -> Option<String> {
     match error.downcast_ref::<rustls::Error>() {
         Some(tls) => Some(tls.to_string()),
@@ -273,7 +277,7 @@ fn tls_inside(error: &(dyn std::error::Error + Send + Sync + 'static)) -> Option
     }
 }
 
-/// The innermost of an error's causes: the layers above only say that there was one.
+/// Returns the innermost cause of an error. The layers above only say that there was an error.
 fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
     causes(error).last().map(ToString::to_string).unwrap_or_default()
 }

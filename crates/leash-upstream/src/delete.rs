@@ -1,4 +1,4 @@
-//! The end of a session at an upstream server: DELETE, again and again until the answer is final or patience is over.
+//! Ends a session at an upstream server: sends DELETE until the response is final or the deadline has passed.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -16,16 +16,16 @@ use leash_model::limits;
 use leash_model::receipt::{DeleteHow, Fate, UpstreamEnd};
 use leash_protocol::headers::{PROTOCOL_VERSION, SESSION_ID};
 
-/// All that a DELETE needs. Credentials are in here: it is kept in memory and nowhere else.
+/// Everything that a DELETE needs. It has credentials, so it is kept only in memory.
 #[derive(Clone, Debug)]
 pub struct Ticket {
-    /// The server.
+    /// The server's address.
     pub url: Uri,
-    /// The session's id there.
+    /// The session's id at the server.
     pub session_id: String,
-    /// The protocol version that was agreed upon.
+    /// The agreed protocol version.
     pub version: Option<String>,
-    /// The credentials last seen and the configured headers.
+    /// The latest credentials and the configured headers.
     pub headers: HeaderMap,
 }
 
@@ -37,7 +37,8 @@ impl Ticket {
         let headers = request.headers_mut();
         *headers = self.headers.clone();
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
-        // Both were read from a header or from the ledger, which checks them; one that can't be sent is simply not.
+        // Both come from a header or from the ledger, which checks them. A value that is not valid in a header is left
+        // out.
         let own = [(SESSION_ID, Some(&self.session_id)), (PROTOCOL_VERSION, self.version.as_ref())];
         for (name, value) in own {
             if let Some(Ok(value)) = value.map(|value| HeaderValue::from_str(value)) {
@@ -48,23 +49,23 @@ impl Ticket {
     }
 }
 
-/// What one try came to.
+/// The result of one try.
 #[derive(Debug)]
 pub(crate) enum Tried {
-    /// There was an answer.
+    /// The server responded.
     Answered(StatusCode, Bytes),
-    /// There was none within [`limits::DELETE_TRY`].
+    /// The server did not respond within [`limits::DELETE_TRY`].
     Silent,
-    /// It could not be sent, or the connection broke.
+    /// The DELETE could not be sent, or the connection broke.
     Failed(UpstreamError),
 }
 
-/// What follows from a try.
+/// The decision after a try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It is settled.
+    /// The result is final.
     Settled(DeleteHow),
-    /// Another try, after so long.
+    /// Try again after this pause.
     Again(Duration),
 }
 
@@ -81,14 +82,14 @@ pub(crate) fn judge(tried: &Tried, number: u32) -> Verdict {
         404 | 410 => Verdict::Settled(DeleteHow::Forgotten),
         400 if says_unknown(body) => Verdict::Settled(DeleteHow::Forgotten),
         401 | 403 | 407 => Verdict::Settled(DeleteHow::Denied),
-        // Too slow, too early, too many: the server itself says that another time may do.
+        // By these statuses the server says that a later try may work.
         408 | 425 | 429 | 500 | 502..=599 => again(),
-        // 405, 501 and whatever else a server that knows no DELETE says: asking again changes nothing.
+        // 405, 501 and other statuses of a server without DELETE: a retry changes nothing.
         _ => Verdict::Settled(DeleteHow::Unsupported),
     }
 }
 
-/// Whether the body of a 400 says that the session is not known. There is no code for it: servers say it in words.
+/// True if the body of a 400 says that the session is unknown. There is no code for it: servers use different texts.
 pub fn says_unknown(body: &[u8]) -> bool {
     const WORDS: [&str; 9] = [
         "not found",
@@ -105,36 +106,37 @@ pub fn says_unknown(body: &[u8]) -> bool {
     text.contains("session") && WORDS.iter().any(|word| text.contains(word))
 }
 
-/// Whether the body of a 404 speaks of the method and not of the session: what Express says where nothing was registered.
+/// True if the body of a 404 is about the method and not about the session: Express sends this text if there is no
+/// route.
 fn says_no_route(body: &[u8]) -> bool {
     String::from_utf8_lossy(body).to_ascii_lowercase().contains("cannot delete")
 }
 
-/// How a DELETE went.
+/// The result of a DELETE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deleted {
     pub how: DeleteHow,
-    /// The last HTTP status, if there was an answer.
+    /// The last HTTP status, if the server responded.
     pub status: Option<StatusCode>,
     pub tries: u32,
-    /// Why it is left.
+    /// The reason why the session is left, for people.
     pub why: Option<String>,
-    /// leash had no more time: it is not settled, and the next start must see to it.
+    /// leash had no more time. The result is not final, and the keeper or the next start must end the session.
     pub cut_short: bool,
 }
 
 impl Deleted {
-    /// A session that the upstream itself has said to be gone: nothing was sent.
+    /// The result for a session that the upstream no longer knows. leash sent no DELETE.
     pub fn forgotten(status: StatusCode) -> Deleted {
         Deleted { how: DeleteHow::Forgotten, status: Some(status), tries: 0, why: None, cut_short: false }
     }
 
-    /// A session that was over with its connection.
+    /// The result for a session that ended with its connection.
     pub fn closed() -> Deleted {
         Deleted { how: DeleteHow::Closed, status: None, tries: 0, why: None, cut_short: false }
     }
 
-    /// What a receipt says of it.
+    /// Returns the end for a receipt.
     pub fn receipt(&self, url: &Uri, id: &str) -> UpstreamEnd {
         let gone = matches!(self.how, DeleteHow::Deleted | DeleteHow::Forgotten | DeleteHow::Closed);
         UpstreamEnd {
@@ -149,18 +151,18 @@ impl Deleted {
     }
 }
 
-/// An address without its query: people put keys there.
+/// Returns an address without its query, because users put keys there.
 pub fn shown(url: &Uri) -> String {
     let authority = url.authority().map_or("", |authority| authority.as_str());
     format!("{}://{authority}{}", url.scheme_str().unwrap_or("http"), url.path())
 }
 
-/// The beginning of an id: enough to find it in a server's log, too little to use the session.
+/// Returns the beginning of an id: enough to find it in a server's log, too little to use the session.
 pub(crate) fn shortened(id: &str) -> String {
     id.chars().take(8).collect()
 }
 
-/// Ends a session upstream; returns when that is settled, one way or the other.
+/// Ends a session upstream. Returns when the result is final or the deadline has passed.
 pub async fn delete(client: &Client, ticket: &Ticket) -> Deleted {
     let give_up = Moment::now() + limits::DELETE_GIVE_UP;
     let mut number = 0;
@@ -186,7 +188,7 @@ async fn try_once(client: &Client, ticket: &Ticket) -> Tried {
     let sent = async {
         let answer = client.send(ticket.request()).await?;
         let status = answer.status();
-        // Only these need to be read; a body that breaks off, or has no end, says nothing.
+        // Only these statuses need the body. A body that breaks off or is too long counts as empty.
         let body = match status {
             StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND => {
                 Limited::new(answer.into_body(), limits::DELETE_BODY).collect().await.ok()
@@ -213,26 +215,29 @@ fn settled(how: DeleteHow, tried: Tried, tries: u32) -> Deleted {
         DeleteHow::Unsupported if matches!(status.map(|status| status.as_u16()), Some(404 | 405)) => {
             Some("the server does not let clients end sessions".to_owned())
         }
-        DeleteHow::Denied => Some(format!("{trouble}: the credentials are not accepted, or not known any more")),
+        DeleteHow::Denied => {
+            Some(format!("{trouble}: it does not accept the credentials, or leash no longer has them"))
+        }
         DeleteHow::Unsupported | DeleteHow::Unreachable => Some(trouble),
     };
     Deleted { how, status, tries, why, cut_short: false }
 }
 
-/// The gateway had no more time.
+/// The result if the gateway had no more time.
 pub fn cut_short(tries: u32) -> Deleted {
     let why = "leash stopped before the server answered".to_owned();
     Deleted { how: DeleteHow::Unreachable, status: None, tries, why: Some(why), cut_short: true }
 }
 
-/// Up to a quarter longer or shorter: a thousand sessions of a server that restarts do not come back in one instant.
+/// Makes a pause up to a quarter longer or shorter, so that a thousand sessions of a restarted server do not retry at
+/// the same moment.
 fn jittered(wait: Duration) -> Duration {
     let mut random = [0; 1];
     let _ = getrandom(&mut random, GetRandomFlags::empty());
     wait * (384 + u32::from(random[0])) / 512
 }
 
-/// A moment after which no DELETE goes on, once there is one. Cheap to clone; clones share it.
+/// A deadline for all DELETEs, which is set when leash stops. Cheap to clone; clones share it.
 #[derive(Clone, Debug)]
 pub struct Hurry(Rc<watch::Sender<Option<Moment>>>);
 
@@ -243,12 +248,12 @@ impl Default for Hurry {
 }
 
 impl Hurry {
-    /// Whatever is not settled by then is given up.
+    /// Sets the deadline. A DELETE without a final result by then is cut short.
     pub fn by(&self, deadline: Moment) {
         self.0.send_replace(Some(deadline));
     }
 
-    /// Waits for `work`, and gives up on it when time is up.
+    /// Waits for `work`. `None` if the deadline passes before.
     pub async fn before<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
@@ -257,14 +262,14 @@ impl Hurry {
         }
     }
 
-    /// Waits so long, or until time is up; whether it is.
+    /// Waits for `wait` or until the deadline. Returns true if the deadline has passed.
     pub async fn within(&self, wait: Duration) -> bool {
         tokio::time::timeout(wait, self.up()).await.is_ok()
     }
 
-    /// Waits until there is a moment at all: leash is going to stop.
+    /// Waits until a deadline is set, which means that leash is going to stop.
     pub async fn announced(&self) {
-        // The sender is ours: it is not gone while we wait.
+        // The wait cannot fail: `self` holds the sender.
         let _ = self.0.subscribe().wait_for(Option::is_some).await;
     }
 
@@ -275,7 +280,7 @@ impl Hurry {
             let left = deadline.map(|deadline| deadline.since(Moment::now()));
             match left {
                 Some(Duration::ZERO) => return,
-                // The sender is ours: it is not gone while we wait. Time that has passed is looked at again.
+                // The wait cannot fail: `self` holds the sender. The loop then checks the time again.
                 Some(left) => drop(tokio::time::timeout(left, changed.changed()).await),
                 None => drop(changed.changed().await),
             }

@@ -1,9 +1,10 @@
-//! Memory that a burst of clients needed. The allocator keeps what is freed in the middle of its heap, so that a gateway which had
-//! ten thousand clients for a minute would hold 190 MB for the rest of its life. When most of them are gone it is given back.
+//! Heap trimming after a burst of clients. The allocator keeps memory that is freed in the middle of its heap, so a
+//! gateway that had ten thousand clients for a minute would hold 190 MB for the rest of its life. leash trims the heap
+//! when most of them are gone.
 //!
-//! Clients that come and go leave holes as well, where for a moment there were more of them than usual. So it is also given back
-//! each time that as many have left as there ever were at once: what that costs grows with their number too, so it is the same
-//! for each of them.
+//! Clients that come and go also leave holes in the heap, if there were more of them than usual for a moment. So leash
+//! also trims each time that as many clients have left as there were at most. The cost of a trim grows with that
+//! number, so the cost per client stays the same.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -11,25 +12,25 @@ use std::rc::Rc;
 use leash_model::limits;
 use leash_tree::platform::linux;
 
-/// How many there are of whatever takes memory: sessions, and connections on both sides. A cheap handle.
+/// Counts the items that take memory: sessions, and connections on both sides. A cheap handle.
 #[derive(Clone, Debug, Default)]
 pub struct Tide(Rc<Level>);
 
 #[derive(Debug, Default)]
 struct Level {
     now: Cell<usize>,
-    /// Most at once, since memory was given back.
+    /// The largest number since the last trim.
     high: Cell<usize>,
-    /// Those who left since then.
+    /// The number of items that were dropped since the last trim.
     gone: Cell<usize>,
 }
 
-/// One of them, until it is dropped. To be dropped after the memory it stands for.
+/// Counts one item until it is dropped. Drop it after the item's memory.
 #[derive(Debug)]
 pub struct Afloat(Tide);
 
 impl Tide {
-    /// One more came.
+    /// Counts one more item.
     pub fn rise(&self) -> Afloat {
         let level = &self.0;
         level.now.update(|now| now + 1);
@@ -37,8 +38,8 @@ impl Tide {
         Afloat(self.clone())
     }
 
-    /// One left. Whether most are gone of what was many, or all of them have been followed by others: once for each burst and each
-    /// time that three quarters of the rest are gone.
+    /// Counts one item less. Returns true if the heap is to be trimmed: at least three quarters of many items are gone,
+    /// or as many items were dropped as there were at most. After each trim, the count starts from the remaining items.
     fn fall(&self) -> bool {
         let Level { now, high, gone } = &*self.0;
         now.update(|now| now - 1);
@@ -68,11 +69,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_burst_is_noticed_when_most_of_it_is_gone() {
+    fn trim_after_most_of_a_burst_is_gone() {
         let tide = Tide::default();
         let lows = |most: usize| {
             let all: Vec<Afloat> = (0..most).map(|_| tide.rise()).collect();
-            // What their drop does, seen from here.
+            // Calls `fall` directly instead of dropping the items, so that the test sees its result.
             all.into_iter().for_each(std::mem::forget);
             (0..most).rev().filter(|_| tide.fall()).collect::<Vec<_>>()
         };
@@ -82,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_come_and_go_are_noticed_when_all_were_others_once() {
+    fn trim_after_as_many_items_were_replaced_as_there_were() {
         let tide = Tide::default();
         let few: Vec<Afloat> = (0..limits::TIDE - 2).map(|_| tide.rise()).collect();
         let turns = |times: usize| {
@@ -92,7 +93,7 @@ mod tests {
             };
             (0..times).filter(turn).collect::<Vec<_>>()
         };
-        assert_eq!(turns(10 * limits::TIDE), [0; 0], "few take little, however often they change");
+        assert_eq!(turns(10 * limits::TIDE), [0; 0], "few items need no trim, however often they change");
         let many: Vec<Afloat> = (0..limits::TIDE).map(|_| tide.rise()).collect();
         let each = 2 * limits::TIDE;
         assert_eq!(turns(2 * each), [each - 1, 2 * each - 1]);
@@ -100,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_dropped_is_gone() {
+    fn dropped_item_is_not_counted() {
         let tide = Tide::default();
         let (first, second) = (tide.rise(), tide.clone().rise());
         drop(first);

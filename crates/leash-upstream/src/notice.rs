@@ -1,50 +1,50 @@
-//! What a gateway has to tell people while it runs. The library prints nothing.
+//! The notices of a gateway to its user. The library itself prints nothing.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use leash_model::receipt::{Reason, Receipt};
 
-/// Something worth a line.
+/// A notice of one line.
 #[derive(Clone, Debug)]
 pub enum Notice {
-    /// It listens.
+    /// The gateway listens at this address.
     Listening(SocketAddr),
-    /// It can be controlled through this socket.
+    /// The control API is at this socket.
     ControlSocket(PathBuf),
-    /// It can be controlled at this address.
+    /// The control API is at this address.
     ControlListening(SocketAddr),
-    /// So many sessions of a killed gateway go on here.
+    /// This many sessions of a killed gateway go on in this one.
     TakenOver(usize),
-    /// What a dead gateway had left was ended.
+    /// leash ended a session that a dead gateway had left.
     Swept(Box<Receipt>),
     /// A session began.
     Opened {
-        /// leash's own id of it.
+        /// leash's own id for it.
         session: String,
-        /// The server.
+        /// The server's name.
         server: String,
     },
     /// A session is ending.
     Ending {
-        /// leash's own id of it.
+        /// leash's own id for it.
         session: String,
-        /// The server.
+        /// The server's name.
         server: String,
-        /// Why.
+        /// The reason.
         why: Reason,
     },
-    /// A session is over, and what became of it.
+    /// Tells the keeper that a session is over.
     Ended(Box<Receipt>),
-    /// The configuration was read again.
+    /// leash has read the configuration again.
     Reloaded {
         /// Servers that are new or different.
         changed: Vec<String>,
-        /// Servers that are gone.
+        /// Servers that were removed.
         removed: Vec<String>,
     },
-    /// It stops: so many sessions are being ended.
+    /// The gateway stops and ends this many sessions.
     Draining(usize),
-    /// Something is not as it should be, and leash goes on.
+    /// Something failed, and leash goes on.
     Warning(String),
 }

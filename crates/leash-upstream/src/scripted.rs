@@ -1,4 +1,4 @@
-//! For tests: an upstream that answers as its script says and remembers what it was asked.
+//! For tests: an upstream that responds as its script says and records the requests.
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
@@ -21,19 +21,19 @@ use tokio::task::{JoinSet, LocalSet};
 
 use super::body::{Body, BodyError};
 
-/// How long a test may take before it is a failure. Nothing here takes a second.
+/// The time limit of a test. No test here takes a second.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Runs a test on one thread, as the gateway runs.
 pub fn run<T>(test: impl Future<Output = T>) -> T {
-    // Everything of the test is gone with its runtime.
+    // All resources of the test must be gone when its runtime is dropped.
     let _guard = leash_tree::leak::guard_alone();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let test = async { tokio::time::timeout(DEADLINE, test).await.expect("the test hangs") };
     LocalSet::new().block_on(&runtime, test)
 }
 
-/// A request as it came in.
+/// A request that the upstream received.
 #[derive(Clone, Debug)]
 pub struct Seen {
     pub method: Method,
@@ -43,23 +43,23 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// A header as text; empty if it is not there.
+    /// Returns a header as text. Empty if it is missing.
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
 
-    /// Whether the body has this text.
+    /// True if the body contains this text.
     pub fn says(&self, text: &str) -> bool {
         String::from_utf8_lossy(&self.body).contains(text)
     }
 }
 
-/// What a script does with a request.
+/// The script's response to a request.
 pub type Reply = Pin<Box<dyn Future<Output = Option<Response<Body>>>>>;
 
 type Script = Box<dyn Fn(Seen) -> Reply>;
 
-/// The upstream. It is gone, with all its connections, when it is dropped.
+/// The upstream. Dropping it closes the listener and all connections.
 pub struct Scripted {
     pub port: u16,
     state: Rc<State>,
@@ -74,7 +74,7 @@ struct State {
 }
 
 impl Scripted {
-    /// An upstream on loopback. A script that answers `None` breaks the connection off.
+    /// Starts an upstream on loopback. A script that returns `None` breaks the connection off.
     pub async fn start(script: impl Fn(Seen) -> Reply + 'static) -> Scripted {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("its address").port();
@@ -95,12 +95,12 @@ impl Scripted {
         Scripted { port, state, _tasks: tasks }
     }
 
-    /// Its address.
+    /// The upstream's address.
     pub fn url(&self) -> Uri {
         format!("http://127.0.0.1:{}/mcp", self.port).parse().expect("an address")
     }
 
-    /// What it was asked so far.
+    /// All requests so far.
     pub fn seen(&self) -> Vec<Seen> {
         self.state.seen.borrow().clone()
     }
@@ -110,12 +110,12 @@ impl Scripted {
         self.seen().into_iter().filter(|seen| seen.method == *method).collect()
     }
 
-    /// Waits until what it has seen is as wanted.
+    /// Waits until `wanted` returns true for the requests so far.
     pub async fn until(&self, wanted: impl Fn(&[Seen]) -> bool) {
         self.wait(|state| wanted(&state.seen.borrow())).await;
     }
 
-    /// Waits until so many connections are open.
+    /// Waits until exactly this many connections are open.
     pub async fn connections(&self, wanted: usize) {
         self.wait(|state| state.connections.get() == wanted).await;
     }
@@ -131,7 +131,7 @@ impl Scripted {
     }
 }
 
-/// Serves one connection; TLS or not is the caller's business.
+/// Serves one connection, with or without TLS.
 async fn serve<S: AsyncRead + AsyncWrite + Unpin>(state: Rc<State>, stream: S) {
     state.connections.set(state.connections.get() + 1);
     state.changed.notify_waiters();
@@ -151,29 +151,29 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(state: Rc<State>, stream: S) {
     state.changed.notify_waiters();
 }
 
-/// The connection is broken off.
+/// The error that breaks a connection off.
 #[derive(Debug, thiserror::Error)]
 #[error("as the script says")]
 struct Broken;
 
-/// An answer at once.
+/// Responds at once.
 pub fn reply(answer: Response<Body>) -> Reply {
     Box::pin(std::future::ready(Some(answer)))
 }
 
-/// A status with a body.
+/// Builds a response with a status and a body.
 pub fn status(status: u16, body: &'static str) -> Response<Body> {
     let mut answer = Response::new(Body::Whole(Bytes::from_static(body.as_bytes())));
     *answer.status_mut() = StatusCode::from_u16(status).expect("a status");
     answer
 }
 
-/// No answer, ever.
+/// Never responds.
 pub fn silence() -> Reply {
     Box::pin(std::future::pending())
 }
 
-/// A body that the test goes on writing; it ends when the sender is dropped.
+/// Returns a body that the test writes through the sender. It ends when the sender is dropped.
 pub fn stream() -> (mpsc::UnboundedSender<Bytes>, Body) {
     let (sender, receiver) = mpsc::unbounded_channel();
     (sender, Body::stream(Written(receiver)))
@@ -193,7 +193,7 @@ impl HttpBody for Written {
     }
 }
 
-/// Serves one connection over TLS with a script; for the client's own tests.
+/// Serves one connection with a fixed body, for the TLS tests of the client.
 pub(crate) async fn serve_stream<S: AsyncRead + AsyncWrite + Unpin>(stream: S, body: &'static str) {
     let service = service_fn(move |_| async move { Ok::<_, Infallible>(status(200, body)) });
     let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;

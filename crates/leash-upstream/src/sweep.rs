@@ -1,5 +1,5 @@
-//! What dead gateways have left open at upstream servers is ended by their keepers, and where those are dead too by the next gateway,
-//! in the background.
+//! Ends the upstream sessions that dead gateways and connections have left. Their keepers do it; if a keeper is dead
+//! too, the next gateway or connection does it in the background. A book is one process's file in the ledger.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashSet, VecDeque};
@@ -23,7 +23,7 @@ use leash_tree::ledger::book::{Abandoned, Book, Entry};
 use leash_tree::ledger::receipts;
 use leash_tree::places::Places;
 
-/// What this process knows of a server in a dead gateway's book: the whole address, and headers that were not written down.
+/// The facts about a server that are not in a book: the address with its query, and the headers.
 pub struct Known {
     pub url: Uri,
     pub headers: HeaderMap,
@@ -32,7 +32,7 @@ pub struct Known {
 /// A DELETE that is over.
 pub struct Done {
     book: usize,
-    /// The whole address and the headers were known.
+    /// The address with its query and the headers were known.
     known: bool,
     entry: Entry,
     url: Uri,
@@ -40,7 +40,7 @@ pub struct Done {
     took: Duration,
 }
 
-/// Ends what is open in every book whose process is gone, and writes the receipts where that process would have.
+/// Ends the open sessions of every book whose process is gone. Writes the receipts to that process's file.
 pub async fn books(client: &Client, places: &Places, known: &dyn Fn(&Entry) -> Option<Known>, tell: &dyn Fn(Notice)) {
     let books = match Book::abandoned(&places.runtime_dir) {
         Ok(books) => books,
@@ -50,30 +50,30 @@ pub async fn books(client: &Client, places: &Places, known: &dyn Fn(&Entry) -> O
     sweep.end(books).await;
 }
 
-/// Who ends what a dead process has left.
+/// The process that ends the sessions of a dead process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heir {
-    /// Its keeper. A session whose server can't be reached stays in the book, and one whose credentials the keeper was not told: the
-    /// next start tries again, with the headers in its configuration.
+    /// The dead process's keeper. A session stays in the book if its server cannot be reached or if the keeper was not
+    /// told the credentials. The next start tries again, with the headers in its configuration.
     Keeper,
-    /// A process that started later. There is no other, so it settles everything.
+    /// A process that started later. No other process will try again, so its results are final.
     NextStart,
 }
 
-/// The end of everything in some books.
+/// The settings of one sweep.
 pub(crate) struct Sweep<'a> {
     pub(crate) client: &'a Client,
-    /// Where receipts go if a book does not say it any more.
+    /// The file for receipts if a book has no cover.
     pub(crate) receipts: &'a Path,
     pub(crate) known: &'a dyn Fn(&Entry) -> Option<Known>,
     pub(crate) tell: &'a dyn Fn(Notice),
     pub(crate) heir: Heir,
-    /// What the receipts say.
+    /// The reason in the receipts.
     pub(crate) reason: Reason,
 }
 
 impl Sweep<'_> {
-    /// Ends everything. Books in which nothing is left are removed.
+    /// Ends all sessions, and removes the books that have no open session left.
     pub(crate) async fn end(&self, mut books: Vec<Abandoned>) {
         let all =
             books.iter().enumerate().flat_map(|(at, book)| book.open.iter().map(move |entry| (at, entry.clone())));
@@ -85,14 +85,14 @@ impl Sweep<'_> {
             while under_way.len() < limits::SWEEP_AT_ONCE
                 && let Some((book, entry)) = waiting.pop_front()
             {
-                // Thousands of sessions of one dead server would take hours.
+                // Skips the rest of an unreachable server: thousands of its sessions would take hours.
                 if !unreachable.contains(&entry.url) {
                     let known = (self.known)(&entry);
                     under_way.spawn_local(end(self.client.clone(), book, entry, known));
                 }
             }
             match under_way.join_next().await {
-                // What was cut short stays for the next start.
+                // A DELETE that was cut short leaves the session in the book for the next start.
                 Some(Ok(Some(done))) if done.deleted.cut_short => {}
                 Some(Ok(Some(done))) => match outcome(self.heir, done.known, &done.deleted) {
                     Outcome::Settled => {
@@ -100,23 +100,23 @@ impl Sweep<'_> {
                         settle(&mut books[done.book], &done, &written, self.tell);
                     }
                     Outcome::Unreachable => {
-                        // Whether that could be written or not, the session stays in the book.
+                        // The session stays in the book even if the receipt could not be written.
                         let _ = self.write(&books[done.book], &done, &told);
                         unreachable.insert(done.entry.url.clone());
                     }
                     Outcome::NoCredentials => {}
                 },
-                // An entry that no leash could have written.
+                // An entry that leash cannot have written, or a task that panicked.
                 Some(Ok(None) | Err(_)) => {}
                 None => break,
             }
         }
-        // And so does what could not be told.
+        // A book also stays if a receipt could not be written.
         let cut = |book: &Abandoned| book.open.iter().any(is_sound);
         books.into_iter().filter(|book| !cut(book)).for_each(Abandoned::remove);
     }
 
-    /// Writes the receipt, unless there is one.
+    /// Writes the receipt, unless there is one already.
     fn write(&self, book: &Abandoned, done: &Done, told: &Told) -> io::Result<()> {
         let receipt = done.receipt(self.heir, self.reason.clone());
         if is_told(told, &receipt) {
@@ -132,14 +132,14 @@ impl Sweep<'_> {
     }
 }
 
-/// What a DELETE came to, for the book.
+/// The consequence of a DELETE for the book.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// The session is over, or nothing more can be done for it.
+    /// The session is over, or leash can do nothing more.
     Settled,
-    /// The server is not there now. There is a receipt, and the session stays in the book.
+    /// The server cannot be reached. leash writes a receipt, and the session stays in the book.
     Unreachable,
-    /// The server wants credentials that the keeper was not told. The session stays in the book.
+    /// The server needs credentials that the keeper was not told. The session stays in the book.
     NoCredentials,
 }
 
@@ -152,8 +152,8 @@ fn outcome(heir: Heir, known: bool, deleted: &Deleted) -> Outcome {
     }
 }
 
-/// Writes down that the session is over, after its receipt. Where that could not be written because there was no descriptor, the session
-/// stays in the book: the next start has some.
+/// Records in the book that the session is over, after its receipt was written. If the receipt could not be written
+/// because no descriptor was free, the session stays in the book for the next start.
 fn settle(book: &mut Abandoned, done: &Done, written: &io::Result<()>, tell: &dyn Fn(Notice)) {
     if written.as_ref().is_err_and(receipts::is_shortage) {
         return;
@@ -163,7 +163,7 @@ fn settle(book: &mut Abandoned, done: &Done, written: &io::Result<()>, tell: &dy
     }
 }
 
-/// The same for a program that is no gateway: returns when it is done, with the receipts and what else there is to say.
+/// Sweeps for a program that is not a gateway. Blocks until it is done. Returns the receipts and the warnings.
 pub fn at_once(places: &Places) -> (Vec<Receipt>, Vec<String>) {
     let (receipts, warnings) = (RefCell::new(Vec::new()), RefCell::new(Vec::new()));
     let runtime = match Builder::new_current_thread().enable_all().build_local(LocalOptions::default()) {
@@ -175,9 +175,9 @@ pub fn at_once(places: &Places) -> (Vec<Receipt>, Vec<String>) {
         Notice::Warning(warning) => warnings.borrow_mut().push(warning),
         _ => {}
     };
-    // No server is configured here, and so nothing is known of any but what its book says.
+    // This program has no configured servers, so it only knows the books.
     runtime.block_on(books(&Client::new(), places, &|_| None, &tell));
-    // A name may still be looked up on another thread; nobody waits for it.
+    // Another thread may still be resolving a name. This function does not wait for it.
     runtime.shutdown_background();
     (receipts.into_inner(), warnings.into_inner())
 }
@@ -195,8 +195,9 @@ pub async fn end(client: Client, book: usize, entry: Entry, known: Option<Known>
     Some(Done { book, known: is_known, entry, url: ticket.url, deleted, took: Moment::now() - began })
 }
 
-/// Sessions at upstream servers that have a receipt, by its run and the beginning of their ids, and whether it says that they are gone:
-/// somebody may have written one, and then been killed or met a disk that was read-only before the book said so.
+/// The upstream sessions that have a receipt: the receipt's run, the beginning of the session id, and true if the
+/// session is gone. A process may have written a receipt and then been killed, or met a read-only disk, before it
+/// changed the book.
 pub type Told = HashSet<(String, String, bool)>;
 
 fn told(books: &[Abandoned], otherwise: &Path) -> Told {
@@ -204,9 +205,9 @@ fn told(books: &[Abandoned], otherwise: &Path) -> Told {
     told_in(paths)
 }
 
-/// The same for the receipts in these files.
+/// Reads the sessions that have a receipt in these files.
 pub fn told_in<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Told {
-    // What can't be read can't be known; two receipts are better than none.
+    // A file that cannot be read is skipped: two receipts are better than none.
     let known = paths.into_iter().filter_map(|path| receipts::read(path).ok()).flat_map(|(known, _)| known);
     known.flat_map(|receipt| upstreams(&receipt).collect::<Vec<_>>()).collect()
 }
@@ -215,19 +216,19 @@ fn upstreams(receipt: &Receipt) -> impl Iterator<Item = (String, String, bool)> 
     receipt.upstreams().map(|end| (receipt.run.clone(), end.id.clone(), end.fate == Fate::Gone))
 }
 
-/// Whether there is nothing new in a receipt. What was left before and is gone now is news.
+/// True if a receipt has nothing new. A session that was left before and is gone now is new.
 pub fn is_told(told: &Told, receipt: &Receipt) -> bool {
     upstreams(receipt).all(|(run, id, is_gone)| {
         told.contains(&(run.clone(), id.clone(), true)) || !is_gone && told.contains(&(run, id, false))
     })
 }
 
-/// Whether there is a receipt that says that a session is gone.
+/// True if a receipt says that the session is gone.
 pub fn has_ended(told: &Told, entry: &Entry) -> bool {
     told.contains(&(entry.session.clone(), delete::shortened(&entry.id), true))
 }
 
-/// Where the receipts of a book go.
+/// Returns the file for the receipts of a book.
 fn receipts<'a>(book: &'a Abandoned, otherwise: &'a Path) -> &'a Path {
     book.cover.as_ref().map_or(otherwise, |cover| &cover.receipts)
 }

@@ -24,7 +24,7 @@ fn taken(outbox: &mut Outbox) -> Option<u64> {
 }
 
 #[test]
-fn one_after_the_other() {
+fn parcels_are_sent_one_after_the_other() {
     let mut outbox = Outbox::default();
     outbox.push(request(0));
     outbox.push(notice(1));
@@ -34,14 +34,14 @@ fn one_after_the_other() {
     outbox.through(0);
     assert_eq!(taken(&mut outbox), Some(1));
     outbox.done(0, &What::Request);
-    // What is behind the door is not opened by somebody else.
+    // The end of parcel 0 does not release parcel 2, which waits for parcel 1.
     assert_eq!(taken(&mut outbox), None);
     outbox.done(1, &What::Notice);
     assert_eq!(taken(&mut outbox), Some(2));
     assert_eq!(outbox.in_flight(), 1);
 }
 
-/// An outbox with as many requests in flight as there may be.
+/// An outbox with the maximum number of requests in flight.
 fn full() -> Outbox {
     let mut outbox = Outbox::default();
     for number in 0..limits::IN_FLIGHT as u64 {
@@ -53,7 +53,7 @@ fn full() -> Outbox {
 }
 
 #[test]
-fn responses_and_cancellations_pass_requests_that_wait() {
+fn responses_and_cancellations_overtake_waiting_requests() {
     let mut outbox = full();
     outbox.push(request(100));
     outbox.push(notice(101));
@@ -72,7 +72,7 @@ fn responses_and_cancellations_pass_requests_that_wait() {
 }
 
 #[test]
-fn subscriptions_take_no_room_from_requests() {
+fn subscriptions_do_not_count_as_in_flight() {
     let mut outbox = Outbox::default();
     let listen = r#"{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#;
     for number in 0..limits::LISTENS as u64 {
@@ -88,12 +88,12 @@ fn subscriptions_take_no_room_from_requests() {
 }
 
 #[test]
-fn what_was_sent_in_vain_goes_first_again() {
+fn parcels_that_were_put_back_are_sent_first() {
     let mut outbox = Outbox::default();
     (0..4).for_each(|number| outbox.push(request(number)));
-    let first = outbox.take().expect("it may go");
+    let first = outbox.take().expect("the parcel may be sent");
     outbox.through(0);
-    let second = outbox.take().expect("it may go");
+    let second = outbox.take().expect("the parcel may be sent");
     outbox.suspend();
     outbox.done(1, &second.what);
     outbox.give_back(second);
@@ -102,19 +102,19 @@ fn what_was_sent_in_vain_goes_first_again() {
     assert_eq!(taken(&mut outbox), None);
     outbox.resume();
     for number in 0..4 {
-        let parcel = outbox.take().expect("it may go");
+        let parcel = outbox.take().expect("the parcel may be sent");
         assert_eq!((parcel.number, parcel.repeated), (number, number < 2));
         outbox.through(number);
     }
 }
 
 #[test]
-fn a_request_that_was_not_sent_can_be_withdrawn() {
+fn unsent_request_can_be_withdrawn() {
     let mut outbox = full();
     outbox.push(request(100));
     assert!(outbox.withdraw(&IdKey::from_number(100)));
     assert!(!outbox.withdraw(&IdKey::from_number(100)));
-    assert!(!outbox.withdraw(&IdKey::from_number(3)), "it was sent");
+    assert!(!outbox.withdraw(&IdKey::from_number(3)), "the request was sent");
     assert!(outbox.is_empty());
 }
 
@@ -133,7 +133,7 @@ fn room_is_bounded_by_bytes_and_by_lines() {
     assert!(!outbox.has_room());
 }
 
-/// What can happen to an outbox.
+/// One step of a generated history.
 #[derive(Clone, Debug)]
 enum Step {
     Request,
@@ -159,10 +159,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// Whatever happens: nothing is lost, nothing is sent twice without having been given back, never too much is in flight,
-    /// and of two lines that nobody gave back the older one goes first unless the younger one may pass.
+    /// Whatever happens: no parcel is lost, none is sent twice without being put back, the limit of requests in flight
+    /// holds, and of two parcels that were not put back the older one is sent first, unless the newer one may overtake.
     #[test]
-    fn nothing_is_lost_and_requests_keep_their_order(steps in steps()) {
+    fn no_parcel_is_lost_and_requests_keep_their_order(steps in steps()) {
         let mut outbox = Outbox::default();
         let (mut next, mut sent, mut out): (u64, Vec<u64>, Vec<Parcel>) = (0, Vec::new(), Vec::new());
         let mut pushed = Vec::new();

@@ -15,7 +15,7 @@ fn check(status: u16, body: &str, line: &str) {
 }
 
 #[test]
-fn the_upstreams_own_error_is_passed_unchanged_when_it_is_for_the_request() {
+fn upstreams_error_with_the_id_of_the_request_passes_unchanged() {
     let body =
         r#"{"error" :{"code":-32022,"message":"no","data":{"supported":[1e2]}},"id":"q1","jsonrpc":"2.0","x":1}"#;
     check(400, body, body);
@@ -25,7 +25,7 @@ fn the_upstreams_own_error_is_passed_unchanged_when_it_is_for_the_request() {
 }
 
 #[test]
-fn an_error_for_nobody_is_for_the_request() {
+fn upstreams_error_without_an_id_gets_the_id_of_the_request() {
     let error = r#"{"code":-32000,"message":"Bad Request: Server not initialized"}"#;
     let line = format!(r#"{{"jsonrpc":"2.0","id":"q\u0031","error":{error}}}"#);
     check(400, &format!(r#"{{"jsonrpc":"2.0","error":{error},"id":null}}"#), &line);
@@ -33,7 +33,7 @@ fn an_error_for_nobody_is_for_the_request() {
 }
 
 #[test]
-fn everything_else_is_explained() {
+fn other_refusals_get_leashs_own_error_text() {
     let explained =
         |text: &str| format!(r#"{{"jsonrpc":"2.0","id":"q\u0031","error":{{"code":-32000,"message":"{text}"}}}}"#);
     let denied = explained("upstream answered 401 Unauthorized: pass credentials with `--bearer-env` or `--header`");
@@ -42,7 +42,7 @@ fn everything_else_is_explained() {
     check(404, "<html>", &explained("upstream answered 404 Not Found: check the path of the URL"));
     check(
         400,
-        r#"{"jsonrpc":"2.0","id":"somebody else","error":{"code":1}}"#,
+        r#"{"jsonrpc":"2.0","id":"another request","error":{"code":1}}"#,
         &explained("upstream answered 400 Bad Request: the server does not accept the message"),
     );
     check(
@@ -53,7 +53,7 @@ fn everything_else_is_explained() {
 }
 
 #[test]
-fn who_may_be_old() {
+fn refusals_that_may_come_from_the_old_transport() {
     let error = |code: i64| format!(r#"{{"jsonrpc":"2.0","id":null,"error":{{"code":{code},"message":"x"}}}}"#);
     for (status, body, old) in [
         (404, String::new(), true),
@@ -70,7 +70,7 @@ fn who_may_be_old() {
 }
 
 #[test]
-fn who_forgot_the_session() {
+fn refusals_that_mean_the_session_is_lost() {
     for (status, body, forgot) in [
         (404, "", true),
         (404, r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32001,"message":"x"}}"#, true),
@@ -85,7 +85,7 @@ fn who_forgot_the_session() {
 }
 
 #[test]
-fn heads() {
+fn head_shows_the_kind_of_the_response() {
     for (status, kind, reply) in [
         (200, "application/json", Reply::Whole),
         (200, "text/event-stream", Reply::Stream),
@@ -102,7 +102,7 @@ fn heads() {
 }
 
 #[test]
-fn lines() {
+fn message_becomes_one_line() {
     for (message, line) in [
         ("{}", "{}"),
         ("{}\n", "{}"),

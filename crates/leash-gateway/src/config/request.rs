@@ -26,7 +26,7 @@ pub(crate) struct SessionRequest {
     pub(crate) name: Option<String>,
     /// Its servers, by name.
     pub(crate) servers: BTreeMap<String, Server>,
-    /// What it lives for.
+    /// The owners. The connection ends when one of them is gone.
     pub(crate) owner: Option<OwnerWish>,
     /// How long it lives without being renewed.
     pub(crate) ttl: Option<Duration>,

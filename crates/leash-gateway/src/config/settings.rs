@@ -16,7 +16,7 @@ pub const PORT: u16 = 5327;
 /// A whole gateway.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where it listens; port 0 is any free one.
+    /// The address to listen at. Port 0 means any free port.
     pub listen: SocketAddr,
     /// What a client must present as its bearer token.
     pub token: Option<Secret>,

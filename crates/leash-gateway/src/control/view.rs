@@ -20,7 +20,7 @@ pub(super) struct SessionView {
     pub(super) name: Option<String>,
     /// Where it stands.
     pub(super) state: StateView,
-    /// What it lives for.
+    /// The owners. The connection ends when one of them is gone.
     pub(super) owner: OwnerView,
     /// As given.
     pub(super) labels: BTreeMap<String, String>,

@@ -1,4 +1,4 @@
-//! The doors to the control API: opened before the gateway begins, closed before it ends.
+//! The accept loops of the control API. leash binds them before the gateway starts and closes them before it ends.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -18,31 +18,31 @@ use super::{Control, ControlError, ControlSocket};
 use leash_tree::ledger::store;
 use leash_upstream::notice::Notice;
 
-/// Doors that are open, and where nobody is let in yet.
+/// The listeners, before they accept connections.
 pub(crate) struct Doors {
     socket: Option<(Claim, std::os::unix::net::UnixListener)>,
     address: Option<(TcpListener, Gate)>,
-    /// Why there is no socket, although there should be one.
+    /// The reason why there is no control socket, although one was wanted.
     missing: Option<ControlError>,
 }
 
-/// What those who serve callers are told.
+/// The signals to the tasks that serve callers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Bells {
-    /// Nobody else is let in; who has asked is answered.
+    /// No new connection is accepted. Requests that have arrived are answered.
     pub(super) closing: CancellationToken,
-    /// All sessions have ended: there is nothing more to say.
+    /// All sessions have ended, so event streams end too.
     pub(super) over: CancellationToken,
 }
 
-/// Doors with people behind them.
+/// The running accept loops.
 pub(crate) struct Open {
     claim: Option<Claim>,
     bells: Bells,
 }
 
 impl Doors {
-    /// Opens what is asked for. An error means that the gateway must not start.
+    /// Binds the configured socket and address. After an error, the gateway must not start.
     pub(crate) fn open(control: &Control, runtime_dir: &Path) -> Result<Doors, ServeError> {
         let needed = control.on_demand.is_some() || matches!(control.socket, ControlSocket::At(_));
         let (socket, missing) = match socket(&control.socket, runtime_dir) {
@@ -62,7 +62,7 @@ impl Doors {
         Ok(Doors { socket, address, missing })
     }
 
-    /// Lets people in.
+    /// Starts the accept loops.
     pub(crate) fn serve(self, gateway: &Rc<Gateway>) -> Result<Open, ServeError> {
         let Doors { socket, address, missing } = self;
         if let Some(missing) = missing {
@@ -74,7 +74,7 @@ impl Doors {
         if let Some((taken, listener)) = socket {
             let listener = UnixListener::from_std(listener).map_err(ServeError::Start)?;
             gateway.tell(|| Notice::ControlSocket(taken.path().to_owned()));
-            // Hosts start their servers with few variables, and not with those that tell where the runtime directory is.
+            // Hosts start their servers with few environment variables, without those that name the runtime directory.
             gateway.jobs.attach_at(taken.path());
             claim = Some(taken);
             gateway.tasks.spawn_local(accept_local(Rc::clone(gateway), listener, bells.clone()));
@@ -89,13 +89,13 @@ impl Doors {
 }
 
 impl Open {
-    /// Nobody else is let in, and the path is free for the next gateway: it may begin while this one ends what it has.
+    /// Stops the accept loops and frees the path. The next gateway can start while this one ends its sessions.
     pub(crate) fn close(&mut self) {
         self.claim = None;
         self.bells.closing.cancel();
     }
 
-    /// All sessions have ended: who still listens to events is sent away.
+    /// Ends the event streams, after all sessions have ended.
     pub(crate) fn over(&self) {
         self.bells.over.cancel();
     }
@@ -114,7 +114,7 @@ fn socket(wanted: &ControlSocket, runtime_dir: &Path) -> Result<Option<Taken>, C
     }
 }
 
-/// An error and what is behind it, in one line.
+/// Formats an error with its causes in one line.
 fn with_causes(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
@@ -132,7 +132,8 @@ async fn accept_local(gateway: Rc<Gateway>, listener: UnixListener, bells: Bells
             Err(error) => listen::pause(&gateway, &error, &mut told).await,
         }
     }
-    // Who knocked before the path was given up is told, and does not wait in vain. It does not block: the runtime made it so.
+    // Serves the callers that connected before the path was freed. `accept` does not block: the runtime made the socket
+    // non-blocking.
     let Ok(listener) = listener.into_std() else { return };
     while let Ok((stream, _)) = listener.accept() {
         let stream = stream.set_nonblocking(true).and_then(|()| tokio::net::UnixStream::from_std(stream));

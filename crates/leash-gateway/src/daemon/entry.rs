@@ -1,4 +1,4 @@
-//! One caller of the control API: who it may be, and its connection from the first request to the last answer.
+//! One connection to the control API: checks the caller, and serves its requests.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -21,20 +21,20 @@ use super::doors::Bells;
 use crate::config::Secret;
 use leash_model::limits;
 
-/// What a caller must show.
+/// The proof that a caller must give.
 #[derive(Clone, Debug)]
 pub(super) enum Gate {
-    /// Nothing more: the kernel has said whose process it is.
+    /// No further proof: the kernel has named the user of the process.
     Local,
-    /// The token, and that it is no page in a browser.
+    /// The token. Requests of web pages are refused.
     Token {
-        /// The address that is listened on.
+        /// The address at which leash listens.
         bound: SocketAddr,
         token: Rc<Secret>,
     },
 }
 
-/// Lets a process of our own user, or of root, in. Others are sent away without a word.
+/// Serves a process of our own user or of root. Closes the connection of any other user without a response.
 pub(super) fn let_in_local(gateway: &Rc<Gateway>, stream: UnixStream, bells: &Bells) {
     let ours = |uid: u32| uid == 0 || uid == rustix::process::geteuid().as_raw();
     if stream.peer_cred().is_ok_and(|peer| ours(peer.uid())) {
@@ -66,7 +66,7 @@ where
             Ok::<_, std::convert::Infallible>(answer)
         }
     });
-    // One who knocked while the doors were being closed may ask once.
+    // A caller that connected while the accept loop was closing may send one request.
     let late = bells.closing.is_cancelled();
     let http = listen::http(!late);
     let mut served = std::pin::pin!(http.serve_connection(TokioIo::new(stream), service));
@@ -77,13 +77,13 @@ where
     };
     tokio::pin!(over);
     let closed = tokio::select! {
-        // A caller that broke its connection off has nothing more to be told.
+        // The connection is over. If the caller broke it off, no response is possible.
         _ = served.as_mut() => false,
         () = closing => true,
         () = over.as_mut() => false,
     };
     if closed {
-        // What is being answered is answered, streams of events up to their last one; an idle connection is closed.
+        // Finishes the current response, and event streams up to their last event. Closes an idle connection.
         served.as_mut().graceful_shutdown();
         tokio::select! {
             _ = served => {}
@@ -93,8 +93,8 @@ where
     gateway.metrics.connections.set(gateway.metrics.connections.get() - 1);
 }
 
-/// Whether the caller may ask. Pages in browsers may not, whatever they know: programs send no `Origin`. A caller that shows the token
-/// may be any user: it was given the token.
+/// Checks that the caller may use the API. Web pages may not, even with a token: browsers send an `Origin`, programs do
+/// not. A caller with the token may be of any user.
 fn check(gateway: &Gateway, gate: &Gate, request: &Request<Incoming>) -> Result<(), Answer> {
     let settings = gateway.settings();
     let (bound, token) = match gate {

@@ -1,5 +1,5 @@
-//! How a gateway is controlled: a socket of its own in the runtime directory, an address with a token when asked for, and the
-//! life of a gateway that was started on demand.
+//! The control of a gateway: a socket in the runtime directory, an optional address with a token, and the lifetime of a
+//! gateway that was started on demand.
 
 mod doors;
 mod entry;
@@ -20,41 +20,42 @@ pub(super) use doors::{Doors, Open};
 pub use starter::Starter;
 pub(super) use starter::alone;
 
-/// How a gateway is controlled.
+/// The settings of the control API.
 #[derive(Debug, Default)]
 pub struct Control {
-    /// Its socket.
+    /// The control socket.
     pub socket: ControlSocket,
-    /// The same on an address.
+    /// The control API at an address.
     pub listen: Option<ControlListen>,
-    /// It was started by somebody who needed one: it ends itself when its last session is gone and its starter is dead. If another
-    /// one has the socket, it does not even begin.
+    /// The process that started the gateway on demand. The gateway ends when its last session is gone and its starter
+    /// is dead. It does not start if another gateway has the socket.
     pub on_demand: Option<Starter>,
 }
 
-/// Where the control socket is.
+/// The place of the control socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ControlSocket {
-    /// In the runtime directory. Where that can't be, or another gateway has it, there is none, and people are told.
+    /// In the runtime directory. If it cannot be created there, or another gateway has it, leash warns and runs without
+    /// one.
     #[default]
     Runtime,
     /// At this path, or the gateway does not start.
     At(PathBuf),
-    /// Nowhere.
+    /// There is no control socket.
     None,
 }
 
-/// The control API on an address. Whoever can reach it can start any program: there is no such thing without a token, not even
-/// on loopback, where other users are.
+/// The control API at an address. A caller can start any program, so the token is mandatory, even on loopback, which
+/// other users of the machine can reach.
 #[derive(Clone, Debug)]
 pub struct ControlListen {
-    /// Where it listens; port 0 is any free one.
+    /// The address to listen at. Port 0 means any free port.
     pub address: SocketAddr,
-    /// What callers must present as their bearer token.
+    /// The bearer token that callers must send.
     pub token: Secret,
 }
 
-/// Why there is no control socket.
+/// The reason why there is no control socket.
 #[derive(Debug, Error)]
 pub enum ControlError {
     /// Another gateway has it.
@@ -62,37 +63,37 @@ pub enum ControlError {
     Held {
         /// The socket.
         path: PathBuf,
-        /// Its process, if that is known.
+        /// The other gateway's process id, if it is known.
         pid: Option<i32>,
     },
-    /// No socket can have such a path.
+    /// The path is too long for a socket.
     #[error("`{}` is too long for a socket: {} bytes, and the kernel takes {}", .0.display(), .0.as_os_str().len(), limits::SOCKET_PATH)]
     TooLong(PathBuf),
-    /// The runtime directory can't be used.
+    /// The runtime directory cannot be used.
     #[error(transparent)]
     Runtime(#[from] StoreError),
-    /// Its directory is not one for a socket that only we may use.
-    #[error("`{}` is no place for a control socket: {why}", dir.display())]
+    /// Other users may write to the socket's directory, or it cannot be used.
+    #[error("`{}` cannot hold a control socket: {why}", dir.display())]
     Directory {
         /// The directory.
         dir: PathBuf,
-        /// What is wrong with it.
+        /// The problem with it.
         why: String,
     },
-    /// Something that is no socket of a dead gateway has its place.
-    #[error("`{}` is there already, and it is {what}", path.display())]
+    /// A file that is not the socket of a dead gateway exists at the path.
+    #[error("`{}` already exists, and it is {what}", path.display())]
     Occupied {
         /// The path.
         path: PathBuf,
-        /// What it is.
+        /// The kind of file.
         what: &'static str,
     },
-    /// It could not be made.
-    #[error("cannot make the control socket `{}`", path.display())]
+    /// The socket could not be created.
+    #[error("cannot create the control socket `{}`", path.display())]
     Make {
         /// The path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
 }

@@ -1,5 +1,5 @@
-//! The control socket's path: whoever holds the lock beside it owns it. A socket that a killed gateway left is replaced under that
-//! lock, so that of many who start at once one gets it.
+//! The control socket's path. The process that holds the lock file beside it owns the path. It replaces the socket of a
+//! killed gateway under that lock, so that only one of several starting gateways gets it.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -18,22 +18,22 @@ use leash_tree::ledger::store;
 use leash_tree::ledger::store::StoreError;
 use leash_tree::platform::private_file;
 
-/// For the owner alone.
+/// Only the owner may connect.
 const MODE: u32 = 0o600;
 
-/// A path that is ours. Dropped, it is given up: the socket is removed if it is still the one that was made here, and the lock is
-/// free for the next one.
+/// A path that this process owns. Dropping it removes the socket, if it is still the one that was created here, and
+/// releases the lock.
 #[derive(Debug)]
 pub(super) struct Claim {
     path: PathBuf,
     lock_path: PathBuf,
     lock: File,
-    /// Device and inode of the socket that was made here.
+    /// Device and inode of the socket that was created here.
     born: Option<(u64, u64)>,
 }
 
 impl Claim {
-    /// Takes the path and listens on it. The directory must be there, and be ours alone to write.
+    /// Takes the path and listens at it. The directory must exist, and only our user may write to it.
     pub(super) fn take(path: &Path) -> Result<(Claim, UnixListener), ControlError> {
         if path.as_os_str().len() > limits::SOCKET_PATH {
             return Err(ControlError::TooLong(path.to_owned()));
@@ -46,7 +46,7 @@ impl Claim {
             return Err(ControlError::Held { path: path.to_owned(), pid: holder(&lock_path) });
         };
         let mut claim = Claim { path: path.to_owned(), lock_path, lock, born: None };
-        // For people who wonder who has it; nothing depends on it.
+        // The process id is only for messages to people, so an error does not matter.
         let _ = claim.sign();
         claim.clear()?;
         let listener = listen(path).map_err(|errno| make(errno.into()))?;
@@ -55,7 +55,7 @@ impl Claim {
         Ok((claim, listener))
     }
 
-    /// Where it is.
+    /// The path of the socket.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -66,7 +66,7 @@ impl Claim {
         writeln!(self.lock, "{}", std::process::id())
     }
 
-    /// Removes what a dead gateway left, and nothing else.
+    /// Removes the socket of a dead gateway, and nothing else.
     fn clear(&self) -> Result<(), ControlError> {
         let path = &self.path;
         let occupied = |what| ControlError::Occupied { path: path.clone(), what };
@@ -74,8 +74,8 @@ impl Claim {
         match fs::symlink_metadata(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(make(error)),
-            Ok(found) if !found.file_type().is_socket() => Err(occupied("no socket")),
-            // No gateway listens there, or we would not have the lock; but another program may.
+            Ok(found) if !found.file_type().is_socket() => Err(occupied("not a socket")),
+            // No gateway listens there, because this process has the lock. But another program may.
             Ok(_) if UnixStream::connect(path).is_ok() => Err(occupied("another program's socket")),
             Ok(_) => fs::remove_file(path).map_err(make),
         }
@@ -85,18 +85,18 @@ impl Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         let now = fs::symlink_metadata(&self.path).ok().map(|meta| (meta.dev(), meta.ino()));
-        // Already gone is as good, and what somebody else has put there is theirs.
+        // The socket may be gone already, and a file of another program is left alone.
         if now.is_some() && now == self.born {
             let _ = fs::remove_file(&self.path);
         }
-        // While it is locked: one who waits for it sees that the path has another file, or none.
+        // Removed while it is locked: a process that gets the old lock sees that the path has another file, or none.
         if store::still_at(&self.lock, &self.lock_path) {
             let _ = fs::remove_file(&self.lock_path);
         }
     }
 }
 
-/// What is wrong with a directory, which need not be the runtime directory.
+/// Describes the problem with a directory, which need not be the runtime directory.
 fn why(error: &StoreError) -> String {
     match error {
         StoreError::NotOurs { owner, .. } => format!("it belongs to uid {owner}"),
@@ -106,7 +106,7 @@ fn why(error: &StoreError) -> String {
     }
 }
 
-/// `control.lock` beside `control.sock`.
+/// Returns the path of the lock: `control.lock` for `control.sock`.
 fn lock_path(path: &Path) -> PathBuf {
     if path.extension().is_some_and(|extension| extension == "sock") {
         return path.with_extension("lock");
@@ -116,12 +116,12 @@ fn lock_path(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// The lock, unless somebody has it.
+/// Takes the lock. `None` if another process has it.
 fn lock(path: &Path) -> io::Result<Option<File>> {
     loop {
         let file = store::open_lock(path)?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            // The one who had it may have removed it in the meantime.
+            // The previous holder may have removed the file in the meantime.
             Ok(()) if store::still_at(&file, path) => return Ok(Some(file)),
             Ok(()) | Err(Errno::INTR) => {}
             Err(Errno::WOULDBLOCK) => return Ok(None),
@@ -130,7 +130,7 @@ fn lock(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Who has signed a lock.
+/// Returns the process id in a lock file.
 fn holder(path: &Path) -> Option<i32> {
     let mut text = String::new();
     private_file::read(path).ok()?.take(32).read_to_string(&mut text).ok()?;
@@ -140,13 +140,13 @@ fn holder(path: &Path) -> Option<i32> {
 fn listen(path: &Path) -> Result<UnixListener, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket: OwnedFd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    // Linux makes the file with the mode that the socket has, less the umask: there is no moment at which others could connect.
+    // Linux creates the file with the socket's mode, less the umask, so that other users can never connect.
     rustix::fs::fchmod(&socket, Mode::from_raw_mode(MODE))?;
     rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
     let ready = fs::set_permissions(path, fs::Permissions::from_mode(MODE))
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
         .and_then(|()| rustix::net::listen(&socket, limits::BACKLOG as i32));
-    // Nobody could use it.
+    // A socket that does not listen is of no use.
     ready.inspect_err(|_| drop(fs::remove_file(path)))?;
     Ok(socket.into())
 }

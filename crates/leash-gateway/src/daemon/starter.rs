@@ -1,4 +1,4 @@
-//! The life of a gateway that was started on demand: it leaves when nobody is left who could want it.
+//! The lifetime of a gateway that was started on demand: it exits when its starter is dead and it has no sessions.
 
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -11,56 +11,56 @@ use leash_tree::platform::identity;
 use leash_tree::platform::linux::AsyncPidfd;
 use leash_tree::tree::supervisor::FirstLook;
 
-/// Who started a gateway on demand.
+/// The process that started a gateway on demand.
 #[derive(Debug)]
 pub struct Starter {
-    /// `None` when it was dead before it could be watched.
+    /// `None` if the process was dead before leash could watch it.
     pidfd: Option<OwnedFd>,
 }
 
 impl Starter {
-    /// The parent, as it was at the first instruction.
+    /// The parent at the start of this process.
     pub fn parent(first: FirstLook) -> Starter {
         let (parent, _) = first.into_parts();
         Starter { pidfd: parent.living() }
     }
 
-    /// Any process. One that does not exist is dead.
+    /// Any process. A process that does not exist counts as dead.
     pub fn process(pid: i32) -> Starter {
         Starter { pidfd: identity::pidfd(pid).ok() }
     }
 
-    /// Waits until it is dead.
+    /// Waits until the process is dead.
     async fn gone(self) {
         let Some(pidfd) = self.pidfd else { return };
-        // One that can't be watched (out of descriptors) counts as dead: sessions keep the gateway, and whoever needs one later
-        // starts another.
+        // Without a free descriptor leash cannot watch the process, and treats it as dead: sessions keep the gateway
+        // alive, and a client that needs a gateway later starts another.
         let Ok(pidfd) = AsyncPidfd::new(pidfd) else { return };
-        // The runtime ends while we wait: then so do we.
+        // An error means that the runtime is shutting down, which ends this wait too.
         let _ = pidfd.ended().await;
     }
 }
 
-/// Since when nobody could want the gateway. Pure: told what is, and the time.
+/// Remembers since when the gateway has been unused. Pure: the caller passes the facts and the time.
 #[derive(Debug, Default)]
 pub(super) struct Vigil {
     alone_since: Option<Moment>,
 }
 
-/// What follows.
+/// The decision about the gateway.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It is wanted.
+    /// The gateway stays.
     Stay,
-    /// It leaves at this moment, if nothing happens.
+    /// The gateway exits at this moment, if no session begins.
     Until(Moment),
-    /// It leaves.
+    /// The gateway exits.
     Leave,
 }
 
 impl Vigil {
-    /// What `used` (a session exists) means now, with the starter dead. Called whenever a session began or ended: one that was
-    /// there for a moment begins the wait anew.
+    /// Decides, after the starter has died. `used`: a session exists. `changed`: a session began or ended since the
+    /// last call; even a session that lasted only a moment restarts the wait.
     pub(super) fn look(&mut self, used: bool, changed: bool, now: Moment) -> Verdict {
         if used {
             self.alone_since = None;
@@ -77,7 +77,7 @@ impl Vigil {
     }
 }
 
-/// Waits until the starter is dead and no session is left, and both have been so for a while. For ever without a starter.
+/// Waits until the starter is dead and no session has existed for a while. Never returns without a starter.
 pub(crate) async fn alone(gateway: &Rc<Gateway>, starter: Option<Starter>) {
     let Some(starter) = starter else { return std::future::pending().await };
     starter.gone().await;
@@ -88,10 +88,10 @@ pub(crate) async fn alone(gateway: &Rc<Gateway>, starter: Option<Starter>) {
         let wait = match vigil.look(used, changed, now) {
             Verdict::Leave => return,
             Verdict::Until(moment) => moment.since(now),
-            // Sessions of configured servers end without a word to us: they are looked at now and then.
+            // Sessions of configured servers send no signal when they end, so leash checks them now and then.
             Verdict::Stay => limits::ON_DEMAND_LINGER,
         };
-        // Rounded up by the timer's own step, so that the next look is not a little early for ever.
+        // At least the timer's own step, so that the next look does not come too early again and again.
         changed = tokio::time::timeout(wait.max(Duration::from_millis(1)), gateway.jobs.changed()).await.is_ok();
     }
 }

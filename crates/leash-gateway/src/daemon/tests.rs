@@ -1,4 +1,4 @@
-//! The path of the socket, and the life on demand.
+//! Tests of the control socket's path and of the lifetime on demand.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
@@ -15,7 +15,7 @@ use testkit::Scratch;
 
 fn private() -> Scratch {
     let dir = Scratch::new();
-    fs::set_permissions(&*dir, fs::Permissions::from_mode(0o700)).expect("it is ours");
+    fs::set_permissions(&*dir, fs::Permissions::from_mode(0o700)).expect("the directory is ours");
     dir
 }
 
@@ -32,80 +32,80 @@ fn names(dir: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_socket_is_for_its_owner_and_goes_with_its_claim() {
+fn socket_is_private_and_is_removed_with_its_claim() {
     let dir = private();
-    let (claim, listener) = Claim::take(&socket(&dir)).expect("it is free");
-    let meta = fs::symlink_metadata(socket(&dir)).expect("it is there");
+    let (claim, listener) = Claim::take(&socket(&dir)).expect("the path is free");
+    let meta = fs::symlink_metadata(socket(&dir)).expect("the socket exists");
     assert!(meta.file_type().is_socket());
     assert_eq!(meta.mode() & 0o7777, 0o600);
-    UnixStream::connect(socket(&dir)).expect("it is listened on");
+    UnixStream::connect(socket(&dir)).expect("the gateway listens");
     assert_eq!(names(&dir), ["control.lock", "control.sock"]);
     drop((claim, listener));
     assert_eq!(names(&dir), [""; 0]);
 }
 
 #[test]
-fn a_path_has_one_owner_who_is_named() {
+fn second_claim_is_refused_with_the_pid_of_the_first() {
     let dir = private();
-    let first = Claim::take(&socket(&dir)).expect("it is free");
-    let refused = Claim::take(&socket(&dir)).expect_err("it is taken");
+    let first = Claim::take(&socket(&dir)).expect("the path is free");
+    let refused = Claim::take(&socket(&dir)).expect_err("the path is taken");
     let ControlError::Held { pid, .. } = refused else { panic!("{refused}") };
     assert_eq!(pid, Some(std::process::id() as i32));
-    UnixStream::connect(socket(&dir)).expect("the first one still listens");
+    UnixStream::connect(socket(&dir)).expect("the first gateway still listens");
     drop(first);
-    Claim::take(&socket(&dir)).expect("it is free again");
+    Claim::take(&socket(&dir)).expect("the path is free again");
 }
 
 #[test]
-fn what_a_killed_gateway_left_is_replaced() {
+fn socket_of_a_killed_gateway_is_replaced() {
     let dir = private();
-    // Without a claim nothing is removed: as after SIGKILL.
+    // Without a claim nothing removes the socket, as after SIGKILL.
     drop(UnixListener::bind(socket(&dir)).expect("a socket"));
-    fs::write(dir.join("control.lock"), "1\n").expect("a lock that nobody has");
-    let taken = Claim::take(&socket(&dir)).expect("nobody has it");
-    UnixStream::connect(socket(&dir)).expect("it is listened on");
+    fs::write(dir.join("control.lock"), "1\n").expect("a lock that no process holds");
+    let taken = Claim::take(&socket(&dir)).expect("no process has it");
+    UnixStream::connect(socket(&dir)).expect("the gateway listens");
     drop(taken);
 }
 
 #[test]
-fn what_is_no_dead_socket_is_left_alone() {
+fn other_file_or_live_socket_is_left_alone() {
     let dir = private();
     let path = socket(&dir);
     fs::write(&path, "a letter").expect("a file");
-    assert!(matches!(Claim::take(&path), Err(ControlError::Occupied { what: "no socket", .. })));
-    assert_eq!(fs::read_to_string(&path).expect("it is still there"), "a letter");
-    fs::remove_file(&path).expect("it is ours");
+    assert!(matches!(Claim::take(&path), Err(ControlError::Occupied { what: "not a socket", .. })));
+    assert_eq!(fs::read_to_string(&path).expect("the file is still there"), "a letter");
+    fs::remove_file(&path).expect("the file is ours");
     let other = UnixListener::bind(&path).expect("a socket of another program");
     assert!(matches!(Claim::take(&path), Err(ControlError::Occupied { what: "another program's socket", .. })));
-    UnixStream::connect(&path).expect("it is still there");
+    UnixStream::connect(&path).expect("the file is still there");
     drop(other);
 }
 
 #[test]
-fn a_socket_that_took_the_place_of_ours_is_not_removed() {
+fn socket_of_another_program_is_not_removed() {
     let dir = private();
-    let (claim, _listener) = Claim::take(&socket(&dir)).expect("it is free");
-    fs::remove_file(socket(&dir)).expect("somebody tidied up");
+    let (claim, _listener) = Claim::take(&socket(&dir)).expect("the path is free");
+    fs::remove_file(socket(&dir)).expect("the socket is ours");
     let other = UnixListener::bind(socket(&dir)).expect("a socket of another program");
     drop(claim);
-    UnixStream::connect(socket(&dir)).expect("it is still there");
+    UnixStream::connect(socket(&dir)).expect("the file is still there");
     drop(other);
 }
 
 #[test]
-fn a_directory_that_others_can_write_to_is_refused() {
+fn directory_that_other_users_can_write_to_is_refused() {
     let dir = private();
-    fs::set_permissions(&*dir, fs::Permissions::from_mode(0o777)).expect("it is ours");
+    fs::set_permissions(&*dir, fs::Permissions::from_mode(0o777)).expect("the directory is ours");
     assert!(matches!(Claim::take(&socket(&dir)), Err(ControlError::Directory { .. })));
     assert_eq!(names(&dir), [""; 0]);
 }
 
 #[test]
-fn a_path_must_fit_into_an_address() {
+fn path_longer_than_a_socket_address_is_refused() {
     let dir = private();
     let of = |length: usize| dir.join("x".repeat(length - dir.as_os_str().len() - 1));
-    Claim::take(&of(limits::SOCKET_PATH)).expect("it just fits");
-    let refused = Claim::take(&of(limits::SOCKET_PATH + 1)).expect_err("it does not fit");
+    Claim::take(&of(limits::SOCKET_PATH)).expect("the path just fits");
+    let refused = Claim::take(&of(limits::SOCKET_PATH + 1)).expect_err("the path is too long");
     assert!(
         refused.to_string().ends_with("is too long for a socket: 108 bytes, and the kernel takes 107"),
         "{refused}"
@@ -118,7 +118,8 @@ fn at(time: Duration) -> Moment {
     Moment::from_boot(Duration::from_secs(1000) + time)
 }
 
-/// Looks of a vigil: whether a session is there, whether something has changed since the last look, and when.
+/// Checks the last decision of a vigil. Each look is: a session exists, a session began or ended since the last look,
+/// the time.
 fn check(looks: &[(bool, bool, Duration)], expected: Verdict) {
     let mut vigil = Vigil::default();
     let verdicts: Vec<_> = looks.iter().map(|(used, changed, time)| vigil.look(*used, *changed, at(*time))).collect();
@@ -127,7 +128,7 @@ fn check(looks: &[(bool, bool, Duration)], expected: Verdict) {
 }
 
 #[test]
-fn one_that_nobody_wants_leaves_after_the_linger() {
+fn unused_gateway_exits_after_the_linger() {
     let moment = Duration::from_nanos(1);
     check(&[(false, false, Duration::ZERO)], Verdict::Until(at(LINGER)));
     check(&[(false, false, Duration::ZERO), (false, false, LINGER - moment)], Verdict::Until(at(LINGER)));
@@ -135,20 +136,20 @@ fn one_that_nobody_wants_leaves_after_the_linger() {
 }
 
 #[test]
-fn one_with_a_session_stays_however_long() {
+fn gateway_with_a_session_stays() {
     check(&[(true, false, Duration::ZERO), (true, false, LINGER * 1000)], Verdict::Stay);
     check(&[(false, false, Duration::ZERO), (true, true, LINGER * 2)], Verdict::Stay);
 }
 
 #[test]
-fn the_linger_begins_with_the_end_of_the_last_session() {
+fn linger_begins_with_the_end_of_the_last_session() {
     let end = LINGER * 10;
     check(&[(true, false, Duration::ZERO), (false, true, end)], Verdict::Until(at(end + LINGER)));
     check(&[(true, false, Duration::ZERO), (false, true, end), (false, false, end + LINGER)], Verdict::Leave);
 }
 
 #[test]
-fn a_session_that_was_there_between_two_looks_begins_it_anew() {
+fn session_between_two_looks_restarts_the_linger() {
     let later = LINGER - Duration::from_secs(1);
     check(&[(false, false, Duration::ZERO), (false, true, later)], Verdict::Until(at(later + LINGER)));
 }

@@ -1,5 +1,6 @@
-//! Requests of an HTTP+SSE session that were not answered. Their answers come on the session's stream, so they are known only by being
-//! looked for there; that is done for sessions of the control API, which can be told to abort.
+//! Requests of an HTTP+SSE session that the server has not answered. The responses come on the session's stream, so
+//! leash reads that stream to find them. It does so only for sessions of the control API, whose callers can abort
+//! requests.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -15,21 +16,21 @@ use leash_protocol::envelope::{IdKey, Kind, Message, codes, error_body};
 use leash_protocol::sse;
 use leash_protocol::sse::Splitter;
 
-/// The requests of one session.
+/// The unanswered requests of one session.
 pub(super) struct Unanswered {
-    /// Counts them.
+    /// Counts the unanswered requests in `calls`.
     server: Rc<Server>,
     ids: RefCell<HashMap<IdKey, Box<RawValue>>>,
-    /// Bytes of the ids.
+    /// The total length of the ids, in bytes.
     bytes: Cell<usize>,
-    /// Events for the client in the place of answers.
+    /// Error responses for aborted requests, as events for the client.
     aborted: RefCell<Vec<u8>>,
-    /// The stream, while it waits.
+    /// Wakes the stream while it waits.
     stream: Cell<Option<Waker>>,
 }
 
 impl Unanswered {
-    /// For the sessions of a server; `None` where nothing can be aborted.
+    /// Creates the record for a session of `server`. `None` if no caller can abort its requests.
     pub(super) fn of(server: &Rc<Server>) -> Option<Unanswered> {
         server.job.as_ref()?;
         Some(Unanswered {
@@ -41,14 +42,16 @@ impl Unanswered {
         })
     }
 
-    /// A client sends this. `initialize` is not among them: it can't be cancelled, says the protocol.
+    /// Records the requests that a client sends. `initialize` is left out: the protocol says that it cannot be
+    /// cancelled.
     pub(super) fn asked(&self, body: &[u8]) {
         let Ok(message) = Message::read(body) else { return };
         for envelope in message.envelopes() {
             let is_call = envelope.kind == Kind::Request && envelope.method.as_deref() != Some("initialize");
             let (Some(key), Some(id)) = (envelope.key(), envelope.id.filter(|_| is_call)) else { continue };
             let bytes = self.bytes.get() + id.get().len();
-            // A client that is never answered is not remembered without end; beyond that it can only end its session.
+            // Bounds the memory for a client whose requests are never answered. Requests beyond the limit cannot be
+            // aborted.
             if bytes <= limits::UNANSWERED && self.ids.borrow_mut().insert(key, id.to_owned()).is_none() {
                 self.bytes.set(bytes);
                 self.server.calls.update(|calls| calls + 1);
@@ -56,7 +59,7 @@ impl Unanswered {
         }
     }
 
-    /// The server says this.
+    /// Forgets the requests that this message of the server answers.
     fn heard(&self, message: &[u8]) {
         let Ok(message) = Message::read(message) else { return };
         for envelope in message.envelopes().iter().filter(|envelope| envelope.kind == Kind::Response) {
@@ -73,13 +76,13 @@ impl Unanswered {
         }
     }
 
-    /// A request did not reach the server.
+    /// Forgets the requests of a message that did not reach the server.
     pub(super) fn not_asked(&self, body: &[u8]) {
         let Ok(message) = Message::read(body) else { return };
         message.envelopes().iter().filter_map(|envelope| envelope.key()).for_each(|key| self.forget(&key));
     }
 
-    /// Answers all of them in the server's place; their ids.
+    /// Answers all requests with an error in the server's place. Returns their ids.
     pub(super) fn abort(&self) -> Vec<Box<RawValue>> {
         let ids: Vec<_> = self.ids.take().into_values().collect();
         self.bytes.set(0);
@@ -95,7 +98,7 @@ impl Unanswered {
         ids
     }
 
-    /// What the stream has to say in the server's place; it is woken when there is something.
+    /// Takes the events that the stream sends in the server's place. If there are none, `abort` wakes the stream later.
     pub(super) fn take_events(&self, cx: &Context<'_>) -> Option<Bytes> {
         let events = self.aborted.take();
         if events.is_empty() {
@@ -112,7 +115,7 @@ impl Drop for Unanswered {
     }
 }
 
-/// Looks for answers in a stream as it passes.
+/// Looks for responses in a stream as it passes.
 pub(super) struct Ear(Splitter);
 
 impl Default for Ear {

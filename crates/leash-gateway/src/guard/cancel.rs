@@ -1,4 +1,4 @@
-//! Telling a server that nobody waits for an answer any more.
+//! Cancels requests at a server when the client no longer waits for the responses.
 
 use std::rc::Rc;
 
@@ -15,19 +15,19 @@ use crate::server::Server;
 use crate::session::Session;
 use leash_model::limits;
 
-/// What a legacy server is told: dropping a connection means nothing to it.
+/// `notifications/cancelled` messages for a legacy server. A dropped connection does not cancel a request there.
 pub(crate) struct Cancellation {
     session: Rc<Session>,
     messages: Vec<Bytes>,
 }
 
-/// What would have to be said to take back the requests of a call; `None` if there is no session to say it in.
+/// Prepares the cancellation of a call's requests. `None` if the call has no session.
 pub(crate) fn cancellation(server: &Server, call: &Call, ids: &[Box<RawValue>]) -> Option<Cancellation> {
     let session = server.session(token(call)?).filter(|session| session.is_of(call))?;
     Some(Cancellation::new(session, ids))
 }
 
-/// Takes back the requests of a server's HTTP+SSE sessions, whose answers come on their streams; how many there were.
+/// Aborts the unanswered requests of a server's HTTP+SSE sessions. Returns their number.
 pub(crate) fn abort_unanswered(gateway: &Rc<Gateway>, server: &Server) -> usize {
     let mut aborted = 0;
     for session in server.all() {
@@ -49,18 +49,18 @@ impl Cancellation {
         Cancellation { session, messages: ids.iter().map(|id| message(id)).collect() }
     }
 
-    /// Says it, and does not wait for it.
+    /// Sends the messages in a task of its own.
     pub(crate) fn send(self, gateway: &Rc<Gateway>) {
         let occupied = self.session.server.occupy();
         let asking = Rc::clone(gateway);
         gateway.tasks.spawn_local(async move {
             let Some(upstream) = holding::of(&self.session) else { return };
-            // A session of the old transport is known by its address.
+            // A session of the old transport is known by its address and has no id.
             let id = Some(upstream.id()).filter(|id| !id.is_empty());
             for message in self.messages {
                 let sent = revive::post(&asking, &self.session, message, id.as_deref());
                 tokio::select! {
-                    // Whether it was understood is the server's business.
+                    // The result does not matter: leash has already answered the client.
                     _ = tokio::time::timeout(limits::ACCEPT, sent) => {}
                     () = upstream.gone().cancelled_owned() => break,
                 }
@@ -70,7 +70,7 @@ impl Cancellation {
     }
 }
 
-/// The sessions that a server has open elsewhere: where, and their ids there.
+/// Lists a server's upstream sessions: the URL and the id of each.
 pub(crate) fn upstreams(server: &Server) -> Vec<(String, String)> {
     let sessions = server.all();
     sessions.iter().filter_map(|session| holding::of(session)).map(|upstream| upstream.shown()).collect()

@@ -1,4 +1,4 @@
-//! Requests as the upstream gets them, and answers as the client does.
+//! Builds the requests for the upstream and the responses for the client.
 
 use std::rc::Rc;
 
@@ -28,23 +28,23 @@ use leash_protocol::headers;
 use leash_upstream::body::Body;
 use leash_upstream::client::UpstreamError;
 
-/// What is set anew for the upstream, or is none of its business.
+/// Headers that leash does not forward: it sets them itself, or they do not concern the upstream.
 const NOT_FORWARDED: [HeaderName; 6] = [
     header::HOST,
-    // Checked by the gateway; the upstream would see a stranger's.
+    // The gateway has checked it. To the upstream it would be a foreign origin.
     header::ORIGIN,
     header::CONTENT_LENGTH,
     header::EXPECT,
-    // leash reads what it passes on.
+    // leash reads the bodies that it passes on.
     header::ACCEPT_ENCODING,
     headers::SESSION_ID,
 ];
 
-/// Tells proxies on the way to the client to pass events on at once.
+/// Tells proxies between leash and the client not to buffer events.
 const NO_BUFFERING: (HeaderName, HeaderValue) =
     (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
 
-/// The server's address and headers. Only servers with an address come here.
+/// Returns the server's address and headers. Panics for a server that is a command.
 pub(super) fn target(settings: &config::Server) -> &leash_upstream::address::Upstream {
     match &settings.target {
         Target::Url(upstream) => upstream,
@@ -59,7 +59,7 @@ pub(super) fn configure(headers: &mut HeaderMap, settings: &config::Server) {
     }
 }
 
-/// The request for the upstream.
+/// Builds the request for the upstream.
 pub(super) fn request(
     uri: Uri,
     settings: &config::Server,
@@ -87,7 +87,7 @@ pub(super) fn request(
     request
 }
 
-/// Sends a call on.
+/// Sends a request to the server.
 pub(super) async fn send(
     gateway: &Gateway,
     server: &Server,
@@ -99,14 +99,15 @@ pub(super) async fn send(
     gateway.client.send_to(uri, |uri| request(uri, &settings, call, id)).await
 }
 
-/// The answer for the client: status, headers and body as they came.
+/// Builds the response for the client: status, headers and body as they came.
 pub(super) fn pass(gateway: &Gateway, server: &Server, answer: Response<Incoming>, until: Until) -> Answer {
     let (head, body) = answer.into_parts();
     let passing = Passing::new(body, gateway.metrics.of(&server.bucket), until);
     Response::from_parts(cleaned(head), Body::stream(passing))
 }
 
-/// The same, but a short body is awaited: it goes out in one piece with the head, and if it breaks off the client is told so.
+/// Like `pass`, but waits for a short body. It goes out in one piece with the head; if it breaks off, the caller gets
+/// an error.
 pub(super) async fn pass_whole(
     gateway: &Gateway,
     server: &Server,
@@ -122,7 +123,7 @@ pub(super) async fn pass_whole(
     Ok(Response::from_parts(cleaned(head), Body::Whole(whole)))
 }
 
-/// The head of an answer without what concerned the connection to the upstream.
+/// Removes the headers about the connection to the upstream from a response's head.
 pub(super) fn cleaned(mut head: Parts) -> Parts {
     headers::strip_hop_by_hop(&mut head.headers);
     if is_event_stream(&head.headers) {
@@ -139,7 +140,7 @@ pub(super) fn is_event_stream(headers: &HeaderMap) -> bool {
     value.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("text/event-stream")
 }
 
-/// An answer that is short, read to its end; `None` if it is not short, or breaks off.
+/// Reads a short response to its end. `None` if it is too long or breaks off.
 pub(super) async fn read(answer: Response<Incoming>) -> Option<Response<bytes::Bytes>> {
     let (mut head, body) = answer.into_parts();
     let body = Limited::new(body, limits::DELETE_BODY).collect().await.ok()?.to_bytes();
@@ -147,7 +148,7 @@ pub(super) async fn read(answer: Response<Incoming>) -> Option<Response<bytes::B
     Some(Response::from_parts(head, body))
 }
 
-/// The upstream can't be reached.
+/// Builds the error response for an upstream that failed.
 pub(super) fn failed(error: &UpstreamError, id: Option<&RawValue>) -> Answer {
     let (status, name) = match error {
         UpstreamError::Timeout => (StatusCode::GATEWAY_TIMEOUT, "Gateway Timeout"),
@@ -160,10 +161,10 @@ pub(super) fn failed(error: &UpstreamError, id: Option<&RawValue>) -> Answer {
     respond::error(status, id, codes::SERVER, &text)
 }
 
-/// A request that names no session. Whoever asks may leave at any time: what is under way upstream is dropped with it.
+/// Answers a request without a session. When the client leaves, its request to the upstream is dropped too.
 pub(super) async fn without_session(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call, asked: Asked) -> Answer {
-    // An id that leash does not know, or that is another client's, is never passed on: a modern server would ignore it, and a
-    // legacy one might obey it.
+    // leash never forwards a session id that it does not know or that belongs to another client: a modern server would
+    // ignore the id, but a legacy server might use that session.
     let answer = match send(gateway, server, call, None).await {
         Ok(answer) => answer,
         Err(error) => return failed(&error, asked.id.as_deref()),
@@ -173,19 +174,19 @@ pub(super) async fn without_session(gateway: &Rc<Gateway>, server: &Rc<Server>, 
     {
         return refused;
     }
-    // A listener would hold up the gateway's end for as long as it likes.
+    // A listening request has no end of its own and would delay the gateway's shutdown.
     let listens = asked.listens || call.method == Method::GET;
     let until = if listens { Until::Stopping(gateway.client.hurry.clone()) } else { Until::End };
     pass_whole(gateway, server, answer, until).await.unwrap_or_else(|error| failed(&error, asked.id.as_deref()))
 }
 
-/// The session that an answer names.
+/// The session id in a response, if it is valid.
 pub(super) fn session_id<B>(answer: &Response<B>) -> Option<String> {
     let id = answer.headers().get(headers::SESSION_ID)?.to_str().ok()?;
     headers::valid_session_id(id).then(|| id.to_owned())
 }
 
-/// A server opened a session that nobody asked for, with the answer to a probe for instance. It is guarded as any other.
+/// Guards a session that the server opened without `initialize`, for instance in its response to a probe.
 pub(super) fn adopt(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call, id: &str) -> Result<(), Answer> {
     if server.session(id).is_some() {
         return Ok(());

@@ -1,4 +1,5 @@
-//! What leash keeps of a session at an upstream server, from the first sight of its id to the answer to its DELETE.
+//! The state that leash keeps for a session at an upstream server, from the first sight of its id to the response to
+//! its DELETE.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
@@ -40,31 +41,31 @@ pub(crate) struct Upstream {
     version: RefCell<Option<Box<str>>>,
     credentials: RefCell<Credentials>,
     pub(super) pings: Pings,
-    /// Cancelled when it is over: what still streams then is cut. Made when the first stream begins.
+    /// Cancelled when the session is over, which cuts its open streams off. Created when the first stream begins.
     gone: OnceCell<CancellationToken>,
 }
 
-/// How it is ended.
+/// The two transports, which end a session in different ways.
 enum Kind {
-    /// By DELETE of this id; a revival changes it.
+    /// Ended by a DELETE of this id. A revival changes the id.
     Streamable {
         id: RefCell<Rc<str>>,
-        /// The upstream said that it does not know it any more.
+        /// The status by which the upstream said that it no longer knows the session.
         forgotten: Cell<Option<StatusCode>>,
         revival: Option<Box<Revival>>,
     },
-    /// With its connection; until then messages go to this address.
+    /// Ended by closing its connection. Until then, messages go to this address.
     Sse { endpoint: Uri, unanswered: Option<Unanswered> },
 }
 
-/// What an upstream session is made of.
+/// The parts of an upstream session that come from the server's response and from the policy.
 pub(super) struct Found<'a> {
     pub(super) id: &'a str,
     pub(super) version: Option<&'a str>,
     pub(super) revival: Option<Revival>,
 }
 
-/// The upstream session that a session holds.
+/// Returns the upstream session that a session holds.
 pub(super) fn of(session: &Session) -> Option<&Upstream> {
     match session.holding()? {
         Holding::Upstream(upstream) => Some(upstream),
@@ -72,7 +73,7 @@ pub(super) fn of(session: &Session) -> Option<&Upstream> {
     }
 }
 
-/// What the keeper has to know of a session; `None` where it holds nothing that must be ended by DELETE.
+/// Returns the facts that the keeper needs about a session. `None` if the session needs no DELETE.
 pub(crate) fn lien(session: &Session) -> Option<Lien> {
     let upstream = of(session).filter(|upstream| matches!(upstream.kind, Kind::Streamable { .. }))?;
     let ticket = upstream.ticket(&session.server, &upstream.entry(session));
@@ -80,14 +81,14 @@ pub(crate) fn lien(session: &Session) -> Option<Lien> {
     Some(Lien::of(&session.server.name, session.started_ms, &ticket).staying(stay))
 }
 
-/// Goes on with a session of a killed gateway, if its server is still the same; nothing changes for the client.
+/// Resumes a session of a killed gateway if its server is still configured the same way. The client notices nothing.
 pub(crate) fn resume(gateway: &Rc<Gateway>, entry: &Entry, lien: &Lien) -> bool {
     let Some(stay) = &lien.stay else { return false };
     let Some(server) = gateway.server(lien.server()) else { return false };
     let (Some(url), Some(headers)) = (lien.url(), stay.credentials.read()) else { return false };
     let same = matches!(&server.settings().target,
         Target::Url(target) if target.url == url && target.transport == Transport::Streamable);
-    // The server may have given the same id away twice, and its answers tell its clients apart by nothing else.
+    // The server may have given the same id to two sessions. Then nothing else tells their clients apart.
     if !same || server.session(&stay.token).is_some() {
         return false;
     }
@@ -129,7 +130,7 @@ impl Upstream {
         Upstream::new(server, &call.headers, Kind::Sse { endpoint, unanswered: Unanswered::of(server) }, None)
     }
 
-    /// Where messages go, if they do not go where everything goes.
+    /// The address for messages, if it is not the server's URL.
     pub(super) fn endpoint(&self) -> Option<&Uri> {
         match &self.kind {
             Kind::Sse { endpoint, .. } => Some(endpoint),
@@ -137,7 +138,7 @@ impl Upstream {
         }
     }
 
-    /// The requests whose answers come on its stream, where they are looked for.
+    /// The unanswered requests, if leash looks for their responses on the session's stream.
     pub(super) fn unanswered(&self) -> Option<&Unanswered> {
         match &self.kind {
             Kind::Sse { unanswered, .. } => unanswered.as_ref(),
@@ -156,7 +157,7 @@ impl Upstream {
         }
     }
 
-    /// Another session at the same server, for the same client.
+    /// Creates another upstream session at the same server for the same client.
     pub(super) fn sibling(&self, id: &str) -> Upstream {
         Upstream {
             url: self.url.clone(),
@@ -168,7 +169,7 @@ impl Upstream {
         }
     }
 
-    /// Its id at the server now; empty where it has none.
+    /// The session's current id at the server. Empty if it has none.
     pub(super) fn id(&self) -> Rc<str> {
         match &self.kind {
             Kind::Streamable { id, .. } => Rc::clone(&id.borrow()),
@@ -176,12 +177,12 @@ impl Upstream {
         }
     }
 
-    /// Where it is, and its id there.
+    /// The server's URL for display, and the session's id there.
     pub(super) fn shown(&self) -> (String, String) {
         (delete::shown(&self.url), self.id().to_string())
     }
 
-    /// What is needed to open it anew, if that is wanted.
+    /// The messages that open the session anew, if the policy allows it.
     pub(super) fn revival(&self) -> Option<&Revival> {
         match &self.kind {
             Kind::Streamable { revival, .. } => revival.as_deref(),
@@ -189,12 +190,12 @@ impl Upstream {
         }
     }
 
-    /// The version that was agreed upon.
+    /// The agreed protocol version.
     pub(super) fn version(&self) -> Option<Box<str>> {
         self.version.borrow().clone()
     }
 
-    /// The credentials of a request, for the DELETE: the client's own may be newer than those it began with.
+    /// Keeps a request's credentials for the DELETE. They may be newer than those with which the client began.
     pub(super) fn remember(&self, gateway: &Gateway, session: &Session, call: &Call) {
         if !self.credentials.borrow().are_of(&call.headers) {
             *self.credentials.borrow_mut() = Credentials::of(&call.headers);
@@ -202,14 +203,14 @@ impl Upstream {
         }
     }
 
-    /// The headers that speak for the client, with the configured ones.
+    /// The client's credentials together with the configured headers.
     pub(super) fn headers(&self, server: &Server) -> HeaderMap {
         let mut headers: HeaderMap = self.credentials.borrow().0.iter().cloned().collect();
         forward::configure(&mut headers, &server.settings());
         headers
     }
 
-    /// The server agreed on a version.
+    /// Records the protocol version on which the server agreed.
     pub(super) fn agreed(&self, gateway: &Gateway, session: &Session, version: &str) {
         if self.version.borrow().as_deref() != Some(version) {
             *self.version.borrow_mut() = Some(version.into());
@@ -218,7 +219,7 @@ impl Upstream {
         }
     }
 
-    /// The server knows it by another id now.
+    /// Records the session's new id at the server.
     pub(super) fn renamed(&self, gateway: &Gateway, session: &Session, new: &str) {
         if let Kind::Streamable { id, .. } = &self.kind {
             *id.borrow_mut() = new.into();
@@ -227,19 +228,19 @@ impl Upstream {
         }
     }
 
-    /// The server said that it does not know it any more: there is nothing to be ended there.
+    /// Records that the server no longer knows the session, so no DELETE is needed.
     pub(super) fn forgotten(&self, status: StatusCode) {
         if let Kind::Streamable { forgotten, .. } = &self.kind {
             forgotten.set(Some(status));
         }
     }
 
-    /// Returns when it is over.
+    /// The token that is cancelled when the session is over.
     pub(super) fn gone(&self) -> CancellationToken {
         self.gone.get_or_init(CancellationToken::new).clone()
     }
 
-    /// What the book says of it.
+    /// The session's entry in the ledger.
     pub(super) fn entry(&self, session: &Session) -> Entry {
         self.entry_as(&session.id, &session.server, session.started_ms)
     }
@@ -256,14 +257,14 @@ impl Upstream {
         }
     }
 
-    /// Ends it; returns when that is settled, one way or the other.
+    /// Ends the session. Returns when the DELETE has a final result, good or bad.
     pub(crate) async fn end(&self, gateway: &Rc<Gateway>, session: &Session, reason: Reason) -> Receipt {
-        // Whoever still waits for something is told at once, however long the DELETE takes.
+        // Clients that wait for a response get one now, however long the DELETE takes.
         self.gone().cancel();
         self.close(gateway, &session.server, self.entry(session), reason).await
     }
 
-    /// It belongs to no session of a client, and is ended on its own.
+    /// Ends an upstream session that belongs to no client session.
     pub(super) fn refuse(self, gateway: &Rc<Gateway>, server: &Rc<Server>, reason: Reason) {
         let id = server.job.as_ref().map_or_else(id::random, |job| job.next_session());
         let entry = self.entry_as(&id, server, clock::unix_ms());
@@ -277,7 +278,8 @@ impl Upstream {
         });
     }
 
-    /// What another gateway needs to go on with it; `None` where the server has lost it, and what can't be said in JSON.
+    /// Returns the facts with which another gateway can resume the session. `None` if the server has lost the session
+    /// or if the facts cannot be written as JSON.
     fn stay(&self, stay: Stay) -> Option<Stay> {
         if let Kind::Streamable { forgotten, .. } = &self.kind
             && forgotten.get().is_some()
@@ -293,7 +295,7 @@ impl Upstream {
         Some(Stay { revival, credentials, ..stay })
     }
 
-    /// All that its DELETE needs.
+    /// Returns everything that the session's DELETE needs.
     fn ticket(&self, server: &Server, entry: &Entry) -> Ticket {
         let (version, headers) = (entry.version.clone(), self.headers(server));
         Ticket { url: self.url.clone(), session_id: entry.id.clone(), version, headers }
@@ -310,10 +312,12 @@ impl Upstream {
         };
         let end = deleted.receipt(&self.url, &entry.id);
         let receipt = entry.receipt(reason, EndedBy::Gateway, Moment::now() - began, end);
-        // A gateway that has to stop before the server has answered leaves the session to its keeper, which writes the receipt.
+        // A gateway that must stop before the server responds leaves the session to its keeper, which writes the
+        // receipt.
         let is_kept = deleted.cut_short && gateway.draining.get() && gateway.keeping.is_told_of(&entry.session);
         let is_told = is_kept || write(gateway, &receipt);
-        // What is not settled stays in the book, for the keeper or the next start. The book is last: whoever is killed in between has told.
+        // A session without a final result stays in the ledger, for the keeper or the next start. The ledger comes
+        // last: a gateway killed in between has already written the receipt.
         if matches!(self.kind, Kind::Streamable { .. }) && !deleted.cut_short && is_told {
             note(gateway, gateway.book.over(&entry.session));
             gateway.keeping.over(&entry.session);
@@ -323,16 +327,16 @@ impl Upstream {
     }
 }
 
-/// The server was asked for a session and did not answer: whether it has opened one nobody will ever know.
+/// Records that the server did not respond to `initialize`: leash cannot know if it opened a session.
 pub(super) fn never_named(session: &Session) {
     let Some(job) = &session.server.job else { return };
-    let why = "the server did not answer `initialize`; if it opens a session, nobody knows its id".to_owned();
+    let why = "the server did not answer `initialize`; if it opens a session, leash cannot know its id".to_owned();
     let deleted = Deleted { how: DeleteHow::Unreachable, status: None, tries: 0, why: Some(why), cut_short: false };
     let url = forward::target(&session.server.settings()).url.clone();
     job.held(End::Upstream(deleted.receipt(&url, "")));
 }
 
-/// Sends a DELETE and counts it. When there is no grace any more it is tried for as long as one try may take.
+/// Sends a DELETE and counts it. When the server's grace is over, one more try gets its usual time.
 pub(super) async fn send_delete(gateway: &Gateway, server: &Server, ticket: &Ticket) -> Deleted {
     let (metrics, counters) = (&gateway.metrics, gateway.metrics.of(&server.bucket));
     add(&metrics.deletes_pending, 1);
@@ -352,7 +356,8 @@ pub(super) async fn send_delete(gateway: &Gateway, server: &Server, ticket: &Tic
     deleted
 }
 
-/// Writes a receipt. A full disk is told, and nothing more; false where only a descriptor is missing, which the next start has.
+/// Writes a receipt. A failure, such as a full disk, only causes a warning. Returns false if leash had no free file
+/// descriptor: the next start can write that receipt.
 pub(crate) fn write(gateway: &Gateway, receipt: &Receipt) -> bool {
     let path = &gateway.places.receipts;
     let written = receipts::append(path, receipt);
@@ -362,18 +367,19 @@ pub(crate) fn write(gateway: &Gateway, receipt: &Receipt) -> bool {
     !written.is_err_and(|error| receipts::is_shortage(&error))
 }
 
-/// A book that can't be written is told, and nothing more: sessions go on.
+/// Warns if the ledger could not be written. Sessions go on.
 pub(crate) fn note(gateway: &Gateway, written: std::io::Result<()>) {
     if let Err(error) = written {
         gateway.warn(format!("cannot write the ledger, upstream sessions would be left if leash were killed: {error}"));
     }
 }
 
-/// Headers that speak for the client: all but those that speak of one message or of the client's program. In memory only.
+/// The headers that identify the client: all headers except those about one message or about the client's program.
+/// leash keeps them in memory only.
 #[derive(Clone, Default)]
 struct Credentials(Box<[(HeaderName, HeaderValue)]>);
 
-/// What every request has and no DELETE needs. Whatever is not known to be of this kind may be a key.
+/// Headers that requests commonly have and that no DELETE needs. Any other header may be a credential.
 const PLAIN: [HeaderName; 19] = [
     header::ACCEPT,
     header::ACCEPT_CHARSET,

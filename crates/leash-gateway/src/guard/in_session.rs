@@ -23,22 +23,22 @@ use leash_upstream::body::Body;
 use leash_upstream::client::UpstreamError;
 use leash_upstream::delete;
 
-/// What an upstream answered.
+/// The response of an upstream.
 enum Heard {
-    /// Something that is the client's.
+    /// A response for the client.
     Fine(Response<Incoming>),
-    /// The same, read to its end.
+    /// A response for the client, read to its end.
     Short(Response<bytes::Bytes>),
-    /// It does not know the session any more.
+    /// The upstream no longer knows the session.
     Lost(Response<bytes::Bytes>),
 }
 
 /// Answers a request of a session.
 pub(super) async fn answer(gateway: &Rc<Gateway>, session: &Rc<Session>, call: &Call, asked: Asked) -> Answer {
-    // A session that is still opening has no name that a client could know.
+    // A client cannot know the id of a session that is still opening.
     let Some(upstream) = holding::of(session) else { return respond::no_session() };
     let flight = if call.method == Method::GET { session.listens() } else { session.began() };
-    // Its time may have been over at this very moment.
+    // The session may have timed out just now.
     if !session.usable() {
         return respond::no_session();
     }
@@ -58,7 +58,7 @@ pub(super) async fn answer(gateway: &Rc<Gateway>, session: &Rc<Session>, call: &
         let id = upstream.id();
         let heard = tokio::select! {
             heard = ask(gateway, session, call, &id) => heard,
-            // The session ended while the server was thinking: it will not answer any more.
+            // The session ended before the server responded.
             () = upstream.gone().cancelled_owned() => return ended(gateway, &asked),
         };
         let answer = match heard {
@@ -75,7 +75,7 @@ pub(super) async fn answer(gateway: &Rc<Gateway>, session: &Rc<Session>, call: &
         };
         if !std::mem::take(&mut once_more) || !revive::revive(gateway, session, &id, answer.status()).await {
             if upstream.id() != id {
-                // Lost under an id that was replaced meanwhile: that says nothing of the new one.
+                // The server lost an id that was replaced meanwhile. That says nothing about the new id.
                 return short(session, upstream, answer);
             }
             upstream.forgotten(answer.status());
@@ -94,14 +94,14 @@ async fn ask(gateway: &Gateway, session: &Session, call: &Call, id: &str) -> Res
         return Ok(Heard::Fine(answer));
     }
     let Some(answer) = forward::read(answer).await else {
-        // As good as the status alone.
+        // The body could not be read, so only the status counts.
         let lost = status == StatusCode::NOT_FOUND && call.method != Method::GET;
         return Ok(if lost { Heard::Lost(bare(status)) } else { Heard::Short(bare(status)) });
     };
     let lost = match status {
-        // A server may simply have nothing there for GET; where `initialize` was answered, there is something for POST.
+        // A server may not support GET at all and respond 404. It does support POST, because it answered `initialize`.
         StatusCode::NOT_FOUND if call.method == Method::GET => delete::says_unknown(answer.body()),
-        // Modern servers say 404 of a method they do not know.
+        // Modern servers respond 404 to a method that they do not know.
         StatusCode::NOT_FOUND => !says_no_such_method(answer.body()),
         _ => delete::says_unknown(answer.body()),
     };
@@ -120,7 +120,7 @@ fn says_no_such_method(body: &[u8]) -> bool {
     envelopes.iter().any(|envelope| envelope.error_code() == Some(codes::METHOD_NOT_FOUND))
 }
 
-/// The session is over before the answer came.
+/// The response to a client whose session ended before the server responded.
 fn ended(gateway: &Gateway, asked: &Asked) -> Answer {
     let id = asked.id.as_deref();
     if gateway.draining.get() {
@@ -130,7 +130,7 @@ fn ended(gateway: &Gateway, asked: &Asked) -> Answer {
     respond::error(StatusCode::NOT_FOUND, id, -32001, "Session not found: it ended before the server answered")
 }
 
-/// Passes an answer on, for as long as the session lasts.
+/// Passes a response on for as long as the session lasts.
 async fn pass(
     gateway: &Rc<Gateway>,
     call: &Call,
@@ -142,7 +142,7 @@ async fn pass(
     let named = forward::session_id(&answer);
     let ours = |named: &String| upstream.revival().is_some() || *named == *upstream.id() || *named == *session.token();
     if let Some(other) = named.filter(|named| !ours(named)) {
-        // Nobody asked for it, but it is there. Whether there was room for it is not this request's business.
+        // The server opened another session. If leash has no room to guard it, this request still succeeds.
         let _ = forward::adopt(gateway, &session.server, call, &other);
     }
     let listens = call.method == Method::GET && forward::is_event_stream(answer.headers());
@@ -164,9 +164,9 @@ fn short(session: &Session, upstream: &Upstream, answer: Response<bytes::Bytes>)
     answer
 }
 
-/// The client knows a session that can be revived by leash's own name for it.
+/// Puts leash's own id into a response if the session can be revived: the client only knows that id.
 pub(super) fn rename(answer: &mut Answer, session: &Session, upstream: &Upstream) {
-    // Whichever id it is, of now or of before a revival: the client knows none of them.
+    // The upstream's id, from before or after a revival, is never known to the client.
     let named = answer.headers().contains_key(headers::SESSION_ID) && upstream.revival().is_some();
     if named && let Ok(token) = HeaderValue::from_str(&session.token()) {
         answer.headers_mut().insert(headers::SESSION_ID, token);

@@ -1,4 +1,4 @@
-//! `initialize`: the server may open a session, and must not have opened it in vain.
+//! `initialize`: the server may open a session. A session that no client will use is closed.
 
 use std::rc::Rc;
 
@@ -26,8 +26,8 @@ use leash_protocol::headers;
 use leash_upstream::body::Body;
 use leash_upstream::client::UpstreamError;
 
-/// Answers `initialize`. The server is asked in a task of its own, which goes on when the client leaves: whatever the server
-/// opens is seen, and closed if nobody wants it any more.
+/// Answers `initialize`. A separate task sends the request to the server and goes on when the client leaves: leash sees
+/// the session that the server opens, and closes it if the client is gone.
 pub(super) async fn answer(gateway: &Rc<Gateway>, server: &Rc<Server>, call: Call, asked: Asked) -> Answer {
     gateway.keeping.prepare(gateway);
     let session = match Session::begin(gateway, server, &call) {
@@ -47,13 +47,13 @@ pub(super) async fn answer(gateway: &Rc<Gateway>, server: &Rc<Server>, call: Cal
         () = session.over() => None,
     };
     if !session.identified().await {
-        // The body of the answer ends the session when it is dropped.
+        // Dropping the response's body ends the session.
         return respond::no_session();
     }
     answer.unwrap_or_else(|| too_late(gateway, id.as_deref()))
 }
 
-/// The session ended before it was open.
+/// The response to a client whose session ended before it was open.
 fn too_late(gateway: &Gateway, id: Option<&RawValue>) -> Answer {
     if gateway.draining.get() {
         let text = "Service Unavailable: the gateway is shutting down";
@@ -64,7 +64,7 @@ fn too_late(gateway: &Gateway, id: Option<&RawValue>) -> Answer {
 }
 
 async fn open(gateway: Rc<Gateway>, session: Rc<Session>, call: Call, asked: Asked, client: oneshot::Sender<Answer>) {
-    // If nobody waits any more, the sender gives the answer back, and its body ends the session when it is dropped.
+    // If the client no longer waits, `send` gives the response back. Dropping its body ends the session.
     let _ = match head(&gateway, &session, &call).await {
         None => {
             holding::never_named(&session);
@@ -73,7 +73,7 @@ async fn open(gateway: Rc<Gateway>, session: Rc<Session>, call: Call, asked: Ask
         Some(Err(error)) => {
             session.discard();
             if let UpstreamError::Unusable { session: Some(id), .. } = &error {
-                // The server has opened a session that no client will know.
+                // The server has opened a session, but the client gets only an error. leash deletes the session.
                 let found = Found { id, version: None, revival: None };
                 Upstream::streamable(&session.server, &call.headers, found).refuse(
                     &gateway,
@@ -90,7 +90,8 @@ async fn open(gateway: Rc<Gateway>, session: Rc<Session>, call: Call, asked: Ask
     };
 }
 
-/// The head of the server's answer. It is waited for beyond the session's own end: what it opens must be closed.
+/// Waits for the head of the server's response, also after the session has ended: a session that the server opens late
+/// must be closed.
 async fn head(gateway: &Gateway, session: &Session, call: &Call) -> Option<Result<Response<Incoming>, UpstreamError>> {
     let given_up = async {
         session.over().await;
@@ -103,7 +104,8 @@ async fn head(gateway: &Gateway, session: &Session, call: &Call) -> Option<Resul
     }
 }
 
-/// The server answered: there is a session, or there is none. Nothing goes to the client before the session is written down.
+/// Handles the server's response, with or without a session id. leash records the session before the client gets
+/// anything.
 fn begin(
     gateway: &Rc<Gateway>,
     session: &Rc<Session>,
@@ -120,7 +122,7 @@ fn begin(
         let text = "Bad Gateway: the server gave its session an id that no client could send";
         return Some(respond::error(StatusCode::BAD_GATEWAY, asked.id.as_deref(), codes::SERVER, text));
     };
-    // What is kept for every session must be small.
+    // leash keeps this body for as long as the session lives, so it must be small.
     let small = call.body.len() <= limits::REVIVAL;
     let revival = (session.server.settings().policy.revive && small).then(|| Revival::new(call.body.clone()));
     let revives = revival.is_some();
@@ -156,7 +158,8 @@ fn pass(gateway: &Rc<Gateway>, session: &Rc<Session>, answer: Response<Incoming>
     answer
 }
 
-/// A session that goes by the same id is not there any more, whatever became of it: the server has given the id away again.
+/// Ends an older session with the same id. The server gave the id to a new session, so the older one cannot exist
+/// there.
 fn displace(session: &Session, id: &str) {
     let Some(old) = session.server.session(id) else { return };
     if let Some(upstream) = holding::of(&old) {

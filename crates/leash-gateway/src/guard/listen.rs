@@ -1,4 +1,5 @@
-//! Streams for the server's own messages: comments while it is silent, and pings that show whether the client is there.
+//! Streams for the server's own messages. leash adds comments while the server is silent, and pings that show if the
+//! client is still there.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -23,50 +24,50 @@ use leash_protocol::envelope::{Envelope, Kind};
 use leash_protocol::sse;
 use leash_upstream::body::BodyError;
 
-/// What the ids of leash's own pings begin with, as JSON. No client sends requests with such an id, and no server either.
+/// The prefix of the ids of leash's own pings, as JSON. No client and no server sends requests with such an id.
 const PING: &str = "\"leash-ping-";
 
-/// Whether an envelope answers a ping of leash's own.
+/// True if an envelope answers one of leash's own pings.
 pub(super) fn is_answer_to_ping(envelope: &Envelope<'_>) -> bool {
     envelope.kind == Kind::Response && envelope.id.is_some_and(|id| id.get().starts_with(PING))
 }
 
-/// Pings of a session.
+/// The state of a session's pings.
 #[derive(Debug, Default)]
 pub(super) struct Pings {
     sent: Cell<u64>,
-    /// In a row, up to now.
+    /// Pings in a row that the client has not answered.
     unanswered: Cell<u32>,
-    /// The client has answered one.
+    /// The client has answered a ping before.
     answers: Cell<bool>,
-    /// One of the session's streams sends them.
+    /// One of the session's streams sends the pings.
     taken: Cell<bool>,
 }
 
 impl Pings {
-    /// The client is there.
+    /// Records that the client sent something.
     pub(super) fn heard(&self) {
         self.unanswered.set(0);
     }
 
-    /// The client has answered a ping.
+    /// Records that the client answered a ping.
     pub(super) fn answered(&self) {
         self.heard();
         self.answers.set(true);
     }
 
-    /// What is known of the client by its answers.
+    /// The facts about the client that `keep_alive` needs.
     fn known(&self, owned: bool) -> Known {
         Known { unanswered: self.unanswered.get(), answers: self.answers.get(), owned }
     }
 
-    /// The next ping.
+    /// Returns the next ping as an event and counts it.
     fn next(&self, session: &Session) -> Bytes {
         self.unanswered.set(self.unanswered.get() + 1);
         self.sent.set(self.sent.get() + 1);
         let ping = format!(r#"{{"jsonrpc":"2.0","id":{PING}{}-{}","method":"ping"}}"#, session.id, self.sent.get());
         let mut event = Vec::new();
-        // Without an id: it is no event that a client could resume from.
+        // Without an event id, because a client cannot resume from a ping.
         sse::encode(&mut event, None, None, ping.as_bytes());
         event.into()
     }
@@ -78,13 +79,13 @@ pub(super) struct Listening<B = Incoming> {
     counters: Rc<Counters>,
     cut: Cut,
     boundary: Boundary,
-    /// When something was sent last.
+    /// The time of the last byte sent.
     active: Instant,
     quiet: Pin<Box<Sleep>>,
     pinging: Option<Pinging>,
 }
 
-/// The stream's part in asking whether the client is there.
+/// The timer of the one stream that sends the session's pings.
 struct Pinging {
     session: Rc<Session>,
     every: Duration,
@@ -102,13 +103,13 @@ impl<B> Listening<B> {
         Listening { body, counters, cut: Cut::new(until), boundary: Boundary::default(), active: now, quiet, pinging }
     }
 
-    /// These bytes were sent before the stream.
+    /// Takes note of bytes that were sent before the stream.
     pub(super) fn after(mut self, bytes: &[u8]) -> Listening<B> {
         self.boundary.pass(bytes);
         self
     }
 
-    /// What leash itself has to write, if its time has come and no event is under way.
+    /// Returns a ping or a comment of leash's own when one is due and no event is incomplete.
     fn poll_own(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         if let Some(pinging) = &mut self.pinging
             && let Poll::Ready(ping) = pinging.poll(cx, &self.boundary)
@@ -119,7 +120,7 @@ impl<B> Listening<B> {
             let now = Instant::now();
             let since = now.saturating_duration_since(self.active);
             let silent = since >= limits::STREAM_QUIET;
-            // The time is looked at when it is over, so that an event costs no timer.
+            // The timer is only reset when it fires, so that an event does not touch it.
             let next = if silent { now } else { self.active } + limits::STREAM_QUIET;
             self.quiet.as_mut().reset(next);
             if silent && self.boundary.reached() {
@@ -131,7 +132,7 @@ impl<B> Listening<B> {
 }
 
 impl Pinging {
-    /// One stream of a session asks, if anybody is to ask.
+    /// Claims the pings for this stream. `None` if the policy has no pings or another stream of the session sends them.
     fn claim(session: &Rc<Session>) -> Option<Pinging> {
         let policy = &session.server.settings().policy;
         let every = policy.keep_alive.pause()?;
@@ -144,7 +145,7 @@ impl Pinging {
         Some(Pinging { session: Rc::clone(session), every, due })
     }
 
-    /// The next ping; `Ready(None)` when the stream is to be closed because the client is silent.
+    /// Returns the next ping. `Ready(None)` closes the stream because the client is silent.
     fn poll(&mut self, cx: &mut Context<'_>, boundary: &Boundary) -> Poll<Option<Bytes>> {
         while self.due.as_mut().poll(cx).is_ready() {
             self.due.as_mut().reset(Instant::now() + self.every);

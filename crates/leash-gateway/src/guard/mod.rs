@@ -1,9 +1,11 @@
-//! The session guard: HTTP servers behind the gateway. Requests and answers pass as they are; what a server opens for a client
-//! is written down before the client learns of it, and is closed when the client is gone.
+//! The session guard: HTTP servers behind the gateway. The gateway passes requests and responses on unchanged. It
+//! records each session that a server opens for a client before the client learns of it, and closes it when the client
+//! is gone.
 //!
-//! In the order in which a request meets them: this file (what kind of request it is), then `initialize` (a session may
-//! begin), `in_session` (it is used; `revive` if the server has lost it) or `forward` (there is no session). `holding` is
-//! what leash keeps of a session; `stream` are the bodies of answers; `sse` is the transport of 2024-11-05.
+//! The modules, in the order in which a request meets them: this file finds the kind of request; then comes
+//! `initialize` (a session may begin), `in_session` (a session is used; `revive` if the server has lost it) or
+//! `forward` (no session). `holding` is the state that leash keeps for a session, `stream` the response bodies, `sse`
+//! the transport of 2024-11-05.
 
 mod asked;
 mod cancel;
@@ -59,18 +61,18 @@ pub(crate) async fn answer(gateway: &Rc<Gateway>, server: &Rc<Server>, call: Cal
     }
 }
 
-/// What the body of a request says, as far as it matters here.
+/// The facts about a request's body that the guard needs.
 #[derive(Default)]
 struct Asked {
-    /// The id of the one request in it, for errors that leash answers by itself.
+    /// The id, if the body is one request. leash uses it in the error responses that it writes itself.
     id: Option<Box<RawValue>>,
-    /// It is `initialize`, of this protocol version.
+    /// The body has an `initialize` with this protocol version.
     initialize: Option<Option<String>>,
-    /// It is `notifications/initialized`.
+    /// The body has a `notifications/initialized`.
     initialized: bool,
-    /// It listens for as long as it is let.
+    /// The body has a `subscriptions/listen`: its response stream has no end of its own.
     listens: bool,
-    /// It answers pings of leash's own, and nothing else.
+    /// The body only has responses to leash's own pings.
     answers_ping: bool,
     modern: bool,
 }
@@ -84,7 +86,7 @@ impl Asked {
                 let text = format!("Parse error: {error}");
                 return Err(respond::error(StatusCode::BAD_REQUEST, None, error.code(), &text));
             }
-            // JSON that is no message as we know them is the server's to judge.
+            // leash forwards JSON that is not a known kind of message. The server decides about it.
             Err(_) => None,
         };
         let modern = era::classify(&call.method, version, message.as_ref()) == Era::Modern;
@@ -109,9 +111,9 @@ impl Asked {
     }
 }
 
-/// The session that a request names.
+/// The session id in a request's header.
 fn token(call: &Call) -> Option<&str> {
-    // What is no text is no session that anybody knows.
+    // A value that is not text becomes the empty id, which no session has.
     call.headers.get(headers::SESSION_ID).map(|value| value.to_str().unwrap_or_default())
 }
 
@@ -121,7 +123,7 @@ async fn post(gateway: &Rc<Gateway>, server: &Rc<Server>, call: Call) -> Answer 
         Err(answer) => return answer,
     };
     match token(&call) {
-        // A session that is known outranks what the request says of its era.
+        // A known session is used even if the request is of the modern era.
         Some(token) => match session::find(server, token, &call) {
             Ok(session) => in_session::answer(gateway, &session, &call, asked).await,
             // Modern servers ignore a stray session.
@@ -133,7 +135,7 @@ async fn post(gateway: &Rc<Gateway>, server: &Rc<Server>, call: Call) -> Answer 
     }
 }
 
-/// The client ends its session: it is ended as by any other reason, so the server is told once.
+/// Ends the client's session the same way as any other reason does, so the server gets one DELETE.
 async fn delete(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call) -> Answer {
     let Some(token) = token(call) else {
         return forward::without_session(gateway, server, call, Asked::default()).await;
@@ -146,7 +148,7 @@ async fn delete(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call) -> Answ
         upstream.remember(gateway, &session, call);
     }
     session.end(Reason::ClientDeleted);
-    // A server that does not answer does not keep the client: the session is over for it.
+    // The client does not wait for a server that does not respond: for the client, the session is over.
     let told = tokio::time::timeout(limits::CLIENT_DELETE, session.over()).await;
     let receipt = told.ok().and_then(|()| session.receipt());
     let status = receipt.and_then(|receipt| receipt.upstreams().next()).and_then(|end| end.status);

@@ -1,4 +1,4 @@
-//! The answer to `initialize`, read while it passes: whether the server agreed, and on which version.
+//! Reads the response to `initialize` while it passes: did the server agree, and on which version?
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -22,30 +22,31 @@ use leash_protocol::headers;
 use leash_protocol::sse::Splitter;
 use leash_upstream::body::BodyError;
 
-/// What the server said to `initialize`.
+/// The server's response to `initialize`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Word {
-    /// It agreed, on this version if that can be told.
+    /// The server agreed. The version is known if leash could read the response.
     Agreed(Option<String>),
-    /// It answered with an error.
+    /// The server responded with an error.
     Refused,
-    /// Its answer will come on another connection: this one ended before it, and can be resumed.
+    /// The stream ended before the response, but the client can resume it: the response will come on another
+    /// connection.
     Later,
-    /// It did not answer.
+    /// The server did not respond.
     None,
 }
 
-/// Reads a copy of the answer, as it comes in.
+/// Reads a copy of the response as it arrives.
 pub(super) struct Reader {
     form: Form,
-    /// An event had an id: a client may resume the stream.
+    /// An event had an id, so a client may resume the stream.
     resumable: bool,
 }
 
 enum Form {
     Json(BytesMut),
     Events(Box<Splitter>),
-    /// Nothing that could be read.
+    /// A form that leash cannot read.
     Other,
 }
 
@@ -54,7 +55,7 @@ impl Reader {
         let encoded =
             headers.get(CONTENT_ENCODING).is_some_and(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"));
         let form = match () {
-            // The server was asked not to; the client may understand it all the same.
+            // leash asked for no encoding. The server encoded the body anyway, and the client may be able to decode it.
             () if encoded => Form::Other,
             () if forward::is_event_stream(headers) => Form::Events(Box::new(Splitter::new(limits::INITIALIZE_ANSWER))),
             () if headers::is_json(headers) => Form::Json(BytesMut::new()),
@@ -63,7 +64,7 @@ impl Reader {
         Reader { form, resumable: false }
     }
 
-    /// More of the body.
+    /// Reads the next bytes of the body. Returns the server's response once it is known.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Option<Word> {
         match &mut self.form {
             Form::Other => Some(Word::Agreed(None)),
@@ -86,7 +87,7 @@ impl Reader {
         }
     }
 
-    /// The body is over.
+    /// Call when the body has ended. Returns the server's response.
     pub(super) fn finish(&mut self) -> Word {
         match &mut self.form {
             Form::Other => Word::Agreed(None),
@@ -100,7 +101,7 @@ impl Reader {
     }
 }
 
-/// The response in a message, if there is one.
+/// Reads the response in a message, if there is one.
 fn word(message: &[u8]) -> Option<Word> {
     let message = Message::read(message).ok()?;
     let response = message.envelopes().iter().find(|envelope| envelope.kind == Kind::Response)?;
@@ -110,15 +111,15 @@ fn word(message: &[u8]) -> Option<Word> {
     }
 }
 
-/// The body of the answer to `initialize`, on its way to the client.
+/// The body of the response to `initialize`, on its way to the client.
 pub(super) struct Opening {
     body: Incoming,
-    /// Until the word is known.
+    /// Present until the server's response is known.
     reader: Option<Reader>,
     gateway: Rc<Gateway>,
     counters: Rc<Counters>,
     flight: InFlight,
-    /// A session that ends cuts the answer off; a refusal, which ends it as well, is passed on whole.
+    /// Cuts the body off when the session ends. `None` for a refusal: it ends the session too, but is passed on whole.
     cut: Option<Cut>,
 }
 
@@ -129,7 +130,7 @@ impl Opening {
         Opening { body, reader, gateway: Rc::clone(gateway), counters, flight, cut }
     }
 
-    /// The server has refused: there is nothing to be cut off.
+    /// The server has refused: the whole body is passed on.
     pub(super) fn refused(mut self) -> Opening {
         self.cut = None;
         self
@@ -153,7 +154,7 @@ impl Opening {
     }
 }
 
-/// Acts on the server's word.
+/// Opens or ends the session, depending on the server's response.
 fn hear(gateway: &Gateway, session: &Rc<Session>, word: Word) {
     match word {
         Word::Agreed(version) => {
@@ -168,7 +169,7 @@ fn hear(gateway: &Gateway, session: &Rc<Session>, word: Word) {
 }
 
 impl Drop for Opening {
-    /// The client left before it had the answer: it does not know that there is a session.
+    /// Ends the session if the client left before it had the response: the client does not know of the session.
     fn drop(&mut self) {
         if self.reader.is_some() {
             self.flight.session.end(Reason::ClientLeft);
@@ -189,7 +190,7 @@ impl HttpBody for Opening {
         }
         let Some(cut) = &mut this.cut else { return Poll::Pending };
         ready!(cut.poll(cx));
-        // Broken off, so that nobody takes it for the whole: the server has not answered, and will not any more.
+        // An error, so that the client does not take the body for complete. The server will not respond any more.
         Poll::Ready(Some(Err("the session ended before the server had answered".into())))
     }
 
@@ -210,7 +211,7 @@ mod tests {
     const RESULT: &str = r#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-06-18"}}"#;
     const ERROR: &str = r#"{"jsonrpc":"2.0","id":0,"error":{"code":-32602,"message":"no"}}"#;
 
-    /// The word, with the body whole and byte by byte.
+    /// Reads the body as a whole and byte by byte.
     fn check(kind: &'static str, body: &str, expected: Word) {
         for size in [body.len().max(1), 1] {
             let mut headers = HeaderMap::new();
@@ -222,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn json() {
+    fn reads_json_responses() {
         let version = || Some("2025-06-18".to_owned());
         check("application/json", RESULT, Word::Agreed(version()));
         check("application/json; charset=utf-8", &format!("[{RESULT}]"), Word::Agreed(version()));
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn events() {
+    fn reads_event_streams() {
         let version = || Some("2025-06-18".to_owned());
         check("text/event-stream", &format!("data: {RESULT}\n\n"), Word::Agreed(version()));
         let log = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{}}"#;
@@ -242,7 +243,7 @@ mod tests {
         let before = format!(": hello\n\nid: 1\ndata:\n\ndata: {log}\n\ndata: {ping}\n\n");
         check("text/event-stream", &format!("{before}event: message\ndata: {RESULT}\n\n"), Word::Agreed(version()));
         check("text/event-stream", &format!("{before}data: {ERROR}\n\n"), Word::Refused);
-        // It ended early: with an id it can be resumed.
+        // The stream ended early. An event had an id, so a client can resume it.
         check("text/event-stream", &before, Word::Later);
         check("text/event-stream", &format!("data: {log}\n\n"), Word::None);
     }

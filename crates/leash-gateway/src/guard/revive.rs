@@ -1,4 +1,4 @@
-//! `revive`: a session that the server has lost is opened anew on the client's behalf, which goes on as if nothing had been.
+//! `revive`: leash opens a session that the server has lost anew, on the client's behalf. The client notices nothing.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -22,15 +22,15 @@ use leash_model::receipt::Reason;
 use leash_protocol::headers::{PROTOCOL_VERSION, SESSION_ID};
 use leash_upstream::client::UpstreamError;
 
-/// What is needed to open a session anew.
+/// The messages that open a session anew, and the state of the revival.
 pub(super) struct Revival {
     /// The client's own `initialize`.
     initialize: Bytes,
-    /// Its `notifications/initialized`, once it was sent.
+    /// The client's `notifications/initialized`, once it was sent.
     initialized: RefCell<Option<Bytes>>,
     under_way: Cell<bool>,
     done: Notify,
-    /// The id that could not be replaced.
+    /// The id for which a revival failed.
     hopeless: RefCell<Option<Rc<str>>>,
 }
 
@@ -45,12 +45,12 @@ impl Revival {
         }
     }
 
-    /// The client has the handshake behind it.
+    /// Keeps the client's `notifications/initialized`.
     pub(super) fn initialized(&self, body: Bytes) {
         *self.initialized.borrow_mut() = Some(body);
     }
 
-    /// What it keeps, as text.
+    /// Returns both messages as text. `None` if one of them is not UTF-8.
     pub(super) fn texts(&self) -> Option<(String, Option<String>)> {
         let text = |bytes: &Bytes| String::from_utf8(bytes.to_vec()).ok();
         let initialized = match &*self.initialized.borrow() {
@@ -66,7 +66,7 @@ impl Revival {
     }
 }
 
-/// Waits for a revival that is under way.
+/// Waits until no revival is under way.
 pub(super) async fn settled(upstream: &Upstream) {
     let Some(revival) = upstream.revival() else { return };
     loop {
@@ -78,8 +78,8 @@ pub(super) async fn settled(upstream: &Upstream) {
     }
 }
 
-/// Sees to it that a session has another id than the one that the server has lost. All who ask at once get the same one.
-/// `said` is the status by which the server showed that it has lost it.
+/// Replaces the id that the server has lost. Callers at the same time share one revival. Returns true if the session
+/// has a new id. `said` is the status by which the server showed that it has lost the session.
 pub(super) async fn revive(gateway: &Rc<Gateway>, session: &Rc<Session>, lost: &Rc<str>, said: StatusCode) -> bool {
     let Some(upstream) = holding::of(session) else { return false };
     let Some(revival) = upstream.revival() else { return false };
@@ -100,7 +100,7 @@ pub(super) async fn revive(gateway: &Rc<Gateway>, session: &Rc<Session>, lost: &
     upstream.id() != *lost && session.usable()
 }
 
-/// The revival itself; it goes on when those who wait for it leave.
+/// Performs the revival. It goes on when the requests that wait for it are dropped.
 async fn run(gateway: Rc<Gateway>, session: Rc<Session>, (lost, said): (Rc<str>, StatusCode)) {
     let Some((upstream, revival)) = holding::of(&session).and_then(|held| Some((held, held.revival()?))) else {
         return;
@@ -110,13 +110,13 @@ async fn run(gateway: Rc<Gateway>, session: Rc<Session>, (lost, said): (Rc<str>,
     let in_time = tokio::time::timeout(patience, opening.as_mut()).await;
     let done = match in_time {
         Ok(Ok(answer)) => {
-            // 404 is the protocol's word for a session that is over. Any other answer may come from one that is still there.
+            // By the protocol, 404 means that the session is over. After any other status the session may still exist.
             let doubtful = (said != StatusCode::NOT_FOUND).then_some(&*lost);
             reopened(&gateway, (&session, upstream), answer, (patience, doubtful)).await
         }
         Ok(Err(_)) => false,
         Err(_) => {
-            // Those who wait are told; what the server may still open is waited for, and closed.
+            // The waiting requests get their response now. If the server opens a session later, leash closes it.
             give_up(revival, &lost);
             let late = async { tokio::time::timeout(limits::LATE_ANSWER, opening).await.ok()?.ok() };
             if let Some(Some(answer)) = gateway.client.hurry.before(late).await {
@@ -133,7 +133,8 @@ fn give_up(revival: &Revival, lost: &Rc<str>) {
     revival.over();
 }
 
-/// The server answered `initialize`: the new session takes the place of the lost one, if it is one. A `doubtful` id is deleted.
+/// Handles the response to `initialize`: a new session takes the place of the lost one. leash deletes the `doubtful`
+/// id.
 async fn reopened(
     gateway: &Rc<Gateway>,
     (session, upstream): (&Rc<Session>, &Upstream),
@@ -145,11 +146,11 @@ async fn reopened(
         refuse(gateway, session, &answer);
         return false;
     }
-    // In the book by itself before the session's own entry names the new one.
+    // The old id gets a ledger entry of its own before the session's entry names the new id.
     if let Some(lost) = doubtful {
         upstream.sibling(lost).refuse(gateway, &session.server, Reason::UpstreamForgot);
     }
-    // From here on the end of the session is the end of the new one.
+    // From here on, ending the session deletes the new id.
     upstream.renamed(gateway, session, &id);
     let word = tokio::time::timeout(patience, hear(answer)).await;
     let Ok(Word::Agreed(version)) = word else { return false };
@@ -158,20 +159,20 @@ async fn reopened(
     }
     let initialized = upstream.revival().and_then(|revival| revival.initialized.borrow().clone());
     if let Some(initialized) = initialized {
-        // If it is not accepted, the request that follows will show it.
+        // If the server rejects this, the request that follows fails too.
         let _ = tokio::time::timeout(patience, post(gateway, session, initialized, Some(&id))).await;
     }
     true
 }
 
-/// A session that the server opened for nothing is ended at once.
+/// Ends a session that the server opened too late or with an error status.
 fn refuse(gateway: &Rc<Gateway>, session: &Session, answer: &Response<Incoming>) {
     if let (Some(upstream), Some(id)) = (holding::of(session), forward::session_id(answer)) {
         upstream.sibling(&id).refuse(gateway, &session.server, Reason::NotInitialized);
     }
 }
 
-/// Sends a message of the client's once more, or one in its name.
+/// Sends one of the client's messages again, or a message on its behalf.
 pub(super) async fn post(
     gateway: &Gateway,
     session: &Session,
@@ -202,7 +203,7 @@ pub(super) async fn post(
     gateway.client.send_to(url, request).await
 }
 
-/// Reads the answer to `initialize`; nobody else sees it.
+/// Reads the response to leash's own `initialize`. The client does not get it.
 async fn hear(answer: Response<Incoming>) -> Word {
     let mut reader = Reader::new(answer.headers());
     let mut body = answer.into_body();

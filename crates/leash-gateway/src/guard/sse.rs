@@ -1,5 +1,5 @@
-//! The transport of 2024-11-05 (HTTP+SSE): the session is a GET that stays open, and messages are POSTed to an address that the
-//! server tells in its first event. Both halves are tied together, and the address that the client learns is leash's own.
+//! The transport of 2024-11-05 (HTTP+SSE). The session is a GET that stays open. The client POSTs its messages to an
+//! address in the server's first event. leash puts its own address there and ends both halves together.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -31,11 +31,12 @@ use leash_protocol::sse::Splitter;
 use leash_upstream::body::{Body, BodyError};
 use leash_upstream::client;
 
-/// Answers a request for a server that speaks HTTP+SSE: `sse` (also `mcp`) is the stream, `messages/TOKEN` its other half.
+/// Answers a request for a server that speaks HTTP+SSE. `sse` (also `mcp`) is the stream, `messages/TOKEN` takes
+/// messages.
 pub(crate) async fn answer_sse(gateway: &Rc<Gateway>, server: &Rc<Server>, rest: &str, call: Call) -> Answer {
     match (&call.method, rest, rest.strip_prefix("messages/")) {
         (&Method::GET, "sse" | "mcp", _) => open(gateway, server, &call).await,
-        // Clients that try Streamable HTTP first fall back to this transport when they are told so.
+        // Clients that try Streamable HTTP first fall back to this transport when they get a 405.
         (_, "sse" | "mcp", _) => respond::method_not_allowed("GET"),
         (&Method::POST, _, Some(token)) => match session::find(server, token, &call) {
             Ok(session) => post(gateway, &session, &call).await,
@@ -46,7 +47,7 @@ pub(crate) async fn answer_sse(gateway: &Rc<Gateway>, server: &Rc<Server>, rest:
     }
 }
 
-/// A message of the client's.
+/// Forwards a message of the client.
 async fn post(gateway: &Rc<Gateway>, session: &Rc<Session>, call: &Call) -> Answer {
     let asked = match Asked::read(call) {
         Ok(asked) => asked,
@@ -61,7 +62,7 @@ async fn post(gateway: &Rc<Gateway>, session: &Rc<Session>, call: &Call) -> Answ
         return respond::empty(StatusCode::ACCEPTED);
     }
     let settings = session.server.settings();
-    // Before it is sent: the answer may be there before the POST is answered.
+    // Recorded before it is sent, because the response may arrive on the stream before the POST is answered.
     let unanswered = upstream.unanswered().inspect(|unanswered| unanswered.asked(&call.body));
     let sent = gateway.client.send_to(endpoint.clone(), |uri| forward::request(uri, &settings, call, None));
     let sent = sent.await;
@@ -74,7 +75,7 @@ async fn post(gateway: &Rc<Gateway>, session: &Rc<Session>, call: &Call) -> Answ
     }
 }
 
-/// A session that nobody has been told of: it ends with the client that waits for it.
+/// Discards a session that was not announced yet, if the client that waits for it leaves.
 struct Waiting(Option<Rc<Session>>);
 
 impl Waiting {
@@ -91,7 +92,7 @@ impl Drop for Waiting {
     }
 }
 
-/// The stream, and with it the session.
+/// Opens the stream, and with it the session.
 async fn open(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call) -> Answer {
     let session = match Session::begin(gateway, server, call) {
         Ok(session) => session,
@@ -101,7 +102,7 @@ async fn open(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call) -> Answer
     let opened = tokio::select! {
         opened = first(gateway, server, call) => opened,
         () = session.over() => {
-            let text = "Gateway Timeout: the server did not tell where to send messages in time";
+            let text = "Gateway Timeout: the server did not name its address for messages in time";
             return respond::error(StatusCode::GATEWAY_TIMEOUT, None, codes::SERVER, text);
         }
     };
@@ -128,13 +129,13 @@ async fn open(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call) -> Answer
     Response::from_parts(forward::cleaned(head), Body::stream(tied))
 }
 
-/// The beginning of a stream, up to the address for messages.
+/// The beginning of a stream, up to the event with the address for messages.
 struct First {
     head: hyper::http::response::Parts,
-    /// What came before the address.
+    /// The events before the address.
     before: Bytes,
     endpoint: Uri,
-    /// What was read beyond it.
+    /// Bytes that were read after the address.
     after: Bytes,
     body: Incoming,
 }
@@ -170,18 +171,18 @@ fn bad(why: &str) -> Answer {
     respond::error(StatusCode::BAD_GATEWAY, None, codes::SERVER, &text)
 }
 
-/// Both halves of a session: when one side's stream is over, so is the session.
+/// The client's stream and the server's stream of one session. The session ends when either of them ends.
 struct Tied {
     start: Option<Bytes>,
     stream: Listening,
     session: Rc<Session>,
-    /// Listens for answers, where they can be aborted.
+    /// Looks for responses, if requests can be aborted.
     ear: Ear,
     boundary: Boundary,
 }
 
 impl Tied {
-    /// These bytes pass.
+    /// Takes note of bytes that pass.
     fn pass(&mut self, bytes: &[u8]) {
         if let Some(unanswered) = holding::of(&self.session).and_then(Upstream::unanswered) {
             self.ear.pass(bytes, unanswered);
@@ -189,7 +190,7 @@ impl Tied {
         }
     }
 
-    /// Answers in the server's place, where an event may stand.
+    /// Takes the error responses in the server's place, if the stream is between two events.
     fn own(&self, cx: &Context<'_>) -> Option<Bytes> {
         let unanswered = holding::of(&self.session)?.unanswered()?;
         if self.boundary.reached() { unanswered.take_events(cx) } else { None }
@@ -215,7 +216,7 @@ impl HttpBody for Tied {
             this.pass(bytes);
         }
         if let Poll::Ready(None | Some(Err(_))) = &polled {
-            // The server's own doing, unless the session was ended before.
+            // The server closed its stream. If the session ended before, that reason stays.
             this.session.end(Reason::UpstreamForgot);
         }
         polled

@@ -1,4 +1,4 @@
-//! The bodies of answers on their way to the client. Every byte passes as it came.
+//! Response bodies on their way to the client. Every byte passes unchanged.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,18 +14,18 @@ use crate::session::InFlight;
 use leash_upstream::body::BodyError;
 use leash_upstream::delete::Hurry;
 
-/// How long an answer may go on.
+/// The limit for how long a response may go on.
 pub(super) enum Until {
-    /// As long as it likes.
+    /// No limit.
     End,
-    /// Until its session is over; it is in flight meanwhile.
+    /// Until its session is over. The response counts as in flight until then.
     Session(InFlight),
     /// Until the gateway is told to stop.
     Stopping(Hurry),
 }
 
 impl Until {
-    /// Returns when it must end.
+    /// Completes when the response must end.
     fn over(&self) -> Pin<Box<dyn Future<Output = ()>>> {
         match self {
             Until::End => Box::pin(std::future::pending()),
@@ -41,7 +41,8 @@ impl Until {
     }
 }
 
-/// Tells when an answer must end. What it waits for is made when there is a reason to wait: most answers are whole at once.
+/// Tells when a response must end. It creates its future when it is first polled, because most responses are complete
+/// at once and need none.
 pub(super) struct Cut {
     until: Until,
     over: Option<Pin<Box<dyn Future<Output = ()>>>>,
@@ -60,7 +61,7 @@ impl Cut {
     }
 }
 
-/// An upstream's body, passed on.
+/// An upstream's body, passed on to the client.
 pub(super) struct Passing {
     body: Incoming,
     counters: Rc<Counters>,
@@ -83,7 +84,7 @@ impl HttpBody for Passing {
             return Poll::Ready(frame.map(|frame| passed(frame, &this.counters)));
         }
         ready!(this.cut.poll(cx));
-        // An answer of a known length that ends early is broken off; a stream just ends.
+        // For a response of known length the client sees an error; a stream simply ends.
         Poll::Ready(None)
     }
 
@@ -108,14 +109,14 @@ pub(super) fn passed<E: Into<BodyError>>(
     Ok(frame)
 }
 
-/// Where in an event stream something may be inserted: between two events.
+/// Finds the places in an event stream where leash may insert an event: between two events.
 #[derive(Debug)]
 pub(crate) struct Boundary {
-    /// The line has no byte yet.
+    /// The current line has no byte yet.
     blank: bool,
     /// The last byte was a CR; an LF that follows belongs to it.
     after_cr: bool,
-    /// The last line was blank, or there was none: an event is not under way.
+    /// The last line was blank, or there was none: no event is incomplete.
     reached: bool,
 }
 
@@ -126,12 +127,12 @@ impl Default for Boundary {
 }
 
 impl Boundary {
-    /// Whether the last event is complete.
+    /// True if the last event is complete.
     pub(crate) fn reached(&self) -> bool {
         self.reached
     }
 
-    /// These bytes were sent. Only the line endings at their end matter.
+    /// Takes note of bytes that were sent. Only the line endings at their end matter.
     pub(crate) fn pass(&mut self, bytes: &[u8]) {
         let text = bytes.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r'));
         if text.is_some() {
@@ -175,9 +176,9 @@ mod tests {
     }
 
     proptest! {
-        /// At a boundary the splitter has nothing unfinished, however the bytes were cut.
+        /// At a boundary the splitter has no incomplete event, however the bytes were cut.
         #[test]
-        fn it_agrees_with_the_splitter(parts in prop::collection::vec("[ax:\r\n]{0,5}", 0..12)) {
+        fn boundary_agrees_with_the_splitter(parts in prop::collection::vec("[ax:\r\n]{0,5}", 0..12)) {
             let (mut boundary, mut splitter) = (Boundary::default(), Splitter::new(1 << 20));
             for part in &parts {
                 boundary.pass(part.as_bytes());
@@ -185,7 +186,7 @@ mod tests {
             }
             while splitter.next_event().is_some() {}
             while splitter.finish().is_some() {}
-            // The LF of a CR that already ended an event is the first byte of the next, where it means nothing.
+            // If a CR ended an event, the LF after it is the first byte of the next event, where it has no effect.
             let nothing = splitter.rest().is_empty() || splitter.rest() == b"\n";
             prop_assert_eq!(boundary.reached(), nothing, "{:?}", parts);
         }

@@ -207,7 +207,7 @@ impl Child {
         self.over.get().cloned().flatten()
     }
 
-    /// Returns when it is over.
+    /// The token that is cancelled when the session is over.
     pub(super) async fn gone(&self) {
         self.wait_until(|| self.over.get().is_some()).await;
     }

@@ -17,12 +17,12 @@ pub(super) struct Pings {
     sent: Cell<u64>,
     /// In a row.
     unanswered: Cell<u32>,
-    /// The client has answered one.
+    /// The client has answered a ping before.
     answers: Cell<bool>,
 }
 
 impl Pings {
-    /// What is known of the client by its answers.
+    /// The facts about the client that `keep_alive` needs.
     pub(super) fn known(&self, owned: bool) -> Known {
         Known { unanswered: self.unanswered.get(), answers: self.answers.get(), owned }
     }

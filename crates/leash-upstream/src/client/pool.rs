@@ -1,6 +1,6 @@
-//! Connections to upstreams, kept while they are idle. Each carries one request at a time.
+//! A pool of connections to upstreams. Each connection carries one request at a time.
 //!
-//! hyper-util's client does the same for any number of threads, which was half of what a request cost here.
+//! hyper-util's client does the same for any number of threads, but that was half of the cost of a request here.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -19,7 +19,7 @@ use leash_model::clock::Moment;
 use leash_model::limits;
 use leash_protocol::headers;
 
-/// Sends requests on kept connections, or on new ones. Cheap to clone; clones share the connections.
+/// Sends requests on idle connections or on new ones. Cheap to clone; clones share the connections.
 pub struct Pool<B>(Rc<Shared<B>>);
 
 impl<B> Clone for Pool<B> {
@@ -30,10 +30,10 @@ impl<B> Clone for Pool<B> {
 
 struct Shared<B> {
     connector: Connector,
-    /// Those of each host, the one used last at the end.
+    /// The idle connections of each host. The last one in the list was used last.
     idle: RefCell<HashMap<Origin, Vec<Idle<B>>>>,
     care: Care,
-    /// A task looks after idle connections.
+    /// A task that closes old idle connections is running.
     tended: Cell<bool>,
 }
 
@@ -44,14 +44,14 @@ struct Idle<B> {
     since: Moment,
 }
 
-/// How idle connections are looked after.
+/// The settings for idle connections.
 #[derive(Clone, Debug)]
 pub struct Care {
-    /// Those of one host that are kept.
+    /// The maximum number of idle connections per host.
     pub most: usize,
-    /// They are closed when their time is over, rather than when they would be used.
+    /// True if a timer closes old connections. Otherwise they are closed when they would be used.
     pub timed: bool,
-    /// Where all connections are counted, idle or not: the end of a thousand sessions is a thousand of them at once.
+    /// Counts all connections, idle or not: the end of a thousand sessions opens a thousand connections at once.
     pub tide: Tide,
 }
 
@@ -64,8 +64,8 @@ where
         Pool(Rc::new(Shared { connector, idle: RefCell::default(), care, tended: Cell::new(false) }))
     }
 
-    /// Sends a request and returns the head of the answer. What was not even begun because the server closed the connection at
-    /// that moment is sent on another.
+    /// Sends a request and returns the head of the response. If the server closed an idle connection before the request
+    /// was begun, sends it on another connection.
     pub async fn send(&self, mut request: Request<B>) -> Result<Response<Incoming>, UpstreamError> {
         let uri = request.uri().clone();
         let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
@@ -81,7 +81,7 @@ where
             };
             match connection.try_send_request(request).await {
                 Ok(answer) => {
-                    // The connection is dropped: where the next answer on it begins is not certain.
+                    // Drops the connection, because the start of the next response on it is uncertain.
                     if let Some(what) = unusable(&answer) {
                         let session = answer.headers().get(headers::SESSION_ID).and_then(|id| id.to_str().ok());
                         let session = session.filter(|id| headers::valid_session_id(id)).map(str::to_owned);
@@ -98,7 +98,8 @@ where
         }
     }
 
-    /// Makes a connection, and keeps it if there is no other: thousands who look would leave as many.
+    /// Opens a connection to see if that works. Keeps it only if the host has no other idle one: thousands of checks
+    /// would leave as many connections.
     pub(crate) async fn reach(&self, uri: &Uri) -> Result<(), UpstreamError> {
         let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
             return Err(UpstreamError::Unreachable("the address has no host".to_owned()));
@@ -117,18 +118,18 @@ where
         let (sender, connection) = handshake.map_err(|error| UpstreamError::Broken(root_cause(&error)))?;
         let afloat = self.0.care.tide.rise();
         tokio::task::spawn_local(async move {
-            // Whoever waits for an answer hears of it.
+            // A request that waits for its response gets the error.
             let _ = connection.await;
             drop(afloat);
         });
         Ok(sender)
     }
 
-    /// Keeps a connection for the next request, as soon as this answer is read.
+    /// Keeps a connection for the next request, as soon as this response is read.
     fn put(&self, origin: Origin, mut connection: SendRequest<B>, answer: &Response<Incoming>) {
         let short = answer.body().size_hint().exact().is_some_and(|length| length <= limits::SHORT_ANSWER);
         if short || connection.is_ready() {
-            // It is looked at again before it is used.
+            // `take` checks it again before it is used.
             return self.keep(origin, connection);
         }
         let pool = self.clone();
@@ -159,11 +160,11 @@ where
 }
 
 impl<B> Shared<B> {
-    /// The connection used last that is ready.
+    /// Takes the most recently used connection that is ready.
     fn take(&self, origin: &Origin) -> Option<SendRequest<B>> {
         let mut hosts = self.idle.borrow_mut();
         let (idle, now) = (hosts.get_mut(origin)?, Moment::now());
-        // The first is the oldest.
+        // The first connection is the oldest.
         if idle.first().is_some_and(|first| !first.is_usable(now)) {
             idle.retain(|one| one.is_usable(now));
         }
@@ -171,7 +172,7 @@ impl<B> Shared<B> {
         Some(idle.remove(ready).connection)
     }
 
-    /// Drops what is too old; whether anything is left.
+    /// Drops connections that are closed or too old. Returns true if any is left.
     fn tend(&self) -> bool {
         let now = Moment::now();
         let mut hosts = self.idle.borrow_mut();
@@ -190,7 +191,7 @@ impl<B> Idle<B> {
     }
 }
 
-/// Why an answer cannot be passed on: its end could be seen at two places, or it is the beginning of another protocol.
+/// Returns the reason why a response cannot be passed on: its length is ambiguous, or it starts another protocol.
 fn unusable<B>(answer: &Response<B>) -> Option<&'static str> {
     let headers = answer.headers();
     if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
@@ -200,7 +201,7 @@ fn unusable<B>(answer: &Response<B>) -> Option<&'static str> {
         .then_some("it has both Content-Length and Transfer-Encoding")
 }
 
-/// What `Host` says: the port only where it is not the usual one.
+/// Returns the value of `Host`, with the port only if it is not the default one.
 fn host(uri: &Uri) -> Result<HeaderValue, UpstreamError> {
     let usual = if uri.scheme() == Some(&Scheme::HTTPS) { 443 } else { 80 };
     let name = uri.host().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Against servers on loopback: what works, and what is said when it does not.
+//! Tests of the client against servers on loopback, with the errors it returns.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ async fn text(answer: Response<Incoming>) -> String {
 }
 
 #[test]
-fn a_connection_is_used_again() {
+fn connection_is_reused() {
     scripted::run(async {
         let upstream = Scripted::start(|_| reply(status(200, "fine"))).await;
         let client = Client::new();
@@ -41,14 +41,14 @@ fn a_connection_is_used_again() {
 }
 
 #[test]
-fn what_is_said_without_a_connection() {
+fn failed_connection_returns_the_cause() {
     scripted::run(async {
         let client = Client::new();
-        // A port that was free a moment ago.
+        // The port was free a moment ago, so no program listens there.
         let port = TcpListener::bind("127.0.0.1:0").await.expect("a port").local_addr().expect("its address").port();
         let refused = client.send(request(&format!("http://127.0.0.1:{port}/mcp"))).await;
         assert_eq!(refused.err(), Some(UpstreamError::Refused));
-        let unknown = client.send(request("http://nobody.invalid/mcp")).await;
+        let unknown = client.send(request("http://no-such-host.invalid/mcp")).await;
         assert!(matches!(unknown, Err(UpstreamError::Dns(_))), "{unknown:?}");
         let broken = Scripted::start(|_| Box::pin(std::future::ready(None))).await;
         let broken = client.send(request(&broken.url().to_string())).await;
@@ -57,7 +57,7 @@ fn what_is_said_without_a_connection() {
 }
 
 #[test]
-fn a_redirect_of_the_same_origin_is_followed_with_its_body() {
+fn redirect_to_the_same_origin_is_followed_with_the_body() {
     scripted::run(async {
         let upstream = Scripted::start(|seen| {
             let mut answer = status(307, "");
@@ -76,14 +76,14 @@ fn a_redirect_of_the_same_origin_is_followed_with_its_body() {
         let answer = client.send(request(&at("/mcp"))).await.expect("an answer");
         assert_eq!(text(answer).await, "here");
         assert_eq!(upstream.seen()[1].body, "body");
-        // Elsewhere, credentials would go along: that is the client's to decide.
+        // leash does not follow a redirect to another origin, because it would send the credentials there.
         assert_eq!(client.send(request(&at("/away"))).await.expect("an answer").status(), 307);
         assert_eq!(client.send(request(&at("/loop"))).await.expect("an answer").status(), 307);
     });
 }
 
 #[test]
-fn references_stay_at_their_origin() {
+fn reference_to_another_origin_is_refused() {
     let base: Uri = "http://Host:80/a/sse?key=1".parse().expect("an address");
     for (reference, meant) in [
         ("/messages?sessionId=1", Some("http://host:80/messages?sessionId=1")),
@@ -104,7 +104,7 @@ fn references_stay_at_their_origin() {
     }
 }
 
-/// A server with a certificate of its own, for `localhost`.
+/// A server with a self-signed certificate for `localhost`.
 async fn secure() -> (u16, rustls::RootCertStore, JoinSet<()>) {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).expect("a key");
@@ -123,7 +123,7 @@ async fn secure() -> (u16, rustls::RootCertStore, JoinSet<()>) {
     let mut tasks = JoinSet::new();
     tasks.spawn_local(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            // A client that does not trust us leaves in the middle.
+            // A client that does not trust the certificate breaks the handshake off.
             if let Ok(stream) = acceptor.accept(stream).await {
                 scripted::serve_stream(stream, "secret").await;
             }
@@ -133,7 +133,7 @@ async fn secure() -> (u16, rustls::RootCertStore, JoinSet<()>) {
 }
 
 #[test]
-fn tls_with_a_certificate_that_is_trusted_and_one_that_is_not() {
+fn tls_needs_a_trusted_certificate() {
     scripted::run(async {
         let (port, roots, _tasks) = secure().await;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -149,13 +149,13 @@ fn tls_with_a_certificate_that_is_trusted_and_one_that_is_not() {
         drop(trusting);
         let refused = Client::new().send(request(&url)).await;
         assert!(matches!(refused, Err(UpstreamError::Tls(_))), "{refused:?}");
-        // Plain HTTP where TLS is expected.
+        // The client sends plain HTTP to a TLS server.
         let plain = Client::new().send(request(&format!("http://localhost:{port}/mcp"))).await;
         assert!(matches!(plain, Err(UpstreamError::Broken(_))), "{plain:?}");
     });
 }
 
-/// A server that answers `most` requests on each connection and closes it then, without having said so.
+/// A server that closes each connection after `most` requests, without announcing it.
 async fn impatient(most: usize) -> (u16, JoinSet<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let port = listener.local_addr().expect("its address").port();
@@ -176,7 +176,7 @@ async fn impatient(most: usize) -> (u16, JoinSet<()>) {
 }
 
 #[test]
-fn a_connection_that_was_closed_while_idle_costs_no_request() {
+fn request_is_repeated_if_the_idle_connection_was_closed() {
     scripted::run(async {
         for most in 1..3 {
             let (port, _tasks) = impatient(most).await;
@@ -185,7 +185,7 @@ fn a_connection_that_was_closed_while_idle_costs_no_request() {
                 let answer = client.send(request(&format!("http://127.0.0.1:{port}/mcp"))).await;
                 let answer = answer.unwrap_or_else(|error| panic!("round {round} of {most}: {error}"));
                 assert_eq!(text(answer).await, "fine");
-                // Whether the end was noticed by then must not matter.
+                // The client may or may not have noticed the closed connection by then.
                 for _ in 0..round % 3 {
                     tokio::task::yield_now().await;
                 }
@@ -195,7 +195,7 @@ fn a_connection_that_was_closed_while_idle_costs_no_request() {
 }
 
 #[test]
-fn a_stream_has_its_connection_to_itself_until_it_ends() {
+fn stream_keeps_its_connection_until_it_ends() {
     scripted::run(async {
         let (sender, body) = scripted::stream();
         let body = std::cell::RefCell::new(Some(Response::new(body)));
@@ -212,21 +212,21 @@ fn a_stream_has_its_connection_to_itself_until_it_ends() {
             assert_eq!(text(client.send(request(&url)).await.expect("an answer")).await, "fine");
         }
         upstream.connections(2).await;
-        sender.send("the end".into()).expect("somebody reads");
+        sender.send("the end".into()).expect("the client reads");
         drop(sender);
         assert_eq!(text(stream).await, "the end");
-        // Both are there for the next two at once.
+        // Both connections are free for the next two requests.
         let (one, other) = tokio::join!(client.send(request(&url)), client.send(request(&url)));
         assert_eq!(text(one.expect("an answer")).await + &text(other.expect("an answer")).await, "finefine");
         upstream.connections(2).await;
-        // Nothing is kept when nobody needs it.
+        // Dropping the client closes its connections.
         drop(client);
         upstream.connections(0).await;
     });
 }
 
 #[test]
-fn an_unread_answer_is_not_taken_for_the_next_one() {
+fn unread_response_is_not_taken_for_the_next_one() {
     scripted::run(async {
         let upstream = Scripted::start(|seen| reply(status(200, if seen.says("body") { "fine" } else { "?" }))).await;
         let (client, url) = (Client::new(), upstream.url().to_string());
@@ -238,10 +238,10 @@ fn an_unread_answer_is_not_taken_for_the_next_one() {
 }
 
 #[test]
-fn of_a_burst_some_connections_are_kept() {
+fn idle_connections_are_limited_after_a_burst() {
     scripted::run(async {
         let burst = limits::POOL_MOST + 20;
-        // Nobody is answered before all are there: each has a connection of its own.
+        // The server responds only when all requests have arrived, so that each has its own connection.
         let all = std::rc::Rc::new(tokio::sync::Barrier::new(burst));
         let upstream = Scripted::start(move |_| {
             let all = std::rc::Rc::clone(&all);

@@ -1,4 +1,4 @@
-//! A table for what each answer means, and the driver against an upstream that behaves in every way.
+//! Tests of DELETE: a table of the verdicts, and the driver against a scripted upstream.
 
 use std::cell::Cell;
 
@@ -12,7 +12,7 @@ const UNKNOWN: &str =
     r#"{"jsonrpc":"2.0","error":{"code":-32000,"message":"Bad Request: No valid session ID provided"},"id":null}"#;
 
 #[test]
-fn what_an_answer_means() {
+fn status_and_body_decide_the_result() {
     use DeleteHow::*;
     for (code, body, meaning) in [
         (200, "", Some(Deleted)),
@@ -41,7 +41,7 @@ fn what_an_answer_means() {
 }
 
 #[test]
-fn pauses_double_and_end() {
+fn pauses_double_until_the_last_try() {
     let verdicts: Vec<Verdict> = (1..=6).map(|number| judge(&Tried::Silent, number)).collect();
     let pauses = [500, 1000, 2000, 4000, 8000].map(|ms| Verdict::Again(Duration::from_millis(ms)));
     assert_eq!(verdicts[..5], pauses);
@@ -51,10 +51,10 @@ fn pauses_double_and_end() {
 
 proptest! {
     #[test]
-    fn every_answer_is_judged(code in 100u16..1000, body: Vec<u8>, number in 1..10u32) {
+    fn every_status_and_body_has_a_verdict(code in 100u16..1000, body: Vec<u8>, number in 1..10u32) {
         let status = StatusCode::from_u16(code).expect("a status");
         let verdict = judge(&Tried::Answered(status, body.into()), number);
-        // Only an answer that says so means that it is gone.
+        // Only a success status means that the session was deleted.
         if verdict == Verdict::Settled(DeleteHow::Deleted) {
             prop_assert!(status.is_success());
         }
@@ -64,7 +64,7 @@ proptest! {
     }
 
     #[test]
-    fn jitter_stays_near(ms in 0..100_000u64) {
+    fn jitter_is_at_most_a_quarter(ms in 0..100_000u64) {
         let (wait, jittered) = (Duration::from_millis(ms), jittered(Duration::from_millis(ms)));
         prop_assert!(jittered >= wait * 3 / 4 && jittered <= wait * 5 / 4, "{jittered:?}");
     }
@@ -78,7 +78,7 @@ fn ticket(upstream: &Scripted) -> Ticket {
 }
 
 #[test]
-fn it_carries_all_that_the_server_wants_to_see() {
+fn delete_sends_the_session_id_version_and_credentials() {
     scripted::run(async {
         let upstream = Scripted::start(|_| reply(status(204, ""))).await;
         let ticket = ticket(&upstream);
@@ -102,7 +102,7 @@ fn it_carries_all_that_the_server_wants_to_see() {
 }
 
 #[test]
-fn it_comes_back_after_an_error_and_a_broken_connection() {
+fn delete_is_retried_after_a_broken_connection_and_a_503() {
     scripted::run(async {
         let tries = Cell::new(0);
         let upstream = Scripted::start(move |_| {
@@ -120,11 +120,11 @@ fn it_comes_back_after_an_error_and_a_broken_connection() {
 }
 
 #[test]
-fn what_is_left_says_why() {
+fn refused_delete_has_a_reason() {
     scripted::run(async {
         for (code, why) in [
             (405, "the server does not let clients end sessions"),
-            (401, "the server answered 401: the credentials are not accepted, or not known any more"),
+            (401, "the server answered 401: it does not accept the credentials, or leash no longer has them"),
             (418, "the server answered 418"),
         ] {
             let upstream = Scripted::start(move |_| reply(status(code, ""))).await;
@@ -136,7 +136,7 @@ fn what_is_left_says_why() {
 }
 
 #[test]
-fn a_server_that_never_answers_is_given_up_when_time_is_up() {
+fn unanswered_delete_is_cut_short_at_the_deadline() {
     scripted::run(async {
         let upstream = Scripted::start(|_| silence()).await;
         let (client, ticket) = (Client::new(), ticket(&upstream));
@@ -148,9 +148,9 @@ fn a_server_that_never_answers_is_given_up_when_time_is_up() {
         let (deleted, ()) = tokio::join!(deleting, hurrying);
         assert_eq!(deleted.how, DeleteHow::Unreachable);
         assert_eq!(deleted.why.as_deref(), Some("leash stopped before the server answered"));
-        // And the connection is closed, not left to the pool.
+        // The client closes the connection and does not keep it in the pool.
         upstream.connections(0).await;
-        // From now on nothing is even tried.
+        // After the deadline, a DELETE is not sent at all.
         assert_eq!(delete(&client, &ticket).await.tries, 0);
         assert_eq!(upstream.seen().len(), 1);
     });

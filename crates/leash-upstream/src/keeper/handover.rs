@@ -1,7 +1,9 @@
-//! How a gateway that starts gets the sessions of a killed one from that one's keeper: at the keeper's door, a socket beside the book.
+//! Hands the sessions of a killed gateway over to a new one: the new gateway connects to the old gateway's keeper
+//! through a socket beside the book (the old gateway's file in the ledger).
 //!
-//! The keeper gives the lock of the book and all that it was told, and waits until the gateway hangs up. Which of the two has the
-//! sessions then is not said here: the cover of the book says it, which the gateway replaces in one step (`Book::own`).
+//! The keeper sends the book's lock and everything that it was told, and waits until the new gateway closes the
+//! connection. The book's cover then says which of the two has the sessions: the new gateway replaces the cover in one
+//! step (`Book::own`).
 
 use std::collections::HashMap;
 use std::fs;
@@ -22,11 +24,11 @@ use serde_json::value::RawValue;
 use super::{Lien, Word};
 use leash_model::limits;
 
-/// Makes the door. Who has connected waits until a keeper answers, and the keeper does so when the gateway is dead.
+/// Creates the socket. A process that connects waits until the keeper responds, which it does when its gateway is dead.
 pub fn door(path: &Path) -> io::Result<OwnedFd> {
     let _ = fs::remove_file(path);
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    // Linux makes the file with the mode that the socket has.
+    // Linux creates the file with the socket's mode.
     rustix::fs::fchmod(&socket, Mode::from_raw_mode(0o600))?;
     let (_dir, short) = short(path)?;
     rustix::net::bind(&socket, &SocketAddrUnix::new(short)?)?;
@@ -34,7 +36,8 @@ pub fn door(path: &Path) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// A way to a path that fits into the address of a socket: runtime directories may be longer. It holds while the directory is open.
+/// Returns a short form of a path that fits into a socket address, because runtime directories may be longer. It is
+/// valid while the returned directory is open.
 fn short(path: &Path) -> io::Result<(OwnedFd, PathBuf)> {
     let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -44,13 +47,13 @@ fn short(path: &Path) -> io::Result<(OwnedFd, PathBuf)> {
     Ok((dir, short))
 }
 
-/// Opens the door; `None` for a process of another user.
+/// Accepts a connection. `None` for a process of another user.
 pub(super) fn accept(door: &UnixListener) -> io::Result<Option<UnixStream>> {
     let (heir, _) = door.accept()?;
     Ok(check(&heir).ok().map(|()| heir))
 }
 
-/// Whether the other side is of our own user.
+/// Returns an error if the peer is a process of another user.
 fn check(stream: &UnixStream) -> io::Result<()> {
     if sockopt::socket_peercred(stream)?.uid == rustix::process::geteuid() {
         return Ok(());
@@ -58,8 +61,9 @@ fn check(stream: &UnixStream) -> io::Result<()> {
     Err(io::ErrorKind::PermissionDenied.into())
 }
 
-/// Gives everything away, and returns when the other side has hung up or is dead. While it lives it is waited for, as a gateway that is
-/// stopped keeps its sessions as well: only so it is certain that it does not take them when we have begun to end them.
+/// Sends everything to the new gateway, and returns when that has closed the connection or is dead. There is no
+/// timeout, even if the new gateway is stopped: otherwise it could take the sessions over after the keeper has begun to
+/// end them.
 pub(super) fn give(mut heir: UnixStream, lock: BorrowedFd<'_>, liens: &HashMap<Box<str>, Box<RawValue>>) {
     let given = give_all(&mut heir, lock, liens).and_then(|()| heir.shutdown(Shutdown::Write));
     if given.is_ok() {
@@ -85,15 +89,15 @@ fn write_line(to: &mut impl io::Write, word: &Word) -> io::Result<()> {
     to.write_all(b"\n")
 }
 
-/// What a keeper has given.
+/// Everything that a keeper has handed over.
 pub struct Given {
-    /// The keeper waits until this is dropped.
+    /// The connection. The keeper waits until this is dropped.
     pub keeper: UnixStream,
     pub lock: OwnedFd,
     pub liens: HashMap<Box<str>, Lien>,
 }
 
-/// Asks at a door. An error means that nothing was taken.
+/// Asks a keeper for its sessions. After an error, the keeper still has them.
 pub fn ask(path: &Path) -> io::Result<Given> {
     let (_dir, short) = short(path)?;
     let keeper = UnixStream::connect(short)?;
@@ -103,7 +107,7 @@ pub fn ask(path: &Path) -> io::Result<Given> {
     let (mut liens, mut whole) = (HashMap::new(), false);
     for line in BufReader::new(&keeper).split(b'\n') {
         match serde_json::from_slice(&line?)? {
-            // One that can't be read was written by another leash: the book has it.
+            // A lien that cannot be read was written by another version of leash. The book has its session.
             Word::Hold(key, lien) => drop(serde_json::from_str(lien.get()).map(|lien| liens.insert(key, lien))),
             Word::Done => whole = true,
             _ => {}

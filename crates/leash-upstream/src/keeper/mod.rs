@@ -1,5 +1,5 @@
-//! The keeper of a connection or of a gateway, seen from that process: started before there is anything to lose, told of everything
-//! that would have to be ended, and started again when it is gone.
+//! The keeper of a connection or of a gateway, from that process's side. The process starts the keeper before there is
+//! a session, tells it of every session that must be ended, and starts another keeper if it dies.
 //!
 //! `process` is the keeper itself.
 
@@ -36,7 +36,7 @@ use leash_tree::platform::command;
 use leash_tree::platform::command::Launch;
 use leash_tree::platform::{identity, linux};
 
-/// Descriptors at which a keeper finds what it inherits.
+/// The numbers of the descriptors that a keeper inherits.
 mod fds {
     /// The control socket.
     pub(super) const CONTROL: i32 = 3;
@@ -44,94 +44,97 @@ mod fds {
     pub(super) const ORDERS: i32 = 4;
     /// The lock of the book.
     pub(super) const LOCK: i32 = 5;
-    /// The owners' descriptors, from here on, and after them the door.
+    /// The first of the owners' descriptors. The handover socket follows after them.
     pub(super) const OWNERS: i32 = 6;
 }
 
-/// Everything a keeper knows from its beginning.
+/// The orders that a keeper gets at its start.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Orders {
     pub runtime_dir: PathBuf,
     /// The book's id.
     pub book: String,
-    /// Where receipts go.
+    /// The file for the receipts.
     pub receipts: PathBuf,
-    /// For the one receipt that names everything (`connect`). Without them every session has a receipt of its own (`serve`).
+    /// The facts for one receipt about all sessions (`connect`). `None`: each session has its own receipt (`serve`).
     pub terms: Option<Terms>,
-    /// Whose loss it watches for as well.
+    /// The owners that the keeper watches, too.
     pub owners: Vec<Owner>,
-    /// Whose book it was when the keeper was started, if that can change (`serve`).
+    /// The book's cover when the keeper was started, if the book can change hands (`serve`).
     pub cover: Option<Cover>,
-    /// How long it waits at the door for a gateway in the place of the killed one, in milliseconds. Without it there is no door.
+    /// The time that the keeper of a killed gateway waits for a new gateway, in milliseconds. `None`: there is no
+    /// handover socket.
     pub takeover_ms: Option<u64>,
 }
 
-/// A message to a keeper. Each is about one session, which goes by a key that its process chose.
+/// A message to a keeper. A message about a session names the session by a key that the sender chose.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Word {
-    /// This session is held; it replaces an earlier message about the same one. A [`Lien`], read only when it is needed.
+    /// The session exists upstream. Replaces an earlier message about the same session. The text is a [`Lien`], parsed
+    /// only when it is needed.
     Hold(Box<str>, Box<RawValue>),
-    /// This session is over, in this way where the receipt has to name it.
+    /// The session is over. The end is given if a receipt has to name it.
     Ended(Box<str>, Option<Box<UpstreamEnd>>),
-    /// Everything is told again: what was told before does not count.
+    /// Forget all earlier messages. The sender tells everything again.
     Anew,
-    /// The end has begun; the process sees to it.
+    /// The process has begun to end its sessions itself.
     Ending,
     /// Nothing is left to do.
     Done,
 }
 
 impl Word {
-    /// The message that a session is held.
+    /// Builds the message that a session exists upstream.
     pub fn hold(key: &str, lien: &Lien) -> io::Result<Word> {
         Ok(Word::Hold(key.into(), serde_json::value::to_raw_value(lien)?))
     }
 }
 
-/// A session at a server, with all that its end needs. It goes from memory to memory and is written nowhere.
+/// A session at a server, with everything that its end needs. It has credentials, so it stays in memory and is never
+/// written to disk.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct Lien {
     server: String,
     url: String,
-    /// The session's id; `None` for the old transport, whose session ends with its connection.
+    /// The session's id. `None` for the old transport, whose session ends with its connection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     version: Option<String>,
-    /// Values as Latin-1, because they need not be UTF-8.
+    /// The values are decoded as Latin-1, because they need not be UTF-8.
     #[serde(default, skip_serializing_if = "Headers::is_empty")]
     headers: Headers,
     started_ms: u64,
-    /// What another gateway needs to go on with it; without it the session can only be ended.
+    /// The facts with which another gateway can resume the session. `None`: the session can only be ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stay: Option<Stay>,
 }
 
-/// What a gateway knows of a session besides its end.
+/// The facts that another gateway needs to resume a session.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct Stay {
-    /// What the client presents.
+    /// The session id that the client sends.
     pub token: String,
-    /// The client's own headers, without the configured ones. Whose session it is follows from them.
+    /// The client's own headers, without the configured ones. They identify the client.
     pub credentials: Headers,
-    /// The user of a local client.
+    /// The user id of a local client.
     pub uid: Option<u32>,
-    /// Where the client is.
+    /// The client's origin.
     pub origin: Origin,
-    /// The client's processes, as far as they are known.
+    /// The known processes of the client.
     pub owners: Vec<Identity>,
-    /// The last of them to go, if none is left.
+    /// The process that exited last, if none is left.
     pub lost: Option<i32>,
-    /// A client has used it whose process is not known.
+    /// A client whose process is unknown has used the session.
     pub strangers: bool,
-    /// When it began on the monotonic clock, in milliseconds.
+    /// The time of its beginning on the monotonic clock, in milliseconds.
     pub born_ms: u64,
-    /// The client's `initialize` and `notifications/initialized`, where a lost session is opened anew.
+    /// The client's `initialize` and `notifications/initialized`, if leash may open a lost session anew.
     pub revival: Option<(String, Option<String>)>,
 }
 
-/// Headers on their way.
+/// Headers in a form that can be sent as JSON.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 pub struct Headers(Vec<(String, String)>);
 
@@ -145,7 +148,7 @@ impl Headers {
         self.0.is_empty()
     }
 
-    /// The headers themselves, all of them secrets.
+    /// Parses the headers and marks them all as sensitive.
     pub fn read(&self) -> Option<HeaderMap> {
         let mut headers = HeaderMap::new();
         for (name, value) in &self.0 {
@@ -160,7 +163,7 @@ impl Headers {
 }
 
 impl Lien {
-    /// A session that must be DELETEd.
+    /// Creates the lien of a session that needs a DELETE.
     pub fn of(server: &str, started_ms: u64, ticket: &Ticket) -> Lien {
         Lien {
             server: server.to_owned(),
@@ -173,13 +176,13 @@ impl Lien {
         }
     }
 
-    /// A session that is over with its connection.
+    /// Creates the lien of a session that ends with its connection.
     pub fn stream(server: &str, started_ms: u64, url: &Uri) -> Lien {
         let (server, url) = (server.to_owned(), url.to_string());
         Lien { server, url, id: None, version: None, headers: Headers::default(), started_ms, stay: None }
     }
 
-    /// Its address.
+    /// The server's address.
     pub fn url(&self) -> Option<Uri> {
         self.url.parse().ok()
     }
@@ -188,28 +191,28 @@ impl Lien {
         self.headers.read()
     }
 
-    /// The same session, with what another gateway needs to go on with it.
+    /// Sets the facts with which another gateway can resume the session.
     pub fn staying(self, stay: Option<Stay>) -> Lien {
         Lien { stay, ..self }
     }
 
-    /// The server.
+    /// The server's name.
     pub fn server(&self) -> &str {
         &self.server
     }
 
-    /// All that its DELETE needs, for a sweep.
+    /// The address and the headers for the DELETE of a sweep.
     pub fn known(&self) -> Option<Known> {
         Some(Known { url: self.url()?, headers: self.headers()? })
     }
 
-    /// All that DELETE needs; `None` where there is nothing to DELETE.
+    /// Returns everything that the DELETE needs. `None` if the session needs no DELETE.
     fn ticket(&self) -> Option<Ticket> {
         let (url, session_id, version) = (self.url()?, self.id.clone()?, self.version.clone());
         Some(Ticket { url, session_id, version, headers: self.headers()? })
     }
 
-    /// What the book says of it, where it is in one; `None` where there is nothing to DELETE.
+    /// Returns the session's entry for the ledger. `None` if the session needs no DELETE.
     pub fn entry(&self, session: &str) -> Option<Entry> {
         Some(Entry {
             session: session.to_owned(),
@@ -223,7 +226,7 @@ impl Lien {
     }
 }
 
-/// Adds an end to those that a receipt will name: the first and the newest ones.
+/// Adds an end to the list for a receipt. At the limit, the list keeps the first and the newest ends.
 pub fn name_end(ends: &mut Vec<UpstreamEnd>, end: UpstreamEnd) {
     if ends.len() == limits::ENDS_NAMED {
         ends.remove(1);
@@ -231,7 +234,7 @@ pub fn name_end(ends: &mut Vec<UpstreamEnd>, end: UpstreamEnd) {
     ends.push(end);
 }
 
-/// A keeper that was started.
+/// A running keeper process.
 #[derive(Debug)]
 pub struct Keeper {
     child: Child,
@@ -240,8 +243,8 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Starts one. It shares the book's lock, so that no sweep takes the book for abandoned while it works. The door is for one that waits
-    /// for another gateway.
+    /// Starts a keeper. It shares the book's lock, so that no sweep takes the book for abandoned while the keeper
+    /// works. `door` is the handover socket, for a keeper that waits for another gateway.
     pub fn start(
         program: &Path,
         orders: &Orders,
@@ -268,32 +271,33 @@ impl Keeper {
         }
     }
 
-    /// Tells it something, without waiting. Told means kept: the message is in its socket even if we die with the next instruction.
-    /// `WouldBlock` where the socket is full: the keeper is slow or stopped.
+    /// Sends a message without waiting. After success the message is in the keeper's socket, even if this process dies
+    /// at once. Returns `WouldBlock` if the socket is full because the keeper is slow or stopped.
     pub fn tell(&self, word: &Word) -> io::Result<()> {
         let bytes = serde_json::to_vec(word)?;
         rustix::net::send(&self.control, &bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;
         Ok(())
     }
 
-    /// Copies of its pidfd and of our end of its socket, for a task that waits for its death and for room.
+    /// Returns copies of the keeper's pidfd and of our end of its socket, for a task that waits for its death and for
+    /// room in the socket.
     pub fn watched_by_task(&self) -> io::Result<(OwnedFd, OwnedFd)> {
         Ok((self.pidfd.try_clone()?, self.control.try_clone()?))
     }
 
-    /// Whether it is dead. It is reaped then.
+    /// Reaps the keeper if it is dead. Returns true in that case.
     pub fn is_gone(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Sends it off: nothing is left for it to do. Waited for, so that no zombie stays in a container whose first process reaps
-    /// none; but not for ever, for it may have been stopped.
+    /// Tells the keeper that nothing is left to do, and waits for its exit: in a container whose first process does not
+    /// reap, it would stay a zombie. The wait has a timeout, because the keeper may be stopped.
     pub fn dismiss(mut self) {
         let _ = self.tell(&Word::Done);
         self.wait_for_death();
         if !self.is_gone() {
             let _ = linux::kill_own_child(self.child.id() as i32);
-            // Not by a blocking wait: a tracer can keep the dead process from us.
+            // Not a blocking wait: while a tracer holds the dead process, this process cannot reap it.
             self.wait_for_death();
             self.is_gone();
         }
@@ -306,8 +310,8 @@ impl Keeper {
     }
 }
 
-/// The owners that the keeper of a connection watches too, so that stopping leash (SIGSTOP) keeps no session of a dead owner. The
-/// host's stdin is not among them: what to do at its end depends on what was read from it.
+/// Selects the owners that the keeper of a connection watches, too. So a session of a dead owner ends even if leash is
+/// stopped (SIGSTOP). The host's stdin is left out, because its end alone does not say if all lines were read.
 pub fn watched(watches: &[Watch]) -> impl Iterator<Item = &Watch> {
     watches.iter().filter(|watch| matches!(watch.owner, Owner::Process { .. } | Owner::Terminal))
 }
@@ -317,7 +321,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_delete_needs_survives_the_way_to_the_keeper() {
+    fn lien_keeps_everything_that_delete_needs() {
         let mut headers = HeaderMap::new();
         headers.insert("authorization", HeaderValue::from_static("Bearer hush"));
         headers.append("x-two", HeaderValue::from_static("1"));
@@ -325,7 +329,7 @@ mod tests {
         let url = "http://h:1/mcp?key=hush".parse().expect("a url");
         let ticket = Ticket { url, session_id: "s-1".to_owned(), version: Some("2025-11-25".to_owned()), headers };
         let text = serde_json::to_vec(&Word::hold("k", &Lien::of("x", 5, &ticket)).expect("JSON")).expect("JSON");
-        let Ok(Word::Hold(key, lien)) = serde_json::from_slice(&text) else { panic!("it changed on the way") };
+        let Ok(Word::Hold(key, lien)) = serde_json::from_slice(&text) else { panic!("the message changed on the way") };
         let lien: Lien = serde_json::from_str(lien.get()).expect("a lien");
         let back = lien.ticket().expect("a ticket");
         assert_eq!((back.url, back.session_id, back.version), (ticket.url, ticket.session_id, ticket.version));
@@ -335,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_not_deleted() {
+    fn lien_of_a_stream_has_no_delete() {
         let lien = Lien::stream("x", 5, &"http://h/sse".parse().expect("a url"));
         assert!(lien.ticket().is_none() && lien.entry("k").is_none());
         assert_eq!(lien.url().map(|url| url.to_string()).as_deref(), Some("http://h/sse"));

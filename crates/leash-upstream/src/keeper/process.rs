@@ -1,5 +1,6 @@
-//! The keeper as a process: it waits, in one blocking call and without a runtime, for its process to say that all is done. When that
-//! one dies without having said so, or is stopped while its host is gone, the keeper ends everything that is held upstream.
+//! The keeper process. It waits in one blocking call, without a runtime, until the process that started it says that
+//! everything is done. If that process dies before, or is stopped while its host is gone, the keeper ends all upstream
+//! sessions.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -31,7 +32,7 @@ use leash_tree::platform::poll::Sight;
 use leash_tree::platform::{linux, spawn};
 use leash_tree::tree::keeper::{self, EntryPoint};
 
-/// Its first argument. The tool's name is not in it, so that `pkill -9 -f leash` does not take both.
+/// The keeper's first argument. It does not contain `leash`, so that `pkill -9 -f leash` does not kill both processes.
 pub(crate) const ROLE: &str = "mcp-undertaker";
 
 /// Its place in the table of processes that leash starts from its own program.
@@ -52,21 +53,21 @@ pub(crate) fn run() {
 struct Watching {
     control: OwnedFd,
     orders: Orders,
-    /// Shared with the process: the book is abandoned only when both are gone.
+    /// The book's lock, shared with the watched process. The book is abandoned only when both are gone.
     lock: OwnedFd,
     watches: Vec<Watch>,
-    /// Where another gateway asks for what is held.
+    /// The socket at which a new gateway asks for the sessions.
     door: Option<UnixListener>,
     held: Held,
-    /// The process has begun to end by itself.
+    /// The watched process has begun to end its sessions itself.
     ending: bool,
 }
 
-/// Everything that was told. Liens are kept as the text they came in: there may be ten thousand, and most are never read.
+/// Everything that the keeper was told. Liens stay unparsed: there may be ten thousand, and most are never read.
 #[derive(Default)]
 struct Held {
     liens: HashMap<Box<str>, Box<RawValue>>,
-    /// Sessions that are over, for the one receipt that names them.
+    /// The ends of earlier sessions, for the receipt of a connection.
     ended: Vec<UpstreamEnd>,
 }
 
@@ -75,21 +76,21 @@ impl Held {
         self.liens.is_empty() && self.ended.is_empty()
     }
 
-    /// The liens, by their keys. One that can't be read was written by another leash: the book remains for it.
+    /// Parses the liens. A lien that cannot be read was written by another version of leash; the book has its session.
     fn read(&self) -> BTreeMap<&str, Lien> {
         let liens = self.liens.iter();
         liens.filter_map(|(key, lien)| Some((&**key, serde_json::from_str(lien.get()).ok()?))).collect()
     }
 }
 
-/// An owner that is gone, and how long the process may take to notice.
+/// An owner that is gone, and the deadline for the watched process to notice it.
 struct Loss {
     reason: Reason,
     give_up: Moment,
 }
 
 impl Watching {
-    /// Takes what was inherited.
+    /// Takes the inherited descriptors and the orders.
     fn prepare() -> Option<Watching> {
         linux::survive_file_size_limit();
         let _ = rustix::thread::set_name(c"keeper");
@@ -107,14 +108,14 @@ impl Watching {
             inherited += 1;
         }
         linux::close_from(inherited);
-        // Blocked and never looked at: no signal but SIGKILL ends a keeper.
+        // The signals stay blocked and unread: only SIGKILL ends a keeper.
         drop(linux::listen(&keeper::SIGNALS).ok()?);
         let _ = rustix::process::setsid();
         spawn::let_go_of_stdio();
         Some(Watching { control, orders, lock, watches, door, held: Held::default(), ending: false })
     }
 
-    /// Waits for something to do; `None` when there is nothing.
+    /// Waits until the keeper must end the sessions, and returns the reason. `None` if there is nothing to do.
     fn wait(&mut self) -> Option<Reason> {
         let mut loss: Option<Loss> = None;
         loop {
@@ -125,9 +126,9 @@ impl Watching {
             });
             match self.hear() {
                 Hearing::Done => return None,
-                // A gateway that left the rest to its keeper when it was told to stop.
+                // The gateway was told to stop and left the rest to its keeper.
                 Hearing::Gone if self.ending && self.orders.terms.is_none() => return Some(Reason::Shutdown),
-                // Whatever else was noticed: this is why the keeper has to do it.
+                // Even if an owner is gone too: the keeper acts because the process died.
                 Hearing::Gone => return Some(Reason::SupervisorKilled),
                 Hearing::Nothing => {}
             }
@@ -140,7 +141,7 @@ impl Watching {
                 }
             }
             if self.ending {
-                // It is awake and at work; only its death matters now.
+                // The process is working on the end itself. Only its death matters now.
                 (loss, self.watches) = (None, Vec::new());
             }
             if loss.as_ref().is_some_and(|loss| Moment::now() >= loss.give_up) {
@@ -149,7 +150,7 @@ impl Watching {
         }
     }
 
-    /// `None` when no descriptor may be polled.
+    /// Polls the control socket and the owners. `None` if the kernel does not allow any poll.
     fn poll(&self, loss: Option<&Loss>) -> Option<Vec<PollFlags>> {
         let mut polled = vec![PollFd::new(&self.control, PollFlags::IN)];
         polled.extend(self.watches.iter().map(Watch::poll));
@@ -160,7 +161,7 @@ impl Watching {
         }
     }
 
-    /// Hears everything that was said.
+    /// Reads all messages that have arrived.
     fn hear(&mut self) -> Hearing {
         loop {
             match channel::receive(self.control.as_fd()) {
@@ -180,14 +181,14 @@ impl Watching {
         }
     }
 
-    /// Waits for a gateway in the place of the killed one, and gives it what is held. Whether it has made the book its own; also whether
-    /// our gateway was killed before it had made another's book its own.
+    /// Waits for a new gateway and hands the sessions over. Returns true if another gateway has taken the book over.
+    /// Also true if our gateway was killed before it had made an older gateway's book its own.
     fn is_succeeded(&mut self) -> bool {
         if !self.is_ours() {
             return true;
         }
         let (Some(door), Some(patience)) = (self.door.take(), self.orders.takeover_ms) else { return false };
-        // There is nothing with which another gateway could go on.
+        // No session has the facts that another gateway needs to resume it.
         if self.held.read().values().all(|lien| lien.stay.is_none()) {
             return false;
         }
@@ -199,7 +200,7 @@ impl Watching {
                 return false;
             }
             if !polled[0].revents().is_empty() {
-                // Out of descriptors: who asks waits in vain.
+                // The keeper is out of descriptors and cannot serve the new gateway.
                 let Ok(heir) = handover::accept(&door) else { return false };
                 if let Some(heir) = heir {
                     handover::give(heir, self.lock.as_fd(), &self.held.liens);
@@ -214,17 +215,17 @@ impl Watching {
         }
     }
 
-    /// Whether the book is still that of the process that started this keeper. One that can't be read is.
+    /// True if the book still belongs to the process that started this keeper, or cannot be read.
     fn is_ours(&self) -> bool {
         let cover = Book::cover_of(&self.orders.runtime_dir, &self.orders.book);
         !matches!((cover, &self.orders.cover), (Some(now), Some(then)) if now != *then)
     }
 
-    /// Ends everything that is held, writes the receipts, and closes the book.
+    /// Ends all sessions, writes the receipts, and removes the book.
     fn end(mut self, reason: Reason) {
-        // Who asks from now on is not kept waiting.
+        // Closes the socket, so that a new gateway does not wait.
         drop(self.door.take());
-        // A book that can't be read stays: the next start finds it.
+        // A book that cannot be read stays for the next start.
         let Ok(book) = Abandoned::inherited(&self.orders.runtime_dir, &self.orders.book, self.lock) else { return };
         match &self.orders.terms {
             Some(terms) => end_together(&self.orders, terms, &self.held, book, reason),
@@ -233,11 +234,11 @@ impl Watching {
     }
 }
 
-/// What was heard.
+/// The result of reading the messages.
 enum Hearing {
     Nothing,
     Done,
-    /// The process is gone.
+    /// The watched process is gone.
     Gone,
 }
 
@@ -245,23 +246,25 @@ enum Hearing {
 fn end_together(orders: &Orders, terms: &Terms, held: &Held, book: Abandoned, reason: Reason) {
     let began = Moment::now();
     if !held.is_empty() {
-        // Out of memory or descriptors: the book stays, and the next start finds it.
+        // Out of memory or descriptors: the book stays for the next start.
         let Some(ended) = let_go(held.read()) else { return };
         let mut ends = held.ended.clone();
         ended.into_values().for_each(|end| name_end(&mut ends, end));
         let receipt = terms.receipt(reason, EndedBy::Keeper, Moment::now() - began, ends);
-        // A full disk never stops an end, and no process is left to be told. Without a descriptor, see above.
+        // The keeper ignores a full disk: the sessions are ended, and it has no process to report to. If it has no free
+        // descriptor, the book stays for the next start.
         if receipts::append_once(&orders.receipts, &receipt).is_err_and(|error| receipts::is_shortage(&error)) {
             return;
         }
     }
-    // A keeper in the place of another may be left before it was told what is held: the book knows, and the next start finds it.
+    // leash may die before it has told a replacement keeper of its sessions. Then the book stays, and the next start
+    // ends them.
     if !held.liens.is_empty() || book.open.is_empty() {
         book.remove();
     }
 }
 
-/// Ends sessions, all at once; `None` when it can't even be tried.
+/// Ends all sessions at the same time. `None` if there is no runtime to try it with.
 fn let_go(liens: BTreeMap<&str, Lien>) -> Option<BTreeMap<String, UpstreamEnd>> {
     let (runtime, client, mut ended) = (runtime()?, Client::new(), BTreeMap::new());
     runtime.block_on(async {
@@ -272,7 +275,7 @@ fn let_go(liens: BTreeMap<&str, Lien>) -> Option<BTreeMap<String, UpstreamEnd>> 
             under_way.spawn_local(async move {
                 let (deleted, id) = match lien.ticket() {
                     Some(ticket) => (delete::delete(&client, &ticket).await, ticket.session_id),
-                    // The connection died with leash, and the session with it.
+                    // The connection was closed when leash died, which ended the session.
                     None => (Deleted::closed(), String::new()),
                 };
                 (key, deleted.receipt(&url, &id))
@@ -282,13 +285,13 @@ fn let_go(liens: BTreeMap<&str, Lien>) -> Option<BTreeMap<String, UpstreamEnd>> 
             ended.extend(done.ok());
         }
     });
-    // A name that is still being looked up on another thread is of no use any more.
+    // Another thread may still be resolving a name. The keeper does not wait for it.
     runtime.shutdown_timeout(Duration::ZERO);
     Some(ended)
 }
 
-/// Ends the sessions of a gateway, each with a receipt of its own: those of its book, with the credentials that are kept here, and those
-/// that it could not write down.
+/// Ends the sessions of a gateway, each with its own receipt: those in its book, with the credentials that the keeper
+/// was told, and those that the gateway could not write into the book.
 fn end_each(orders: &Orders, held: &Held, mut book: Abandoned, reason: Reason) {
     let liens = held.read();
     let liens_now = liens.iter().map(|(key, lien)| (*key, lien));
@@ -297,7 +300,7 @@ fn end_each(orders: &Orders, held: &Held, mut book: Abandoned, reason: Reason) {
         return book.remove();
     }
     let known = |entry: &Entry| liens.get(&*entry.session)?.known();
-    // Out of memory or descriptors: the book stays, and the next start finds it.
+    // Out of memory or descriptors: the book stays for the next start.
     let Some(runtime) = runtime() else { return };
     let (client, tell) = (Client::new(), |_| ());
     let sweep =
@@ -306,8 +309,8 @@ fn end_each(orders: &Orders, held: &Held, mut book: Abandoned, reason: Reason) {
     runtime.shutdown_timeout(Duration::ZERO);
 }
 
-/// Sessions that the book does not name, because the disk was full. One that has a receipt ended a moment ago: the gateway was killed
-/// before it could say so.
+/// Returns the sessions that are not in the book because the disk was full. A session with a receipt is left out: it
+/// has ended, and the gateway was killed before it could tell the keeper.
 pub fn unwritten<'a>(
     liens: impl Iterator<Item = (&'a str, &'a Lien)>,
     written: &[Entry],
@@ -334,9 +337,9 @@ mod tests {
     use leash_tree::places::Places;
     use testkit::Scratch;
 
-    /// Found by chaos: the first keeper was killed, and leash as soon as there was another one.
+    /// Found by the chaos test: the first keeper was killed, and then leash as soon as there was another keeper.
     #[test]
-    fn a_keeper_that_was_told_nothing_leaves_the_book_with_what_is_open() {
+    fn keeper_without_messages_leaves_a_book_with_open_sessions() {
         for (open, left) in [(true, 1), (false, 0)] {
             let scratch = Scratch::new();
             let places = Places::below(&*scratch);
@@ -374,9 +377,9 @@ mod tests {
         }
     }
 
-    /// Its gateway was killed while it took the book over, or another gateway has taken it over meanwhile.
+    /// The keeper's gateway was killed during the takeover of the book, or another gateway has taken the book over.
     #[test]
-    fn a_keeper_leaves_alone_what_is_in_a_book_of_another_gateway() {
+    fn keeper_leaves_the_book_of_another_gateway_alone() {
         let scratch = Scratch::new();
         let places = Places::below(&*scratch);
         let book = Book::create(&places, "serve").expect("a book");

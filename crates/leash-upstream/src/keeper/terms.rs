@@ -1,4 +1,4 @@
-//! What is known of a connection from its beginning, for its receipt.
+//! The facts about a connection that its receipt needs and that never change.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 use leash_model::clock;
 use leash_model::receipt::{EndedBy, Holding, Reason, Receipt, UpstreamEnd, VERSION};
 
-/// Who connects, under which name. Keeper and connection write the same receipt, whoever has to.
+/// The ids, name and labels of a connection. The connection and its keeper write the same receipt from them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Terms {
     pub session: String,
     pub run: String,
     pub name: String,
     pub labels: BTreeMap<String, String>,
-    /// What is shown in the place of the address.
+    /// The text that is shown instead of the address.
     pub shown: Option<String>,
     pub started_ms: u64,
 }

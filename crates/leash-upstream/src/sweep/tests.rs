@@ -1,4 +1,4 @@
-//! A dead gateway's book, and what the next one makes of it.
+//! Tests of the sweep: the sessions in the books of dead gateways are ended.
 
 use std::cell::RefCell;
 
@@ -17,7 +17,7 @@ impl Ground {
         Ground(Scratch::new())
     }
 
-    /// A gateway that was killed with these sessions open.
+    /// Writes the book of a gateway that was killed with these sessions open.
     fn dead(&self, url: &Uri, ids: impl Iterator<Item = String>) {
         let book = Book::create(&self.places(), "serve").expect("a book");
         for id in ids {
@@ -38,7 +38,7 @@ impl Ground {
 }
 
 #[test]
-fn everything_of_all_dead_gateways_is_deleted() {
+fn all_sessions_of_all_dead_gateways_are_deleted() {
     scripted::run(async {
         let upstream = Scripted::start(|seen| {
             let gone = seen.header("mcp-session-id").ends_with('7');
@@ -62,7 +62,7 @@ fn everything_of_all_dead_gateways_is_deleted() {
         let forgotten =
             receipts.iter().flat_map(|receipt| receipt.upstreams()).filter(|end| end.how == DeleteHow::Forgotten);
         assert_eq!(forgotten.count(), 20);
-        // Only the book of the living is left.
+        // Only the book of the living gateway is left.
         assert_eq!(ground.books(), 2);
         living.close();
         assert_eq!(ground.books(), 0);
@@ -70,7 +70,7 @@ fn everything_of_all_dead_gateways_is_deleted() {
 }
 
 #[test]
-fn headers_come_from_the_settings_and_what_is_denied_is_said_to_be_left() {
+fn headers_come_from_the_settings_and_a_denied_session_is_left() {
     scripted::run(async {
         let upstream = Scripted::start(|seen| {
             reply(status(if seen.header("authorization") == "Bearer configured" { 204 } else { 401 }, ""))
@@ -98,7 +98,7 @@ fn headers_come_from_the_settings_and_what_is_denied_is_said_to_be_left() {
 }
 
 #[test]
-fn a_sweep_that_is_cut_short_leaves_the_rest_to_the_next() {
+fn sweep_that_is_cut_short_leaves_the_rest_to_the_next_start() {
     scripted::run(async {
         let upstream = Scripted::start(|seen| match seen.header("mcp-session-id") {
             "quick" => reply(status(200, "")),
@@ -118,10 +118,10 @@ fn a_sweep_that_is_cut_short_leaves_the_rest_to_the_next() {
     });
 }
 
-/// Found by chaos: the keeper of a connection had ended its session and written so, and could not remove the book from a disk that
-/// was read-only. What was left then and is gone now is told again.
+/// Found by the chaos test: the keeper of a connection had ended its session and written the receipt, but could not
+/// remove the book from a read-only disk. A session that was left then and is gone now gets a new receipt.
 #[test]
-fn what_has_a_receipt_gets_no_second_one() {
+fn session_with_a_receipt_gets_no_second_one() {
     scripted::run(async {
         let upstream =
             Scripted::start(|seen| reply(status(if seen.header("mcp-session-id") == "kept" { 405 } else { 404 }, "")))
@@ -155,9 +155,10 @@ fn what_has_a_receipt_gets_no_second_one() {
     });
 }
 
-/// Found by chaos: a connection with few descriptors swept, and what it could not tell was forgotten.
+/// Found by the chaos test: a connection with few descriptors swept, could not write a receipt, and removed the
+/// session.
 #[test]
-fn what_cannot_be_told_for_want_of_descriptors_is_left_to_the_next() {
+fn session_stays_in_the_book_if_the_receipt_needs_a_descriptor() {
     for (errno, left) in [(rustix::io::Errno::MFILE, 1), (rustix::io::Errno::NFILE, 1), (rustix::io::Errno::NOSPC, 0)] {
         let ground = Ground::new();
         ground.dead(&"http://127.0.0.1:1/mcp".parse().expect("an address"), ["a".to_owned()].into_iter());
@@ -179,7 +180,7 @@ fn what_cannot_be_told_for_want_of_descriptors_is_left_to_the_next() {
 }
 
 #[test]
-fn a_keeper_leaves_to_the_next_start_what_that_may_be_able_to_end() {
+fn keeper_leaves_unreachable_and_denied_sessions_to_the_next_start() {
     let check = |how, status: Option<StatusCode>, known, expected| {
         let deleted = Deleted { how, status, tries: 1, why: None, cut_short: false };
         assert_eq!(outcome(Heir::Keeper, known, &deleted), expected, "{deleted:?}");
@@ -197,7 +198,7 @@ fn a_keeper_leaves_to_the_next_start_what_that_may_be_able_to_end() {
 }
 
 #[test]
-fn a_keeper_deletes_with_the_credentials_it_was_told() {
+fn keeper_deletes_with_the_credentials_it_was_told() {
     scripted::run(async {
         let upstream = Scripted::start(|seen| {
             reply(status(if seen.header("authorization") == "Bearer told" { 204 } else { 401 }, ""))

@@ -41,7 +41,7 @@ fn nobody_is_there() {
     assert_eq!(connect.code(), Some(0));
     assert_eq!(upstream.of("DELETE").len(), 1);
     // Said once, however many notifications were lost.
-    assert_eq!(scene.stderr().matches("did not get through").count(), 1, "{}", scene.stderr());
+    assert_eq!(scene.stderr().matches("was not delivered").count(), 1, "{}", scene.stderr());
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn an_answer_that_is_too_large() {
     let mut connect = Connect::open(&scene, &[&upstream.url()]);
     for method in ["whole", "stream"] {
         connect.send(&format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}"}}"#));
-        let text = "upstream's answer has more than 16777216 bytes; it is left out";
+        let text = "upstream's answer has more than 16777216 bytes; leash dropped it";
         assert_eq!(error(&connect.next()), (1.into(), -32000, text.to_owned()));
     }
     connect.send(&call(2));

@@ -204,7 +204,7 @@ fn a_control_socket_where_others_can_write() {
         &["serve", "--listen", "127.0.0.1:0", "--control", "/tmp/leash-control.sock", "--name", "x", "--", "cat"],
         &expect![[r#"
             $ leash serve --listen 127.0.0.1:0 --control /tmp/leash-control.sock --name x -- cat
-            error: `/tmp` is no place for a control socket: it belongs to uid 0
+            error: `/tmp` cannot hold a control socket: it belongs to uid 0
 
             hint: the socket must be in a directory that only you can write to: make one, or name another path with --control
             [125]
@@ -218,7 +218,7 @@ fn a_control_socket_in_the_place_of_a_file() {
         &["serve", "--listen", "127.0.0.1:0", "--control", "DIR/census", "--name", "x", "--", "cat"],
         &expect![[r#"
         $ leash serve --listen 127.0.0.1:0 --control DIR/census --name x -- cat
-        error: `DIR/census` is there already, and it is no socket
+        error: `DIR/census` already exists, and it is not a socket
 
         hint: name another path with --control
         [125]

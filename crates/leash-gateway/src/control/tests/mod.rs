@@ -147,7 +147,7 @@ impl Rig {
         self.ask("GET", &path(job, ""), "").await.json()["state"].as_str().expect("a state").to_owned()
     }
 
-    /// Waits until something is as wanted; what changes it makes the tasks of this thread run.
+    /// Waits until `wanted` returns true, and lets the tasks of this thread run meanwhile.
     async fn until(&self, wanted: impl Fn(&Rig) -> bool) {
         while !wanted(self) {
             let soon = tokio::time::Instant::now() + Duration::from_millis(1);
@@ -212,7 +212,7 @@ fn path(job: &Value, more: &str) -> String {
     format!("/v1/sessions/{}{more}", job["id"].as_str().expect("an id"))
 }
 
-/// An answer, read to its end.
+/// A response, read to its end.
 #[derive(Debug)]
 struct Told {
     status: u16,
@@ -244,7 +244,7 @@ async fn told(answer: Response<Incoming>) -> Told {
     Told { status: head.status.as_u16(), headers: head.headers, body }
 }
 
-/// The next bytes of a stream; `None` at its end.
+/// Returns the next bytes of a stream. `None` at its end.
 async fn next(body: &mut Incoming) -> Option<String> {
     loop {
         match body.frame().await?.ok()?.into_data() {
@@ -254,13 +254,13 @@ async fn next(body: &mut Incoming) -> Option<String> {
     }
 }
 
-/// A server with sessions, and how it behaves today.
+/// A server with sessions whose behaviour a test can change.
 #[derive(Default)]
 struct Fake {
     minted: Cell<u32>,
     /// Ids that were given out and not deleted.
     live: RefCell<BTreeSet<String>>,
-    /// `initialize` is answered when this is cancelled.
+    /// The server answers `initialize` when this is cancelled.
     hold: RefCell<Option<CancellationToken>>,
     /// Calls are answered when this is cancelled.
     stall: RefCell<Option<CancellationToken>>,

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use leash_upstream::scripted::run;
 
-/// Something that happens.
+/// One step of a generated history.
 #[derive(Clone, Debug)]
 enum Step {
     /// A job begins.

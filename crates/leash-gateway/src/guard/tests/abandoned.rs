@@ -1,4 +1,4 @@
-//! An `initialize` that nobody waits for any more: what it opens is closed.
+//! Tests of an `initialize` whose client has left: leash closes the session that it opens.
 
 use super::*;
 use leash_upstream::scripted::{run, stream};
@@ -8,7 +8,7 @@ async fn asked(upstream: &Scripted) {
 }
 
 #[test]
-fn the_client_leaves_before_the_answer() {
+fn session_is_deleted_if_the_client_leaves_before_the_response() {
     run(async {
         let (fake, upstream) = Fake::start().await;
         let answer = CancellationToken::new();
@@ -26,7 +26,7 @@ fn the_client_leaves_before_the_answer() {
 }
 
 #[test]
-fn the_client_leaves_with_half_of_the_answer() {
+fn session_is_deleted_if_the_client_leaves_in_the_middle_of_the_response() {
     run(async {
         let (sender, body) = stream();
         let body = RefCell::new(Some(body));
@@ -51,7 +51,7 @@ fn the_client_leaves_with_half_of_the_answer() {
 }
 
 #[test]
-fn an_answer_as_a_stream_is_passed_on_and_understood() {
+fn streamed_response_to_initialize_is_passed_on_and_read() {
     run(async {
         let (sender, body) = stream();
         let body = RefCell::new(Some(body));
@@ -78,7 +78,7 @@ fn an_answer_as_a_stream_is_passed_on_and_understood() {
 }
 
 #[test]
-fn the_server_takes_too_long_and_answers_all_the_same() {
+fn session_is_deleted_if_the_server_answers_after_the_timeout() {
     run(async {
         let (fake, upstream) = Fake::start().await;
         let answer = CancellationToken::new();
@@ -98,7 +98,7 @@ fn the_server_takes_too_long_and_answers_all_the_same() {
 }
 
 #[test]
-fn the_gateway_ends_meanwhile() {
+fn session_is_deleted_if_the_gateway_shuts_down_before_the_response() {
     run(async {
         let (fake, upstream) = Fake::start().await;
         let answer = CancellationToken::new();
@@ -118,7 +118,7 @@ fn the_gateway_ends_meanwhile() {
 }
 
 #[test]
-fn the_server_is_not_there() {
+fn unreachable_server_is_a_502_and_opens_no_session() {
     run(async {
         let (_fake, upstream) = Fake::start().await;
         let url = upstream.url();
@@ -132,7 +132,7 @@ fn the_server_is_not_there() {
 }
 
 #[test]
-fn an_id_that_no_client_could_send_is_refused() {
+fn invalid_session_id_is_a_502() {
     run(async {
         let upstream = Scripted::start(|_| {
             let mut answer = json(200, RESULT);

@@ -1,10 +1,10 @@
-//! What the upstream gets, and what the client gets.
+//! Tests of requests as the upstream gets them and of responses as the client gets them.
 
 use super::*;
 use leash_upstream::scripted::{run, silence, stream};
 
 #[test]
-fn headers_and_bytes_pass_and_what_is_ours_does_not() {
+fn headers_and_bytes_pass_except_hop_by_hop_and_leashs_own() {
     run(async {
         let upstream = Scripted::start(|seen| {
             let mut answer = json(418, "");
@@ -44,7 +44,7 @@ fn headers_and_bytes_pass_and_what_is_ours_does_not() {
 }
 
 #[test]
-fn sessions_that_nobody_knows() {
+fn unknown_session_is_a_404_and_is_never_forwarded() {
     run(async {
         let upstream = Scripted::start(|_| reply(json(200, "{}"))).await;
         let rig = Rig::start(&upstream.url()).await;
@@ -52,7 +52,7 @@ fn sessions_that_nobody_knows() {
         assert_eq!(rig.get(Some("unknown")).await.status(), 404);
         assert_eq!(rig.delete(Some("unknown")).await.status, 404);
         assert!(upstream.seen().is_empty());
-        // The modern era has none. What a client says all the same is not passed on: it might be somebody else's.
+        // The modern era has no sessions. leash does not forward a client's id: it may belong to another client.
         assert_eq!(rig.post(Some("stray"), MODERN).await.status, 200);
         assert_eq!(upstream.seen()[0].header("mcp-session-id"), "");
         assert_eq!(rig.sessions(), 0);
@@ -60,7 +60,7 @@ fn sessions_that_nobody_knows() {
 }
 
 #[test]
-fn what_is_no_json_is_not_sent_on() {
+fn body_that_is_not_json_is_a_400_and_is_not_forwarded() {
     run(async {
         let upstream = Scripted::start(|_| reply(json(200, "{}"))).await;
         let rig = Rig::start(&upstream.url()).await;
@@ -68,7 +68,7 @@ fn what_is_no_json_is_not_sent_on() {
         assert_eq!(told.status, 400);
         assert!(told.body.contains("-32700"), "{}", told.body);
         assert!(upstream.seen().is_empty());
-        // JSON that is no message as we know them is the server's to judge.
+        // leash forwards JSON that is not a known kind of message. The server decides about it.
         assert_eq!(rig.post(None, "[]").await.status, 200);
         let put = rig.request(Method::PUT, "/s/mcp", None, "");
         assert_eq!(rig.send(put).await.status(), 405);
@@ -76,14 +76,14 @@ fn what_is_no_json_is_not_sent_on() {
 }
 
 #[test]
-fn a_modern_client_that_leaves_takes_its_request_along() {
+fn modern_client_that_leaves_ends_its_upstream_request() {
     run(async {
         let upstream = Scripted::start(|_| silence()).await;
         let rig = Rig::start(&upstream.url()).await;
         let request = rig.request(Method::POST, "/s/mcp", None, MODERN);
         rig.abandon(request, upstream.until(|seen| seen.len() == 1)).await;
         upstream.connections(0).await;
-        // In the middle of a stream as well.
+        // The same in the middle of a stream.
         let (sender, body) = stream();
         let body = RefCell::new(Some(body));
         let upstream = Scripted::start(move |_| reply(events(body.borrow_mut().take().expect("one request")))).await;
@@ -98,7 +98,7 @@ fn a_modern_client_that_leaves_takes_its_request_along() {
 }
 
 #[test]
-fn a_legacy_client_that_leaves_a_call_keeps_its_session() {
+fn legacy_client_that_abandons_a_call_keeps_its_session() {
     run(async {
         let (fake, quick) = Fake::start().await;
         let upstream =
@@ -111,7 +111,7 @@ fn a_legacy_client_that_leaves_a_call_keeps_its_session() {
         let list = CALL.replace("tools/call", "tools/list");
         assert_eq!(rig.post(Some(&session), &list).await.body, list);
         assert_eq!(rig.sessions(), 1);
-        // A call that hangs does not keep the session from its end.
+        // A call without a response does not prevent the session's end.
         let hanging = rig.post(Some(&session), CALL);
         let ending = async {
             upstream.until(|seen| seen.iter().filter(|seen| seen.says("tools/call")).count() == 2).await;
@@ -124,7 +124,7 @@ fn a_legacy_client_that_leaves_a_call_keeps_its_session() {
 }
 
 #[test]
-fn a_server_that_is_gone_is_told_with_the_id_of_the_request() {
+fn unreachable_server_is_a_502_with_the_id_of_the_request() {
     run(async {
         let (_fake, upstream) = Fake::start().await;
         let rig = Rig::start(&upstream.url()).await;
@@ -133,13 +133,13 @@ fn a_server_that_is_gone_is_told_with_the_id_of_the_request() {
         let told = rig.post(Some(&session), CALL).await;
         assert_eq!(told.status, 502);
         assert!(told.body.contains(r#""id":7"#), "{}", told.body);
-        // It may come back: that is no end.
+        // The session stays, because the server may come back.
         assert_eq!(rig.sessions(), 1);
     });
 }
 
 #[test]
-fn a_short_answer_that_breaks_off_is_told() {
+fn short_response_that_breaks_off_is_a_502() {
     run(async {
         let (sender, body) = stream();
         let body = RefCell::new(Some(body));
@@ -159,7 +159,7 @@ fn a_short_answer_that_breaks_off_is_told() {
 }
 
 #[test]
-fn a_broken_answer_is_broken_for_the_client_too() {
+fn long_response_that_breaks_off_breaks_for_the_client() {
     run(async {
         let (sender, body) = stream();
         let body = RefCell::new(Some(body));

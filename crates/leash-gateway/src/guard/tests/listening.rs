@@ -1,4 +1,4 @@
-//! GET streams: bytes, comments, pings, and how they end.
+//! Tests of GET streams: bytes, comments, pings, and their end.
 
 use super::*;
 use crate::config::KeepAlive;
@@ -8,7 +8,7 @@ use crate::metrics::Metrics;
 use leash_upstream::scripted::{run, stream};
 
 #[test]
-fn bytes_pass_unchanged_and_the_end_of_a_stream_is_no_end_of_the_session() {
+fn bytes_pass_unchanged_and_the_end_of_a_stream_does_not_end_the_session() {
     run(async {
         let (fake, upstream) = Fake::start().await;
         let rig = Rig::start(&upstream.url()).await;
@@ -26,14 +26,14 @@ fn bytes_pass_unchanged_and_the_end_of_a_stream_is_no_end_of_the_session() {
         drop(sender);
         assert_eq!(told(answer).await.body, text);
         assert_eq!(upstream.of(&Method::GET)[0].header("last-event-id"), "7");
-        // And now there is none.
+        // The server has no further stream.
         assert_eq!(code(&rig.get(Some(&session)).await), 405);
         assert_eq!(rig.sessions(), 1);
     });
 }
 
 #[test]
-fn a_server_without_a_stream_has_not_forgotten_the_session() {
+fn plain_404_for_get_does_not_end_the_session() {
     run(async {
         let (fake, quick) = Fake::start().await;
         let upstream = Scripted::start(move |seen| match seen.method {
@@ -51,7 +51,7 @@ fn a_server_without_a_stream_has_not_forgotten_the_session() {
 }
 
 #[test]
-fn a_server_that_has_forgotten_the_session_says_so_to_listeners_too() {
+fn session_not_found_for_get_ends_the_session() {
     run(async {
         let (fake, upstream) = Fake::start().await;
         let rig = Rig::start(&upstream.url()).await;
@@ -64,7 +64,7 @@ fn a_server_that_has_forgotten_the_session_says_so_to_listeners_too() {
 }
 
 #[test]
-fn a_listener_keeps_its_session_and_a_session_that_ends_ends_its_streams() {
+fn listener_keeps_its_session_and_the_end_of_a_session_closes_its_streams() {
     run(async {
         let (fake, upstream) = Fake::start().await;
         let mut terms = Terms::default();
@@ -79,7 +79,7 @@ fn a_listener_keeps_its_session_and_a_session_that_ends_ends_its_streams() {
         rig.idle_time().await;
         rig.idle_time().await;
         assert_eq!(rig.sessions(), 1);
-        // The upstream does not close its stream; leash does.
+        // The upstream does not close its stream. leash closes it.
         assert_eq!(rig.delete(Some(&session)).await.status, 200);
         assert_eq!(next(&mut answer).await, None);
         sender.closed().await;
@@ -87,7 +87,7 @@ fn a_listener_keeps_its_session_and_a_session_that_ends_ends_its_streams() {
 }
 
 #[test]
-fn a_listener_that_leaves_lets_the_session_become_idle() {
+fn session_becomes_idle_after_its_listener_leaves() {
     run(async {
         let (fake, upstream) = Fake::start().await;
         let mut terms = Terms::default();
@@ -101,12 +101,12 @@ fn a_listener_that_leaves_lets_the_session_become_idle() {
         drop((answer, client));
         rig.quiet().await;
         assert_eq!(rig.ends(), [(Reason::Idle, DeleteHow::Deleted)]);
-        // The upstream's stream is closed with the client's.
+        // leash closes the upstream's stream when the client closes its own.
         sender.closed().await;
     });
 }
 
-/// The id of a ping.
+/// Returns the id of a ping.
 fn ping(event: &str) -> Option<&str> {
     event.strip_prefix(r#"data: {"jsonrpc":"2.0","id":"#)?.strip_suffix(",\"method\":\"ping\"}\n\n")
 }
@@ -134,10 +134,10 @@ fn pings_go_to_the_client_and_their_answers_go_nowhere() {
             assert_eq!(rig.post(Some(&session), &pong).await.status, 202);
         }
         assert_eq!(upstream.seen().len(), before, "no answer reached the server");
-        // Never within an event.
+        // leash sends no ping in the middle of an event.
         sender.send("data: ha".into()).expect("sent");
         assert_eq!(next(&mut answer).await.as_deref(), Some("data: ha"));
-        // As another session's pings show, their time has come in between.
+        // Another session's pings show that a ping was due meanwhile.
         let other = rig.open().await;
         let (_sender, body) = stream();
         *fake.stream.borrow_mut() = Some(body);
@@ -147,7 +147,7 @@ fn pings_go_to_the_client_and_their_answers_go_nowhere() {
         }
         sender.send("lf\n\n".into()).expect("sent");
         assert_eq!(next(&mut answer).await.as_deref(), Some("lf\n\n"));
-        // Four that nobody answers, and the client is gone.
+        // After four unanswered pings, leash ends the session.
         for _ in 0..4 {
             assert!(next(&mut answer).await.as_deref().and_then(ping).is_some());
         }
@@ -159,8 +159,8 @@ fn pings_go_to_the_client_and_their_answers_go_nowhere() {
 }
 
 #[test]
-fn a_silent_stream_gets_comments_between_events_only() {
-    // No socket here: the clock may be the test's own.
+fn silent_stream_gets_comments_only_between_events() {
+    // This test has no socket, so it can pause the clock.
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
     runtime.block_on(async {
@@ -176,7 +176,7 @@ fn a_silent_stream_gets_comments_between_events_only() {
         assert_eq!(began.elapsed(), Duration::from_secs(15));
         sender.send("data: 1\n".into()).expect("sent");
         assert_eq!(next().await, "data: 1\n");
-        // Silence within an event is left alone, however long it takes.
+        // leash inserts nothing in the middle of an event, however long the silence is.
         assert!(tokio::time::timeout(Duration::from_secs(100), next()).await.is_err());
         sender.send("\n".into()).expect("sent");
         assert_eq!(next().await, "\n");

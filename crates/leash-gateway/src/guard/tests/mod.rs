@@ -1,4 +1,4 @@
-//! The guard between real sockets: a client, the gateway, and an upstream that does as it is told.
+//! Tests of the guard over real sockets: a client, the gateway, and a scripted upstream.
 
 mod abandoned;
 mod forwarding;
@@ -42,7 +42,7 @@ use testkit::Scratch;
 pub(super) const INITIALIZE: &str =
     r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{}}}"#;
 pub(super) const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
-/// Spaces, an unknown field and a number that no double holds: what is not passed on byte by byte is seen.
+/// Has spaces, an unknown field and a number that no double holds, so that a test sees if leash changes any byte.
 pub(super) const CALL: &str =
     r#"{"jsonrpc":"2.0", "id":7,"method":"tools/call","x":123456789012345678901234567890,"params":{}}"#;
 pub(super) const MODERN: &str = r#"{"jsonrpc":"2.0","id":7,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#;
@@ -58,7 +58,7 @@ pub(super) struct Rig {
     _tasks: JoinSet<()>,
 }
 
-/// What the gateway is told of its server.
+/// The gateway's settings for its server.
 pub(super) struct Terms {
     pub(super) policy: Policy,
     pub(super) transport: Transport,
@@ -69,7 +69,8 @@ pub(super) struct Terms {
 
 impl Default for Terms {
     fn default() -> Terms {
-        // The client of these tests is this very process, which lives on: what ends sessions is their traffic.
+        // The client of these tests is the test process, which lives on. So sessions end by traffic, not by their
+        // owner.
         let policy = Policy { owner: OwnerPolicy::Traffic, ..Policy::default() };
         Terms { policy, transport: Transport::Streamable, headers: Vec::new(), query: "", max_sessions: 1000 }
     }
@@ -142,7 +143,7 @@ impl Rig {
         told(self.send(self.request(Method::DELETE, "/s/mcp", session, "")).await).await
     }
 
-    /// Opens a session, and returns what the client would present.
+    /// Opens a session and returns the id that the client got.
     pub(super) async fn open(&self) -> String {
         let told = self.post(None, INITIALIZE).await;
         assert_eq!(told.status, 200, "{}", told.body);
@@ -151,7 +152,7 @@ impl Rig {
         session
     }
 
-    /// Sends a request and leaves as soon as `seen` returns, without waiting for the answer.
+    /// Sends a request and leaves as soon as `seen` returns, without waiting for the response.
     pub(super) async fn abandon(&self, request: Request<Full<Bytes>>, seen: impl Future<Output = ()>) {
         let client = Client::new();
         tokio::select! {
@@ -160,7 +161,7 @@ impl Rig {
         }
     }
 
-    /// Sessions that leash knows, also those whose end is under way.
+    /// The number of sessions that leash knows, with those that are ending.
     pub(super) fn sessions(&self) -> usize {
         self.gateway.count()
     }
@@ -177,7 +178,7 @@ impl Rig {
         self.until(|rig| rig.receipts().len() > ended).await;
     }
 
-    /// Waits until something is as wanted; what changes it makes the tasks of this thread run.
+    /// Waits until `wanted` returns true, and lets the tasks of this thread run meanwhile.
     pub(super) async fn until(&self, wanted: impl Fn(&Rig) -> bool) {
         while !wanted(self) {
             tokio::task::yield_now().await;
@@ -186,7 +187,7 @@ impl Rig {
         }
     }
 
-    /// Shuts down as a signal would make it, and waits for the end.
+    /// Shuts the gateway down as a signal would, and waits until all sessions are over.
     pub(super) async fn drain(&self) {
         self.drain_within(Duration::from_secs(20)).await;
     }
@@ -202,13 +203,13 @@ impl Rig {
         receipts::read(&self.gateway.places.receipts).expect("receipts").0
     }
 
-    /// Why and how each session ended.
+    /// The reason of each session's end, and the result of its DELETE.
     pub(super) fn ends(&self) -> Vec<(Reason, DeleteHow)> {
         let ends = self.receipts().into_iter();
         ends.map(|receipt| (receipt.reason.clone(), receipt.upstreams().next().expect("an upstream").how)).collect()
     }
 
-    /// The ids that are open in the book.
+    /// The ids of the open entries in the ledger.
     pub(super) fn booked(&self) -> Vec<String> {
         let books = Book::list(&self.gateway.places.runtime_dir).expect("the ledger");
         books.into_iter().flat_map(|book| book.open).map(|entry| entry.id).collect()
@@ -219,7 +220,7 @@ impl Rig {
     }
 }
 
-/// An answer, read to its end.
+/// A response, read to its end.
 #[derive(Debug)]
 pub(super) struct Told {
     pub(super) status: u16,
@@ -240,7 +241,7 @@ pub(super) async fn told(answer: Response<Incoming>) -> Told {
     Told { status: head.status.as_u16(), headers: head.headers, body }
 }
 
-/// The next bytes of a stream; `None` at its end.
+/// Returns the next bytes of a stream. `None` at its end.
 pub(super) async fn next(body: &mut Incoming) -> Option<String> {
     loop {
         match body.frame().await?.ok()?.into_data() {
@@ -250,20 +251,20 @@ pub(super) async fn next(body: &mut Incoming) -> Option<String> {
     }
 }
 
-/// A server with sessions, and how it behaves today.
+/// A server with sessions whose behaviour a test can change.
 #[derive(Default)]
 pub(super) struct Fake {
     pub(super) minted: Cell<u32>,
     pub(super) live: RefCell<BTreeSet<String>>,
-    /// Every id that was ever given out and neither deleted nor said to be unknown.
+    /// Every id that the server gave out and for which it got no DELETE and never said that it is unknown.
     pub(super) leaked: RefCell<BTreeSet<String>>,
-    /// The status of DELETE, if it is not the usual one.
+    /// The status for DELETE. `None`: 200.
     pub(super) delete: Cell<Option<u16>>,
-    /// What an unknown session is answered with.
+    /// The status for an unknown session. `None`: 404.
     pub(super) unknown: Cell<Option<u16>>,
-    /// `initialize` is answered when this is cancelled.
+    /// The server answers `initialize` when this is cancelled.
     pub(super) hold: RefCell<Option<CancellationToken>>,
-    /// What GET is answered with.
+    /// The body of the response to the next GET.
     pub(super) stream: RefCell<Option<Body>>,
 }
 
@@ -278,7 +279,7 @@ impl Fake {
         (fake, Scripted::start(move |seen| script.reply(seen)).await)
     }
 
-    /// It restarts and remembers nothing.
+    /// Acts as a restart: the server forgets all sessions.
     pub(super) fn forget(&self) {
         self.live.borrow_mut().clear();
     }
@@ -346,12 +347,12 @@ pub(super) fn events(body: Body) -> Response<Body> {
     answer
 }
 
-/// Which sessions were deleted, in the order of the DELETEs.
+/// The session ids of all DELETEs, in their order.
 pub(super) fn deleted(upstream: &Scripted) -> Vec<String> {
     upstream.of(&Method::DELETE).iter().map(|seen| seen.header("mcp-session-id").to_owned()).collect()
 }
 
-/// So that `status` of answers compares with numbers.
+/// A response's status as a number.
 pub(super) fn code(answer: &Response<Incoming>) -> u16 {
     StatusCode::as_u16(&answer.status())
 }

@@ -1,30 +1,31 @@
-//! The world's view: whatever happens, every session that the upstream ever opened is closed, or was said to be unknown.
+//! The property: whatever happens, every session that the upstream opened is deleted, or the upstream said that it does
+//! not know it.
 
 use proptest::prelude::*;
 
 use super::*;
 use leash_upstream::scripted::run;
 
-/// Something that happens.
+/// One step of a generated history.
 #[derive(Clone, Debug)]
 enum Step {
     /// A client opens a session.
     Open,
-    /// A client opens one and leaves before the answer.
+    /// A client opens a session and leaves before the response.
     Abandon,
-    /// A client opens one and leaves with the head of the answer.
+    /// A client opens a session and leaves after the head of the response.
     AbandonHead,
     /// A client uses the nth session.
     Use(usize),
-    /// A client listens in it, and leaves.
+    /// A client listens in the nth session, and leaves.
     Listen(usize),
-    /// A client ends it.
+    /// A client ends the nth session.
     Delete(usize),
-    /// The server restarts.
+    /// The server restarts and forgets its sessions.
     Forget,
-    /// A probe without a session.
+    /// A client sends a request without a session.
     Probe,
-    /// Nobody does anything until all sessions are over.
+    /// No client sends anything until all sessions are over.
     Idle,
 }
 
@@ -78,7 +79,7 @@ async fn perform(rig: &Rig, upstream: &Scripted, fake: &Fake, sessions: &mut Vec
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn every_session_that_was_opened_is_closed(
+    fn every_opened_session_is_closed(
         steps in prop::collection::vec(step(), 0..14),
         revive: bool,
         idle: bool,
@@ -93,7 +94,7 @@ proptest! {
             for step in steps.into_iter().filter(|step| idle || !matches!(step, Step::Idle)) {
                 perform(&rig, &upstream, &fake, &mut sessions, step).await;
             }
-            // Whoever is still opening is followed to its answer, beyond the gateway's own end.
+            // leash waits for the response to an open `initialize` even after the gateway has shut down.
             rig.stop.cancel();
             rig.gateway.end_all(&Reason::Shutdown);
             rig.gateway.tasks.close();
@@ -102,7 +103,7 @@ proptest! {
             rig.until(|_| fake.leaked.borrow().is_empty()).await;
             rig.until(|rig| rig.booked().is_empty() && rig.sessions() == 0).await;
             let ids: BTreeSet<String> = deleted(&upstream).into_iter().collect();
-            assert_eq!(deleted(&upstream).len(), ids.len(), "deleted twice");
+            assert_eq!(deleted(&upstream).len(), ids.len(), "a session was deleted twice");
         });
     }
 }

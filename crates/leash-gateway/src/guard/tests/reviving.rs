@@ -1,4 +1,4 @@
-//! `revive`: the server loses its sessions, and the client does not notice.
+//! Tests of `revive`: the server loses its sessions, and the client does not notice.
 
 use super::*;
 use leash_upstream::scripted::{run, stream};
@@ -14,14 +14,14 @@ fn initializations(upstream: &Scripted) -> usize {
 }
 
 #[test]
-fn a_lost_session_is_opened_anew_once_for_all_who_ask() {
+fn lost_session_is_opened_anew_once_for_all_waiting_requests() {
     run(async {
         for unknown in [404, 400] {
             let (fake, upstream) = Fake::start().await;
             fake.unknown.set(Some(unknown));
             let rig = Rig::with(&upstream.url(), terms()).await;
             let session = rig.open().await;
-            assert_ne!(session, "up-1", "the client knows it by leash's own name");
+            assert_ne!(session, "up-1", "the client got leash's own id");
             fake.forget();
             let asked = (0..8).map(|_| rig.post(Some(&session), CALL));
             for told in join_all(asked).await {
@@ -33,11 +33,11 @@ fn a_lost_session_is_opened_anew_once_for_all_who_ask() {
             let initialized: Vec<_> = initialized.map(|seen| seen.header("mcp-session-id").to_owned()).collect();
             assert_eq!(initialized, ["up-1", "up-2"]);
             rig.until(|rig| rig.booked() == ["up-2"]).await;
-            // And again.
+            // The server loses the session again.
             fake.forget();
             assert_eq!(rig.post(Some(&session), CALL).await.status, 200);
             assert_eq!(rig.delete(Some(&session)).await.status, 200);
-            // 404 says that the session is over. 400 may come from a server that still has it, so it is deleted.
+            // 404 says that the session is over. A server that responds 400 may still have it, so leash deletes it.
             let expected: &[&str] = if unknown == 404 { &["up-3"] } else { &["up-1", "up-2", "up-3"] };
             rig.until(|rig| rig.receipts().len() == expected.len() && rig.booked().is_empty()).await;
             let mut told = deleted(&upstream);
@@ -48,7 +48,7 @@ fn a_lost_session_is_opened_anew_once_for_all_who_ask() {
     });
 }
 
-/// A proxy lost the way to the session for a moment: the server has it all along.
+/// A proxy could not find the session for a moment, but the server still has it.
 #[test]
 fn a_session_that_a_400_hid_is_deleted_when_another_takes_its_place() {
     run(async {
@@ -76,7 +76,7 @@ fn a_session_that_a_400_hid_is_deleted_when_another_takes_its_place() {
 }
 
 #[test]
-fn a_listener_is_revived_too() {
+fn get_request_revives_a_lost_session() {
     run(async {
         let (fake, upstream) = Fake::start().await;
         let rig = Rig::with(&upstream.url(), terms()).await;
@@ -92,7 +92,7 @@ fn a_listener_is_revived_too() {
 }
 
 #[test]
-fn a_session_that_can_not_be_revived_is_over() {
+fn session_that_cannot_be_revived_ends() {
     run(async {
         let (fake, quick) = Fake::start().await;
         let broken = Rc::new(Cell::new(false));
@@ -116,7 +116,7 @@ fn a_session_that_can_not_be_revived_is_over() {
 }
 
 #[test]
-fn a_session_that_ends_while_it_is_revived_leaves_nothing() {
+fn session_that_ends_during_its_revival_leaves_no_session() {
     run(async {
         let (fake, upstream) = Fake::start().await;
         let rig = Rig::with(&upstream.url(), terms()).await;
@@ -126,7 +126,7 @@ fn a_session_that_ends_while_it_is_revived_leaves_nothing() {
         *fake.hold.borrow_mut() = Some(answer.clone());
         let ending = async {
             upstream.until(|seen| seen.iter().filter(|seen| seen.says(r#""initialize""#)).count() == 2).await;
-            assert_eq!(rig.delete(Some(&session)).await.status, 404, "the server has lost it");
+            assert_eq!(rig.delete(Some(&session)).await.status, 404, "the server has lost the session");
             answer.cancel();
         };
         let (told, ()) = tokio::join!(rig.post(Some(&session), CALL), ending);
@@ -137,7 +137,7 @@ fn a_session_that_ends_while_it_is_revived_leaves_nothing() {
     });
 }
 
-/// Waits for all of them, side by side.
+/// Runs all futures at the same time and returns their results.
 async fn join_all<T: 'static>(all: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
     let mut waiting: Vec<_> = all.map(|one| (Box::pin(one), None)).collect();
     std::future::poll_fn(move |cx| {

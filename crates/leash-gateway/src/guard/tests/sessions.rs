@@ -1,22 +1,22 @@
-//! Sessions from `initialize` to every kind of end.
+//! Tests of sessions, from `initialize` to every kind of end.
 
 use super::*;
 use leash_upstream::scripted::run;
 
 #[test]
-fn a_session_is_written_down_before_the_client_learns_of_it_and_deleted_once() {
+fn a_session_is_in_the_ledger_before_the_client_knows_it_and_is_deleted_once() {
     run(async {
         let (fake, upstream) = Fake::start().await;
         let rig = Rig::start(&upstream.url()).await;
         let answer = rig.send(rig.request(Method::POST, "/s/mcp", None, INITIALIZE)).await;
-        // Only the head is here.
+        // Only the head of the response has arrived.
         assert_eq!(rig.booked(), ["up-1"]);
         let told = told(answer).await;
         assert_eq!((told.status, told.body.as_str()), (200, RESULT));
         let session = told.session().expect("a session");
         assert_eq!(session, "up-1");
         assert_eq!(rig.post(Some(&session), CALL).await.body, CALL);
-        // What the client has to say of it is what the server says of it.
+        // The client gets the server's own status for DELETE.
         let gone = rig.delete(Some(&session)).await;
         assert_eq!(gone.status, 200);
         assert_eq!(rig.post(Some(&session), CALL).await.status, 404);
@@ -30,7 +30,7 @@ fn a_session_is_written_down_before_the_client_learns_of_it_and_deleted_once() {
 }
 
 #[test]
-fn a_server_without_sessions_gets_none() {
+fn a_server_without_sessions_gets_no_session_and_no_delete() {
     run(async {
         let upstream =
             Scripted::start(|seen| reply(json(200, if seen.says("initialize") { RESULT } else { "{}" }))).await;
@@ -47,7 +47,7 @@ fn a_server_without_sessions_gets_none() {
 }
 
 #[test]
-fn silence_ends_a_session_with_all_that_the_server_wants_to_see() {
+fn idle_session_is_deleted_with_the_credentials_and_configured_headers() {
     run(async {
         let (_fake, upstream) = Fake::start().await;
         let mut terms = Terms { query: "?key=k", ..Terms::default() };
@@ -110,7 +110,7 @@ fn a_call_longer_than_the_idle_time_is_not_cut() {
 }
 
 #[test]
-fn what_the_upstream_forgot_is_not_deleted_and_its_words_are_passed_on() {
+fn forgotten_session_is_not_deleted_and_the_client_gets_the_404() {
     run(async {
         let (fake, upstream) = Fake::start().await;
         let rig = Rig::start(&upstream.url()).await;
@@ -125,7 +125,7 @@ fn what_the_upstream_forgot_is_not_deleted_and_its_words_are_passed_on() {
 }
 
 #[test]
-fn a_method_that_a_server_does_not_know_is_no_end() {
+fn method_not_found_does_not_end_the_session() {
     run(async {
         const UNKNOWN: &str = r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32601,"message":"Method not found"}}"#;
         let upstream = Scripted::start(|seen| {
@@ -143,7 +143,7 @@ fn a_method_that_a_server_does_not_know_is_no_end() {
 }
 
 #[test]
-fn an_error_of_initialize_is_passed_on_and_closes_what_it_opened() {
+fn failed_initialize_is_passed_on_and_its_session_is_deleted() {
     run(async {
         const NO: &str = r#"{"jsonrpc":"2.0","id":0,"error":{"code":-32602,"message":"Unsupported protocol version"}}"#;
         for code in [200, 400] {
@@ -176,13 +176,13 @@ fn a_session_belongs_to_the_credential_that_opened_it() {
         let before = upstream.seen().len();
         assert_eq!(rig.send(with("Bearer b", Some(&session), CALL)).await.status(), 404);
         assert_eq!(rig.post(Some(&session), CALL).await.status, 404);
-        assert_eq!(upstream.seen().len(), before, "nothing of it reached the server");
+        assert_eq!(upstream.seen().len(), before, "no request reached the server");
         assert_eq!(rig.send(with("Bearer a", Some(&session), CALL)).await.status(), 200);
     });
 }
 
 #[test]
-fn what_can_not_be_deleted_is_said_to_be_left() {
+fn refused_delete_is_final_and_the_receipt_says_that_the_session_is_left() {
     run(async {
         for (code, how) in [(405, DeleteHow::Unsupported), (401, DeleteHow::Denied), (404, DeleteHow::Forgotten)] {
             let (fake, upstream) = Fake::start().await;
@@ -192,13 +192,13 @@ fn what_can_not_be_deleted_is_said_to_be_left() {
             assert_eq!(rig.delete(Some(&session)).await.status, code);
             assert_eq!(rig.ends(), [(Reason::ClientDeleted, how)]);
             assert_eq!(rig.receipts()[0].all_gone(), how == DeleteHow::Forgotten);
-            assert!(rig.booked().is_empty(), "it is settled: nobody asks again");
+            assert!(rig.booked().is_empty(), "the result is final: leash does not retry");
         }
     });
 }
 
 #[test]
-fn a_server_that_never_answers_delete_does_not_hold_up_the_end_and_stays_in_the_book() {
+fn unanswered_delete_does_not_delay_the_shutdown_and_stays_in_the_ledger() {
     run(async {
         let (fake, quick) = Fake::start().await;
         let upstream = Scripted::start(move |seen| match seen.method {
@@ -216,7 +216,7 @@ fn a_server_that_never_answers_delete_does_not_hold_up_the_end_and_stays_in_the_
 }
 
 #[test]
-fn all_sessions_end_at_once_when_the_gateway_does() {
+fn shutdown_ends_all_sessions() {
     run(async {
         let (fake, upstream) = Fake::start().await;
         let rig = Rig::start(&upstream.url()).await;
@@ -232,7 +232,7 @@ fn all_sessions_end_at_once_when_the_gateway_does() {
 }
 
 #[test]
-fn an_id_that_is_given_out_again_is_not_deleted_for_the_first_one() {
+fn reused_id_is_not_deleted_for_the_first_session() {
     run(async {
         let upstream = Scripted::start(|seen| {
             let mut answer = if seen.says("initialize") { json(200, RESULT) } else { json(200, "{}") };
@@ -252,7 +252,7 @@ fn an_id_that_is_given_out_again_is_not_deleted_for_the_first_one() {
 }
 
 #[test]
-fn a_session_that_nobody_asked_for_is_guarded_as_well() {
+fn session_opened_without_initialize_is_guarded() {
     run(async {
         let upstream = Scripted::start(|_| {
             let mut answer = json(200, "{}");
@@ -265,12 +265,12 @@ fn a_session_that_nobody_asked_for_is_guarded_as_well() {
         assert_eq!((rig.sessions(), rig.booked()), (1, vec!["for-a-probe".to_owned()]));
         rig.drain().await;
         assert_eq!(deleted(&upstream), ["for-a-probe"]);
-        // Without room for it, it is ended at once.
+        // If leash has no room for the session, it ends it at once.
         let full = Rig::with(&upstream.url(), Terms { max_sessions: 0, ..Terms::default() }).await;
         assert_eq!(full.post(None, CALL).await.status, 503);
         upstream.until(|seen| seen.iter().filter(|seen| seen.method == Method::DELETE).count() == 2).await;
         full.until(|rig| rig.receipts().len() == 1).await;
-        // For `initialize` the server is not even asked.
+        // leash refuses `initialize` without asking the server.
         let before = upstream.seen().len();
         assert_eq!(full.post(None, INITIALIZE).await.status, 503);
         assert_eq!(upstream.seen().len(), before);

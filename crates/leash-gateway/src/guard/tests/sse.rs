@@ -1,4 +1,4 @@
-//! The transport of 2024-11-05: two halves, tied together.
+//! Tests of the transport of 2024-11-05: the stream and the address for messages end together.
 
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -35,7 +35,7 @@ async fn open(rig: &Rig, client: &Client) -> (Incoming, String) {
 }
 
 #[test]
-fn the_address_for_messages_is_our_own_and_leads_to_theirs() {
+fn client_gets_leashs_own_address_for_messages() {
     run(async {
         for (told, path) in
             [("/messages?sessionId=1", "/messages?sessionId=1"), ("messages/?session_id=1", "/messages/?session_id=1")]
@@ -54,7 +54,7 @@ fn the_address_for_messages_is_our_own_and_leads_to_theirs() {
             streams.borrow()[0].send("event: message\ndata: {}\n\n".into()).expect("sent");
             assert_eq!(next(&mut body).await.as_deref(), Some("event: message\ndata: {}\n\n"));
             assert_eq!((rig.sessions(), rig.notices("Opened")), (1, 1));
-            // Its receipt is written while there is a place for it.
+            // Waits for the receipt, because the directory for it is deleted with the rig.
             drop(body);
             rig.quiet().await;
         }
@@ -62,7 +62,7 @@ fn the_address_for_messages_is_our_own_and_leads_to_theirs() {
 }
 
 #[test]
-fn one_half_ends_with_the_other() {
+fn session_ends_when_the_client_the_server_or_leash_closes_the_stream() {
     run(async {
         let (upstream, streams) = server("event: endpoint\ndata: /m\n\n").await;
         let rig = Rig::with(&upstream.url(), terms()).await;
@@ -82,7 +82,7 @@ fn one_half_ends_with_the_other() {
         drop(sender);
         assert_eq!(next(&mut body).await, None);
         rig.quiet().await;
-        // Leash itself ends it.
+        // leash itself ends the session.
         let (mut body, _) = open(&rig, &rig.client).await;
         rig.gateway.end_all(&Reason::Shutdown);
         assert_eq!(next(&mut body).await, None);
@@ -95,7 +95,7 @@ fn one_half_ends_with_the_other() {
 }
 
 #[test]
-fn servers_that_can_not_be_trusted_or_speak_something_else() {
+fn foreign_or_missing_endpoint_is_a_502_and_other_responses_pass() {
     run(async {
         for first in ["event: endpoint\ndata: http://elsewhere/m\n\n", "event: endpoint\n\n"] {
             let (upstream, streams) = server(first).await;
@@ -110,7 +110,7 @@ fn servers_that_can_not_be_trusted_or_speak_something_else() {
         let rig = Rig::with(&upstream.url(), terms()).await;
         let answer = told(rig.send(rig.request(Method::GET, "/s/mcp", None, "")).await).await;
         assert_eq!((answer.status, answer.body.as_str()), (401, "who are you"));
-        // Clients that try the newer transport first fall back.
+        // Clients that try the newer transport first get a 405 and fall back.
         assert_eq!(rig.post(None, INITIALIZE).await.status, 405);
         assert_eq!(rig.send(rig.request(Method::GET, "/s/other", None, "")).await.status(), 404);
         assert_eq!(rig.send(rig.request(Method::POST, "/s/messages/unknown", None, CALL)).await.status(), 404);
@@ -119,7 +119,7 @@ fn servers_that_can_not_be_trusted_or_speak_something_else() {
 }
 
 #[test]
-fn a_server_that_tells_no_address_is_not_waited_for() {
+fn server_without_an_endpoint_event_is_a_timeout() {
     run(async {
         let (upstream, _streams) = server(": nothing\n\n").await;
         let mut terms = terms();
@@ -128,10 +128,10 @@ fn a_server_that_tells_no_address_is_not_waited_for() {
         let answer = rig.send(rig.request(Method::GET, "/s/sse", None, "")).await;
         assert_eq!(answer.status(), 504);
         upstream.connections(0).await;
-        // Nor is one whose client leaves before.
+        // A client that leaves also ends the request to the server.
         let rig = Rig::with(&upstream.url(), super::Terms { transport: Transport::Sse, ..Terms::default() }).await;
         let request = rig.request(Method::GET, "/s/sse", None, "");
-        // The first may not even have come so far.
+        // The request of the first rig may not have arrived.
         let before = upstream.seen().len();
         rig.abandon(request, upstream.until(|seen| seen.len() > before)).await;
         upstream.connections(0).await;
