@@ -1,46 +1,47 @@
-//! What is asked of servers and hosts, by whom, and who is hurt when it is not done. A table, and nothing else.
+//! The requirements for servers and hosts, their sources, and the harm to users if they are not met. A table, and
+//! nothing else.
 
 use serde::Serialize;
 
-/// Where the specification asks for something, and in which words.
+/// The place in the specification, and its words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Clause {
     /// The revision.
     pub revision: &'static str,
     /// The page and the section.
     pub section: &'static str,
-    /// What it says, or that it says nothing.
+    /// The requirement, or a note that the specification has none.
     pub text: &'static str,
 }
 
-/// A report of people who were hurt.
+/// A user's report of the harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Hurt {
     /// The report in the field.
     pub report: &'static str,
-    /// What happens to them.
+    /// The harm.
     pub text: &'static str,
 }
 
-/// Something that is asked for.
+/// A requirement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Rule {
-    /// The specification's part.
+    /// The source in the specification.
     pub specification: Clause,
-    /// The users' part.
+    /// The report of a user.
     pub users: Hurt,
 }
 
-/// Hosts that end leave servers behind.
+/// Hosts leave servers behind when they exit.
 const ORPHANS: &str = "anthropics/claude-code#26658";
-/// Nobody sends DELETE.
+/// No client sends DELETE.
 const DELETES: &str = "anthropics/claude-code#56456";
-/// Sessions that nobody ends stay for ever.
+/// Sessions that no client ends stay for ever.
 const TIMEOUT: &str = "modelcontextprotocol/go-sdk#499";
-/// A worker with a session per job can't get rid of what a job had.
+/// A worker with a session per job can't release the resources of a job.
 const WORKER: &str = "github/copilot-sdk#1163";
 
-/// The end of input ends a server.
+/// A server exits at the end of its input.
 pub const EOF: Rule = Rule {
     specification: Clause {
         revision: "2026-07-28",
@@ -53,7 +54,7 @@ pub const EOF: Rule = Rule {
     },
 };
 
-/// SIGTERM ends a server.
+/// A server exits on SIGTERM.
 pub const TERM: Rule = Rule {
     specification: Clause {
         revision: "2025-11-25",
@@ -66,7 +67,7 @@ pub const TERM: Rule = Rule {
     },
 };
 
-/// A host that dies takes both pipes along.
+/// A server exits when its host dies, which closes both pipes.
 pub const HOST_GONE: Rule = Rule {
     specification: Clause {
         revision: "2026-07-28",
@@ -79,7 +80,7 @@ pub const HOST_GONE: Rule = Rule {
     },
 };
 
-/// The handshake is answered at all.
+/// A server answers the handshake.
 pub const HANDSHAKE: Rule = Rule {
     specification: Clause {
         revision: "2025-11-25",
@@ -92,7 +93,7 @@ pub const HANDSHAKE: Rule = Rule {
     },
 };
 
-/// A server can be started again after it was ended.
+/// A server can be started again after it has ended.
 pub const AGAIN: Rule = Rule {
     specification: Clause {
         revision: "2026-07-28",
@@ -105,7 +106,7 @@ pub const AGAIN: Rule = Rule {
     },
 };
 
-/// Nothing that a server started outlives it.
+/// No process that a server started outlives it.
 pub const HELPERS: Rule = Rule {
     specification: Clause {
         revision: "2026-07-28",
@@ -118,7 +119,7 @@ pub const HELPERS: Rule = Rule {
     },
 };
 
-/// No port stays taken.
+/// No port stays in use.
 pub const PORTS: Rule = Rule {
     specification: Clause {
         revision: "2026-07-28",
@@ -141,7 +142,7 @@ pub const BROWSERS: Rule = Rule {
     },
 };
 
-/// A session can be opened.
+/// A server opens a session.
 pub const SESSION: Rule = Rule {
     specification: Clause {
         revision: "2025-11-25",
@@ -151,7 +152,7 @@ pub const SESSION: Rule = Rule {
     users: Hurt { report: TIMEOUT, text: "each session holds memory on the server until somebody ends it" },
 };
 
-/// DELETE is taken.
+/// A server accepts DELETE.
 pub const DELETE: Rule = Rule {
     specification: Clause {
         revision: "2025-11-25",
@@ -164,7 +165,7 @@ pub const DELETE: Rule = Rule {
     },
 };
 
-/// An ended session is 404.
+/// A server answers 404 for an ended session.
 pub const TERMINATED: Rule = Rule {
     specification: Clause {
         revision: "2025-11-25",
@@ -177,7 +178,7 @@ pub const TERMINATED: Rule = Rule {
     },
 };
 
-/// A session that nobody uses ends.
+/// A server ends idle sessions.
 pub const EXPIRY: Rule = Rule {
     specification: Clause {
         revision: "2025-11-25",
@@ -190,7 +191,7 @@ pub const EXPIRY: Rule = Rule {
     },
 };
 
-/// A foreign origin is refused.
+/// A server refuses a foreign origin.
 pub const ORIGIN: Rule = Rule {
     specification: Clause {
         revision: "2025-11-25",
@@ -203,7 +204,7 @@ pub const ORIGIN: Rule = Rule {
     },
 };
 
-/// A session that is over holds no memory.
+/// An ended session holds no memory.
 pub const MEMORY: Rule = Rule {
     specification: Clause {
         revision: "2025-11-25",
@@ -213,7 +214,7 @@ pub const MEMORY: Rule = Rule {
     users: Hurt { report: TIMEOUT, text: "sessions add up to gigabytes: clients open one for every call" },
 };
 
-/// A host leaves when it is told to.
+/// A host exits when it is asked to.
 pub const HOST_LEAVES: Rule = Rule {
     specification: Clause {
         revision: "2025-11-25",
@@ -233,7 +234,7 @@ pub const HOST_SERVERS: Rule = Rule {
     users: Hurt { report: ORPHANS, text: "servers outlive the host: 80 of them held 13 GB of swap" },
 };
 
-/// A killed host can end nothing.
+/// A killed host can't end its servers.
 pub const HOST_KILLED: Rule = Rule {
     specification: Clause {
         revision: "2026-07-28",

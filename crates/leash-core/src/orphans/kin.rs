@@ -197,7 +197,11 @@ mod tests {
         let copy = Seen { argv: vec!["program-10".to_owned()], is_left: true, ..one(30, 30, 30, &[], "") };
         let why = Claim::Suspect("it began while the server ended, with the same command");
         assert_eq!(kin.claim(&Seen { start: 9, ..copy.clone() }, 9, |_| false), Some(why));
-        assert_eq!(kin.claim(&Seen { start: 8, ..copy.clone() }, 9, |_| false), None, "it started before the end began");
+        assert_eq!(
+            kin.claim(&Seen { start: 8, ..copy.clone() }, 9, |_| false),
+            None,
+            "it started before the end began"
+        );
         assert_eq!(
             kin.claim(&Seen { start: 9, is_left: false, ..copy }, 9, |_| false),
             None,

@@ -254,7 +254,7 @@ mod tests {
 
         /// Nothing that can be typed makes it panic, and what is well formed without a variable has no braces but doubled ones.
         #[test]
-        fn any_text_is_read_or_refused(text in "[{}:A-C-]{0,12}") {
+        fn any_text_is_parsed_or_refused(text in "[{}:A-C-]{0,12}") {
             if let Ok(name) = SessionName::parse(&text) {
                 let expanded = name.expand(&|_| Ok("v".to_owned()));
                 prop_assert!(expanded.is_ok());

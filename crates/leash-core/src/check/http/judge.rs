@@ -1,4 +1,4 @@
-//! The verdicts about an HTTP server, from what it answered. Pure.
+//! The verdicts about an HTTP server, from its responses. Pure.
 
 use std::time::Duration;
 
@@ -7,44 +7,44 @@ use crate::check::report::{Row, Seen, fail, pass, skip, warn};
 use crate::check::rule;
 use crate::duration;
 
-/// What a session may leave behind before it counts as a leak. The heap of Node grows by some 20 KiB for each of a few hundred
-/// sessions before it is cleaned up for the first time; sessions in the field were seen to leave 700 KiB each.
+/// The memory per session that is no leak yet. The heap of Node grows by some 20 KiB for each of a few hundred
+/// sessions before its first collection; users have reported sessions that leave 700 KiB each.
 const PER_SESSION: u64 = 32 * 1024;
 
-/// What was seen of a server.
+/// The facts about a server.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Facts {
-    /// `initialize`.
+    /// The response to `initialize`.
     pub(super) opened: Option<Answer>,
-    /// `server/discover`, where `initialize` was refused.
+    /// The response to `server/discover`, if `initialize` was refused.
     pub(super) modern: Option<Answer>,
-    /// DELETE of that session.
+    /// The response to DELETE of that session.
     pub(super) deleted: Option<Answer>,
-    /// A request in that session, afterwards.
+    /// The response to a request in that session, after DELETE.
     pub(super) afterwards: Option<Answer>,
-    /// A request in a session that never was.
+    /// The response to a request with an unknown session id.
     pub(super) unknown: Option<Answer>,
-    /// A request in a session that nobody had used for the expected time.
+    /// The response to a request in a session that was idle for the expected time.
     pub(super) abandoned: Option<(Duration, Answer)>,
-    /// `initialize` from a foreign web page.
+    /// The response to `initialize` from a foreign web page.
     pub(super) foreign: Option<Answer>,
-    /// Memory.
+    /// The memory of the server's process.
     pub(super) memory: Memory,
 }
 
-/// What sessions left in memory.
+/// The memory that sessions left behind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Memory {
-    /// No process was given.
+    /// The user gave no process.
     #[default]
     NotAsked,
     /// It could not be read.
     Unknown(String),
-    /// Bytes after each round of so many sessions, which were opened and ended.
+    /// Bytes after each round of this many sessions, which were opened and ended.
     Rounds { sessions: u64, bytes: Vec<u64> },
 }
 
-/// All rows about a server.
+/// All rows of the report about a server.
 pub(super) fn rows(facts: &Facts) -> Vec<Row> {
     let opened = facts.opened.as_ref();
     vec![
@@ -77,7 +77,7 @@ fn session(opened: Option<&Answer>, modern: Option<&Answer>) -> Seen {
     }
 }
 
-/// Why nothing can be said of sessions.
+/// The reason why sessions can't be judged.
 fn no_session(opened: Option<&Answer>) -> Option<Seen> {
     match opened {
         Some(answer) if answer.session().is_some() => None,
@@ -149,7 +149,7 @@ fn origin(foreign: Option<&Answer>) -> Seen {
     }
 }
 
-/// A leak grows in every round; memory that is used again, or not yet given back, does not.
+/// A leak grows in every round; memory that is reused, or not released yet, does not.
 fn memory(memory: &Memory) -> Seen {
     let (sessions, bytes) = match memory {
         Memory::NotAsked => return skip("say --pid to measure it"),
@@ -164,12 +164,12 @@ fn memory(memory: &Memory) -> Seen {
     if still_grows(sessions, bytes) { fail(text) } else { pass(text) }
 }
 
-/// Whether every round of so many sessions took more than a session may keep.
+/// True if in every round a session left more than the limit.
 pub(super) fn still_grows(sessions: u64, bytes: &[u64]) -> bool {
     least_growth(sessions, bytes) > PER_SESSION
 }
 
-/// What each session of the best round left.
+/// The memory that each session left in the round with the least growth.
 fn least_growth(sessions: u64, bytes: &[u64]) -> u64 {
     let growth = bytes.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).min().unwrap_or_default();
     growth / sessions.max(1)

@@ -1,5 +1,5 @@
 //! Ends real processes with verdicts that the test gives.
-#![expect(clippy::disallowed_methods, reason = "what is ended is started here")]
+#![expect(clippy::disallowed_methods, reason = "the test starts the processes that it ends")]
 
 use std::io::Read as _;
 use std::process::{Child, Command, Stdio};
@@ -193,7 +193,10 @@ fn a_process_that_has_exited_is_not_scanned() {
     let mut sheep = Sheep::start("");
     sheep.child.kill().unwrap();
     sheep.child.wait().unwrap();
-    assert_eq!(spared(run(sheep.id, &terms(), || unreachable!("the process has exited before the scan"))), Spared::Gone);
+    assert_eq!(
+        spared(run(sheep.id, &terms(), || unreachable!("the process has exited before the scan"))),
+        Spared::Gone
+    );
 }
 
 #[test]

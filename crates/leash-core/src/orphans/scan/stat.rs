@@ -31,7 +31,7 @@ pub(in crate::orphans) fn now() -> u64 {
 /// The result of reading a PID.
 #[expect(
     clippy::large_enum_variant,
-    reason = "it is taken apart at once, and an allocation for each process costs more"
+    reason = "the value is moved out at once, and an allocation for each process costs more"
 )]
 pub(super) enum Who {
     Process(Process),

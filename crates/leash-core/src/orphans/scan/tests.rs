@@ -1,5 +1,5 @@
 //! Scans real processes with real pipes and sockets.
-#![expect(clippy::disallowed_methods, reason = "the servers that are looked at are started here")]
+#![expect(clippy::disallowed_methods, reason = "the test starts the servers that it scans")]
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};

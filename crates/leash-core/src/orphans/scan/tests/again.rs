@@ -47,7 +47,11 @@ fn an_unrelated_process_is_read_only_every_tenth_scan() {
         assert!(again.id.is(&first.id));
         assert_eq!((again.ppid, again.session, again.uid), (first.ppid, first.session, first.uid));
     }
-    assert_eq!(stage.look_again(&mut strangers).process(stranger.pid()).unwrap().comm, "sleep", "the process was not read again");
+    assert_eq!(
+        stage.look_again(&mut strangers).process(stranger.pid()).unwrap().comm,
+        "sleep",
+        "the process was not read again"
+    );
 }
 
 #[test]
