@@ -25,7 +25,7 @@ pub(crate) fn adopt(args: &Adopt) -> u8 {
     };
     let program = args.leash.clone().unwrap_or_else(program);
     if Path::new(&program).file_name().is_none_or(|name| name != "leash") {
-        // By another name its own work would not be known again.
+        // Under another name, leash would not recognise its own entries later.
         let text = format!("this program is not called `leash` but `{program}`");
         printer.error_text(text, Some("give it the name `leash`, or say with --leash PATH what clients shall start"));
         return exit_code::USAGE;
@@ -57,7 +57,7 @@ pub(crate) fn adopt(args: &Adopt) -> u8 {
     if failed { exit_code::NOT_ALL } else { exit_code::OK }
 }
 
-/// The ids that were asked for, or all of them. Nothing if one is not known; people have been told.
+/// The requested ids, or all. `None` if one is unknown; the error was printed.
 pub(super) fn chosen(typed: &[String], printer: Printer) -> Option<Vec<&'static str>> {
     if typed.is_empty() {
         return Some(CLIENTS.iter().map(|client| client.id).collect());
@@ -73,7 +73,8 @@ pub(super) fn chosen(typed: &[String], printer: Printer) -> Option<Vec<&'static 
     typed.iter().map(find).collect()
 }
 
-/// How clients are to start leash. Their PATH is not that of this shell: only what every session has is trusted by name.
+/// The word with which clients start leash. Their PATH differs from that of this shell: a name is used only if it is
+/// in a directory that every session has.
 fn program() -> String {
     let Some(program) = places::program() else { return "leash".to_owned() };
     let first =
@@ -82,11 +83,11 @@ fn program() -> String {
     if is_first { "leash".to_owned() } else { program.to_string_lossy().into_owned() }
 }
 
-/// What happens to one file.
+/// The planned change of one file.
 struct FileChange {
     file: ConfigFile,
     plan: Plan,
-    /// Whether it was written; not before that was decided.
+    /// True after it was written.
     written: bool,
     result: Result<(), String>,
     hint: Option<&'static str>,
@@ -162,12 +163,12 @@ fn show(change: &FileChange, printer: Printer) {
     }
 }
 
-/// Whether to write.
+/// The decision whether to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
     Yes,
     No,
-    /// Nobody could be asked.
+    /// No terminal to ask the user.
     DryRun,
 }
 
@@ -184,7 +185,7 @@ pub(super) fn decide(yes: bool, never: bool, printer: Printer) -> Decision {
     if matches!(answer.trim(), "y" | "Y" | "yes") { Decision::Yes } else { Decision::No }
 }
 
-/// Writes what is to be written. An error is that of a shelf that can't be opened; those of files stand beside the files.
+/// Writes the changes. Fails if the shelf can't be opened; errors of single files are stored with the files.
 fn write(changes: &mut [FileChange]) -> Result<(), ShelfError> {
     let shelf = Shelf::open(&shelf_dir())?;
     for change in changes.iter_mut().filter(|change| !change.plan.splices.is_empty()) {
@@ -199,7 +200,7 @@ fn write(changes: &mut [FileChange]) -> Result<(), ShelfError> {
     Ok(())
 }
 
-/// Where leash keeps what files were.
+/// The directory with the saved texts.
 pub(super) fn shelf_dir() -> PathBuf {
     places::state_dir().join("adopt")
 }

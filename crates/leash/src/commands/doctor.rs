@@ -1,4 +1,4 @@
-//! `leash doctor`: every containment is tried with a real tree, and the rest of the ground leash stands on is looked at.
+//! `leash doctor`: tries every containment with a real tree, and checks the other requirements of leash.
 
 use leash_core::ledger::store::Store;
 use leash_core::tree::contain::{Containment, Wish};
@@ -14,7 +14,7 @@ use crate::output::printer::Printer;
 use crate::output::table::table;
 use crate::places;
 
-/// What was found out about one thing.
+/// The result of one check.
 #[derive(Debug, Serialize)]
 struct Finding {
     what: String,
@@ -39,7 +39,7 @@ pub(crate) fn doctor(args: &Doctor) -> u8 {
     if sound { exit_code::OK } else { exit_code::NOT_ALL }
 }
 
-/// Starts and ends a real tree in a containment. The server is leash itself, printing its version.
+/// Starts and ends a real tree in a containment. The server is leash itself, which prints its version.
 fn attempt(containment: Containment, places: &Places) -> Result<(), String> {
     start(Wish { exactly: Some(containment), at_least: None }, places).map(drop)
 }
@@ -58,7 +58,7 @@ fn start(wish: Wish, places: &Places) -> Result<Containment, String> {
     if receipt.all_gone() { Ok(containment) } else { Err("the tree could not be ended".to_owned()) }
 }
 
-/// The refusal of the one containment that was asked for, or the whole story.
+/// The refusal of the requested containment, or the whole error.
 fn reason(error: &TreeError, wish: Wish) -> String {
     if let TreeError::Start { refused, .. } = error
         && let Some(refusal) = refused.iter().find(|refusal| Some(refusal.containment) == wish.exactly)
@@ -68,7 +68,7 @@ fn reason(error: &TreeError, wish: Wish) -> String {
     error_chain(error)
 }
 
-/// What else must be right.
+/// The other requirements.
 fn ground(places: &Places) -> Vec<Finding> {
     let system = rustix::system::uname();
     let finding = |what: &str, result: Result<String, String>| Finding {

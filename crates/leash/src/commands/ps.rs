@@ -54,7 +54,7 @@ pub(crate) fn ps(args: &Ps) -> u8 {
     exit_code::OK
 }
 
-/// A session on one line, and if it has several members, one line for each of them below.
+/// One line per session; if it has several members, one more line for each of them below.
 fn listing(groups: &[Group<'_>]) -> String {
     let mut rows = Vec::new();
     for group in groups {
@@ -91,7 +91,7 @@ fn row(session: String, part: &Part<'_>) -> Vec<String> {
     ]
 }
 
-/// A session at length.
+/// The details of a session.
 fn at_length(group: &Group<'_>, args: &Ps) -> String {
     let part = |part: &Part<'_>| match part {
         Part::Run(run) => details(run, args.verbose, args.tree),
@@ -126,7 +126,7 @@ fn upstream_details(part: &Part<'_>) -> String {
     text
 }
 
-/// One run at length.
+/// The details of one run.
 fn details(run: &Live, verbose: bool, tree: bool) -> String {
     let record = &run.record;
     let part = Part::Run(run);
@@ -145,7 +145,7 @@ fn details(run: &Live, verbose: bool, tree: bool) -> String {
     text
 }
 
-/// What `-v` adds.
+/// Appends the lines that `-v` adds.
 fn more(record: &Record, text: &mut String) {
     let pids = [("leash", record.supervisor), ("keeper", record.keeper), ("server", record.leader)];
     let named: Vec<String> = pids.iter().filter_map(|(name, id)| id.map(|id| format!("{name} {}", id.pid))).collect();
@@ -162,7 +162,7 @@ fn more(record: &Record, text: &mut String) {
     }
 }
 
-/// Draws the members below their parents; who has no parent among them stands at the left.
+/// Draws the members below their parents; a member whose parent is not among them is not indented.
 fn draw(members: &[Member], text: &mut String) {
     let mut children: HashMap<i32, Vec<&Member>> = HashMap::new();
     let known: Vec<i32> = members.iter().map(|member| member.stat.pid).collect();
@@ -180,7 +180,8 @@ fn draw(members: &[Member], text: &mut String) {
     }
 }
 
-/// `sessions` are runs, `upstream` is what is open at HTTP servers, `groups` are the sessions that these belong to.
+/// `sessions` are runs, `upstream` are sessions that are open at HTTP servers, `groups` are the sessions that these
+/// belong to.
 fn as_json(groups: &[Group<'_>], others: &Unleashed) -> String {
     let now = clock::unix_ms();
     let mut parts: Vec<&Part<'_>> = groups.iter().flat_map(|group| &group.parts).collect();

@@ -52,13 +52,13 @@ fn work(args: &Release, chosen: &[&str], printer: Printer) -> Result<u8, ShelfEr
     Ok(if failed { exit_code::NOT_ALL } else { exit_code::OK })
 }
 
-/// One file, and what undoing makes of it.
+/// One file, and the result of undoing its changes.
 struct FileUndo {
     path: PathBuf,
     client: &'static str,
     /// The newest first.
     layers: Vec<Layer>,
-    /// Nothing when the file is gone.
+    /// `None` if the file no longer exists.
     undo: Option<(ConfigFile, Undo)>,
     written: bool,
     error: Option<(String, &'static str)>,
@@ -147,7 +147,7 @@ fn show(file: &FileUndo, shelf: &Shelf, printer: Printer) {
 
 fn write(file: &mut FileUndo, shelf: &Shelf) {
     let Some((config, undo)) = &file.undo else {
-        // Gone, so there is nothing to go back to; unless it is only out of reach now.
+        // The file is deleted, so forget the changes; but not if the file is only unreachable now.
         if file.error.is_none() && !exists(&file.path) {
             let forgotten = file.layers.iter().try_for_each(|layer| shelf.forget(layer));
             file.error = forgotten.err().map(|error| unnoted(&error));
@@ -157,7 +157,7 @@ fn write(file: &mut FileUndo, shelf: &Shelf) {
     match release::carry_out(shelf, config, &file.layers, undo) {
         Ok(()) => file.written = true,
         Err(AdoptError::Shelf(error)) => {
-            // The file comes first.
+            // The file was written before its record, so it counts as written.
             file.written = true;
             file.error = Some(unnoted(&error));
         }

@@ -7,7 +7,7 @@ use leash_core::tree::identity::Identity;
 use super::escape;
 use super::printer::{bytes, span};
 
-/// What it is, in a few words.
+/// A short description of the finding.
 pub(crate) fn subject(finding: &Finding) -> String {
     let name = finding.server.as_deref().unwrap_or("a process of an ended session");
     let client = finding.client.as_deref().unwrap_or("an unknown client");
@@ -18,7 +18,7 @@ pub(crate) fn subject(finding: &Finding) -> String {
     escape::line(&subject).into_owned()
 }
 
-/// One piece of evidence.
+/// The sentence for one piece of evidence.
 pub(crate) fn sentence(evidence: &Evidence) -> String {
     escape::line(&said(evidence)).into_owned()
 }
@@ -97,7 +97,7 @@ fn reason(why: Why) -> &'static str {
     }
 }
 
-/// What would end it.
+/// The advice how to end it.
 pub(crate) fn remedy(finding: &Finding) -> String {
     match finding.verdict {
         Verdict::OrphanProved => "`leash reap --yes` ends it".to_owned(),
