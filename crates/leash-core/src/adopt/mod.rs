@@ -179,7 +179,7 @@ impl Why {
 #[derive(Debug, thiserror::Error)]
 pub enum AdoptError {
     /// The old text can't be saved, so the file is not changed.
-    #[error("what the file was can't be kept")]
+    #[error("the old text of the file can't be saved")]
     Shelf(#[from] shelf::ShelfError),
     /// The file can't be changed.
     #[error(transparent)]
@@ -193,9 +193,9 @@ impl AdoptError {
             AdoptError::Shelf(error)
                 if matches!(error.source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) =>
             {
-                "make room on the disk of XDG_STATE_HOME: leash keeps what a file was before it changes it"
+                "make room on the disk of XDG_STATE_HOME: leash saves the old text of a file before it changes it"
             }
-            AdoptError::Shelf(_) => "check XDG_STATE_HOME: leash keeps what a file was before it changes it",
+            AdoptError::Shelf(_) => "check XDG_STATE_HOME: leash saves the old text of a file before it changes it",
             AdoptError::Write(error) => error.hint(),
         }
     }
@@ -311,7 +311,7 @@ fn check_command(command: &str) -> Result<(), Why> {
         !first.contains(['/', '\\']) || rest.split_whitespace().any(|word| word.starts_with('-'))
     });
     if is_line {
-        return refuse("its command is a whole line, which the client may take apart");
+        return refuse("its command is a whole command line, which the client may split");
     }
     Ok(())
 }

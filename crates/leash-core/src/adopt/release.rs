@@ -78,7 +78,7 @@ pub fn carry_out(shelf: &Shelf, file: &ConfigFile, layers: &[Layer], undo: &Undo
 /// Undoes one entry in a text that other programs have changed.
 fn one(file: &ConfigFile, text: &mut String, adopted: &Adopted) -> Outcome {
     let now = ConfigFile { text: text.clone(), ..file.clone() };
-    let Ok(entries) = entries(&now) else { return Outcome::Refused("the file can't be understood any more") };
+    let Ok(entries) = entries(&now) else { return Outcome::Refused("leash can't parse the file any more") };
     let here = entries.iter().find(|entry| entry.path == adopted.path);
     let splices = match here {
         Some(entry) => exactly(text, entry, adopted).or_else(|| by_words(text, file, entry, adopted)),
@@ -96,7 +96,7 @@ fn one(file: &ConfigFile, text: &mut String, adopted: &Adopted) -> Outcome {
             Outcome::Released
         }
         (None, Some(entry)) if is_leashed(entry) => {
-            Outcome::Refused("its entry was changed since, and what it was can't be told any more")
+            Outcome::Refused("its entry was changed since, and its old text can't be found in it any more")
         }
         (None, _) => Outcome::NotThere,
     }

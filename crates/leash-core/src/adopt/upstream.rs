@@ -45,7 +45,8 @@ fn check_address(url: &str) -> Result<(), Why> {
     if refers(url) {
         // The client would expand it on the command line.
         return Err(Why::NeedsClient(
-            "the client puts its address together, which would be seen on the command line".to_owned(),
+            "the client replaces variables in its address, and other users could see the result on the command line"
+                .to_owned(),
         ));
     }
     let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
@@ -115,7 +116,10 @@ impl Ground<'_> {
                 return Err(Why::Secret(format!("its header `{}`", header.key)));
             }
             if refers(value) && !shape.env_expands {
-                return Err(Why::NeedsClient(format!("its header `{}` is put together by the client", header.key)));
+                return Err(Why::NeedsClient(format!(
+                    "its header `{}` has variables that only the client replaces",
+                    header.key
+                )));
             }
             let variable = variable(&header.key);
             words.push(format!("--header-env={}={variable}", header.key));

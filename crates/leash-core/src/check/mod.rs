@@ -37,7 +37,7 @@ pub enum CheckError {
         source: TreeError,
     },
     /// /proc belongs to another PID namespace, so its PIDs can't be used.
-    #[error("no process can be watched here: {0}")]
+    #[error("cannot watch processes here: {0}")]
     Proc(String),
     /// The URL can't be used.
     #[error("`{url}` is not an address: {why}")]
@@ -54,6 +54,6 @@ pub enum CheckError {
         signal: i32,
     },
     /// A file or a socket that a check needs failed.
-    #[error("cannot set the stage for a check")]
+    #[error("cannot prepare a check")]
     Stage(#[from] std::io::Error),
 }

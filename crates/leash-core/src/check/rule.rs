@@ -50,7 +50,7 @@ pub const EOF: Rule = Rule {
     },
     users: Hurt {
         report: ORPHANS,
-        text: "a host that crashes can do no more than let go of stdin: 80 servers that ignored it held 13 GB of swap",
+        text: "a host that crashes can do no more than close stdin: 80 servers that ignored it held 13 GB of swap",
     },
 };
 
@@ -63,7 +63,7 @@ pub const TERM: Rule = Rule {
     },
     users: Hurt {
         report: ORPHANS,
-        text: "a server that ignores SIGTERM is killed and can't clean up, or stays, where a wrapper (npx, sh) kept the signal",
+        text: "a server that ignores SIGTERM is killed without cleanup, or stays if a wrapper (npx) keeps the signal",
     },
 };
 
@@ -76,7 +76,7 @@ pub const HOST_GONE: Rule = Rule {
     },
     users: Hurt {
         report: ORPHANS,
-        text: "after a crash of the host its servers are left to themselves: nobody is there to send a signal",
+        text: "after a crash of the host its servers keep running: no process is left to send a signal",
     },
 };
 
@@ -89,7 +89,7 @@ pub const HANDSHAKE: Rule = Rule {
     },
     users: Hurt {
         report: WORKER,
-        text: "a host that waits for a server that never answers holds on to everything it started for that job",
+        text: "a host that waits for a server that never answers keeps everything that it started for that job",
     },
 };
 
@@ -111,11 +111,11 @@ pub const HELPERS: Rule = Rule {
     specification: Clause {
         revision: "2026-07-28",
         section: "basic/transports/stdio, Shutdown",
-        text: "the process is to be gone after shutdown; of what it started nothing is said, and no official SDK ends it",
+        text: "the process must exit at shutdown; its children are not mentioned, and no official SDK ends them",
     },
     users: Hurt {
         report: ORPHANS,
-        text: "helpers outlive the server, belong to nobody, and add up until memory is gone",
+        text: "helpers outlive the server, have no owner, and add up until memory is used up",
     },
 };
 
@@ -124,9 +124,9 @@ pub const PORTS: Rule = Rule {
     specification: Clause {
         revision: "2026-07-28",
         section: "basic/transports/stdio, Shutdown",
-        text: "nothing is said of ports; the process that holds one is to be gone",
+        text: "ports are not mentioned; the process that holds one must exit",
     },
-    users: Hurt { report: WORKER, text: "the next job finds the port taken, by a process that nobody knows any more" },
+    users: Hurt { report: WORKER, text: "the next job finds the port in use by a process without an owner" },
 };
 
 /// No browser stays.
@@ -134,7 +134,7 @@ pub const BROWSERS: Rule = Rule {
     specification: Clause {
         revision: "2026-07-28",
         section: "basic/transports/stdio, Shutdown",
-        text: "nothing is said of browsers; what a server starts is its own to end",
+        text: "browsers are not mentioned; a server has to end what it starts",
     },
     users: Hurt {
         report: ORPHANS,
@@ -149,7 +149,10 @@ pub const SESSION: Rule = Rule {
         section: "basic/transports, Session Management",
         text: "a server MAY assign a session id in the HTTP response that has the InitializeResult",
     },
-    users: Hurt { report: TIMEOUT, text: "each session holds memory on the server until somebody ends it" },
+    users: Hurt {
+        report: TIMEOUT,
+        text: "each session holds memory on the server until the client or the server ends it",
+    },
 };
 
 /// A server accepts DELETE.
@@ -161,7 +164,7 @@ pub const DELETE: Rule = Rule {
     },
     users: Hurt {
         report: DELETES,
-        text: "a client that wants to clean up after itself is not let: its sessions stay until the server restarts",
+        text: "a client that wants to clean up can't: its sessions stay until the server restarts",
     },
 };
 
@@ -174,7 +177,7 @@ pub const TERMINATED: Rule = Rule {
     },
     users: Hurt {
         report: DELETES,
-        text: "a client knows by 404 alone that it has to begin anew: with any other answer it is stuck, or the session lives on",
+        text: "only 404 tells a client to open a new session: otherwise it is stuck, or the session lives on",
     },
 };
 
@@ -200,7 +203,7 @@ pub const ORIGIN: Rule = Rule {
     },
     users: Hurt {
         report: TIMEOUT,
-        text: "any web page can open sessions on a local server, as many as it likes, and nobody ends them",
+        text: "any web page can open any number of sessions on a local server, and no client ends them",
     },
 };
 
@@ -209,7 +212,7 @@ pub const MEMORY: Rule = Rule {
     specification: Clause {
         revision: "2025-11-25",
         section: "basic/transports, Session Management",
-        text: "nothing is said of memory; a terminated session can't be used any more",
+        text: "memory is not mentioned; a terminated session can't be used any more",
     },
     users: Hurt { report: TIMEOUT, text: "sessions add up to gigabytes: clients open one for every call" },
 };
@@ -219,7 +222,7 @@ pub const HOST_LEAVES: Rule = Rule {
     specification: Clause {
         revision: "2025-11-25",
         section: "basic/lifecycle, Shutdown",
-        text: "one side, usually the client, ends the connection; it is the host who begins",
+        text: "one side, usually the client, ends the connection; the host begins",
     },
     users: Hurt { report: ORPHANS, text: "hosts of closed terminals stay, with all their servers" },
 };
@@ -239,7 +242,7 @@ pub const HOST_KILLED: Rule = Rule {
     specification: Clause {
         revision: "2026-07-28",
         section: "basic/transports/stdio, Shutdown",
-        text: "nothing is said of a host that is killed; only the kernel, or somebody else, can end its servers",
+        text: "a killed host is not mentioned; only the kernel or another program can end its servers",
     },
     users: Hurt { report: ORPHANS, text: "servers outlive a host that crashed or ran out of memory" },
 };

@@ -20,13 +20,13 @@ pub struct Declared {
     pub cwd: Option<String>,
     /// The name of the server.
     pub name: String,
-    /// How the client reaches it.
+    /// The way in which the client reaches it.
     pub launch: Launch,
     /// True if the client uses it.
     pub enabled: bool,
 }
 
-/// How a client reaches a server.
+/// The way in which a client reaches a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Launch {
     /// The client starts a program.
@@ -83,7 +83,7 @@ pub struct Entry {
     pub path: Vec<String>,
     /// The entry as written.
     pub node: Node,
-    /// What it declares: a server, or something else.
+    /// The kind of the entry: a server, or something else.
     pub kind: Kind,
 }
 
@@ -107,7 +107,7 @@ impl Entry {
 pub enum Kind {
     /// A server.
     Server {
-        /// How the client reaches it.
+        /// The way in which the client reaches it.
         launch: Launch,
         /// True if the client uses it.
         enabled: bool,
@@ -199,7 +199,7 @@ fn follow<'a>(node: &'a Node, keys: &[&str], path: Vec<String>) -> Vec<(Vec<Stri
 fn kind(node: &Node, shape: &Shape) -> Kind {
     let unknown = |text: &str| Kind::Unknown(text.to_owned());
     if node.members().is_none() {
-        return unknown("it is no map");
+        return unknown("it is not a map");
     }
     if let Some(key) = text::written_twice(node) {
         return Kind::Unknown(format!("`{key}` is written twice in it"));
@@ -220,7 +220,7 @@ fn kind(node: &Node, shape: &Shape) -> Kind {
         },
         (None, Some(url)) => match url.text() {
             Some(url) => Kind::Server { launch: Launch::Url { url: url.to_owned() }, enabled },
-            None => unknown("its address is no text"),
+            None => unknown("its address is not a string"),
         },
         // Zed has entries that only hold settings for a server that an extension starts.
         (None, None)
@@ -233,7 +233,7 @@ fn kind(node: &Node, shape: &Shape) -> Kind {
 }
 
 fn stdio(node: &Node, command: &Node, shape: &Shape) -> Result<Launch, &'static str> {
-    let no_list = "its arguments are no list of texts";
+    let no_list = "its arguments are not a list of strings";
     let args_of = |node: &Node| match node.get(shape.args).map(|args| (&args.value, args.texts())) {
         None | Some((Value::Null, _)) => Ok(Vec::new()),
         Some((_, Some(args))) => Ok(args.into_iter().map(str::to_owned).collect()),
@@ -246,7 +246,7 @@ fn stdio(node: &Node, command: &Node, shape: &Shape) -> Result<Launch, &'static 
     let (command, args) = match &command.value {
         Value::Text(program) => (program.clone(), args_of(node)?),
         Value::List(_) => {
-            let words = command.texts().ok_or("its command is no list of texts")?;
+            let words = command.texts().ok_or("its command is not a list of strings")?;
             let (program, args) = words.split_first().ok_or("its command is empty")?;
             ((*program).to_owned(), args.iter().map(|word| (*word).to_owned()).collect())
         }
@@ -255,7 +255,7 @@ fn stdio(node: &Node, command: &Node, shape: &Shape) -> Result<Launch, &'static 
             let program = command.get("path").and_then(Node::text).ok_or("its command has no path")?;
             (program.to_owned(), args_of(command)?)
         }
-        _ => return Err("its command is no text"),
+        _ => return Err("its command is not a string"),
     };
     if command.trim().is_empty() {
         return Err("its command is empty");
@@ -324,13 +324,13 @@ mod tests {
     #[test]
     fn an_entry_that_is_not_understood_gives_a_note() {
         for (entry, why) in [
-            ("1", "it is no map"),
+            ("1", "it is not a map"),
             ("{}", "it has neither a command nor an address"),
             (r#"{"command": "x", "url": "y"}"#, "it has both a command and an address"),
             (r#"{"command": ""}"#, "its command is empty"),
-            (r#"{"command": 1}"#, "its command is no text"),
-            (r#"{"command": "x", "args": "y"}"#, "its arguments are no list of texts"),
-            (r#"{"command": "x", "args": [1]}"#, "its arguments are no list of texts"),
+            (r#"{"command": 1}"#, "its command is not a string"),
+            (r#"{"command": "x", "args": "y"}"#, "its arguments are not a list of strings"),
+            (r#"{"command": "x", "args": [1]}"#, "its arguments are not a list of strings"),
             (r#"{"command": "x", "command": "y"}"#, "`command` is written twice in it"),
         ] {
             let text = format!("{{\"mcpServers\": {{\"a\": {entry}}}}}");

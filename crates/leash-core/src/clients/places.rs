@@ -124,7 +124,7 @@ pub fn read(path: &Path) -> io::Result<Option<String>> {
     };
     let meta = file.metadata()?;
     if !meta.is_file() {
-        return Err(io::Error::other("it is no regular file"));
+        return Err(io::Error::other("it is not a regular file"));
     }
     if meta.len() > LARGEST {
         return Err(io::Error::other("it is too large for a configuration"));
@@ -211,7 +211,7 @@ mod tests {
         let (found, notes) = configs(&Roots { system: home.join("none"), ..Roots::of_home(&home) });
         assert!(found.is_empty());
         let texts: Vec<_> = notes.iter().map(|note| note.text.as_str()).collect();
-        let no_file = "it can't be read: it is no regular file";
+        let no_file = "it can't be read: it is not a regular file";
         assert_eq!(texts, ["it can't be read: it is not UTF-8", no_file, no_file]);
     }
 

@@ -116,8 +116,9 @@ const CURSOR: Client = Client {
     ],
 };
 
-// code.visualstudio.com/docs/copilot/customization/mcp-servers: `mcp.json` of the profile and of the workspace, `servers`, `inputs`,
-// `${input:id}` and `${env:NAME}`. Profiles are in `User/profiles/ID`. VSCODE_PID and VSCODE_IPC_HOOK are set by the main process.
+// code.visualstudio.com/docs/copilot/customization/mcp-servers: `mcp.json` of the profile and of the workspace,
+// `servers`, `inputs`, `${input:id}` and `${env:NAME}`. Profiles are in `User/profiles/ID`. VSCODE_PID and
+// VSCODE_IPC_HOOK are set by the main process.
 const VS_CODE: Client = Client {
     id: "vscode",
     name: "VS Code",
@@ -177,7 +178,8 @@ const VS_CODE_MARKS: &[Mark] = &[
     Mark { variable: "VSCODE_CWD", meaning: Meaning::Presence },
 ];
 
-// docs.windsurf.com/windsurf/cascade/mcp: one file, `serverUrl` or `url`, `disabled`, `${env:NAME}` in command, args, env, urls and headers.
+// docs.windsurf.com/windsurf/cascade/mcp: one file, `serverUrl` or `url`, `disabled`, `${env:NAME}` in command, args,
+// env, urls and headers.
 const WINDSURF: Client = Client {
     id: "windsurf",
     name: "Windsurf",
@@ -239,7 +241,8 @@ const GEMINI: Client = Client {
     marks: &[Mark { variable: "GEMINI_CLI", meaning: Meaning::Presence }],
 };
 
-// docs.github.com/copilot/how-tos/copilot-cli/customize-copilot/add-mcp-servers: one file, `type` is `local` or `stdio`, `http` or `sse`.
+// docs.github.com/copilot/how-tos/copilot-cli/customize-copilot/add-mcp-servers: one file, `type` is `local` or
+// `stdio`, `http` or `sse`.
 const COPILOT: Client = Client {
     id: "copilot",
     name: "Copilot CLI",
@@ -249,8 +252,8 @@ const COPILOT: Client = Client {
     marks: &[],
 };
 
-// opencode.ai/docs/mcp-servers (names directly below `mcp`, `enabled`) and opencode.ai/v2/docs/mcp-servers (`mcp.servers`, `disabled`);
-// `command` is a list; `{env:NAME}` is replaced in the text of the file.
+// opencode.ai/docs/mcp-servers (names directly below `mcp`, `enabled`) and opencode.ai/v2/docs/mcp-servers
+// (`mcp.servers`, `disabled`); `command` is a list; `{env:NAME}` is replaced in the text of the file.
 const OPENCODE: Client = Client {
     id: "opencode",
     name: "opencode",

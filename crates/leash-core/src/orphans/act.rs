@@ -68,7 +68,7 @@ impl std::fmt::Display for Spared {
             Spared::Gone => f.write_str("it has ended by itself"),
             Spared::Changed { verdict: Some(verdict) } => write!(f, "at a second look it is {}", verdict.word()),
             Spared::Changed { verdict: None } => f.write_str("at a second look it is no server"),
-            Spared::Restless => f.write_str("its tree does not hold still"),
+            Spared::Restless => f.write_str("its tree keeps starting processes"),
             Spared::Ourselves => f.write_str("leash itself runs in it"),
         }
     }

@@ -48,7 +48,7 @@ pub struct Served {
     pub clients: Vec<i32>,
 }
 
-/// Why something could not be read.
+/// The reason why something could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Why {
@@ -97,9 +97,9 @@ pub struct Process {
     pub resident: u64,
     /// Memory in swap, in bytes; read for servers and hosts only.
     pub swap: u64,
-    /// Where its stdin comes from; read for servers, hosts and their trees only.
+    /// The source of its stdin; read for servers, hosts and their trees only.
     pub stdin: Channel,
-    /// Where its stdout goes to; read for the same processes.
+    /// The destination of its stdout; read for the same processes.
     pub stdout: Channel,
     /// True if one of its standard descriptors is a terminal that was closed.
     pub terminal_gone: bool,
@@ -182,7 +182,7 @@ impl Channel {
 }
 
 impl Process {
-    /// How long it has been running.
+    /// The time since its start.
     pub fn age(&self, facts: &Facts) -> Duration {
         ticks(facts.now.saturating_sub(self.id.start), facts.hertz)
     }

@@ -15,7 +15,7 @@ pub(super) mod variables;
 use launch::{Launch, Starter};
 use variables::{expand, fits, has_variables, is_all_variable};
 
-/// How well a command line agrees with a declared one.
+/// The agreement of a command line with a declared one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Agreement {
     /// It is another command.

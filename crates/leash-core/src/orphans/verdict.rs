@@ -122,7 +122,7 @@ pub enum Evidence {
     NotVisible {
         /// The stream.
         stream: Stream,
-        /// Why.
+        /// The reason.
         why: Why,
     },
     /// This stream has no other end: it is the null device, a file, or closed.
@@ -237,7 +237,7 @@ pub struct Finding {
     pub leashed: Option<String>,
     /// True if the other ends of its stdin and stdout are closed, even if not for long enough.
     pub ends_gone: bool,
-    /// How long the root has been running.
+    /// The time since the start of the root.
     #[serde(serialize_with = "as_ms", rename = "age_ms")]
     pub age: Duration,
 }

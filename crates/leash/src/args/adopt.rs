@@ -8,11 +8,13 @@ use super::values;
 
 /// Put the servers of MCP clients on the leash, in their own configurations
 ///
-/// Finds the configurations of Claude Code, Claude Desktop, Cursor, VS Code, Windsurf, Codex CLI, Gemini CLI, Copilot CLI,
-/// opencode, Zed, goose and Cline, and shows what would change: stdio servers get `leash run` in front of their command.
-/// Comments, order and layout stay. HTTP servers become `leash connect` where asked for. `leash release` undoes it.
+/// Finds the configurations of Claude Code, Claude Desktop, Cursor, VS Code, Windsurf, Codex CLI, Gemini CLI, Copilot
+/// CLI, opencode, Zed, goose and Cline, and shows what would change: stdio servers get `leash run` in front of their
+/// command. Comments, order and layout stay. HTTP servers become `leash connect` where asked for. `leash release`
+/// undoes it.
 ///
-/// Nothing is written without --yes or a yes at the terminal. The exit code is 1 when a file could not be read or changed.
+/// Nothing is written without --yes or a yes at the terminal. The exit code is 1 when a file could not be read or
+/// changed.
 #[derive(Debug, Args)]
 pub(crate) struct Adopt {
     /// Only these clients, such as claude-code, cursor or codex [default: all that are found]

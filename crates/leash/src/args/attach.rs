@@ -14,8 +14,8 @@ use super::values::{self, Owner, Pair};
 /// connect` to that address: when it ends, for whatever reason, the connection to the server ends, too. The session
 /// itself stays until a program or a user ends it; then `leash attach` ends as well.
 ///
-/// The exit code is 0 when the host is done, 1 when the session or the server is not known or the session has ended, 128 + n
-/// after signal n, 125 when leash failed or no `leash serve` answers.
+/// The exit code is 0 when the host is done, 1 when the session or the server is not known or the session has ended,
+/// 128 + n after signal n, 125 when leash failed or no `leash serve` answers.
 #[derive(Debug, Args)]
 pub(crate) struct Attach {
     /// The control socket of `leash serve` [default: control.sock in the runtime directory]

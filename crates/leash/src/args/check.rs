@@ -102,10 +102,10 @@ pub(crate) enum StandIn {
 fn call(text: &str) -> Result<Call, String> {
     let (tool, arguments) = text.trim().split_once(' ').unwrap_or((text.trim(), "{}"));
     let arguments: serde_json::Value =
-        serde_json::from_str(arguments).map_err(|error| format!("the arguments are no JSON: {error}"))?;
+        serde_json::from_str(arguments).map_err(|error| format!("the arguments are not JSON: {error}"))?;
     match (tool, arguments.is_object()) {
         ("", _) => Err("it is empty".to_owned()),
-        (_, false) => Err("the arguments are no JSON object".to_owned()),
+        (_, false) => Err("the arguments are not a JSON object".to_owned()),
         (tool, true) => Ok(Call { tool: tool.to_owned(), arguments }),
     }
 }

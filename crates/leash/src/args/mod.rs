@@ -75,10 +75,10 @@ pub(crate) struct Run {
     pub(crate) grace: Duration,
     /// The owners of the server: parent, ancestor, stdin, tty, pid:N or none; may be repeated
     ///
-    /// The default is the parent, the nearest ancestor that is not a wrapper (sh -c, npx, env...), the other end of stdin,
-    /// and the terminal if the parent is in its session. Owners given here replace parent, ancestor and terminal; stdin
-    /// stays watched, because its end is how MCP ends a server. `none` watches nothing: the session ends when the server
-    /// does, by `leash end`, or by a signal.
+    /// The default is the parent, the nearest ancestor that is not a wrapper (sh -c, npx, env...), the other end of
+    /// stdin, and the terminal if the parent is in its session. Owners given here replace parent, ancestor and
+    /// terminal; stdin stays watched, because its end is how MCP ends a server. `none` watches nothing: the session
+    /// ends when the server does, by `leash end`, or by a signal.
     #[arg(long = "owner", value_name = "OWNER")]
     pub(crate) owners: Vec<Owner>,
     /// End the server when it has lived this long
@@ -86,8 +86,9 @@ pub(crate) struct Run {
     pub(crate) max_age: Option<Duration>,
     /// Join the session with this id [default: a session of its own]
     ///
-    /// `leash end ID` ends all members of a session, wherever they were started. {VARIABLE} and {VARIABLE:-default} are replaced by
-    /// the environment, so that one line of configuration names every host session: --session '{CLAUDE_CODE_SESSION_ID}'.
+    /// `leash end ID` ends all members of a session, wherever they were started. {VARIABLE} and {VARIABLE:-default} are
+    /// replaced by the environment, so that one line of configuration names every host session: --session
+    /// '{CLAUDE_CODE_SESSION_ID}'.
     #[arg(long, value_name = "ID", value_parser = SessionName::parse_id)]
     pub(crate) session: Option<SessionName>,
     /// Join the session that this variable names; unset, it is a session of its own

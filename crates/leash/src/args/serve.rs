@@ -10,12 +10,13 @@ use super::values;
 
 /// Serve MCP servers over HTTP; no session outlives its client
 ///
-/// Every server of the configuration is at http://ADDRESS/NAME/mcp (Streamable HTTP, 2025-03-26 to 2026-07-28). A stdio server gets a
-/// process tree per session, ended with the session; a session at an HTTP server is DELETEd on every end. A session ends
-/// when its client says so, when the client's process is gone, when it was idle, when it is too old, and with the gateway.
+/// Every server of the configuration is at http://ADDRESS/NAME/mcp (Streamable HTTP, 2025-03-26 to 2026-07-28). A stdio
+/// server gets a process tree per session, ended with the session; a session at an HTTP server is DELETEd on every end.
+/// A session ends when its client says so, when the client's process is gone, when it was idle, when it is too old, and
+/// with the gateway.
 ///
-/// The configuration is read from --config, else ./.mcp.json, else $XDG_CONFIG_HOME/leash/leash.json; it is read again on
-/// SIGHUP and when the file changes. One server needs no file: --name NAME and either --url URL or -- COMMAND.
+/// The configuration is read from --config, else ./.mcp.json, else $XDG_CONFIG_HOME/leash/leash.json; it is read again
+/// on SIGHUP and when the file changes. One server needs no file: --name NAME and either --url URL or -- COMMAND.
 ///
 /// Programs create their own sessions through the control socket, control.sock in the runtime directory: POST
 /// /v1/sessions with their mcpServers, DELETE when the job is done. Only processes of the same user and of root can
@@ -31,7 +32,8 @@ pub(crate) struct Serve {
     /// Ask clients for the bearer token in this variable
     #[arg(long, value_name = "VARIABLE", value_parser = values::short)]
     pub(crate) token_env: Option<String>,
-    /// Without a token, serve requests of the gateway's user and root (own), or of every user of this machine (any) [default: own]
+    /// Without a token, serve requests of the gateway's user and root (own), or of every user of this machine (any)
+    /// [default: own]
     #[arg(long, value_name = "USERS")]
     pub(crate) local_users: Option<Users>,
     /// Report every mistake in the configuration and exit

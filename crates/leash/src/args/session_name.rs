@@ -108,7 +108,7 @@ impl SessionName {
         match id::check_session(&id) {
             Ok(()) => Ok(id),
             Err(why) => Err(Unresolved {
-                text: format!("what {} makes is not the id of a session: {why}", self.names().join(" and ")),
+                text: format!("the session id from {} is not valid: {why}", self.names().join(" and ")),
                 hint: "use a variable that holds an id, such as {CLAUDE_CODE_SESSION_ID}".to_owned(),
             }),
         }

@@ -27,7 +27,10 @@ pub(crate) fn adopt(args: &Adopt) -> u8 {
     if Path::new(&program).file_name().is_none_or(|name| name != "leash") {
         // Under another name, leash would not recognise its own entries later.
         let text = format!("this program is not called `leash` but `{program}`");
-        printer.error_text(text, Some("give it the name `leash`, or say with --leash PATH what clients shall start"));
+        printer.error_text(
+            text,
+            Some("give it the name `leash`, or name the program that clients shall start with --leash PATH"),
+        );
         return exit_code::USAGE;
     }
     let wish = Wish { program: &program, servers: &args.servers, with_urls: args.all };
@@ -44,7 +47,7 @@ pub(crate) fn adopt(args: &Adopt) -> u8 {
     if decision == Decision::Yes
         && let Err(error) = write(&mut changes)
     {
-        printer.error(&error, Some("check XDG_STATE_HOME: leash keeps what a file was before it changes it"));
+        printer.error(&error, Some("check XDG_STATE_HOME: leash saves the old text of a file before it changes it"));
         return exit_code::LEASH_FAILED;
     }
     let failed = unread > 0 || changes.iter().any(|change| change.result.is_err());
@@ -66,7 +69,10 @@ pub(super) fn chosen(typed: &[String], printer: Printer) -> Option<Vec<&'static 
         Some(client) => Some(client.id),
         None => {
             let known: Vec<&str> = CLIENTS.iter().map(|client| client.id).collect();
-            printer.error_text(format!("there is no client `{id}`"), Some(&format!("known are {}", known.join(", "))));
+            printer.error_text(
+                format!("there is no client `{id}`"),
+                Some(&format!("known clients: {}", known.join(", "))),
+            );
             None
         }
     };
@@ -124,7 +130,7 @@ fn plans(files: Vec<ConfigFile>, wish: &Wish<'_>, notes: &mut Vec<Note>) -> Vec<
             }
             Ok(plan) => changes.push(FileChange { file, plan, written: false, result: Ok(()), hint: None }),
             Err(error) => {
-                let (plan, result) = (empty(), Err(format!("it can't be understood: {error}")));
+                let (plan, result) = (empty(), Err(format!("leash can't parse it: {error}")));
                 changes.push(FileChange {
                     file,
                     plan,
@@ -236,7 +242,7 @@ fn conclude(changes: &[FileChange], decision: Decision, printer: Printer) {
         Decision::Yes => {
             let (servers, files) = of(&|change| change.written);
             if files == 0 {
-                return printer.note("nothing was put on the leash");
+                return printer.note("no server was put on the leash");
             }
             let text = format!("{} in {} put on the leash", count(servers, "server"), count(files, "file"));
             printer.note(format!("{text}; restart the clients, and `leash release` undoes it"));

@@ -73,7 +73,7 @@ fn missing(error: &ControlClientError) -> Missing {
         ControlClientError::TooLong(_) => {
             ("a socket of this path can't exist; --control names another".to_owned(), exit_code::LEASH_FAILED)
         }
-        _ => ("see whether `leash serve` is well; nothing was sent to the server".to_owned(), exit_code::LEASH_FAILED),
+        _ => ("check that `leash serve` works; nothing was sent to the server".to_owned(), exit_code::LEASH_FAILED),
     };
     let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
     let text = causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"));

@@ -104,7 +104,7 @@ fn tell(printer: Printer, args: &Check, report: &Report) -> u8 {
 fn refuse(printer: Printer, error: &CheckError) -> u8 {
     let (hint, code) = match error {
         CheckError::Stopped { signal } => {
-            printer.note(format!("{error}: what was started is ended"));
+            printer.note(format!("{error}: everything that it started has ended"));
             return u8::try_from(128 + signal).unwrap_or(exit_code::LEASH_FAILED);
         }
         CheckError::Url { .. } => ("leash check --url http://127.0.0.1:3000/mcp", exit_code::USAGE),

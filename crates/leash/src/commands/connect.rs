@@ -53,7 +53,7 @@ fn refuse(text: impl Into<String>, hint: impl Into<String>) -> Refused {
 fn connecting(args: Connect, printer: Printer) -> Result<Connecting, Refused> {
     if args.labels.len() > limits::LABELS {
         let text = format!("{} labels are too many, {} are allowed", args.labels.len(), limits::LABELS);
-        return Err(refuse(text, "labels are for people; put data elsewhere"));
+        return Err(refuse(text, "labels are for listings; put data elsewhere"));
     }
     let owners = run::owners(&args.owners)
         .map_err(|text| refuse(text, "leave --owner out to be owned by the parent process"))?;

@@ -28,7 +28,9 @@ impl Daemon {
             Ok(sessions) => {
                 daemon.sessions = sessions.into_iter().filter(|session| session["state"] != "ended").collect();
             }
-            Err(error) => return (daemon, Some(format!("sessions of `leash serve` are not known: {}", text(&error)))),
+            Err(error) => {
+                return (daemon, Some(format!("cannot list the sessions of `leash serve`: {}", text(&error))));
+            }
         }
         if !daemon.sessions.is_empty() {
             daemon.pid = control_client::call(socket, "GET", "/v1/version", None)

@@ -50,7 +50,7 @@ pub(crate) fn demo(args: &Demo) -> u8 {
     let printer = Printer::new(true);
     let result = match (args.part, &args.dir) {
         (Some(part), Some(dir)) => play(part, dir),
-        (Some(_), None) => Err(io::Error::other("a part is played in a directory")),
+        (Some(_), None) => Err(io::Error::other("--part needs --dir")),
         (None, _) => return show(printer),
     };
     result.map_or(exit_code::LEASH_FAILED, |()| exit_code::OK)

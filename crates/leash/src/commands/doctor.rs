@@ -53,7 +53,7 @@ fn start(wish: Wish, places: &Places) -> Result<Containment, String> {
     let spec =
         Spec::new(["/proc/self/exe", "--version"]).named("doctor").contain(wish).grace(std::time::Duration::ZERO);
     let tree = Tree::start(spec, places).map_err(|error| reason(&error, wish))?;
-    let containment = tree.containment().ok_or("it was not told")?;
+    let containment = tree.containment().ok_or("no containment was reported")?;
     let receipt = tree.end().map_err(|error| error_chain(&error))?;
     if receipt.all_gone() { Ok(containment) } else { Err("the tree could not be ended".to_owned()) }
 }

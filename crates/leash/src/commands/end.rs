@@ -30,7 +30,7 @@ pub(crate) fn end(args: &End) -> u8 {
 fn try_end(args: &End, printer: Printer) -> Result<u8, u8> {
     let wish = wish(args, printer)?;
     let proc = Proc::own().map_err(|why| {
-        let text = format!("cannot tell processes apart: {why}");
+        let text = format!("cannot identify processes: {why}");
         printer.error_text(text, Some("run `leash end` where `leash run` runs"));
         exit_code::LEASH_FAILED
     })?;
@@ -102,7 +102,7 @@ impl Request<'_> {
 
 /// The result for sessions when the thread that calls the daemon has failed.
 fn not_told(sessions: &[&str]) -> Vec<Unfinished> {
-    let why = "`leash serve` could not be told";
+    let why = "`leash serve` could not be reached";
     let unfinished = |session: &&str| {
         let (session, run) = ((*session).to_owned(), (*session).to_owned());
         Unfinished { session, run, why: why.to_owned() }
@@ -129,7 +129,7 @@ impl Wish<'_> {
             Wish::Labels(_) => "nothing to end: no session that is alive has these labels".to_owned(),
             Wish::All => "nothing to end: no session is alive".to_owned(),
             Wish::Hook(session) => format!("nothing to end: no session {session} is alive"),
-            Wish::GoesOn(reason) => format!("nothing was ended: after `{reason}` the host goes on with its servers"),
+            Wish::GoesOn(reason) => format!("nothing was ended: after `{reason}` the host continues with its servers"),
         }
     }
 }

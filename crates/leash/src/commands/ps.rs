@@ -34,7 +34,7 @@ pub(crate) fn ps(args: &Ps) -> u8 {
         Err(code) => return code,
     };
     if let Err(why) = &proc {
-        printer.warning(format!("processes can't be looked at: {why}"));
+        printer.warning(format!("cannot read processes: {why}"));
     }
     let books = Book::list(&places::runtime_dir()).unwrap_or_else(|error| {
         printer.warning(format!("upstream sessions can't be listed: {error}"));

@@ -137,7 +137,7 @@ fn show(file: &FileUndo, shelf: &Shelf, printer: Printer) {
         match outcome {
             Outcome::Refused(why) => printer.error_text(
                 format!("{path}: `{name}`: {why}"),
-                Some(&format!("edit it by hand; what the file was is in {}", kept_at(file, shelf))),
+                Some(&format!("edit it by hand; the old text is in {}", kept_at(file, shelf))),
             ),
             Outcome::NotThere => printer.note(format!("{path}: `{name}` is not on the leash any more")),
             Outcome::Released | Outcome::Kept => {}
@@ -166,7 +166,7 @@ fn write(file: &mut FileUndo, shelf: &Shelf) {
 }
 
 fn unnoted(error: &ShelfError) -> (String, &'static str) {
-    (format!("it is done, but leash can't note it: {}", error_chain(error)), "run `leash release` again later")
+    (format!("it is done, but leash can't record it: {}", error_chain(error)), "run `leash release` again later")
 }
 
 fn exists(path: &Path) -> bool {

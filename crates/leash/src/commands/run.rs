@@ -20,7 +20,7 @@ pub(crate) fn run(args: Run, first: FirstLook) -> u8 {
     let printer = Printer::new(args.verbose);
     if args.labels.len() > limits::LABELS {
         let text = format!("{} labels are too many, {} are allowed", args.labels.len(), limits::LABELS);
-        printer.error_text(text, Some("labels are for people; put data elsewhere"));
+        printer.error_text(text, Some("labels are for listings; put data elsewhere"));
         return exit_code::USAGE;
     }
     let owners = match owners(&args.owners) {
@@ -55,7 +55,7 @@ pub(super) fn session_of(variable: &str, printer: Printer) -> Option<String> {
     match leash_core::id::check_session(&value) {
         Ok(()) => Some(value),
         Err(why) => {
-            printer.warning(format!("`{variable}` is no id of a session ({why}); this one gets an id of its own"));
+            printer.warning(format!("`{variable}` does not hold a valid session id ({why}); leash uses a new session"));
             None
         }
     }

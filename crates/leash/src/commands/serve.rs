@@ -127,7 +127,7 @@ fn control(args: &Control, first: FirstLook) -> Result<http::Control, Refused> {
     let listen = args.control_listen.map(|address| {
         let Some(variable) = &args.control_token_env else {
             let text = format!("the control API on `{address}` needs a token");
-            let hint = "whoever reaches it can start programs: --control-token-env VARIABLE names the token's variable";
+            let hint = "every client there can start programs: --control-token-env VARIABLE names the token's variable";
             return Err(Refused::Text(text, hint.to_owned()));
         };
         Ok(ControlListen { address, token: token(variable, "--control-token-env")? })
@@ -260,7 +260,7 @@ fn advice(error: &ServeError) -> &'static str {
             "name another path with --control"
         }
         ServeError::NoControlToken(_) => {
-            "whoever reaches it can start programs: name the token with --control-token-env"
+            "every client that reaches it can start programs: name the token with --control-token-env"
         }
         ServeError::Ledger(_) | ServeError::Control(ControlError::Runtime(_)) => {
             "set LEASH_RUNTIME_DIR to a directory that can be written; the ledger must exist before a session does"
@@ -280,7 +280,7 @@ pub(super) fn tell(printer: Printer, notice: &Notice) {
         Notice::ControlSocket(path) => printer.progress("Control", path.display()),
         Notice::ControlListening(address) => printer.note(format!("control API on http://{address}")),
         Notice::TakenOver(sessions) => {
-            printer.note(format!("going on with {sessions} sessions of a gateway that was killed"));
+            printer.note(format!("continuing with {sessions} sessions of a gateway that was killed"));
         }
         Notice::Swept(receipt) => printer.progress("Swept", message::receipt_line(receipt)),
         Notice::Opened { session, server } => printer.progress("Opened", format!("{server} [{}]", short(session))),

@@ -27,7 +27,7 @@ impl Survey {
     /// Reads the clients' declarations and the ledger. The error is an exit code; its message was printed.
     pub(super) fn open(printer: Printer, projects: &[PathBuf]) -> Result<Survey, u8> {
         let proc = Proc::own().map_err(|why| {
-            printer.error_text(format!("processes can't be looked at: {why}"), Some("leash needs a /proc of its own"));
+            printer.error_text(format!("cannot read processes: {why}"), Some("leash needs a /proc of its own"));
             exit_code::LEASH_FAILED
         })?;
         let store = ledger::look(printer)?;

@@ -21,7 +21,7 @@ const NAME: &str = "leash-watch.service";
 pub(super) fn install(printer: Printer, args: &Watch) -> u8 {
     let Some(dir) = places::units_dir() else { return no_home(printer) };
     let Some(program) = places::program() else {
-        printer.error_text("leash does not know where it is", Some("check /proc/self/exe"));
+        printer.error_text("leash can't find its own executable", Some("check /proc/self/exe"));
         return exit_code::LEASH_FAILED;
     };
     if let Err(error) = write(&dir, &unit(&program, args, &environment())) {
@@ -31,7 +31,7 @@ pub(super) fn install(printer: Printer, args: &Watch) -> u8 {
     }
     printer.data(format!("wrote {}\nenabled it: it starts with each login\n", dir.join(NAME).display()));
     if let Err(why) = systemctl(&["daemon-reload"]) {
-        printer.warning(format!("it is not started: the user manager could not be told ({why})"));
+        printer.warning(format!("it is not started: systemctl failed ({why})"));
         printer.note(format!("log in again, or run `systemctl --user restart {NAME}` where there is one"));
         return exit_code::OK;
     }
@@ -71,9 +71,8 @@ pub(super) fn uninstall(printer: Printer) -> u8 {
     printer.data(format!("removed {}\n", dir.join(NAME).display()));
     match stopped {
         Ok(()) => printer.data("stopped it\n"),
-        Err(why) => printer.warning(format!(
-            "the user manager could not be told to stop it ({why}); one that runs goes on until it is logged out"
-        )),
+        Err(why) => printer
+            .warning(format!("systemctl could not stop it ({why}); if it runs, it continues until the user logs out")),
     }
     exit_code::OK
 }

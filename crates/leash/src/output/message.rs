@@ -177,13 +177,13 @@ pub(crate) fn left_lines(receipt: &Receipt) -> Vec<String> {
     let mut lines = Vec::new();
     for tree in receipt.trees() {
         if tree.fate == Fate::Left && tree.left.is_empty() {
-            lines.push("left: something that could not be named".to_owned());
+            lines.push("left: a process that could not be named".to_owned());
         }
         lines.extend(tree.left.iter().map(|left| line("left", left.pid, &left.name, &left.why)));
         lines.extend(tree.spared.iter().map(|spared| line("spared", spared.pid, &spared.name, &spared.why)));
     }
     for upstream in receipt.upstreams().filter(|upstream| upstream.fate == Fate::Left) {
-        let why = upstream.why.as_deref().unwrap_or("it was not told why");
+        let why = upstream.why.as_deref().unwrap_or("no reason was recorded");
         lines.push(format!("left: session {} at {}: {why}", upstream.id, upstream.url));
     }
     lines.iter().map(|line| escape::line(line).into_owned()).collect()

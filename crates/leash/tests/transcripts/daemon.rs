@@ -127,7 +127,7 @@ fn a_control_address_without_a_token() {
         $ leash serve --control-listen 127.0.0.1:0 --name x -- cat
         error: the control API on `127.0.0.1:0` needs a token
 
-        hint: whoever reaches it can start programs: --control-token-env VARIABLE names the token's variable
+        hint: every client there can start programs: --control-token-env VARIABLE names the token's variable
         [2]
     "#]],
     );

@@ -45,7 +45,7 @@ impl Part {
             Part::Deaf => "the server that leaves on SIGTERM only",
             Part::Helper => "a helper of that server",
             Part::Http => "the HTTP server",
-            Part::Usher => "what seats a host",
+            Part::Usher => "the program that gives a host its terminal",
         }
     }
 }

@@ -176,8 +176,8 @@ fn servers(life: &Life) -> Seen {
         };
         let all_let_go = journal::connected(&life.journal).into_iter().filter(|part| *part != Part::Http).all(let_go);
         return match (started, all_let_go) {
-            (false, _) => pass("none; it had started no server of ours"),
-            (true, true) => pass("none; it had let go of them before"),
+            (false, _) => pass("none; it had started none of the test servers"),
+            (true, true) => pass("none; it had closed their pipes before"),
             (true, false) => pass("none"),
         };
     }

@@ -57,7 +57,7 @@ pub(super) fn rows(facts: &Facts) -> Vec<Row> {
             terminated(facts.deleted.as_ref(), facts.afterwards.as_ref()),
         ),
         Row::new("http.unknown", "answers 404 to an unknown session", rule::TERMINATED, unknown(opened, facts)),
-        Row::new("http.expiry", "ends sessions that nobody uses", rule::EXPIRY, expiry(opened, facts)),
+        Row::new("http.expiry", "ends idle sessions", rule::EXPIRY, expiry(opened, facts)),
         Row::new("http.origin", "refuses a foreign origin", rule::ORIGIN, origin(facts.foreign.as_ref())),
         Row::new("http.memory", "keeps no memory of ended sessions", rule::MEMORY, memory(&facts.memory)),
     ]
@@ -114,9 +114,10 @@ fn unknown(opened: Option<&Answer>, facts: &Facts) -> Seen {
     }
     match &facts.unknown {
         Some(Answer::Status { status: 404, .. }) => pass("404"),
-        Some(answer) => {
-            fail(format!("{}: after a restart of the server its clients do not learn to begin anew", answer.describe()))
-        }
+        Some(answer) => fail(format!(
+            "{}: after a restart of the server its clients do not learn to open a new session",
+            answer.describe()
+        )),
         None => skip("not tried"),
     }
 }
@@ -130,19 +131,17 @@ fn expiry(opened: Option<&Answer>, facts: &Facts) -> Seen {
         Some((waited, answer)) => {
             fail(format!("{} after {} without a request", answer.describe(), duration::rough(*waited)))
         }
-        None => skip("say --expect-idle to wait for it"),
+        None => skip("use --expect-idle to test it"),
     }
 }
 
 fn origin(foreign: Option<&Answer>) -> Seen {
     match foreign {
         Some(Answer::Status { status: 403, .. }) => pass("403"),
-        Some(Answer::Status { status: status @ 400..500, .. }) => {
-            warn(format!("refused, but with {status} and not 403"))
-        }
+        Some(Answer::Status { status: status @ 400..500, .. }) => warn(format!("refused with {status}, not with 403")),
         Some(answer @ Answer::Status { status: 200..300, .. }) => match answer.session() {
-            Some(_) => fail("a web page of somebody else was given a session"),
-            None => fail("a web page of somebody else was answered"),
+            Some(_) => fail("a foreign web page was given a session"),
+            None => fail("a foreign web page was answered"),
         },
         Some(answer) => fail(answer.describe()),
         None => skip("not tried"),
@@ -152,7 +151,7 @@ fn origin(foreign: Option<&Answer>) -> Seen {
 /// A leak grows in every round; memory that is reused, or not released yet, does not.
 fn memory(memory: &Memory) -> Seen {
     let (sessions, bytes) = match memory {
-        Memory::NotAsked => return skip("say --pid to measure it"),
+        Memory::NotAsked => return skip("use --pid to measure it"),
         Memory::Unknown(why) => return skip(why.clone()),
         Memory::Rounds { sessions, bytes } => (*sessions, bytes),
     };

@@ -104,7 +104,7 @@ impl HttpCheck {
             facts.unknown = Some(wire.ask(&format!("00000000-0000-4000-8000-{}", &id::random()[..12])).await);
             facts.abandoned = self.abandon(wire, places, progress).await?;
         }
-        progress("comes as a web page of somebody else");
+        progress("sends a request as a foreign web page");
         let modern = facts.modern.as_ref().is_some_and(Answer::is_result);
         facts.foreign = Some(wire.come_from_elsewhere(modern).await);
         wire.close().await;

@@ -77,7 +77,7 @@ fn handshake(life: &Life) -> Seen {
 fn leaves(life: &Life) -> Seen {
     let Probe { stage, ask, .. } = life.probe;
     if matches!(stage, Stage::Ready | Stage::InFlight) && !matches!(life.handshake, Some(Handshake::Done { .. })) {
-        return fail("there was no handshake this time");
+        return fail("this time there was no handshake");
     }
     let how = life.exit.map(|exit| match exit {
         Exit::Code(code) => format!(", exit code {code}"),
@@ -85,7 +85,7 @@ fn leaves(life: &Life) -> Seen {
     });
     match life.left_after {
         // A server that crashes on a message has not shown that it exits on request.
-        Some(_) if !life.lived => fail(format!("it had left before it was asked{}", how.unwrap_or_default())),
+        Some(_) if !life.lived => fail(format!("it had exited before it was asked{}", how.unwrap_or_default())),
         Some(after) => {
             let not_in_flight = if life.answered { "; the call was answered before: name a longer one" } else { "" };
             pass(format!("in {}{}{not_in_flight}", duration::rough(after), how.unwrap_or_default()))
@@ -94,7 +94,7 @@ fn leaves(life: &Life) -> Seen {
             let what = match ask {
                 Ask::Eof => "stdin was closed",
                 Ask::Term => "SIGTERM",
-                Ask::HostGone => "both pipes were gone",
+                Ask::HostGone => "both pipes were closed",
             };
             fail(format!("still there {} after {what}", duration::rough(life.patience)))
         }
@@ -116,7 +116,7 @@ fn left_in(lives: &[Life], wanted: impl Fn(&Survivor) -> bool) -> (Vec<&str>, Ve
 }
 
 fn none_left(lives: &[Life]) -> Option<Seen> {
-    lives.iter().all(|life| life.left_after.is_none()).then(|| skip("it never left by itself"))
+    lives.iter().all(|life| life.left_after.is_none()).then(|| skip("it never exited by itself"))
 }
 
 fn helpers(lives: &[Life], grace: Duration) -> Seen {

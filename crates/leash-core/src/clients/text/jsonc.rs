@@ -122,8 +122,7 @@ impl Reader<'_> {
             }
         }
         let source = self.text.get(start..self.at).ok_or_else(|| self.error("a text does not end"))?;
-        serde_json::from_str(source)
-            .map_err(|_| TextError::at(self.text, start, "a text is not written as JSON has it"))
+        serde_json::from_str(source).map_err(|_| TextError::at(self.text, start, "a string is not valid JSON"))
     }
 
     fn word(&mut self) -> Result<Value, TextError> {
@@ -168,7 +167,7 @@ mod tests {
             ("{,}", 1, "a key in quotes is expected"),
             ("{\"a\": \"x\n\"}", 1, "a text does not end"),
             ("{\"a\": \"x\\", 1, "a text does not end"),
-            ("{\"a\": \"\\x\"}", 1, "a text is not written as JSON has it"),
+            ("{\"a\": \"\\x\"}", 1, "a string is not valid JSON"),
             ("{\"a\": nope}", 1, "a value is expected"),
             ("{} {}", 1, "something follows the end"),
             ("{ /* ", 1, "a comment does not end"),

@@ -81,7 +81,7 @@ fn servers_released_before_the_end_are_reported_as_such() {
     life.journal.extend(eofs);
     life.before = life.journal.len();
     let details: Vec<String> = rows(&[life]).into_iter().map(|row| row.detail).collect();
-    assert_eq!(details[2..], ["none; it had let go of them before", "1 of 1, before it was ended"]);
+    assert_eq!(details[2..], ["none; it had closed their pipes before", "1 of 1, before it was ended"]);
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn a_host_that_does_not_connect_any_more_is_a_finding() {
     let left_at_once = Life { stayed: false, ..silent(Ending::Kill) };
     let found = [("host.kill.leaves", Status::Fail), skipped("host.kill.servers"), skipped("host.kill.sessions")];
     check_lives(&[good(Ending::Exit), left_at_once], &found);
-    // The host may wait for an answer from a user who is not there.
+    // The host may wait for an answer from a user.
     let all = ["host.terminal.leaves", "host.terminal.servers", "host.terminal.sessions"].map(skipped);
     check_lives(&[good(Ending::Exit), silent(Ending::Terminal)], &all);
 }

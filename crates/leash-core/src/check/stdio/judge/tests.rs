@@ -78,7 +78,7 @@ fn a_server_that_exited_too_early_is_a_finding() {
     let found = [("stdio.term-in-flight", Status::Fail), ("stdio.term-before-handshake", Status::Fail)];
     check(&lives, Some(&done("good")), &found);
     let rows = rows(&lives, Some(&done("good")), GRACE);
-    let told = rows.iter().filter(|row| row.detail == "it had left before it was asked, exit code 3");
+    let told = rows.iter().filter(|row| row.detail == "it had exited before it was asked, exit code 3");
     assert_eq!(told.count(), 2, "{rows:#?}");
 }
 

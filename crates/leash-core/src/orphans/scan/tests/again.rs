@@ -1,4 +1,4 @@
-//! Which processes a scan remembers, and which it reads again.
+//! The processes that a scan remembers, and those that it reads again.
 
 use std::io::{BufRead as _, BufReader};
 use std::time::Duration;
