@@ -233,8 +233,8 @@ impl<'a> Subject<'a> {
 
     /// Waits for output, for `other` to become readable, for a stop signal, or for the deadline. Output is kept.
     fn listen(&mut self, deadline: Moment, other: Option<BorrowedFd<'_>>) {
-        // Output to the terminal is read so that it does not fill up, but it is never answered. A subject that writes
-        // more than is read has to wait.
+        // Output to the terminal is read so that it does not fill up, but it is never answered. stdout is not read while
+        // more than `limits::LINE` bytes are unprocessed: a subject that writes more has to wait.
         let stdout = self.stdout.as_ref().filter(|_| self.heard.len() <= limits::LINE);
         let sources = [stdout, self.terminal.as_ref()];
         let mut fds: Vec<PollFd<'_>> = sources.iter().flatten().map(|file| PollFd::new(file, PollFlags::IN)).collect();

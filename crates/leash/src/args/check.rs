@@ -84,17 +84,17 @@ pub(crate) struct Check {
 /// The roles that leash plays in a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum StandIn {
-    /// Leaves at the end of its input.
+    /// Exits at the end of its input.
     Polite,
-    /// Leaves on SIGTERM only, and has a helper.
+    /// Exits on SIGTERM only, and has a helper.
     Deaf,
-    /// What it has.
+    /// The helper of the deaf server.
     Helper,
-    /// Seats the command in front of the terminal that is its stderr.
+    /// Starts the command with the terminal on its stderr as controlling terminal.
     Usher,
-    /// The command, on its seat.
+    /// Executes the command in the new session.
     Seated,
-    /// Opens a session at --url and leaves it.
+    /// Opens a session at --url and exits without ending it.
     Visitor,
 }
 

@@ -78,7 +78,7 @@ pub(crate) struct Connect {
     pub(crate) url: String,
 }
 
-/// How a server speaks.
+/// The transport of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Transport {
     /// Streamable HTTP, and if that is refused, HTTP+SSE.

@@ -32,7 +32,7 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// What to do.
+/// The command.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(Box<Run>),
@@ -225,11 +225,11 @@ pub(crate) enum DemoPart {
     Server,
     /// An ordinary child.
     Child,
-    /// A helper in a session of its own.
+    /// A helper in its own session.
     Helper,
-    /// Starts the daemon and leaves at once.
+    /// Starts the daemon and exits at once.
     Detacher,
-    /// What it started.
+    /// The process that the detacher started.
     Daemon,
 }
 

@@ -48,7 +48,7 @@ pub(crate) struct Serve {
     pub(crate) single: Single,
 }
 
-/// How programs make sessions.
+/// The control API, through which programs create sessions.
 #[derive(Debug, Args)]
 pub(crate) struct Control {
     /// Put the control socket here [default: control.sock in the runtime directory]
@@ -125,7 +125,7 @@ pub(crate) struct Single {
     pub(crate) command: Vec<String>,
 }
 
-/// Which users of this machine are served without a token.
+/// The users of this machine that are served without a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Users {
     /// The gateway's own user, and root.
@@ -138,7 +138,7 @@ pub(crate) enum Users {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limit(pub(crate) Option<Duration>);
 
-/// How an HTTP server speaks.
+/// The transport of an HTTP server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Speaks {
     /// Streamable HTTP.
@@ -147,7 +147,7 @@ pub(crate) enum Speaks {
     Sse,
 }
 
-/// What a session over HTTP lives for.
+/// The owner of a session over HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LivesFor {
     /// The client's process where it can be known.
