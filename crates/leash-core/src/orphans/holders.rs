@@ -52,7 +52,7 @@ impl<'a> Search<'a> {
         Search { proc, wanted, looked: HashSet::new(), suspects, complete: false, unread: Vec::new() }
     }
 
-    /// True if a process that is no suspect holds each end.
+    /// True if each end has a holder that is no suspect.
     fn is_answered(&self) -> bool {
         let answers = |holders: &Vec<Identity>| holders.iter().any(|id| !self.suspects.contains(&id.pid));
         self.wanted.values().all(answers)
