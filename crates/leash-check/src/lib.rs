@@ -1,8 +1,9 @@
-//! The leak test kit: does a server leave when it is told to, does a host end what it started, and what is left behind?
+//! The leak test kit. It tests whether a server exits when asked, whether a host ends its servers, and which processes
+//! are left.
 //!
-//! Whatever is tested runs in a containment of leash's own, so that what it leaves is known for sure and ended afterwards; a
-//! verdict is about what it did by itself, before leash had to act. What is asked for is a table ([`rule`]); plans and
-//! verdicts are pure (`stdio/plan.rs`, `judge.rs`), effects are small ([`stdio`], [`http`], [`host`]).
+//! The program under test runs in a containment of leash, so that all its processes are known and are ended
+//! afterwards; a verdict is about its own behaviour, before leash acts. The requirements are a table ([`rule`]); plans
+//! and verdicts are pure (`stdio/plan.rs`, `judge.rs`), effects are small ([`stdio`], [`http`], [`host`]).
 
 pub mod host;
 pub mod http;
@@ -24,35 +25,35 @@ pub use report::{Report, Row, Status};
 pub use stop::Stop;
 pub use terminal::sit_down;
 
-/// Why nothing could be found out at all.
+/// The reason why a check has no result.
 #[derive(Debug, Error)]
 pub enum CheckError {
-    /// What was to be tested did not start.
+    /// The program under test did not start.
     #[error("cannot start `{name}`")]
     Start {
         /// Its command.
         name: String,
-        /// Why not.
+        /// The cause.
         source: TreeError,
     },
-    /// /proc is not ours: nobody can be told apart there.
-    #[error("no process can be watched here: {0}")]
+    /// /proc belongs to another PID namespace, so its PIDs can't be used.
+    #[error("cannot watch processes here: {0}")]
     Proc(String),
-    /// The address can't be used.
+    /// The URL can't be used.
     #[error("`{url}` is not an address: {why}")]
     Url {
-        /// As it was given.
+        /// The URL as given.
         url: String,
-        /// What is wrong with it.
+        /// The problem.
         why: String,
     },
-    /// Somebody wanted it to end. Everything that was started is ended.
+    /// A signal stopped the check. Everything that it had started was ended.
     #[error("stopped by {}", signal_name(*signal))]
     Stopped {
-        /// By this signal.
+        /// The signal.
         signal: i32,
     },
-    /// A file or a socket that a check needs.
-    #[error("cannot set the stage for a check")]
+    /// A file or a socket that a check needs failed.
+    #[error("cannot prepare a check")]
     Stage(#[from] std::io::Error),
 }

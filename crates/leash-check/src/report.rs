@@ -1,4 +1,4 @@
-//! What a check found out: rows with a status each, as values, JSON and JUnit XML.
+//! The result of a check: rows with a status each, as values, JSON and JUnit XML.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -10,17 +10,17 @@ use super::rule::Rule;
 /// Version of the report's JSON; raised when a field changes its meaning.
 pub const VERSION: u32 = 1;
 
-/// How one check went.
+/// The result of one row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
-    /// As it should be.
+    /// The requirement is met.
     Pass,
-    /// Users are hurt, and the one who was checked could have known.
+    /// Users are harmed, and the authors of the tested program could have known it.
     Fail,
-    /// Users are hurt, and the specification leaves the one who was checked free to do it.
+    /// Users are harmed, but the specification allows this behaviour.
     Warn,
-    /// It could not be found out.
+    /// The row could not be tested.
     Skip,
 }
 
@@ -36,31 +36,31 @@ impl Status {
     }
 }
 
-/// One check and what came of it.
+/// One row of the report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Row {
-    /// A name that stays: `stdio.eof`.
+    /// A stable name: `stdio.eof`.
     pub id: String,
-    /// What was done, in a few words.
+    /// The step, in a few words.
     pub title: String,
-    /// How it went.
+    /// The result.
     pub status: Status,
-    /// What was seen.
+    /// The observation.
     pub detail: String,
-    /// What the specification asks for, and who is hurt.
+    /// The requirement, and the harm to users.
     #[serde(flatten)]
     pub rule: Rule,
-    /// How long it took.
+    /// The time that it took.
     pub took_ms: u64,
 }
 
 impl Row {
-    /// A row; the time is added by [`Row::took`].
+    /// Creates a row; [`Row::took`] adds the time.
     pub fn new(id: impl Into<String>, title: impl Into<String>, rule: Rule, (status, detail): Seen) -> Row {
         Row { id: id.into(), title: title.into(), status, detail, rule, took_ms: 0 }
     }
 
-    /// The time it took.
+    /// Sets the time that it took.
     #[must_use]
     pub fn took(mut self, time: Duration) -> Row {
         self.took_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
@@ -68,10 +68,10 @@ impl Row {
     }
 }
 
-/// A status and what was seen.
+/// A status and the observation.
 pub type Seen = (Status, String);
 
-/// As it should be.
+/// The requirement is met.
 pub(crate) fn pass(detail: impl Into<String>) -> Seen {
     (Status::Pass, detail.into())
 }
@@ -86,12 +86,12 @@ pub(crate) fn warn(detail: impl Into<String>) -> Seen {
     (Status::Warn, detail.into())
 }
 
-/// Not found out.
+/// The row could not be tested.
 pub(crate) fn skip(detail: impl Into<String>) -> Seen {
     (Status::Skip, detail.into())
 }
 
-/// All that a check found out.
+/// The complete result of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Report {
     /// Version of this shape.
@@ -100,7 +100,7 @@ pub struct Report {
     pub kind: &'static str,
     /// The command or the address.
     pub target: String,
-    /// Whether there is no finding.
+    /// True if there is no finding.
     pub passed: bool,
     /// The checks, in their order.
     pub checks: Vec<Row>,
@@ -116,12 +116,12 @@ impl Report {
         Report { version: VERSION, kind, target: target.into(), passed, checks }
     }
 
-    /// How many rows have this status.
+    /// The number of rows with this status.
     pub fn count(&self, status: Status) -> usize {
         self.checks.iter().filter(|row| row.status == status).count()
     }
 
-    /// As JUnit XML, which most CI systems read.
+    /// The report as JUnit XML, which most CI systems read.
     pub fn junit(&self) -> String {
         let time = self.checks.iter().map(|row| row.took_ms).sum::<u64>();
         let mut xml = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
@@ -171,7 +171,7 @@ fn seconds(ms: u64) -> String {
     format!("{}.{:03}", ms / 1000, ms % 1000)
 }
 
-/// Text that may stand in XML. What XML has no way to write (most control characters) becomes U+FFFD.
+/// Text escaped for XML. A character that XML can't express (most control characters) becomes U+FFFD.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn junit_says_what_json_says() {
+    fn junit_and_json_agree() {
         let report = Report::new("stdio", "run <me>", rows(), false);
         let xml = report.junit();
         assert!(xml.contains("tests=\"4\" failures=\"1\" errors=\"0\" skipped=\"1\" time=\"1.500\""), "{xml}");
@@ -225,7 +225,7 @@ mod tests {
         assert!(xml.contains("MCP 2025-11-25, basic/lifecycle, Shutdown: "), "{xml}");
         assert!(xml.contains("anthropics/claude-code#26658: "), "{xml}");
         assert!(xml.contains("<system-out>warning: 1 survived</system-out>"), "{xml}");
-        let json = serde_json::to_value(&report).expect("it is plain");
+        let json = serde_json::to_value(&report).expect("a plain value");
         assert_eq!(json["checks"][1]["status"], "fail");
         assert_eq!(json["checks"][1]["specification"]["revision"], "2025-11-25");
         assert_eq!(json["checks"][1]["users"]["report"], "anthropics/claude-code#26658");

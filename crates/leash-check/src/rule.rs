@@ -1,46 +1,47 @@
-//! What is asked of servers and hosts, by whom, and who is hurt when it is not done. A table, and nothing else.
+//! The requirements for servers and hosts, their sources, and the harm to users if they are not met. A table, and
+//! nothing else.
 
 use serde::Serialize;
 
-/// Where the specification asks for something, and in which words.
+/// The place in the specification, and its words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Clause {
     /// The revision.
     pub revision: &'static str,
     /// The page and the section.
     pub section: &'static str,
-    /// What it says, or that it says nothing.
+    /// The requirement, or a note that the specification has none.
     pub text: &'static str,
 }
 
-/// A report of people who were hurt.
+/// A user's report of the harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Hurt {
     /// The report in the field.
     pub report: &'static str,
-    /// What happens to them.
+    /// The harm.
     pub text: &'static str,
 }
 
-/// Something that is asked for.
+/// A requirement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Rule {
-    /// The specification's part.
+    /// The source in the specification.
     pub specification: Clause,
-    /// The users' part.
+    /// The report of a user.
     pub users: Hurt,
 }
 
-/// Hosts that end leave servers behind.
+/// Hosts leave servers behind when they exit.
 const ORPHANS: &str = "anthropics/claude-code#26658";
-/// Nobody sends DELETE.
+/// No client sends DELETE.
 const DELETES: &str = "anthropics/claude-code#56456";
-/// Sessions that nobody ends stay for ever.
+/// Sessions that no client ends stay for ever.
 const TIMEOUT: &str = "modelcontextprotocol/go-sdk#499";
-/// A worker with a session per job can't get rid of what a job had.
+/// A worker with a session per job can't release the resources of a job.
 const WORKER: &str = "github/copilot-sdk#1163";
 
-/// The end of input ends a server.
+/// A server exits at the end of its input.
 pub const EOF: Rule = Rule {
     specification: Clause {
         revision: "2026-07-28",
@@ -49,11 +50,11 @@ pub const EOF: Rule = Rule {
     },
     users: Hurt {
         report: ORPHANS,
-        text: "a host that crashes can do no more than let go of stdin: 80 servers that ignored it held 13 GB of swap",
+        text: "a host that crashes can do no more than close stdin: 80 servers that ignored it held 13 GB of swap",
     },
 };
 
-/// SIGTERM ends a server.
+/// A server exits on SIGTERM.
 pub const TERM: Rule = Rule {
     specification: Clause {
         revision: "2025-11-25",
@@ -62,11 +63,11 @@ pub const TERM: Rule = Rule {
     },
     users: Hurt {
         report: ORPHANS,
-        text: "a server that ignores SIGTERM is killed and can't clean up, or stays, where a wrapper (npx, sh) kept the signal",
+        text: "a server that ignores SIGTERM is killed without cleanup, or stays if a wrapper (npx) keeps the signal",
     },
 };
 
-/// A host that dies takes both pipes along.
+/// A server exits when its host dies, which closes both pipes.
 pub const HOST_GONE: Rule = Rule {
     specification: Clause {
         revision: "2026-07-28",
@@ -75,11 +76,11 @@ pub const HOST_GONE: Rule = Rule {
     },
     users: Hurt {
         report: ORPHANS,
-        text: "after a crash of the host its servers are left to themselves: nobody is there to send a signal",
+        text: "after a crash of the host its servers keep running: no process is left to send a signal",
     },
 };
 
-/// The handshake is answered at all.
+/// A server answers the handshake.
 pub const HANDSHAKE: Rule = Rule {
     specification: Clause {
         revision: "2025-11-25",
@@ -88,11 +89,11 @@ pub const HANDSHAKE: Rule = Rule {
     },
     users: Hurt {
         report: WORKER,
-        text: "a host that waits for a server that never answers holds on to everything it started for that job",
+        text: "a host that waits for a server that never answers keeps everything that it started for that job",
     },
 };
 
-/// A server can be started again after it was ended.
+/// A server can be started again after it has ended.
 pub const AGAIN: Rule = Rule {
     specification: Clause {
         revision: "2026-07-28",
@@ -105,27 +106,27 @@ pub const AGAIN: Rule = Rule {
     },
 };
 
-/// Nothing that a server started outlives it.
+/// No process that a server started outlives it.
 pub const HELPERS: Rule = Rule {
     specification: Clause {
         revision: "2026-07-28",
         section: "basic/transports/stdio, Shutdown",
-        text: "the process is to be gone after shutdown; of what it started nothing is said, and no official SDK ends it",
+        text: "the process must exit at shutdown; its children are not mentioned, and no official SDK ends them",
     },
     users: Hurt {
         report: ORPHANS,
-        text: "helpers outlive the server, belong to nobody, and add up until memory is gone",
+        text: "helpers outlive the server, have no owner, and add up until memory is used up",
     },
 };
 
-/// No port stays taken.
+/// No port stays in use.
 pub const PORTS: Rule = Rule {
     specification: Clause {
         revision: "2026-07-28",
         section: "basic/transports/stdio, Shutdown",
-        text: "nothing is said of ports; the process that holds one is to be gone",
+        text: "ports are not mentioned; the process that holds one must exit",
     },
-    users: Hurt { report: WORKER, text: "the next job finds the port taken, by a process that nobody knows any more" },
+    users: Hurt { report: WORKER, text: "the next job finds the port in use by a process without an owner" },
 };
 
 /// No browser stays.
@@ -133,7 +134,7 @@ pub const BROWSERS: Rule = Rule {
     specification: Clause {
         revision: "2026-07-28",
         section: "basic/transports/stdio, Shutdown",
-        text: "nothing is said of browsers; what a server starts is its own to end",
+        text: "browsers are not mentioned; a server has to end what it starts",
     },
     users: Hurt {
         report: ORPHANS,
@@ -141,17 +142,20 @@ pub const BROWSERS: Rule = Rule {
     },
 };
 
-/// A session can be opened.
+/// A server opens a session.
 pub const SESSION: Rule = Rule {
     specification: Clause {
         revision: "2025-11-25",
         section: "basic/transports, Session Management",
         text: "a server MAY assign a session id in the HTTP response that has the InitializeResult",
     },
-    users: Hurt { report: TIMEOUT, text: "each session holds memory on the server until somebody ends it" },
+    users: Hurt {
+        report: TIMEOUT,
+        text: "each session holds memory on the server until the client or the server ends it",
+    },
 };
 
-/// DELETE is taken.
+/// A server accepts DELETE.
 pub const DELETE: Rule = Rule {
     specification: Clause {
         revision: "2025-11-25",
@@ -160,11 +164,11 @@ pub const DELETE: Rule = Rule {
     },
     users: Hurt {
         report: DELETES,
-        text: "a client that wants to clean up after itself is not let: its sessions stay until the server restarts",
+        text: "a client that wants to clean up can't: its sessions stay until the server restarts",
     },
 };
 
-/// An ended session is 404.
+/// A server answers 404 for an ended session.
 pub const TERMINATED: Rule = Rule {
     specification: Clause {
         revision: "2025-11-25",
@@ -173,11 +177,11 @@ pub const TERMINATED: Rule = Rule {
     },
     users: Hurt {
         report: DELETES,
-        text: "a client knows by 404 alone that it has to begin anew: with any other answer it is stuck, or the session lives on",
+        text: "only 404 tells a client to open a new session: otherwise it is stuck, or the session lives on",
     },
 };
 
-/// A session that nobody uses ends.
+/// A server ends idle sessions.
 pub const EXPIRY: Rule = Rule {
     specification: Clause {
         revision: "2025-11-25",
@@ -190,7 +194,7 @@ pub const EXPIRY: Rule = Rule {
     },
 };
 
-/// A foreign origin is refused.
+/// A server refuses a foreign origin.
 pub const ORIGIN: Rule = Rule {
     specification: Clause {
         revision: "2025-11-25",
@@ -199,26 +203,26 @@ pub const ORIGIN: Rule = Rule {
     },
     users: Hurt {
         report: TIMEOUT,
-        text: "any web page can open sessions on a local server, as many as it likes, and nobody ends them",
+        text: "any web page can open any number of sessions on a local server, and no client ends them",
     },
 };
 
-/// A session that is over holds no memory.
+/// An ended session holds no memory.
 pub const MEMORY: Rule = Rule {
     specification: Clause {
         revision: "2025-11-25",
         section: "basic/transports, Session Management",
-        text: "nothing is said of memory; a terminated session can't be used any more",
+        text: "memory is not mentioned; a terminated session can't be used any more",
     },
     users: Hurt { report: TIMEOUT, text: "sessions add up to gigabytes: clients open one for every call" },
 };
 
-/// A host leaves when it is told to.
+/// A host exits when it is asked to.
 pub const HOST_LEAVES: Rule = Rule {
     specification: Clause {
         revision: "2025-11-25",
         section: "basic/lifecycle, Shutdown",
-        text: "one side, usually the client, ends the connection; it is the host who begins",
+        text: "one side, usually the client, ends the connection; the host begins",
     },
     users: Hurt { report: ORPHANS, text: "hosts of closed terminals stay, with all their servers" },
 };
@@ -233,12 +237,12 @@ pub const HOST_SERVERS: Rule = Rule {
     users: Hurt { report: ORPHANS, text: "servers outlive the host: 80 of them held 13 GB of swap" },
 };
 
-/// A killed host can end nothing.
+/// A killed host can't end its servers.
 pub const HOST_KILLED: Rule = Rule {
     specification: Clause {
         revision: "2026-07-28",
         section: "basic/transports/stdio, Shutdown",
-        text: "nothing is said of a host that is killed; only the kernel, or somebody else, can end its servers",
+        text: "a killed host is not mentioned; only the kernel or another program can end its servers",
     },
     users: Hurt { report: ORPHANS, text: "servers outlive a host that crashed or ran out of memory" },
 };

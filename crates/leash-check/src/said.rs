@@ -1,4 +1,5 @@
-//! What a subject says on its stderr. All of it is read, so that nothing holds the subject up, and only the end of it is kept.
+//! Reads the stderr of a subject. All of it is read, so that a full pipe never blocks the subject; only the end of it
+//! is kept.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -10,22 +11,23 @@ use rustix::pipe::PipeFlags;
 
 use leash_model::limits;
 
-/// The end of it, as far as it was said.
+/// The end of the subject's stderr so far.
 #[derive(Clone, Debug)]
 pub(super) struct Said(Arc<Mutex<Tail>>);
 
 #[derive(Debug)]
 struct Tail {
-    /// Its other end is the subject's stderr.
+    /// The reading end of the subject's stderr.
     pipe: File,
     kept: Vec<u8>,
 }
 
 impl Said {
-    /// Begins to listen, on a thread that goes when the last process which could speak is gone. The descriptor is for the subject.
+    /// Starts a reading thread, which ends when the last process that could write has exited. The descriptor is for
+    /// the subject.
     pub(super) fn listen() -> io::Result<(Said, OwnedFd)> {
         let (ours, theirs) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
-        // Only ours: whoever writes has a pipe like any other.
+        // Only our end is non-blocking: the subject gets an ordinary pipe.
         rustix::io::ioctl_fionbio(&ours, true)?;
         let watched = ours.try_clone()?;
         let said = Said(Arc::new(Mutex::new(Tail { pipe: ours.into(), kept: Vec::new() })));
@@ -48,7 +50,7 @@ impl Said {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The end of what was said before this was called.
+    /// The end of the text that was written before this call.
     pub(super) fn last_words(&self) -> String {
         let mut tail = self.tail();
         tail.read();
@@ -57,10 +59,10 @@ impl Said {
 }
 
 impl Tail {
-    /// Reads what there is, but not for ever; `false` when nothing more can come.
+    /// Reads what is available, within a limit; returns false at the end of the pipe.
     fn read(&mut self) -> bool {
         let mut buffer = [0; 16 * 1024];
-        // A pipe holds 64 KiB: one who speaks without end does not keep us.
+        // A pipe holds 64 KiB: a subject that writes without end does not keep this thread here.
         for _ in 0..8 {
             match self.pipe.read(&mut buffer) {
                 Ok(0) => return false,
@@ -90,14 +92,14 @@ mod tests {
         let (said, pipe) = Said::listen().expect("a pipe");
         let mut pipe = File::from(pipe);
         for number in 0..100_000 {
-            writeln!(pipe, "line {number:08}").expect("nothing holds it up");
+            writeln!(pipe, "line {number:08}").expect("the reader keeps up");
         }
         let words = said.last_words();
         assert!(words.ends_with("line 00099999"), "{words}");
         assert!(words.len() <= limits::LAST_SAID && words.len() > limits::LAST_SAID - 20, "{}", words.len());
         assert!(said.tail().kept.capacity() < 64 * 1024, "{}", said.tail().kept.capacity());
-        // What was said last is there at once, also after the end.
-        pipe.write_all(b"bye").expect("it is read");
+        // The last text is available at once, also after the end.
+        pipe.write_all(b"bye").expect("the pipe is open");
         drop(pipe);
         assert!(said.last_words().ends_with("bye"));
     }

@@ -1,4 +1,4 @@
-//! How a check is stopped before its time: by a signal, and without leaving anything behind.
+//! Stops a check early on a signal, without leaving processes or sessions behind.
 
 use std::cell::RefCell;
 use std::io;
@@ -10,47 +10,48 @@ use leash_tree::tree::supervisor;
 use leash_tree::tree::supervisor::FirstLook;
 use leash_tree::tree::warden;
 
-/// Whether somebody wants a check to end now. Every wait of a check is also a wait for this.
+/// The request to stop a check. Every wait of a check also waits for this.
 #[derive(Debug)]
 pub struct Stop {
     signals: Option<OwnedFd>,
-    /// What came so far, in its order.
+    /// The signals received so far, in order.
     seen: RefCell<Vec<i32>>,
 }
 
 impl Stop {
-    /// Nobody wants it.
+    /// A value that never requests a stop.
     pub fn never() -> Stop {
         Stop { signals: None, seen: RefCell::default() }
     }
 
-    /// The signals that ask a program to leave. They are taken from this thread, and those it starts, for good: who was told to
-    /// stop has something to put away first. What was ignored when the program began stays ignored.
+    /// Receives the signals that ask a program to exit. They stay blocked in this thread and in threads that it
+    /// starts, because a stopped check must clean up first. A signal that was ignored when the program started stays
+    /// ignored.
     pub fn by_signal(first: FirstLook) -> io::Result<Stop> {
         let (_, inherited) = first.into_parts();
         let mut wanted = supervisor::listened(inherited);
-        // Those two are about servers.
+        // These two signals concern servers.
         wanted.retain(|signal| !matches!(*signal, libc::SIGCHLD | warden::END_SIGNAL));
         Ok(Stop { signals: Some(linux::listen(&wanted)?), seen: RefCell::default() })
     }
 
-    /// The first signal that came.
+    /// The first signal that was received.
     pub fn asked(&self) -> Option<i32> {
         self.look();
         self.seen.borrow().first().copied()
     }
 
-    /// An error, if it is wanted.
+    /// Returns an error if a signal was received.
     pub(super) fn check(&self) -> Result<(), CheckError> {
         self.asked().map_or(Ok(()), |signal| Err(CheckError::Stopped { signal }))
     }
 
-    /// What becomes readable when a signal has come.
+    /// A descriptor that becomes readable when a signal arrives.
     pub(super) fn as_fd(&self) -> Option<BorrowedFd<'_>> {
         self.signals.as_ref().map(AsFd::as_fd)
     }
 
-    /// Waits until it was asked for so many times.
+    /// Waits until this many signals were received.
     pub(super) async fn wait(&self, times: usize) {
         let asked = || {
             self.look();

@@ -1,5 +1,5 @@
-//! What is tested, running in a containment of ours. leash only looks on until [`Subject::end`]: the containment's own ladder is
-//! slower than any check is patient, and only when the check itself is gone is there no grace at all.
+//! The program under test, running in a containment of leash. leash only observes until [`Subject::end`]: the grace of
+//! the containment is longer than the longest wait of a check. Only if the check itself dies is there no grace at all.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -23,38 +23,40 @@ use leash_tree::platform::identity::Held;
 use leash_tree::platform::proc::Proc;
 use leash_tree::tree::{Spec, Tree, TreeError};
 
-/// How often the members of a tree are counted: the end of a process that is not our child makes no sound.
+/// The interval between counts of a tree's members: the kernel does not report the exit of a process that is not our
+/// child.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// What the containment's own ladder waits beyond the patience of a check, so that it never acts while somebody looks.
+/// The containment's grace exceeds the longest wait of a check by this, so that it never acts during a check.
 const BEYOND: Duration = Duration::from_secs(10);
 
-/// How a subject is started.
+/// The parameters of a start.
 #[derive(Clone, Debug)]
 pub(crate) struct Start<'a> {
     pub(crate) command: &'a [OsString],
     pub(crate) env: &'a [(OsString, Option<OsString>)],
     pub(crate) places: &'a Places,
-    /// The longest that anything will be waited for.
+    /// The longest wait of the check.
     pub(crate) patience: Duration,
-    /// Whether it speaks on our stderr; else what it says is kept.
+    /// True if its stderr is ours; else its stderr is kept.
     pub(crate) aloud: bool,
-    /// Whether its stderr is a terminal, which [`Subject::hang_up`] closes; the command makes it its own.
+    /// True if its stderr is a terminal, which [`Subject::hang_up`] closes; the command makes it its controlling
+    /// terminal.
     pub(crate) terminal: bool,
     pub(crate) stop: &'a Stop,
 }
 
-/// The next thing that a subject said.
+/// The next event on a subject's stdout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Heard {
     Line(Bytes),
     /// It closed its stdout.
     End,
-    /// Nothing, until the deadline.
+    /// Nothing arrived until the deadline.
     Nothing,
 }
 
-/// It runs.
+/// A running subject.
 #[derive(Debug)]
 pub(crate) struct Subject<'a> {
     tree: Tree,
@@ -97,14 +99,14 @@ impl<'a> Subject<'a> {
         let leader = tree.leader().and_then(|pid| Held::open(&proc, pid));
         let file = |fd: OwnedFd| File::from(fd);
         let stdin = tree.take_stdin().map(|pipe| file(pipe.into()));
-        // Nobody else writes there, and one that does not read may not hold us up.
+        // Only this process writes there, and a subject that does not read must not block it.
         stdin.as_ref().map_or(Ok(()), |stdin| rustix::io::ioctl_fionbio(stdin, true)).map_err(std::io::Error::from)?;
         let stdout = tree.take_stdout().map(|pipe| file(pipe.into()));
         let (heard, stop) = (Lines::new(limits::LINE), start.stop);
         Ok(Subject { tree, proc, keeper, leader, stdin, stdout, heard, stderr, terminal, stop })
     }
 
-    /// Writes a line, as far as there is room for it by the deadline. What becomes of one that does not read is seen elsewhere.
+    /// Writes a line, as far as the pipe has room by the deadline. Other checks show whether the subject reads.
     pub(crate) fn say(&mut self, line: &str, deadline: Moment) {
         let line = format!("{line}\n");
         let mut left = line.as_bytes();
@@ -118,7 +120,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Waits for room in its stdin; whether it is worth trying.
+    /// Waits for room in its stdin; returns true if a write is worth trying.
     fn wait_room(&self, deadline: Moment) -> bool {
         let now = Moment::now();
         if now >= deadline || self.stop.asked().is_some() {
@@ -126,18 +128,19 @@ impl<'a> Subject<'a> {
         }
         let mut fds: Vec<PollFd<'_>> = self.stdin.iter().map(|stdin| PollFd::new(stdin, PollFlags::OUT)).collect();
         fds.extend(self.stop.as_fd().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-        // An interrupted or failed poll is a wake without news.
+        // An interrupted or failed poll counts as a wake-up without events.
         let _ = rustix::event::poll(&mut fds, Some(&timeout_until(deadline, now)));
         true
     }
 
-    /// The next line. What is there at the deadline is still heard, and what comes without an end is not waited for.
+    /// The next line. Output that is already there at the deadline still counts; a line without an end is not waited
+    /// for.
     pub(crate) fn hear(&mut self, deadline: Moment) -> Heard {
         let mut late = false;
         loop {
             match self.heard.next_line() {
                 Some(Line::Whole(line)) => return Heard::Line(line),
-                // No answer is that long.
+                // No response is that long.
                 Some(Line::TooLong { .. }) => continue,
                 None => {}
             }
@@ -157,18 +160,18 @@ impl<'a> Subject<'a> {
         self.stdin = None;
     }
 
-    /// Lets go of both pipes at once, as a process does that is killed.
+    /// Closes both pipes at once, as the kernel does for a killed process.
     pub(crate) fn let_go(&mut self) {
         self.stdin = None;
         self.stdout = None;
     }
 
-    /// Closes its terminal: the kernel sends SIGHUP to whoever sits there.
+    /// Closes its terminal: the kernel sends SIGHUP to the session that has this controlling terminal.
     pub(crate) fn hang_up(&mut self) {
         self.terminal = None;
     }
 
-    /// Waits until it has read all that was said to it.
+    /// Waits until it has read everything that was written to it.
     pub(crate) fn wait_read(&mut self, deadline: Moment) {
         let unread = |stdin: &File| rustix::io::ioctl_fionread(stdin).is_ok_and(|bytes| bytes > 0);
         while self.stdin.as_ref().is_some_and(unread) && Moment::now() < deadline && self.lives() {
@@ -182,17 +185,17 @@ impl<'a> Subject<'a> {
     /// Signals its first process, the one that an SDK knows.
     pub(crate) fn signal(&self, signal: Signal) {
         if let Some(leader) = &self.leader {
-            // Gone already is as good.
+            // An error means that it has exited, which is fine.
             let _ = leader.signal(signal);
         }
     }
 
-    /// Whether its first process runs.
+    /// True if its first process runs.
     pub(crate) fn lives(&self) -> bool {
         self.leader.as_ref().is_some_and(Held::lives)
     }
 
-    /// Waits until its first process has ended; whether it has.
+    /// Waits until its first process has exited; returns true if it has.
     pub(crate) fn wait_leader(&mut self, deadline: Moment) -> bool {
         while self.lives() {
             if Moment::now() >= deadline || self.stop.asked().is_some() {
@@ -205,7 +208,7 @@ impl<'a> Subject<'a> {
         true
     }
 
-    /// Waits until nothing of it is left; what is left at the deadline.
+    /// Waits until no process is left; returns the processes that are left at the deadline.
     pub(crate) fn wait_gone(&mut self, deadline: Moment) -> Vec<Survivor> {
         loop {
             let left = self.members();
@@ -217,28 +220,28 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// A moment, or until it says something.
+    /// Waits for a short time, or until it writes something.
     pub(crate) fn pause(&mut self, deadline: Moment) {
         self.listen(deadline.min(Moment::now() + LOOK), None);
         self.heard = Lines::new(limits::LINE);
     }
 
-    /// All of its processes that live.
+    /// All of its living processes.
     pub(crate) fn members(&self) -> Vec<Survivor> {
         let Some(keeper) = self.keeper.as_ref().filter(|keeper| keeper.lives()) else { return Vec::new() };
         Survivor::look(&self.proc, &self.proc.descendants(keeper.id.pid).found)
     }
 
-    /// Waits for output, for `other` to become readable, for a wish to stop, or for the deadline. What is heard is kept.
+    /// Waits for output, for `other` to become readable, for a stop signal, or for the deadline. Output is kept.
     fn listen(&mut self, deadline: Moment, other: Option<BorrowedFd<'_>>) {
-        // What is shown in a terminal is read, because it would fill up; it is nothing that anybody answers.
-        // What says more than is asked for has to wait.
+        // Output to the terminal is read so that it does not fill up, but it is never answered. stdout is not read while
+        // more than `limits::LINE` bytes are unprocessed: a subject that writes more has to wait.
         let stdout = self.stdout.as_ref().filter(|_| self.heard.len() <= limits::LINE);
         let sources = [stdout, self.terminal.as_ref()];
         let mut fds: Vec<PollFd<'_>> = sources.iter().flatten().map(|file| PollFd::new(file, PollFlags::IN)).collect();
         let others = [other, self.stop.as_fd()];
         fds.extend(others.into_iter().flatten().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-        // An interrupted or failed poll is a wake without news.
+        // An interrupted or failed poll counts as a wake-up without events.
         let _ = rustix::event::poll(&mut fds, Some(&timeout_until(deadline, Moment::now())));
         let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
         let [speaks, shows] = sources.map(|file| file.is_some() && ready.next().unwrap_or_default());
@@ -251,12 +254,12 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// The end of what it said on stderr.
+    /// The end of its stderr.
     pub(crate) fn last_words(&self) -> String {
         self.stderr.as_ref().map(Said::last_words).unwrap_or_default()
     }
 
-    /// Ends whatever is left of it, at once.
+    /// Ends all processes that are left, without grace.
     pub(crate) fn end(mut self) -> Result<Receipt, TreeError> {
         self.let_go();
         self.tree.ask_to_end();
@@ -265,7 +268,7 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// What can be read, from a source that is ready. One that is at its end is closed.
+/// Reads the available bytes from a ready source. A source at its end is closed.
 fn read(source: &mut Option<File>) -> Vec<u8> {
     let mut buffer = vec![0; 16384];
     let got = source.as_mut().and_then(|source| source.read(&mut buffer).ok()).unwrap_or_default();
@@ -276,7 +279,7 @@ fn read(source: &mut Option<File>) -> Vec<u8> {
     buffer
 }
 
-/// How the first process of a tree ended.
+/// The exit status of a tree's first process.
 pub(crate) fn exit_of(receipt: &Receipt) -> Option<Exit> {
     receipt.trees().next().and_then(|tree| tree.exit)
 }

@@ -1,4 +1,4 @@
-//! What is left of a tree: processes, the ports they listen on, and whether one of them is a browser.
+//! Processes that are left of a tree, their listening ports, and whether one of them is a browser.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,10 +9,10 @@ use leash_orphans::belongings;
 use leash_tree::platform::identity::Held;
 use leash_tree::platform::proc::Proc;
 
-/// A process that is still there.
+/// A process that is still alive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Survivor {
-    /// Who it is.
+    /// Its PID and start time.
     #[serde(flatten)]
     pub id: Identity,
     /// Its short name.
@@ -23,10 +23,10 @@ pub struct Survivor {
     pub ports: BTreeSet<u16>,
 }
 
-/// How much of a command line is shown.
+/// The length of a shown command line.
 const SHOWN: usize = 100;
 
-/// What browsers are called; what they start for themselves has the same name, or one that begins so.
+/// Names of browsers; their helper processes have the same name, or one that begins with it.
 const BROWSERS: [&str; 10] = [
     "chrome",
     "chromium",
@@ -41,7 +41,7 @@ const BROWSERS: [&str; 10] = [
 ];
 
 impl Survivor {
-    /// Looks at the processes that have these numbers and live; zombies do not.
+    /// Reads the living processes with these PIDs; zombies are skipped.
     pub(crate) fn look(proc: &Proc, pids: &[i32]) -> Vec<Survivor> {
         let held = pids.iter().filter_map(|pid| Held::open(proc, *pid)).filter(|held| !held.stat.dead());
         held.map(|held| Survivor {
@@ -53,7 +53,7 @@ impl Survivor {
         .collect()
     }
 
-    /// Whether it is a browser, or a part of one.
+    /// True if it is a browser or a part of one.
     pub fn is_browser(&self) -> bool {
         let program = self.command.split(' ').next().unwrap_or_default();
         let base = program.rsplit('/').next().unwrap_or_default();
@@ -69,9 +69,9 @@ fn shortened(command: &str) -> String {
     text
 }
 
-/// Several of them for people, in one line.
+/// Several processes on one line, for the report.
 pub(crate) fn list(survivors: &[&Survivor]) -> String {
-    /// More kinds than these are only counted.
+    /// Further kinds are only counted.
     const NAMED: usize = 3;
     let mut kinds: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     for survivor in survivors {
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zombie_is_gone_and_we_are_not() {
+    fn zombies_are_skipped_and_living_processes_are_not() {
         let proc = Proc::own().expect("our own");
         let me = rustix::process::getpid().as_raw_pid();
         let found = Survivor::look(&proc, &[me, i32::MAX]);
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_counted_and_cut() {
+    fn long_lists_are_counted_and_shortened() {
         let survivor = |name: &str| Survivor {
             id: Identity { pid: 1, start: 1, inode: None },
             name: name.to_owned(),

@@ -1,4 +1,4 @@
-//! A terminal that can be closed, for a host to sit in front of.
+//! A terminal that can be closed, for a host under test.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -8,10 +8,10 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
-/// What terminals have had since there were terminals: programs that draw want to know.
+/// The traditional terminal size: programs that draw ask for it.
 const SIZE: Winsize = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
 
-/// Both sides: that of the terminal, which is ours, and that of the programs.
+/// Opens both sides: the master side for leash, and the other side for the programs.
 pub(super) fn open() -> io::Result<(OwnedFd, OwnedFd)> {
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
     grantpt(&ours)?;
@@ -23,8 +23,8 @@ pub(super) fn open() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((ours, File::into(theirs)))
 }
 
-/// Makes the terminal that is this process's stderr its controlling terminal, stdin and stdout, in a session of its own. For a
-/// process that leads no group.
+/// Starts a new session and makes the terminal on stderr the controlling terminal, stdin and stdout of this process.
+/// The process must not lead a process group.
 pub fn sit_down() -> io::Result<()> {
     rustix::process::setsid()?;
     let terminal: BorrowedFd<'_> = rustix::stdio::stderr();

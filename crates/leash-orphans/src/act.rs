@@ -1,5 +1,6 @@
-//! Ending what was judged. Nothing is signalled that was not held by a pidfd *before* it was judged a second time, and is still
-//! alive after that: then its number was its own all the while, and what was judged is what is signalled.
+//! Ends processes that were judged. A process is signalled only if leash held its pidfd *before* the second scan and
+//! it is still alive after that scan: then its PID was not reused in between, and the judged process is the signalled
+//! one.
 
 use std::collections::HashSet;
 use std::os::fd::AsFd as _;
@@ -24,43 +25,44 @@ use leash_tree::platform::identity::Held;
 use leash_tree::platform::proc::Proc;
 use leash_tree::tree::captive::left_over;
 
-/// How many looks a tree may take to hold still. Each new member means another look.
+/// The number of scans until a tree must stop growing. Each new member requires another scan.
 const LOOKS: usize = 8;
 
-/// How many looks in a row must find nobody. While one of them reads /proc, a process that it has passed may fork once more.
+/// The number of scans in a row that must find no process. While one scan reads /proc, a process that it has already
+/// passed may fork.
 const QUIET_LOOKS: usize = 2;
 
-/// What may be ended, and how.
+/// The verdicts that may be ended, and the grace.
 #[derive(Clone, Debug)]
 pub struct Terms {
-    /// The verdicts that are enough.
+    /// The verdicts that are sufficient.
     pub verdicts: Vec<Verdict>,
     /// Time between SIGTERM and SIGKILL.
     pub grace: Duration,
 }
 
-/// What became of a finding.
+/// The result for a finding.
 #[derive(Clone, Debug)]
 pub enum Outcome {
-    /// It was ended, or it was tried: the receipt says what is left.
+    /// Leash tried to end it: the receipt lists the processes that are left.
     Ended(Box<Receipt>),
-    /// Nothing was done to it.
+    /// No signal was sent.
     Spared(Spared),
 }
 
-/// Why nothing was done.
+/// The reason why no signal was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spared {
     /// It has ended by itself.
     Gone,
-    /// The second look does not say what the first one said.
+    /// The second scan has another result than the first.
     Changed {
-        /// What it says; `None`: it is not taken for a server any more.
+        /// The second verdict; `None`: it is no longer taken for a server.
         verdict: Option<Verdict>,
     },
     /// It starts processes faster than they can be judged.
     Restless,
-    /// We are one of its processes.
+    /// The calling process is a member of the tree.
     Ourselves,
 }
 
@@ -70,13 +72,13 @@ impl std::fmt::Display for Spared {
             Spared::Gone => f.write_str("it has ended by itself"),
             Spared::Changed { verdict: Some(verdict) } => write!(f, "at a second look it is {}", verdict.word()),
             Spared::Changed { verdict: None } => f.write_str("at a second look it is no server"),
-            Spared::Restless => f.write_str("its tree does not hold still"),
+            Spared::Restless => f.write_str("its tree keeps starting processes"),
             Spared::Ourselves => f.write_str("leash itself runs in it"),
         }
     }
 }
 
-/// Ends one finding. `look` scans and judges again.
+/// Ends the tree of one finding. `look` scans and judges again.
 pub fn end(proc: &Proc, root: Identity, terms: &Terms, look: &mut dyn FnMut() -> Vec<Finding>) -> Outcome {
     let began = Moment::now();
     let (finding, mut tree) = match confirm(proc, root, &terms.verdicts, look) {
@@ -90,7 +92,7 @@ pub fn end(proc: &Proc, root: Identity, terms: &Terms, look: &mut dyn FnMut() ->
     Outcome::Ended(Box::new(receipt(proc, &finding, Done { had, how, left, seen: tree.held.len(), began })))
 }
 
-/// Holds a tree, and judges it while it is held.
+/// Holds pidfds of a tree and judges it while they are held.
 fn confirm(
     proc: &Proc,
     root: Identity,
@@ -113,7 +115,8 @@ fn confirm(
         }
         let fresh: Vec<Identity> = finding.tree.iter().filter(|id| !tree.has(id.pid)).copied().collect();
         if fresh.is_empty() {
-            // Only who was judged just now, and lives on: a number that somebody else had in the meantime is not in here.
+            // Keep only processes that this scan judged and that still live. A PID that was reused in the meantime is
+            // not among them.
             let judged = |held: &Held| finding.tree.iter().any(|id| id.is(&held.id));
             tree.held.retain(|held| judged(held) && held.lives());
             let place = |held: &Held| finding.tree.iter().position(|id| id.is(&held.id));
@@ -121,28 +124,28 @@ fn confirm(
             return Ok((finding, tree));
         }
         tree.held.extend(fresh.into_iter().filter_map(|id| Held::open_same(proc, id)));
-        // Who has died meanwhile may have given its number away.
+        // The PID of a process that has died meanwhile may be reused.
         tree.held.retain(|held| held.id.is(&root) || held.lives());
     }
     Err(Spared::Restless)
 }
 
-/// A tree in our hands.
+/// A tree whose processes are held by pidfds.
 struct Tree {
     proc: Proc,
-    /// Parents before children, and signalled in that order: a parent that dies of the signal can't replace a child that has died of
-    /// it before.
+    /// Parents before children; signals are sent in this order, so that a parent that dies of the signal can't replace
+    /// a child that has died of it before.
     held: Vec<Held>,
-    /// What only its processes had before the first signal.
+    /// The properties that only its processes had before the first signal.
     kin: Kin,
-    /// When the end began, in clock ticks.
+    /// The start of the end, in clock ticks.
     since: u64,
-    /// Processes that may have come out of it, which is no reason to end them, and why.
+    /// Processes that may come from the tree, with the reason. They are reported, not signalled.
     suspects: Vec<(i32, &'static str)>,
 }
 
 impl Tree {
-    /// Writes down what tells its processes from all others, before they can leave.
+    /// Records the properties that distinguish its processes from all others, before they can leave.
     fn learn(&mut self) {
         self.hold_newcomers(None);
         self.since = scan::now();
@@ -155,7 +158,7 @@ impl Tree {
         self.kin.learn(all, |seen| held.contains(&(seen.pid, seen.start)));
     }
 
-    /// Takes hold of processes that have left the tree, and signals them. Whether there were any.
+    /// Opens pidfds of processes that have left the tree, and signals them. Returns true if there were any.
     fn hold_strays(&mut self, signal: Signal) -> bool {
         let all = kin::everybody(&self.proc);
         let is_held = |seen: &Seen| self.held.iter().any(|held| seen.is(&held.id));
@@ -165,7 +168,7 @@ impl Tree {
         let (mut strays, mut suspects) = (Vec::new(), Vec::new());
         for seen in all.iter().filter(|seen| strangers.contains(&seen.pid)) {
             match claim(seen) {
-                // It is looked at again while it is held: its number may have gone to another.
+                // Check again while the pidfd is held, because the PID may have been reused.
                 Some(Claim::Member) => strays.extend(Held::open(&self.proc, seen.pid).filter(|held| {
                     let again = kin::seen(&self.proc, seen.pid).filter(|again| again.is(&held.id));
                     again.is_some_and(|again| claim(&again) == Some(Claim::Member)) && held.lives()
@@ -186,7 +189,7 @@ impl Tree {
         found
     }
 
-    /// Whether nobody is left: nobody who is held lives, and looks at all processes find nobody who has left.
+    /// True if no process is left: no held process lives, and no scan finds a process that has left the tree.
     fn is_over(&mut self, signal: Signal) -> bool {
         (0..QUIET_LOOKS).all(|_| self.living().next().is_none() && !self.hold_strays(signal))
     }
@@ -199,7 +202,8 @@ impl Tree {
         self.living().any(|held| held.id.pid == pid)
     }
 
-    /// SIGTERM to all, a grace, SIGKILL to all until nobody is left or it is clear that somebody stays.
+    /// Sends SIGTERM to all, waits for the grace, then sends SIGKILL to all until none is left or the limit has
+    /// passed.
     fn climb_down(&mut self, grace: Duration) -> How {
         let began = Moment::now();
         self.signal(Signal::TERM);
@@ -229,20 +233,20 @@ impl Tree {
         self.held.iter().filter(|held| held.lives())
     }
 
-    /// Signals everybody; whether anybody may be signalled.
+    /// Signals all processes; returns true if at least one of them may be signalled.
     fn signal(&self, signal: Signal) -> bool {
         let mut reached = false;
         for held in self.living() {
             reached |= held.signal(signal) != Err(Errno::PERM);
             if signal == Signal::TERM {
-                // A stopped process hears nothing else.
+                // A stopped process handles SIGTERM only after SIGCONT.
                 let _ = held.signal(Signal::CONT);
             }
         }
         reached
     }
 
-    /// Takes hold of what members have started since, and signals it as well.
+    /// Opens pidfds of new children of the members, and signals them as well.
     fn hold_newcomers(&mut self, signal: Option<Signal>) {
         let parents: Vec<i32> = self.living().map(|held| held.id.pid).collect();
         for parent in parents {
@@ -250,9 +254,9 @@ impl Tree {
                 if self.lives(child) {
                     continue;
                 }
-                // A dead one that its parent has not waited for is nobody.
+                // Skip zombies that their parent has not waited for.
                 let Some(held) = Held::open(&self.proc, child).filter(Held::lives) else { continue };
-                // Its parent lives on after it was held, so it is that parent's child.
+                // The parent is still alive after the pidfd was opened, so this is the parent's child.
                 if held.stat.ppid == parent && self.lives(parent) {
                     if let Some(signal) = signal {
                         let _ = held.signal(signal);
@@ -263,7 +267,7 @@ impl Tree {
         }
     }
 
-    /// Waits a moment, or until one has died.
+    /// Waits for one round, or until a process has died.
     fn wait(&self) {
         let mut fds: Vec<PollFd<'_>> =
             self.living().map(|held| PollFd::from_borrowed_fd(held.as_fd(), PollFlags::IN)).collect();

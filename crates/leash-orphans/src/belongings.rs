@@ -1,4 +1,4 @@
-//! What a tree has: memory, ports that others may want, and files that it keeps locked.
+//! The resources of a tree: memory, listening ports, and files that it keeps locked.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::CStr;
@@ -14,10 +14,10 @@ use leash_model::identity::Identity;
 use leash_tree::owner::peer::table;
 use leash_tree::platform::proc::{Proc, read_small};
 
-/// What comes back when a tree ends.
+/// The resources that are released when a tree ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Belongings {
-    /// Memory in bytes: proportional where that may be read, else the private pages.
+    /// Memory in bytes: proportional (PSS) if that is readable, else the private pages.
     pub memory: u64,
     /// Swap in bytes, proportional.
     pub swap: u64,
@@ -27,7 +27,7 @@ pub struct Belongings {
     pub locks: BTreeSet<String>,
 }
 
-/// Memory and swap of a tree. What belongs to another user may be missing.
+/// Memory and swap of a tree. Values of processes of another user may be missing.
 pub fn memory(proc: &Proc, tree: &[Identity]) -> Belongings {
     let mut belongings = Belongings::default();
     for member in tree {
@@ -37,12 +37,12 @@ pub fn memory(proc: &Proc, tree: &[Identity]) -> Belongings {
     belongings
 }
 
-/// Everything that a tree has.
+/// All resources of a tree.
 pub fn of(proc: &Proc, tree: &[Identity]) -> Belongings {
     let mut belongings = memory(proc, tree);
     let listeners = listeners();
     for member in tree {
-        // What may not be read is not known; what has ended has nothing.
+        // A member that can't be read is skipped, and so is one that has ended.
         let state = proc.stat(member.pid).map_or('S', |stat| stat.state);
         let place = place::of(member.pid, state);
         let Ok(fds) = open_fds(&place) else { continue };
@@ -73,7 +73,8 @@ fn listeners() -> HashMap<u64, u16> {
     entries.filter(|entry| entry.listens).map(|entry| (entry.inode, entry.local.port())).collect()
 }
 
-/// The path of a descriptor on which a lock is held. The kernel lists the locks of a descriptor itself, so no disk is asked.
+/// The path of a descriptor on which a lock is held. The kernel lists the locks in `fdinfo`, so the file system is not
+/// accessed.
 fn locked(place: &str, fds: &OwnedFd, name: &CStr) -> Option<String> {
     let number = name.to_str().ok()?;
     number.parse::<u32>().ok()?;
@@ -96,7 +97,7 @@ mod tests {
     use testkit::Scratch;
 
     #[test]
-    fn ports_locks_and_memory_of_ourselves() {
+    fn own_ports_locks_and_memory_are_found() {
         let dir = Scratch::new();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let lock = File::create(dir.join("lock")).unwrap();

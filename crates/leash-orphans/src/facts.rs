@@ -1,4 +1,4 @@
-//! What one look at the machine saw. Plain values: a test can write down any machine.
+//! The facts that one scan found. They are plain values, so a test can describe any machine.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,63 +7,66 @@ use serde::Serialize;
 
 use leash_model::identity::Identity;
 
-/// One look at the machine.
+/// The result of one scan.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// Every process that can be seen and is not dead, by pid. Threads of the kernel are left out.
+    /// Every visible process that is not dead, by PID, without kernel threads.
     pub processes: Vec<Process>,
-    /// Processes whose descriptors could not be read: each of them may hold anything.
+    /// Processes whose descriptors could not be read: each of them may hold any pipe or socket.
     pub unread: Vec<Unread>,
-    /// Who serves others over TCP; looked at only where a server has lost its stdin.
+    /// TCP connections that servers have accepted; read only where a server has lost its stdin.
     pub served: Vec<Served>,
-    /// Clock ticks since boot, to tell ages.
+    /// Clock ticks since boot, to compute ages.
     pub now: u64,
     /// Ticks in a second.
     pub hertz: u64,
-    /// Who looked.
+    /// The user id of the process that scanned.
     pub uid: u32,
-    /// Nobody can exist who is not among the processes: they are those of the whole machine, and none is hidden from who looked.
+    /// True if no other process can exist: the scan covered the whole machine, and /proc hides no process from the
+    /// scanner.
     pub whole: bool,
 }
 
-/// A process that could not be looked into.
+/// A process whose descriptors could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Unread {
-    /// Who it is.
+    /// The process.
     pub id: Identity,
-    /// What is in the way.
+    /// The reason.
     pub why: Why,
 }
 
-/// A connection that a server has accepted.
+/// A TCP connection that a server has accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Served {
-    /// The process that has it.
+    /// The process that holds the server's end.
     pub by: i32,
-    /// The port on which it came in.
+    /// The local port.
     pub port: u16,
-    /// Servers, and what belongs to them, that have the other end. Empty: somebody else has, perhaps on another machine.
+    /// Servers, and members of their trees, that hold the other end. Empty: another process holds it, perhaps on
+    /// another machine.
     pub clients: Vec<i32>,
 }
 
-/// Why something could not be read.
+/// The reason why something could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Why {
-    /// It belongs to another user, or does not let itself be read.
+    /// It belongs to another user, or it forbids reading (not dumpable).
     NotPermitted,
-    /// Sockets of this kind can't be asked about here (no `unix_diag`, or another network namespace).
+    /// The kernel gives no information about sockets of this kind (no `unix_diag`, or another network namespace).
     NoSocketAnswer,
-    /// Somebody holds it, and nobody who can be seen does: another user, another PID namespace, or it is on its way inside a message.
+    /// A holder exists, but no visible process has it: the holder belongs to another user or another PID namespace, or
+    /// the descriptor is inside a message that was not received yet.
     Unseen,
     /// The machine was out of descriptors or memory.
     Exhausted,
 }
 
-/// A process as it was seen.
+/// A process as the scan saw it.
 #[derive(Clone, Debug)]
 pub struct Process {
-    /// Who it is.
+    /// Its PID and start time.
     pub id: Identity,
     /// Its parent.
     pub ppid: i32,
@@ -77,15 +80,16 @@ pub struct Process {
     pub uid: u32,
     /// Its short name.
     pub comm: String,
-    /// Its arguments; of those who are known to be nobody they may be missing.
+    /// Its arguments; they may be missing for processes that are known to be unrelated.
     pub argv: Vec<String>,
-    /// Its working directory; read for what may be a declared server only.
+    /// Its working directory; read only for processes that may be a declared server.
     pub cwd: Option<String>,
-    /// The environment variables that declared commands name, and PATH; read for the same. `None`: they were not, or could not be.
+    /// The environment variables that declared commands name, and PATH; read for the same processes. `None`: not read,
+    /// or not readable.
     pub variables: Option<BTreeMap<String, String>>,
-    /// The environment variables that tell where it came from, of those that are known; never the others.
+    /// The environment variables that show which client started it. Only known names are read, never others.
     pub marks: BTreeMap<String, String>,
-    /// The letter of its state.
+    /// The state letter.
     pub state: char,
     /// Processor time it used, in ticks.
     pub cpu: u64,
@@ -93,40 +97,40 @@ pub struct Process {
     pub resident: u64,
     /// Memory in swap, in bytes; read for servers and hosts only.
     pub swap: u64,
-    /// Where its stdin comes from; read for servers, hosts and their trees only.
+    /// The source of its stdin; read for servers, hosts and their trees only.
     pub stdin: Channel,
-    /// Where its stdout goes to; read for the same.
+    /// The destination of its stdout; read for the same processes.
     pub stdout: Channel,
-    /// One of its standard descriptors is a terminal that was closed.
+    /// True if one of its standard descriptors is a terminal that was closed.
     pub terminal_gone: bool,
 }
 
-/// One of the standard descriptors.
+/// One standard descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Channel {
-    /// What it is.
+    /// The kind of file behind it.
     pub kind: Kind,
-    /// Who has the other end.
+    /// The holders of the other end.
     pub other_end: OtherEnd,
 }
 
-/// What a descriptor is.
+/// The kind of file behind a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Nobody looked.
+    /// It was not read.
     NotAsked,
     /// It could not be read.
     Unread,
-    /// There is none.
+    /// The descriptor is closed.
     Closed,
     /// A pipe.
     Pipe {
-        /// The kernel's number for it.
+        /// Its inode number.
         inode: u64,
     },
     /// A UNIX socket, mostly one of a pair.
     Socket {
-        /// The kernel's number for this end.
+        /// The inode number of this end.
         inode: u64,
     },
     /// The null device.
@@ -137,29 +141,29 @@ pub enum Kind {
     File,
 }
 
-/// Who has the other end of a channel.
+/// The holders of the other end of a channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OtherEnd {
-    /// The kernel says that nobody has.
+    /// The kernel says that the other end is closed.
     Gone,
-    /// These have.
+    /// These processes hold it.
     Held {
-        /// Who, never nobody.
+        /// The holders; never empty.
         by: Vec<Identity>,
-        /// Every process that could be read was looked at, so there is nobody else among them.
+        /// True if every readable process was searched, so the list is complete among them.
         all: bool,
     },
-    /// It can't be told.
+    /// The holders can't be determined.
     NotVisible(Why),
-    /// Such a thing has no other end.
+    /// This kind of file has no other end.
     None,
 }
 
 impl Channel {
-    /// A channel that nobody looked at.
+    /// A channel that was not read.
     pub const NOT_ASKED: Channel = Channel { kind: Kind::NotAsked, other_end: OtherEnd::None };
 
-    /// Those who are known to have the other end.
+    /// The known holders of the other end.
     pub fn holders(&self) -> impl Iterator<Item = &Identity> {
         match &self.other_end {
             OtherEnd::Held { by, .. } => by.as_slice(),
@@ -168,7 +172,7 @@ impl Channel {
         .iter()
     }
 
-    /// The kernel's number, for what has another end.
+    /// The inode number, for channels that have another end.
     pub fn inode(&self) -> Option<u64> {
         match self.kind {
             Kind::Pipe { inode } | Kind::Socket { inode } => Some(inode),
@@ -178,12 +182,12 @@ impl Channel {
 }
 
 impl Process {
-    /// How long it has been running.
+    /// The time since its start.
     pub fn age(&self, facts: &Facts) -> Duration {
         ticks(facts.now.saturating_sub(self.id.start), facts.hertz)
     }
 
-    /// Its command line, for people: one line, and not a whole page.
+    /// Its command line as one line for people, without control characters.
     pub fn command(&self) -> String {
         if self.argv.is_empty() {
             return format!("[{}]", self.comm);
@@ -194,29 +198,30 @@ impl Process {
 }
 
 impl Facts {
-    /// The process with this number.
+    /// The process with this PID.
     pub fn process(&self, pid: i32) -> Option<&Process> {
         let at = self.processes.binary_search_by_key(&pid, |process| process.id.pid).ok()?;
         self.processes.get(at)
     }
 
-    /// Exactly this process.
+    /// The process with this PID and start time.
     pub fn same(&self, id: &Identity) -> Option<&Process> {
         self.process(id.pid).filter(|process| process.id.is(id))
     }
 
-    /// The parent of a process, its parent, and so on. A parent is older than its child: a younger one has only taken the number.
+    /// The parent of a process, its parent, and so on. A parent is older than its child: a younger process has only
+    /// reused the PID.
     pub fn ancestors<'a>(&'a self, process: &'a Process) -> impl Iterator<Item = &'a Process> {
         let older = |child: &'a Process| {
             let parent = self.process(child.ppid)?;
             (parent.id.start <= child.id.start && parent.id.pid != child.id.pid).then_some(parent)
         };
-        // A loop can't be in a real /proc, but while it is read, numbers may be reused.
+        // A real process tree has no cycle, but PIDs may be reused while /proc is read.
         std::iter::successors(older(process), move |child| older(child)).take(256)
     }
 }
 
-/// Ticks as a time.
+/// Converts ticks to a duration.
 pub(super) fn ticks(count: u64, hertz: u64) -> Duration {
     Duration::from_millis(count.saturating_mul(1000) / hertz.max(1))
 }

@@ -1,7 +1,7 @@
-//! Who holds the other ends: processes in whose `/proc/PID/fd` they appear.
+//! Finds the holders of the other ends: processes whose `/proc/PID/fd` shows them.
 //!
-//! Reading the descriptors of every process is the expensive part of a scan (4 us each). Most servers are held by somebody above them
-//! who is no suspect, and that is all there is to know; only when it is not so, everybody is looked at.
+//! Reading the descriptors of every process is the expensive part of a scan (4 us each). Most servers are held by an
+//! ancestor that is no suspect, and then the search can stop. Only if that fails, all processes are searched.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::CStr;
@@ -16,22 +16,22 @@ use super::place;
 use leash_model::identity::Identity;
 use leash_tree::platform::proc::Proc;
 
-/// The end that is looked for.
+/// The end that is searched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum End {
-    /// The end of a pipe into which is written.
+    /// The writing end of a pipe.
     Writing(u64),
-    /// The end of a pipe from which is read.
+    /// The reading end of a pipe.
     Reading(u64),
     /// A socket.
     Socket(u64),
 }
 
-/// A process to look at.
+/// A process to search.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     pub(super) id: Identity,
-    /// The letter of its state: it says where its descriptors are shown.
+    /// The state letter: it decides which /proc directory shows its descriptors.
     pub(super) state: char,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Search<'a> {
     proc: &'a Proc,
     wanted: HashMap<End, Vec<Identity>>,
     looked: HashSet<i32>,
-    /// Processes that may be orphans themselves: that one of them holds something is no answer.
+    /// Processes that may be orphans themselves: if one of them holds an end, the search continues.
     suspects: &'a HashSet<i32>,
     complete: bool,
     pub(super) unread: Vec<Unread>,
@@ -52,13 +52,13 @@ impl<'a> Search<'a> {
         Search { proc, wanted, looked: HashSet::new(), suspects, complete: false, unread: Vec::new() }
     }
 
-    /// Whether each end is held by somebody who is no suspect.
+    /// True if each end has a holder that is no suspect.
     fn is_answered(&self) -> bool {
         let answers = |holders: &Vec<Identity>| holders.iter().any(|id| !self.suspects.contains(&id.pid));
         self.wanted.values().all(answers)
     }
 
-    /// Looks at those who probably hold something, and at all others only if that does not answer everything.
+    /// Searches the probable holders first, and all others only if an end has no answer.
     pub(super) fn run(&mut self, near: impl Iterator<Item = Seen>, all: impl Iterator<Item = Seen>) {
         for seen in near {
             if self.is_answered() {
@@ -75,7 +75,7 @@ impl<'a> Search<'a> {
         self.complete = true;
     }
 
-    /// Who has this end. The kernel says that somebody has.
+    /// The holders of this end. The caller knows from the kernel that a holder exists.
     pub(super) fn answer(&self, end: End) -> OtherEnd {
         match self.wanted.get(&end) {
             Some(by) if !by.is_empty() => OtherEnd::Held { by: by.clone(), all: self.complete },
@@ -89,7 +89,7 @@ impl<'a> Search<'a> {
         }
         let fds = match open_fds(&place::of(seen.id.pid, seen.state)) {
             Ok(fds) => fds,
-            // It ended; what it held, it holds no more.
+            // It has exited, so it holds nothing now.
             Err(Errno::NOENT | Errno::SRCH) => return,
             Err(Errno::ACCESS | Errno::PERM) => return self.note(seen, Why::NotPermitted),
             Err(_) => return self.note(seen, Why::Exhausted),
@@ -107,7 +107,8 @@ impl<'a> Search<'a> {
         if found.is_empty() {
             return;
         }
-        // Its number may have gone to another since the list of processes was made; this is who holds it now.
+        // The PID may have been reused since the list of processes was made; record the process that holds the end
+        // now.
         let start = self.proc.stat(seen.id.pid).map_or(seen.id.start, |stat| stat.start);
         let id = Identity { pid: seen.id.pid, start, inode: None };
         for end in found {
@@ -122,7 +123,7 @@ impl<'a> Search<'a> {
         self.unread.push(Unread { id: seen.id, why });
     }
 
-    /// The ends that a descriptor is, of those that are wanted.
+    /// The searched ends that a descriptor is.
     fn ends(&self, fds: &OwnedFd, name: &CStr) -> Vec<End> {
         match link(fds, name) {
             Some(Link::Socket(inode)) => {
@@ -143,14 +144,14 @@ impl<'a> Search<'a> {
     }
 }
 
-/// What a descriptor is, as far as it has another end.
+/// A descriptor that has another end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Link {
     Pipe(u64),
     Socket(u64),
 }
 
-/// Opens the table of a process's descriptors. It stays with the process, also when its number goes to another.
+/// Opens the descriptor table of a process. It stays with that process, even if its PID is reused.
 pub(super) fn open_fds(place: &str) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::openat(CWD, format!("{place}/fd"), flags, Mode::empty())
@@ -158,7 +159,7 @@ pub(super) fn open_fds(place: &str) -> Result<OwnedFd, Errno> {
 
 /// The pipe or socket that a descriptor is.
 pub(super) fn link(fds: &OwnedFd, name: &CStr) -> Option<Link> {
-    // Longer links are cut off, and neither.
+    // Longer links are cut off; they are neither a pipe nor a socket.
     let mut space = [MaybeUninit::uninit(); 40];
     let (link, _) = rustix::fs::readlinkat_raw(fds, name, &mut space).ok()?;
     Link::parse(link)
@@ -175,7 +176,8 @@ impl Link {
     }
 }
 
-/// Whether a descriptor reads and writes: the kernel shows it as the mode of the link. What can't be asked does both.
+/// Tells whether a descriptor reads and writes: the kernel shows it as the mode of the link. If the mode can't be
+/// read, both are assumed.
 fn access(fds: &OwnedFd, name: &CStr) -> (bool, bool) {
     match rustix::fs::statat(fds, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => (stat.st_mode & 0o400 != 0, stat.st_mode & 0o200 != 0),

@@ -1,7 +1,7 @@
-//! Is it an MCP server, and which? By the exact command of a client's configuration, or by a known package; never by a word in
-//! its name. Between the configuration and the process stand npx, uvx, shells and interpreters: each form is led back to what
-//! was meant. A command that means another program in another directory, or in which the client fills something in, is certain only
-//! where directory and values are known.
+//! Decides whether a process is an MCP server, and which. It compares the process with the exact commands in clients'
+//! configurations and with known packages; a word in a name is never enough. npx, uvx, shells and interpreters stand
+//! between the configuration and the process, so each form is reduced to the program that was meant. A command that
+//! depends on the directory, or that has variables, matches with certainty only where directory and values are known.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -15,28 +15,28 @@ pub(super) mod variables;
 use launch::{Launch, Starter};
 use variables::{expand, fits, has_variables, is_all_variable};
 
-/// How well a command line agrees with a declared one.
+/// The agreement of a command line with a declared one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Agreement {
-    /// It is another one.
+    /// It is another command.
     No,
-    /// Nothing that is known speaks against it, and something is not known.
+    /// Everything that is known fits, but something is not known.
     Likely,
-    /// It is that one.
+    /// It is the declared command.
     Certain,
 }
 
-/// A declared server, made ready for many questions.
+/// A declared server, prepared for many comparisons.
 #[derive(Debug)]
 struct Known<'a> {
     declared: &'a Declared,
-    /// What its command starts, when it is the same for every process.
+    /// The program that its command starts, if that is the same for every process.
     fixed: Option<Launch>,
-    /// Only a variable says what it starts.
+    /// True if only a variable names the program.
     vague: bool,
 }
 
-/// What is known, made ready for many questions.
+/// The knowledge, prepared for many comparisons.
 #[derive(Debug)]
 pub struct Matcher<'a> {
     declared: Vec<Known<'a>>,
@@ -45,7 +45,7 @@ pub struct Matcher<'a> {
 }
 
 impl<'a> Matcher<'a> {
-    /// Reads what is known once.
+    /// Prepares the knowledge once.
     pub fn new(knowledge: &'a Knowledge) -> Matcher<'a> {
         Matcher {
             declared: knowledge.declared.iter().map(Known::new).collect(),
@@ -54,7 +54,7 @@ impl<'a> Matcher<'a> {
         }
     }
 
-    /// Why a process is taken for an MCP server; `None`: it is not.
+    /// The reason to take a process for an MCP server; `None` if it is none.
     pub fn server(&self, process: &Process) -> Option<Evidence> {
         let launch = Launch::of(&process.argv)?;
         let mut likely = None;
@@ -77,7 +77,7 @@ impl<'a> Matcher<'a> {
     /// The client whose program this is.
     pub fn host(&self, comm: &str, argv: &[String]) -> Option<&'a HostPattern> {
         let first = argv.first().map(|first| base(first)).unwrap_or_default();
-        // The title may have been overwritten: "claude --resume" in one piece.
+        // A process may overwrite its title: "claude --resume" in one piece.
         let first = first.split_ascii_whitespace().next().unwrap_or_default();
         let script = argv.iter().skip(1).find(|word| !word.starts_with('-'));
         self.hosts.iter().find(|host| {
@@ -87,7 +87,7 @@ impl<'a> Matcher<'a> {
     }
 }
 
-/// A part that ends with a slash is a directory, anywhere in the path; another is the end of it.
+/// True if `part` matches: a part that ends with a slash matches anywhere in the path, any other at its end.
 fn is_part(script: &str, part: &str) -> bool {
     if part.ends_with('/') { script.contains(part) } else { script.ends_with(part) }
 }
@@ -105,7 +105,7 @@ impl<'a> Known<'a> {
             return self.compare(launch, meant, process);
         }
         let project = self.declared.project.as_deref();
-        // A user's own file is for any workspace: that in which the process was started, or one that is not known.
+        // A user's own file applies to any workspace: the directory of the process, or an unknown one.
         match (project, self.filled_in(launch, process, project.or(process.cwd.as_deref()))) {
             (None, Agreement::No) => self.filled_in(launch, process, None).min(Agreement::Likely),
             (_, agreement) => agreement,
@@ -117,10 +117,10 @@ impl<'a> Known<'a> {
             let words = self.declared.command.iter().map(|word| expand(word, process, workspace));
             Launch::of(&words.collect::<Vec<_>>())
         };
-        // The directory of the process can't say that it is the right one.
+        // The directory of the process itself can't prove that it is the right one.
         let directory = filled(self.declared.project.as_deref()).and_then(|launch| launch.directory);
         match filled(workspace).map(|meant| Launch { directory, ..meant }) {
-            // A variable alone would make a server of everything that an interpreter runs.
+            // A variable alone would match everything that an interpreter runs.
             Some(meant) if self.vague && has_variables(&meant.what) => Agreement::No,
             Some(meant) if self.vague => self.compare(launch, &meant, process).min(Agreement::Likely),
             Some(meant) => self.compare(launch, &meant, process),
@@ -147,7 +147,7 @@ impl<'a> Known<'a> {
         }
     }
 
-    /// Where the client starts it, as far as the configuration says so.
+    /// The directory in which the client starts the server, as far as the configuration tells.
     fn directory(&self, meant: &Launch, process: &Process) -> Option<String> {
         let project = self.declared.project.as_deref();
         let named = meant.directory.as_deref().or(self.declared.cwd.as_deref());
@@ -176,7 +176,7 @@ fn normal(path: &str) -> PathBuf {
     normal
 }
 
-/// Whether the arguments are the declared ones.
+/// Compares the arguments with the declared ones.
 fn same_args(args: &[String], declared: &[String]) -> Agreement {
     if args.len() != declared.len() {
         return Agreement::No;
@@ -184,7 +184,7 @@ fn same_args(args: &[String], declared: &[String]) -> Agreement {
     args.iter().zip(declared).map(|(arg, declared)| fits(arg, declared)).min().unwrap_or(Agreement::Certain)
 }
 
-/// Whether a program is the declared one. A name without a directory was looked for in PATH.
+/// Compares a program with the declared one. The client looks up a name without a directory in PATH.
 fn same_program(program: &str, declared: &str, process: &Process) -> Agreement {
     let whole = fits(program, declared);
     let is_name = |word: &str| !word.contains('/');
@@ -202,11 +202,11 @@ fn same_program(program: &str, declared: &str, process: &Process) -> Agreement {
 }
 
 impl Launch {
-    /// Whether this is a form of what was meant. `directory` is where that is started.
+    /// Compares this launch with the declared one, which starts in `directory`.
     fn agreement(&self, meant: &Launch, directory: Option<&str>, process: &Process) -> Agreement {
         let what = match (self.by, meant.by) {
             (Starter::Runner, Starter::Runner) => fits(unversioned(&self.what), unversioned(&meant.what)),
-            // What npx and uvx start in the end is a file of the package.
+            // npx and uvx finally start a file of the package.
             (Starter::Interpreter | Starter::Exec, Starter::Runner) if has_variables(&meant.what) => Agreement::No,
             (Starter::Interpreter | Starter::Exec, Starter::Runner) => {
                 comes_from_runner(&self.what, unversioned(&meant.what), directory)
@@ -236,13 +236,14 @@ impl Launch {
                         || package.programs.iter().any(|program| is_installed_as(&self.what, program))
                 }
             },
-            // A program of its own may have any name.
+            // An executable may have any name, so its name proves no package.
             Starter::Exec => false,
         }
     }
 }
 
-/// Whether a runner started this file for a package. Runners install into directories of their own, or of the project.
+/// Tells whether a runner started this file for a package. Runners install into their own directories or into the
+/// project.
 fn comes_from_runner(path: &str, package: &str, project: Option<&str>) -> Agreement {
     const RUNNERS: [&str; 4] = ["/node_modules/", "/_npx/", "/uv/", "/pipx/"];
     if !comes_from(path, package) {
@@ -252,7 +253,7 @@ fn comes_from_runner(path: &str, package: &str, project: Option<&str>) -> Agreem
     if of_project || RUNNERS.iter().any(|dir| path.contains(dir)) { Agreement::Certain } else { Agreement::Likely }
 }
 
-/// Whether a file is the program, or lies in the directory, of a package.
+/// True if a file is the program of a package, or lies in its directory.
 fn comes_from(path: &str, package: &str) -> bool {
     let last = package.rsplit('/').next().unwrap_or(package);
     let scoped = package.starts_with('@');
@@ -262,7 +263,7 @@ fn comes_from(path: &str, package: &str) -> bool {
             && (is_installed_as(path, &format!("mcp-{last}")) || is_installed_as(path, last) && path.contains("/_npx/"))
 }
 
-/// Whether a path is where installers put a package's program.
+/// True if installers put a package's program at this path.
 fn is_installed_as(path: &str, program: &str) -> bool {
     let in_bin = Path::new(path).parent().is_some_and(|dir| dir.ends_with(".bin") || dir.ends_with("bin"));
     in_bin && base(path) == program

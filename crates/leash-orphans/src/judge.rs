@@ -1,8 +1,9 @@
-//! From facts to verdicts. Pure: no clock, no /proc, no process.
+//! Decides verdicts from facts. Pure: no clock, no /proc, no process.
 //!
-//! The proof is a fixed point: all servers whose own facts allow it are taken for disowned, and each is struck from that set again
-//! as long as somebody who is not in it (nor in the server's own tree) holds one of its ends. What remains holds only itself. The set
-//! shrinks in each round, so this ends; and since a larger set never makes a holder *more* alive, the order does not matter.
+//! The proof is a fixed point. It starts with the set of all servers whose own facts allow the verdict, and removes a
+//! server while a process outside of the set (and of the server's own tree) holds one of its ends. The remaining
+//! servers hold only each other. The set shrinks in each round, so the loop ends; and since a larger set never makes a
+//! holder *more* alive, the order does not matter.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
@@ -16,12 +17,13 @@ use super::knowledge::Knowledge;
 use super::verdict::{Evidence, Finding, Role, Stream, Verdict};
 use leash_model::identity::Identity;
 
-/// How careful to be.
+/// The limits for a verdict.
 #[derive(Clone, Debug)]
 pub struct Policy {
-    /// How long the ends must be gone while a parent lives that may be the host: it closes them first when it ends a server properly.
+    /// The time for which the other ends must be closed while a parent lives that may be the host: a host that ends a
+    /// server properly closes them first.
     pub settle: Duration,
-    /// How long the ends of a server are known to be gone, from earlier looks, by pid and start.
+    /// The time for which the other ends are known to be closed from earlier scans, by PID and start time.
     pub gone_for: HashMap<(i32, u64), Duration>,
 }
 
@@ -31,15 +33,16 @@ impl Default for Policy {
     }
 }
 
-/// A process that was forked before a channel was made can't have inherited it. A channel is made just before the server is started;
-/// this is how long before it may be, for a host that takes its time (and start times are 10 ms coarse).
+/// A process that was forked before a channel was created can't have inherited it. A host creates the channel just
+/// before it starts the server; this is the longest assumed time between the two (and start times have a resolution of
+/// 10 ms).
 const BEFORE_THE_SERVER: Duration = Duration::from_secs(30);
 
-/// A host of which more than this lies in swap, and more than is in memory, for longer than [`SWAPPED_AGE`], is one that nobody uses.
+/// A host is stale if more than this is in swap, more than in memory, and it is older than [`SWAPPED_AGE`].
 const SWAPPED: u64 = 64 * 1024 * 1024;
 const SWAPPED_AGE: Duration = Duration::from_secs(24 * 3600);
 
-/// Judges every MCP server among the processes, hosts that nobody can use any more, and what ended sessions of leash left.
+/// Judges every MCP server among the processes, stale hosts, and processes that ended sessions of leash left behind.
 pub fn judge(facts: &Facts, knowledge: &Knowledge, policy: &Policy) -> Vec<Finding> {
     let cases = Cases::find(facts, knowledge);
     let court = Court { facts, policy };
@@ -56,17 +59,17 @@ pub fn judge(facts: &Facts, knowledge: &Knowledge, policy: &Policy) -> Vec<Findi
     findings
 }
 
-/// Processes of trees that are taken for disowned, and the root of each.
+/// Processes of trees that are assumed to be disowned, with the root of each tree.
 type Disowned = HashMap<i32, Identity>;
 
-/// What is left of all cases.
+/// The result of the fixed point.
 struct Settled {
-    /// Which, in their order.
+    /// True for each case that remains, in the order of the cases.
     standing: Vec<bool>,
     disowned: Disowned,
 }
 
-/// Who holds an end of a case.
+/// The holder of one end of a case.
 enum Hold<'a> {
     Gone,
     Itself,
@@ -107,7 +110,7 @@ impl<'a> Court<'a> {
         let by_kernel = ends.iter().all(|hold| matches!(hold, Hold::Gone));
         unheld
             && !matches!(case.is, Evidence::Resembles { .. })
-            // That only these hold it, nobody can say who may not see everybody.
+            // A list of holders is complete only if every process can be seen and read.
             && (by_kernel || (self.facts.whole && self.unread_others(case) == 0))
             && case.tree.iter().all(|member| self.is_ours(member))
             && case.leashed.is_none()
@@ -117,12 +120,12 @@ impl<'a> Court<'a> {
             && self.is_settled(case, disowned)
     }
 
-    /// Whether it is ours to end: of what belongs to others nothing can be said, and nothing be done about it.
+    /// True if the user may end it: processes of another user can be neither judged nor signalled.
     fn is_ours(&self, process: &Process) -> bool {
         self.facts.uid == 0 || process.uid == self.facts.uid
     }
 
-    /// Weaker: nothing that was seen speaks against it, and the ends of stdin do speak.
+    /// The weaker test: no fact contradicts it, and the other end of stdin suggests it.
     fn is_likely(&self, case: &Case<'a>, disowned: &Disowned) -> bool {
         let stdin = self.hold(case, &case.root.stdin, disowned);
         let stdout = self.hold(case, &case.root.stdout, disowned);
@@ -132,7 +135,7 @@ impl<'a> Court<'a> {
         }
         match stdin {
             Hold::Gone | Hold::Itself | Hold::Orphans(_) => true,
-            // Somebody holds it who can't be seen. Without a host above it, that is hardly one.
+            // A holder exists that can't be seen. Without a host above the server, that holder is hardly a host.
             Hold::Unseen(_) => self.is_reparented(case.root) && case.host.is_none(),
             Hold::Terminal => case.root.terminal_gone,
             Hold::Living(..) | Hold::Nothing => false,
@@ -146,7 +149,7 @@ impl<'a> Court<'a> {
             OtherEnd::None => match channel.kind {
                 Kind::Tty => Hold::Terminal,
                 Kind::Null | Kind::File | Kind::Closed => Hold::Nothing,
-                // A pipe or socket without an answer is a mistake of the scan, and no proof.
+                // A pipe or socket without an answer is an error of the scan, not a proof.
                 Kind::Unread | Kind::NotAsked | Kind::Pipe { .. } | Kind::Socket { .. } => {
                     Hold::Unseen(Why::NotPermitted)
                 }
@@ -154,7 +157,8 @@ impl<'a> Court<'a> {
             OtherEnd::Held { by, all } => {
                 let mut orphan = None;
                 for holder in by {
-                    // A holder that is not among the processes any more, or has another number's start, may be anybody: it lives.
+                    // A holder that is not among the processes, or has another start time, is unknown and counts as
+                    // alive.
                     let seen = self.facts.same(holder);
                     match seen.filter(|_| case.members.contains(&holder.pid)) {
                         Some(_) => {}
@@ -173,7 +177,7 @@ impl<'a> Court<'a> {
         }
     }
 
-    /// What speaks against ending the other members of a tree.
+    /// The evidence against ending the other members of a tree.
     fn members(&self, case: &Case<'a>, disowned: &Disowned) -> Vec<Evidence> {
         let mut against = Vec::new();
         for member in case.tree.iter().filter(|member| member.id.pid != case.root.id.pid) {
@@ -189,7 +193,7 @@ impl<'a> Court<'a> {
         against
     }
 
-    /// Ports on which somebody is connected to it who is neither of its tree nor an orphan.
+    /// Ports with a client that is neither a member of the tree nor an orphan.
     fn ports(&self, case: &Case<'a>, disowned: &Disowned) -> BTreeSet<u16> {
         let is_nobody = |pid: &i32| case.members.contains(pid) || disowned.contains_key(pid);
         let in_use = |served: &&Served| served.clients.is_empty() || !served.clients.iter().all(is_nobody);
@@ -197,7 +201,7 @@ impl<'a> Court<'a> {
         served.filter(in_use).map(|served| served.port).collect()
     }
 
-    /// How many could not be looked into and may have inherited an end of this server.
+    /// The number of unread processes that may have inherited an end of this server.
     fn unread_others(&self, case: &Case<'a>) -> usize {
         let slack = BEFORE_THE_SERVER.as_secs().saturating_mul(self.facts.hertz);
         let since = case.root.id.start.saturating_sub(slack);
@@ -205,7 +209,8 @@ impl<'a> Court<'a> {
         self.facts.unread.iter().filter(|unread| may_hold(&unread.id)).count()
     }
 
-    /// Whether no host can be about to end it properly: its parent only collects orphans, is one, or has had the time.
+    /// True if no host can be about to end it properly: its parent only collects orphans, is an orphan, or has had the
+    /// time.
     fn is_settled(&self, case: &Case<'a>, disowned: &Disowned) -> bool {
         let abandoned = self.is_reparented(case.root) || disowned.contains_key(&case.root.ppid);
         (abandoned && case.host.is_none()) || self.gone_for(case) >= self.policy.settle
@@ -220,7 +225,7 @@ impl<'a> Court<'a> {
         is_reaper(self.facts, process.ppid)
     }
 
-    /// `seen` is who was disowned when this was decided: the evidence is what the verdict saw.
+    /// `seen` is the set of disowned processes on which the verdict is based, so the evidence agrees with the verdict.
     fn finding(&self, case: &Case<'a>, decided: Option<Verdict>, seen: &Disowned) -> Finding {
         let (stdin, stdout) = (&case.root.stdin, &case.root.stdout);
         let holds = [(Stream::Stdin, self.hold(case, stdin, seen)), (Stream::Stdout, self.hold(case, stdout, seen))];
@@ -306,7 +311,7 @@ impl<'a> Court<'a> {
         evidence
     }
 
-    /// Why ends that are gone are no proof.
+    /// The reasons why closed ends are no proof.
     fn about_doubt(&self, case: &Case<'a>, holds: &[(Stream, Hold<'a>); 2], seen: &Disowned) -> Vec<Evidence> {
         let mut evidence = Vec::new();
         let unread = self.unread_others(case);
@@ -325,7 +330,7 @@ impl<'a> Court<'a> {
         evidence
     }
 
-    /// A host that nobody can use any more.
+    /// A finding for a host that can't be used any more.
     fn stale(&self, case: &Case<'a>) -> Option<Finding> {
         let root = case.root;
         let swapped = root.swap > SWAPPED && root.swap > root.resident && root.age(self.facts) > SWAPPED_AGE;
@@ -357,19 +362,19 @@ fn gather(cases: &[Case<'_>], standing: &[bool]) -> Disowned {
     standing.flat_map(|(case, _)| case.tree.iter().map(|member| (member.id.pid, case.root.id))).collect()
 }
 
-/// Whether a process is known to do nothing but collect orphans: the first one, a session's systemd, the init of a container.
+/// True if a process only collects orphans: process 1, a session's systemd, the init of a container.
 pub(super) fn is_reaper(facts: &Facts, pid: i32) -> bool {
-    // A parent with the number 0 is one outside of our PID namespace: `docker exec`, which may well be alive.
+    // Parent 0 is outside of our PID namespace: `docker exec`, which may well be alive.
     pid == 1 || facts.process(pid).is_some_and(|process| is_reaper_name(&process.comm))
 }
 
-/// Whether a program of this name does nothing but collect orphans.
+/// True if a program of this name only collects orphans.
 pub(super) fn is_reaper_name(comm: &str) -> bool {
     const REAPERS: [&str; 7] = ["systemd", "init", "tini", "dumb-init", "docker-init", "catatonit", "s6-svscan"];
     REAPERS.contains(&comm)
 }
 
-/// Numbers of processes.
+/// A set of PIDs.
 type Pids = HashSet<i32>;
 
 #[cfg(test)]

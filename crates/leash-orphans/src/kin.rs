@@ -1,6 +1,7 @@
-//! Processes that have left a tree while it was ended. Nothing contains the servers of others: one that is asked to end may fork and
-//! exit, and the fork is no child of it any more. What such a process can't get rid of by a fork is its session, its process group
-//! and its stdin and stdout: what *only* members of the tree had of these before the first signal, nobody else can have afterwards.
+//! Finds processes that leave a tree while it is being ended. No containment holds the servers of other programs: a
+//! server that receives SIGTERM may fork and exit, and the new process is no longer its child. A fork keeps the
+//! session, the process group, stdin and stdout. If only members of the tree had one of these before the first signal,
+//! then only a descendant of the tree can have it afterwards.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +11,7 @@ use super::place;
 use leash_model::identity::Identity;
 use leash_tree::platform::proc::{Proc, Stat, read_small};
 
-/// A process, as far as kinship is seen by it.
+/// A process with the properties that show where it comes from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Seen {
     pub(super) pid: i32,
@@ -21,20 +22,20 @@ pub(super) struct Seen {
     pub(super) channels: Vec<u64>,
     pub(super) cgroup: String,
     pub(super) argv: Vec<String>,
-    /// It was left to a process that collects orphans.
+    /// True if its parent is a process that collects orphans.
     pub(super) is_left: bool,
 }
 
-/// What is thought of a process that was not held.
+/// The relation of a process to the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Claim {
-    /// It came out of the tree.
+    /// It comes from the tree.
     Member,
-    /// It may have; why.
+    /// It may come from the tree; the reason.
     Suspect(&'static str),
 }
 
-/// What only the processes of one tree have.
+/// The properties that only the processes of one tree have.
 #[derive(Debug, Default)]
 pub(super) struct Kin {
     sessions: BTreeSet<i32>,
@@ -45,11 +46,11 @@ pub(super) struct Kin {
 }
 
 impl Kin {
-    /// Learns what the members have among all processes and no other has.
+    /// Records the properties that members have and no other process has.
     pub(super) fn learn(&mut self, all: &[Seen], is_member: impl Fn(&Seen) -> bool) {
         let (members, others): (Vec<&Seen>, Vec<&Seen>) = all.iter().partition(|seen| is_member(seen));
         for member in members {
-            // Numbers below 2 are those of process 1, and of what is outside of our PID namespace.
+            // 0 and 1 belong to process 1 and to processes outside of our PID namespace.
             if member.session > 1 && others.iter().all(|other| other.session != member.session) {
                 self.sessions.insert(member.session);
             }
@@ -67,8 +68,8 @@ impl Kin {
         }
     }
 
-    /// Whether a process came out of the tree. `since` is when the end began, in clock ticks; `taken` says whether a number is that of a
-    /// living process that is no member: its session or group has only the number of one of ours.
+    /// Decides whether a process comes from the tree. `since` is when the end began, in clock ticks; `taken` returns
+    /// true for the PID of a living process that is no member: a session or group with that number is a new one.
     pub(super) fn claim(&self, seen: &Seen, since: u64, taken: impl Fn(i32) -> bool) -> Option<Claim> {
         let inherits = self.sessions.contains(&seen.session) && !taken(seen.session)
             || self.groups.contains(&seen.pgrp) && !taken(seen.pgrp)
@@ -76,7 +77,7 @@ impl Kin {
         if inherits {
             return Some(Claim::Member);
         }
-        // A service manager may have started it again: that is no proof.
+        // A service manager may have restarted it, so this is no proof.
         if self.cgroups.contains(&seen.cgroup) {
             return Some(Claim::Suspect("it is in the cgroup that only this server had"));
         }
@@ -85,7 +86,7 @@ impl Kin {
     }
 }
 
-/// Everybody who lives.
+/// All living processes.
 pub(super) fn everybody(proc: &Proc) -> Vec<Seen> {
     proc.numbers().found.into_iter().filter_map(|pid| seen(proc, pid)).collect()
 }
@@ -129,7 +130,7 @@ fn channels(place: &str) -> Vec<u64> {
     [c"0", c"1"].into_iter().filter_map(inode).collect()
 }
 
-/// The cgroup of the unified hierarchy; that of all processes says nothing.
+/// The cgroup of the unified hierarchy; empty for the root cgroup, which proves nothing.
 fn cgroup(place: &str) -> String {
     let text = read_small(format!("{place}/cgroup")).unwrap_or_default();
     let path = text.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or_default();
@@ -154,7 +155,7 @@ mod tests {
         }
     }
 
-    /// A tree of 10 and 11 in a session of its own, and a stranger.
+    /// A tree of 10 and 11 in its own session, and an unrelated process.
     fn kin(stranger: Seen) -> Kin {
         let all = [one(10, 10, 10, &[100, 101], "/s"), one(11, 10, 10, &[100], "/s"), stranger];
         let mut kin = Kin::default();
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_the_tree_had_proves_kinship() {
+    fn a_property_that_only_the_tree_had_proves_kinship() {
         let kin = kin(one(20, 20, 20, &[200], "/t"));
         let cases = [
             (one(30, 30, 10, &[], "/u"), Some(Claim::Member)),
@@ -179,28 +180,32 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_went_to_another_proves_nothing() {
+    fn a_reused_session_or_group_number_proves_nothing() {
         let kin = kin(one(20, 20, 20, &[], ""));
         assert_eq!(kin.claim(&one(10, 10, 10, &[], ""), 9, |number| number == 10), None);
     }
 
     #[test]
-    fn what_a_stranger_had_as_well_proves_nothing() {
+    fn a_property_shared_with_another_process_proves_nothing() {
         let kin = kin(one(20, 10, 10, &[100, 101], "/s"));
         assert_eq!(kin.claim(&one(30, 10, 10, &[100, 101], "/s"), 9, |_| false), None);
     }
 
     #[test]
-    fn a_copy_that_was_born_meanwhile_is_suspected() {
+    fn a_copy_started_during_the_end_is_suspected() {
         let kin = kin(one(20, 20, 20, &[], ""));
         let copy = Seen { argv: vec!["program-10".to_owned()], is_left: true, ..one(30, 30, 30, &[], "") };
         let why = Claim::Suspect("it began while the server ended, with the same command");
         assert_eq!(kin.claim(&Seen { start: 9, ..copy.clone() }, 9, |_| false), Some(why));
-        assert_eq!(kin.claim(&Seen { start: 8, ..copy.clone() }, 9, |_| false), None, "it was there before");
+        assert_eq!(
+            kin.claim(&Seen { start: 8, ..copy.clone() }, 9, |_| false),
+            None,
+            "it started before the end began"
+        );
         assert_eq!(
             kin.claim(&Seen { start: 9, is_left: false, ..copy }, 9, |_| false),
             None,
-            "its host has started it"
+            "its parent does not collect orphans"
         );
     }
 }

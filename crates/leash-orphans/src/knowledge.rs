@@ -1,5 +1,6 @@
-//! What is known beforehand: which servers the clients declare, what the clients' own programs look like, which packages are
-//! servers, and what the ledger says. Filled by whoever may read homes and ledgers; this module only holds it.
+//! The knowledge that a scan starts with: the servers that clients declare, patterns of the clients' own programs,
+//! known server packages, and the ledger's entries. The caller reads homes and ledgers; this module only holds the
+//! result.
 
 use std::fs;
 
@@ -11,22 +12,22 @@ use leash_model::receipt::Receipt;
 use leash_model::record::Record;
 use leash_tree::tree::spec;
 
-/// Everything that is known beforehand.
+/// Everything that is known before a scan.
 #[derive(Clone, Debug, Default)]
 pub struct Knowledge {
     /// The stdio servers in the clients' configurations.
     pub declared: Vec<Declared>,
-    /// What the clients' own programs look like.
+    /// Patterns of the clients' own programs.
     pub hosts: Vec<HostPattern>,
     /// Packages that are MCP servers.
     pub packages: Vec<Package>,
-    /// Environment variables that tell which client a process comes from.
+    /// Environment variables that show which client a process comes from.
     pub marks: Vec<Mark>,
     /// The runs in the ledger.
     pub leashed: Vec<Leashed>,
-    /// Sessions of leash that are over, by their receipts.
+    /// Sessions of leash that have ended, by their receipts.
     pub ended: Vec<String>,
-    /// Processes that they have left because they were told to, by session and number.
+    /// Processes that these sessions left running as configured, by session and PID.
     pub spared: Vec<(String, i32)>,
 }
 
@@ -41,11 +42,11 @@ pub struct Declared {
     pub command: Vec<String>,
     /// The directory in which the entry says to start it.
     pub cwd: Option<String>,
-    /// The directory of the project that the configuration is of.
+    /// The directory of the project that the configuration belongs to.
     pub project: Option<String>,
 }
 
-/// What a client's program looks like. One of the two is enough.
+/// The pattern of a client's program. A match of one of the two is enough.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostPattern {
     /// The client's name.
@@ -59,13 +60,13 @@ pub struct HostPattern {
 /// A package that is an MCP server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Package {
-    /// Its name; `*` at the end stands for anything.
+    /// Its name; `*` at the end matches any text.
     pub name: String,
     /// The programs it installs, where they are not named like the package's last part.
     pub programs: Vec<String>,
 }
 
-/// An environment variable that only one client sets for what it starts.
+/// An environment variable that only one client sets for the processes that it starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
     /// The variable.
@@ -81,14 +82,14 @@ pub struct Leashed {
     pub session: String,
     /// The server's name.
     pub name: String,
-    /// Somebody of leash looks after it.
+    /// True if a supervisor or a keeper of leash still runs.
     pub attended: bool,
-    /// leash, its keeper, the server and its recorded members.
+    /// Supervisor, keeper, the server and its recorded members.
     pub processes: Vec<Identity>,
 }
 
 impl Leashed {
-    /// A run as the judge needs it.
+    /// Converts a record for the judge.
     pub fn of(record: &Record, attended: bool) -> Leashed {
         let own = record.supervisor.iter().chain(&record.keeper).chain(&record.leader);
         Leashed {
@@ -100,7 +101,7 @@ impl Leashed {
     }
 }
 
-/// Server packages and the programs they install. Only names that are known to be servers, never a pattern with `mcp` alone:
+/// Server packages and the programs they install. Only names of known servers, never a pattern with `mcp` alone:
 /// clients, inspectors and proxies have it in their names too.
 const PACKAGES: [(&str, &[&str]); 44] = [
     ("@modelcontextprotocol/server-everything", &["mcp-server-everything"]),
@@ -150,7 +151,7 @@ const PACKAGES: [(&str, &[&str]); 44] = [
 ];
 
 impl Knowledge {
-    /// What leash knows without having read anything.
+    /// The built-in knowledge.
     pub fn builtin() -> Knowledge {
         let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
         let host = |client: &Client| HostPattern {
@@ -179,7 +180,7 @@ impl Knowledge {
         for server in servers {
             if let clients::Launch::Stdio { command, args, .. } = server.launch {
                 let command = std::iter::once(command).chain(args).collect();
-                // The kernel names directories without symbolic links.
+                // The kernel reports directories without symbolic links.
                 let real = |dir: String| {
                     fs::canonicalize(&dir).ok().and_then(|dir| dir.to_str().map(str::to_owned)).unwrap_or(dir)
                 };
@@ -194,7 +195,7 @@ impl Knowledge {
         }
     }
 
-    /// Learns of sessions that are over.
+    /// Adds sessions that have ended.
     pub fn note_ended<'a>(&mut self, receipts: impl IntoIterator<Item = &'a Receipt>) {
         for receipt in receipts {
             let spared = receipt.trees().flat_map(|tree| &tree.spared);
@@ -203,14 +204,14 @@ impl Knowledge {
         }
     }
 
-    /// The environment variables that declared commands name, and PATH, in which their programs are looked for.
+    /// The environment variables that declared commands name, and PATH, in which their programs are looked up.
     pub fn declared_variables(&self) -> impl Iterator<Item = &str> {
         let words = self.declared.iter().flat_map(|declared| declared.command.iter().chain(&declared.cwd));
         words.flat_map(|word| named(word)).chain(["PATH"])
     }
 
-    /// The environment variables that are read of every process that matters; of what may be a declared server also
-    /// [`Knowledge::declared_variables`], and no other ever is.
+    /// The environment variables that are read for every relevant process. For a process that may be a declared
+    /// server, [`Knowledge::declared_variables`] are read too. No other variable is ever read.
     pub fn variables(&self) -> impl Iterator<Item = &str> {
         self.marks.iter().map(|mark| mark.variable.as_str()).chain([spec::MARK])
     }

@@ -1,14 +1,15 @@
-//! MCP servers that others started and left behind.
+//! MCP servers that other programs started and left behind.
 //!
 //! ```text
 //! scan (facts) ──> judge (pure: verdict and evidence) ──> act (asks again, then the ladder, then the proof)
 //! ```
-//! [`scan`](scan::scan) looks at the machine once and writes down what it saw. [`judge`](judge::judge()) decides from that alone, so
-//! every decision can be tested with made-up machines. [`act`] never signals anything that was not judged a second time while
-//! it was held.
+//! [`scan`](scan::scan) reads /proc once and records the facts. [`judge`](judge::judge()) decides from these facts
+//! alone, so tests can cover every decision with invented facts. [`act`] signals a process only if it holds its pidfd
+//! and the process was judged again while the pidfd was held.
 //!
-//! A server is an orphan when nobody outside of its own tree holds the other ends of its stdin and stdout, or has a connection to it:
-//! not when it is old, large, idle, or a child of process 1. What could not be read is never taken for *nobody*.
+//! A server is an orphan when no process outside of its own tree holds the other ends of its stdin and stdout or has a
+//! connection to it. Age, size, idleness and process 1 as its parent prove nothing. A holder that could not be read
+//! counts as a possible holder.
 
 pub mod act;
 pub mod adopt;

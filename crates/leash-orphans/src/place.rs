@@ -1,17 +1,17 @@
-//! Where the files of a process are read, and whether it is dead.
+//! The directory in /proc from which a process is read, and the test whether it is dead.
 
 use std::fs;
 
 use leash_tree::platform::proc::read_small;
 
-/// Whether a state letter and a number of threads mean that a process is dead in all but name. The first thread of a process may
-/// exit before the others: then the letter is that of a zombie, and the process goes on.
+/// True if the state letter and the number of threads mean that a process is dead. The first thread of a process may
+/// exit before the others: then the state is that of a zombie, although the process still runs.
 pub(super) fn is_dead(state: char, threads: u64) -> bool {
     matches!(state, 'X' | 'x') || state == 'Z' && threads <= 1
 }
 
-/// The directory in /proc that shows the arguments, descriptors and environment of a process. Without its first thread that is the one
-/// of another thread; `/proc/PID` shows nothing of them then.
+/// The directory in /proc that shows the arguments, descriptors and environment of a process. If its first thread has
+/// exited, that is the directory of another thread, because `/proc/PID` then shows none of them.
 pub(super) fn of(pid: i32, state: char) -> String {
     let process = format!("/proc/{pid}");
     if state != 'Z' {
@@ -23,7 +23,7 @@ pub(super) fn of(pid: i32, state: char) -> String {
     tasks.find(|task| lives(task)).unwrap_or(process)
 }
 
-/// The arguments of a process; none when they can't be read.
+/// The arguments of a process; empty when they can't be read.
 pub(super) fn arguments(place: &str) -> Vec<String> {
     let raw = fs::read(format!("{place}/cmdline")).unwrap_or_default();
     let end = raw.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
@@ -31,7 +31,7 @@ pub(super) fn arguments(place: &str) -> Vec<String> {
     words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
 }
 
-/// Whether a thread has not exited.
+/// True if a thread has not exited.
 fn lives(task: &str) -> bool {
     let stat = read_small(format!("{task}/stat")).unwrap_or_default();
     let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_read_by_its_number() {
+    fn a_process_is_read_by_its_pid() {
         assert_eq!(of(7, 'S'), "/proc/7");
         let me = rustix::process::getpid().as_raw_pid();
         assert!(of(me, 'Z').starts_with(&format!("/proc/{me}/task/")));

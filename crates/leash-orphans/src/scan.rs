@@ -1,8 +1,10 @@
-//! One look at the machine: every process by its `stat` and its arguments, and of those that matter (servers and their trees, what
-//! is above them, hosts, and what has been left to process 1) the standard descriptors and a few environment variables.
+//! One scan of the machine: `stat` and arguments of every process. For relevant processes (servers and their trees,
+//! their ancestors, hosts, and children of process 1) it also reads the standard descriptors and a few environment
+//! variables.
 //!
-//! Nothing is disturbed: no byte is read from a pipe, nobody is stopped, and a pipe is opened only for the moment in which the kernel is
-//! asked whether its other end exists. Nothing is started. What may not be read is said, and nothing is guessed in its place.
+//! A scan disturbs no process: it reads no byte from a pipe, stops no process and starts none. It opens a pipe only
+//! for the moment in which it asks the kernel whether the other end exists. What can't be read is recorded as
+//! unreadable, never guessed.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
@@ -31,12 +33,12 @@ use stat::{Table, Who};
 use strangers::Node;
 pub use strangers::Strangers;
 
-/// Looks once. `also` are processes that are looked at as closely as servers, whatever they are.
+/// Scans once. Processes in `also` are read as closely as servers.
 pub fn scan(proc: &Proc, knowledge: &Knowledge, also: &[i32]) -> Facts {
     Look::new(proc, knowledge, None).run(also).facts
 }
 
-/// Looks again: the same, but those who were nobody at an earlier look are only looked at when they are near a server.
+/// Scans again: a process that an earlier scan found to be unrelated is read only if it is near a server.
 pub fn scan_again(proc: &Proc, knowledge: &Knowledge, strangers: &mut Strangers) -> Facts {
     strangers.begin(knowledge);
     let look = Look::new(proc, knowledge, Some(strangers)).run(&[]);
@@ -49,11 +51,11 @@ pub fn scan_again(proc: &Proc, knowledge: &Knowledge, strangers: &mut Strangers)
     facts
 }
 
-/// What a first look at a process says.
+/// The first classification of a process.
 #[derive(Clone, Copy, Debug)]
 struct Glance {
     is: Is,
-    /// Asked for only when it will be remembered.
+    /// Read only if the process may be remembered.
     node: Option<Node>,
 }
 
@@ -61,9 +63,9 @@ struct Glance {
 enum Is {
     Server,
     Host,
-    /// Neither.
+    /// Neither a server nor a host.
     Nobody,
-    /// Neither, and probably not near one: its arguments are not kept, or were read at an earlier look.
+    /// Neither, and probably not near one: its arguments are not kept, or an earlier scan read them.
     Stranger,
 }
 
@@ -73,10 +75,10 @@ impl Is {
     }
 }
 
-/// Whether nobody is hidden: in a PID namespace those outside are, and where /proc is mounted with `hidepid` those of others, of whom
-/// the first process is always one.
+/// True if no process is hidden. A PID namespace hides the processes outside of it, and `hidepid` hides the processes
+/// of other users, of which process 1 is always one.
 fn is_whole(facts: &Facts) -> bool {
-    /// `PROC_PID_INIT_INO` of linux/proc_ns.h: the namespace that has all processes.
+    /// `PROC_PID_INIT_INO` of linux/proc_ns.h: the initial PID namespace, which has all processes.
     const FIRST_NAMESPACE: u64 = 0xefff_fffc;
     pid_namespace() == FIRST_NAMESPACE && facts.process(1).is_some()
 }
@@ -88,13 +90,13 @@ struct Look<'a> {
     matcher: Matcher<'a>,
     strangers: Option<&'a Strangers>,
     facts: Facts,
-    /// One for each of the processes.
+    /// One entry for each of `facts.processes`.
     glances: Vec<Glance>,
-    /// Threads of the kernel, when they will be remembered.
+    /// Kernel threads, if they are to be remembered.
     kernel: Vec<(i32, Node)>,
-    /// Servers and everything below them, and who is looked at on request.
+    /// Servers and all their descendants, and the processes in `also`.
     judged: HashSet<i32>,
-    /// Who is above them, hosts, and who was left to a reaper.
+    /// Their ancestors, hosts, and children of a reaper.
     around: HashSet<i32>,
 }
 
@@ -127,7 +129,7 @@ impl<'a> Look<'a> {
             self.glance(pid);
         }
         self.facts.whole = is_whole(&self.facts);
-        // Each round reads somebody again, and nobody twice.
+        // Each round reads at least one process again, and no process twice, so the loop ends.
         loop {
             self.place(also);
             if !self.read_again(|look, process| look.matters(process.id.pid) || look.lost_parent(process)) {
@@ -136,15 +138,15 @@ impl<'a> Look<'a> {
         }
         self.closely();
         self.at_ends();
-        // Holders are named, whoever they are.
+        // Every holder needs a name, so read remembered holders again.
         let holders: HashSet<i32> = self.judged_channels().flat_map(Channel::holders).map(|id| id.pid).collect();
         self.read_again(|_, process| holders.contains(&process.id.pid));
         self
     }
 
-    /// Takes a process down, if there is one with this number.
+    /// Records the process with this PID, if there is one.
     fn glance(&mut self, pid: i32) {
-        // Asked for before anything is read: should the number change hands in between, the next look sees another entry.
+        // Read the entry before the files: if the PID is reused in between, the next scan sees another entry.
         let node = self.strangers.and_then(|_| self.table.as_ref()?.node(pid));
         if let (Some(strangers), Some(node)) = (self.strangers, node) {
             if strangers.is_kernel(pid, &node) {
@@ -169,7 +171,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// Reads the arguments of a process, and says what it is.
+    /// Reads the arguments of a process and classifies it.
     fn meet(&self, process: &mut Process) -> Is {
         process.argv = match process.state {
             'Z' => place::arguments(&process.place()),
@@ -177,7 +179,7 @@ impl<'a> Look<'a> {
         };
         let known = self.matcher.server(process);
         let known = match known {
-            // Whether the command is the declared one depends on where it was started, and with what.
+            // Directory and environment decide whether the command is the declared one.
             Some(Evidence::Declared { .. } | Evidence::Resembles { .. }) => {
                 let place = process.place();
                 let cwd = fs::read_link(format!("{place}/cwd")).ok();
@@ -196,12 +198,12 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// Reads strangers again, of whom more must be known. Whether there were any.
+    /// Reads remembered processes of which more must be known. Returns true if there were any.
     fn read_again(&mut self, wanted: impl Fn(&Look<'a>, &Process) -> bool) -> bool {
         let both = self.facts.processes.iter().zip(&self.glances).enumerate();
         let strange = both.filter(|(_, (_, glance))| glance.is == Is::Stranger);
         let again: Vec<usize> = strange.filter(|(_, (process, _))| wanted(self, process)).map(|(at, _)| at).collect();
-        // From the end, so that the places of the others stay as they are.
+        // Go backwards, so that the indices of the others stay valid.
         for &at in again.iter().rev() {
             let pid = self.facts.processes[at].id.pid;
             match self.table.as_ref().map_or(Who::Nobody, |table| table.read(pid)) {
@@ -222,18 +224,18 @@ impl<'a> Look<'a> {
         self.judged.contains(&pid) || self.around.contains(&pid)
     }
 
-    /// Whoever loses its parent gets another, and this is how a stranger moves in the tree.
+    /// A process that loses its parent gets another one. Only in this way does a remembered process move in the tree.
     fn lost_parent(&self, process: &Process) -> bool {
         self.facts.process(process.ppid).is_none_or(|parent| parent.id.start > process.id.start)
     }
 
-    /// Whether it is a child of process 1, or of the reaper of a user's session.
+    /// True if its parent is process 1 or the reaper of a user's session.
     fn was_left(&self, process: &Process) -> bool {
         let leads = |parent: &Process| parent.ppid <= 1 && parent.session == parent.id.pid;
         process.ppid <= 1 || self.facts.process(process.ppid).is_some_and(leads)
     }
 
-    /// Who is to be judged, and who is around those.
+    /// Finds the processes to judge, and those around them.
     fn place(&mut self, also: &[i32]) {
         let facts = &self.facts;
         let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
@@ -261,7 +263,7 @@ impl<'a> Look<'a> {
         (self.judged, self.around) = (judged, around);
     }
 
-    /// Reads the standard descriptors and the marks of those that matter.
+    /// Reads the standard descriptors and the marks of relevant processes.
     fn closely(&mut self) {
         let variables: HashSet<&str> = self.knowledge.variables().collect();
         for process in &mut self.facts.processes {
@@ -276,7 +278,7 @@ impl<'a> Look<'a> {
                 process.swap = swap(pid);
             }
         }
-        // What left a tree may have kept the channels, or the mark of leash.
+        // A process that has left a tree may have kept its channels, or the mark of leash.
         let shared: HashSet<u64> = self.judged_channels().filter_map(Channel::inode).collect();
         let joins = |process: &&Process| {
             process.stdin.inode().is_some_and(|inode| shared.contains(&inode)) || process.marks.contains_key(spec::MARK)
@@ -300,7 +302,7 @@ impl<'a> Look<'a> {
         judged.flat_map(|process| [&process.stdin, &process.stdout])
     }
 
-    /// Finds out who has the other ends.
+    /// Finds the holders of the other ends.
     fn at_ends(&mut self) {
         let has_socket = self.judged_channels().any(|channel| matches!(channel.kind, Kind::Socket { .. }));
         let pairs = if has_socket { unix_diag::pairs().ok() } else { None };
@@ -311,7 +313,7 @@ impl<'a> Look<'a> {
             }
             let place = process.place();
             let stdin = ask(&place, process.stdin.kind, Pipe::Stdin, pairs.as_ref());
-            // The writing end is opened only once nobody speaks to the server any more.
+            // Open the writing end only if the other end of stdin is closed, because then no host uses the server.
             let alone = matches!(stdin, Ask::Known(OtherEnd::Gone));
             let pipe = if alone { Pipe::StdoutAlone } else { Pipe::Stdout };
             let stdout = ask(&place, process.stdout.kind, pipe, pairs.as_ref());
@@ -335,7 +337,7 @@ impl<'a> Look<'a> {
             self.facts.processes[at].stdout.other_end = stdout;
         }
         self.facts.unread = unread;
-        // Whoever has a host is in use; the others may be, by those who are connected to them.
+        // A server with a host is in use; any other server may be in use by TCP clients.
         let is_lost = |channel: &Channel| match &channel.other_end {
             OtherEnd::Gone => true,
             OtherEnd::Held { by, .. } => by.iter().all(|holder| self.judged.contains(&holder.pid)),
@@ -348,7 +350,7 @@ impl<'a> Look<'a> {
     }
 }
 
-/// What is known of an end, or who must be looked for.
+/// The known state of an end, or the end whose holders must be searched.
 enum Ask {
     Known(OtherEnd),
     Holders(End),
@@ -381,7 +383,7 @@ fn ask(place: &str, kind: Kind, pipe: Pipe, pairs: Option<&HashMap<u64, u64>>) -
     }
 }
 
-/// The known variables in a process's environment. Whatever else is in there is dropped at once.
+/// The known variables in a process's environment. All others are dropped at once.
 fn marks(place: &str, variables: &HashSet<&str>) -> BTreeMap<String, String> {
     environment(place, variables).unwrap_or_default()
 }
@@ -405,12 +407,12 @@ fn swap(pid: i32) -> u64 {
 }
 
 impl Process {
-    /// The directory in /proc that shows what it has.
+    /// The directory in /proc from which it is read.
     fn place(&self) -> String {
         place::of(self.id.pid, self.state)
     }
 
-    /// A process of which only its number and start are known; for what is filled in later, and for tests.
+    /// A process with only a PID and a start time; the caller fills in the rest.
     pub(super) fn nobody(pid: i32, start: u64) -> Process {
         Process {
             id: Identity { pid, start, inode: None },

@@ -1,5 +1,5 @@
-//! Which UNIX sockets belong together: one question to the kernel (`NETLINK_SOCK_DIAG`) about all of them. It takes 0.1 ms for some
-//! hundred sockets and needs no permission; it knows the sockets of our own network namespace.
+//! Finds the peers of UNIX sockets with one request to the kernel (`NETLINK_SOCK_DIAG`) for all of them. It takes 0.1
+//! ms for some hundred sockets, needs no permission, and covers the sockets of our own network namespace.
 
 use std::collections::HashMap;
 
@@ -13,29 +13,30 @@ const NLMSG_DONE: u16 = 3;
 const NLM_F_DUMP: u16 = 0x300;
 const NLM_F_DUMP_INTR: u16 = 0x10;
 
-/// From linux/unix_diag.h: show the peer; its attribute; the sizes of question and answer.
+/// From linux/unix_diag.h: show the peer; its attribute; the sizes of request and response.
 const UDIAG_SHOW_PEER: u32 = 4;
 const UNIX_DIAG_PEER: u16 = 2;
-/// The attribute that says which directions are shut down, and both of them.
+/// The attribute with the directions that are shut down, and the value for both.
 const UNIX_DIAG_SHUTDOWN: u16 = 6;
 const BOTH: u8 = 3;
 const REQUEST: usize = HEADER + 24;
 const ANSWER: usize = 16;
 
-/// `TCP_ESTABLISHED`: sockets that were connected, also when the other one is closed. A listener has no peer either and is no orphan.
+/// `TCP_ESTABLISHED`: sockets that were connected, even if the peer is closed. A listener has no peer either, but is
+/// no orphan.
 const ESTABLISHED: u8 = 1;
 
-/// As large as the kernel makes an answer.
+/// The largest response that the kernel sends at once.
 const ROOM: usize = 64 * 1024;
 
-/// All connected UNIX sockets of this network namespace, and the inode of the other end of each: 0 when that is closed.
+/// All connected UNIX sockets of this network namespace, each with the inode of its peer: 0 if the peer is closed.
 pub(super) fn pairs() -> Result<HashMap<u64, u64>, Errno> {
     let netlink = connect()?;
     rustix::net::send(&netlink, &request(), SendFlags::empty())?;
     let mut pairs = HashMap::new();
     let mut room = vec![0; ROOM];
     loop {
-        // The kernel writes the next part of the answer when it is asked for it; it never waits.
+        // The kernel produces the next part of the response when it is asked for it; it never blocks.
         let (got, _) = rustix::net::recv(&netlink, &mut room[..], RecvFlags::DONTWAIT)?;
         if read(&room[..got], &mut pairs)? {
             return Ok(pairs);
@@ -60,7 +61,7 @@ fn request() -> Vec<u8> {
     bytes
 }
 
-/// Reads one packet of messages; whether it was the last.
+/// Reads one packet of messages; returns true if it was the last one.
 fn read(mut bytes: &[u8], pairs: &mut HashMap<u64, u64>) -> Result<bool, Errno> {
     while !bytes.is_empty() {
         let length = field(bytes, 0).map(u32::from_ne_bytes).ok_or(Errno::BADMSG)? as usize;
@@ -68,7 +69,7 @@ fn read(mut bytes: &[u8], pairs: &mut HashMap<u64, u64>) -> Result<bool, Errno> 
         let kind = field(message, 4).map(u16::from_ne_bytes).ok_or(Errno::BADMSG)?;
         let flags = field(message, 6).map(u16::from_ne_bytes).ok_or(Errno::BADMSG)?;
         if flags & NLM_F_DUMP_INTR != 0 {
-            // The list changed under the kernel's hands and may lack some.
+            // The list changed while the kernel wrote it and may be incomplete.
             return Err(Errno::AGAIN);
         }
         match kind {
@@ -105,7 +106,7 @@ fn pair(body: &[u8]) -> Option<(u64, u64)> {
         }
         attributes = attributes.get(aligned(length.max(4))..).unwrap_or_default();
     }
-    // An end that was not accepted yet has no inode either. When one is closed, the kernel shuts the other down.
+    // A peer that was not accepted yet has no inode either. When a peer is closed, the kernel shuts this socket down.
     (peer != 0 || shutdown == BOTH).then_some((inode.into(), peer.into()))
 }
 
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_knows_each_other_until_one_is_closed() {
+    fn peers_are_listed_until_one_is_closed() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let found = pairs().unwrap();
         assert_eq!(found.get(&inode(&ours)), Some(&inode(&theirs)));
@@ -135,14 +136,14 @@ mod tests {
     }
 
     #[test]
-    fn an_end_that_was_only_shut_down_is_still_held() {
+    fn a_socket_that_was_only_shut_down_still_has_its_peer() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         theirs.shutdown(std::net::Shutdown::Both).unwrap();
         assert_eq!(pairs().unwrap().get(&inode(&ours)), Some(&inode(&theirs)));
     }
 
     #[test]
-    fn an_end_that_was_not_accepted_yet_is_not_closed() {
+    fn a_connection_that_was_not_accepted_yet_is_not_closed() {
         let dir = Scratch::new();
         let listener = UnixListener::bind(dir.join("socket")).unwrap();
         let waiting = UnixStream::connect(dir.join("socket")).unwrap();
@@ -152,21 +153,21 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_is_no_end_of_anything() {
+    fn a_listener_has_no_peer() {
         let dir = Scratch::new();
         let listener = UnixListener::bind(dir.join("socket")).unwrap();
         assert_eq!(pairs().unwrap().get(&inode(&listener)), None);
     }
 
     #[test]
-    fn thousands_of_sockets_fill_several_answers() {
+    fn hundreds_of_sockets_fill_several_responses() {
         let all: Vec<_> = (0..400).map(|_| UnixStream::pair().unwrap()).collect();
         let found = pairs().unwrap();
         assert!(all.iter().all(|(a, b)| found.get(&inode(a)) == Some(&inode(b))));
     }
 
     #[test]
-    fn nonsense_is_an_error_and_nothing_else() {
+    fn malformed_messages_are_errors() {
         let mut pairs = HashMap::new();
         for bytes in [&[1_u8][..], &[0; 16], &[255; 40], &[16, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]] {
             assert!(read(bytes, &mut pairs).is_err(), "{bytes:?}");

@@ -1,4 +1,4 @@
-//! What is thought of a server, and why.
+//! The verdict about a server, and the evidence for it.
 
 use std::time::Duration;
 
@@ -7,19 +7,19 @@ use serde::Serialize;
 use super::facts::Why;
 use leash_model::identity::Identity;
 
-/// What is thought of it.
+/// The verdict about a server, host or remnant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// Somebody who lives holds it.
+    /// A living process holds it.
     Live,
-    /// It can't be told.
+    /// The facts are not enough to decide.
     Unknown,
-    /// A host that nobody can use any more: its terminal was closed, or it has lain in swap for long.
+    /// A host that can't be used any more: its terminal was closed, or it has been in swap for a long time.
     StaleHost,
-    /// Much speaks for an orphan, and something that a proof needs could not be seen.
+    /// The evidence suggests an orphan, but something that a proof needs could not be read.
     OrphanLikely,
-    /// Nobody holds it, and everything that could say otherwise was read.
+    /// No process holds it, and every process that could hold it was read.
     OrphanProved,
 }
 
@@ -36,7 +36,7 @@ impl Verdict {
     }
 }
 
-/// What a finding is about.
+/// The kind of process tree that a finding describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
@@ -44,17 +44,17 @@ pub enum Role {
     Server,
     /// A program that starts servers.
     Host,
-    /// Something that a server of an ended session left.
+    /// A process that a server of an ended session left behind.
     Remnant,
 }
 
-/// Which of the two.
+/// One of the two streams of a stdio server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stream {
-    /// What the server reads.
+    /// The stream that the server reads.
     Stdin,
-    /// What it writes.
+    /// The stream that it writes.
     Stdout,
 }
 
@@ -69,16 +69,17 @@ pub enum Evidence {
         /// The server's name there.
         name: String,
     },
-    /// Its command may be that of a server in a client's configuration: a variable in that, or the directory, is not known.
+    /// Its command may be that of a server in a client's configuration: the value of a variable, or the directory, is
+    /// not known.
     Resembles {
         /// The client.
         client: String,
         /// The server's name there.
         name: String,
     },
-    /// It is a server package that is known.
+    /// It is a known server package.
     Package {
-        /// Which.
+        /// The package.
         package: String,
     },
     /// leash started it.
@@ -86,58 +87,59 @@ pub enum Evidence {
         /// The session.
         session: String,
     },
-    /// It matches what is known of this client's program.
+    /// It matches the known pattern of this client's program.
     HostProgram {
         /// The client.
         client: String,
     },
-    /// The other end does not exist any more.
+    /// The other end is closed.
     EndGone {
-        /// Of which stream.
+        /// The stream.
         stream: Stream,
     },
     /// A living process holds the other end.
     HeldBy {
-        /// Of which stream.
+        /// The stream.
         stream: Stream,
-        /// Who.
+        /// The holder.
         by: Identity,
         /// Its short name.
         name: String,
     },
     /// Only processes of the server's own tree hold the other end.
     HeldByItself {
-        /// Of which stream.
+        /// The stream.
         stream: Stream,
     },
     /// Only processes that are orphans themselves hold the other end.
     HeldByOrphans {
-        /// Of which stream.
+        /// The stream.
         stream: Stream,
         /// The orphan.
         root: Identity,
     },
-    /// It can't be told who holds the other end.
+    /// The holders of the other end can't be determined.
     NotVisible {
-        /// Of which stream.
+        /// The stream.
         stream: Stream,
-        /// Why.
+        /// The reason.
         why: Why,
     },
-    /// This stream says nothing: the null device, a file, closed.
+    /// This stream has no other end: it is the null device, a file, or closed.
     NoChannel {
-        /// Which.
+        /// The stream.
         stream: Stream,
     },
-    /// A terminal that is there.
+    /// An open terminal.
     Terminal,
     /// Its terminal was closed.
     TerminalGone,
-    /// Its parent is process 1 or a session's reaper: whoever started it is gone, or wanted it so.
+    /// Its parent is process 1 or a session's reaper: the process that started it has exited, or has detached it on
+    /// purpose.
     Reparented,
-    /// A process that is not known to collect orphans is its parent.
+    /// Its parent is a process that is not known to collect orphans.
     Parent {
-        /// Who.
+        /// The parent.
         by: Identity,
         /// Its short name.
         name: String,
@@ -149,14 +151,14 @@ pub enum Evidence {
         /// The client.
         client: String,
     },
-    /// A process in its tree is held by somebody outside.
+    /// A process outside of its tree holds a process in its tree.
     MemberHeld {
         /// The member.
         member: Identity,
-        /// By whom.
+        /// The holder.
         by: Identity,
     },
-    /// A process in its tree sits at a terminal.
+    /// A process in its tree uses a terminal.
     MemberAtTerminal {
         /// The member.
         member: Identity,
@@ -166,76 +168,76 @@ pub enum Evidence {
         /// The member.
         member: Identity,
     },
-    /// Somebody is connected to it.
+    /// A client is connected to it.
     Serves {
-        /// On this TCP port.
+        /// The TCP port.
         port: u16,
     },
-    /// Somebody who could not be looked into is young enough to hold the other end.
+    /// A process that could not be read is young enough to hold the other end.
     OthersUnread {
-        /// How many.
+        /// The number of such processes.
         count: usize,
     },
-    /// There may be processes that can't be seen at all: outside of our PID namespace, or hidden by /proc.
+    /// Processes may exist that can't be seen at all: outside of our PID namespace, or hidden by /proc.
     OthersHidden,
-    /// Its ends have not been gone for long enough: the host may be about to end it properly.
+    /// The other ends have been closed only for a short time: the host may be about to end it properly.
     NotSettled {
-        /// How long they are known to be gone, in milliseconds.
+        /// The time since they are known to be closed, in milliseconds.
         gone_ms: u64,
-        /// How long it takes.
+        /// The time that is needed.
         needed_ms: u64,
     },
-    /// A leash looks after it and will end it.
+    /// A running leash supervises it and will end it.
     Leashed {
         /// The session.
         session: String,
     },
-    /// Its leash and its keeper are gone; the next start of leash ends it.
+    /// Its supervisor and its keeper are gone; the next start of leash ends it.
     LeashLost {
         /// The session.
         session: String,
     },
-    /// It says that leash started it, and our ledger does not know it.
+    /// Its environment says that leash started it, but our ledger does not contain it.
     ForeignLeash {
         /// The session.
         session: String,
     },
     /// It belongs to another user.
     OtherUser {
-        /// Which.
+        /// The user id.
         uid: u32,
     },
-    /// Most of it lies in swap, for long.
+    /// Most of its memory has been in swap for a long time.
     SwappedOut {
         /// Bytes in swap.
         swap: u64,
     },
 }
 
-/// A server (or host, or remnant), everything that belongs to it, and what is thought of it.
+/// A server (or host, or remnant), its process tree, and the verdict about it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What it is.
+    /// The kind of process tree.
     pub role: Role,
     /// Its topmost process.
     pub root: Identity,
     /// Its processes, the root first.
     pub tree: Vec<Identity>,
-    /// The client it belongs to, where that is known.
+    /// The client it belongs to, if known.
     pub client: Option<String>,
     /// The server's name in the client's configuration, or the package.
     pub server: Option<String>,
-    /// Why it is taken for what it is.
+    /// The evidence for its kind.
     pub is: Evidence,
-    /// What is thought of it.
+    /// The verdict.
     pub verdict: Verdict,
-    /// Why.
+    /// The evidence for the verdict.
     pub evidence: Vec<Evidence>,
     /// The session of leash that it belongs to.
     pub leashed: Option<String>,
-    /// The ends of its stdin and stdout are gone, whether or not that has been so for long enough.
+    /// True if the other ends of its stdin and stdout are closed, even if not for long enough.
     pub ends_gone: bool,
-    /// How long the root has been running.
+    /// The time since the start of the root.
     #[serde(serialize_with = "as_ms", rename = "age_ms")]
     pub age: Duration,
 }

@@ -1,4 +1,5 @@
-//! What `leash watch` remembers from look to look, and what it may end. Pure: time is an argument.
+//! The memory of `leash watch` from scan to scan, and the decision which servers it may end. Pure: time is an
+//! argument.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -9,20 +10,21 @@ use leash_model::clock::Moment;
 use leash_model::identity::Identity;
 use leash_tree::platform::{linux, mappings};
 
-/// How long the ends of a server must be gone while its parent lives. Hosts that end a server properly close its stdin first and wait
-/// 2 s, send SIGTERM and wait 2 s more; a slow machine may double that.
+/// The time for which the other ends of a server must be closed while its parent lives. A host that ends a server
+/// properly closes its stdin, waits 2 s, sends SIGTERM and waits 2 s more; on a slow machine this may take twice as
+/// long.
 pub const SETTLE: Duration = Duration::from_secs(10);
 
-/// Younger servers are left alone: a host may still be putting them together.
+/// Younger servers are not ended: a host may still be starting them.
 pub const MIN_AGE: Duration = Duration::from_secs(60);
 
-/// How many looks must agree.
+/// The number of scans that must agree.
 pub const LOOKS: u32 = 2;
 
-/// How often to look when nothing happens.
+/// The time between scans when nothing happens.
 pub const INTERVAL: Duration = Duration::from_secs(60);
 
-/// What `watch` asks for.
+/// The limits of `watch`.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
     /// See [`SETTLE`].
@@ -39,30 +41,30 @@ impl Default for Terms {
     }
 }
 
-/// What was seen of one server.
+/// The history of one server.
 #[derive(Clone, Copy, Debug)]
 struct Sighting {
-    /// Its ends are known to be gone since then, without a look that said otherwise.
+    /// The other ends have been closed since then in every scan.
     gone_since: Moment,
-    /// How many looks in a row called it proved.
+    /// The number of scans in a row with the verdict `OrphanProved`.
     proved: u32,
 }
 
-/// The memory of earlier looks.
+/// The results of earlier scans.
 #[derive(Debug, Default)]
 pub struct Memory {
     seen: HashMap<(i32, u64), Sighting>,
 }
 
 impl Memory {
-    /// How careful the next look has to be.
+    /// The policy for the next scan.
     pub fn policy(&self, terms: &Terms, now: Moment) -> Policy {
         let gone = |(id, sighting): (&(i32, u64), &Sighting)| (*id, now.since(sighting.gone_since));
         Policy { settle: terms.settle, gone_for: self.seen.iter().map(gone).collect() }
     }
 
-    /// Takes a look into account, and says who may be ended: proved by enough looks in a row, and old enough. A server that is not
-    /// among the findings, or whose ends are held again, is forgotten.
+    /// Records a scan and returns the servers that may be ended: proved by enough scans in a row, and old enough. A
+    /// server that is not among the findings, or whose other ends are open again, is forgotten.
     pub fn note(&mut self, findings: &[Finding], terms: &Terms, now: Moment) -> Vec<Identity> {
         let mut seen = HashMap::new();
         let mut due = Vec::new();
@@ -82,7 +84,7 @@ impl Memory {
         due
     }
 
-    /// When the next look is worth it, beside the usual interval: soon, when somebody waits to be proved.
+    /// The time of the next scan: soon while a server waits to be proved, otherwise after the interval.
     pub fn next_look(&self, terms: &Terms, interval: Duration, now: Moment) -> Moment {
         let waiting = !self.seen.is_empty();
         let soon = (terms.settle / 2).max(Duration::from_millis(100));
@@ -90,14 +92,14 @@ impl Memory {
     }
 }
 
-/// Nothing is to be done for a while: gives back memory that the last look needed and the next one will take again.
+/// Releases memory that the last scan used, before a longer pause; the next scan allocates it again.
 pub fn rest() {
     linux::give_back_memory();
     mappings::give_back_program();
 }
 
-/// The order in which proved orphans are ended. A budget makes nobody killable: it only says that the largest go first while all
-/// servers together have more than that; otherwise the oldest do.
+/// Sorts proved orphans in the order in which they are ended. The budget never decides whether a process is ended:
+/// while all servers together use more than the budget, the largest orphan goes first, otherwise the oldest.
 pub fn order(due: &mut [(Finding, u64)], in_use: u64, budget: Option<u64>) {
     match budget {
         Some(budget) if in_use > budget => due.sort_by_key(|(_, memory)| std::cmp::Reverse(*memory)),

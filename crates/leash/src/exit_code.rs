@@ -1,8 +1,8 @@
-//! Exit codes of leash itself. `run` otherwise mirrors the server: its own code, or 128 + n after signal n.
+//! Exit codes of leash itself. Otherwise `run` exits like the server: with its code, or 128 + n after signal n.
 
-/// All went well.
+/// Success.
 pub(crate) const OK: u8 = 0;
-/// `end` and `doctor`: done, and not everything is as it should be.
+/// `end` and `doctor`: the command ran, but some results are not as they should be.
 pub(crate) const NOT_ALL: u8 = 1;
 /// The command line is wrong.
 pub(crate) const USAGE: u8 = 2;

@@ -1,4 +1,4 @@
-//! `leash`: nothing outlives its owner.
+//! The `leash` command: no process or session outlives its owner.
 
 mod args;
 mod commands;
@@ -12,13 +12,13 @@ use std::process::ExitCode;
 use leash_tree::tree::supervisor::FirstLook;
 
 fn main() -> ExitCode {
-    // The keeper must stay small, and has inherited what it needs.
+    // A keeper process must stay small and needs none of the following.
     if leash_tree::tree::keeper::enter(&[leash_upstream::keeper::process::ENTRY_POINT]) {
         return ExitCode::SUCCESS;
     }
-    // What a host leaks to leash would else stay open for the life of the tree.
+    // Descriptors that the host leaked to leash would otherwise stay open for the life of the tree.
     leash_tree::platform::linux::close_inherited();
-    // Before anything else: the parent may die at any moment.
+    // Take this before anything else: the parent may die at any moment.
     let first = FirstLook::take();
     ExitCode::from(commands::dispatch(first))
 }

@@ -1,4 +1,4 @@
-//! Where leash keeps things: decided here, from the environment, once.
+//! The directories of leash, decided once from the environment.
 
 use std::env;
 use std::fs;
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use leash_orphans::clients::Roots;
 use leash_tree::places::Places;
 
-/// All places of this process.
+/// All directories of this process.
 pub(crate) fn places() -> Places {
     Places {
         runtime_dir: runtime_dir(),
@@ -19,14 +19,15 @@ pub(crate) fn places() -> Places {
     }
 }
 
-/// The runtime directory: as told, else the session's, else one that this user can have to itself.
+/// The runtime directory: the configured one, else that of the user's session, else a private one of this user.
 pub(crate) fn runtime_dir() -> PathBuf {
     if let Some(dir) = env::var_os("LEASH_RUNTIME_DIR").filter(|dir| !dir.is_empty()) {
-        // Our own variable: a relative path means what it says. The keeper must find it from any directory.
+        // LEASH_RUNTIME_DIR may be relative. The keeper must find the directory from any other one, so make it
+        // absolute.
         return std::path::absolute(&dir).unwrap_or_else(|_| PathBuf::from(dir));
     }
     let me = rustix::process::geteuid().as_raw();
-    // After `sudo` the variable may still name the other user's directory; that one is not ours to write to.
+    // After `sudo` the variable may still name the other user's directory, which we must not use.
     let ours = |dir: &PathBuf| fs::metadata(dir).is_ok_and(|meta| meta.is_dir() && meta.uid() == me);
     if let Some(dir) = path_variable("XDG_RUNTIME_DIR").filter(ours) {
         return dir.join("leash");
@@ -34,13 +35,13 @@ pub(crate) fn runtime_dir() -> PathBuf {
     crate::runtime_dir::find(me, state_home().as_deref())
 }
 
-/// The directory for what is kept for good.
+/// The directory for persistent state.
 pub(crate) fn state_dir() -> PathBuf {
-    // No home: a service user. What is kept then lives as long as the runtime directory.
+    // A service user without a home: the state lives as long as the runtime directory.
     state_home().unwrap_or_else(|| runtime_dir().join("state"))
 }
 
-/// The directory for what is kept for good, if there is a home.
+/// The directory for persistent state, if there is a home.
 fn state_home() -> Option<PathBuf> {
     let base = path_variable("XDG_STATE_HOME").or_else(|| Some(path_variable("HOME")?.join(".local/state")))?;
     Some(base.join("leash"))
@@ -58,7 +59,7 @@ pub(crate) fn units_dir() -> Option<PathBuf> {
     Some(base.join("systemd/user"))
 }
 
-/// Where MCP clients have their configurations, if there is a home.
+/// The directories with the configurations of MCP clients, if there is a home.
 pub(crate) fn roots(projects: &[PathBuf]) -> Option<Roots> {
     let home = path_variable("HOME")?;
     let variable = |name: &'static str| Some((name.to_owned(), path_variable(name)?));
@@ -70,7 +71,8 @@ pub(crate) fn roots(projects: &[PathBuf]) -> Option<Roots> {
     })
 }
 
-/// Where others find this program: under the name on PATH if it is there, which stays when leash is installed anew, else where it is.
+/// The path under which other programs find leash: the name on PATH if it is there, which survives an upgrade, else
+/// the path of this executable.
 pub(crate) fn program() -> Option<PathBuf> {
     let me = env::current_exe().ok()?;
     let path = env::var_os("PATH").unwrap_or_default();
@@ -79,7 +81,7 @@ pub(crate) fn program() -> Option<PathBuf> {
     Some(same.next().unwrap_or(me))
 }
 
-/// A path from the environment; an empty or relative one counts as unset, as the XDG specification asks for.
+/// A path from the environment; an empty or relative one counts as unset, as the XDG specification requires.
 fn path_variable(name: &str) -> Option<PathBuf> {
     env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute())
 }

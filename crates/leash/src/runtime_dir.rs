@@ -1,7 +1,7 @@
-//! The runtime directory: one of ours that all commands of a user find.
+//! Finds the runtime directory: one of our own that all commands of a user agree on.
 //!
-//! `/tmp/leash-UID` can be made by any user first. That must not keep leash from starting, so there are places to fall back to. The
-//! last one is a private directory with a random name, which a file in the state directory names to later commands.
+//! Any user can create `/tmp/leash-UID` first. That must not keep leash from starting, so there are fallbacks. The
+//! last one is a private directory with a random name; a file in the state directory tells later commands its name.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read as _, Write as _};
@@ -10,31 +10,31 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, OFlags};
 
-/// The file in the state directory that names the private runtime directory.
+/// The file in the state directory that contains the path of the private runtime directory.
 const POINTER: &str = "runtime-directory";
 
-/// How often a file that another start of leash is just replacing is read again.
+/// The number of attempts to read a file that another start of leash is replacing.
 const TRIES: usize = 3;
 
-/// Where a runtime directory may be when no variable names one, best first.
+/// The candidates for a runtime directory when no variable names one, the best first.
 fn candidates(me: u32) -> Vec<PathBuf> {
     let of_root = (me == 0).then(|| PathBuf::from("/run/leash"));
     let others = [PathBuf::from(format!("/tmp/leash-{me}")), PathBuf::from(format!("/run/user/{me}/leash"))];
     of_root.into_iter().chain(others).collect()
 }
 
-/// The runtime directory of user `me` when no variable names one. `state` is the directory in which the private one is named.
-/// When nothing works it is the first candidate, whose use will say what is wrong with it.
+/// The runtime directory of user `me` when no variable names one. `state` is the directory with the pointer to the
+/// private one. If all fails, it returns the first candidate, and its use will report the error.
 pub(crate) fn find(me: u32, state: Option<&Path>) -> PathBuf {
     let candidates = candidates(me);
-    // A private directory that was made once stays the one: runs may be in it.
+    // An existing private directory stays in use, because runs may be recorded in it.
     let named = state.and_then(|state| named(state, me));
     let found = named.or_else(|| candidates.iter().find(|dir| is_usable(dir, me)).cloned());
     let found = found.or_else(|| make_private(state?, me).ok());
     found.unwrap_or_else(|| candidates.into_iter().next().unwrap_or_default())
 }
 
-/// Whether a directory is ours, or can be made where no other user can take it from us.
+/// True if a directory is ours, or can be created where no other user can replace it.
 fn is_usable(dir: &Path, me: u32) -> bool {
     match fs::symlink_metadata(dir) {
         Ok(meta) => meta.is_dir() && meta.uid() == me,
@@ -47,7 +47,7 @@ fn is_usable(dir: &Path, me: u32) -> bool {
     }
 }
 
-/// The private directory that the state directory names, if it is there and nobody else can look into it.
+/// The private directory that the state directory names, if it exists and no other user can read it.
 fn named(state: &Path, me: u32) -> Option<PathBuf> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
     let file = File::options().read(true).custom_flags(flags).open(state.join(POINTER)).ok()?;
@@ -58,14 +58,15 @@ fn named(state: &Path, me: u32) -> Option<PathBuf> {
     let mut text = String::new();
     file.take(4096).read_to_string(&mut text).ok()?;
     let dir = PathBuf::from(text.trim_end());
-    // Only what `make_private` writes: the file must not lead to another directory of this user.
+    // Accept only paths that `make_private` writes: the file must not lead to another directory of this user.
     let stem = format!("leash-{me}-");
     let fits = dir.parent() == Some(Path::new("/tmp")) && dir.file_name()?.to_str()?.starts_with(&stem);
     let private = |meta: fs::Metadata| meta.is_dir() && meta.uid() == me && meta.mode() & 0o7777 == 0o700;
     (fits && fs::symlink_metadata(&dir).is_ok_and(private)).then_some(dir)
 }
 
-/// Makes a private directory and names it in the state directory. Of two starts at the same time one makes it, and both use it.
+/// Creates a private directory and records it in the state directory. If two commands start at the same time, one
+/// creates it and both use it.
 fn make_private(state: &Path, me: u32) -> io::Result<PathBuf> {
     DirBuilder::new().recursive(true).mode(0o700).create(state)?;
     let mut random = [0; 8];
@@ -87,7 +88,7 @@ fn write_new(draft: &Path, dir: &Path) -> io::Result<()> {
     writeln!(file, "{}", dir.display())
 }
 
-/// Gives the draft its name, unless another start was faster: then that one's directory is the one.
+/// Renames the draft, unless another start was faster: then that one's directory is used.
 fn settle(draft: &Path, state: &Path, dir: &Path, me: u32) -> io::Result<PathBuf> {
     let pointer = state.join(POINTER);
     for _ in 0..TRIES {
@@ -99,7 +100,7 @@ fn settle(draft: &Path, state: &Path, dir: &Path, me: u32) -> io::Result<PathBuf
         if let Some(other) = named(state, me) {
             return Ok(other);
         }
-        // It names a directory that is gone.
+        // It names a directory that no longer exists.
         fs::remove_file(&pointer)?;
     }
     Err(io::ErrorKind::AlreadyExists.into())
@@ -110,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_order_of_places() {
+    fn candidates_are_tried_in_order() {
         let names = |me| candidates(me).iter().map(|dir| dir.display().to_string()).collect::<Vec<_>>();
         assert_eq!(names(0)[0], "/run/leash");
         assert_eq!(names(1000), ["/tmp/leash-1000", "/run/user/1000/leash"]);

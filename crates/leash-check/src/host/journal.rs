@@ -1,4 +1,4 @@
-//! What the stand-ins saw, as lines in a file that all of them append to.
+//! The events that the stand-ins saw, as lines in a file to which all of them append.
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
@@ -7,19 +7,19 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// Who stands in for a server.
+/// The role of a stand-in process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Part {
-    /// A stdio server that leaves at the end of its input.
+    /// A stdio server that exits at the end of its input.
     Polite,
-    /// A stdio server that leaves on SIGTERM only, as many do.
+    /// A stdio server that exits on SIGTERM only, as many do.
     Deaf,
-    /// What the deaf one has started; it leaves on SIGTERM only.
+    /// A helper of the deaf server; it exits on SIGTERM only.
     Helper,
     /// An HTTP server with sessions.
     Http,
-    /// No server: it seats the host in front of a terminal.
+    /// Not a server: it gives the host a controlling terminal.
     Usher,
 }
 
@@ -27,7 +27,7 @@ impl Part {
     /// The servers, as a host knows them.
     pub(super) const SERVERS: [Part; 3] = [Part::Polite, Part::Deaf, Part::Http];
 
-    /// The name, as it is typed.
+    /// The word on the command line.
     pub fn word(self) -> &'static str {
         match self {
             Part::Polite => "polite",
@@ -38,27 +38,27 @@ impl Part {
         }
     }
 
-    /// What it is, for people.
+    /// The description in the report.
     pub(super) fn describe(self) -> &'static str {
         match self {
             Part::Polite => "the server that leaves at the end of its input",
             Part::Deaf => "the server that leaves on SIGTERM only",
             Part::Helper => "a helper of that server",
             Part::Http => "the HTTP server",
-            Part::Usher => "what seats a host",
+            Part::Usher => "the program that gives a host its terminal",
         }
     }
 }
 
-/// What happened to a stand-in.
+/// An event of a stand-in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
 pub enum Happened {
-    /// It runs.
+    /// The process runs.
     Started,
     /// The handshake is done.
     Connected,
-    /// It was asked for something else.
+    /// It received another message.
     Asked,
     /// Its stdin was closed.
     Eof,
@@ -67,7 +67,7 @@ pub enum Happened {
         /// Its id.
         session: String,
     },
-    /// A session was ended by DELETE.
+    /// A client ended a session with DELETE.
     Deleted {
         /// Its id.
         session: String,
@@ -77,11 +77,11 @@ pub enum Happened {
 /// A line of the journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// Who.
+    /// The role.
     pub part: Part,
     /// Its process.
     pub pid: i32,
-    /// What.
+    /// The event.
     #[serde(flatten)]
     pub happened: Happened,
 }
@@ -91,7 +91,7 @@ pub struct Entry {
 pub struct Journal(PathBuf);
 
 impl Journal {
-    /// The journal at a path; the first entry makes it.
+    /// The journal at a path; the first entry creates the file.
     pub fn at(path: impl Into<PathBuf>) -> Journal {
         Journal(path.into())
     }
@@ -101,15 +101,15 @@ impl Journal {
         &self.0
     }
 
-    /// Adds what happened to the calling process in its part.
+    /// Adds an event of the calling process in its role.
     pub fn write(&self, part: Part, happened: Happened) -> io::Result<()> {
         let entry = Entry { part, pid: rustix::process::getpid().as_raw_pid(), happened };
         let line = serde_json::to_string(&entry)? + "\n";
-        // One write to the end of the file: lines of several processes do not mix.
+        // One write to the end of the file, so that lines of several processes do not mix.
         OpenOptions::new().create(true).append(true).open(&self.0)?.write_all(line.as_bytes())
     }
 
-    /// All entries; a line that is not whole yet is not there yet.
+    /// All entries; an incomplete line is skipped.
     pub(super) fn read(&self) -> Vec<Entry> {
         let text = fs::read_to_string(&self.0).unwrap_or_default();
         text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
@@ -122,7 +122,7 @@ pub(super) fn connected(entries: &[Entry]) -> BTreeSet<Part> {
     done.map(|entry| entry.part).collect()
 }
 
-/// Sessions that were opened, and those of them that were ended.
+/// The opened sessions, and the ended ones among them.
 pub(super) fn sessions(entries: &[Entry]) -> (BTreeSet<&str>, BTreeSet<&str>) {
     let (mut opened, mut deleted) = (BTreeSet::new(), BTreeSet::new());
     for entry in entries {

@@ -1,4 +1,4 @@
-//! The verdicts about a host, from what was seen of its lives. Pure.
+//! The verdicts about a host, from the facts of its runs. Pure.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,20 +13,20 @@ use crate::survivor;
 use crate::survivor::Survivor;
 use leash_model::duration;
 
-/// How a host is ended.
+/// The way in which a host is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// It leaves by itself: its stdin is closed, unless it has left before.
+    /// It exits by itself: its stdin is closed, unless it has exited before.
     Exit,
-    /// A signal that it can answer.
+    /// A signal that it can handle.
     Signal(Signal),
     /// SIGKILL.
     Kill,
-    /// Its terminal is closed: it and its group get SIGHUP, and their terminal is no more.
+    /// Its terminal is closed: the kernel sends SIGHUP to its group, and the terminal no longer exists.
     Terminal,
 }
 
-/// All of them.
+/// All endings.
 pub(super) const ENDINGS: [Ending; 6] = [
     Ending::Exit,
     Ending::Signal(Signal::TERM),
@@ -49,7 +49,7 @@ impl Ending {
         }
     }
 
-    /// For people.
+    /// The description in the report.
     pub(super) fn describe(self) -> &'static str {
         match self {
             Ending::Exit => "the end of its input",
@@ -62,27 +62,27 @@ impl Ending {
     }
 }
 
-/// What was seen of one life.
+/// The facts of one run.
 #[derive(Clone, Debug)]
 pub(super) struct Life {
     pub(super) ending: Ending,
-    /// All that the stand-ins saw.
+    /// All events that the stand-ins recorded.
     pub(super) journal: Vec<Entry>,
-    /// How much of it was there when the host was ended.
+    /// The number of events at the moment when the host was ended.
     pub(super) before: usize,
-    /// Whether the host lived when it was to be ended.
+    /// True if the host was alive at that moment.
     pub(super) stayed: bool,
-    /// How long it took to leave; `None` if it did not.
+    /// The time until it exited; `None` if it did not.
     pub(super) left_after: Option<Duration>,
-    /// How long it was waited for.
+    /// The time limit.
     pub(super) patience: Duration,
-    /// What was left a grace after that.
+    /// The processes that were left one grace after that.
     pub(super) left: Vec<Survivor>,
     pub(super) last_words: String,
     pub(super) took: Duration,
 }
 
-/// All rows about a host.
+/// All rows of the report about a host.
 pub(super) fn rows(lives: &[Life]) -> Vec<Row> {
     let mut rows: Vec<Row> = lives
         .first()
@@ -120,27 +120,27 @@ fn with_words(text: &str, life: &Life) -> String {
     if words.is_empty() { text.to_owned() } else { format!("{text}; it said: {words}") }
 }
 
-/// Whether it connected to any server.
+/// True if it connected to a server.
 fn connected(life: &Life) -> bool {
     !journal::connected(&life.journal).is_empty()
 }
 
-/// Why nothing can be said of how a host left.
+/// The reason why its exit can't be judged.
 fn unknown(life: &Life) -> Option<Seen> {
     if !connected(life) {
         return Some(skip("it connected to no server"));
     }
-    // Of one that does its work and leaves, this is the exit.
+    // For a host that finishes its work and exits, this is the normal exit.
     if !life.stayed && life.ending != Ending::Exit {
         return Some(skip("it had left before it was ended"));
     }
     None
 }
 
-/// `works`: it is a host, as it has shown in its first life.
+/// `works`: the host connected in its first run.
 fn leaves(life: &Life, works: bool) -> Seen {
     match (connected(life), life.ending) {
-        // In front of a terminal there may be a person, whom a host asks first.
+        // With a terminal, a host may first ask the user a question.
         (false, Ending::Terminal) if works => return skip("it connects to no server in front of a terminal"),
         (false, _) if works => return fail(with_words("it connected to no server this time", life)),
         _ => {}
@@ -157,12 +157,12 @@ fn leaves(life: &Life, works: bool) -> Seen {
     }
 }
 
-/// Why nothing is said of a life in which nothing was found: what was left is left, whatever the host did before.
+/// The reason to skip a run without a finding. Processes that were left are a finding in any case.
 fn nothing_found(life: &Life) -> Option<Seen> {
     unknown(life).or_else(|| life.left_after.is_none().then(|| skip("the host did not leave")))
 }
 
-/// A killed host can do nothing, so nothing is asked of it; users are hurt all the same.
+/// A killed host can do nothing, so this is only a warning; users are harmed all the same.
 fn finding(life: &Life, text: String) -> Seen {
     if life.ending == Ending::Kill && life.stayed { warn(text) } else { fail(text) }
 }
@@ -178,8 +178,8 @@ fn servers(life: &Life) -> Seen {
         };
         let all_let_go = journal::connected(&life.journal).into_iter().filter(|part| *part != Part::Http).all(let_go);
         return match (started, all_let_go) {
-            (false, _) => pass("none; it had started no server of ours"),
-            (true, true) => pass("none; it had let go of them before"),
+            (false, _) => pass("none; it had started none of the test servers"),
+            (true, true) => pass("none; it had closed their pipes before"),
             (true, false) => pass("none"),
         };
     }
@@ -196,12 +196,12 @@ fn servers(life: &Life) -> Seen {
         names.push(survivor::list(&others));
     }
     let text = format!("{} left: {}", life.left.len(), names.join(", "));
-    // The specification speaks of the server's process, and that one is gone.
+    // The specification requires only the server's own process to exit, and that one has.
     let only_helpers = life.left.iter().all(|survivor| part_of(survivor) == Some(Part::Helper));
     if only_helpers { warn(text) } else { finding(life, text) }
 }
 
-/// How much of the journal was written before the end was asked for.
+/// The number of events before the host was ended.
 fn before(life: &Life) -> usize {
     life.before.min(life.journal.len())
 }
@@ -209,7 +209,7 @@ fn before(life: &Life) -> usize {
 fn sessions(life: &Life) -> Seen {
     let (opened, deleted) = journal::sessions(&life.journal);
     let left = opened.difference(&deleted).count();
-    // One that has not left may still need them.
+    // A host that has not exited may still need its sessions.
     if let Some(skipped) = nothing_found(life).filter(|_| left == 0 || life.left_after.is_none()) {
         return skipped;
     }

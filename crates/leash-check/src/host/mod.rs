@@ -1,4 +1,4 @@
-//! A host, tested: leash stands in for its servers, ends it in every way, and looks what is left.
+//! Tests a host: leash acts as its servers, ends the host in every way, and reports the processes that are left.
 
 pub mod journal;
 mod judge;
@@ -21,43 +21,45 @@ use super::{CheckError, Report, Stop};
 use leash_model::clock::Moment;
 use leash_tree::places::Places;
 
-/// A host that has connected to some of its servers and asks nothing for this long will not connect to the others.
+/// A host that has connected to some of its servers and sends nothing for this long will not connect to the others.
 const QUIET: Duration = Duration::from_secs(3);
 
-/// A host that has connected to all of its servers and asks nothing for this long is at rest.
+/// A host that has connected to all of its servers and sends nothing for this long is idle.
 const REST: Duration = Duration::from_millis(700);
 
-/// A host may take so many times what a server may: it closes them one after the other, and has to wait for each.
+/// A host may take this many times the grace of a server: it closes its servers one after the other, and waits for
+/// each.
 const HOST_GRACES: u32 = 5;
 
-/// What to test, and how patiently.
+/// The host to test, and the limits.
 #[derive(Clone, Debug)]
 pub struct HostCheck {
     /// The host's command line, with placeholders.
     pub command: Vec<OsString>,
-    /// A program that runs [`stand_in::serve_stdio`] when it is started as `PROGRAM check --part PART --journal FILE`: leash.
+    /// The leash binary. It runs [`stand_in::serve_stdio`] when it is started as `PROGRAM check --part PART --journal
+    /// FILE`.
     pub program: PathBuf,
-    /// A directory of the check's own.
+    /// A directory for this check only.
     pub dir: PathBuf,
-    /// How long a server may take to leave; a host may take five times that.
+    /// The time for a server to exit; a host may take five times that.
     pub grace: Duration,
-    /// How long a host may take to connect.
+    /// The time for a host to connect.
     pub ready: Duration,
-    /// Whether the host's stderr is ours.
+    /// True if the host's stderr is ours.
     pub aloud: bool,
-    /// Whether warnings are findings.
+    /// True if warnings are findings.
     pub strict: bool,
 }
 
-/// What is done to a host in one of its lives.
+/// The plan for one run of a host.
 struct Plan {
     ending: Ending,
     number: usize,
-    /// Whether it is known to leave by itself soon.
+    /// True if the host is known to exit by itself soon.
     brief: bool,
 }
 
-/// What a host is given in one of its lives.
+/// The parameters of a host in one run.
 struct Offer<'a> {
     check: &'a HostCheck,
     journal: &'a Journal,
@@ -66,7 +68,7 @@ struct Offer<'a> {
 }
 
 impl HostCheck {
-    /// Tests it. `progress` hears what is done next.
+    /// Runs the test. `progress` receives the description of each step.
     pub fn run(&self, places: &Places, stop: &Stop, progress: &mut dyn FnMut(&str)) -> Result<Report, CheckError> {
         let mut lives: Vec<Life> = Vec::new();
         for (number, ending) in ENDINGS.into_iter().enumerate() {
@@ -109,11 +111,11 @@ impl HostCheck {
         }
         let gone = subject.wait_leader(asked + patience);
         let left_after = gone.then(|| Moment::now().since(asked));
-        // What became of the pipes of a host that is gone is for its servers to see, not for us to hold up.
+        // The servers must see the closed pipes of a host that has exited, so this process must not hold them.
         subject.let_go();
         let left = if gone { subject.wait_gone(Moment::now() + self.grace) } else { Vec::new() };
         let (journal, last_words) = (journal.read(), subject.last_words());
-        // It was tested; what is left of it is ended, and that went as it goes.
+        // The test is over; the result of this end is not needed.
         let _ = subject.end();
         stop.check()?;
         Ok(Life {
@@ -129,8 +131,8 @@ impl HostCheck {
         })
     }
 
-    /// Waits until the host has connected to all servers, or to some and will not to the rest. One that is known to leave by itself
-    /// has to be caught while it works.
+    /// Waits until the host has connected to all servers, or to some and will not connect to the rest. A host that is
+    /// known to exit by itself must be caught while it works.
     fn wait_connected(&self, subject: &mut Subject<'_>, (journal, stop): (&Journal, &Stop), brief: bool) {
         let deadline = Moment::now() + self.ready;
         let (mut seen, mut changed) = (0, Moment::now());
@@ -158,7 +160,7 @@ impl Offer<'_> {
         [self.check.program.clone().into(), check, option, part, journal, self.journal.path().into()]
     }
 
-    /// The host's command line, with what the placeholders stand for; behind one that seats it in front of its terminal.
+    /// The host's command line with its placeholders replaced; behind the usher if it needs a terminal.
     fn command(&self, ending: Ending) -> Vec<OsString> {
         let mut command = Vec::new();
         if ending == Ending::Terminal {
@@ -185,7 +187,7 @@ impl Offer<'_> {
         vec![set("LEASH_CHECK_CONFIG", self.config.as_os_str()), set("LEASH_CHECK_URL", OsStr::new(&self.url))]
     }
 
-    /// A configuration in the shape that most hosts read.
+    /// A configuration in the format that most hosts read.
     fn config_text(&self) -> String {
         let stdio = |part: Part| {
             let [command, args @ ..] = self.stdio(part);

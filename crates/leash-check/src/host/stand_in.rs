@@ -1,4 +1,4 @@
-//! The servers that leash stands in for: just enough of MCP for a host to be content.
+//! The servers that leash provides for a host under test: as much of MCP as a host needs.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -26,13 +26,13 @@ use crate::stdio::talk::LEGACY;
 use leash_model::id;
 use leash_protocol::headers::SESSION_ID;
 
-/// The most that a host's message may have.
+/// The largest message of a host.
 const MESSAGE: usize = 4 * 1024 * 1024;
 
-/// Serves a host over stdio until the end of input, and writes down what happens.
+/// Serves a host over stdio until the end of input, and records the events.
 pub fn serve_stdio(part: Part, journal: &Journal, input: impl BufRead, mut output: impl Write) -> io::Result<()> {
     for line in input.lines() {
-        // What is no text, or no message, is the host's own business.
+        // A line that is no text or no message is the host's own matter.
         let Ok(message) = serde_json::from_str::<Value>(&line?) else { continue };
         journal.write(part, asked(&message))?;
         if let Some(answer) = answer(&message) {
@@ -43,12 +43,12 @@ pub fn serve_stdio(part: Part, journal: &Journal, input: impl BufRead, mut outpu
     journal.write(part, Happened::Eof)
 }
 
-/// What a message means for the life of a connection.
+/// The event that a message means.
 fn asked(message: &Value) -> Happened {
     if message["method"] == "notifications/initialized" { Happened::Connected } else { Happened::Asked }
 }
 
-/// The answer to a message, if it wants one.
+/// The response to a message, if it needs one.
 fn answer(message: &Value) -> Option<Value> {
     let (method, id) = (message["method"].as_str()?, message.get("id")?);
     let result = match method {
@@ -75,7 +75,7 @@ fn answer(message: &Value) -> Option<Value> {
     Some(json!({ "jsonrpc": "2.0", "id": id, "result": result }))
 }
 
-/// An HTTP server with sessions, on loopback and on a thread of its own. It is gone when this is dropped.
+/// An HTTP server with sessions, on loopback and on its own thread. Dropping it ends the server.
 #[derive(Debug)]
 pub(super) struct HttpStandIn {
     pub(super) address: SocketAddr,
@@ -104,7 +104,7 @@ impl HttpStandIn {
         Ok(HttpStandIn { address, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Where a host finds it.
+    /// The URL for the host.
     pub(super) fn url(&self) -> String {
         format!("http://{}/mcp", self.address)
     }
@@ -119,7 +119,7 @@ impl Drop for HttpStandIn {
     }
 }
 
-/// What all connections share.
+/// The state that all connections share.
 struct Shared {
     journal: Journal,
     sessions: RefCell<BTreeSet<String>>,
@@ -135,7 +135,7 @@ async fn accept(listener: TcpListener, journal: Journal) {
                 let shared = Rc::clone(&shared);
                 async move { Ok::<_, Infallible>(shared.serve(request).await) }
             });
-            // A host that breaks a connection off is allowed to.
+            // A host may break a connection off.
             let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
         });
     }
@@ -171,7 +171,7 @@ impl Shared {
             return self.open(&message);
         }
         match session {
-            // Not an error of the modern era: its clients go on with `initialize` then.
+            // Not an error of the modern era: modern clients then continue with `initialize`.
             None => {
                 let error = json!({ "code": -32000, "message": "Bad Request: Server not initialized" });
                 let id = message.get("id").cloned().unwrap_or_default();
@@ -199,7 +199,7 @@ impl Shared {
     }
 
     fn note(&self, happened: Happened) {
-        // A full disk: then the host is taken for worse than it is, and the session is in no list.
+        // If the disk is full, an event is missing: then the host is judged worse than it is.
         let _ = self.journal.write(Part::Http, happened);
     }
 }

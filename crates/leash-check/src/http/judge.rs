@@ -1,4 +1,4 @@
-//! The verdicts about an HTTP server, from what it answered. Pure.
+//! The verdicts about an HTTP server, from its responses. Pure.
 
 use std::time::Duration;
 
@@ -7,44 +7,44 @@ use crate::report::{Row, Seen, fail, pass, skip, warn};
 use crate::rule;
 use leash_model::duration;
 
-/// What a session may leave behind before it counts as a leak. The heap of Node grows by some 20 KiB for each of a few hundred
-/// sessions before it is cleaned up for the first time; sessions in the field were seen to leave 700 KiB each.
+/// The memory per session that is no leak yet. The heap of Node grows by some 20 KiB for each of a few hundred
+/// sessions before its first collection; users have reported sessions that leave 700 KiB each.
 const PER_SESSION: u64 = 32 * 1024;
 
-/// What was seen of a server.
+/// The facts about a server.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Facts {
-    /// `initialize`.
+    /// The response to `initialize`.
     pub(super) opened: Option<Answer>,
-    /// `server/discover`, where `initialize` was refused.
+    /// The response to `server/discover`, if `initialize` was refused.
     pub(super) modern: Option<Answer>,
-    /// DELETE of that session.
+    /// The response to DELETE of that session.
     pub(super) deleted: Option<Answer>,
-    /// A request in that session, afterwards.
+    /// The response to a request in that session, after DELETE.
     pub(super) afterwards: Option<Answer>,
-    /// A request in a session that never was.
+    /// The response to a request with an unknown session id.
     pub(super) unknown: Option<Answer>,
-    /// A request in a session that nobody had used for the expected time.
+    /// The response to a request in a session that was idle for the expected time.
     pub(super) abandoned: Option<(Duration, Answer)>,
-    /// `initialize` from a foreign web page.
+    /// The response to `initialize` from a foreign web page.
     pub(super) foreign: Option<Answer>,
-    /// Memory.
+    /// The memory of the server's process.
     pub(super) memory: Memory,
 }
 
-/// What sessions left in memory.
+/// The memory that sessions left behind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Memory {
-    /// No process was given.
+    /// The user gave no process.
     #[default]
     NotAsked,
     /// It could not be read.
     Unknown(String),
-    /// Bytes after each round of so many sessions, which were opened and ended.
+    /// Bytes after each round of this many sessions, which were opened and ended.
     Rounds { sessions: u64, bytes: Vec<u64> },
 }
 
-/// All rows about a server.
+/// All rows of the report about a server.
 pub(super) fn rows(facts: &Facts) -> Vec<Row> {
     let opened = facts.opened.as_ref();
     vec![
@@ -57,7 +57,7 @@ pub(super) fn rows(facts: &Facts) -> Vec<Row> {
             terminated(facts.deleted.as_ref(), facts.afterwards.as_ref()),
         ),
         Row::new("http.unknown", "answers 404 to an unknown session", rule::TERMINATED, unknown(opened, facts)),
-        Row::new("http.expiry", "ends sessions that nobody uses", rule::EXPIRY, expiry(opened, facts)),
+        Row::new("http.expiry", "ends idle sessions", rule::EXPIRY, expiry(opened, facts)),
         Row::new("http.origin", "refuses a foreign origin", rule::ORIGIN, origin(facts.foreign.as_ref())),
         Row::new("http.memory", "keeps no memory of ended sessions", rule::MEMORY, memory(&facts.memory)),
     ]
@@ -77,7 +77,7 @@ fn session(opened: Option<&Answer>, modern: Option<&Answer>) -> Seen {
     }
 }
 
-/// Why nothing can be said of sessions.
+/// The reason why sessions can't be judged.
 fn no_session(opened: Option<&Answer>) -> Option<Seen> {
     match opened {
         Some(answer) if answer.session().is_some() => None,
@@ -114,9 +114,10 @@ fn unknown(opened: Option<&Answer>, facts: &Facts) -> Seen {
     }
     match &facts.unknown {
         Some(Answer::Status { status: 404, .. }) => pass("404"),
-        Some(answer) => {
-            fail(format!("{}: after a restart of the server its clients do not learn to begin anew", answer.describe()))
-        }
+        Some(answer) => fail(format!(
+            "{}: after a restart of the server its clients do not learn to open a new session",
+            answer.describe()
+        )),
         None => skip("not tried"),
     }
 }
@@ -130,29 +131,27 @@ fn expiry(opened: Option<&Answer>, facts: &Facts) -> Seen {
         Some((waited, answer)) => {
             fail(format!("{} after {} without a request", answer.describe(), duration::rough(*waited)))
         }
-        None => skip("say --expect-idle to wait for it"),
+        None => skip("use --expect-idle to test it"),
     }
 }
 
 fn origin(foreign: Option<&Answer>) -> Seen {
     match foreign {
         Some(Answer::Status { status: 403, .. }) => pass("403"),
-        Some(Answer::Status { status: status @ 400..500, .. }) => {
-            warn(format!("refused, but with {status} and not 403"))
-        }
+        Some(Answer::Status { status: status @ 400..500, .. }) => warn(format!("refused with {status}, not with 403")),
         Some(answer @ Answer::Status { status: 200..300, .. }) => match answer.session() {
-            Some(_) => fail("a web page of somebody else was given a session"),
-            None => fail("a web page of somebody else was answered"),
+            Some(_) => fail("a foreign web page was given a session"),
+            None => fail("a foreign web page was answered"),
         },
         Some(answer) => fail(answer.describe()),
         None => skip("not tried"),
     }
 }
 
-/// A leak grows in every round; memory that is used again, or not yet given back, does not.
+/// A leak grows in every round; memory that is reused, or not released yet, does not.
 fn memory(memory: &Memory) -> Seen {
     let (sessions, bytes) = match memory {
-        Memory::NotAsked => return skip("say --pid to measure it"),
+        Memory::NotAsked => return skip("use --pid to measure it"),
         Memory::Unknown(why) => return skip(why.clone()),
         Memory::Rounds { sessions, bytes } => (*sessions, bytes),
     };
@@ -164,12 +163,12 @@ fn memory(memory: &Memory) -> Seen {
     if still_grows(sessions, bytes) { fail(text) } else { pass(text) }
 }
 
-/// Whether every round of so many sessions took more than a session may keep.
+/// True if in every round a session left more than the limit.
 pub(super) fn still_grows(sessions: u64, bytes: &[u64]) -> bool {
     least_growth(sessions, bytes) > PER_SESSION
 }
 
-/// What each session of the best round left.
+/// The memory that each session left in the round with the least growth.
 fn least_growth(sessions: u64, bytes: &[u64]) -> u64 {
     let growth = bytes.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).min().unwrap_or_default();
     growth / sessions.max(1)

@@ -1,4 +1,4 @@
-//! An HTTP server, tested: what becomes of sessions that are ended, unknown, abandoned or opened by a stranger.
+//! Tests an HTTP server: sessions that are ended, unknown or abandoned, and requests from a foreign origin.
 
 mod judge;
 mod wire;
@@ -21,38 +21,39 @@ use leash_tree::places::Places;
 use leash_tree::platform::identity;
 use leash_tree::platform::proc::Proc;
 
-/// Sessions in a round of the measurement of memory, and rounds after the first, which only warms up: so many at least, and so many
-/// before it is called a leak. A server that collects its garbage may well grow by some tens of megabytes until it does so first.
+/// The number of sessions in each round of the memory test, the least number of rounds, and the number of rounds
+/// before growth counts as a leak. The first round only warms up. A server with garbage collection may grow by some
+/// tens of megabytes before its first collection.
 const SESSIONS: u64 = 60;
 const ROUNDS: usize = 4;
 const MOST_ROUNDS: usize = 32;
 
-/// What is waited beyond the time after which an abandoned session has to be gone: servers look only now and then.
+/// Extra time after which an abandoned session must have ended: servers check only from time to time.
 const SLACK: Duration = Duration::from_millis(1500);
 
-/// What to test.
+/// The HTTP server to test, and the limits.
 #[derive(Clone, Debug)]
 pub struct HttpCheck {
-    /// The server's address.
+    /// The server's URL.
     pub url: String,
     /// Sent as `Authorization: Bearer`.
     pub bearer: Option<String>,
-    /// How long it may take to answer `initialize`.
+    /// The timeout of `initialize`.
     pub ready: Duration,
-    /// A program that prints what [`visit`] tells when it is started as
-    /// `PROGRAM check --part visitor --journal FILE --url URL --ready DURATION`, with the bearer token in [`VISITOR_TOKEN`], and
-    /// listens to no signal meanwhile: leash. A session is abandoned only when its client is gone.
+    /// The leash binary. When it is started as `PROGRAM check --part visitor --journal FILE --url URL --ready
+    /// DURATION`, with the bearer token in [`VISITOR_TOKEN`], it prints the session id that [`visit`] reports and
+    /// handles no signal meanwhile. A session is abandoned only when its client process has exited.
     pub program: PathBuf,
-    /// After which time without a request a session has to be gone.
+    /// The idle time after which a session must have ended.
     pub expect_idle: Option<Duration>,
-    /// The server's process, whose memory is measured.
+    /// The server's process, for the memory test.
     pub pid: Option<i32>,
-    /// Whether warnings are findings.
+    /// True if warnings are findings.
     pub strict: bool,
 }
 
 impl HttpCheck {
-    /// Tests it. `progress` hears what is done next.
+    /// Runs the test. `progress` receives the description of each step.
     pub fn run(&self, places: &Places, stop: &Stop, progress: &mut dyn FnMut(&str)) -> Result<Report, CheckError> {
         let wrong = |why: &str| CheckError::Url { url: self.url.clone(), why: why.to_owned() };
         let url: Uri = self.url.parse().map_err(|_| wrong("it can't be read"))?;
@@ -66,14 +67,14 @@ impl HttpCheck {
         Ok(Report::new("http", shown, judge::rows(&facts), self.strict))
     }
 
-    /// Looks, and leaves no session open, however that ended.
+    /// Collects the facts, and always closes the sessions that are left open.
     async fn look(
         &self,
         wire: &Wire<'_>,
         places: &Places,
         progress: &mut dyn FnMut(&str),
     ) -> Result<Facts, CheckError> {
-        // Who asks twice does not want to wait for the rest.
+        // A second signal skips the rest of the test.
         let facts = tokio::select! {
             facts = self.find(wire, places, progress) => facts,
             () = wire.stop.wait(2) => Ok(Facts::default()),
@@ -104,7 +105,7 @@ impl HttpCheck {
             facts.unknown = Some(wire.ask(&format!("00000000-0000-4000-8000-{}", &id::random()[..12])).await);
             facts.abandoned = self.abandon(wire, places, progress).await?;
         }
-        progress("comes as a web page of somebody else");
+        progress("sends a request as a foreign web page");
         let modern = facts.modern.as_ref().is_some_and(Answer::is_result);
         facts.foreign = Some(wire.come_from_elsewhere(modern).await);
         wire.close().await;
@@ -115,7 +116,8 @@ impl HttpCheck {
         Ok(facts)
     }
 
-    /// A session that nobody uses. It is asked for once only: each request would begin its idle time anew.
+    /// Checks a session that no client uses. It sends only one request, because each request would restart the idle
+    /// time.
     async fn abandon(
         &self,
         wire: &Wire<'_>,
@@ -136,16 +138,17 @@ impl HttpCheck {
         Ok(Some((wait, wire.ask(&session).await)))
     }
 
-    /// The session of a visitor that is gone. A server that watches its clients would keep one of ours for as long as we live.
+    /// The session of a visitor process that has exited. A server that watches its clients would keep a session of
+    /// ours as long as this process lives.
     fn visited(&self, wire: &Wire<'_>, places: &Places) -> Result<Option<String>, CheckError> {
         let ready = duration::exact(self.ready);
         let words = ["check", "--part", "visitor", "--journal", "/dev/null", "--url", &self.url, "--ready", &ready];
         let words = words.map(OsString::from);
         let command: Vec<OsString> = std::iter::once(self.program.clone().into()).chain(words).collect();
         let env = [(VISITOR_TOKEN.into(), self.bearer.as_ref().map(OsString::from))];
-        // The time to start, to open a session, and to say so.
+        // The time to start, to open a session, and to report it.
         let patience = self.ready + wire::PATIENCE;
-        // It is heard out whatever happens: a session whose id nobody knows could not be ended.
+        // This wait can't be stopped: a session with an unknown id could not be ended.
         let never = Stop::never();
         let mut visitor = Subject::start(&Start {
             command: &command,
@@ -162,22 +165,23 @@ impl HttpCheck {
         };
         if let Some(session) = &session {
             wire.has_open(session);
-            // It says to the server that the session is open, and leaves. For a check that is stopped nobody has to.
+            // The visitor sends `notifications/initialized` and exits. If the check was stopped, that is not needed.
             if wire.stop.asked().is_none() {
                 visitor.wait_leader(Moment::now() + wire::PATIENCE);
             }
         }
-        // It has told us all that it was for.
+        // The visitor has reported everything.
         let _ = visitor.end();
         Ok(session)
     }
 }
 
-/// The variable in which a visitor finds the bearer token.
+/// The variable that passes the bearer token to a visitor.
 pub const VISITOR_TOKEN: &str = "LEASH_CHECK_TOKEN";
 
-/// Opens a session within `ready` and leaves it open. `tell` hears its id as soon as it is known: whoever waits for it has to end
-/// the session, whatever happens to us. For a process that has nothing else to do. Whether there is a session.
+/// Opens a session within `ready` and leaves it open. Calls `tell` with its id as soon as it is known, because the
+/// parent process must end the session even if this process fails. For a process without other tasks. Returns true if
+/// a session was opened.
 pub fn visit(url: &str, bearer: Option<&str>, ready: Duration, tell: impl FnOnce(&str)) -> bool {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let (Ok(url), Ok(runtime)) = (url.parse::<Uri>(), runtime) else { return false };
@@ -211,7 +215,7 @@ async fn measure(wire: &Wire<'_>, pid: i32) -> Result<Memory, CheckError> {
             wire.ask(session).await;
             let ended = wire.delete(session).await;
             wire.stop.check()?;
-            // What holds the sessions that it was not let to end has every right to grow.
+            // A server whose sessions could not be ended may grow rightly.
             if !matches!(ended.status(), Some(200..300)) {
                 return Ok(Memory::Unknown(format!("its sessions can't be ended: {}", ended.describe())));
             }

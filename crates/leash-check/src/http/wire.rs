@@ -1,4 +1,4 @@
-//! The requests of a client that looks closely at what it is answered.
+//! An HTTP client that records the details of each response.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -18,31 +18,31 @@ use leash_protocol::headers::{METHOD, PROTOCOL_VERSION, SESSION_ID};
 use leash_protocol::sse::Splitter;
 use leash_upstream::client::Client;
 
-/// How long any answer may take but that to `initialize`.
+/// The timeout of every response but the one to `initialize`.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long the sessions that are left may take to be ended.
+/// The time to end the sessions that are left.
 const CLOSING: Duration = Duration::from_secs(3);
 
-/// The most of a body that is read while looking for an answer in it.
+/// The most of a body that is read to find a response in it.
 const BODY: usize = 256 * 1024;
 
-/// An origin that no server can mean to allow: the name is reserved and never resolves.
+/// An origin that no server can intend to allow: the name is reserved and never resolves.
 const FOREIGN: HeaderValue = HeaderValue::from_static("http://leash-check.invalid");
 
-/// An answer, or why there is none.
+/// A response, or the reason why there is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// What came back.
+    /// The server responded.
     Status {
         /// The HTTP status.
         status: u16,
-        /// The session that was opened.
+        /// The id of the session that it opened.
         session: Option<String>,
         /// The beginning of the body.
         body: String,
     },
-    /// Nothing came back.
+    /// The server did not respond.
     Failed(String),
 }
 
@@ -61,17 +61,17 @@ impl Answer {
         }
     }
 
-    /// Whether it is a result, and no error of whichever kind.
+    /// True if the response is a result and not an error of any kind.
     pub(super) fn is_result(&self) -> bool {
         matches!(self, Answer::Status { status: 200..300, body, .. } if body.contains("\"result\""))
     }
 
-    /// Whether DELETE has nothing more to do: the session is ended, was none, or is not for clients to end.
+    /// True if DELETE needs no retry: the session has ended, did not exist, or can't be ended by clients.
     fn settles(&self) -> bool {
         matches!(self.status(), Some(200..300 | 404 | 405))
     }
 
-    /// The revision in the answer to `initialize`, which is one JSON text or an event of a stream.
+    /// The revision in the response to `initialize`, which is one JSON text or an event of a stream.
     fn revision(&self) -> Option<HeaderValue> {
         let Answer::Status { body, .. } = self else { return None };
         let mut events = Splitter::new(BODY);
@@ -84,7 +84,7 @@ impl Answer {
         })
     }
 
-    /// For people.
+    /// The text for the report.
     pub(super) fn describe(&self) -> String {
         match self {
             Answer::Status { status, .. } => status.to_string(),
@@ -93,7 +93,7 @@ impl Answer {
     }
 }
 
-/// A request, without what all of them have.
+/// A request, without the parts that all requests share.
 struct Ask<'s> {
     method: Method,
     session: Option<&'s str>,
@@ -108,22 +108,22 @@ impl Ask<'_> {
     }
 }
 
-/// A client of one server.
+/// An HTTP client for one server.
 pub(super) struct Wire<'a> {
     client: Client,
     url: Uri,
     headers: HeaderMap,
-    /// How long `initialize` may take.
+    /// The timeout of `initialize`.
     ready: Duration,
     pub(super) stop: &'a Stop,
-    /// Sessions that were opened and not ended yet, as far as is known.
+    /// Sessions that were opened and are not known to have ended.
     open: RefCell<BTreeSet<String>>,
-    /// The revision that the server agreed to last. All sessions are asked for in the same words, so it is that of all of them.
+    /// The revision that the server agreed to last. Every `initialize` is the same, so it applies to all sessions.
     agreed: RefCell<Option<HeaderValue>>,
 }
 
 impl<'a> Wire<'a> {
-    /// `bearer` is sent with everything.
+    /// Creates a client that sends `bearer` with every request.
     pub(super) fn new(url: Uri, bearer: Option<&str>, ready: Duration, stop: &'a Stop) -> Wire<'a> {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
@@ -135,7 +135,7 @@ impl<'a> Wire<'a> {
         Wire { client: Client::new(), url, headers, ready, stop, open, agreed }
     }
 
-    /// Opens a session, and says that it is open, as a client has to.
+    /// Opens a session with `initialize` and `notifications/initialized`, as a client must.
     pub(super) async fn open(&self) -> Answer {
         let opened = self.initialize(&[]).await;
         if let Some(session) = opened.session() {
@@ -144,7 +144,7 @@ impl<'a> Wire<'a> {
         opened
     }
 
-    /// The first half of that. [`Wire::any_open`] knows the session even if only the head of the answer came.
+    /// Sends `initialize`. [`Wire::any_open`] knows the session even if only the head of the response arrived.
     pub(super) async fn initialize(&self, more: &[(HeaderName, HeaderValue)]) -> Answer {
         let opened = self.send(Ask { more, patience: self.ready, ..Ask::post(&talk::initialize()) }).await;
         if let Some(revision) = opened.revision() {
@@ -153,14 +153,14 @@ impl<'a> Wire<'a> {
         opened
     }
 
-    /// The second half.
+    /// Sends `notifications/initialized`.
     pub(super) async fn initialized(&self, session: &str) {
         let message = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
-        // What it is answered with is seen in what follows.
+        // Ignore the response: the following requests show the effect.
         let _ = self.send(Ask { session: Some(session), ..Ask::post(&message) }).await;
     }
 
-    /// What a server of the era without sessions is asked first.
+    /// Sends `server/discover`, the first request to a server without sessions.
     pub(super) async fn discover(&self) -> Answer {
         self.discover_with(&modern("server/discover")).await
     }
@@ -169,7 +169,7 @@ impl<'a> Wire<'a> {
         self.send(Ask { more, ..Ask::post(&talk::discover(1)) }).await
     }
 
-    /// The first request, as a web page of somebody else would send it.
+    /// Sends the first request with the origin of a foreign web page.
     pub(super) async fn come_from_elsewhere(&self, is_modern: bool) -> Answer {
         let foreign = (ORIGIN, FOREIGN);
         if is_modern {
@@ -179,7 +179,7 @@ impl<'a> Wire<'a> {
         self.initialize(&[foreign]).await
     }
 
-    /// A request in a session.
+    /// Sends a request in a session.
     pub(super) async fn ask(&self, session: &str) -> Answer {
         let request = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/list", "params": {} });
         self.send(Ask { session: Some(session), ..Ask::post(&request) }).await
@@ -193,17 +193,17 @@ impl<'a> Wire<'a> {
         self.end(session).await
     }
 
-    /// Somebody else opened a session, and it is ours to end.
+    /// Records a session that the visitor opened; this client must end it.
     pub(super) fn has_open(&self, session: &str) {
         self.open.borrow_mut().insert(session.to_owned());
     }
 
-    /// A session that is open, as far as is known.
+    /// A session that is not known to have ended.
     pub(super) fn any_open(&self) -> Option<String> {
         self.open.borrow().first().cloned()
     }
 
-    /// Ends every session that is left open, also when nothing else is to be done any more.
+    /// Ends every open session, also after the check was stopped.
     pub(super) async fn close(&self) {
         let left: Vec<String> = self.open.borrow().iter().cloned().collect();
         let all = async {
@@ -211,11 +211,12 @@ impl<'a> Wire<'a> {
                 self.end(session).await;
             }
         };
-        // A server that does not answer keeps what it has.
+        // If the server does not respond, its sessions stay.
         let _ = tokio::time::timeout(CLOSING, all).await;
     }
 
-    /// DELETE. The session is ours until it is answered: who is interrupted here, or refused, may try again.
+    /// Sends DELETE. The session stays recorded until the response settles it, so a call that was interrupted or
+    /// refused can be repeated.
     async fn end(&self, session: &str) -> Answer {
         let (session, body) = (Some(session), Bytes::new());
         let answer = self.exchange(Ask { method: Method::DELETE, session, body, ..Ask::post(&Value::Null) }).await;
@@ -239,7 +240,8 @@ impl<'a> Wire<'a> {
             let answer = self.client.send(request).await.map_err(|error| error.to_string())?;
             let status = answer.status().as_u16();
             let session = answer.headers().get(SESSION_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);
-            // Now, and not after the body, for which there may be no time: the server has made it, and nobody else will end it.
+            // Record the session before the body is read, because the time may run out: the server has opened it, and
+            // only this client will end it.
             if let (true, 200..300, Some(opened)) = (opens, status, &session) {
                 self.has_open(opened);
             }
@@ -258,7 +260,7 @@ impl<'a> Wire<'a> {
         *request.headers_mut() = self.headers.clone();
         if let Some(Ok(value)) = ask.session.map(HeaderValue::from_str) {
             request.headers_mut().insert(SESSION_ID, value);
-            // A server has to refuse a revision that was not agreed upon, and to do without one that it is not told.
+            // A server must refuse a revision that was not agreed upon, and must accept a request without one.
             if let Some(agreed) = &*self.agreed.borrow() {
                 request.headers_mut().insert(PROTOCOL_VERSION, agreed.clone());
             }
@@ -270,12 +272,12 @@ impl<'a> Wire<'a> {
     }
 }
 
-/// What the headers of a modern request say.
+/// The headers of a modern request.
 fn modern(method: &'static str) -> [(HeaderName, HeaderValue); 2] {
     [(PROTOCOL_VERSION, HeaderValue::from_static(talk::MODERN)), (METHOD, HeaderValue::from_static(method))]
 }
 
-/// Reads until the answer is there or the body ends: an event stream may go on for as long as it likes.
+/// Reads until the response is found or the body ends: an event stream may stay open.
 async fn read(mut body: Incoming) -> String {
     let mut bytes = Vec::new();
     while let Some(Ok(frame)) = body.frame().await {
@@ -299,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn the_revision_is_read_from_text_and_stream() {
+    fn the_revision_is_read_from_json_and_event_stream() {
         let result = r#"{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-06-18"}}"#;
         let log = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"protocolVersion":"x"}}"#;
         let stream = format!(": hello\n\ndata: {log}\n\nid: 7\r\nevent: message\r\ndata: {result}\r\n\r\n");
@@ -311,9 +313,9 @@ mod tests {
         }
     }
 
-    /// A session that could not be ended this time is not forgotten.
+    /// A session that could not be ended is not forgotten.
     #[test]
-    fn only_an_answer_that_settles_it_ends_a_session() {
+    fn only_a_settling_response_ends_a_session() {
         assert!([200, 202, 204, 404, 405].map(|status| answer(status, "").settles()).iter().all(|settled| *settled));
         assert!(![400, 401, 403, 429, 500, 503].map(|status| answer(status, "").settles()).contains(&true));
         assert!(!Answer::Failed("the connection broke".to_owned()).settles());

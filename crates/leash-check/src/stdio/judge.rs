@@ -1,4 +1,4 @@
-//! The verdicts about a stdio server, from what was seen of its lives. Pure.
+//! The verdicts about a stdio server, from the facts of its runs. Pure.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,38 +12,38 @@ use crate::survivor::Survivor;
 use leash_model::duration;
 use leash_model::receipt::{Exit, signal_name};
 
-/// What was seen of one life.
+/// The facts of one run.
 #[derive(Clone, Debug)]
 pub(super) struct Life {
     pub(super) probe: Probe,
-    /// `None` where none was tried.
+    /// `None` if no handshake was tried.
     pub(super) handshake: Option<Handshake>,
-    /// Whether the call that was to be in flight had been answered.
+    /// True if the call was answered before the server was asked to exit.
     pub(super) answered: bool,
-    /// Whether its first process was there when it was asked to leave.
+    /// True if its first process was alive when it was asked to exit.
     pub(super) lived: bool,
-    /// How long its first process took to leave; `None` if it did not.
+    /// The time until its first process exited; `None` if it did not.
     pub(super) left_after: Option<Duration>,
     pub(super) exit: Option<Exit>,
-    /// How long it was waited for.
+    /// The time limit.
     pub(super) patience: Duration,
-    /// What it had besides, when it was asked to leave: ports of all its processes.
+    /// The listening ports of all its processes when it was asked to exit.
     pub(super) ports: BTreeSet<u16>,
-    /// Processes that were left a grace after the first one had left.
+    /// Processes that were left one grace after the first one had exited.
     pub(super) left: Vec<Survivor>,
-    /// Its ports that were still taken then.
+    /// Its ports that were still in use then.
     pub(super) ports_left: BTreeSet<u16>,
     pub(super) last_words: String,
     pub(super) took: Duration,
 }
 
-/// All rows about a server. `again` is its last start, after all these lives.
+/// All rows of the report about a server. `again` is the handshake of one more start after all runs.
 pub(super) fn rows(lives: &[Life], again: Option<&Handshake>, grace: Duration) -> Vec<Row> {
     let mut rows = Vec::new();
     if let Some(first) = lives.first() {
         rows.push(Row::new("stdio.handshake", "answers the handshake", rule::HANDSHAKE, handshake(first)));
     }
-    // What is no server leaves whenever it likes.
+    // A program without a handshake is no server, so its exits prove nothing.
     let works = lives.first().is_some_and(|first| matches!(first.handshake, Some(Handshake::Done { .. })));
     for probe in PLAN {
         let life = lives.iter().find(|life| life.probe.id == probe.id);
@@ -78,15 +78,15 @@ fn handshake(life: &Life) -> Seen {
 fn leaves(life: &Life) -> Seen {
     let Probe { stage, ask, .. } = life.probe;
     if matches!(stage, Stage::Ready | Stage::InFlight) && !matches!(life.handshake, Some(Handshake::Done { .. })) {
-        return fail("there was no handshake this time");
+        return fail("this time there was no handshake");
     }
     let how = life.exit.map(|exit| match exit {
         Exit::Code(code) => format!(", exit code {code}"),
         Exit::Signal(signal) => format!(", by {}", signal_name(signal)),
     });
     match life.left_after {
-        // One that crashes when it is spoken to has not shown that it leaves when it is asked to.
-        Some(_) if !life.lived => fail(format!("it had left before it was asked{}", how.unwrap_or_default())),
+        // A server that crashes on a message has not shown that it exits on request.
+        Some(_) if !life.lived => fail(format!("it had exited before it was asked{}", how.unwrap_or_default())),
         Some(after) => {
             let not_in_flight = if life.answered { "; the call was answered before: name a longer one" } else { "" };
             pass(format!("in {}{}{not_in_flight}", duration::rough(after), how.unwrap_or_default()))
@@ -95,14 +95,15 @@ fn leaves(life: &Life) -> Seen {
             let what = match ask {
                 Ask::Eof => "stdin was closed",
                 Ask::Term => "SIGTERM",
-                Ask::HostGone => "both pipes were gone",
+                Ask::HostGone => "both pipes were closed",
             };
             fail(format!("still there {} after {what}", duration::rough(life.patience)))
         }
     }
 }
 
-/// Those who were left, in which lives. A server that stayed itself had no chance to end its helpers.
+/// The processes that were left, and the runs. A run in which the server itself stayed does not count: it had no
+/// chance to end its helpers.
 fn left_in(lives: &[Life], wanted: impl Fn(&Survivor) -> bool) -> (Vec<&str>, Vec<&Survivor>) {
     let (mut ids, mut all) = (Vec::new(), Vec::new());
     for life in lives {
@@ -116,7 +117,7 @@ fn left_in(lives: &[Life], wanted: impl Fn(&Survivor) -> bool) -> (Vec<&str>, Ve
 }
 
 fn none_left(lives: &[Life]) -> Option<Seen> {
-    lives.iter().all(|life| life.left_after.is_none()).then(|| skip("it never left by itself"))
+    lives.iter().all(|life| life.left_after.is_none()).then(|| skip("it never exited by itself"))
 }
 
 fn helpers(lives: &[Life], grace: Duration) -> Seen {

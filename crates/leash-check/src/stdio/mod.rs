@@ -1,4 +1,4 @@
-//! A stdio server, tested: it lives several times and is asked to leave in a different way each time.
+//! Tests a stdio server: starts it several times and asks it to exit in a different way each time.
 
 mod judge;
 mod plan;
@@ -21,39 +21,40 @@ use leash_tree::places::Places;
 
 pub use talk::Call;
 
-/// A server may be slower to come up than it was the first time: so much more is waited for it.
+/// Extra time for a server that starts more slowly than the first time.
 const SLOWER: Duration = Duration::from_millis(200);
 
-/// How long a call that was named may be at work before the end is asked for. One that is answered by then was not in flight.
+/// The time for which a named call may run before the server is asked to exit. A call that was answered by then was
+/// not in flight.
 const AT_WORK: Duration = Duration::from_millis(200);
 
-/// What to test, and how patiently.
+/// The stdio server to test, and the limits.
 #[derive(Clone, Debug)]
 pub struct StdioCheck {
     /// The server's command line.
     pub command: Vec<OsString>,
-    /// How long a server may take to leave once it was asked to, and what it started may take after it.
+    /// The time for a server to exit once it was asked to, and for its helpers to exit after it.
     pub grace: Duration,
-    /// How long it may take to answer the handshake.
+    /// The timeout of the handshake.
     pub ready: Duration,
-    /// The call that is to be in flight; else it is `tools/list`.
+    /// The call that shall be in flight; `tools/list` if `None`.
     pub call: Option<Call>,
-    /// Whether the server's stderr is ours.
+    /// True if the server's stderr is ours.
     pub aloud: bool,
-    /// Whether warnings are findings.
+    /// True if warnings are findings.
     pub strict: bool,
 }
 
-/// Where a server is run, and who may want an end of it.
+/// The places where a server runs, and the stop request.
 type On<'a> = (&'a Places, &'a Stop);
 
 impl StdioCheck {
-    /// Tests it. `progress` hears what is done next.
+    /// Runs the test. `progress` receives the description of each step.
     pub fn run(&self, places: &Places, stop: &Stop, progress: &mut dyn FnMut(&str)) -> Result<Report, CheckError> {
         let mut lives: Vec<Life> = Vec::new();
         for probe in PLAN {
             progress(probe.title);
-            // A server that was asked to leave before it was up has to come up first.
+            // A server that was asked to exit right after its start has to start up first.
             let start = lives.first().map(|life| match &life.handshake {
                 Some(Handshake::Done { took, .. }) => *took,
                 _ => self.ready,
@@ -87,7 +88,7 @@ impl StdioCheck {
         let mut subject = self.start(on)?;
         let (handshake, answered) = self.reach(&mut subject, probe.stage, (began, start));
         let ports = subject.members().into_iter().flat_map(|member| member.ports).collect();
-        // One that was asked at its start has to come up first.
+        // A server that was asked right after its start has to start up first.
         let early = probe.stage == Stage::Started;
         let patience = if early { self.grace + start } else { self.grace };
         let (lived, asked) = (subject.lives(), Moment::now());
@@ -114,7 +115,7 @@ impl StdioCheck {
             took: Moment::now().since(began),
         };
         if gone {
-            // A port may also be held by somebody whom the server told to: docker, a service.
+            // A process outside of the tree may also hold a port for the server: docker, a service.
             life.ports_left.extend(life.ports.iter().filter(|port| is_taken(**port)));
         }
         let receipt = subject.end();
@@ -123,7 +124,8 @@ impl StdioCheck {
         Ok(life)
     }
 
-    /// Brings it to the stage at which it is asked to leave. Also whether a call that was to be in flight was answered already.
+    /// Brings the server to the stage at which it is asked to exit. The bool is true if the call was answered too
+    /// early.
     fn reach(
         &self,
         subject: &mut Subject<'_>,
@@ -157,21 +159,21 @@ impl StdioCheck {
         let began = Moment::now();
         let mut subject = self.start(on)?;
         let handshake = talk::shake_hands(&mut subject, began, began + self.ready);
-        // What becomes of it was seen often enough.
+        // Its end was tested before, so the result is not needed.
         let _ = subject.end();
         on.1.check()?;
         Ok(handshake)
     }
 }
 
-/// Whether somebody listens there. That we may not is another matter.
+/// True if a process listens there. A missing permission to bind does not count.
 fn is_taken(port: u16) -> bool {
     let hosts = [IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)];
     let taken = |host| TcpListener::bind((host, port)).is_err_and(|error| error.kind() == ErrorKind::AddrInUse);
     hosts.into_iter().any(taken)
 }
 
-/// A command line for people.
+/// A command line as text for the user.
 pub(super) fn shown(command: &[OsString]) -> String {
     command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }

@@ -1,16 +1,16 @@
-//! What is done to a stdio server, in which order.
+//! The steps of the test of a stdio server, in order.
 
 use crate::rule;
 use crate::rule::Rule;
 
-/// When the end is asked for.
+/// The moment at which the server is asked to exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Right after the start: nothing was said.
+    /// Right after the start, before any message.
     Started,
-    /// It is up, as far as the time that it took to answer before can tell, and nothing was said.
+    /// The server is up, judging by its earlier start time; no message was sent.
     Up,
-    /// It is up, `initialize` was sent, and its answer is not awaited.
+    /// The server is up, `initialize` was sent, and the response is not awaited.
     Greeting,
     /// The handshake is done.
     Ready,
@@ -18,18 +18,18 @@ pub(super) enum Stage {
     InFlight,
 }
 
-/// How the end is asked for.
+/// The way in which the server is asked to exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ask {
-    /// stdin is closed.
+    /// Its stdin is closed.
     Eof,
-    /// SIGTERM to the first process, with stdin open.
+    /// SIGTERM is sent to its first process; stdin stays open.
     Term,
-    /// Both pipes are gone at once.
+    /// Both pipes are closed at once.
     HostGone,
 }
 
-/// One life of the server.
+/// One run of the server.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Probe {
     pub(super) id: &'static str,
@@ -39,7 +39,7 @@ pub(super) struct Probe {
     pub(super) ask: Ask,
 }
 
-/// All of them. The first is also the one that shows whether it is a server at all.
+/// All runs. The first one also shows whether the program is a server at all.
 pub(super) const PLAN: [Probe; 10] = [
     Probe { id: "stdio.eof", title: "leaves at the end of input", rule: rule::EOF, stage: Stage::Ready, ask: Ask::Eof },
     Probe { id: "stdio.term", title: "leaves on SIGTERM", rule: rule::TERM, stage: Stage::Ready, ask: Ask::Term },

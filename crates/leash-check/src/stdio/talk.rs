@@ -1,4 +1,4 @@
-//! A few words of MCP over stdio: enough to shake hands and to have a call in flight.
+//! A minimal MCP client over stdio: the handshake, and one call in flight.
 
 use std::time::Duration;
 
@@ -11,29 +11,29 @@ use leash_model::clock::Moment;
 pub(crate) const LEGACY: &str = "2025-11-25";
 pub(crate) const MODERN: &str = "2026-07-28";
 
-/// How long a server may take to read a line. One that does not read is asked to leave all the same.
+/// The time for a server to read a line. A server that does not read is asked to exit all the same.
 const READ: Duration = Duration::from_secs(2);
 
-/// A server that closes its stdout is on its way out, most often: so long it is waited for to have left.
+/// A server that closes its stdout is usually about to exit; this is how long the check waits for that.
 const LEAVING: Duration = Duration::from_millis(200);
 
-/// What a pipe holds. As much may have been said by a deadline and not be read yet; who goes on after that says nothing to the point.
+/// The size of a pipe. That much output may be unread at a deadline; what a server writes after that is ignored.
 const BACKLOG: usize = 64 * 1024;
 
-/// How the handshake went.
+/// The result of the handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Handshake {
-    /// The server's name, the revision, and the time from its start.
+    /// The server's name, the revision, and the time since its start.
     Done { server: String, version: String, took: Duration },
-    /// It said something that is no answer.
+    /// It sent something that is not a response.
     Refused(String),
-    /// It said nothing in time.
+    /// It sent nothing in time.
     Silent,
-    /// It closed its stdout or left.
+    /// It closed its stdout or exited.
     Left,
 }
 
-/// The call that is to be in flight.
+/// The call that shall be in flight.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call {
     /// The tool.
@@ -50,7 +50,7 @@ enum Reply {
     Left,
 }
 
-/// The first line of a client.
+/// The first message of a client.
 pub(crate) fn initialize() -> Value {
     json!({
         "jsonrpc": "2.0", "id": 1, "method": "initialize",
@@ -61,7 +61,7 @@ pub(crate) fn initialize() -> Value {
     })
 }
 
-/// What a modern request says of itself.
+/// The `_meta` of a modern request.
 fn modern_meta() -> Value {
     json!({
         "io.modelcontextprotocol/protocolVersion": MODERN,
@@ -70,7 +70,7 @@ fn modern_meta() -> Value {
     })
 }
 
-/// The first line of a modern client.
+/// The first message of a modern client.
 pub(crate) fn discover(id: u64) -> Value {
     json!({ "jsonrpc": "2.0", "id": id, "method": "server/discover", "params": { "_meta": modern_meta() } })
 }
@@ -80,7 +80,8 @@ pub(super) fn greet(subject: &mut Subject<'_>) {
     subject.say(&initialize().to_string(), Moment::now() + READ);
 }
 
-/// The whole handshake. A server that refuses `initialize` may be one that has none: it is asked for its revision.
+/// Performs the whole handshake. A server that refuses `initialize` may be one without a handshake: it is asked for
+/// its revision.
 pub(super) fn shake_hands(subject: &mut Subject<'_>, began: Moment, deadline: Moment) -> Handshake {
     greet(subject);
     match reply(subject, 1, deadline) {
@@ -106,7 +107,8 @@ fn ask_modern(subject: &mut Subject<'_>, began: Moment, deadline: Moment) -> Opt
     Some(Handshake::Done { server, version: MODERN.to_owned(), took: Moment::now().since(began) })
 }
 
-/// Sends the call, waits until the server has read it and was at work for `patience`; whether it has answered by then.
+/// Sends the call, waits until the server has read it and has worked on it for `patience`; returns true if it has
+/// responded by then.
 pub(super) fn call(subject: &mut Subject<'_>, call: Option<&Call>, version: &str, patience: Duration) -> bool {
     let (method, mut params) = match call {
         Some(call) => ("tools/call", json!({ "name": call.tool, "arguments": call.arguments })),
@@ -128,7 +130,7 @@ pub(super) fn call(subject: &mut Subject<'_>, call: Option<&Call>, version: &str
     }
 }
 
-/// Reads until the answer to `id` is there. Requests of the server are answered meanwhile, as far as it takes for it to go on.
+/// Reads until the response to `id` arrives. Requests of the server are answered meanwhile, so that it can continue.
 fn reply(subject: &mut Subject<'_>, id: u64, deadline: Moment) -> Reply {
     let mut backlog = BACKLOG;
     loop {
@@ -137,7 +139,7 @@ fn reply(subject: &mut Subject<'_>, id: u64, deadline: Moment) -> Reply {
             Heard::End => return Reply::Left,
             Heard::Nothing => return Reply::Silent,
         };
-        // Lines that are no messages are another matter than leaks.
+        // Lines that are not messages are ignored: they are not leaks.
         let mut message = serde_json::from_slice::<Value>(&line).unwrap_or_default();
         if let (Some(method), Some(theirs)) = (message["method"].as_str(), message.get("id")) {
             subject.say(&answer(method, theirs).to_string(), deadline);

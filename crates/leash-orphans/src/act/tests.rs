@@ -1,5 +1,5 @@
-//! Real processes that are judged by the test.
-#![expect(clippy::disallowed_methods, reason = "what is ended is started here")]
+//! Ends real processes with verdicts that the test gives.
+#![expect(clippy::disallowed_methods, reason = "the test starts the processes that it ends")]
 
 use std::io::Read as _;
 use std::process::{Child, Command, Stdio};
@@ -9,16 +9,16 @@ use leash_tree::platform::identity;
 use super::*;
 use crate::verdict::Evidence;
 
-/// A child of the test, ended with it.
+/// A child process of the test, which is killed when this value is dropped.
 struct Sheep {
     child: Child,
     id: Identity,
-    /// All of it, also when the first of them is gone.
+    /// The whole tree, also after its first process has exited.
     flock: Vec<Identity>,
 }
 
 impl Sheep {
-    /// Starts a shell script, and waits until it says that it is ready.
+    /// Starts a shell script and waits until it prints `ready`.
     fn start(script: &str) -> Sheep {
         let script = format!("{script}\nsleep 1000 >&2 &\necho ready\nwait");
         let mut child = Command::new("sh")
@@ -98,7 +98,7 @@ fn spared(outcome: Outcome) -> Spared {
 }
 
 #[test]
-fn a_proved_tree_is_ended_and_nobody_else() {
+fn only_the_proved_tree_is_ended() {
     let (sheep, bystander) = (Sheep::start(""), Sheep::start(""));
     let tree = sheep.tree();
     let receipt = ended(run(sheep.id, &terms(), || {
@@ -115,7 +115,7 @@ fn a_proved_tree_is_ended_and_nobody_else() {
 }
 
 #[test]
-fn who_ignores_the_request_is_killed() {
+fn a_process_that_ignores_sigterm_is_killed() {
     let sheep = Sheep::start("trap '' TERM");
     let quick = Terms { grace: Duration::ZERO, ..terms() };
     let receipt = ended(run(sheep.id, &quick, || vec![finding(sheep.id, sheep.tree(), Verdict::OrphanProved)]));
@@ -124,7 +124,7 @@ fn who_ignores_the_request_is_killed() {
 }
 
 #[test]
-fn a_second_look_that_disagrees_saves() {
+fn a_second_scan_that_disagrees_spares_the_tree() {
     let sheep = Sheep::start("");
     for verdict in [Verdict::Live, Verdict::Unknown, Verdict::OrphanLikely, Verdict::StaleHost] {
         let outcome = run(sheep.id, &terms(), || vec![finding(sheep.id, sheep.tree(), verdict)]);
@@ -136,7 +136,7 @@ fn a_second_look_that_disagrees_saves() {
 
 /// The verdict changes while the tree is being held.
 #[test]
-fn every_look_must_agree() {
+fn every_scan_must_agree() {
     let sheep = Sheep::start("");
     let mut looks = 0;
     let outcome = run(sheep.id, &terms(), || {
@@ -144,13 +144,13 @@ fn every_look_must_agree() {
         let verdict = if looks == 1 { Verdict::OrphanProved } else { Verdict::Live };
         vec![finding(sheep.id, sheep.tree(), verdict)]
     });
-    // The first look shows a child that was not held before, so there is a second.
+    // The first scan shows a child that was not held before, so a second scan follows.
     assert_eq!((spared(outcome), looks), (Spared::Changed { verdict: Some(Verdict::Live) }, 2));
     assert!(sheep.lives());
 }
 
 #[test]
-fn a_number_that_went_to_another_is_nobody() {
+fn a_process_with_a_reused_pid_is_not_signalled() {
     let sheep = Sheep::start("");
     let before = Identity { start: sheep.id.start.wrapping_sub(1), inode: None, ..sheep.id };
     let outcome = run(before, &terms(), || vec![finding(before, vec![before], Verdict::OrphanProved)]);
@@ -158,9 +158,9 @@ fn a_number_that_went_to_another_is_nobody() {
     assert!(sheep.lives());
 }
 
-/// A member whose number was given away between the looks is not touched.
+/// A member whose PID was reused between the scans is not signalled.
 #[test]
-fn a_members_number_that_went_to_another_is_nobody() {
+fn a_member_with_a_reused_pid_is_not_signalled() {
     let (sheep, stranger) = (Sheep::start(""), Sheep::start(""));
     let stale = Identity { start: stranger.id.start.wrapping_sub(1), inode: None, ..stranger.id };
     let mut looks = 0;
@@ -177,7 +177,7 @@ fn a_members_number_that_went_to_another_is_nobody() {
 }
 
 #[test]
-fn a_tree_that_grows_for_ever_is_left_alone() {
+fn a_tree_that_keeps_growing_is_left_alone() {
     let sheep = Sheep::start("");
     let others: Vec<Sheep> = (0..LOOKS).map(|_| Sheep::start("")).collect();
     let mut looks = 0;
@@ -191,15 +191,18 @@ fn a_tree_that_grows_for_ever_is_left_alone() {
 }
 
 #[test]
-fn who_has_ended_is_not_looked_at() {
+fn a_process_that_has_exited_is_not_scanned() {
     let mut sheep = Sheep::start("");
     sheep.child.kill().unwrap();
     sheep.child.wait().unwrap();
-    assert_eq!(spared(run(sheep.id, &terms(), || unreachable!("nobody is there to be judged"))), Spared::Gone);
+    assert_eq!(
+        spared(run(sheep.id, &terms(), || unreachable!("the process has exited before the scan"))),
+        Spared::Gone
+    );
 }
 
 #[test]
-fn a_stopped_process_hears_the_request() {
+fn a_stopped_process_receives_sigterm() {
     let sheep = Sheep::start("");
     Held::open_same(&Proc::own().unwrap(), sheep.id).unwrap().signal(Signal::STOP).unwrap();
     let receipt = ended(run(sheep.id, &terms(), || vec![finding(sheep.id, sheep.tree(), Verdict::OrphanProved)]));
@@ -208,7 +211,7 @@ fn a_stopped_process_hears_the_request() {
 }
 
 #[test]
-fn we_do_not_end_ourselves() {
+fn a_tree_that_contains_leash_is_not_ended() {
     let sheep = Sheep::start("");
     let me = identity::current(&Proc::own().unwrap()).unwrap();
     let outcome = run(sheep.id, &terms(), || vec![finding(sheep.id, vec![sheep.id, me], Verdict::OrphanProved)]);

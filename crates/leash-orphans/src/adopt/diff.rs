@@ -1,6 +1,6 @@
-//! The difference of two texts, in the form that people and `patch` read.
+//! The difference of two texts as a unified diff, which people and `patch` can read.
 
-/// Lines around a change.
+/// The number of unchanged lines around a change.
 const CONTEXT: usize = 3;
 
 /// A unified diff; empty if the texts are equal.
@@ -46,7 +46,7 @@ fn write_hunk(text: &mut String, old: &[&str], new: &[&str], blocks: &[Block]) {
     old[at..old_to].iter().for_each(|line| push(text, ' ', line));
 }
 
-/// `START,COUNT` as diff has it: an empty range names the line before it.
+/// `START,COUNT` as diff writes it: an empty range names the line before it.
 fn range(from: usize, to: usize) -> String {
     match to - from {
         0 => format!("{from},0"),
@@ -84,7 +84,7 @@ fn blocks(old: &[&str], new: &[&str]) -> Vec<Block> {
     blocks
 }
 
-/// For each number of edits, how far each diagonal gets. Diagonal `k` is at index `k + edits`.
+/// For each number of edits, the furthest position on each diagonal. Diagonal `k` is at index `k + edits`.
 fn paths(old: &[&str], new: &[&str]) -> Vec<Vec<usize>> {
     let mut paths: Vec<Vec<usize>> = Vec::new();
     loop {
@@ -107,7 +107,7 @@ fn paths(old: &[&str], new: &[&str]) -> Vec<Vec<usize>> {
     }
 }
 
-/// Where the path on a diagonal starts, coming from its better neighbour, and whether by a deleted line.
+/// The start of the path on a diagonal, coming from its better neighbour, and true if that step deletes a line.
 fn start_of(before: Option<&Vec<usize>>, edits: usize, index: usize) -> (usize, bool) {
     let Some(before) = before else { return (0, false) };
     // The diagonals k-1 and k+1 of one edit less are at index-2 and index there.
@@ -120,7 +120,7 @@ fn start_of(before: Option<&Vec<usize>>, edits: usize, index: usize) -> (usize, 
     }
 }
 
-/// The edits from the end to the beginning: where each is, and whether it deletes a line of the old text.
+/// The edits from the end to the beginning: the position of each, and true if it deletes a line of the old text.
 fn walk_back(paths: &[Vec<usize>], old: usize, new: usize) -> Vec<(usize, usize, bool)> {
     let (mut x, mut y) = (old, new);
     let mut found = Vec::new();
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_form_that_patch_reads() {
+    fn the_diff_has_the_format_of_patch() {
         let old = "1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n11\n12\n";
         let new = "1\n2\n3\nfour\n5\n6\n7\n8\n9\n10\n11\n12\nend";
         let expected = "--- a\n+++ b\n@@ -1,7 +1,7 @@\n 1\n 2\n 3\n-4\n+four\n 5\n 6\n 7\n@@ -10,3 +10,4 @@\n 10\n 11\n 12\n+end\n\\ No newline at end of file\n";
@@ -151,7 +151,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the texts: the blocks turn the old lines into the new ones, and no block is empty.
+        /// For all texts: the blocks turn the old lines into the new ones, and no block is empty.
         #[test]
         fn blocks_lead_from_old_to_new(old in prop::collection::vec(0..4u8, 0..40), new in prop::collection::vec(0..4u8, 0..40)) {
             let text = |numbers: &[u8]| numbers.iter().map(|number| format!("{number}\n")).collect::<Vec<_>>();

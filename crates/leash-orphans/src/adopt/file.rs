@@ -1,4 +1,5 @@
-//! Changing somebody else's file in one step: at every moment it is either the old one or the new one, whole.
+//! Replaces a file of another program atomically: at every moment it is either the complete old file or the complete
+//! new one.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -9,65 +10,65 @@ use rustix::fs::{Gid, Uid, XattrFlags, fchown, fgetxattr, flistxattr, fsetxattr}
 
 use crate::clients::places;
 
-/// Why a file was not changed. It is as it was.
+/// The reason why a file was not changed. The file is as it was.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// It, or what it links to, can't be looked at.
+    /// The file, or the target of its link, can't be examined.
     #[error("`{}` can't be followed", path.display())]
     Follow {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// It has several names; a new file would take only one of them.
+    /// It has several hard links; a new file would replace only one of them.
     #[error("`{}` has {links} names (hard links), and only one of them would change", path.display())]
     HardLinks {
         /// The file.
         path: PathBuf,
-        /// How many names.
+        /// The number of hard links.
         links: u64,
     },
-    /// Its owner has taken away the right to write to it, from everybody.
+    /// It is read-only for all users.
     #[error("`{}` is read-only", path.display())]
     ReadOnly {
         /// The file.
         path: PathBuf,
     },
-    /// Nothing can be written in its directory.
+    /// No file can be written in its directory.
     #[error("a new file can't be written in `{}`", dir.display())]
     Directory {
         /// The directory.
         dir: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// It belongs to somebody else, who would lose it.
+    /// It belongs to another user, who would lose the ownership.
     #[error("`{}` belongs to another user or group, and a new file can't be given to them", path.display())]
     Owner {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// Somebody wrote to it in the meantime.
+    /// Another program wrote to it in the meantime.
     #[error("`{}` was changed by another program in the meantime", path.display())]
     Changed {
         /// The file.
         path: PathBuf,
     },
-    /// The new file could not take the place of the old one.
+    /// The rename over the old file failed.
     #[error("`{}` can't be replaced", path.display())]
     Replace {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
 }
 
 impl WriteError {
-    /// What to do about it.
+    /// The advice for the user.
     pub fn hint(&self) -> &'static str {
         match self {
             WriteError::Follow { .. } => "check the link and the directories above it",
@@ -90,23 +91,24 @@ impl WriteError {
     }
 }
 
-/// Replaces what `path` leads to by `after`, if it still is `before`. Mode, owner and extended attributes stay.
+/// Replaces the target of `path` with `after`, if its text is still `before`. Mode, owner and extended attributes
+/// stay.
 pub fn replace(path: &Path, before: &str, after: &str) -> Result<(), WriteError> {
     let follow = |source| WriteError::Follow { path: path.to_owned(), source };
-    // A link stays a link: the file that it leads to is replaced.
+    // A link stays a link: its target is replaced.
     let target = fs::canonicalize(path).map_err(follow)?;
     let meta = fs::metadata(&target).map_err(follow)?;
     if meta.nlink() > 1 {
         return Err(WriteError::HardLinks { path: target, links: meta.nlink() });
     }
-    // A new file could take its place all the same, but that is not what somebody who did this wants.
+    // A rename could replace it all the same, but the owner has made it read-only on purpose.
     if meta.mode() & 0o222 == 0 {
         return Err(WriteError::ReadOnly { path: target });
     }
     let dir = target.parent().unwrap_or(Path::new("/")).to_owned();
     let fresh = fresh_name(&target);
     let in_dir = |source| WriteError::Directory { dir: dir.clone(), source };
-    // What a leash that was killed left here.
+    // A leash that was killed may have left this file behind.
     let _ = fs::remove_file(&fresh);
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh).map_err(in_dir)?;
     let done = fill(&file, &target, &meta, after).and_then(|()| {
@@ -119,12 +121,12 @@ pub fn replace(path: &Path, before: &str, after: &str) -> Result<(), WriteError>
         let _ = fs::remove_file(&fresh);
     }
     done?;
-    // The name is on disk when the directory is; where that can't be asked for, the kernel gets to it by itself.
+    // The rename is durable after a sync of the directory. If that fails, the kernel writes it later.
     let _ = File::open(&dir).and_then(|dir| dir.sync_all());
     Ok(())
 }
 
-/// The new file's name until it takes the place of the old one.
+/// The name of the new file until it replaces the old one.
 fn fresh_name(target: &Path) -> PathBuf {
     let name = target.file_name().unwrap_or_default().to_string_lossy();
     target.with_file_name(format!(".{name}.leash-new"))
@@ -145,7 +147,7 @@ fn fill(file: &File, target: &Path, meta: &fs::Metadata, after: &str) -> Result<
         .map_err(|source| WriteError::Directory { dir: dir(), source })
 }
 
-/// Access lists and labels. Those that the system sets by itself can't be set, and need not be.
+/// Copies access lists and labels. Attributes that the system manages itself can't be set and need not be.
 fn copy_attributes(file: &File, target: &Path) {
     let Ok(old) = File::open(target) else { return };
     let mut names = vec![0u8; 64 << 10];
@@ -166,13 +168,13 @@ mod tests {
     use testkit::Scratch;
 
     #[test]
-    fn mode_and_links_stay() {
+    fn mode_and_links_are_kept() {
         let dir = Scratch::new();
         let (file, link) = (dir.join("real.json"), dir.join("link.json"));
         fs::write(&file, "old").expect("a file");
         fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).expect("its mode");
         symlink("real.json", &link).expect("a link");
-        // Left by one that was killed.
+        // A leash that was killed left this file behind.
         fs::write(dir.join(".real.json.leash-new"), "half").expect("a file");
         replace(&link, "old", "new").expect("it is replaced");
         assert_eq!(fs::read_to_string(&file).expect("readable"), "new");
@@ -182,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changed_meanwhile_is_kept() {
+    fn a_file_changed_meanwhile_is_not_replaced() {
         let dir = Scratch::new();
         let file = dir.join("a");
         fs::write(&file, "theirs").expect("a file");

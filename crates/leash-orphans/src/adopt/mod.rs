@@ -1,8 +1,9 @@
-//! Putting the servers of other programs' configurations on the leash, and undoing it.
+//! Puts leash in front of the servers in other programs' configurations, and undoes that.
 //!
-//! [`plan`] is pure: from a file to its new text, with what is left alone and why. [`shelf::Shelf`] keeps what the file was, before it is
-//! changed; [`file::replace`] changes it in one step; [`release`] undoes it. Texts are spliced between the places that the reader found, so
-//! that comments, order and layout stay as they are.
+//! [`plan`] is pure: it computes the new text of a file, and lists the servers that stay unchanged with the reason.
+//! [`shelf::Shelf`] saves the old text before the file is changed; [`file::replace`] changes it atomically;
+//! [`release`] undoes it. Texts are spliced at the positions that the parser found, so that comments, order and layout
+//! stay as they are.
 
 pub mod diff;
 pub mod file;
@@ -22,42 +23,42 @@ use crate::clients::entry::{Entry, Kind, entries};
 use crate::clients::text::TextError;
 use crate::clients::{Client, ConfigFile, Launch};
 
-/// What is wanted.
+/// The user's request.
 #[derive(Clone, Debug)]
 pub struct Wish<'a> {
-    /// How clients are to start leash: a name on their PATH, or a path.
+    /// The word with which clients start leash: a name on their PATH, or a path.
     pub program: &'a str,
-    /// Only the servers of these names; all if there is none.
+    /// The names of the servers to adopt; empty means all.
     pub servers: &'a [String],
-    /// HTTP servers as well. Those that are named are meant in any case.
+    /// True to adopt HTTP servers as well. Servers in `servers` are adopted in any case.
     pub with_urls: bool,
 }
 
-/// What would become of a file.
+/// The planned change of a file.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Its new text.
     pub after: String,
     /// The changes, in the order of the text.
     pub splices: Vec<Splice>,
-    /// Servers that would be put on the leash.
+    /// Servers that leash would start.
     pub adopted: Vec<Adopted>,
-    /// Servers that are left alone.
+    /// Servers that stay unchanged.
     pub left: Vec<Left>,
 }
 
 /// A change to a text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Splice {
-    /// Where it is, in bytes of the text before all changes.
+    /// The position in bytes in the text before all changes.
     pub at: usize,
-    /// What stood there.
+    /// The old text at that position.
     pub before: String,
-    /// What stands there now.
+    /// The new text.
     pub after: String,
 }
 
-/// Makes the changes. Nothing if they are not about this text.
+/// Applies the changes. `None` if they do not fit this text.
 pub fn apply(text: &str, splices: &[Splice]) -> Option<String> {
     let mut changed = String::with_capacity(text.len());
     let mut done = 0;
@@ -72,14 +73,14 @@ pub fn apply(text: &str, splices: &[Splice]) -> Option<String> {
     Some(changed)
 }
 
-/// A server that was put on the leash, with all that is needed to take it off again.
+/// A server that was adopted, with the data to undo it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Adopted {
     /// The keys that lead to its entry.
     pub path: Vec<String>,
-    /// What was changed in it.
+    /// The changes in its entry.
     pub changes: Vec<Change>,
-    /// The words that were put in front of the server's own; nothing for an HTTP server.
+    /// The words in front of the server's own; `None` for an HTTP server.
     pub prefix: Option<Prefix>,
 }
 
@@ -90,14 +91,14 @@ impl Adopted {
     }
 }
 
-/// A change in an entry: what its members from `first` to `last` were and are.
+/// A change in an entry: the old and new text of its members from `first` to `last`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// The map inside the entry in which they are.
+    /// The map inside the entry that contains them.
     pub inside: Vec<String>,
-    /// The first of them, as it is called now.
+    /// The key of the first one, after the change.
     pub first: String,
-    /// The last of them, as it is called now.
+    /// The key of the last one, after the change.
     pub last: String,
     /// The text before.
     pub before: String,
@@ -105,27 +106,27 @@ pub struct Change {
     pub after: String,
 }
 
-/// Words in front of a server's own, for an entry that was changed by others since.
+/// The words in front of a server's own. They are used to undo an entry that another program has changed since.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Prefix {
-    /// The map inside the entry in which command and list are.
+    /// The map inside the entry that contains command and list.
     pub inside: Vec<String>,
     /// The key of the list.
     pub list: String,
-    /// What the list begins with now.
+    /// The words at the beginning of the list after the change.
     pub words: Vec<String>,
-    /// The list as it was written, if there was one.
+    /// The old text of the list, if there was one.
     pub list_before: Option<String>,
-    /// The key of the program, what it is now, and how it was written before. Nothing where the program is the list's first word.
+    /// The key of the program, its new value, and its old text. `None` if the program is the list's first word.
     pub command: Option<(String, String, String)>,
 }
 
-/// A server that is left alone.
+/// A server that stays unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Left {
     /// The keys that lead to its entry.
     pub path: Vec<String>,
-    /// Why.
+    /// The reason.
     pub why: Why,
 }
 
@@ -136,34 +137,34 @@ impl Left {
     }
 }
 
-/// Why a server is left alone.
+/// The reason why a server stays unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Why {
-    /// It is on the leash.
+    /// leash already starts it.
     #[error("it is on the leash already")]
     Leashed,
     /// The client does not use it.
     #[error("it is disabled")]
     Disabled,
-    /// Its entry is not understood.
+    /// leash does not understand its entry.
     #[error("{0}")]
     Unknown(String),
-    /// It sets PATH, and leash would be looked for there.
+    /// It sets PATH, and the client would look for leash there.
     #[error("its environment sets PATH, where `leash` may not be found")]
     OwnPath,
-    /// HTTP servers were not asked for.
+    /// The user did not ask for HTTP servers.
     #[error("it is an HTTP server")]
     Url,
-    /// It holds a secret that would be seen on the command line.
+    /// It contains a secret that other users could read on the command line.
     #[error("{0} holds a secret")]
     Secret(String),
-    /// The client does something for it that leash can't.
+    /// The client does something for it that leash can't do.
     #[error("{0}")]
     NeedsClient(String),
 }
 
 impl Why {
-    /// What to do about it, if anything.
+    /// The advice for the user, if there is any.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Why::Leashed | Why::Disabled | Why::Unknown(_) | Why::NeedsClient(_) => None,
@@ -174,11 +175,11 @@ impl Why {
     }
 }
 
-/// Why a plan was not carried out. The file is as it was.
+/// The reason why a plan was not carried out. The file is as it was.
 #[derive(Debug, thiserror::Error)]
 pub enum AdoptError {
-    /// What the file was can't be kept, so it is not changed.
-    #[error("what the file was can't be kept")]
+    /// The old text can't be saved, so the file is not changed.
+    #[error("the old text of the file can't be saved")]
     Shelf(#[from] shelf::ShelfError),
     /// The file can't be changed.
     #[error(transparent)]
@@ -186,21 +187,22 @@ pub enum AdoptError {
 }
 
 impl AdoptError {
-    /// What to do about it.
+    /// The advice for the user.
     pub fn hint(&self) -> &'static str {
         match self {
             AdoptError::Shelf(error)
                 if matches!(error.source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) =>
             {
-                "make room on the disk of XDG_STATE_HOME: leash keeps what a file was before it changes it"
+                "make room on the disk of XDG_STATE_HOME: leash saves the old text of a file before it changes it"
             }
-            AdoptError::Shelf(_) => "check XDG_STATE_HOME: leash keeps what a file was before it changes it",
+            AdoptError::Shelf(_) => "check XDG_STATE_HOME: leash saves the old text of a file before it changes it",
             AdoptError::Write(error) => error.hint(),
         }
     }
 }
 
-/// Keeps what the file was, then changes it. Killed in between, the file is as it was and the next `adopt` or `release` notices.
+/// Saves the old text, then changes the file. If leash is killed in between, the file is as it was, and the next
+/// `adopt` or `release` detects that.
 pub fn carry_out(shelf: &shelf::Shelf, file: &ConfigFile, plan: &Plan) -> Result<(), AdoptError> {
     let layers = shelf.layers()?;
     if let Some(last) =
@@ -217,13 +219,13 @@ pub fn carry_out(shelf: &shelf::Shelf, file: &ConfigFile, plan: &Plan) -> Result
     let layer = shelf.keep(&file.text, record)?;
     let written = file::replace(&file.path, &file.text, &plan.after);
     if written.is_err() {
-        // The next `adopt` or `release` finds that the file is as it was.
+        // If this fails, the next `adopt` or `release` finds that the file is as it was.
         let _ = shelf.forget(&layer);
     }
     Ok(written?)
 }
 
-/// Says what would become of a file. The error is that of its text.
+/// Plans the change of a file. Fails if the text can't be parsed.
 pub fn plan(file: &ConfigFile, wish: &Wish<'_>) -> Result<Plan, TextError> {
     let mut plan = Plan { after: String::new(), splices: Vec::new(), adopted: Vec::new(), left: Vec::new() };
     let entries = entries(file)?;
@@ -251,8 +253,8 @@ pub fn plan(file: &ConfigFile, wish: &Wish<'_>) -> Result<Plan, TextError> {
     Ok(plan)
 }
 
-/// Whether the new text is what was meant: every server that was changed is on the leash now. What is written to other
-/// people's files is read back before it is.
+/// True if leash starts every adopted server in the new text. A new text is parsed before it is written to another
+/// program's file.
 fn reads_well(file: &ConfigFile, after: &str, adopted: &[Adopted]) -> bool {
     let file = ConfigFile { text: after.to_owned(), ..file.clone() };
     let Ok(entries) = entries(&file) else { return false };
@@ -263,7 +265,7 @@ fn reads_well(file: &ConfigFile, after: &str, adopted: &[Adopted]) -> bool {
     })
 }
 
-/// Leaves everything alone, because the result would not be what was meant.
+/// Changes nothing, because the result would not be the intended one.
 fn give_up(plan: &mut Plan, text: &str) {
     text.clone_into(&mut plan.after);
     plan.splices.clear();
@@ -298,26 +300,26 @@ fn one(file: &ConfigFile, entry: &Entry, names: &[&str], wish: &Wish<'_>) -> Res
     Ok(Some(rewritten))
 }
 
-/// Refuses a command that only its client makes a program of: as an argument, nobody would.
+/// Refuses a command that needs its client's interpretation: leash would pass it on as a plain argument.
 fn check_command(command: &str) -> Result<(), Why> {
     let refuse = |why: &str| Err(Why::NeedsClient(why.to_owned()));
     if command.starts_with('~') {
         return refuse("its command begins with `~`, which the client may replace");
     }
-    // `npx -y x` is one; `/opt/My App/server` is none.
+    // `npx -y x` is a whole line; `/opt/My App/server` is a path.
     let is_line = command.split_once(char::is_whitespace).is_some_and(|(first, rest)| {
         !first.contains(['/', '\\']) || rest.split_whitespace().any(|word| word.starts_with('-'))
     });
     if is_line {
-        return refuse("its command is a whole line, which the client may take apart");
+        return refuse("its command is a whole command line, which the client may split");
     }
     Ok(())
 }
 
-/// The command of leash and its options, for a server of this client.
+/// The leash command and its options for a server of this client.
 pub(crate) fn run_words(client: &Client, name: &str, command: &str) -> Vec<String> {
     let mut words = vec![command.to_owned()];
-    // Unset, it means a session of its own: a client that is older than the variable works as before.
+    // If the variable is not set, leash uses a session of its own, so older clients work as before.
     words.extend(client.session_variable().map(|variable| format!("--session-env={variable}")));
     words.push(format!("--name={name}"));
     words

@@ -1,4 +1,4 @@
-//! Undoing what `adopt` did: exactly if nothing else changed since, else entry by entry.
+//! Undoes the changes of `adopt`: byte by byte if nothing else changed since, else entry by entry.
 
 use super::shelf::{Layer, Record, Shelf};
 use super::{AdoptError, Adopted, Prefix, Splice, apply, file};
@@ -6,29 +6,29 @@ use crate::clients::ConfigFile;
 use crate::clients::entry::{Entry, entries};
 use crate::clients::text::{Node, Value, write};
 
-/// What becomes of a file when changes are undone.
+/// The result of undoing changes in a file.
 #[derive(Clone, Debug)]
 pub struct Undo {
     /// Its new text.
     pub text: String,
-    /// What became of each server, layer by layer as they were given.
+    /// The outcome for each server, in the order of the given layers.
     pub layers: Vec<Vec<(Adopted, Outcome)>>,
 }
 
-/// What becomes of a server.
+/// The outcome for a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Its entry is what it was.
+    /// Its entry is as it was before.
     Released,
-    /// It is not on the leash any more, or not in the file.
+    /// leash does not start it any more, or it is not in the file.
     NotThere,
-    /// It was not asked for.
+    /// The user did not ask for it.
     Kept,
-    /// It was changed by somebody else in a way that can't be undone safely.
+    /// Another program changed it in a way that can't be undone safely.
     Refused(&'static str),
 }
 
-/// Undoes the layers of one file, which are given with the newest first. `wanted` says which servers.
+/// Undoes the layers of one file, the newest first. `wanted` selects the servers.
 pub fn undo(file: &ConfigFile, layers: &[Layer], wanted: &dyn Fn(&str) -> bool) -> Undo {
     let mut text = file.text.clone();
     let mut outcomes = Vec::new();
@@ -40,7 +40,7 @@ pub fn undo(file: &ConfigFile, layers: &[Layer], wanted: &dyn Fn(&str) -> bool) 
             text.clone_from(&layer.before);
             outcomes.push(every(Outcome::Released));
         } else if layer.before == text {
-            // leash was killed before it changed the file, or somebody put it back.
+            // leash was killed before it changed the file, or another program restored it.
             outcomes.push(every(Outcome::NotThere));
         } else {
             let mut layer = Vec::new();
@@ -54,7 +54,8 @@ pub fn undo(file: &ConfigFile, layers: &[Layer], wanted: &dyn Fn(&str) -> bool) 
     Undo { text, layers: outcomes }
 }
 
-/// Changes the file, then forgets what was undone. Killed in between, the next `release` finds the file as it was.
+/// Changes the file, then deletes the undone records. If leash is killed in between, the next `release` finds the file
+/// as it was.
 pub fn carry_out(shelf: &Shelf, file: &ConfigFile, layers: &[Layer], undo: &Undo) -> Result<(), AdoptError> {
     if undo.text != file.text {
         file::replace(&file.path, &file.text, &undo.text)?;
@@ -74,14 +75,14 @@ pub fn carry_out(shelf: &Shelf, file: &ConfigFile, layers: &[Layer], undo: &Undo
     Ok(())
 }
 
-/// Undoes one entry in a text that others have changed.
+/// Undoes one entry in a text that other programs have changed.
 fn one(file: &ConfigFile, text: &mut String, adopted: &Adopted) -> Outcome {
     let now = ConfigFile { text: text.clone(), ..file.clone() };
-    let Ok(entries) = entries(&now) else { return Outcome::Refused("the file can't be understood any more") };
+    let Ok(entries) = entries(&now) else { return Outcome::Refused("leash can't parse the file any more") };
     let here = entries.iter().find(|entry| entry.path == adopted.path);
     let splices = match here {
         Some(entry) => exactly(text, entry, adopted).or_else(|| by_words(text, file, entry, adopted)),
-        // Under another name, but otherwise as leash wrote it.
+        // The entry has another name, but is otherwise as leash wrote it.
         None => entries
             .iter()
             .filter(|entry| {
@@ -95,7 +96,7 @@ fn one(file: &ConfigFile, text: &mut String, adopted: &Adopted) -> Outcome {
             Outcome::Released
         }
         (None, Some(entry)) if is_leashed(entry) => {
-            Outcome::Refused("its entry was changed since, and what it was can't be told any more")
+            Outcome::Refused("its entry was changed since, and its old text can't be found in it any more")
         }
         (None, _) => Outcome::NotThere,
     }
@@ -110,7 +111,7 @@ fn inside<'a>(node: &'a Node, path: &[String]) -> Option<&'a Node> {
     path.iter().try_fold(node, |node, key| node.get(key))
 }
 
-/// The members that were changed are as leash wrote them: they become what they were, to the byte.
+/// If the changed members are as leash wrote them, their old bytes are restored.
 fn exactly(text: &str, entry: &Entry, adopted: &Adopted) -> Option<Vec<Splice>> {
     let mut splices = Vec::new();
     for change in &adopted.changes {
@@ -126,7 +127,8 @@ fn exactly(text: &str, entry: &Entry, adopted: &Adopted) -> Option<Vec<Splice>> 
     Some(splices)
 }
 
-/// The entry was written anew (Claude Code does that to its whole file) or added to, but still begins with leash's words: these go.
+/// The entry was rewritten (Claude Code rewrites its whole file) or extended, but still begins with leash's words:
+/// only these are removed.
 fn by_words(text: &str, file: &ConfigFile, entry: &Entry, adopted: &Adopted) -> Option<Vec<Splice>> {
     let prefix = adopted.prefix.as_ref()?;
     let map = inside(&entry.node, &prefix.inside)?;
@@ -152,7 +154,7 @@ fn by_words(text: &str, file: &ConfigFile, entry: &Entry, adopted: &Adopted) -> 
     Some(splices)
 }
 
-/// Takes leash's words out of the list, or the list out of the entry.
+/// Removes leash's words from the list, or the list from the entry.
 fn shorten(
     text: &str,
     file: &ConfigFile,
@@ -166,10 +168,10 @@ fn shorten(
         return Some(cut(text, begin(first), begin(rest), ""));
     }
     match (&prefix.list_before, command) {
-        // Nothing of the server's own was in it when leash came.
+        // The list had no words of the server before leash changed it.
         (Some(before), _) if !before.is_empty() => Some(cut(text, list.span.start, list.span.end, before)),
         (Some(_), _) => Some(cut(text, list.span.start, list.span.end, &write::list(file.place.format, &[]))),
-        // It was not there: it goes, with what separates it from the command, if it still follows that.
+        // There was no list: remove it with its separator, if it still follows the command.
         (None, Some(end)) if end < key && !text[end..key].contains(['{', '}', '[']) => {
             let gap = text[end..key].trim_matches([',', ' ', '\t', '\r', '\n', '"']);
             gap.is_empty().then(|| cut(text, end, list.span.end, ""))

@@ -1,25 +1,25 @@
-//! A stdio server's entry, with leash in front of its command.
+//! Rewrites the entry of a stdio server, with leash in front of its command.
 
 use super::{Adopted, Change, Prefix, Splice, Why};
 use crate::clients::ConfigFile;
 use crate::clients::entry::Entry;
 use crate::clients::text::{Format, Member, Node, Value, write};
 
-/// What becomes of an entry.
+/// The rewritten entry.
 #[derive(Clone, Debug)]
 pub struct Rewritten {
     /// The changes to the text.
     pub splices: Vec<Splice>,
-    /// How to undo them.
+    /// The data to undo them.
     pub adopted: Adopted,
 }
 
-/// An entry of a shape that nobody foresaw.
+/// The reason for an entry of an unexpected shape.
 pub(super) fn odd() -> Why {
     Why::Unknown("it is written in a way that can't be changed safely".to_owned())
 }
 
-/// Puts leash in front. `options` are its command and options.
+/// Puts leash in front. `options` are the leash command and its options.
 pub fn stdio(file: &ConfigFile, entry: &Entry, options: &[String], program: &str) -> Result<Rewritten, Why> {
     let shape = &file.client.shape;
     let command = entry.node.member(shape.command).ok_or_else(odd)?;
@@ -36,14 +36,14 @@ pub fn stdio(file: &ConfigFile, entry: &Entry, options: &[String], program: &str
     Ok(Rewritten { splices, adopted: Adopted { path: entry.path.clone(), changes, prefix: Some(prefix) } })
 }
 
-/// A change and where its text begins.
+/// A change and the position of its text.
 pub(super) type Placed = (usize, Change);
 
 pub(super) fn splice(at: usize, change: &Change) -> Splice {
     Splice { at, before: change.before.clone(), after: change.after.clone() }
 }
 
-/// The text that is changed, and what all changes in it share.
+/// The text to change, with the values that all changes share.
 struct Ground<'a> {
     text: &'a str,
     format: Format,
@@ -53,7 +53,7 @@ struct Ground<'a> {
 }
 
 impl Ground<'_> {
-    /// `"command": ["npx", "x"]`: leash and its words come first in the list.
+    /// `"command": ["npx", "x"]`: leash and its words become the first items of the list.
     fn one_list(&self, command: &Member, items: &[Node], words: Vec<String>) -> Result<(Vec<Placed>, Prefix), Why> {
         let words: Vec<String> = std::iter::once(self.program.to_owned()).chain(words).collect();
         let change = self.prepended(command, items, &words, &[]);
@@ -67,7 +67,7 @@ impl Ground<'_> {
         Ok((vec![change], prefix))
     }
 
-    /// `"command": "npx", "args": ["x"]`: leash is the program, and the program moves into the list.
+    /// `"command": "npx", "args": ["x"]`: leash becomes the program, and the old program moves into the list.
     fn two_members(
         &self,
         map: &Node,
@@ -89,7 +89,7 @@ impl Ground<'_> {
                     Some(self.text[list.node.span.clone()].to_owned()),
                 )
             }
-            // `args:` with nothing after it, as YAML and JSON have it.
+            // `args:` without a value, which YAML and JSON allow.
             Some((list, _)) => {
                 let gap = if list.node.span.is_empty() { " " } else { "" };
                 let key = &self.text[list.key_span.start..list.node.span.start];

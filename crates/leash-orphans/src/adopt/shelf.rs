@@ -1,5 +1,6 @@
-//! What files were before leash changed them, in leash's own state directory: one directory for each change of a file, with the
-//! text before and a note of what was changed. It is complete before the file is changed, and goes when the change was undone.
+//! Saves the old texts of changed files in leash's own state directory: one directory for each change, with the old
+//! text and a record of the change. It is complete before the file is changed, and is deleted when the change was
+//! undone.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -12,24 +13,24 @@ use super::{Adopted, Splice, apply};
 use leash_model::{clock, id};
 use leash_tree::platform::private_file;
 
-/// The version of what is written.
+/// The version of the record format.
 const VERSION: u32 = 1;
 
-/// The directory. Whoever has it is alone with it.
+/// The directory, locked against other leash processes.
 #[derive(Debug)]
 pub struct Shelf {
     dir: PathBuf,
-    /// The lock goes with the file.
+    /// Closing this file releases the lock.
     _lock: File,
 }
 
-/// Why it can't be used.
+/// The reason why it can't be used.
 #[derive(Debug, thiserror::Error)]
 #[error("`{}` can't be used", path.display())]
 pub struct ShelfError {
     /// The file or directory.
     pub path: PathBuf,
-    /// Why.
+    /// The cause.
     pub source: io::Error,
 }
 
@@ -40,42 +41,42 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> ShelfError {
 /// One change of a file.
 #[derive(Clone, Debug)]
 pub struct Layer {
-    /// Its name on the shelf; later ones sort after earlier ones.
+    /// Its directory name; later changes sort after earlier ones.
     pub name: String,
-    /// What was changed.
+    /// The record of the change.
     pub what: Record,
     /// The text before.
     pub before: String,
 }
 
 impl Layer {
-    /// The text after; nothing if the record and the text do not belong together.
+    /// The text after; `None` if the record does not fit the text.
     pub fn after(&self) -> Option<String> {
         apply(&self.before, &self.what.splices)
     }
 }
 
-/// What is written about a change.
+/// The record of a change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// The version of this form.
+    /// The version of this format.
     pub version: u32,
-    /// When, in milliseconds of Unix time.
+    /// The time, in milliseconds of Unix time.
     pub at_ms: u64,
     /// The client, by its id.
     pub client: String,
-    /// Which of its places.
+    /// The index of the place in the client's table.
     pub place: usize,
     /// The file.
     pub path: PathBuf,
     /// The changes, against the text before.
     pub splices: Vec<Splice>,
-    /// The servers that are still on the leash by this change.
+    /// The servers that leash still starts because of this change.
     pub adopted: Vec<Adopted>,
 }
 
 impl Record {
-    /// A record of now.
+    /// A record with the current time.
     pub fn new(client: &str, place: usize, path: &Path) -> Record {
         Record {
             version: VERSION,
@@ -90,7 +91,7 @@ impl Record {
 }
 
 impl Shelf {
-    /// Opens it, and waits for another leash that is at it.
+    /// Opens the directory and waits while another leash holds the lock.
     pub fn open(dir: &Path) -> Result<Shelf, ShelfError> {
         DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(at(dir))?;
         let path = dir.join(".lock");
@@ -102,7 +103,7 @@ impl Shelf {
         Ok(shelf)
     }
 
-    /// Removes what was half made or half removed when leash was killed.
+    /// Removes directories that were incomplete when leash was killed.
     fn clean(&self) -> Result<(), ShelfError> {
         for name in self.names()?.iter().filter(|name| name.starts_with(".half-")) {
             let path = self.dir.join(name);
@@ -119,7 +120,8 @@ impl Shelf {
         Ok(names)
     }
 
-    /// Everything on it, the oldest first. What can't be read is an error: it may be the only copy of somebody's file.
+    /// All saved changes, the oldest first. An unreadable one is an error, because it may be the only copy of a user's
+    /// file.
     pub fn layers(&self) -> Result<Vec<Layer>, ShelfError> {
         let names = self.names()?.into_iter().filter(|name| !name.starts_with('.'));
         names.map(|name| self.layer(name)).collect()
@@ -139,7 +141,7 @@ impl Shelf {
         Ok(Layer { name, what, before: text })
     }
 
-    /// Keeps a text and what is about to be changed in it. It is on disk when this returns.
+    /// Saves a text and the record of the planned change. Both are on disk when this returns.
     pub fn keep(&self, before: &str, what: Record) -> Result<Layer, ShelfError> {
         let name = format!("{:015}-{}", what.at_ms, id::random());
         let half = self.dir.join(format!(".half-{name}"));
@@ -150,7 +152,7 @@ impl Shelf {
             .and_then(|()| sync(&half))
             .and_then(|()| fs::rename(&half, &path).map_err(at(&path)));
         if made.is_err() {
-            // Perhaps the disk is full, and this is a part of it.
+            // The disk may be full; then these incomplete files only waste space.
             let _ = fs::remove_dir_all(&half);
         }
         made?;
@@ -158,7 +160,7 @@ impl Shelf {
         Ok(Layer { name, what, before: before.to_owned() })
     }
 
-    /// Replaces a record by a smaller one.
+    /// Replaces a record with a smaller one.
     pub fn keep_only(&self, layer: &Layer, what: &Record) -> Result<(), ShelfError> {
         let dir = self.dir.join(&layer.name);
         let (fresh, path) = (dir.join("record.new"), dir.join("record.json"));
@@ -168,26 +170,26 @@ impl Shelf {
         sync(&dir)
     }
 
-    /// Forgets a change.
+    /// Deletes the record of a change.
     pub fn forget(&self, layer: &Layer) -> Result<(), ShelfError> {
         let (path, half) = (self.dir.join(&layer.name), self.dir.join(format!(".half-{}", layer.name)));
         fs::rename(&path, &half).map_err(at(&path))?;
         fs::remove_dir_all(&half).map_err(at(&half))
     }
 
-    /// Where the text before a change is, for people.
+    /// The path of the saved text, to show to the user.
     pub fn place_of(&self, layer: &Layer) -> PathBuf {
         self.dir.join(&layer.name).join("before")
     }
 }
 
 fn json(what: &Record) -> Vec<u8> {
-    // A record is texts and numbers: it can always be written.
+    // A record consists of strings and numbers, so serialising it can't fail.
     serde_json::to_vec_pretty(what).unwrap_or_default()
 }
 
 fn write(path: &Path, bytes: &[u8]) -> Result<(), ShelfError> {
-    // Configurations hold secrets: nobody else may read the copy.
+    // Configurations may contain secrets, so only the user may read the copy.
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(at(path))?;
     file.write_all(bytes).and_then(|()| file.sync_all()).map_err(at(path))
 }
@@ -204,7 +206,7 @@ mod tests {
     use testkit::Scratch;
 
     #[test]
-    fn what_is_kept_is_found_again_and_is_private() {
+    fn a_saved_text_is_found_again_and_is_private() {
         let dir = Scratch::new();
         let dir = dir.join("a/b");
         let shelf = Shelf::open(&dir).expect("it opens");

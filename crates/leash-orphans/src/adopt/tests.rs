@@ -1,4 +1,4 @@
-//! Whatever a file looks like: what is adopted is on the leash, and what is released is what it was.
+//! For all layouts: an adopted server runs under leash, and a released one is as it was.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use crate::clients::entry::servers;
 const WISH: Wish<'_> = Wish { program: "/usr/bin/leash", servers: &[], with_urls: true };
 
 fn file(client: &str, text: &str) -> ConfigFile {
-    let client = Client::find(client).expect("it is known");
+    let client = Client::find(client).expect("a known client");
     ConfigFile { client, place: &client.places[0], path: PathBuf::from("/f"), text: text.to_owned() }
 }
 
@@ -31,10 +31,10 @@ fn launches(file: &ConfigFile) -> Vec<(String, Launch)> {
     declared.into_iter().map(|Declared { name, launch, .. }| (name, launch)).collect()
 }
 
-/// Adopts, and undoes it in the three ways there are. `extra` makes the text another one at its end.
+/// Adopts, and undoes it in all three ways. `extra` is appended to change the text.
 fn check(client: &str, text: &str, extra: &str) -> Result<(), TestCaseError> {
     let before = file(client, text);
-    let plan = plan(&before, &WISH).expect("it can be read");
+    let plan = plan(&before, &WISH).expect("a valid text");
     let adopted = file(client, &plan.after);
     prop_assert!(launches(&adopted).iter().all(|(_, launch)| launch.is_leashed()), "{}", plan.after);
     prop_assert_eq!(plan.adopted.len(), launches(&before).len(), "{:?}", plan.left);
@@ -46,12 +46,12 @@ fn check(client: &str, text: &str, extra: &str) -> Result<(), TestCaseError> {
     let touched = file(client, &format!("{}{extra}", plan.after));
     prop_assert_eq!(undo(&touched, std::slice::from_ref(&layer), &all).text, format!("{text}{extra}"));
 
-    // As if every entry had been laid out anew: only the words are there to go by.
+    // As if every entry had been laid out anew: only the words can be matched.
     let changes = layer.what.adopted.iter_mut().flat_map(|adopted| &mut adopted.changes);
     changes.for_each(|change| change.after.push_str("other"));
     let undone = undo(&touched, std::slice::from_ref(&layer), &all);
     let released = undone.layers.iter().flatten().all(|(adopted, outcome)| {
-        // Of an HTTP server the address alone does not tell what it was.
+        // The URL alone does not show the old entry of an HTTP server.
         *outcome == Outcome::Released || (adopted.prefix.is_none() && matches!(outcome, Outcome::Refused(_)))
     });
     prop_assert!(released, "{:?}\n{}", undone.layers, plan.after);
@@ -61,7 +61,7 @@ fn check(client: &str, text: &str, extra: &str) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Blanks and comments, wherever JSONC has room for them.
+/// White space and comments, wherever JSONC allows them.
 fn gap() -> impl Strategy<Value = &'static str> {
     prop::sample::select(vec![
         "",
@@ -95,7 +95,7 @@ fn server() -> impl Strategy<Value = Server> {
     let command = prop::sample::select(vec!["npx", "/a b/ü", "c:\\x", "\"q\""]).prop_map(str::to_owned);
     (command, args, any::<bool>(), prop::bool::weighted(0.2), prop::collection::vec(gap(), 32))
         .prop_map(|(command, args, turned, url, gaps)| Server { command, args, turned, url, gaps })
-        // `leash run` among a server's own words is a server on the leash.
+        // A server whose own words contain `leash run` counts as adopted.
         .prop_filter("on the leash already", |server| {
             !server
                 .args
@@ -110,7 +110,7 @@ fn server() -> impl Strategy<Value = Server> {
 impl Server {
     fn json(&self, comma: bool) -> String {
         let mut gaps = self.gaps.iter().cycle();
-        let mut gap = || *gaps.next().expect("it goes round");
+        let mut gap = || *gaps.next().expect("an endless iterator");
         let quoted = |text: &str| serde_json::Value::from(text).to_string();
         let mut members = match self.url {
             true => vec![format!("\"url\"{}:{}\"https://h/mcp\"", gap(), gap())],
@@ -132,7 +132,7 @@ impl Server {
 
 proptest! {
     #[test]
-    fn jsonc_in_any_layout(list in prop::collection::vec(server(), 0..5), comma: bool, outer in gap()) {
+    fn jsonc_in_any_layout_is_adopted_and_released(list in prop::collection::vec(server(), 0..5), comma: bool, outer in gap()) {
         let entries: Vec<String> =
             list.iter().enumerate().map(|(index, server)| format!("{outer}\"s{index}\":{}{outer}", server.json(comma))).collect();
         let text = format!("{outer}{{\"theme\": 1,{outer}\"mcpServers\": {{{}}}}}", entries.join(","));
@@ -140,7 +140,7 @@ proptest! {
     }
 
     #[test]
-    fn toml_in_any_layout(list in prop::collection::vec(server(), 0..5), crlf: bool) {
+    fn toml_in_any_layout_is_adopted_and_released(list in prop::collection::vec(server(), 0..5), crlf: bool) {
         let mut text = "top = 1 # c\n".to_owned();
         for (index, server) in list.iter().enumerate() {
             let quoted = |text: &str| serde_json::Value::from(text).to_string();
@@ -163,16 +163,16 @@ proptest! {
 }
 
 #[test]
-fn a_plan_that_would_not_read_well_is_given_up() {
+fn a_plan_with_an_unrecognised_result_is_dropped() {
     let before = file("cursor", r#"{"mcpServers": {"a": {"command": "x"}}}"#);
-    // Under this name leash would not recognise its own work.
-    let plan = plan(&before, &Wish { program: "/opt/other", ..WISH }).expect("it can be read");
+    // leash would not recognise its own entry under this program name.
+    let plan = plan(&before, &Wish { program: "/opt/other", ..WISH }).expect("a valid text");
     assert_eq!((plan.after.as_str(), plan.splices.len(), plan.adopted.len()), (before.text.as_str(), 0, 0));
     assert_eq!(plan.left.len(), 1);
 }
 
 #[test]
-fn splices_are_only_made_where_they_belong() {
+fn splices_apply_only_to_their_text() {
     let splice = |at, before: &str, after: &str| Splice { at, before: before.to_owned(), after: after.to_owned() };
     assert_eq!(apply("abc", &[splice(0, "a", "x"), splice(2, "c", "")]).as_deref(), Some("xb"));
     assert_eq!(apply("abc", &[splice(1, "a", "x")]), None);

@@ -1,7 +1,7 @@
-//! An HTTP server's entry, turned into one that starts `leash connect`.
+//! Rewrites the entry of an HTTP server into one that starts `leash connect`.
 //!
-//! The address becomes a word on a command line, which every user of the machine can read: an address with a secret in it is left
-//! alone. Headers go through the environment, which only the same user can read.
+//! The URL becomes a word on a command line, which every user of the machine can read: an entry whose URL contains a
+//! secret stays unchanged. Headers go through the environment, which only the same user can read.
 
 use super::rewrite::{Placed, Rewritten, odd, splice};
 use super::{Adopted, Change, Why, run_words};
@@ -9,16 +9,16 @@ use crate::clients::entry::Entry;
 use crate::clients::text::{Format, Member, Node, Value, write};
 use crate::clients::{ConfigFile, Shape};
 
-/// Headers that hold no secret, whatever their value.
+/// Headers that contain no secret, whatever their value is.
 const HARMLESS: [&str; 4] = ["accept", "content-type", "user-agent", "mcp-protocol-version"];
 
-/// Keys by which a client is told to sign in by itself.
+/// Keys that tell a client to sign in by itself.
 const SIGN_IN: [&str; 6] = ["oauth", "auth", "authProviderType", "oauth_resource", "scopes", "headersHelper"];
 
-/// Members whose meaning is kept under another name, or that mean the same for any server.
+/// Parts of names of query parameters that contain secrets.
 const SECRET_NAMES: [&str; 8] = ["key", "token", "secret", "password", "passwd", "auth", "sig", "credential"];
 
-/// Rewrites an entry with an address.
+/// Rewrites an entry with a URL.
 pub fn url(file: &ConfigFile, entry: &Entry, name: &str, url: &str, program: &str) -> Result<Rewritten, Why> {
     let shape = &file.client.shape;
     check_address(url)?;
@@ -40,12 +40,13 @@ pub fn url(file: &ConfigFile, entry: &Entry, name: &str, url: &str, program: &st
     Ok(Rewritten { splices, adopted: Adopted { path: entry.path.clone(), changes, prefix: None } })
 }
 
-/// Refuses an address that is, or would become, a secret on the command line.
+/// Refuses a URL that contains, or would put, a secret on the command line.
 fn check_address(url: &str) -> Result<(), Why> {
     if refers(url) {
         // The client would expand it on the command line.
         return Err(Why::NeedsClient(
-            "the client puts its address together, which would be seen on the command line".to_owned(),
+            "the client replaces variables in its address, and other users could see the result on the command line"
+                .to_owned(),
         ));
     }
     let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
@@ -62,14 +63,14 @@ fn check_address(url: &str) -> Result<(), Why> {
     Ok(())
 }
 
-/// Whether a part of a path looks like a key rather than a word: long, with letters and digits mixed.
+/// True if a part of a path looks like a key rather than a word: long, with letters and digits mixed.
 fn looks_random(part: &str) -> bool {
     let digits = part.bytes().filter(u8::is_ascii_digit).count();
     let letters = part.bytes().filter(u8::is_ascii_alphabetic).count();
     part.len() >= 20 && digits >= 4 && letters >= 4
 }
 
-/// Whether a client would expand something in it.
+/// True if a client would expand a variable in it.
 fn refers(text: &str) -> bool {
     let dollar = text.match_indices('$').any(|(at, _)| {
         text[at + 1..].starts_with(|letter: char| letter == '{' || letter == '_' || letter.is_ascii_alphabetic())
@@ -77,7 +78,7 @@ fn refers(text: &str) -> bool {
     dollar || text.contains("{env:") || text.contains("{file:")
 }
 
-/// How the server speaks, where the entry says so. Gemini says it by the key of the address.
+/// The transport of the server, if the entry names it. Gemini names it by the key of the URL.
 fn transport(entry: &Node, key: &str) -> Option<&'static str> {
     match (entry.get("type").or_else(|| entry.get("transport")).and_then(Node::text), key) {
         (Some("sse"), _) => Some("sse"),
@@ -95,7 +96,7 @@ struct Ground<'a> {
 }
 
 impl Ground<'_> {
-    /// Headers move into the environment, each under a name of ours.
+    /// Moves headers into the environment, each under a variable name of leash.
     fn headers(&self, shape: &Shape, words: &mut Vec<String>) -> Result<Option<Placed>, Why> {
         for key in ["env_http_headers", "requestInit", "headers_from_env"] {
             if self.map.get(key).is_some() {
@@ -105,7 +106,7 @@ impl Ground<'_> {
         let Some(member) = self.map.member(shape.headers) else { return Ok(None) };
         let headers = member.node.members().ok_or_else(odd)?;
         if headers.is_empty() {
-            // Meaningless in the entry of a stdio server, and harmless.
+            // An empty list of headers is harmless in the entry of a stdio server.
             return Ok(None);
         }
         let mut variables = Vec::new();
@@ -115,7 +116,10 @@ impl Ground<'_> {
                 return Err(Why::Secret(format!("its header `{}`", header.key)));
             }
             if refers(value) && !shape.env_expands {
-                return Err(Why::NeedsClient(format!("its header `{}` is put together by the client", header.key)));
+                return Err(Why::NeedsClient(format!(
+                    "its header `{}` has variables that only the client replaces",
+                    header.key
+                )));
             }
             let variable = variable(&header.key);
             words.push(format!("--header-env={}={variable}", header.key));
@@ -132,7 +136,7 @@ impl Ground<'_> {
         if !matches!(self.format, Format::Json | Format::Jsonc) {
             return Err(odd());
         }
-        // Only names change: from the last, so that the places of those before stay true.
+        // Only names change. Go backwards, so that the earlier positions stay valid.
         let mut after = self.text[member.span()].to_owned();
         let start = member.key_span.start;
         let headers = member.node.members().unwrap_or_default();
@@ -145,7 +149,7 @@ impl Ground<'_> {
         Ok(after)
     }
 
-    /// Codex names the variable of the token; `env_vars` passes it on to what it starts.
+    /// Codex names the variable of the token; `env_vars` passes it on to the programs that Codex starts.
     fn bearer(&self, words: &mut Vec<String>) -> Result<Option<Placed>, Why> {
         let Some(member) = self.map.member("bearer_token_env_var") else { return Ok(None) };
         let variable = member.node.text().ok_or_else(odd)?;
@@ -158,7 +162,7 @@ impl Ground<'_> {
         Ok(Some(self.change(member, ("env_vars", "env_vars"), after)))
     }
 
-    /// `type` says that it is a stdio server now.
+    /// Changes `type` to that of a stdio server.
     fn kind(&self, shape: &Shape) -> Result<Option<Placed>, Why> {
         let Some(member) = self.map.member("type") else { return Ok(None) };
         let kind = shape.stdio_type.ok_or_else(odd)?;
@@ -173,7 +177,7 @@ impl Ground<'_> {
         if self.map.get(shape.args).is_some() {
             return Err(odd());
         }
-        // opencode has program and arguments in one list; its entries say `remote`.
+        // opencode has program and arguments in one list; its entries have the type `remote`.
         let one_list = shape.env == "environment";
         let all: Vec<String> = std::iter::once(program.to_owned()).chain(words.iter().cloned()).collect();
         let key = write::key(self.format, shape.command);
@@ -200,7 +204,7 @@ impl Ground<'_> {
     }
 }
 
-/// The variable that a header is passed in.
+/// The variable that carries a header.
 fn variable(header: &str) -> String {
     let name: String = header
         .chars()
@@ -214,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_that_hold_secrets() {
+    fn urls_with_secrets_are_refused() {
         for fine in [
             "https://mcp.example.com/mcp",
             "http://127.0.0.1:8080/sse?debug=1",
@@ -236,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn references() {
+    fn variables_that_a_client_expands_are_found() {
         for text in ["${A}", "Bearer $A", "x ${env:A}", "{env:A}", "$_x"] {
             assert!(refers(text), "{text}");
         }

@@ -1,4 +1,4 @@
-//! From a configuration file to the servers it declares.
+//! Reads the servers that a configuration file declares.
 
 use std::path::{Path, PathBuf};
 
@@ -9,39 +9,39 @@ use super::{Client, ConfigFile, Note, Scope, Shape};
 /// A server that a configuration declares.
 #[derive(Clone, Debug)]
 pub struct Declared {
-    /// Whose configuration it is.
+    /// The client that reads the configuration.
     pub client: &'static Client,
-    /// For whom it is.
+    /// The users and projects to which it applies.
     pub scope: Scope,
     /// The file.
     pub file: PathBuf,
-    /// The directory of the project: that of the file, or the one that the user's own file has servers of.
+    /// The directory of the project: the directory of a project's file, or the project key in the user's own file.
     pub project: Option<String>,
     /// The directory in which the entry says to start it.
     pub cwd: Option<String>,
     /// The name of the server.
     pub name: String,
-    /// How it is reached.
+    /// The way in which the client reaches it.
     pub launch: Launch,
-    /// Whether the client uses it.
+    /// True if the client uses it.
     pub enabled: bool,
 }
 
-/// How a server is reached.
+/// The way in which a client reaches a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Launch {
-    /// By starting a program.
+    /// The client starts a program.
     Stdio {
         /// The program.
         command: String,
         /// Its arguments.
         args: Vec<String>,
-        /// Variables that are set for it.
+        /// Variables that the client sets for it.
         env: Vec<(String, String)>,
     },
-    /// By HTTP.
+    /// The client sends HTTP requests.
     Url {
-        /// The address.
+        /// The URL.
         url: String,
     },
 }
@@ -57,12 +57,12 @@ impl Launch {
         }
     }
 
-    /// Whether it runs under leash already, perhaps through a wrapper (`env`, `sudo`, a path).
+    /// True if it already runs under leash, perhaps through a wrapper (`env`, `sudo`, a path).
     pub fn is_leashed(&self) -> bool {
         leash_word(&self.words()).is_some()
     }
 
-    /// The server's own command line: what follows the `--` of `leash run`, or all of it.
+    /// The server's own command line: the words after the `--` of `leash run`, or all words.
     pub fn unleashed(&self) -> Vec<&str> {
         let words = self.words();
         let own = leash_word(&words)
@@ -71,7 +71,7 @@ impl Launch {
     }
 }
 
-/// Which word is leash, if the next one is a command of it that holds a server.
+/// The index of the word `leash`, if the next word is a leash command that holds a server.
 fn leash_word(words: &[&str]) -> Option<usize> {
     let is_leash = |word: &str| Path::new(word).file_name().is_some_and(|name| name == "leash");
     words.windows(2).position(|pair| is_leash(pair[0]) && matches!(pair[1], "run" | "connect" | "attach"))
@@ -80,11 +80,11 @@ fn leash_word(words: &[&str]) -> Option<usize> {
 /// One entry of a file, with its place in the text.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// The keys that lead to it, its name being the last.
+    /// The keys that lead to it; the last one is its name.
     pub path: Vec<String>,
-    /// It as it is written.
+    /// The entry as written.
     pub node: Node,
-    /// What it declares.
+    /// The kind of the entry: a server, or something else.
     pub kind: Kind,
 }
 
@@ -94,7 +94,7 @@ impl Entry {
         self.path.last().map_or("", String::as_str)
     }
 
-    /// The project, where the user's own file has servers of one.
+    /// The project, if the user's own file declares the server for one.
     pub fn project(&self) -> Option<&str> {
         match &self.path[..] {
             [projects, project, ..] if projects == "projects" => Some(project),
@@ -103,23 +103,23 @@ impl Entry {
     }
 }
 
-/// What an entry declares.
+/// The meaning of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A server.
     Server {
-        /// How it is reached.
+        /// The way in which the client reaches it.
         launch: Launch,
-        /// Whether the client uses it.
+        /// True if the client uses it.
         enabled: bool,
     },
-    /// A part of the client itself, which is no process of its own.
+    /// A part of the client itself, without a process of its own.
     BuiltIn,
-    /// Something that is not understood, and why.
+    /// Something that leash does not understand, and the reason.
     Unknown(String),
 }
 
-/// The servers that a file declares, and what in it was not understood.
+/// The servers that a file declares, and notes about entries that were not understood.
 pub fn servers(file: &ConfigFile) -> (Vec<Declared>, Vec<Note>) {
     let note =
         |server: Option<&str>, text: String| Note { path: file.path.clone(), server: server.map(str::to_owned), text };
@@ -150,7 +150,7 @@ pub fn servers(file: &ConfigFile) -> (Vec<Declared>, Vec<Note>) {
 
 /// The entries of a file, in the order of its maps.
 pub fn entries(file: &ConfigFile) -> Result<Vec<Entry>, text::TextError> {
-    // What a program has only touched says nothing yet.
+    // An empty file declares nothing.
     if file.text.trim_matches(['\u{feff}', ' ', '\t', '\r', '\n']).is_empty() {
         return Ok(Vec::new());
     }
@@ -166,7 +166,7 @@ pub fn entries(file: &ConfigFile) -> Result<Vec<Entry>, text::TextError> {
                 if is_map_itself || found.iter().any(|entry| entry.path.starts_with(&path)) {
                     continue;
                 }
-                // Which of them counts is the client's secret.
+                // It depends on the client which of two equal keys counts.
                 let kind = match node.all(&member.key).count() {
                     1 => kind(&member.node, &file.client.shape),
                     _ => Kind::Unknown("it is written twice".to_owned()),
@@ -196,11 +196,11 @@ fn follow<'a>(node: &'a Node, keys: &[&str], path: Vec<String>) -> Vec<(Vec<Stri
         .collect()
 }
 
-/// What an entry declares.
+/// The meaning of an entry.
 fn kind(node: &Node, shape: &Shape) -> Kind {
     let unknown = |text: &str| Kind::Unknown(text.to_owned());
     if node.members().is_none() {
-        return unknown("it is no map");
+        return unknown("it is not a map");
     }
     if let Some(key) = text::written_twice(node) {
         return Kind::Unknown(format!("`{key}` is written twice in it"));
@@ -221,9 +221,9 @@ fn kind(node: &Node, shape: &Shape) -> Kind {
         },
         (None, Some(url)) => match url.text() {
             Some(url) => Kind::Server { launch: Launch::Url { url: url.to_owned() }, enabled },
-            None => unknown("its address is no text"),
+            None => unknown("its address is not a string"),
         },
-        // Zed has entries that only hold settings for an extension's server.
+        // Zed has entries that only hold settings for a server that an extension starts.
         (None, None)
             if node.get("settings").is_some() || node.get("source").and_then(Node::text) == Some("extension") =>
         {
@@ -234,7 +234,7 @@ fn kind(node: &Node, shape: &Shape) -> Kind {
 }
 
 fn stdio(node: &Node, command: &Node, shape: &Shape) -> Result<Launch, &'static str> {
-    let no_list = "its arguments are no list of texts";
+    let no_list = "its arguments are not a list of strings";
     let args_of = |node: &Node| match node.get(shape.args).map(|args| (&args.value, args.texts())) {
         None | Some((Value::Null, _)) => Ok(Vec::new()),
         Some((_, Some(args))) => Ok(args.into_iter().map(str::to_owned).collect()),
@@ -247,7 +247,7 @@ fn stdio(node: &Node, command: &Node, shape: &Shape) -> Result<Launch, &'static 
     let (command, args) = match &command.value {
         Value::Text(program) => (program.clone(), args_of(node)?),
         Value::List(_) => {
-            let words = command.texts().ok_or("its command is no list of texts")?;
+            let words = command.texts().ok_or("its command is not a list of strings")?;
             let (program, args) = words.split_first().ok_or("its command is empty")?;
             ((*program).to_owned(), args.iter().map(|word| (*word).to_owned()).collect())
         }
@@ -256,7 +256,7 @@ fn stdio(node: &Node, command: &Node, shape: &Shape) -> Result<Launch, &'static 
             let program = command.get("path").and_then(Node::text).ok_or("its command has no path")?;
             (program.to_owned(), args_of(command)?)
         }
-        _ => return Err("its command is no text"),
+        _ => return Err("its command is not a string"),
     };
     if command.trim().is_empty() {
         return Err("its command is empty");
@@ -271,7 +271,7 @@ mod tests {
     use super::*;
 
     fn file(client: &str, text: &str) -> ConfigFile {
-        let client = Client::find(client).expect("it is known");
+        let client = Client::find(client).expect("a known client");
         ConfigFile { client, place: &client.places[0], path: PathBuf::from("/f"), text: text.to_owned() }
     }
 
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn scopes_of_claude_code() {
+    fn claude_code_scopes_are_read() {
         let text = r#"{"mcpServers": {"a": {"command": "npx", "args": ["-y", "x"]}},
             "projects": {"/p": {"mcpServers": {"b": {"type": "http", "url": "https://b/mcp"}}}, "/q": {}}}"#;
         assert_eq!(shown("claude-code", text), ["a User: npx -y x", "b Local: https://b/mcp"]);
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn shapes_of_the_others() {
+    fn entries_of_other_clients_are_read() {
         assert_eq!(
             shown("opencode", r#"{"mcp": {"a": {"type": "local", "command": ["bun", "x"], "enabled": false}}}"#),
             ["a User off: bun x"]
@@ -323,15 +323,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_noted() {
+    fn an_entry_that_is_not_understood_gives_a_note() {
         for (entry, why) in [
-            ("1", "it is no map"),
+            ("1", "it is not a map"),
             ("{}", "it has neither a command nor an address"),
             (r#"{"command": "x", "url": "y"}"#, "it has both a command and an address"),
             (r#"{"command": ""}"#, "its command is empty"),
-            (r#"{"command": 1}"#, "its command is no text"),
-            (r#"{"command": "x", "args": "y"}"#, "its arguments are no list of texts"),
-            (r#"{"command": "x", "args": [1]}"#, "its arguments are no list of texts"),
+            (r#"{"command": 1}"#, "its command is not a string"),
+            (r#"{"command": "x", "args": "y"}"#, "its arguments are not a list of strings"),
+            (r#"{"command": "x", "args": [1]}"#, "its arguments are not a list of strings"),
             (r#"{"command": "x", "command": "y"}"#, "`command` is written twice in it"),
         ] {
             let text = format!("{{\"mcpServers\": {{\"a\": {entry}}}}}");

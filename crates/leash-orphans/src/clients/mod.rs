@@ -1,8 +1,9 @@
-//! What is known of each MCP client: where its configuration is, how it is written, how its processes are recognised.
+//! The knowledge about each MCP client: the places and formats of its configuration, and how its processes are
+//! recognised.
 //!
-//! The knowledge is a table ([`CLIENTS`], in `table.rs`). [`configs`] reads the files that exist below the given [`Roots`], and
-//! [`servers`] says which servers a file declares. What can't be read or understood is a [`Note`], never an error: somebody
-//! else's file is never ours to complain about.
+//! The knowledge is a table ([`CLIENTS`], in `table.rs`). [`configs`] reads the files that exist below the given
+//! [`Roots`], and [`servers`] returns the servers that a file declares. A file that can't be read or understood gives
+//! a [`Note`], never an error, because the file belongs to another program.
 
 pub mod entry;
 pub mod places;
@@ -19,22 +20,22 @@ pub use text::Format;
 /// One MCP client.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Client {
-    /// How it is called on the command line, such as `claude-code`.
+    /// Its name on the command line, such as `claude-code`.
     pub id: &'static str,
-    /// How people call it.
+    /// Its name in messages.
     pub name: &'static str,
-    /// Where its configuration may be.
+    /// The places of its configuration files.
     pub places: &'static [Place],
-    /// How an entry of its configuration is written.
+    /// The format of an entry in its configuration.
     pub shape: Shape,
-    /// How its processes are recognised.
+    /// The pattern that recognises its processes.
     pub host: Host,
     /// Variables that it sets for the processes it starts.
     pub marks: &'static [Mark],
 }
 
 impl Client {
-    /// The client of that id.
+    /// The client with this id.
     pub fn find(id: &str) -> Option<&'static Client> {
         CLIENTS.iter().find(|client| client.id == id)
     }
@@ -48,44 +49,45 @@ impl Client {
 /// A file in which a client looks for servers.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Place {
-    /// For whom it is.
+    /// The users to whom it applies.
     pub scope: Scope,
     /// The directory the path starts from.
     pub root: Root,
-    /// The path below it. A component `*` stands for any directory.
+    /// The path below that directory. A component `*` matches any directory.
     pub path: &'static str,
-    /// How it is written.
+    /// The format of the file.
     pub format: Format,
-    /// The keys that lead to the map of servers, one list for each map that the file may have. A key `*` stands for any.
+    /// The keys that lead to the map of servers, one list for each map that the file may have. A key `*` matches any
+    /// key.
     pub maps: &'static [&'static [&'static str]],
-    /// Whether leash may change the file. False for what a package manager or an administrator owns.
+    /// True if leash may change the file. False for a file that a package manager or an administrator owns.
     pub ours_to_edit: bool,
 }
 
-/// For whom a configuration is.
+/// The users and projects to which a configuration applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
-    /// Everything this user does.
+    /// All work of this user.
     User,
     /// One project of this user, written in the user's own file.
     Local,
-    /// Everybody who works on the project.
+    /// All users who work on the project.
     Project,
-    /// Whoever installed the plugin.
+    /// The users who installed the plugin.
     Plugin,
-    /// Everybody on this machine, by its administrator.
+    /// All users of this machine; its administrator owns the file.
     System,
 }
 
-/// Where a path starts.
+/// The directory at which a path starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Root {
     /// The home directory.
     Home,
     /// `XDG_CONFIG_HOME`, else `~/.config`.
     Config,
-    /// What this variable names, else a directory below the home directory.
+    /// The value of this variable, else a directory below the home directory.
     Variable(&'static str, &'static str),
     /// The project's directory.
     Project,
@@ -93,7 +95,8 @@ pub enum Root {
     System,
 }
 
-/// How an entry is written. Whether `command` is a text, a list (opencode) or a map with a path (Zed) is seen in the entry.
+/// The format of an entry. Whether `command` is a string, a list (opencode) or a map with a path (Zed) is seen in the
+/// entry.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Shape {
     /// The key of the program.
@@ -102,30 +105,31 @@ pub struct Shape {
     pub args: &'static str,
     /// The key of its environment.
     pub env: &'static str,
-    /// The keys under which an HTTP server's address may be.
+    /// The possible keys of an HTTP server's URL.
     pub urls: &'static [&'static str],
     /// The key of its headers.
     pub headers: &'static str,
-    /// What `type` is in an entry of a stdio server; nothing where such an entry has no `type`.
+    /// The value of `type` in an entry of a stdio server; `None` if such an entry has no `type`.
     pub stdio_type: Option<&'static str>,
-    /// Whether variables in `env` are expanded as they are in `headers`.
+    /// True if the client expands variables in `env` as it does in `headers`.
     pub env_expands: bool,
 }
 
-/// How the processes of a client are recognised. Any one of these is enough.
+/// The pattern that recognises the processes of a client. One match is enough.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Host {
     /// Names in `/proc/PID/comm`.
     pub comms: &'static [&'static str],
     /// File names of the executable.
     pub programs: &'static [&'static str],
-    /// What the path of a script run by an interpreter (node, bun, python) contains, or ends with where it does not end with `/`.
+    /// A part of the path of a script that an interpreter (node, bun, python) runs: a directory if it ends with `/`,
+    /// else the end of the path.
     pub scripts: &'static [&'static str],
 }
 
 impl Host {
-    /// Whether a process with this name, executable and command line is one. Paths are compared by what they end in and by whole
-    /// components, so that a server called `cursor-notes` is not Cursor.
+    /// True if a process with this name, executable and command line belongs to the client. Only file names and whole
+    /// path components are compared, so that a server called `cursor-notes` is not taken for Cursor.
     pub fn is(&self, comm: &str, exe: Option<&str>, argv: &[String]) -> bool {
         let base = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
         let is_program = |path: &str| self.programs.contains(&base(path).as_str());
@@ -141,19 +145,19 @@ fn is_part(script: &str, part: &str) -> bool {
     if part.ends_with('/') { script.contains(part) } else { script.ends_with(part) }
 }
 
-/// A variable in the environment of what a client starts.
+/// A variable that a client sets in the environment of the processes that it starts.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Mark {
     /// Its name.
     pub variable: &'static str,
-    /// What its value says.
+    /// The meaning of its value.
     pub meaning: Meaning,
 }
 
-/// What the value of a mark says.
+/// The meaning of a mark's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
-    /// Only that the client is somewhere above.
+    /// No more than that the client is an ancestor.
     Presence,
     /// The client's own session.
     Session,
@@ -161,29 +165,29 @@ pub enum Meaning {
     Pid,
 }
 
-/// Something that was not understood, with the place it is about.
+/// Something in a configuration that leash did not understand, and its place.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Note {
     /// The file.
     pub path: PathBuf,
-    /// The server, if it is about one.
+    /// The server, if the note is about one.
     pub server: Option<String>,
-    /// What was found, for people.
+    /// The text for the user.
     pub text: String,
 }
 
-/// A package that is known to be an MCP server, whoever started it and however it is configured.
+/// A package that is known to be an MCP server, independent of its client and its configuration.
 ///
-/// The names are those that npx, uvx, node and python have on their command lines.
+/// The names are those that appear in the command lines of npx, uvx, node and python.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Package {
-    /// The name of the package, or the beginning of it when it ends with `*`.
+    /// The name of the package, or the beginning of the name if it ends with `*`.
     pub name: &'static str,
-    /// Where it comes from.
+    /// The registry that publishes it.
     pub registry: Registry,
 }
 
-/// Where packages come from.
+/// A registry of packages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Registry {
     /// npm: run by npx, bunx, pnpm dlx, or node on a file below `node_modules/NAME/`.
@@ -193,7 +197,7 @@ pub enum Registry {
 }
 
 impl Package {
-    /// Whether `word`, such as `@playwright/mcp@latest` or `mcp-server-git==1.2`, names this package.
+    /// True if `word`, such as `@playwright/mcp@latest` or `mcp-server-git==1.2`, names this package.
     pub fn is_named_by(&self, word: &str) -> bool {
         // A version follows an `@` that is not the first character, or one of pip's operators.
         let bare = match word.char_indices().skip(1).find(|(_, letter)| "@=<>~![".contains(*letter)) {
@@ -221,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn packages_with_versions() {
+    fn a_version_does_not_change_the_package() {
         let package = |name| Package { name, registry: Registry::Npm };
         for word in ["@playwright/mcp", "@playwright/mcp@latest", "@playwright/mcp@0.0.30"] {
             assert!(package("@playwright/mcp").is_named_by(word), "{word}");
@@ -234,10 +238,10 @@ mod tests {
     }
 
     #[test]
-    fn hosts_are_not_mistaken() {
+    fn only_processes_of_the_client_are_its_hosts() {
         let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let is = |id: &str, comm: &str, exe: &str, line: &str| {
-            Client::find(id).expect("it is known").host.is(comm, Some(exe), &words(line))
+            Client::find(id).expect("a known client").host.is(comm, Some(exe), &words(line))
         };
         assert!(is("claude-code", "claude", "/home/u/.local/share/claude/versions/2.1.3", "claude"));
         assert!(is(

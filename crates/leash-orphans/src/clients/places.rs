@@ -9,23 +9,24 @@ use rustix::fs::OFlags;
 
 use super::{CLIENTS, Client, Note, Place, Root};
 
-/// Where to look. The library reads neither the environment nor the home directory by itself: the caller says.
+/// The directories to search. The library reads neither the environment nor the home directory by itself; the caller
+/// passes them.
 #[derive(Clone, Debug)]
 pub struct Roots {
     /// The home directory.
     pub home: PathBuf,
     /// `XDG_CONFIG_HOME`, else `~/.config`.
     pub config: PathBuf,
-    /// Projects to look at: usually the working directory and those above it.
+    /// Projects to read: usually the working directory and its ancestors.
     pub projects: Vec<PathBuf>,
-    /// What is below the root of the file system is looked for here.
+    /// The directory that stands for the root of the file system.
     pub system: PathBuf,
-    /// Variables that move a client's directory, those of [`Root::Variable`] that are set.
+    /// The variables of [`Root::Variable`] that are set. They move a client's directory.
     pub variables: Vec<(String, PathBuf)>,
 }
 
 impl Roots {
-    /// Those of a home directory, with nothing moved.
+    /// The directories of a home directory, without variables.
     pub fn of_home(home: &Path) -> Roots {
         Roots {
             home: home.to_owned(),
@@ -36,7 +37,7 @@ impl Roots {
         }
     }
 
-    /// The variables that the table of clients asks for.
+    /// The variables that the table of clients uses.
     pub fn variables_wanted() -> Vec<&'static str> {
         let mut wanted: Vec<&str> = CLIENTS
             .iter()
@@ -62,21 +63,21 @@ impl Roots {
     }
 }
 
-/// A configuration file that exists, as it was read.
+/// A configuration file with its content.
 #[derive(Clone, Debug)]
 pub struct ConfigFile {
-    /// Whose it is.
+    /// The client that reads it.
     pub client: &'static Client,
-    /// Which of the client's places it is.
+    /// The place in the client's table.
     pub place: &'static Place,
-    /// Where it is, as the client names it: perhaps a symbolic link.
+    /// The path as the client names it; it may be a symbolic link.
     pub path: PathBuf,
-    /// What is in it.
+    /// The content.
     pub text: String,
 }
 
 impl ConfigFile {
-    /// The directory of the project that it is of, if it is of one.
+    /// The directory of its project, if it belongs to one.
     pub fn project(&self) -> Option<String> {
         let up = Path::new(self.place.path).components().count();
         let dir = self.path.ancestors().nth(up).filter(|_| self.place.root == Root::Project)?;
@@ -84,18 +85,18 @@ impl ConfigFile {
     }
 }
 
-/// The largest file that is read. Claude Code keeps histories beside its servers and reaches tens of megabytes; what is larger
-/// was written by no client.
+/// The largest file that is read. Claude Code keeps histories beside its servers and reaches tens of megabytes; no
+/// client writes a larger file.
 const LARGEST: u64 = 256 << 20;
 
-/// Reads every configuration file that is there. A file that can't be read is a note.
+/// Reads every existing configuration file. A file that can't be read gives a note.
 pub fn configs(roots: &Roots) -> (Vec<ConfigFile>, Vec<Note>) {
     let mut found: Vec<ConfigFile> = Vec::new();
     let mut notes = Vec::new();
     for client in CLIENTS {
         for place in client.places {
             for path in roots.directories(place.root).iter().flat_map(|dir| matches(dir, place.path)) {
-                // A home directory may be a project too, or be named twice.
+                // A home directory may also be a project, or be listed twice.
                 if found.iter().any(|file| file.path == path && file.client == client) {
                     continue;
                 }
@@ -110,9 +111,9 @@ pub fn configs(roots: &Roots) -> (Vec<ConfigFile>, Vec<Note>) {
     (found, notes)
 }
 
-/// The text of a file, or nothing where there is none.
+/// The text of a file, or `None` if it does not exist.
 pub fn read(path: &Path) -> io::Result<Option<String>> {
-    // A pipe in the place of a file has nobody at its other end; a look at it must not wait for somebody.
+    // Opening a FIFO without a writer would block, so open without blocking.
     let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
     let file = match OpenOptions::new().read(true).custom_flags(nonblocking).open(path) {
         Ok(file) => file,
@@ -123,7 +124,7 @@ pub fn read(path: &Path) -> io::Result<Option<String>> {
     };
     let meta = file.metadata()?;
     if !meta.is_file() {
-        return Err(io::Error::other("it is no regular file"));
+        return Err(io::Error::other("it is not a regular file"));
     }
     if meta.len() > LARGEST {
         return Err(io::Error::other("it is too large for a configuration"));
@@ -133,7 +134,7 @@ pub fn read(path: &Path) -> io::Result<Option<String>> {
     String::from_utf8(bytes).map(Some).map_err(|_| io::Error::other("it is not UTF-8"))
 }
 
-/// The files that `pattern` stands for below `dir`, in a stable order.
+/// The files below `dir` that match `pattern`, in a stable order.
 fn matches(dir: &Path, pattern: &str) -> Vec<PathBuf> {
     let mut paths = vec![dir.to_owned()];
     for part in pattern.split('/') {
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_found_where_clients_keep_them() {
+    fn configuration_files_of_clients_are_found() {
         let home = Scratch::new();
         put(&home, ".claude.json", b"{}");
         put(&home, ".config/Code/User/profiles/abc/mcp.json", b"{}");
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_noted() {
+    fn an_unreadable_file_gives_a_note() {
         let home = Scratch::new();
         put(&home, ".claude.json", b"\xff\xfe");
         fs::create_dir_all(home.join(".cursor/mcp.json")).expect("a directory");
@@ -210,12 +211,12 @@ mod tests {
         let (found, notes) = configs(&Roots { system: home.join("none"), ..Roots::of_home(&home) });
         assert!(found.is_empty());
         let texts: Vec<_> = notes.iter().map(|note| note.text.as_str()).collect();
-        let no_file = "it can't be read: it is no regular file";
+        let no_file = "it can't be read: it is not a regular file";
         assert_eq!(texts, ["it can't be read: it is not UTF-8", no_file, no_file]);
     }
 
     #[test]
-    fn variables_of_the_table() {
+    fn the_table_names_its_variables() {
         assert_eq!(Roots::variables_wanted(), ["CLAUDE_CONFIG_DIR", "CODEX_HOME", "COPILOT_HOME"]);
     }
 }

@@ -1,16 +1,16 @@
-//! The table of clients. Every line says where it is from; nothing here is a guess from a name.
+//! The table of clients. Every entry names its source; no entry is guessed from a name.
 
 use super::text::Format::{Json, Jsonc, Toml, Yaml};
 use super::{Client, Host, Mark, Meaning, Package, Place, Registry, Root, Scope, Shape};
 
 /// `{"mcpServers": {NAME: ...}}`, the map that most clients have.
 const MCP_SERVERS: &[&[&str]] = &[&["mcpServers"]];
-/// The same as VS Code calls it.
+/// The key that VS Code uses for it.
 const SERVERS: &[&[&str]] = &[&["servers"]];
-/// VS Code before it had `mcp.json`, and workspaces that still have it in their settings.
+/// VS Code before `mcp.json`, and workspaces that still keep servers in their settings.
 const SETTINGS: &[&[&str]] = &[&["mcp", "servers"], &["mcp.servers"]];
 
-/// The entry of Claude Desktop, which the others started from.
+/// The entry format of Claude Desktop, from which the other formats derive.
 const PLAIN: Shape = Shape {
     command: "command",
     args: "args",
@@ -25,7 +25,7 @@ const fn place(scope: Scope, root: Root, path: &'static str) -> Place {
     Place { scope, root, path, format: Json, maps: MCP_SERVERS, ours_to_edit: true }
 }
 
-/// Every client that is known.
+/// All known clients.
 pub const CLIENTS: &[Client] = &[
     CLAUDE_CODE,
     CLAUDE_DESKTOP,
@@ -45,7 +45,8 @@ pub const CLIENTS: &[Client] = &[
 // code.claude.com/docs/en/mcp: scopes and files; `${VAR}` and `${VAR:-default}` in command, args, env, url and headers.
 // .../plugins-reference: `.mcp.json` of a plugin, or `mcpServers` in its plugin.json; installed ones are in
 // `plugins/cache/MARKETPLACE/PLUGIN/VERSION`. CLAUDE_CONFIG_DIR moves `.claude.json` as well.
-// Marks: .../env-vars, and the changes of 2.1.154, since when stdio servers get CLAUDECODE and CLAUDE_CODE_SESSION_ID (claude-code#63305).
+// Marks: .../env-vars, and the changelog of 2.1.154: since then stdio servers get CLAUDECODE and
+// CLAUDE_CODE_SESSION_ID (claude-code#63305).
 const CLAUDE_CODE: Client = Client {
     id: "claude-code",
     name: "Claude Code",
@@ -57,7 +58,7 @@ const CLAUDE_CODE: Client = Client {
         place(Scope::Project, Root::Project, ".mcp.json"),
         Place {
             ours_to_edit: false,
-            // An older form has the servers at the top, without `mcpServers`.
+            // An older format has the servers at the top level, without `mcpServers`.
             maps: &[&["mcpServers"], &[]],
             ..place(Scope::Plugin, Root::Variable("CLAUDE_CONFIG_DIR", ".claude"), "plugins/cache/*/*/*/.mcp.json")
         },
@@ -82,7 +83,7 @@ const CLAUDE_CODE: Client = Client {
 };
 
 // modelcontextprotocol.io/docs/develop/connect-local-servers; the Linux builds keep Electron's `~/.config/Claude`.
-// It expands nothing, and its file has no HTTP servers.
+// It expands no variables, and its file has no HTTP servers.
 const CLAUDE_DESKTOP: Client = Client {
     id: "claude-desktop",
     name: "Claude Desktop",
@@ -115,8 +116,9 @@ const CURSOR: Client = Client {
     ],
 };
 
-// code.visualstudio.com/docs/copilot/customization/mcp-servers: `mcp.json` of the profile and of the workspace, `servers`, `inputs`,
-// `${input:id}` and `${env:NAME}`. Profiles are in `User/profiles/ID`. VSCODE_PID and VSCODE_IPC_HOOK are set by the main process.
+// code.visualstudio.com/docs/copilot/customization/mcp-servers: `mcp.json` of the profile and of the workspace,
+// `servers`, `inputs`, `${input:id}` and `${env:NAME}`. Profiles are in `User/profiles/ID`. VSCODE_PID and
+// VSCODE_IPC_HOOK are set by the main process.
 const VS_CODE: Client = Client {
     id: "vscode",
     name: "VS Code",
@@ -129,7 +131,7 @@ const VS_CODE: Client = Client {
             maps: SERVERS,
             ..place(Scope::User, Root::Home, "Library/Application Support/Code/User/mcp.json")
         },
-        // Where the server of a remote window keeps its own.
+        // The file of a remote window's server.
         Place { format: Jsonc, maps: SERVERS, ..place(Scope::User, Root::Home, ".vscode-server/data/User/mcp.json") },
         Place { format: Jsonc, maps: SERVERS, ..place(Scope::Project, Root::Project, ".vscode/mcp.json") },
         Place { format: Jsonc, maps: SETTINGS, ..place(Scope::Project, Root::Project, ".vscode/settings.json") },
@@ -176,7 +178,8 @@ const VS_CODE_MARKS: &[Mark] = &[
     Mark { variable: "VSCODE_CWD", meaning: Meaning::Presence },
 ];
 
-// docs.windsurf.com/windsurf/cascade/mcp: one file, `serverUrl` or `url`, `disabled`, `${env:NAME}` in command, args, env, urls and headers.
+// docs.windsurf.com/windsurf/cascade/mcp: one file, `serverUrl` or `url`, `disabled`, `${env:NAME}` in command, args,
+// env, urls and headers.
 const WINDSURF: Client = Client {
     id: "windsurf",
     name: "Windsurf",
@@ -193,8 +196,9 @@ const WINDSURF: Client = Client {
     marks: &[],
 };
 
-// developers.openai.com/codex/mcp and codex-rs/config/src/mcp_types.rs: `[mcp_servers.NAME]`; CODEX_HOME moves the file; a project's
-// own file is read when it is trusted. Nothing is expanded; `env_vars` names what is passed on.
+// developers.openai.com/codex/mcp and codex-rs/config/src/mcp_types.rs: `[mcp_servers.NAME]`; CODEX_HOME moves the
+// file; Codex reads a project's own file if the project is trusted. It expands no variables; `env_vars` lists the
+// variables that it passes on.
 const CODEX: Client = Client {
     id: "codex",
     name: "Codex CLI",
@@ -217,8 +221,9 @@ const CODEX: Client = Client {
     marks: &[],
 };
 
-// google-gemini/gemini-cli docs/tools/mcp-server.md and docs/cli/configuration.md: `command` (stdio), `url` (SSE) or `httpUrl`; `$VAR` and
-// `${VAR}` in every value of settings.json; GEMINI_CLI=1 is set for what its shell tool runs.
+// google-gemini/gemini-cli docs/tools/mcp-server.md and docs/cli/configuration.md: `command` (stdio), `url` (SSE) or
+// `httpUrl`; `$VAR` and `${VAR}` in every value of settings.json; GEMINI_CLI=1 is set for programs that its shell tool
+// runs.
 const GEMINI: Client = Client {
     id: "gemini",
     name: "Gemini CLI",
@@ -236,7 +241,8 @@ const GEMINI: Client = Client {
     marks: &[Mark { variable: "GEMINI_CLI", meaning: Meaning::Presence }],
 };
 
-// docs.github.com/copilot/how-tos/copilot-cli/customize-copilot/add-mcp-servers: one file, `type` is `local` or `stdio`, `http` or `sse`.
+// docs.github.com/copilot/how-tos/copilot-cli/customize-copilot/add-mcp-servers: one file, `type` is `local` or
+// `stdio`, `http` or `sse`.
 const COPILOT: Client = Client {
     id: "copilot",
     name: "Copilot CLI",
@@ -246,8 +252,8 @@ const COPILOT: Client = Client {
     marks: &[],
 };
 
-// opencode.ai/docs/mcp-servers (names directly below `mcp`, `enabled`) and opencode.ai/v2/docs/mcp-servers (`mcp.servers`, `disabled`);
-// `command` is a list; `{env:NAME}` is replaced in the text of the file.
+// opencode.ai/docs/mcp-servers (names directly below `mcp`, `enabled`) and opencode.ai/v2/docs/mcp-servers
+// (`mcp.servers`, `disabled`); `command` is a list; `{env:NAME}` is replaced in the text of the file.
 const OPENCODE: Client = Client {
     id: "opencode",
     name: "opencode",
@@ -261,11 +267,12 @@ const OPENCODE: Client = Client {
     host: Host { comms: &["opencode"], programs: &["opencode"], scripts: &["/opencode-ai/"] },
     marks: &[Mark { variable: "OPENCODE", meaning: Meaning::Presence }],
 };
-/// The newer one first: where it is, `servers` is no server.
+/// The newer format first: in a file of that format, `servers` is not a server.
 const OPENCODE_MAPS: &[&[&str]] = &[&["mcp", "servers"], &["mcp"]];
 
-// zed.dev/docs/ai/mcp and zed: crates/settings/src/settings_content/project.rs: `context_servers`; `command` is the program or, in older
-// files, a map of `path`, `args` and `env`; `source` is `custom` or `extension`. Nothing is expanded.
+// zed.dev/docs/ai/mcp and zed: crates/settings/src/settings_content/project.rs: `context_servers`; `command` is the
+// program or, in older files, a map of `path`, `args` and `env`; `source` is `custom` or `extension`. Zed expands no
+// variables.
 const ZED: Client = Client {
     id: "zed",
     name: "Zed",
@@ -282,8 +289,8 @@ const ZED: Client = Client {
     marks: &[Mark { variable: "ZED_TERM", meaning: Meaning::Presence }],
 };
 
-// block.github.io/goose/docs/guides/config-files: `extensions` in config.yaml; `type` is stdio, streamable_http or sse, or one of those
-// that are part of goose (builtin, platform, frontend, inline_python).
+// block.github.io/goose/docs/guides/config-files: `extensions` in config.yaml; `type` is stdio, streamable_http or
+// sse, or a part of goose itself (builtin, platform, frontend, inline_python).
 const GOOSE: Client = Client {
     id: "goose",
     name: "goose",
@@ -297,8 +304,8 @@ const GOOSE: Client = Client {
     marks: &[Mark { variable: "GOOSE_TERMINAL", meaning: Meaning::Presence }],
 };
 
-// docs.cline.bot/getting-started/config (`~/.cline/data/settings`) and the extension's storage before that; `type` is stdio, sse or
-// streamableHttp; `disabled`.
+// docs.cline.bot/getting-started/config (`~/.cline/data/settings`) and, before that, the extension's storage; `type`
+// is stdio, sse or streamableHttp; `disabled`.
 const CLINE: Client = Client {
     id: "cline",
     name: "Cline",
@@ -330,8 +337,8 @@ const CLINE: Client = Client {
     marks: &[],
 };
 
-/// Packages that are MCP servers by what they are published as. Short on purpose: argv equal to a declared server is better
-/// evidence, and this list only serves those that no file declares any more.
+/// Packages that are published as MCP servers. The list is short: arguments equal to a declared server are better
+/// evidence. It only helps with servers that no file declares any more.
 pub const PACKAGES: &[Package] = &[
     // github.com/modelcontextprotocol/servers, the reference servers.
     npm("@modelcontextprotocol/server-*"),

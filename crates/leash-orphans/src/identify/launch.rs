@@ -1,8 +1,9 @@
-//! What a command line starts in the end: the words behind shells, `env`, package runners and interpreters.
+//! Reduces a command line to the program that it finally starts, behind shells, `env`, package runners and
+//! interpreters.
 
 use super::base;
 
-/// What a command line starts in the end.
+/// The program that a command line finally starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Launch {
     /// A program, a script, a module or a package.
@@ -11,13 +12,13 @@ pub(super) struct Launch {
     pub(super) args: Vec<String>,
     /// The directory that the command line itself names (`uv --directory`).
     pub(super) directory: Option<String>,
-    /// The interpreter, for a module: it decides where modules are looked for.
+    /// The interpreter, for a module: it decides where modules are searched.
     pub(super) interpreter: Option<String>,
     /// A program of the project that the directory belongs to (`uv run NAME`).
     pub(super) of_project: bool,
 }
 
-/// Who starts it.
+/// The program that starts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Starter {
     /// The kernel.
@@ -30,31 +31,31 @@ pub(super) enum Starter {
     Runner,
 }
 
-/// Programs that do what the project in their directory says, or run a file of it.
+/// Programs whose action depends on the project in their directory, or that run a file of it.
 const PROJECT_TOOLS: [&str; 40] = [
     "sh", "bash", "dash", "ash", "zsh", "ksh", "fish", "npm", "pnpm", "yarn", "bun", "deno", "node", "nodejs", "make",
     "just", "task", "cargo", "go", "poetry", "pipenv", "pdm", "hatch", "rye", "uv", "bundle", "rake", "ruby", "perl",
     "php", "composer", "lua", "java", "gradle", "mvn", "dotnet", "mix", "nix", "direnv", "mise",
 ];
 
-/// Endings of files that are run by another program.
+/// Endings of files that another program runs.
 const SCRIPTS: [&str; 16] = [
     ".py", ".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".tsx", ".jsx", ".sh", ".rb", ".pl", ".php", ".lua", ".jar",
     ".dll",
 ];
 
-/// Packages that do nothing but run a script.
+/// Packages that only run a script.
 const SCRIPT_RUNNERS: [&str; 7] = ["tsx", "ts-node", "nodemon", "vite-node", "node", "bun", "deno"];
 
 impl Launch {
-    /// What these words start. `None` when there are none.
+    /// The program that these words start. `None` if there are no words.
     pub(super) fn of(argv: &[String]) -> Option<Launch> {
         let mut words: Vec<String> = match argv {
             // npm writes over its arguments: "npm exec @scope/server /home" in one piece.
             [title] if title.contains(' ') => title.split_ascii_whitespace().map(str::to_owned).collect(),
             _ => argv.to_vec(),
         };
-        // As deep as wrappers may be nested; a real command has two or three.
+        // The maximum nesting of wrappers; a real command has two or three.
         for _ in 0..8 {
             match unwrap(&words) {
                 Some(inner) => words = inner,
@@ -66,7 +67,7 @@ impl Launch {
         interpret(what, &rest).or_else(|| launch(&[&[what.as_str()], &rest[..]].concat(), 0, Starter::Exec))
     }
 
-    /// Whether the same words mean something else in another directory.
+    /// True if the same words start something else in another directory.
     pub(super) fn depends_on_directory(&self) -> bool {
         let by_what = match self.by {
             Starter::Exec if self.what.contains('/') => !self.what.starts_with('/'),
@@ -79,7 +80,7 @@ impl Launch {
         by_what || self.args.iter().any(|arg| is_relative_path(arg))
     }
 
-    /// Whether both run modules of one virtual environment, which does not depend on the directory.
+    /// True if both run modules of the same virtual environment, which does not depend on the directory.
     pub(super) fn shares_environment(&self, other: &Launch) -> bool {
         const SYSTEM: [&str; 3] = ["/usr/bin/", "/usr/local/bin/", "/bin/"];
         let own = |path: &&String| path.starts_with('/') && !SYSTEM.iter().any(|dir| path.starts_with(dir));
@@ -89,12 +90,12 @@ impl Launch {
     }
 }
 
-/// Whether a word names a place on the machine, whatever the directory is.
+/// True if a word contains an absolute path.
 fn is_anchored(word: &str) -> bool {
     word.starts_with('/') || [" /", "=/", "\"/", "'/"].iter().any(|place| word.contains(place))
 }
 
-/// Whether an argument is a path below the working directory, as far as that can be seen.
+/// True if an argument looks like a path below the working directory.
 fn is_relative_path(arg: &str) -> bool {
     let value = match arg.split_once('=') {
         Some((option, value)) if option.starts_with('-') => value,
@@ -106,7 +107,7 @@ fn is_relative_path(arg: &str) -> bool {
     matches!(value, "." | "..") || value.starts_with("./") || value.starts_with("../") || is_script()
 }
 
-/// One wrapper less. `None` when there is none.
+/// Removes one wrapper. `None` if there is none.
 fn unwrap(words: &[String]) -> Option<Vec<String>> {
     let (program, rest) = words.split_first()?;
     let rest_from = |at: usize| (at < rest.len()).then(|| rest[at..].to_vec());
@@ -116,18 +117,19 @@ fn unwrap(words: &[String]) -> Option<Vec<String>> {
         "sh" | "bash" | "dash" | "ash" | "zsh" | "ksh" => {
             let at = rest.iter().position(|word| word == "-c" || word == "-lc")?;
             let mut words = simple_words(rest.get(at + 1)?)?;
-            // npm: sh -c 'mcp-server "$@"' sh ARGS would need a shell to understand; it is matched by its other processes.
+            // npm: sh -c 'mcp-server "$@"' sh ARGS needs a shell to interpret; its other processes are matched
+            // instead.
             if words.first().is_some_and(|first| first == "exec") {
                 words.remove(0);
             }
             Some(words).filter(|words| !words.is_empty())
         }
-        // A script with a shell's first line.
+        // A script with a shell in its first line.
         _ => None,
     }
 }
 
-/// The words of a shell command that is nothing but words, quoted or not.
+/// The words of a shell command that consists of words only, quoted or not.
 fn simple_words(text: &str) -> Option<Vec<String>> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -152,7 +154,7 @@ fn simple_words(text: &str) -> Option<Vec<String>> {
     quote.is_none().then_some(words)
 }
 
-/// What an interpreter or a package runner is told to start.
+/// The program that an interpreter or a package runner is told to start.
 fn interpret(program: &str, rest: &[&str]) -> Option<Launch> {
     match (base(program), rest) {
         ("npx" | "bunx" | "pnpx" | "uvx", rest) => runner(rest),
@@ -174,7 +176,7 @@ fn is_python(name: &str) -> bool {
     name.strip_prefix("python").is_some_and(|version| version.chars().all(|c| c.is_ascii_digit() || c == '.'))
 }
 
-/// Options of runners that are followed by a value. `-p` and `--from` only say where to find the package's program.
+/// Options of runners that take a value. `-p` and `--from` only name the place of the package's program.
 const WITH_VALUE: [&str; 10] = [
     "-p",
     "--package",
@@ -226,7 +228,7 @@ fn uv(words: &[&str]) -> Option<Launch> {
     }
 }
 
-/// The directory that options name, as two words or as one.
+/// The value of `--directory`, as two words or as one.
 fn directory(options: &[&str]) -> Option<String> {
     let at = options.iter().position(|word| *word == "--directory");
     let value = at.and_then(|at| options.get(at + 1).copied());
@@ -263,7 +265,7 @@ fn launch(words: &[&str], at: usize, by: Starter) -> Option<Launch> {
     Some(Launch { what, by, args, directory: None, interpreter: None, of_project: false })
 }
 
-/// The first word that is no option and no option's value.
+/// The first word that is neither an option nor an option's value.
 fn first_operand(words: &[&str], with_value: &[&str]) -> Option<usize> {
     let mut at = 0;
     while let Some(word) = words.get(at) {

@@ -7,7 +7,7 @@ fn words(line: &str) -> Vec<String> {
     line.split(' ').map(str::to_owned).collect()
 }
 
-/// A process in /work/here, with the environment of a user.
+/// A process in /work/here, with a user's environment.
 fn process(argv: &[&str]) -> Process {
     let mut process = Process::nobody(7, 1);
     process.argv = argv.iter().map(|word| (*word).to_owned()).collect();
@@ -17,7 +17,7 @@ fn process(argv: &[&str]) -> Process {
     process
 }
 
-/// A configuration with `command` in it.
+/// A configuration that declares `command`.
 fn knowledge(command: &str, project: Option<&str>, cwd: Option<&str>) -> Knowledge {
     let mut knowledge = Knowledge::builtin();
     if !command.is_empty() {
@@ -32,7 +32,7 @@ fn knowledge(command: &str, project: Option<&str>, cwd: Option<&str>) -> Knowled
     knowledge
 }
 
-/// Which server a command line is, when the configuration has `declared` in it; `likely` when that is not certain.
+/// The server that a command line is recognised as; `likely` if that is not certain.
 fn found(knowledge: &Knowledge, argv: &[&str]) -> Option<String> {
     Matcher::new(knowledge).server(&process(argv)).map(|evidence| match evidence {
         Evidence::Declared { name, .. } => name,
@@ -47,15 +47,15 @@ fn check(declared: &str, argv: &[&str], expected: Option<&str>) {
     assert_eq!(found.as_deref(), expected, "{argv:?} with {declared:?} declared");
 }
 
-/// The same in the configuration of a project, or of an entry with a directory.
+/// The same check with the configuration of a project, or with an entry that names a directory.
 fn check_in(declared: &str, [project, cwd]: [Option<&str>; 2], argv: &[&str], expected: Option<&str>) {
     let found = found(&knowledge(declared, project, cwd), argv);
     assert_eq!(found.as_deref(), expected, "{argv:?} with {declared:?} declared in {project:?} {cwd:?}");
 }
 
-/// An innocent program has the interpreter in common with a declared server, and nothing else.
+/// An unrelated program has only the interpreter in common with a declared server.
 #[test]
-fn a_variable_is_not_anything() {
+fn a_variable_does_not_match_everything() {
     let mcp = "python3 ${workspaceFolder}/tools/mcp.py";
     check(mcp, &["python3", "production_billing_worker.py"], None);
     check(mcp, &["python3", "/work/here/tools/mcp.py"], Some("it"));
@@ -88,7 +88,7 @@ fn a_variable_alone_proves_nothing() {
 }
 
 #[test]
-fn a_relative_command_is_another_one_in_another_directory() {
+fn a_relative_command_matches_only_in_its_directory() {
     let (here, there) = ([Some("/work/here"), None], [Some("/work/there"), None]);
     let cases: [(&str, &[&str]); 10] = [
         ("python3 server.py", &["python3", "server.py"]),
@@ -127,7 +127,7 @@ fn a_relative_command_is_another_one_in_another_directory() {
 }
 
 #[test]
-fn a_name_is_looked_for_in_path() {
+fn a_name_is_looked_up_in_path() {
     check("server", &["/usr/bin/server"], Some("it"));
     check("server", &["/srv/production/server"], Some("likely"));
     check("/srv/production/server", &["server"], Some("likely"));
@@ -146,7 +146,7 @@ fn a_declared_server_is_found_by_its_exact_command() {
 }
 
 #[test]
-fn a_declared_server_is_found_behind_what_starts_it() {
+fn a_declared_server_is_found_behind_runners_and_shells() {
     let npx = "npx -y @acme/things --root /srv";
     check(npx, &["npx", "-y", "@acme/things", "--root", "/srv"], Some("it"));
     check(npx, &["npm exec @acme/things --root /srv"], Some("it"));

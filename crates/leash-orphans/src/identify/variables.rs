@@ -1,15 +1,15 @@
-//! Variables in a client's configuration: `${workspaceFolder}/server.py`. What they stand for is taken from the process that may be
-//! the server, because the client started it in that directory and with that environment.
+//! Variables in a client's configuration: `${workspaceFolder}/server.py`. Their values are taken from the process that
+//! may be the server, because the client started it in that directory and with that environment.
 
 use super::Agreement;
 use crate::facts::Process;
 
-/// Whether a client fills something in.
+/// True if the client replaces a part of this word.
 pub(super) fn has_variables(word: &str) -> bool {
     pieces(word).any(|piece| matches!(piece, Piece::Variable(_)))
 }
 
-/// Whether a word says nothing without its variables.
+/// True if a word without its variables names nothing.
 pub(super) fn is_all_variable(word: &str) -> bool {
     let says = |piece: Piece<'_>| matches!(piece, Piece::Text(text) if !text.trim_matches(['/', '.']).is_empty());
     !pieces(word).any(says)
@@ -24,7 +24,7 @@ pub(crate) fn named(word: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The word with everything filled in that is known; the other variables stay as they are written.
+/// The word with all known variables replaced; unknown variables stay as written.
 pub(super) fn expand(word: &str, process: &Process, workspace: Option<&str>) -> String {
     let mut text = String::new();
     for piece in pieces(word) {
@@ -39,7 +39,7 @@ pub(super) fn expand(word: &str, process: &Process, workspace: Option<&str>) -> 
     text
 }
 
-/// Whether a word can be the declared one. A variable that is not known may be anything, which is no certainty.
+/// Compares a word with the declared one. An unknown variable matches any text, so such a match is not certain.
 pub(super) fn fits(word: &str, declared: &str) -> Agreement {
     if word == declared {
         return Agreement::Certain;
@@ -47,7 +47,7 @@ pub(super) fn fits(word: &str, declared: &str) -> Agreement {
     if !has_variables(declared) {
         return Agreement::No;
     }
-    // Each text as early as it can be leaves the most for those that follow.
+    // The earliest match of each text leaves the most for the texts that follow.
     let mut rest = word;
     let mut after_variable = false;
     let mut pieces = pieces(declared).peekable();
@@ -72,7 +72,7 @@ pub(super) fn fits(word: &str, declared: &str) -> Agreement {
 
 enum Piece<'a> {
     Text(&'a str),
-    /// What is between the braces.
+    /// The text between the braces.
     Variable(&'a str),
 }
 
@@ -93,7 +93,8 @@ fn pieces(word: &str) -> impl Iterator<Item = Piece<'_>> {
     })
 }
 
-/// What a variable stands for, if that can be known. A question to the user (`input:`), a setting or a command can't.
+/// The value of a variable, if it can be known. A question to the user (`input:`), a setting or a command can't be
+/// known.
 fn value(name: &str, process: &Process, workspace: Option<&str>) -> Option<String> {
     let variables = || process.variables.as_ref();
     match name {

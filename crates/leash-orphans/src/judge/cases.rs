@@ -1,4 +1,4 @@
-//! Who is to be judged: which processes are servers, which of them is the topmost, and who belongs to each.
+//! Finds the cases to judge: the servers, the topmost process of each, and the processes that belong to it.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use crate::verdict::{Evidence, Role};
 use leash_tree::owner::wrapper::is_wrapper;
 use leash_tree::tree::spec;
 
-/// A server, and everything that belongs to it.
+/// A server and its process tree.
 pub(super) struct Case<'a> {
     pub(super) role: Role,
     pub(super) root: &'a Process,
@@ -21,7 +21,7 @@ pub(super) struct Case<'a> {
     pub(super) client: Option<String>,
     pub(super) server: Option<String>,
     pub(super) leashed: Option<&'a Leashed>,
-    /// It says that leash started it, and the ledger does not know it.
+    /// The session in its mark, if our ledger does not contain that session.
     pub(super) foreign_leash: Option<String>,
     /// The nearest program of a client above it.
     pub(super) host: Option<(&'a Process, String)>,
@@ -29,7 +29,7 @@ pub(super) struct Case<'a> {
 
 /// All cases of a machine.
 pub(super) struct Cases<'a> {
-    /// Servers, and what ended sessions left.
+    /// Servers, and processes that ended sessions left behind.
     pub(super) all: Vec<Case<'a>>,
     /// Programs of clients.
     pub(super) hosts: Vec<Case<'a>>,
@@ -54,7 +54,8 @@ impl<'a> Cases<'a> {
             }
         }
         let mut all: Vec<Case<'a>> = roots.into_iter().filter_map(|(root, named)| search.case(root, named)).collect();
-        // What has left a server's tree may look like a server too, being a fork of it: it is judged with the tree.
+        // A process that has left a server's tree may look like a server too, because it is a fork of it: it is judged
+        // with the tree.
         all.sort_by_key(|case| (case.root.id.start, case.root.id.pid));
         let mut taken = Pids::new();
         all.retain(|case| {
@@ -73,7 +74,7 @@ impl<'a> Cases<'a> {
 }
 
 impl<'a> Case<'a> {
-    /// What has left the tree of a host's server is the host's as well.
+    /// Adds processes that have left the tree of a host's server.
     fn take_servers(&mut self, servers: &[Case<'a>]) {
         for server in servers {
             if !self.members.contains(&server.root.id.pid) {
@@ -115,7 +116,8 @@ impl<'a> Search<'a> {
         Search { facts, knowledge, children, servers, hosts }
     }
 
-    /// The topmost process of the server that `process` is a part of: through servers above it, and wrappers that have the same stdin.
+    /// The topmost process of the server that `process` belongs to: it climbs over servers, and over wrappers with the
+    /// same stdin.
     fn root(&self, process: &'a Process) -> &'a Process {
         let mut root = process;
         for above in self.facts.ancestors(process) {
@@ -138,11 +140,11 @@ impl<'a> Search<'a> {
         let members: Pids = tree.iter().map(|member| member.id.pid).collect();
         let of_tree = |pid: &i32| self.servers.get(pid).and_then(|(_, leashed)| *leashed);
         let leashed = of_tree(&root.id.pid).or_else(|| of_tree(&named.id.pid)).or_else(|| {
-            // A keeper is no server, but what is below one is leashed.
+            // A keeper is no server, but its descendants are leashed.
             self.facts.ancestors(root).find_map(|above| of_tree(&above.id.pid))
         });
         let session = root.marks.get(spec::MARK).or_else(|| named.marks.get(spec::MARK));
-        // leash itself ends what it has started, whatever became of its host.
+        // leash ends the servers that it has started, even if its host is gone.
         let is_leash = root.argv.first().is_some_and(|first| first.rsplit('/').next() == Some("leash"));
         let session = session.cloned().or_else(|| is_leash.then(String::new));
         let foreign_leash = session.filter(|_| leashed.is_none());
@@ -155,7 +157,7 @@ impl<'a> Search<'a> {
             Evidence::Package { package } => (None, Some(package.clone())),
             _ => (None, leashed.map(|leashed| leashed.name.clone())),
         };
-        // Who really is above it says more than a file that several clients may have a copy of.
+        // The real ancestor is better evidence than a configuration, because several clients may have a copy of that.
         let client = host.as_ref().map(|(_, client)| client.clone()).or_else(marked).or(client);
         Some(Case { role: Role::Server, root, tree, members, is, client, server, leashed, foreign_leash, host })
     }
@@ -170,8 +172,8 @@ impl<'a> Search<'a> {
         Some(mark.client.clone())
     }
 
-    /// Everybody who is proved to have come out of `root`: by descent, by a session that one of them leads, or by having the very
-    /// stdin and stdout that were made for it.
+    /// All processes that are proved to come from `root`: its descendants, processes in a session that one of them
+    /// leads, and processes with the same stdin and stdout as the root.
     fn tree(&self, root: &'a Process) -> Vec<&'a Process> {
         let mut tree = vec![root];
         let mut members = Pids::from([root.id.pid]);
@@ -192,7 +194,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Whether a process that nobody above the tree started is of the tree all the same.
+    /// True if a child of a reaper belongs to the tree.
     fn left_tree(&self, process: &Process, root: &Process, tree: &[&Process], members: &Pids) -> bool {
         if members.contains(&process.id.pid) || !is_reaper(self.facts, process.ppid) || process.uid != root.uid {
             return false;
@@ -205,7 +207,7 @@ impl<'a> Search<'a> {
         (led || shares) && process.id.start >= root.id.start
     }
 
-    /// What sessions of leash that are over have left: marked by them, and in no living tree.
+    /// Processes that ended sessions of leash left behind: they carry the session's mark and are in no living tree.
     fn remnants(&self, known: &Pids) -> Vec<Case<'a>> {
         let mut remnants: Vec<Case<'a>> = Vec::new();
         for process in self.facts.processes.iter().filter(|process| !known.contains(&process.id.pid)) {

@@ -1,4 +1,4 @@
-//! Standard descriptors, and what the kernel says of the other ends of pipes.
+//! Reads standard descriptors, and asks the kernel about the other ends of pipes.
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
@@ -16,11 +16,11 @@ use crate::holders::{End, Link, open_fds};
 pub(super) struct Standard {
     pub(super) stdin: Kind,
     pub(super) stdout: Kind,
-    /// One of the three is a terminal that does not exist any more.
+    /// True if one of the three is a terminal that was closed.
     pub(super) terminal_gone: bool,
 }
 
-/// What the standard descriptors of a process are.
+/// Reads the standard descriptors of a process.
 pub(super) fn standard(place: &str) -> Standard {
     let fds = match open_fds(place) {
         Ok(fds) => fds,
@@ -31,7 +31,7 @@ pub(super) fn standard(place: &str) -> Standard {
     Standard { stdin: stdin.0, stdout: stdout.0, terminal_gone: gone }
 }
 
-/// What a descriptor is, and whether it is a terminal that is gone.
+/// The kind of a descriptor, and true if it is a terminal that was closed.
 fn kind(fds: &OwnedFd, name: &CStr) -> (Kind, bool) {
     let mut space = [MaybeUninit::uninit(); 256];
     let link = match rustix::fs::readlinkat_raw(fds, name, &mut space) {
@@ -58,19 +58,19 @@ fn is_terminal(link: &[u8]) -> bool {
         || link == b"/dev/console"
 }
 
-/// Which pipe of a server, and how it may be asked about.
+/// A pipe of a server, and whether the kernel may be asked about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pipe {
-    /// What the server reads.
+    /// The server's stdin.
     Stdin,
-    /// What it writes, while somebody may be speaking to it: only who reads it is looked for.
+    /// The server's stdout while a host may still use it: only its readers are searched for.
     Stdout,
-    /// What it writes, when nobody speaks to it any more.
+    /// The server's stdout when its stdin is closed at the other end.
     StdoutAlone,
 }
 
 impl Pipe {
-    /// The end that others have.
+    /// The end that another process holds.
     pub(super) fn sought(self, inode: u64) -> End {
         match self {
             Pipe::Stdin => End::Writing(inode),
@@ -78,11 +78,12 @@ impl Pipe {
         }
     }
 
-    /// Asks the kernel whether the other end is gone: it is the only one who knows of every holder. `None`: it is not asked.
+    /// Asks the kernel whether the other end is closed: only the kernel knows every holder. `None`: the kernel was not
+    /// asked.
     ///
-    /// A pipe can be opened again through /proc, as the same end that the server has, and a poll that does not wait says whether
-    /// there is another. While we have it, an end exists once more than usual, for some microseconds: a host could not see the end
-    /// of its server's output in that time. So the writing end is not opened while there may be a host.
+    /// /proc lets us open the server's own end of a pipe again, and a poll with timeout zero tells whether the other
+    /// end exists. While we hold the second copy, for some microseconds, a host would not see the end of its server's
+    /// output. So the writing end is not opened while a host may exist.
     pub(super) fn other_end(self, place: &str, inode: u64) -> Option<Result<bool, Why>> {
         let (fd, mode, gone) = match self {
             Pipe::Stdin => (0, OFlags::RDONLY, PollFlags::HUP),
@@ -96,7 +97,7 @@ impl Pipe {
             Err(Errno::NOENT | Errno::SRCH) => return Some(Err(Why::Unseen)),
             Err(_) => return Some(Err(Why::Exhausted)),
         };
-        // The server may have put something else there meanwhile.
+        // The server may have replaced the descriptor meanwhile.
         let same = rustix::fs::fstat(&end)
             .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo && stat.st_ino == inode);
         if !same {

@@ -1,4 +1,5 @@
-//! Who is connected to servers over TCP. A server that speaks HTTP may have lost its stdin long ago, and be in use.
+//! Finds the clients that are connected to servers over TCP. A server that speaks HTTP may have lost its stdin and
+//! still be in use.
 
 use std::collections::HashMap;
 use std::ffi::CStr;
@@ -17,17 +18,18 @@ use leash_tree::owner::peer::table::Entry;
 /// The sockets of one network namespace, by inode with their owners.
 #[derive(Default)]
 struct Space {
-    /// Where one of the owners is shown in /proc.
+    /// The /proc directory of one of the owners.
     place: String,
     sockets: HashMap<u64, Vec<i32>>,
 }
 
-/// The connections that these processes, each with its place in /proc, have accepted. What may not be read is not there; then it is not proved an orphan either.
+/// The connections that these processes, each with its /proc directory, have accepted. Connections of an unreadable
+/// process are missing, but such a process is never proved an orphan.
 pub(super) fn served(processes: impl Iterator<Item = (i32, String)>) -> Vec<Served> {
     let mut spaces: HashMap<PathBuf, Space> = HashMap::new();
     for (pid, place) in processes {
         let sockets = sockets(&place);
-        // Each network namespace has tables of its own.
+        // Each network namespace has its own tables.
         if !sockets.is_empty()
             && let Ok(space) = fs::read_link(format!("{place}/ns/net"))
         {
@@ -54,13 +56,13 @@ fn sockets(place: &str) -> Vec<u64> {
     found
 }
 
-/// The tables as one of the owners sees them.
+/// The TCP tables as one of the owners sees them.
 fn entries(place: &str) -> Vec<Entry> {
     let read = |name: &str| fs::read_to_string(format!("{place}/net/{name}")).unwrap_or_default();
     ["tcp", "tcp6"].map(read).iter().flat_map(|table| table.lines()).filter_map(table::entry).collect()
 }
 
-/// Connections of these sockets' owners that came in on a port where one of them listens.
+/// Accepted connections of these sockets' owners: the local port is one on which an owner listens.
 fn accepted(entries: &[Entry], sockets: &HashMap<u64, Vec<i32>>) -> Vec<Served> {
     let owners = |entry: &Entry| sockets.get(&entry.inode);
     let listeners = entries.iter().filter(|entry| entry.listens);
@@ -74,7 +76,7 @@ fn accepted(entries: &[Entry], sockets: &HashMap<u64, Vec<i32>>) -> Vec<Served> 
     let mut served = Vec::new();
     for entry in entries.iter().filter(|entry| entry.established) {
         let port = entry.local.port();
-        // What nobody has waits to be accepted.
+        // A connection without an inode waits to be accepted.
         let by = if entry.inode == 0 { ports.get(&port).copied() } else { owners(entry) };
         let Some(by) = by.filter(|_| ports.contains_key(&port)) else { continue };
         let clients = ends.get(&(entry.remote, entry.local)).and_then(|inode| sockets.get(inode));
@@ -113,24 +115,24 @@ mod tests {
     }
 
     #[test]
-    fn connections_that_came_in() {
+    fn accepted_connections_are_found() {
         let listener = || entry("127.0.0.1:80", "0.0.0.0:0", true, 1);
         let connection = || entry("127.0.0.1:80", "127.0.0.1:5000", false, 2);
         let client = || entry("127.0.0.1:5000", "127.0.0.1:80", false, 3);
         let all = [listener(), connection(), client()];
-        // By somebody else, by one of the same, from another machine, and none.
+        // From an unrelated process, from an owner, from another machine, and no connection.
         check(&all, &[(1, 10), (2, 10)], &[(10, 80, &[])]);
         check(&all, &[(1, 10), (2, 10), (3, 11)], &[(10, 80, &[11])]);
         check(&all[..2], &[(1, 10), (2, 10)], &[(10, 80, &[])]);
         check(&all[..1], &[(1, 10)], &[]);
         let waits = entry("127.0.0.1:80", "127.0.0.1:5000", false, 0);
         check(&[listener(), waits, client()], &[(1, 10)], &[(10, 80, &[])]);
-        // A connection to somebody else's port is none that came in.
+        // An outgoing connection to another process's port was not accepted here.
         check(&all, &[(3, 10)], &[]);
     }
 
     #[test]
-    fn our_own() {
+    fn own_accepted_connection_is_found() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let ourselves = || std::iter::once((me(), "/proc/self".to_owned()));

@@ -1,4 +1,5 @@
-//! The two small files that are read of every process. The kernel takes 8 us for each: that is what a look costs.
+//! Reads the two small files that a scan needs of every process. The kernel takes 8 us for each, which is most of a
+//! scan's cost.
 
 use std::ffi::CStr;
 use std::io::Write as _;
@@ -15,29 +16,29 @@ use crate::place;
 use crate::place::is_dead;
 use leash_tree::platform::proc::Proc;
 
-/// `PF_KTHREAD` of linux/sched.h: a thread of the kernel.
+/// `PF_KTHREAD` of linux/sched.h: a kernel thread.
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
-/// The longest command line that is looked at; what tells a server is at its beginning.
+/// The longest command line that is read; the words that identify a server are at its beginning.
 const ARGUMENTS: usize = 64 * 1024;
 
-/// Now, in clock ticks since boot: the clock that start times are in.
+/// The current time in clock ticks since boot, the same clock as process start times.
 pub(crate) fn now() -> u64 {
     let now = clock_gettime(ClockId::Boottime);
     let hertz = rustix::param::clock_ticks_per_second().max(1);
     now.tv_sec.unsigned_abs() * hertz + now.tv_nsec.unsigned_abs() * hertz / 1_000_000_000
 }
 
-/// Who has a number.
+/// The result of reading a PID.
 #[expect(
     clippy::large_enum_variant,
-    reason = "it is taken apart at once, and an allocation for each process costs more"
+    reason = "the value is moved out at once, and an allocation for each process costs more"
 )]
 pub(super) enum Who {
     Process(Process),
-    /// A thread of the kernel: it stays one.
+    /// A kernel thread; it stays one.
     Kernel,
-    /// Nobody, or somebody who is dead in all but name.
+    /// No process, or a dead one.
     Nobody,
 }
 
@@ -45,13 +46,13 @@ pub(super) enum Who {
 pub(super) struct Table(OwnedFd);
 
 impl Table {
-    /// `None` when it can't be opened.
+    /// Opens /proc; `None` if that fails.
     pub(super) fn open(_ours: &Proc) -> Option<Table> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         rustix::fs::openat(CWD, c"/proc", flags, Mode::empty()).ok().map(Table)
     }
 
-    /// The number of every process that can be seen, in order.
+    /// The PIDs of all visible processes, sorted.
     pub(super) fn numbers(&self) -> Vec<i32> {
         let mut space = [MaybeUninit::uninit(); 16 * 1024];
         let mut entries = RawDir::new(&self.0, &mut space);
@@ -63,19 +64,19 @@ impl Table {
         numbers
     }
 
-    /// The kernel's own entry for a process.
+    /// The /proc entry of a process.
     pub(super) fn node(&self, pid: i32) -> Option<Node> {
         let stat = rustix::fs::statat(&self.0, Name::new(pid, "").as_c_str(), AtFlags::empty()).ok()?;
         Some(Node { inode: stat.st_ino, made: (stat.st_mtime, stat.st_mtime_nsec as u32) })
     }
 
-    /// A process by its number, without its arguments.
+    /// Reads a process without its arguments.
     pub(super) fn read(&self, pid: i32) -> Who {
         let mut space = [MaybeUninit::uninit(); 1024];
         let Ok(file) = self.file(pid, "/stat") else { return Who::Nobody };
         let Ok((text, _)) = rustix::io::read(&file, &mut space) else { return Who::Nobody };
         match parse(text) {
-            // Without its first thread, what is shown of that one belongs to root.
+            // When the first thread has exited, its files belong to root; read the owner from another thread.
             Who::Process(mut process) if process.state == 'Z' => {
                 let place = place::of(pid, process.state);
                 let Ok(stat) = rustix::fs::stat(format!("{place}/stat")) else { return Who::Nobody };
@@ -83,7 +84,7 @@ impl Table {
                 Who::Process(process)
             }
             Who::Process(mut process) => match rustix::fs::fstat(&file) {
-                // The owner of the file is the process's effective user, or root when it does not let itself be read.
+                // The owner of the file is the effective user of the process, or root if the process is not dumpable.
                 Ok(stat) => {
                     process.uid = stat.st_uid;
                     Who::Process(process)
@@ -94,7 +95,7 @@ impl Table {
         }
     }
 
-    /// The arguments of a process; none when they can't be read.
+    /// The arguments of a process; empty when they can't be read.
     pub(super) fn arguments(&self, pid: i32) -> Vec<String> {
         let Ok(file) = self.file(pid, "/cmdline") else { return Vec::new() };
         let mut space = [MaybeUninit::uninit(); 4096];
@@ -118,14 +119,14 @@ impl Table {
     }
 }
 
-/// A path below /proc, without an allocation.
+/// A path below /proc, built without an allocation.
 struct Name([u8; 24]);
 
 impl Name {
     /// `rest` is one of the short names above.
     fn new(pid: i32, rest: &str) -> Name {
         let mut name = [0; 24];
-        // A number has at most 11 bytes and a name at most 8, so a NUL remains.
+        // A PID has at most 11 bytes and a name at most 8, so a NUL remains.
         let _ = write!(&mut name[..23], "{pid}{rest}");
         Name(name)
     }
@@ -141,12 +142,12 @@ fn words(raw: &[u8]) -> Vec<String> {
     words.map(|word| String::from_utf8_lossy(word).into_owned()).filter(|_| end > 0).collect()
 }
 
-/// Reads a `stat` line. What is no such line is nobody.
+/// Parses a `stat` line. A malformed line is treated as no process.
 fn parse(text: &[u8]) -> Who {
     fields(text).unwrap_or(Who::Nobody)
 }
 
-/// The name may contain anything, spaces and parentheses too; the last `)` ends it.
+/// The command name may contain spaces and parentheses; the last `)` ends it.
 fn fields(text: &[u8]) -> Option<Who> {
     let open = text.iter().position(|&byte| byte == b'(')?;
     let close = text.iter().rposition(|&byte| byte == b')')?;
@@ -154,7 +155,7 @@ fn fields(text: &[u8]) -> Option<Who> {
     let comm = text.get(open + 1..close)?;
     let mut rest = text.get(close + 2..)?.split(|byte| byte.is_ascii_whitespace());
     let state = char::from(*rest.next()?.first()?);
-    // Fields 4 to 24. Some that are not needed may be negative.
+    // Fields 4 to 24. Some unused ones may be negative.
     let mut at = [None; 25];
     for place in &mut at[4..] {
         *place = number(rest.next()?);
@@ -171,7 +172,7 @@ fn fields(text: &[u8]) -> Option<Who> {
     process.ppid = i32::try_from(at[4]?).ok()?;
     process.pgrp = i32::try_from(at[5]?).ok()?;
     process.session = i32::try_from(at[6]?).ok()?;
-    // A number that is none of ours is a terminal all the same.
+    // A terminal number that does not fit is still a terminal.
     process.tty = at[7].and_then(|tty| i32::try_from(tty).ok()).unwrap_or(-1);
     process.cpu = at[14]?.saturating_add(at[15]?);
     process.resident = at[24]?.saturating_mul(rustix::param::page_size() as u64);
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_read() {
+    fn a_stat_line_is_parsed() {
         let process = parsed(LINE).unwrap();
         assert_eq!((process.id.pid, process.comm.as_str(), process.ppid, process.tty), (42, "a) R (b c", 1, 34816));
         assert_eq!((process.pgrp, process.session, process.state), (40, 39, 'S'));
@@ -212,9 +213,9 @@ mod tests {
     }
 
     #[test]
-    fn the_dead_and_the_kernel_are_nobody() {
+    fn dead_processes_and_kernel_threads_are_skipped() {
         assert!(matches!(parse(LINE.replace(") S ", ") Z ").as_bytes()), Who::Nobody));
-        // Its first thread has exited, and another goes on.
+        // The first thread has exited, another one still runs.
         let threads = LINE.replace(") S ", ") Z ").replace(" 20 0 1 0 777", " 20 0 2 0 777");
         assert!(matches!(parse(threads.as_bytes()), Who::Process(_)));
         assert!(matches!(parse(LINE.replace("4194560", "2129984").as_bytes()), Who::Kernel));
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_of_a_line_is_read_or_nobody() {
+    fn a_truncated_stat_line_is_parsed_or_skipped() {
         for end in 0..LINE.len() {
             if let Some(process) = parsed(&LINE[..end]) {
                 assert_eq!((process.id.start, process.ppid), (777, 1), "cut at {end}");
@@ -233,16 +234,16 @@ mod tests {
     }
 
     #[test]
-    fn names_are_paths() {
+    fn names_fit_into_the_buffer() {
         assert_eq!(Name::new(i32::MIN, "/cmdline").as_c_str(), c"-2147483648/cmdline");
         assert_eq!(Name::new(7, "").as_c_str(), c"7");
     }
 
     #[test]
-    fn we_are_found() {
+    fn the_test_process_is_found() {
         let table = Table::open(&Proc::own().unwrap()).unwrap();
         let me = rustix::process::getpid().as_raw_pid();
-        let Who::Process(process) = table.read(me) else { panic!("we are nobody") };
+        let Who::Process(process) = table.read(me) else { panic!("the test process was not found") };
         assert_eq!(table.arguments(me), std::env::args().collect::<Vec<_>>());
         assert_eq!(process.uid, rustix::process::geteuid().as_raw());
         assert!(process.id.start <= now());

@@ -1,10 +1,13 @@
-//! What is remembered from look to look of those who are no concern of ours, so that they need not be read again.
+//! Remembers, from scan to scan, processes that are unrelated to any server or host, so that they need not be read
+//! again.
 //!
-//! The kernel keeps one entry in /proc for a process as long as that lives: while number and making of the entry are the same, it is
-//! the same process, and asking for them takes 2 us instead of the 17 us for its files. (When memory is short the kernel may make the
-//! entry anew; then the process is read again.) What an entry does not show is an `exec` or a new title. So nobody is remembered who
-//! is young, who is near a server or a host, or for longer than some looks; and whoever turns out to be near one is read again before
-//! anything is decided. A server that is taken for a stranger is found a few looks later, and nobody is ended for it.
+//! The kernel keeps one /proc entry for a process as long as the process lives: while inode and creation time of the
+//! entry are the same, it is the same process. Reading these two takes 2 us instead of 17 us for the files of the
+//! process. (When memory is short the kernel may recreate the entry; then the process is read again.) An entry does
+//! not show an `exec` or a new title. So a process is not remembered if it is young or near a server or a host, and
+//! never for longer than some scans; a remembered process that turns out to be near one is read again before the
+//! verdict. A server that was remembered as unrelated is found a few scans later, and no process is ended because of
+//! that.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
@@ -12,20 +15,20 @@ use std::time::Duration;
 use crate::facts::{Facts, Process};
 use crate::knowledge::Knowledge;
 
-/// After how many looks everybody is read again.
+/// The number of scans after which every process is read again.
 pub(super) const LOOKS: u32 = 10;
 
-/// Younger processes may still become something else.
+/// Younger processes may still call `exec`.
 const GROWN: Duration = Duration::from_secs(10);
 
-/// The kernel's entry for a process.
+/// The /proc entry of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Node {
     pub(super) inode: u64,
     pub(super) made: (i64, u32),
 }
 
-/// One of them, by the facts that say whether it is near anybody.
+/// One unrelated process, with the facts that show whether it is near a server or a host.
 #[derive(Clone, Copy, Debug)]
 struct Stranger {
     node: Node,
@@ -37,16 +40,16 @@ struct Stranger {
     uid: u32,
 }
 
-/// The memory of earlier looks.
+/// The unrelated processes of earlier scans.
 #[derive(Debug)]
 pub struct Strangers {
-    /// By number.
+    /// Unrelated processes, by PID.
     known: Vec<Stranger>,
-    /// Threads of the kernel, by number.
+    /// Kernel threads, by PID.
     kernel: Vec<(i32, Node)>,
-    /// How many looks ago everybody was read.
+    /// The number of scans since every process was read.
     looks: u32,
-    /// What was declared when they were found to be nobody.
+    /// A hash of the commands that were declared when these processes were found to be unrelated.
     declared: u64,
     /// See [`GROWN`].
     pub(super) grown: Duration,
@@ -59,7 +62,7 @@ impl Default for Strangers {
 }
 
 impl Strangers {
-    /// A look begins.
+    /// Begins a scan.
     pub(super) fn begin(&mut self, knowledge: &Knowledge) {
         let mut hasher = DefaultHasher::new();
         knowledge.declared.iter().for_each(|declared| declared.command.hash(&mut hasher));
@@ -70,18 +73,18 @@ impl Strangers {
         }
     }
 
-    /// Whether this is a thread of the kernel.
+    /// True if this is a kernel thread.
     pub(super) fn is_kernel(&self, pid: i32, node: &Node) -> bool {
         self.kernel.binary_search_by_key(&pid, |(pid, _)| *pid).is_ok_and(|at| self.kernel[at].1 == *node)
     }
 
-    /// Who it is, if it is still the same.
+    /// The remembered process, if the /proc entry is still the same.
     pub(super) fn find(&self, pid: i32, node: &Node) -> Option<Process> {
         let at = self.known.binary_search_by_key(&pid, |stranger| stranger.pid).ok()?;
         Some(&self.known[at]).filter(|stranger| stranger.node == *node).map(Stranger::process)
     }
 
-    /// A look has ended: these are nobody. Both come in the order of their numbers.
+    /// Ends a scan: `nobody` are the unrelated processes. Both lists are in the order of their PIDs.
     pub(super) fn end<'a>(
         &mut self,
         facts: &Facts,

@@ -1,5 +1,5 @@
-//! Real processes with real channels.
-#![expect(clippy::disallowed_methods, reason = "the servers that are looked at are started here")]
+//! Scans real processes with real pipes and sockets.
+#![expect(clippy::disallowed_methods, reason = "the test starts the servers that it scans")]
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -16,7 +16,7 @@ use leash_model::id;
 
 mod again;
 
-/// A process that ends with the test.
+/// A process that is killed at the end of the test.
 struct Sleeper(Child);
 
 impl Sleeper {
@@ -32,7 +32,7 @@ impl Drop for Sleeper {
     }
 }
 
-/// A name that no other test has, declared as a server.
+/// A unique process name, declared as a server.
 struct Stage {
     name: String,
     knowledge: Knowledge,
@@ -75,7 +75,7 @@ fn holders(end: &OtherEnd) -> Vec<i32> {
 }
 
 #[test]
-fn pipes_are_held_until_they_are_not() {
+fn closed_pipe_ends_are_seen() {
     let stage = Stage::set();
     let ((stdin, to_server), (from_server, stdout)) = (pipe(), pipe());
     let server = stage.start(stdin, stdout);
@@ -93,7 +93,7 @@ fn pipes_are_held_until_they_are_not() {
 }
 
 #[test]
-fn socketpairs_are_held_until_they_are_not() {
+fn closed_socketpair_ends_are_seen() {
     let stage = Stage::set();
     let ((ours, stdin), (ours_too, stdout)) = (UnixStream::pair().unwrap(), UnixStream::pair().unwrap());
     let server = stage.start(OwnedFd::from(stdin), OwnedFd::from(stdout));
@@ -108,9 +108,9 @@ fn socketpairs_are_held_until_they_are_not() {
     assert_eq!(stage.look(&server).stdout.other_end, OtherEnd::Gone);
 }
 
-/// A worker that was forked with the host's end keeps the server alive.
+/// A worker that inherited the host's end keeps the server alive.
 #[test]
-fn somebody_else_who_holds_the_end_is_found() {
+fn another_process_that_holds_the_end_is_found() {
     let stage = Stage::set();
     let ((stdin, to_server), (from_server, stdout)) = (pipe(), pipe());
     let server = stage.start(stdin, stdout);
@@ -125,9 +125,9 @@ fn somebody_else_who_holds_the_end_is_found() {
     assert_eq!((seen.stdin.other_end, seen.stdout.other_end), (OtherEnd::Gone, OtherEnd::Gone));
 }
 
-/// The end that the server itself has is not the other one.
+/// A copy of the server's own end is not the other end.
 #[test]
-fn who_shares_the_servers_own_end_does_not_hold_it() {
+fn a_copy_of_the_servers_own_end_does_not_hold_it() {
     let stage = Stage::set();
     let ((stdin, to_server), (from_server, stdout)) = (pipe(), pipe());
     let sharer = Sleeper(
@@ -146,7 +146,7 @@ fn who_shares_the_servers_own_end_does_not_hold_it() {
 }
 
 #[test]
-fn what_has_no_other_end_says_so() {
+fn files_and_the_null_device_have_no_other_end() {
     let stage = Stage::set();
     let file = File::open("/proc/self/exe").unwrap();
     let server = stage.start(Stdio::null(), Stdio::null());
@@ -170,9 +170,9 @@ fn nothing_is_read_from_a_pipe_and_only_marks_from_the_environment() {
     assert_eq!(&heard, b"hello");
 }
 
-/// A look does not hide the end of its output from the host, nor bring it back.
+/// A scan neither delays nor hides the end of a server's output.
 #[test]
-fn a_dead_servers_output_still_ends() {
+fn the_host_still_sees_the_end_of_a_dead_servers_output() {
     let stage = Stage::set();
     let ((stdin, to_server), (from_server, stdout)) = (pipe(), pipe());
     let server = stage.start(stdin, stdout);
@@ -183,7 +183,7 @@ fn a_dead_servers_output_still_ends() {
 }
 
 #[test]
-fn others_are_seen_but_not_looked_into() {
+fn descriptors_of_unrelated_processes_are_not_read() {
     let stage = Stage::set();
     let stranger = Sleeper(Command::new("sleep").arg("1000").stdin(Stdio::piped()).spawn().unwrap());
     let facts = scan(&Proc::own().unwrap(), &stage.knowledge, &[]);

@@ -22,7 +22,7 @@ fn at(second: u64) -> Moment {
     Moment::from_boot(Duration::from_secs(second))
 }
 
-/// Notes one look a second, and says in which of them 10 was due.
+/// Notes one scan a second and checks in which of them process 10 was due.
 fn check(looks: &[Option<(Verdict, bool, u64)>], due: &[usize]) {
     let (mut memory, terms) = (Memory::default(), Terms::default());
     let mut ended = Vec::new();
@@ -37,7 +37,7 @@ fn check(looks: &[Option<(Verdict, bool, u64)>], due: &[usize]) {
 }
 
 #[test]
-fn two_looks_in_a_row_and_an_age_are_needed() {
+fn two_scans_in_a_row_and_a_minimum_age_are_needed() {
     let proved = Some((Verdict::OrphanProved, true, 100));
     let likely = Some((Verdict::OrphanLikely, true, 100));
     let live = Some((Verdict::Live, false, 100));
@@ -53,7 +53,7 @@ fn two_looks_in_a_row_and_an_age_are_needed() {
 }
 
 #[test]
-fn another_process_with_the_number_starts_anew() {
+fn another_process_with_the_same_pid_starts_from_zero() {
     let (mut memory, terms) = (Memory::default(), Terms::default());
     assert!(memory.note(&[finding(10, Verdict::OrphanProved, true, 100)], &terms, at(0)).is_empty());
     let mut other = finding(10, Verdict::OrphanProved, true, 100);
@@ -62,7 +62,7 @@ fn another_process_with_the_number_starts_anew() {
 }
 
 #[test]
-fn the_time_without_ends_is_counted_from_the_first_look() {
+fn the_time_without_ends_is_counted_from_the_first_scan() {
     let (mut memory, terms) = (Memory::default(), Terms::default());
     let gone = finding(10, Verdict::OrphanLikely, true, 100);
     memory.note(std::slice::from_ref(&gone), &terms, at(5));
@@ -73,7 +73,7 @@ fn the_time_without_ends_is_counted_from_the_first_look() {
 }
 
 #[test]
-fn somebody_who_waits_is_looked_at_sooner() {
+fn a_server_with_closed_ends_is_scanned_sooner() {
     let (mut memory, terms) = (Memory::default(), Terms::default());
     assert_eq!(memory.next_look(&terms, INTERVAL, at(0)), at(60));
     memory.note(&[finding(10, Verdict::OrphanLikely, true, 100)], &terms, at(0));
@@ -81,7 +81,7 @@ fn somebody_who_waits_is_looked_at_sooner() {
 }
 
 #[test]
-fn a_budget_only_orders() {
+fn a_budget_only_changes_the_order() {
     let mut due = vec![
         (finding(1, Verdict::OrphanProved, true, 10), 5),
         (finding(2, Verdict::OrphanProved, true, 30), 1),

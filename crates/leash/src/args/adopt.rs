@@ -8,11 +8,13 @@ use super::values;
 
 /// Put the servers of MCP clients on the leash, in their own configurations
 ///
-/// Finds the configurations of Claude Code, Claude Desktop, Cursor, VS Code, Windsurf, Codex CLI, Gemini CLI, Copilot CLI,
-/// opencode, Zed, goose and Cline, and shows what would change: stdio servers get `leash run` in front of their command.
-/// Comments, order and layout stay. HTTP servers become `leash connect` where asked for. `leash release` undoes it.
+/// Finds the configurations of Claude Code, Claude Desktop, Cursor, VS Code, Windsurf, Codex CLI, Gemini CLI, Copilot
+/// CLI, opencode, Zed, goose and Cline, and shows what would change: stdio servers get `leash run` in front of their
+/// command. Comments, order and layout stay. HTTP servers become `leash connect` where asked for. `leash release`
+/// undoes it.
 ///
-/// Nothing is written without --yes or a yes at the terminal. The exit code is 1 when a file could not be read or changed.
+/// Nothing is written without --yes or a yes at the terminal. The exit code is 1 when a file could not be read or
+/// changed.
 #[derive(Debug, Args)]
 pub(crate) struct Adopt {
     /// Only these clients, such as claude-code, cursor or codex [default: all that are found]
@@ -23,13 +25,14 @@ pub(crate) struct Adopt {
     pub(crate) servers: Vec<String>,
     /// HTTP servers as well
     ///
-    /// A client that signs in to an HTTP server by itself (OAuth) does so no more once leash is in between.
+    /// A client that signs in to an HTTP server by itself (OAuth) can't do so with leash in between.
     #[arg(long)]
     pub(crate) all: bool,
     /// Also the files of the project in this directory, which others may share; may be repeated
     #[arg(long = "project", value_name = "DIR")]
     pub(crate) projects: Vec<PathBuf>,
-    /// How the clients are to start leash [default: its name if it is in a directory of the system, else its path]
+    /// The command with which clients start leash [default: its name if it is in a directory of the system, else its
+    /// path]
     #[arg(long, value_name = "PATH", value_parser = values::leash)]
     pub(crate) leash: Option<String>,
     /// Write the changes without asking
@@ -45,8 +48,8 @@ pub(crate) struct Adopt {
 
 /// Undo what `leash adopt` did
 ///
-/// A file that was not changed since becomes what it was, to the byte. In one that was, each entry that leash changed is
-/// restored and everything else stays; what can't be undone safely is left alone and said.
+/// If a file was not changed since, leash restores it byte by byte. Otherwise leash restores each entry that it
+/// changed and keeps everything else; it reports the entries that it can't restore safely and does not touch them.
 ///
 /// Nothing is written without --yes or a yes at the terminal. The exit code is 1 when something could not be undone.
 #[derive(Debug, Args)]

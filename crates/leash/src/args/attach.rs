@@ -10,12 +10,12 @@ use super::values::{self, Owner, Pair};
 
 /// Give a stdio host one server of a session that was made through the control API
 ///
-/// The running `leash serve` is asked for the server's address over its control socket; from then on this is `leash connect` to that
-/// address: whatever ends it, the connection to the server is ended, too. The session itself stays, until somebody ends
-/// it; then this ends as well.
+/// leash asks the running `leash serve` for the server's address over its control socket, and then acts as `leash
+/// connect` to that address: when it ends, for whatever reason, the connection to the server ends, too. The session
+/// itself stays until a program or a user ends it; then `leash attach` ends as well.
 ///
-/// The exit code is 0 when the host is done, 1 when the session or the server is not known or the session has ended, 128 + n
-/// after signal n, 125 when leash failed or no `leash serve` answers.
+/// The exit code is 0 when the host is done, 1 when the session or the server is not known or the session has ended,
+/// 128 + n after signal n, 125 when leash failed or no `leash serve` answers.
 #[derive(Debug, Args)]
 pub(crate) struct Attach {
     /// The control socket of `leash serve` [default: control.sock in the runtime directory]
@@ -27,7 +27,7 @@ pub(crate) struct Attach {
     /// Send `Authorization: Bearer` with the token in this variable
     #[arg(long, value_name = "VARIABLE", value_parser = values::short)]
     pub(crate) bearer_env: Option<String>,
-    /// What the connection lives for: parent, ancestor, stdin, tty, pid:N or none; may be repeated
+    /// The owners of the connection: parent, ancestor, stdin, tty, pid:N or none; may be repeated
     ///
     /// The default is the same as that of `leash connect`.
     #[arg(long = "owner", value_name = "OWNER")]
@@ -72,10 +72,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_session_and_a_server() {
+    fn a_target_is_a_session_and_a_server() {
         let target = |session: &str, server: &str| Target { session: session.to_owned(), server: server.to_owned() };
         assert_eq!("job-1/files".parse(), Ok(target("job-1", "files")));
-        // Names of servers are checked by whoever has them.
+        // The gateway checks the names of servers.
         assert_eq!("job-1/a/b".parse(), Ok(target("job-1", "a/b")));
         for bad in ["", "job-1", "/files", "job-1/", "a b/files", "../x/y"] {
             assert!(bad.parse::<Target>().is_err(), "{bad}");

@@ -11,16 +11,17 @@ use super::values;
 
 /// Test a server or a host for leaks: what does it leave behind?
 ///
-/// `leash check -- COMMAND` tests a stdio server: it is started several times and asked to leave in a different way each time (end of
-/// input, SIGTERM, both pipes gone; before, during and after the handshake, with a call in flight). It has to leave, with everything
-/// that it started, and to start again. `leash check --url URL` tests what an HTTP server does with sessions that are ended, unknown,
-/// abandoned or opened by a foreign web page. `leash check --host -- COMMAND` tests a host: leash stands in for its servers, ends the
-/// host in every way (it exits, SIGTERM, SIGINT, SIGHUP, its terminal is closed, SIGKILL), and says which processes survive and which
-/// sessions were not deleted.
+/// `leash check -- COMMAND` tests a stdio server: leash starts it several times and asks it to exit in a different way
+/// each time (end of input, SIGTERM, both pipes closed; before, during and after the handshake, with a call in
+/// flight). The server must exit, with everything that it started, and start again. `leash check --url URL` tests what
+/// an HTTP server does with sessions that are ended, unknown, abandoned or opened by a foreign web page. `leash check
+/// --host -- COMMAND` tests a host: leash acts as its servers, ends the host in every way (it exits, SIGTERM, SIGINT,
+/// SIGHUP, its terminal is closed, SIGKILL), and lists the processes that survive and the sessions that were not
+/// deleted.
 ///
-/// Everything runs in a containment, and what is left is ended afterwards, also after Ctrl-C. Each finding says what the
-/// specification asks for and how users are hurt. The exit code is 0 when there is no finding, 1 when there is, 2 when the command
-/// line is wrong, 128 + n after signal n.
+/// Everything runs in a containment, and leash ends what is left afterwards, also after Ctrl-C. Each finding names the
+/// requirement of the specification and the harm to users. The exit code is 0 when there is no finding, 1 when there
+/// is, 2 when the command line is wrong, 128 + n after signal n.
 #[derive(Debug, Args)]
 #[command(override_usage = "leash check [OPTIONS] -- <COMMAND>...
        leash check [OPTIONS] --url <URL>
@@ -31,22 +32,24 @@ pub(crate) struct Check {
     pub(crate) url: Option<String>,
     /// The command is a host, not a server
     ///
-    /// It is given its servers by a configuration file in the usual shape: {config} in an argument, and LEASH_CHECK_CONFIG in the
-    /// environment, is the path of it. An argument that is {stdio} or {deaf} becomes the command line of one stdio server, and {url}
-    /// the address of the HTTP server (LEASH_CHECK_URL). It has to connect to one of them at least. One that stays is ended when it is
-    /// at rest; one that does its work and leaves is judged by what it leaves, and ended while it works.
+    /// The host gets its servers from a configuration file in the usual format: {config} in an argument, and
+    /// LEASH_CHECK_CONFIG in the environment, is its path. An argument that is {stdio} or {deaf} becomes the command
+    /// line of one stdio server, and {url} the address of the HTTP server (LEASH_CHECK_URL). The host must connect to
+    /// at least one of them. A host that keeps running is ended when it is idle; a host that finishes its work and
+    /// exits is judged by what it leaves behind, and is also ended while it works.
     #[arg(long, requires = "command", conflicts_with_all = ["url", "call"])]
     pub(crate) host: bool,
-    /// How long anything may take to leave once it was asked to
+    /// How long a process may take to exit once it was asked to
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = values::duration)]
     pub(crate) grace: Duration,
-    /// How long the handshake may take; of a host, how long it may take to connect
+    /// How long the handshake may take; for a host, how long it may take to connect
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = values::duration)]
     pub(crate) ready: Duration,
-    /// The call that is in flight when a stdio server is asked to leave: a tool, and its arguments as JSON [default: tools/list]
+    /// The call that is in flight when a stdio server is asked to exit: a tool, and its arguments as JSON [default:
+    /// tools/list]
     #[arg(long, value_name = "TOOL [JSON]", value_parser = call, conflicts_with = "url")]
     pub(crate) call: Option<Call>,
-    /// With --url: after this time without a request a session has to be gone [default: not tested]
+    /// With --url: a session must have ended after this time without a request [default: not tested]
     #[arg(long, value_name = "DURATION", value_parser = values::duration, requires = "url")]
     pub(crate) expect_idle: Option<Duration>,
     /// With --url: the server's process, whose memory is measured over 300 sessions or more
@@ -64,7 +67,7 @@ pub(crate) struct Check {
     /// Also write JUnit XML to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) junit: Option<PathBuf>,
-    /// Say on stderr what is done, and let the server speak there
+    /// Print progress on stderr, together with the server's own stderr
     #[arg(short, long)]
     pub(crate) verbose: bool,
     /// Which server to stand in for (used by leash itself)
@@ -78,20 +81,20 @@ pub(crate) struct Check {
     pub(crate) command: Vec<OsString>,
 }
 
-/// Servers that leash stands in for.
+/// The roles that leash plays in a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum StandIn {
-    /// Leaves at the end of its input.
+    /// Exits at the end of its input.
     Polite,
-    /// Leaves on SIGTERM only, and has a helper.
+    /// Exits on SIGTERM only, and has a helper.
     Deaf,
-    /// What it has.
+    /// The helper of the deaf server.
     Helper,
-    /// Seats the command in front of the terminal that is its stderr.
+    /// Starts the command with the terminal on its stderr as controlling terminal.
     Usher,
-    /// The command, on its seat.
+    /// Executes the command in the new session.
     Seated,
-    /// Opens a session at --url and leaves it.
+    /// Opens a session at --url and exits without ending it.
     Visitor,
 }
 
@@ -99,10 +102,10 @@ pub(crate) enum StandIn {
 fn call(text: &str) -> Result<Call, String> {
     let (tool, arguments) = text.trim().split_once(' ').unwrap_or((text.trim(), "{}"));
     let arguments: serde_json::Value =
-        serde_json::from_str(arguments).map_err(|error| format!("the arguments are no JSON: {error}"))?;
+        serde_json::from_str(arguments).map_err(|error| format!("the arguments are not JSON: {error}"))?;
     match (tool, arguments.is_object()) {
         ("", _) => Err("it is empty".to_owned()),
-        (_, false) => Err("the arguments are no JSON object".to_owned()),
+        (_, false) => Err("the arguments are not a JSON object".to_owned()),
         (tool, true) => Ok(Call { tool: tool.to_owned(), arguments }),
     }
 }

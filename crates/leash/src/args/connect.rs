@@ -9,12 +9,12 @@ use super::values::{self, Owner, Pair};
 
 /// Give a stdio host an HTTP server; the session there is always ended
 ///
-/// Every line of the host is POSTed as it is, and every message of the server becomes a line. When the owner is gone (the host
-/// closed stdin, exited, crashed or was killed; the terminal was closed; leash was told or killed), the session at the
-/// server is DELETEd; if leash itself is killed, its keeper does that.
+/// leash POSTs every line of the host as it is, and writes every message of the server as a line. When the owner is
+/// gone (the host closed stdin, exited, crashed or was killed; the terminal was closed; leash was told to end or was
+/// killed), leash DELETEs the session at the server; if leash itself is killed, its keeper does that.
 ///
-/// Streamable HTTP (2025-03-26 to 2026-07-28) and HTTP+SSE (2024-11-05) are spoken. When the server has lost the session, it is opened
-/// again on the host's behalf.
+/// leash speaks Streamable HTTP (2025-03-26 to 2026-07-28) and HTTP+SSE (2024-11-05). When the server has lost the
+/// session, leash opens it again on the host's behalf.
 ///
 /// The exit code is 0 when the host is done and the session is ended, 1 when the session could not be ended or was lost
 /// (--no-revive), 128 + n after signal n, 125 when leash failed.
@@ -25,27 +25,27 @@ pub(crate) struct Connect {
     pub(crate) headers: Vec<String>,
     /// Send this header with the value of a variable; may be repeated
     ///
-    /// Unlike the value of --header, that of a variable is not seen by other users of the machine.
+    /// Other users of the machine can see the value of --header, but not that of a variable.
     #[arg(long = "header-env", value_name = "HEADER=VARIABLE")]
     pub(crate) header_env: Vec<Pair>,
     /// Send `Authorization: Bearer` with the token in this variable
     #[arg(long, value_name = "VARIABLE", value_parser = values::short)]
     pub(crate) bearer_env: Option<String>,
-    /// How the server speaks; auto finds out
+    /// The transport of the server; auto detects it
     #[arg(long, value_name = "TRANSPORT", default_value = "auto")]
     pub(crate) transport: Transport,
     /// Open the session again when the server has lost it; the default
     #[arg(long, overrides_with = "no_revive", action = ArgAction::SetTrue)]
     pub(crate) revive: bool,
-    /// Leave when the server has lost the session, so that the host notices
+    /// Exit when the server has lost the session, so that the host notices
     #[arg(long, overrides_with = "revive", action = ArgAction::SetTrue)]
     pub(crate) no_revive: bool,
-    /// What the session lives for: parent, ancestor, stdin, tty, pid:N or none; may be repeated
+    /// The owners of the session: parent, ancestor, stdin, tty, pid:N or none; may be repeated
     ///
-    /// The default is the parent, the nearest ancestor that is not a wrapper (sh -c, npx, env...), the other end of stdin,
-    /// and the terminal if the parent is in its session. Owners given here replace parent, ancestor and terminal; stdin
-    /// stays watched, because its end is how MCP ends a server. `none` watches no process: the session ends with stdin, by
-    /// `leash end`, or by a signal.
+    /// The default is the parent, the nearest ancestor that is not a wrapper (sh -c, npx, env...), the other end of
+    /// stdin, and the terminal if the parent is in its session. Owners given here replace parent, ancestor and
+    /// terminal; stdin stays watched, because its end is how MCP ends a server. `none` watches no process: the session
+    /// ends with stdin, by `leash end`, or by a signal.
     #[arg(long = "owner", value_name = "OWNER")]
     pub(crate) owners: Vec<Owner>,
     /// How long requests may still be answered after the host closed stdin
@@ -56,8 +56,9 @@ pub(crate) struct Connect {
     pub(crate) max_age: Option<Duration>,
     /// Join the session with this id [default: a session of its own]
     ///
-    /// `leash end ID` ends all members of a session, wherever they were started. {VARIABLE} and {VARIABLE:-default} are replaced by
-    /// the environment, so that one line of configuration names every host session: --session '{CLAUDE_CODE_SESSION_ID}'.
+    /// `leash end ID` ends all members of a session, wherever they were started. {VARIABLE} and {VARIABLE:-default} are
+    /// replaced by the environment, so that one line of configuration names every host session: --session
+    /// '{CLAUDE_CODE_SESSION_ID}'.
     #[arg(long, value_name = "ID", value_parser = SessionName::parse_id)]
     pub(crate) session: Option<SessionName>,
     /// Join the session that this variable names; unset, it is a session of its own
@@ -77,7 +78,7 @@ pub(crate) struct Connect {
     pub(crate) url: String,
 }
 
-/// How a server speaks.
+/// The transport of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Transport {
     /// Streamable HTTP, and if that is refused, HTTP+SSE.

@@ -1,4 +1,4 @@
-//! The command line, as typed. Conversion to meaning happens once, in the command's file.
+//! The command line as typed. The command's file converts it to settings.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -32,7 +32,7 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// What to do.
+/// The command.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(Box<Run>),
@@ -56,9 +56,10 @@ pub(crate) enum Command {
 
 /// Run a stdio server; its whole process tree dies with its owner
 ///
-/// The server gets the host's own stdin, stdout and stderr: leash touches no byte. When the owner is gone (the host closed stdin,
-/// exited, crashed or was killed; the terminal was closed; leash was told or killed), every process the server started is
-/// ended: end of input, wait, SIGTERM to all, wait, SIGKILL to all, and a proof that nothing is left.
+/// The server gets the host's own stdin, stdout and stderr: leash touches no byte. When the owner is gone (the host
+/// closed stdin, exited, crashed or was killed; the terminal was closed; leash was told to end or was killed), leash
+/// ends every process that the server started: end of input, wait, SIGTERM to all, wait, SIGKILL to all, and a proof
+/// that nothing is left.
 ///
 /// The exit code is the server's own, or 128 + n after signal n; 125 leash failed, 126 cannot execute, 127 not found.
 #[derive(Debug, Args)]
@@ -72,12 +73,12 @@ pub(crate) struct Run {
     /// Time between the steps of the ending ladder; 0 kills at once
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = values::duration)]
     pub(crate) grace: Duration,
-    /// What the server lives for: parent, ancestor, stdin, tty, pid:N or none; may be repeated
+    /// The owners of the server: parent, ancestor, stdin, tty, pid:N or none; may be repeated
     ///
-    /// The default is the parent, the nearest ancestor that is not a wrapper (sh -c, npx, env...), the other end of stdin,
-    /// and the terminal if the parent is in its session. Owners given here replace parent, ancestor and terminal; stdin
-    /// stays watched, because its end is how MCP ends a server. `none` watches nothing: the session ends when the server
-    /// does, by `leash end`, or by a signal.
+    /// The default is the parent, the nearest ancestor that is not a wrapper (sh -c, npx, env...), the other end of
+    /// stdin, and the terminal if the parent is in its session. Owners given here replace parent, ancestor and
+    /// terminal; stdin stays watched, because its end is how MCP ends a server. `none` watches nothing: the session
+    /// ends when the server does, by `leash end`, or by a signal.
     #[arg(long = "owner", value_name = "OWNER")]
     pub(crate) owners: Vec<Owner>,
     /// End the server when it has lived this long
@@ -85,8 +86,9 @@ pub(crate) struct Run {
     pub(crate) max_age: Option<Duration>,
     /// Join the session with this id [default: a session of its own]
     ///
-    /// `leash end ID` ends all members of a session, wherever they were started. {VARIABLE} and {VARIABLE:-default} are replaced by
-    /// the environment, so that one line of configuration names every host session: --session '{CLAUDE_CODE_SESSION_ID}'.
+    /// `leash end ID` ends all members of a session, wherever they were started. {VARIABLE} and {VARIABLE:-default} are
+    /// replaced by the environment, so that one line of configuration names every host session: --session
+    /// '{CLAUDE_CODE_SESSION_ID}'.
     #[arg(long, value_name = "ID", value_parser = SessionName::parse_id)]
     pub(crate) session: Option<SessionName>,
     /// Join the session that this variable names; unset, it is a session of its own
@@ -121,10 +123,10 @@ pub(crate) struct Run {
     pub(crate) command: Vec<OsString>,
 }
 
-/// Show every MCP server that is alive, on the leash or not, and what keeps it
+/// List the living MCP servers, under leash or not, and what keeps each of them alive
 #[derive(Debug, Args)]
 pub(crate) struct Ps {
-    /// Only the sessions of leash, not the servers that others have started
+    /// Only the sessions of leash, not the servers that other programs started
     #[arg(long)]
     pub(crate) leashed: bool,
     /// Draw each session's process tree
@@ -133,39 +135,39 @@ pub(crate) struct Ps {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Also say what each containment does not cover, and why there is no better one
+    /// Also show what each containment does not cover, and why leash uses no better one
     #[arg(short, long)]
     pub(crate) verbose: bool,
 }
 
 /// End sessions now, wait until they are gone, and print their receipts
 ///
-/// All members of a session end at the same time, wherever they were started: servers under `leash run`, connections of `leash
-/// connect`, and what a `leash serve` of the same user holds for it. Who joins meanwhile is ended, too. There is one receipt for each
-/// session. Sessions of other users are neither seen nor ended.
+/// All members of a session end at the same time, wherever they were started: servers under `leash run`, connections
+/// of `leash connect`, and what a `leash serve` of the same user holds for it. A member that joins meanwhile is ended,
+/// too. There is one receipt for each session. Sessions of other users are neither seen nor ended.
 ///
-/// The exit code is 0 when everything is proved to be gone, 1 when something is left or a session is not known. That --match, --all
-/// or --hook found nothing to end is no failure.
+/// The exit code is 0 when everything is proved to be gone, 1 when something is left or a session is not known. It is
+/// also 0 when --match, --all or --hook find nothing to end.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("which").required(true).args(["sessions", "matching", "all", "hook"]))]
 pub(crate) struct End {
-    /// Sessions by id or by run; an id that leash made may be shortened to a beginning that no other has; {VARIABLE} as in
-    /// `leash run --session`
+    /// Sessions by id or by run; an id that leash made may be shortened to a unique beginning; {VARIABLE} as in `leash
+    /// run --session`
     #[arg(value_name = "SESSION", value_parser = SessionName::parse_word)]
     pub(crate) sessions: Vec<SessionName>,
-    /// Sessions with a member that has this label; * stands for anything. May be repeated, then all must match
+    /// Sessions with a member that has this label; * matches any text. May be repeated, then all must match
     #[arg(long = "match", value_name = "LABEL=VALUE", value_parser = values::label)]
     pub(crate) matching: Vec<Pair>,
     /// All sessions of this user
     #[arg(long)]
     pub(crate) all: bool,
-    /// The session that a host's hook tells of on stdin, as JSON with a `session_id`
+    /// The session that a host's hook names on stdin, as JSON with a `session_id`
     ///
-    /// For the SessionEnd hook of Claude Code and the like. Nothing is ended when the host only goes on to another
-    /// conversation (`reason` is clear or resume): it keeps its servers.
+    /// For the SessionEnd hook of Claude Code and the like. leash ends nothing when the host only continues with
+    /// another conversation (`reason` is clear or resume): the host keeps its servers.
     #[arg(long)]
     pub(crate) hook: bool,
-    /// No grace: everything is killed at once
+    /// Kill everything at once, without a grace
     #[arg(long)]
     pub(crate) force: bool,
     /// The control socket of `leash serve` [default: control.sock in the runtime directory]
@@ -176,13 +178,13 @@ pub(crate) struct End {
     pub(crate) json: bool,
 }
 
-/// Show what was ended, why and how
+/// Show what leash ended, why and how
 #[derive(Debug, Args)]
 pub(crate) struct History {
     /// Only this session, with all its members, by its id or the beginning of it
     #[arg(value_name = "SESSION")]
     pub(crate) session: Option<String>,
-    /// How many of the newest to show [default: 20, of a session all]
+    /// Number of newest receipts to show [default: 20; all for one session]
     #[arg(short = 'n', long, value_name = "COUNT")]
     pub(crate) lines: Option<usize>,
     /// Print JSON
@@ -190,10 +192,10 @@ pub(crate) struct History {
     pub(crate) json: bool,
 }
 
-/// Say what this machine offers: which containments work, and why not better
+/// Show which containments work on this machine, and why the others do not
 ///
-/// Each containment is tried with a real process tree. The exit code is 0 when leash can keep its promise here (reaper or
-/// better, and a usable runtime directory), else 1.
+/// leash tries each containment with a real process tree. The exit code is 0 when leash can keep its promise here
+/// (reaper or better, and a usable runtime directory), else 1.
 #[derive(Debug, Args)]
 pub(crate) struct Doctor {
     /// Print JSON
@@ -223,11 +225,11 @@ pub(crate) enum DemoPart {
     Server,
     /// An ordinary child.
     Child,
-    /// A helper in a session of its own.
+    /// A helper in its own session.
     Helper,
-    /// Starts the daemon and leaves at once.
+    /// Starts the daemon and exits at once.
     Detacher,
-    /// What it started.
+    /// The process that the detacher started.
     Daemon,
 }
 

@@ -10,15 +10,17 @@ use super::values;
 
 /// Serve MCP servers over HTTP; no session outlives its client
 ///
-/// Every server of the configuration is at http://ADDRESS/NAME/mcp (Streamable HTTP, 2025-03-26 to 2026-07-28). A stdio server gets a
-/// process tree per session, ended with the session; a session at an HTTP server is DELETEd on every end. A session ends
-/// when its client says so, when the client's process is gone, when it was idle, when it is too old, and with the gateway.
+/// Every server of the configuration is at http://ADDRESS/NAME/mcp (Streamable HTTP, 2025-03-26 to 2026-07-28). A stdio
+/// server gets a process tree per session, ended with the session; a session at an HTTP server is DELETEd on every end.
+/// A session ends when its client says so, when the client's process is gone, when it was idle, when it is too old, and
+/// with the gateway.
 ///
-/// The configuration is read from --config, else ./.mcp.json, else $XDG_CONFIG_HOME/leash/leash.json; it is read again on
-/// SIGHUP and when the file changes. One server needs no file: --name NAME and either --url URL or -- COMMAND.
+/// The configuration is read from --config, else ./.mcp.json, else $XDG_CONFIG_HOME/leash/leash.json; it is read again
+/// on SIGHUP and when the file changes. One server needs no file: --name NAME and either --url URL or -- COMMAND.
 ///
-/// Programs make sessions of their own through the control socket, control.sock in the runtime directory: POST /v1/sessions with
-/// their mcpServers, DELETE when the job is done. Only processes of the same user and of root can use it.
+/// Programs create their own sessions through the control socket, control.sock in the runtime directory: POST
+/// /v1/sessions with their mcpServers, DELETE when the job is done. Only processes of the same user and of root can
+/// use it.
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
     /// The configuration: {"mcpServers": {...}, "leash": {...}}
@@ -30,10 +32,11 @@ pub(crate) struct Serve {
     /// Ask clients for the bearer token in this variable
     #[arg(long, value_name = "VARIABLE", value_parser = values::short)]
     pub(crate) token_env: Option<String>,
-    /// Without a token, serve requests of the gateway's user and root (own), or of every user of this machine (any) [default: own]
+    /// Without a token, serve requests of the gateway's user and root (own), or of every user of this machine (any)
+    /// [default: own]
     #[arg(long, value_name = "USERS")]
     pub(crate) local_users: Option<Users>,
-    /// Report every mistake of the configuration and leave
+    /// Report every mistake in the configuration and exit
     #[arg(long)]
     pub(crate) check: bool,
     /// Say on stderr what happens
@@ -45,13 +48,13 @@ pub(crate) struct Serve {
     pub(crate) single: Single,
 }
 
-/// How programs make sessions.
+/// The control API, through which programs create sessions.
 #[derive(Debug, Args)]
 pub(crate) struct Control {
     /// Put the control socket here [default: control.sock in the runtime directory]
     #[arg(long = "control", value_name = "PATH", conflicts_with = "no_control")]
     pub(crate) socket: Option<PathBuf>,
-    /// Have no control socket
+    /// Create no control socket
     #[arg(long)]
     pub(crate) no_control: bool,
     /// Serve the control API on this address as well; it always needs a token
@@ -60,14 +63,14 @@ pub(crate) struct Control {
     /// Ask callers of --control-listen for the bearer token in this variable
     #[arg(long, value_name = "VARIABLE", requires = "control_listen", value_parser = values::short)]
     pub(crate) control_token_env: Option<String>,
-    /// Be there for a program that needs a gateway: end when the last session is gone and the starter is dead
+    /// Run for a program that needs a gateway: exit when the last session is gone and the starter is dead
     ///
-    /// No configuration is read unless it is named, and any free port is listened on unless --listen says another. If another
-    /// gateway has the control socket, this one leaves at once with exit code 0. It ends when there has been no session and no
-    /// starter for 5 seconds.
+    /// leash reads a configuration only if one is named, and listens on any free port unless --listen names one. If
+    /// another gateway has the control socket, this one exits at once with code 0. It exits when there has been no
+    /// session and no starter for 5 seconds.
     #[arg(long, conflicts_with = "no_control")]
     pub(crate) on_demand: bool,
-    /// Who started it, with --on-demand [default: the parent process]
+    /// The process that started it, with --on-demand [default: the parent process]
     #[arg(long, value_name = "PID", requires = "on_demand", value_parser = clap::value_parser!(i32).range(1..))]
     pub(crate) starter: Option<i32>,
 }
@@ -81,13 +84,13 @@ pub(crate) struct Single {
     /// It is an HTTP server at this address
     #[arg(long, value_name = "URL", requires = "name", conflicts_with = "command")]
     pub(crate) url: Option<String>,
-    /// How the HTTP server speaks
+    /// The transport of the HTTP server
     #[arg(long, value_name = "TRANSPORT", default_value = "http", requires = "url")]
     pub(crate) transport: Speaks,
     /// Send this header to the HTTP server, as `Name: value`; may be repeated
     #[arg(long = "header", value_name = "HEADER", requires = "url")]
     pub(crate) headers: Vec<String>,
-    /// End a session that was idle for so long; `never` does not [default: 30m]
+    /// End a session that was idle for this long, or `never` [default: 30m]
     #[arg(long, value_name = "DURATION", requires = "name", value_parser = values::duration_or_never)]
     pub(crate) idle: Option<Limit>,
     /// End a session of this age
@@ -114,7 +117,7 @@ pub(crate) struct Single {
     /// Open a session anew on the client's behalf when the HTTP server has lost it
     #[arg(long, requires = "url")]
     pub(crate) revive: bool,
-    /// What a session lives for: the client's process where it can be known (auto), or its traffic alone
+    /// The owner of a session: the client's process if leash can find it (auto), or only its traffic
     #[arg(long, value_name = "OWNER", default_value = "auto", requires = "name")]
     pub(crate) owner: LivesFor,
     /// The server and its arguments
@@ -122,7 +125,7 @@ pub(crate) struct Single {
     pub(crate) command: Vec<String>,
 }
 
-/// Which users of this machine are served without a token.
+/// The users of this machine that are served without a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Users {
     /// The gateway's own user, and root.
@@ -135,7 +138,7 @@ pub(crate) enum Users {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limit(pub(crate) Option<Duration>);
 
-/// How an HTTP server speaks.
+/// The transport of an HTTP server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Speaks {
     /// Streamable HTTP.
@@ -144,7 +147,7 @@ pub(crate) enum Speaks {
     Sse,
 }
 
-/// What a session over HTTP lives for.
+/// The owner of a session over HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LivesFor {
     /// The client's process where it can be known.

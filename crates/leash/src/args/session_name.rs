@@ -1,11 +1,11 @@
-//! A session's id as typed: text, and variables of the environment in braces, so that one line of configuration gives every
-//! host session a name of its own.
+//! A session's id as typed: text, and environment variables in braces, so that one line of configuration gives every
+//! host session its own name.
 
 use std::env::VarError;
 
 use leash_model::id;
 
-/// An id that may be made of variables.
+/// An id that may contain variables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SessionName {
     pieces: Vec<Piece>,
@@ -17,7 +17,7 @@ enum Piece {
     Variable { name: String, default: Option<String> },
 }
 
-/// Why an id could not be made.
+/// The reason why an id could not be built.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unresolved {
     pub(crate) text: String,
@@ -25,12 +25,12 @@ pub(crate) struct Unresolved {
 }
 
 impl SessionName {
-    /// An id that is what it is.
+    /// An id without variables.
     pub(crate) fn literal(id: String) -> SessionName {
         SessionName { pieces: vec![Piece::Text(id)] }
     }
 
-    /// An id that a new session may have; one without variables is checked here.
+    /// Parses the id of a new session; an id without variables is checked here.
     pub(super) fn parse_id(text: &str) -> Result<SessionName, String> {
         let name = SessionName::parse(text)?;
         match &name.pieces[..] {
@@ -40,7 +40,7 @@ impl SessionName {
         }
     }
 
-    /// Anything that may mean a session: an id, or the beginning of one.
+    /// Parses a word that may name a session: an id, or the beginning of one.
     pub(super) fn parse_word(text: &str) -> Result<SessionName, String> {
         super::values::short(text)?;
         SessionName::parse(text)
@@ -74,11 +74,11 @@ impl SessionName {
         Ok(SessionName { pieces })
     }
 
-    /// The id, by the environment.
+    /// The id, with variables from the environment.
     pub(crate) fn resolve(&self) -> Result<String, Unresolved> {
         let id = self.expand(&|name| std::env::var(name))?;
         match self.names().first() {
-            // It was checked when it was read, or may be any word.
+            // It was checked when it was parsed, or may be any word.
             None => Ok(id),
             Some(_) => self.check(id),
         }
@@ -90,7 +90,7 @@ impl SessionName {
         for piece in &self.pieces {
             match piece {
                 Piece::Text(text) => id.push_str(text),
-                // As in a shell, an empty variable is as good as none.
+                // As in a shell, an empty variable counts as unset.
                 Piece::Variable { name, default } => match (lookup(name), default) {
                     (Ok(value), _) if !value.is_empty() => id.push_str(&value),
                     (Ok(_) | Err(VarError::NotPresent), Some(default)) => id.push_str(default),
@@ -103,23 +103,23 @@ impl SessionName {
         Ok(id)
     }
 
-    /// What came out must be an id. It is not repeated: a variable may hold a secret that was not meant to be here.
+    /// Checks that the result is an id. The error does not repeat it: a variable may hold a secret by mistake.
     fn check(&self, id: String) -> Result<String, Unresolved> {
         match id::check_session(&id) {
             Ok(()) => Ok(id),
             Err(why) => Err(Unresolved {
-                text: format!("what {} makes is not the id of a session: {why}", self.names().join(" and ")),
+                text: format!("the session id from {} is not valid: {why}", self.names().join(" and ")),
                 hint: "use a variable that holds an id, such as {CLAUDE_CODE_SESSION_ID}".to_owned(),
             }),
         }
     }
 
-    /// Whether any of it comes from the environment.
+    /// True if a part of it comes from the environment.
     pub(crate) fn has_variables(&self) -> bool {
         self.pieces.iter().any(|piece| matches!(piece, Piece::Variable { .. }))
     }
 
-    /// The variables, as they are written.
+    /// The variables as written.
     fn names(&self) -> Vec<String> {
         let name = |piece: &Piece| match piece {
             Piece::Text(_) => None,
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_stand_in_for_what_is_unset_or_empty() {
+    fn defaults_replace_unset_and_empty_variables() {
         check("{A:-x}", "one");
         check("{NONE:-x}", "x");
         check("{NONE:-}", "");
@@ -200,14 +200,14 @@ mod tests {
     }
 
     #[test]
-    fn doubled_braces_are_braces() {
+    fn a_doubled_brace_is_one_brace() {
         check("{{A}}", "{A}");
         check("{{{A}}}", "{one}");
         check("}}{{", "}{");
     }
 
     #[test]
-    fn what_is_missing_or_malformed_is_named() {
+    fn errors_name_the_missing_or_malformed_variable() {
         refuse("{NONE}", "`NONE` in the session's id is not set");
         refuse("{EMPTY}", "`EMPTY` in the session's id is empty");
         refuse("x{NONE}y{ALSO}", "`NONE`");
@@ -233,28 +233,28 @@ mod tests {
         }
         assert!(SessionName::parse_id("").is_err());
         assert!(SessionName::parse_id("a b").is_err());
-        assert!(SessionName::parse_id("{{a}}").is_err(), "a brace is no letter of an id");
-        assert!(SessionName::parse_word("a b").is_ok(), "it means nobody, which is told in another place");
+        assert!(SessionName::parse_id("{{a}}").is_err(), "an id has no braces");
+        assert!(SessionName::parse_word("a b").is_ok(), "an unknown session is reported later");
     }
 
     proptest! {
-        /// Any text can be written so that it means itself.
+        /// Every text can be written so that it stands for itself.
         #[test]
-        fn text_with_its_braces_doubled_is_itself(text in ".{0,40}") {
+        fn text_with_doubled_braces_stands_for_itself(text in ".{0,40}") {
             let written = text.replace('{', "{{").replace('}', "}}");
             prop_assert_eq!(expand(&written, &[]), Ok(text));
         }
 
-        /// What is between two variables stays, whatever the values are: they are not looked at again.
+        /// The text between two variables stays, whatever the values are: values are not expanded again.
         #[test]
-        fn values_are_taken_as_they_are(a in ".{1,20}", b in ".{1,20}", between in "[a-z.-]{0,10}") {
+        fn values_are_not_expanded_again(a in ".{1,20}", b in ".{1,20}", between in "[a-z.-]{0,10}") {
             let text = format!("<{{A}}{between}{{B:-x}}>");
             prop_assert_eq!(expand(&text, &[("A", &a), ("B", &b)]), Ok(format!("<{a}{between}{b}>")));
         }
 
-        /// Nothing that can be typed makes it panic, and what is well formed without a variable has no braces but doubled ones.
+        /// No text makes the parser panic, and every well-formed text can be expanded.
         #[test]
-        fn any_text_is_read_or_refused(text in "[{}:A-C-]{0,12}") {
+        fn any_text_is_parsed_or_refused(text in "[{}:A-C-]{0,12}") {
             if let Ok(name) = SessionName::parse(&text) {
                 let expanded = name.expand(&|_| Ok("v".to_owned()));
                 prop_assert!(expanded.is_ok());

@@ -1,4 +1,4 @@
-//! Values on the command line that need more than a type.
+//! Parsers for values on the command line.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use leash_model::limits::LABEL_LENGTH;
 
 use super::serve::Limit;
 
-/// A duration; the error says how one is written.
+/// A duration; the error shows the format.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     leash_model::duration::parse(text).map_err(|error| format!("{error}: write 500ms, 2s, 30m, 1h or 0"))
 }
@@ -22,7 +22,7 @@ pub(super) fn session(text: &str) -> Result<String, String> {
     leash_model::id::check_session(text).map(|()| text.to_owned())
 }
 
-/// A name for people.
+/// A name for listings.
 pub(super) fn short(text: &str) -> Result<String, String> {
     match text.len() {
         1..=LABEL_LENGTH => Ok(text.to_owned()),
@@ -31,13 +31,13 @@ pub(super) fn short(text: &str) -> Result<String, String> {
     }
 }
 
-/// A label for people.
+/// A label for listings.
 pub(super) fn label(text: &str) -> Result<Pair, String> {
     let pair: Pair = text.parse()?;
     if text.len() > LABEL_LENGTH { Err(format!("it is longer than {LABEL_LENGTH} bytes")) } else { Ok(pair) }
 }
 
-/// How other programs are to start leash. Its name is how leash recognises its own entries.
+/// The command with which other programs start leash. leash recognises its own entries by this name.
 pub(super) fn leash(text: &str) -> Result<String, String> {
     let path = std::path::Path::new(text);
     match (path.file_name(), path.components().count()) {

@@ -27,9 +27,12 @@ pub(crate) fn adopt(args: &Adopt) -> u8 {
     };
     let program = args.leash.clone().unwrap_or_else(program);
     if Path::new(&program).file_name().is_none_or(|name| name != "leash") {
-        // By another name its own work would not be known again.
+        // Under another name, leash would not recognise its own entries later.
         let text = format!("this program is not called `leash` but `{program}`");
-        printer.error_text(text, Some("give it the name `leash`, or say with --leash PATH what clients shall start"));
+        printer.error_text(
+            text,
+            Some("give it the name `leash`, or name the program that clients shall start with --leash PATH"),
+        );
         return exit_code::USAGE;
     }
     let wish = Wish { program: &program, servers: &args.servers, with_urls: args.all };
@@ -46,7 +49,7 @@ pub(crate) fn adopt(args: &Adopt) -> u8 {
     if decision == Decision::Yes
         && let Err(error) = write(&mut changes)
     {
-        printer.error(&error, Some("check XDG_STATE_HOME: leash keeps what a file was before it changes it"));
+        printer.error(&error, Some("check XDG_STATE_HOME: leash saves the old text of a file before it changes it"));
         return exit_code::LEASH_FAILED;
     }
     let failed = unread > 0 || changes.iter().any(|change| change.result.is_err());
@@ -59,7 +62,7 @@ pub(crate) fn adopt(args: &Adopt) -> u8 {
     if failed { exit_code::NOT_ALL } else { exit_code::OK }
 }
 
-/// The ids that were asked for, or all of them. Nothing if one is not known; people have been told.
+/// The requested ids, or all. `None` if one is unknown; the error was printed.
 pub(super) fn chosen(typed: &[String], printer: Printer) -> Option<Vec<&'static str>> {
     if typed.is_empty() {
         return Some(CLIENTS.iter().map(|client| client.id).collect());
@@ -68,14 +71,18 @@ pub(super) fn chosen(typed: &[String], printer: Printer) -> Option<Vec<&'static 
         Some(client) => Some(client.id),
         None => {
             let known: Vec<&str> = CLIENTS.iter().map(|client| client.id).collect();
-            printer.error_text(format!("there is no client `{id}`"), Some(&format!("known are {}", known.join(", "))));
+            printer.error_text(
+                format!("there is no client `{id}`"),
+                Some(&format!("known clients: {}", known.join(", "))),
+            );
             None
         }
     };
     typed.iter().map(find).collect()
 }
 
-/// How clients are to start leash. Their PATH is not that of this shell: only what every session has is trusted by name.
+/// The word with which clients start leash. Their PATH differs from that of this shell: a name is used only if it is
+/// in a directory that every session has.
 fn program() -> String {
     let Some(program) = places::program() else { return "leash".to_owned() };
     let first =
@@ -84,11 +91,11 @@ fn program() -> String {
     if is_first { "leash".to_owned() } else { program.to_string_lossy().into_owned() }
 }
 
-/// What happens to one file.
+/// The planned change of one file.
 struct FileChange {
     file: ConfigFile,
     plan: Plan,
-    /// Whether it was written; not before that was decided.
+    /// True after it was written.
     written: bool,
     result: Result<(), String>,
     hint: Option<&'static str>,
@@ -125,7 +132,7 @@ fn plans(files: Vec<ConfigFile>, wish: &Wish<'_>, notes: &mut Vec<Note>) -> Vec<
             }
             Ok(plan) => changes.push(FileChange { file, plan, written: false, result: Ok(()), hint: None }),
             Err(error) => {
-                let (plan, result) = (empty(), Err(format!("it can't be understood: {error}")));
+                let (plan, result) = (empty(), Err(format!("leash can't parse it: {error}")));
                 changes.push(FileChange {
                     file,
                     plan,
@@ -164,12 +171,12 @@ fn show(change: &FileChange, printer: Printer) {
     }
 }
 
-/// Whether to write.
+/// The decision whether to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
     Yes,
     No,
-    /// Nobody could be asked.
+    /// No terminal to ask the user.
     DryRun,
 }
 
@@ -186,7 +193,7 @@ pub(super) fn decide(yes: bool, never: bool, printer: Printer) -> Decision {
     if matches!(answer.trim(), "y" | "Y" | "yes") { Decision::Yes } else { Decision::No }
 }
 
-/// Writes what is to be written. An error is that of a shelf that can't be opened; those of files stand beside the files.
+/// Writes the changes. Fails if the shelf can't be opened; errors of single files are stored with the files.
 fn write(changes: &mut [FileChange]) -> Result<(), ShelfError> {
     let shelf = Shelf::open(&shelf_dir())?;
     for change in changes.iter_mut().filter(|change| !change.plan.splices.is_empty()) {
@@ -201,7 +208,7 @@ fn write(changes: &mut [FileChange]) -> Result<(), ShelfError> {
     Ok(())
 }
 
-/// Where leash keeps what files were.
+/// The directory with the saved texts.
 pub(super) fn shelf_dir() -> PathBuf {
     places::state_dir().join("adopt")
 }
@@ -237,7 +244,7 @@ fn conclude(changes: &[FileChange], decision: Decision, printer: Printer) {
         Decision::Yes => {
             let (servers, files) = of(&|change| change.written);
             if files == 0 {
-                return printer.note("nothing was put on the leash");
+                return printer.note("no server was put on the leash");
             }
             let text = format!("{} in {} put on the leash", count(servers, "server"), count(files, "file"));
             printer.note(format!("{text}; restart the clients, and `leash release` undoes it"));

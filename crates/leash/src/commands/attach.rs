@@ -16,7 +16,7 @@ pub(crate) fn attach(args: Attach, first: FirstLook) -> u8 {
     let printer = Printer::new(args.verbose);
     let socket = socket(args.control.as_deref());
     match find(&socket, &args.target) {
-        // It goes from memory to memory: neither an argument nor a variable nor a line may hold it, others could read those.
+        // The URL is a secret and stays in memory: other users could read an argument, a variable or a log line.
         Ok(url) => {
             let Target { session, server } = &args.target;
             let shown = format!("{session}/{server}");
@@ -29,19 +29,19 @@ pub(crate) fn attach(args: Attach, first: FirstLook) -> u8 {
     }
 }
 
-/// The control socket: as told, else the usual one.
+/// The control socket: the given one, else the default.
 pub(super) fn socket(told: Option<&Path>) -> PathBuf {
     told.map_or_else(|| control_client::socket_path(&places::runtime_dir()), Path::to_owned)
 }
 
-/// Why there is nothing to attach to.
+/// The reason why there is nothing to attach to.
 struct Missing {
     text: String,
     hint: String,
     code: u8,
 }
 
-/// The server's address.
+/// The server's URL.
 fn find(socket: &Path, target: &Target) -> Result<String, Missing> {
     let Target { session, server } = target;
     let servers = control_client::servers(socket, session).map_err(|error| missing(&error))?;
@@ -74,14 +74,14 @@ fn missing(error: &ControlClientError) -> Missing {
         ControlClientError::TooLong(_) => {
             ("a socket of this path can't exist; --control names another".to_owned(), exit_code::LEASH_FAILED)
         }
-        _ => ("see whether `leash serve` is well; nothing was sent to the server".to_owned(), exit_code::LEASH_FAILED),
+        _ => ("check that `leash serve` works; nothing was sent to the server".to_owned(), exit_code::LEASH_FAILED),
     };
     let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
     let text = causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"));
     Missing { text, hint, code }
 }
 
-/// The connection to it, as if it had been typed.
+/// The connection to it, as if its options had been typed.
 fn connection(args: Attach, url: String) -> Connect {
     let Target { session, server } = args.target;
     Connect {
@@ -90,7 +90,7 @@ fn connection(args: Attach, url: String) -> Connect {
         bearer_env: args.bearer_env,
         transport: Transport::Auto,
         revive: false,
-        // A session that was ended is not to be opened again: the host must notice.
+        // An ended session must not be opened again: the host must notice the end.
         no_revive: true,
         owners: args.owners,
         grace: args.grace,

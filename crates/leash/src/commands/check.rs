@@ -36,7 +36,7 @@ pub(crate) fn check(args: &Check, first: FirstLook) -> u8 {
         Some(Ok(token)) => Some(token),
         None => None,
     };
-    // Before anything is started: from here on a signal is no way to leave something behind.
+    // Before anything is started: from here on, a signal stops the check and leaves nothing behind.
     let checked = Stop::by_signal(first)
         .map_err(CheckError::Stage)
         .and_then(|stop| run(args, bearer, &stop, &mut |what| printer.progress("Checking", what)));
@@ -46,7 +46,7 @@ pub(crate) fn check(args: &Check, first: FirstLook) -> u8 {
     }
 }
 
-/// Tests what was named.
+/// Runs the requested test.
 fn run(
     args: &Check,
     bearer: Option<String>,
@@ -83,10 +83,10 @@ fn run(
     check.run(&room.places(), stop, progress)
 }
 
-/// Prints the report and writes it where it was asked for.
+/// Prints the report, and writes it to the requested file.
 fn tell(printer: Printer, args: &Check, report: &Report) -> u8 {
     if args.json {
-        // It is made of texts and numbers.
+        // The report consists of strings and numbers, so this can't fail.
         printer.exact(serde_json::to_string_pretty(report).unwrap_or_default() + "\n");
     } else {
         printer.data(output::text(report));
@@ -101,11 +101,11 @@ fn tell(printer: Printer, args: &Check, report: &Report) -> u8 {
     if report.passed { exit_code::OK } else { exit_code::NOT_ALL }
 }
 
-/// Nothing could be tested.
+/// Reports that nothing could be tested.
 fn refuse(printer: Printer, error: &CheckError) -> u8 {
     let (hint, code) = match error {
         CheckError::Stopped { signal } => {
-            printer.note(format!("{error}: what was started is ended"));
+            printer.note(format!("{error}: everything that it started has ended"));
             return u8::try_from(128 + signal).unwrap_or(exit_code::LEASH_FAILED);
         }
         CheckError::Url { .. } => ("leash check --url http://127.0.0.1:3000/mcp", exit_code::USAGE),
@@ -118,7 +118,7 @@ fn refuse(printer: Printer, error: &CheckError) -> u8 {
     code
 }
 
-/// The token that a variable holds.
+/// The token in a variable.
 fn token(variable: &str) -> Result<String, String> {
     match env::var(variable) {
         Ok(token) if !token.is_empty() => Ok(token),
@@ -126,20 +126,20 @@ fn token(variable: &str) -> Result<String, String> {
     }
 }
 
-/// A directory for one check; the receipts of what was tested are nobody's history.
+/// A directory for one check; receipts of tested programs do not belong into the user's history.
 struct Room {
     path: PathBuf,
-    /// The directory itself, locked as long as the check lives.
+    /// The directory itself, locked for the life of the check.
     _lock: fs::File,
 }
 
-/// What the name of a room begins with; an id follows.
+/// The prefix of a directory's name; an id follows.
 const ROOM: &str = "leash-check-";
 
-/// Nobody else has anything to do there.
+/// Only this user may use it.
 const ROOM_MODE: u32 = 0o700;
 
-/// A room that nobody has locked may be one that somebody is just about to lock.
+/// An unlocked directory may belong to a check that is about to lock it.
 const SETTLING: Duration = Duration::from_secs(60);
 
 impl Room {
@@ -168,12 +168,12 @@ impl Drop for Room {
     }
 }
 
-/// Whether a directory of this name is a room. People call theirs alike: `leash-check-results`.
+/// True if a directory of this name belongs to a check. Users choose similar names: `leash-check-results`.
 fn is_room(name: &OsStr) -> bool {
     name.to_str().and_then(|name| name.strip_prefix(ROOM)).is_some_and(leash_model::id::is_random)
 }
 
-/// Removes the rooms of checks that were killed, as far as they are ours: nobody else does.
+/// Removes our directories of checks that were killed: no other program removes them.
 fn sweep(parent: &Path) {
     let me = rustix::process::geteuid().as_raw();
     let entries = fs::read_dir(parent).into_iter().flatten().flatten();
@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_room_is_known_by_its_whole_name() {
+    fn only_the_whole_name_identifies_a_check_directory() {
         assert!(is_room(format!("{ROOM}{}", leash_model::id::random()).as_ref()));
         for name in
             ["leash-check-", "leash-check-results", "leash-check-2026-07-28", "leash-check-0123456789abcdefghijklmnop"]

@@ -1,4 +1,4 @@
-//! Which sessions the words of a command line mean.
+//! Resolves the words of a command line to sessions.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,11 @@ use leash_tree::session::{Joined, Target};
 
 use crate::args::Pair;
 
-/// Somebody or something that is in a session.
+/// A member of a session.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
     pub(super) session: String,
-    /// Its own id, where it can be ended alone.
+    /// Its own id, if it can be ended alone.
     pub(super) run: Option<String>,
     pub(super) labels: BTreeMap<String, String>,
 }
@@ -25,16 +25,16 @@ impl From<&Joined> for Known {
     }
 }
 
-/// What a person wrote for a session.
+/// A word that the user wrote for a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Word {
     pub(super) text: String,
-    /// It may be the beginning of an id. What a variable holds is an id, whole.
+    /// True if it may be the beginning of an id. A value from a variable is a whole id.
     pub(super) may_begin: bool,
 }
 
-/// A session, a member, or the one session or member whose id begins so. Names that people gave are not shortened: `job-1` does not
-/// mean `job-10`. The error is what is wrong with the word.
+/// The session or member with this id, or the only one whose id begins with the word. Names that users chose are not
+/// abbreviated: `job-1` does not mean `job-10`. The error describes the problem with the word.
 pub(super) fn by_word(known: &[Known], Word { text: word, may_begin }: &Word) -> Result<Target, String> {
     if known.iter().any(|one| one.session == *word) {
         return Ok(Target::Session(word.to_owned()));
@@ -53,10 +53,10 @@ pub(super) fn by_word(known: &[Known], Word { text: word, may_begin }: &Word) ->
         ids.dedup();
         ids
     };
-    // Made by leash: that of a run or a connection which joined none, and those of a daemon.
+    // Ids that leash made: those of runs and connections that joined no session, and those of a daemon.
     let made = known.iter().filter(|one| one.run.as_ref().is_none_or(|run| *run == one.session));
     let sessions = begins(&mut made.map(|one| one.session.as_str()));
-    // A run that is a session of its own is counted there.
+    // A run that is its own session is already counted there.
     let runs = begins(&mut runs().filter(|run| !known.iter().any(|one| one.session == *run)));
     match (&sessions[..], &runs[..]) {
         ([], []) => Err(unknown()),
@@ -88,13 +88,13 @@ fn sessions<'k>(known: impl Iterator<Item = &'k Known>) -> Vec<Target> {
     targets
 }
 
-/// Whether a text is of a pattern in which `*` stands for any text, also for none.
+/// True if a text matches a pattern in which `*` stands for any text, including none.
 fn matches(pattern: &str, text: &str) -> bool {
     let mut pieces = pattern.split('*');
     let first = pieces.next().unwrap_or_default();
     let Some(mut rest) = text.strip_prefix(first) else { return false };
     let Some(last) = pieces.next_back() else { return rest.is_empty() };
-    // Each piece as early as it can be leaves the most for those that follow.
+    // The earliest match of each piece leaves the most for the pieces that follow.
     for piece in pieces {
         match rest.split_once(piece) {
             Some((_, after)) => rest = after,
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn by_session_run_or_beginning() {
+    fn a_word_names_a_session_a_run_or_the_beginning_of_an_id() {
         check("job-1", Some(session("job-1")));
         check("aa2", Some(Target::Run("aa2".to_owned())));
         check("bb", Some(Target::Run("bb1".to_owned())));
@@ -153,11 +153,11 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_was_given_is_not_shortened() {
+    fn a_chosen_name_is_not_abbreviated() {
         let one = [known("job-10", "dd1", &[])];
         assert_eq!(by_word(&one, &word("job-1")).unwrap_err(), "no session `job-1` is alive");
         assert_eq!(by_word(&one, &word("job-10")), Ok(session("job-10")));
-        // What a variable holds is whole.
+        // A value from a variable is a whole id.
         let whole = |text: &str| Word { may_begin: false, ..word(text) };
         assert_eq!(by_word(&some(), &whole("cc")).unwrap_err(), "no session `cc` is alive");
         assert_eq!(by_word(&some(), &whole("cc1")), Ok(session("cc1")));
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn by_all_of_the_labels_of_one_member() {
+    fn labels_must_all_match_one_member() {
         let check = |labels: &[&str], sessions: &[&str]| {
             let labels: Vec<Pair> = labels.iter().map(|label| label.parse().expect("a label")).collect();
             let found = by_labels(&some(), &labels);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_is_any_text() {
+    fn a_star_matches_any_text() {
         let cases = [
             ("", "", true),
             ("", "a", false),
@@ -205,7 +205,7 @@ mod tests {
         }
     }
 
-    /// The obvious way, which takes its time.
+    /// The naive algorithm, which is slow.
     fn slowly(pattern: &[u8], text: &[u8]) -> bool {
         match pattern.split_first() {
             None => text.is_empty(),
@@ -216,7 +216,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn matching_is_what_the_obvious_way_says(pattern in "[ab*]{0,7}", text in "[ab]{0,8}") {
+        fn matching_agrees_with_the_naive_algorithm(pattern in "[ab*]{0,7}", text in "[ab]{0,8}") {
             prop_assert_eq!(matches(&pattern, &text), slowly(pattern.as_bytes(), text.as_bytes()));
         }
     }

@@ -20,7 +20,7 @@ pub(crate) fn connect(args: Connect, first: FirstLook) -> u8 {
     connect_to(args, None, first)
 }
 
-/// The same, where the address is a secret and is `shown` as something else.
+/// The same for a secret URL, which is printed as `shown`.
 pub(super) fn connect_to(args: Connect, shown: Option<String>, first: FirstLook) -> u8 {
     let printer = Printer::new(args.verbose);
     let connecting = match connecting(args, printer) {
@@ -39,7 +39,7 @@ pub(super) fn connect_to(args: Connect, shown: Option<String>, first: FirstLook)
     }
 }
 
-/// What is wrong with the command line, and what to do about it.
+/// A problem with the command line, and the hint.
 struct Refused {
     text: String,
     hint: String,
@@ -49,18 +49,18 @@ fn refuse(text: impl Into<String>, hint: impl Into<String>) -> Refused {
     Refused { text: text.into(), hint: hint.into() }
 }
 
-/// What the command line means.
+/// Converts the command line.
 fn connecting(args: Connect, printer: Printer) -> Result<Connecting, Refused> {
     if args.labels.len() > limits::LABELS {
         let text = format!("{} labels are too many, {} are allowed", args.labels.len(), limits::LABELS);
-        return Err(refuse(text, "labels are for people; put data elsewhere"));
+        return Err(refuse(text, "labels are for listings; put data elsewhere"));
     }
     let owners = run::owners(&args.owners)
         .map_err(|text| refuse(text, "leave --owner out to be owned by the parent process"))?;
     let session = args.session.as_ref().map(SessionName::resolve).transpose();
     let session = session.map_err(|unresolved| refuse(unresolved.text, unresolved.hint))?;
     let headers = headers(&args)?;
-    // The keeper gets the values through a pipe of its own; its environment would show them to every process of the user.
+    // The keeper gets the values through its own pipe; its environment would show them to every process of the user.
     command::withhold(args.header_env.iter().map(|header| &header.value).chain(&args.bearer_env));
     let (speaks, transport) = match args.transport {
         Transport::Auto => (Speaks::Auto, address::Transport::Streamable),
@@ -91,7 +91,7 @@ fn connecting(args: Connect, printer: Printer) -> Result<Connecting, Refused> {
 fn headers(args: &Connect) -> Result<Vec<(String, String)>, Refused> {
     let mut headers = Vec::new();
     for header in &args.headers {
-        // The text is not repeated: it may hold a secret.
+        // The text is not repeated, because it may contain a secret.
         let (name, value) = header
             .split_once(':')
             .ok_or_else(|| refuse("a --header has no `:`", "write it as --header 'Name: value'"))?;
@@ -106,7 +106,7 @@ fn headers(args: &Connect) -> Result<Vec<(String, String)>, Refused> {
     Ok(headers)
 }
 
-/// What a variable holds, without the newline that files with tokens end with.
+/// The value of a variable, without the newline at the end of files with tokens.
 fn variable(name: &str, option: &str) -> Result<String, Refused> {
     let value = env::var(name).ok().map(|value| value.trim().to_owned()).filter(|value| !value.is_empty());
     value.ok_or_else(|| {
@@ -122,7 +122,7 @@ fn hint(error: &UpstreamError) -> String {
     }
 }
 
-/// The exit code of an end.
+/// The exit code for the reason of the end.
 fn code(ended: &Ended) -> u8 {
     match ended.reason {
         Reason::Signal { signal } => u8::try_from(128 + signal).unwrap_or(exit_code::LEASH_FAILED),

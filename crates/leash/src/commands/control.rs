@@ -1,4 +1,4 @@
-//! The sessions that a running `leash serve` has, for the commands that list and end sessions.
+//! The sessions of a running `leash serve`, for the commands that list and end sessions.
 
 use std::path::{Path, PathBuf};
 
@@ -11,25 +11,27 @@ use serde_json::Value;
 use super::choose::Known;
 use crate::output::message;
 
-/// A daemon and what it has; nothing where there is none.
+/// A daemon and its sessions; empty if no daemon runs.
 #[derive(Debug, Default)]
 pub(super) struct Daemon {
     socket: PathBuf,
-    /// The process; what it holds itself it ends itself.
+    /// The daemon's process; the daemon itself ends what it holds.
     pid: Option<i32>,
-    /// Sessions that are not over, as the control API shows them.
+    /// Sessions that have not ended, as the control API shows them.
     pub(super) sessions: Vec<Value>,
 }
 
 impl Daemon {
-    /// Asks the daemon behind a socket. The warning is for people: what it has is not known then.
+    /// Asks the daemon behind a socket. The warning is for the user: then the daemon's sessions are not known.
     pub(super) fn ask(socket: &Path) -> (Daemon, Option<String>) {
         let mut daemon = Daemon { socket: socket.to_owned(), ..Daemon::default() };
         match control_client::sessions(socket) {
             Ok(sessions) => {
                 daemon.sessions = sessions.into_iter().filter(|session| session["state"] != "ended").collect();
             }
-            Err(error) => return (daemon, Some(format!("sessions of `leash serve` are not known: {}", text(&error)))),
+            Err(error) => {
+                return (daemon, Some(format!("cannot list the sessions of `leash serve`: {}", text(&error))));
+            }
         }
         if !daemon.sessions.is_empty() {
             daemon.pid = control_client::call(socket, "GET", "/v1/version", None)
@@ -40,7 +42,7 @@ impl Daemon {
         (daemon, None)
     }
 
-    /// What it has, to be chosen from.
+    /// Its sessions, as candidates for a choice.
     pub(super) fn known(&self) -> impl Iterator<Item = Known> {
         self.sessions.iter().filter_map(|session| {
             let labels = session["labels"].as_object().into_iter().flatten();
@@ -49,12 +51,12 @@ impl Daemon {
         })
     }
 
-    /// Whether it has this session.
+    /// True if it has this session.
     pub(super) fn has(&self, session: &str) -> bool {
         self.sessions.iter().any(|known| known["id"] == session)
     }
 
-    /// Whether a member of one of its sessions is its own, and not of somebody who joined.
+    /// True if the daemon itself holds a member of one of its sessions; false for a member that joined.
     pub(super) fn holds(&self, member: &Joined) -> bool {
         self.has(member.session()) && self.pid.is_some_and(|pid| member.is_held_by(pid))
     }
@@ -64,7 +66,7 @@ impl Daemon {
         if let [_, _, ..] = sessions {
             let query = if force { "?wait=false&force=true" } else { "?wait=false" };
             for session in sessions {
-                // If it is not heard now, it will be below.
+                // If this request fails, the one below reports the error.
                 let _ = control_client::call(&self.socket, "DELETE", &format!("/v1/sessions/{session}{query}"), None);
             }
         }

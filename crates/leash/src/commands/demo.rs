@@ -1,11 +1,8 @@
-//! `leash demo`: a host is killed, first without leash, then with it. leash plays all the parts itself.
+//! `leash demo`: a host is killed, first without leash, then with it. leash plays all roles itself.
 //!
-//! Who is alive is not asked of leash: every process of the sample server holds the write end of a FIFO, and the reader sees it
-//! hang up when the last one is dead.
-#![expect(
-    clippy::disallowed_methods,
-    reason = "the demonstration starts a host that is not on the leash, to show what then happens"
-)]
+//! The list of living processes does not come from leash: every process of the sample server holds the write end of a
+//! FIFO, and the reader sees a hang-up when the last one is dead.
+#![expect(clippy::disallowed_methods, reason = "the demonstration starts a host without leash, to show the difference")]
 
 use std::env;
 use std::fs::{self, File};
@@ -38,29 +35,29 @@ const CAST: [(&str, &str); 4] = [
     ("daemon", "double fork and setsid"),
 ];
 
-/// The FIFO that every process of the sample holds.
+/// The FIFO that every process of the sample holds open.
 const CENSUS: &str = "census";
-/// The FIFO that tells the parts to leave.
+/// The FIFO that tells the processes to exit.
 const LIFELINE: &str = "lifeline";
 
-/// How long the sample may take to appear; a machine that swaps is slow.
+/// The time for the sample to start; a machine that swaps is slow.
 const APPEAR: Duration = Duration::from_secs(20);
-/// How long a tree without leash is watched for signs of leaving. Nothing in it does.
+/// The time to watch a tree without leash. No process of it exits.
 const SETTLE: Duration = Duration::from_secs(1);
-/// How long a tree with leash may take; its own graces are 500 ms each.
+/// The time limit for a tree with leash; its own graces are 500 ms each.
 const GONE: Duration = Duration::from_secs(20);
 
 pub(crate) fn demo(args: &Demo) -> u8 {
     let printer = Printer::new(true);
     let result = match (args.part, &args.dir) {
         (Some(part), Some(dir)) => play(part, dir),
-        (Some(_), None) => Err(io::Error::other("a part is played in a directory")),
+        (Some(_), None) => Err(io::Error::other("--part needs --dir")),
         (None, _) => return show(printer),
     };
     result.map_or(exit_code::LEASH_FAILED, |()| exit_code::OK)
 }
 
-/// The whole demonstration.
+/// Runs the whole demonstration.
 fn show(printer: Printer) -> u8 {
     let acts = Stage::set().and_then(|stage| {
         let without = stage.act(printer, DemoPart::Host)?;
@@ -95,18 +92,18 @@ fn show(printer: Printer) -> u8 {
     if with.alive.contains(&true) { exit_code::NOT_ALL } else { exit_code::OK }
 }
 
-/// How an act ended.
+/// The result of an act.
 struct Act {
-    /// Per process of the cast.
+    /// True for each process of the cast that is alive.
     alive: Vec<bool>,
     took_ms: u64,
 }
 
-/// A private directory in which the parts meet.
+/// A private directory that the processes share.
 struct Stage {
     dir: PathBuf,
     proc: Proc,
-    /// The parts leave when its other end is closed: by us at the end, by the kernel if we are interrupted.
+    /// The processes exit when this end is closed: by us at the end, by the kernel if we are interrupted.
     _lifeline: File,
 }
 
@@ -122,14 +119,14 @@ impl Stage {
         Ok(Stage { dir, proc, _lifeline: lifeline })
     }
 
-    /// Starts a host with its server, kills the host, and looks who is left.
+    /// Starts a host with its server, kills the host, and finds the processes that are left.
     fn act(&self, printer: Printer, part: DemoPart) -> io::Result<Act> {
         let census = self.dir.join(CENSUS);
         make_fifo(&census)?;
         let mut reader = read_end(&census)?;
         let mut host = self.host(part)?;
         let cast = self.cast(&mut reader);
-        // The host is our own child and has not been waited for.
+        // The host is our own child and has not been waited for, so its PID can't be reused.
         let killed = Moment::now();
         host.kill()?;
         host.wait()?;
@@ -156,7 +153,7 @@ impl Stage {
         Ok(Act { alive, took_ms })
     }
 
-    /// The receipt is written right after the proof, which the FIFO shows a moment earlier.
+    /// Waits for the receipt: it is written right after the tree's end, which the FIFO shows a moment earlier.
     fn receipts(&self) -> io::Result<Vec<Receipt>> {
         let give_up = Moment::now() + GONE;
         loop {
@@ -179,7 +176,7 @@ impl Stage {
         command.spawn()
     }
 
-    /// Reads who has appeared, and takes hold of each.
+    /// Reads the PIDs that the processes report, and opens a pidfd for each.
     fn cast(&self, reader: &mut File) -> io::Result<Vec<Held>> {
         let give_up = Moment::now() + APPEAR;
         let mut text = String::new();
@@ -199,10 +196,10 @@ impl Stage {
             .collect()
     }
 
-    /// Ends what the act left: only processes that this demonstration started, through the pidfds it took.
+    /// Ends the processes that the act left: only those that this demonstration started, through their pidfds.
     fn clean_up(&self, cast: &[Held], reader: &File) -> io::Result<()> {
         for held in cast {
-            // Already gone is as good.
+            // An error means that it has exited, which is fine.
             let _ = held.signal(Signal::KILL);
         }
         if hung_up(reader, Moment::now() + GONE) {
@@ -219,7 +216,7 @@ impl Drop for Stage {
     }
 }
 
-/// Waits until the FIFO has something to say.
+/// Waits until the FIFO is readable or has hung up.
 fn wait(reader: &File, give_up: Moment) -> io::Result<PollFlags> {
     let mut fds = [PollFd::new(reader, PollFlags::IN)];
     let left = give_up.since(Moment::now());
@@ -232,7 +229,7 @@ fn wait(reader: &File, give_up: Moment) -> io::Result<PollFlags> {
     }
 }
 
-/// Whether the last holder of the FIFO's write end is gone before `give_up`.
+/// True if all write ends of the FIFO are closed before `give_up`.
 fn hung_up(reader: &File, give_up: Moment) -> bool {
     loop {
         match wait(reader, give_up) {
@@ -260,14 +257,14 @@ fn part_command(part: DemoPart, dir: &Path) -> Command {
     command
 }
 
-/// Plays one part, in a process of its own.
+/// Plays one role, in its own process.
 fn play(part: DemoPart, dir: &Path) -> io::Result<()> {
     match part {
         DemoPart::Host => play_host(dir, part_command(DemoPart::Server, dir)),
         DemoPart::LeashedHost => {
             let server = part_command(DemoPart::Server, dir);
             let mut leashed = Command::new("/proc/self/exe");
-            // The server's first word is /proc/self/exe: after exec that is still leash.
+            // The server's first word is /proc/self/exe, which after exec is still leash.
             leashed
                 .args(["run", "--grace", "500ms", "--name", "sample", "--"])
                 .arg(server.get_program())
@@ -293,20 +290,20 @@ fn play(part: DemoPart, dir: &Path) -> io::Result<()> {
     }
 }
 
-/// A host keeps its server's pipes and waits for something to do.
+/// A host holds its server's pipes and waits.
 fn play_host(dir: &Path, mut server: Command) -> io::Result<()> {
     let server = server.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     stay(dir, server)
 }
 
-/// Opens the FIFO and says who we are.
+/// Opens the FIFO and reports name and PID.
 fn appear(dir: &Path, name: &str) -> io::Result<File> {
     let mut census = File::options().write(true).open(dir.join(CENSUS))?;
     census.write_all(format!("{name} {}\n", rustix::process::getpid().as_raw_pid()).as_bytes())?;
     Ok(census)
 }
 
-/// Holds on to something until the demonstration is over.
+/// Holds a value until the demonstration is over.
 fn stay<T>(dir: &Path, _held: T) -> io::Result<()> {
     let lifeline = read_end(&dir.join(LIFELINE))?;
     while !hung_up(&lifeline, Moment::now() + APPEAR) {}

@@ -1,4 +1,4 @@
-//! `leash doctor`: every containment is tried with a real tree, and the rest of the ground leash stands on is looked at.
+//! `leash doctor`: tries every containment with a real tree, and checks the other requirements of leash.
 
 use leash_model::containment::{Containment, Wish};
 use leash_tree::ledger::store::Store;
@@ -15,7 +15,7 @@ use crate::output::printer::Printer;
 use crate::output::table::table;
 use crate::places;
 
-/// What was found out about one thing.
+/// The result of one check.
 #[derive(Debug, Serialize)]
 struct Finding {
     what: String,
@@ -40,7 +40,7 @@ pub(crate) fn doctor(args: &Doctor) -> u8 {
     if sound { exit_code::OK } else { exit_code::NOT_ALL }
 }
 
-/// Starts and ends a real tree in a containment. The server is leash itself, printing its version.
+/// Starts and ends a real tree in a containment. The server is leash itself, which prints its version.
 fn attempt(containment: Containment, places: &Places) -> Result<(), String> {
     start(Wish { exactly: Some(containment), at_least: None }, places).map(drop)
 }
@@ -54,12 +54,12 @@ fn start(wish: Wish, places: &Places) -> Result<Containment, String> {
     let spec =
         Spec::new(["/proc/self/exe", "--version"]).named("doctor").contain(wish).grace(std::time::Duration::ZERO);
     let tree = Tree::start(spec, places).map_err(|error| reason(&error, wish))?;
-    let containment = tree.containment().ok_or("it was not told")?;
+    let containment = tree.containment().ok_or("no containment was reported")?;
     let receipt = tree.end().map_err(|error| error_chain(&error))?;
     if receipt.all_gone() { Ok(containment) } else { Err("the tree could not be ended".to_owned()) }
 }
 
-/// The refusal of the one containment that was asked for, or the whole story.
+/// The refusal of the requested containment, or the whole error.
 fn reason(error: &TreeError, wish: Wish) -> String {
     if let TreeError::Start { refused, .. } = error
         && let Some(refusal) = refused.iter().find(|refusal| Some(refusal.containment) == wish.exactly)
@@ -69,7 +69,7 @@ fn reason(error: &TreeError, wish: Wish) -> String {
     error_chain(error)
 }
 
-/// What else must be right.
+/// The other requirements.
 fn ground(places: &Places) -> Vec<Finding> {
     let system = rustix::system::uname();
     let finding = |what: &str, result: Result<String, String>| Finding {

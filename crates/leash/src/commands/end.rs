@@ -27,11 +27,11 @@ pub(crate) fn end(args: &End) -> u8 {
     }
 }
 
-/// The error is an exit code, too; people have been told.
+/// Like `end`; the error is an exit code too, and its message was printed.
 fn try_end(args: &End, printer: Printer) -> Result<u8, u8> {
     let wish = wish(args, printer)?;
     let proc = Proc::own().map_err(|why| {
-        let text = format!("cannot tell processes apart: {why}");
+        let text = format!("cannot identify processes: {why}");
         printer.error_text(text, Some("run `leash end` where `leash run` runs"));
         exit_code::LEASH_FAILED
     })?;
@@ -64,7 +64,7 @@ fn failed(printer: Printer, error: &std::io::Error) -> u8 {
     exit_code::LEASH_FAILED
 }
 
-/// Everything that an end needs.
+/// The parameters of an end.
 struct Request<'a> {
     places: &'a Places,
     proc: &'a Proc,
@@ -73,7 +73,8 @@ struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// Ends what the daemon holds and what the ledger knows at the same time, and then whoever is still there.
+    /// Ends the sessions of the daemon and those of the ledger at the same time, and then the members that are still
+    /// there.
     fn end(&self, targets: &[Target]) -> std::io::Result<Ended> {
         if targets.is_empty() {
             return Ok(Ended::default());
@@ -101,9 +102,9 @@ impl Request<'_> {
     }
 }
 
-/// Whoever was to tell the daemon has failed.
+/// The result for sessions when the thread that calls the daemon has failed.
 fn not_told(sessions: &[&str]) -> Vec<Unfinished> {
-    let why = "`leash serve` could not be told";
+    let why = "`leash serve` could not be reached";
     let unfinished = |session: &&str| {
         let (session, run) = ((*session).to_owned(), (*session).to_owned());
         Unfinished { session, run, why: why.to_owned() }
@@ -111,26 +112,26 @@ fn not_told(sessions: &[&str]) -> Vec<Unfinished> {
     sessions.iter().map(unfinished).collect()
 }
 
-/// What is to be ended, as far as the command line and the environment say it.
+/// The sessions to end, as the command line and the environment name them.
 enum Wish<'a> {
     Words(Vec<Word>),
     Labels(&'a [crate::args::Pair]),
     All,
-    /// Exactly this session, if there is one.
+    /// Exactly this session, if it exists.
     Hook(String),
-    /// Nothing, because the host goes on for this reason.
+    /// None, because the host continues for this reason.
     GoesOn(String),
 }
 
 impl Wish<'_> {
-    /// What to say when nothing was there to be ended.
+    /// The message when there was nothing to end.
     fn nothing(&self) -> String {
         match self {
             Wish::Words(_) => "nothing to end".to_owned(),
             Wish::Labels(_) => "nothing to end: no session that is alive has these labels".to_owned(),
             Wish::All => "nothing to end: no session is alive".to_owned(),
             Wish::Hook(session) => format!("nothing to end: no session {session} is alive"),
-            Wish::GoesOn(reason) => format!("nothing was ended: after `{reason}` the host goes on with its servers"),
+            Wish::GoesOn(reason) => format!("nothing was ended: after `{reason}` the host continues with its servers"),
         }
     }
 }
@@ -163,11 +164,11 @@ fn wish(args: &End, printer: Printer) -> Result<Wish<'_>, u8> {
     })
 }
 
-/// What a wish means now.
+/// The sessions that a wish selects now.
 #[derive(Default)]
 struct Choice {
     targets: Vec<Target>,
-    /// Words that mean nothing, or too much.
+    /// Words that match no session, or several.
     problems: Vec<String>,
 }
 
@@ -177,7 +178,8 @@ fn choose(wish: &Wish<'_>, places: &Places, daemon: &Daemon, printer: Printer) -
     let members = session::joined(&places.runtime_dir, store.as_ref()).map_err(failed)?;
     let books = Book::list(&places.runtime_dir).map_err(failed)?;
     let mut known: Vec<Known> = members.iter().map(Known::from).chain(daemon.known()).collect();
-    // What a dead gateway has left can be ended from here. What a living one holds for its clients can't, but can be named.
+    // Sessions that a dead gateway left behind can be ended from here. Those that a living gateway holds for its
+    // clients can't, but can be named in a message.
     known.extend(open(&books, false));
     let mut choice = Choice::default();
     match wish {
@@ -210,15 +212,15 @@ fn open(books: &[Listed], attended: bool) -> impl Iterator<Item = Known> {
     })
 }
 
-/// A session that was ended, and what its members wrote.
+/// An ended session and the receipts of its members.
 struct SessionEnd {
-    /// The whole; `None` when nobody had held anything.
+    /// The receipt of the whole session; `None` if it held nothing.
     whole: Option<Receipt>,
     session: String,
     members: Vec<Receipt>,
 }
 
-/// The receipts, by session, in the order in which the sessions were named.
+/// The receipts by session, in the order in which the user named the sessions.
 fn by_session(targets: &[Target], receipts: &[Receipt]) -> Vec<SessionEnd> {
     let mut sessions: Vec<SessionEnd> = Vec::new();
     let begin = |session: &str| SessionEnd { whole: None, session: session.to_owned(), members: Vec::new() };
@@ -228,7 +230,7 @@ fn by_session(targets: &[Target], receipts: &[Receipt]) -> Vec<SessionEnd> {
         }
     }
     for receipt in receipts {
-        // What a gateway held for a session is numbered.
+        // A gateway numbers what it held for a session.
         let of = |session: &str| {
             receipt.session == session
                 || receipt.session.rsplit_once('.').is_some_and(|(beginning, _)| beginning == session)

@@ -1,4 +1,4 @@
-//! What is alive, by session: runs and connections from anywhere that share an id.
+//! Living sessions: runs and connections from anywhere that share an id.
 
 use std::collections::BTreeMap;
 
@@ -8,25 +8,25 @@ use leash_tree::ledger::book::{Entry, Listed};
 use leash_tree::session::Live;
 use serde_json::Value;
 
-/// A session and what is in it, the oldest first.
+/// A session and its members, the oldest first.
 pub(super) struct Group<'a> {
     pub(super) session: &'a str,
     pub(super) parts: Vec<Part<'a>>,
-    /// What the daemon says of it, if it is one of the daemon's. It names addresses that nobody else may see.
+    /// The daemon's description, if the session belongs to the daemon. It contains URLs that other users must not see.
     held: Option<&'a Value>,
 }
 
-/// Something in a session.
+/// A member of a session.
 pub(super) enum Part<'a> {
     /// A process tree.
     Run(&'a Live),
-    /// A `leash connect`, and what it has open.
+    /// A `leash connect`, and its open upstream session.
     Connection(&'a Listed, Option<&'a Entry>),
-    /// What a gateway has open for a client.
+    /// An upstream session that a gateway has open for a client.
     Upstream(&'a Listed, &'a Entry),
 }
 
-/// The sessions, in the order in which their oldest members began; those that a daemon holds, too, with or without members.
+/// The sessions in the order in which their oldest members began, including those of a daemon with or without members.
 pub(super) fn groups<'a>(runs: &'a [Live], books: &'a [Listed], held: &'a [Value]) -> Vec<Group<'a>> {
     let mut parts: Vec<Part<'a>> = runs.iter().map(Part::Run).collect();
     for book in books {
@@ -51,7 +51,7 @@ pub(super) fn groups<'a>(runs: &'a [Live], books: &'a [Listed], held: &'a [Value
 }
 
 impl<'a> Group<'a> {
-    /// The one member that is all there is to say.
+    /// The only member, if the session needs no line of its own.
     pub(super) fn only(&self) -> Option<&Part<'a>> {
         match &self.parts[..] {
             [only] if self.held.is_none() => Some(only),
@@ -59,18 +59,18 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// How it is called, if it is one of the daemon's and has a name besides its id.
+    /// Its name, if it belongs to the daemon and has a name besides its id.
     pub(super) fn name(&self) -> Option<&'a str> {
         self.held?["name"].as_str()
     }
 
-    /// The servers that the daemon has for it, whether or not anything of them runs.
+    /// The servers that the daemon has for it, running or not.
     pub(super) fn servers(&self) -> Option<Vec<&'a str>> {
         let servers = self.held?["servers"].as_array()?;
         Some(servers.iter().filter_map(|server| server["name"].as_str()).collect())
     }
 
-    /// Its name, and who is in it.
+    /// Its name and its members.
     pub(super) fn members(&self) -> String {
         let members = match self.parts.len() {
             1 => "1 member".to_owned(),
@@ -92,7 +92,7 @@ impl<'a> Group<'a> {
         self.parts.iter().filter_map(Part::live).map(Live::memory_bytes).sum()
     }
 
-    /// Everybody that one of the members lives for, once; of what a daemon holds, what it holds it for.
+    /// The owners of all members, each once; for a session of a daemon, the owner for which the daemon holds it.
     pub(super) fn owners(&self) -> String {
         if let Some(owner) = self.held.map(|held| &held["owner"]) {
             let kind = owner["kind"].as_str().unwrap_or("none");
@@ -108,7 +108,7 @@ impl<'a> Group<'a> {
         if names.is_empty() { "none".to_owned() } else { names.join(",") }
     }
 
-    /// The state that is most worth knowing.
+    /// The state of the member that needs the most attention.
     pub(super) fn state(&self) -> &'static str {
         let held = self.held.and_then(|held| held["state"].as_str());
         let held = ["ending", "starting"].into_iter().find(|state| held == Some(state));
@@ -137,7 +137,7 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// Enough of its id to end it alone; what is a gateway's ends with that, and has a number.
+    /// The part of its id that is enough to end it alone. A gateway's session has a number and ends with its gateway.
     pub(super) fn handle(&self) -> String {
         match self {
             Part::Run(_) | Part::Connection(..) => short_id(self.run()),
@@ -168,7 +168,7 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// The book that it is in, and what is open.
+    /// Its book, and its open upstream session.
     pub(super) fn upstream(&self) -> (Option<&'a Listed>, Option<&'a Entry>) {
         match self {
             Part::Run(_) => (None, None),
@@ -177,7 +177,7 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// One word for programs.
+    /// The word for programs.
     pub(super) fn word(&self) -> &'static str {
         match self {
             Part::Run(_) => "run",
@@ -186,7 +186,7 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// What keeps it together, for people.
+    /// The kind for people.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Part::Run(run) => run.record.containment.map_or("-", |containment| containment.name()),
@@ -203,7 +203,7 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// What it lives for; of what is open upstream, who has it open.
+    /// Its owners; for an upstream session, the process that has it open.
     pub(super) fn owners(&self) -> String {
         if let (Some(book), _) = self.upstream() {
             let process = book.cover.process.map_or_else(|| "?".to_owned(), |process| process.pid.to_string());
@@ -242,7 +242,7 @@ impl<'a> Part<'a> {
     }
 }
 
-/// The beginning of an id: enough to find it in a list or a server's log, too little to use it.
+/// The beginning of an id: enough to find it in a list or a server's log, but not enough to use it.
 pub(super) fn short_id(id: &str) -> String {
     id.chars().take(8).collect()
 }

@@ -28,7 +28,7 @@ pub(crate) fn history(args: &History) -> u8 {
     if let Some(word) = &args.session {
         receipts = of_session(receipts, word);
     }
-    // Who asks for a session wants to see all of it.
+    // A user who names a session wants to see all of it.
     let most = args.lines.unwrap_or(if args.session.is_some() { usize::MAX } else { LINES });
     let newest = receipts.split_off(receipts.len().saturating_sub(most));
     let sessions = if args.session.is_some() { by_session(&newest) } else { Vec::new() };
@@ -58,10 +58,10 @@ pub(crate) fn history(args: &History) -> u8 {
     exit_code::OK
 }
 
-/// How many are shown when nobody says.
+/// The default number of lines.
 const LINES: usize = 20;
 
-/// The receipts of a session: of the one that is called so, else of one run, else of all whose id begins so.
+/// The receipts of a session: of the one with this name, else of one run, else of all whose id begins with the word.
 fn of_session(receipts: Vec<Receipt>, word: &str) -> Vec<Receipt> {
     let named = |receipt: &Receipt| session_of(receipt, word) == word;
     let run = |receipt: &Receipt| receipt.run == word;
@@ -76,7 +76,7 @@ fn of_session(receipts: Vec<Receipt>, word: &str) -> Vec<Receipt> {
     receipts.into_iter().filter(|receipt| wanted(receipt)).collect()
 }
 
-/// The session of a receipt. What a gateway held for a session has the session's id and a number.
+/// The session of a receipt. A gateway's receipt has the session's id and a number.
 fn session_of<'r>(receipt: &'r Receipt, word: &str) -> &'r str {
     let numbered = receipt.session.rsplit_once('.');
     numbered.map(|(session, _)| session).filter(|session| *session == word).unwrap_or(&receipt.session)
@@ -109,7 +109,7 @@ fn summary(session: &str, members: &[&Receipt]) -> Value {
     })
 }
 
-/// The worst that became of anything that a receipt is about.
+/// The worst result in a receipt.
 fn worst(receipt: &Receipt) -> &'static str {
     let worst = [Fate::Left, Fate::Ended].into_iter();
     let worst = worst.into_iter().find(|fate| receipt.holdings.iter().any(|holding| holding.fate() == fate));

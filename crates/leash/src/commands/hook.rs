@@ -1,16 +1,16 @@
-//! What a host's hook says on stdin: which session is over.
+//! Reads the input of a host's hook from stdin: the session that has ended.
 
 use std::io::{self, IsTerminal as _, Read};
 
 use serde::Deserialize;
 
-/// The most that is read of it. Hooks of a session's end have some hundred bytes.
+/// The input limit. The input of a session-end hook has some hundred bytes.
 const LONGEST: u64 = 1024 * 1024;
 
-/// Reasons with which a host leaves a conversation and goes on with the same servers.
+/// Reasons with which a host leaves a conversation and continues with the same servers.
 const GOES_ON: [&str; 2] = ["clear", "resume"];
 
-/// What is read of it; the rest is the host's own business.
+/// The fields that leash needs; all others belong to the host.
 #[derive(Deserialize)]
 struct Input {
     #[serde(alias = "sessionId")]
@@ -19,16 +19,16 @@ struct Input {
     reason: Option<String>,
 }
 
-/// What a hook told.
+/// The meaning of a hook's input.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Told {
-    /// This session is over.
+    /// This session has ended.
     Over(String),
-    /// The host goes on, for this reason.
+    /// The host continues, for this reason.
     GoesOn(String),
 }
 
-/// Reads stdin. The error is what is wrong with it.
+/// Reads stdin. The error describes the problem with the input.
 pub(super) fn told() -> Result<Told, String> {
     if io::stdin().is_terminal() {
         return Err("--hook reads what a host's hook gets on stdin, and stdin is a terminal".to_owned());
@@ -37,7 +37,7 @@ pub(super) fn told() -> Result<Told, String> {
 }
 
 fn read(input: impl Read) -> Result<Told, String> {
-    // One value, and not all there is: a host may leave the pipe open.
+    // Read one value, not all of stdin: a host may leave the pipe open.
     let mut values = serde_json::Deserializer::from_reader(input.take(LONGEST)).into_iter::<Input>();
     let Input { session_id, reason } = match values.next() {
         Some(Ok(input)) => input,
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn the_session_is_found() {
+    fn the_session_id_is_read() {
         let over = |id: &str| Ok(Told::Over(id.to_owned()));
         check(r#"{"session_id":"a-1"}"#, over("a-1"));
         check(r#"{"sessionId":"a-1","cwd":"/x"}"#, over("a-1"));
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_goes_on_keeps_its_servers() {
+    fn a_host_that_continues_keeps_its_servers() {
         for reason in GOES_ON {
             let text = format!(r#"{{"session_id":"a-1","reason":"{reason}"}}"#);
             check(&text, Ok(Told::GoesOn(reason.to_owned())));
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_hook_is_refused() {
+    fn input_that_is_not_from_a_hook_is_refused() {
         check("", Err("empty"));
         check("job-1", Err("not the input of a hook"));
         check("{}", Err("session_id"));
@@ -94,13 +94,13 @@ mod tests {
         check(r#"{"session_id":"a b"}"#, Err("not an id"));
     }
 
-    /// The value is complete; that more might come is not waited for.
+    /// After the complete value, the reader does not wait for more input.
     #[test]
     fn the_end_of_stdin_is_not_waited_for() {
         struct Endless<'a>(&'a [u8]);
         impl Read for Endless<'_> {
             fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-                assert!(!self.0.is_empty(), "it was read after the value was complete");
+                assert!(!self.0.is_empty(), "stdin was read after the value was complete");
                 self.0.read(buffer)
             }
         }

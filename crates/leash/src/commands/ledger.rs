@@ -1,4 +1,4 @@
-//! Opening the ledger, for the commands that read it.
+//! Opens the ledger, for the commands that read it.
 
 use leash_tree::ledger::store::Store;
 
@@ -6,7 +6,7 @@ use crate::exit_code;
 use crate::output::printer::Printer;
 use crate::places;
 
-/// The ledger, if there is one. The error is an exit code; people have been told.
+/// The ledger, if it exists. The error is an exit code; its message was printed.
 pub(crate) fn look(printer: Printer) -> Result<Option<Store>, u8> {
     Store::look(&places::runtime_dir()).map_err(|error| {
         printer.error(&error, Some("set LEASH_RUNTIME_DIR to the directory that `leash run` uses"));

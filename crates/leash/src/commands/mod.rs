@@ -33,7 +33,7 @@ mod unleashed;
 mod watch;
 mod why;
 
-/// Reads the command line and does what it says.
+/// Parses the command line and runs the command.
 pub(crate) fn dispatch(first: FirstLook) -> u8 {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,

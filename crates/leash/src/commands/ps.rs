@@ -35,7 +35,7 @@ pub(crate) fn ps(args: &Ps) -> u8 {
         Err(code) => return code,
     };
     if let Err(why) = &proc {
-        printer.warning(format!("processes can't be looked at: {why}"));
+        printer.warning(format!("cannot read processes: {why}"));
     }
     let books = Book::list(&places::runtime_dir()).unwrap_or_else(|error| {
         printer.warning(format!("upstream sessions can't be listed: {error}"));
@@ -55,7 +55,7 @@ pub(crate) fn ps(args: &Ps) -> u8 {
     exit_code::OK
 }
 
-/// A session on one line, and if it has several members, one line for each of them below.
+/// One line per session; if it has several members, one more line for each of them below.
 fn listing(groups: &[Group<'_>]) -> String {
     let mut rows = Vec::new();
     for group in groups {
@@ -92,7 +92,7 @@ fn row(session: String, part: &Part<'_>) -> Vec<String> {
     ]
 }
 
-/// A session at length.
+/// The details of a session.
 fn at_length(group: &Group<'_>, args: &Ps) -> String {
     let part = |part: &Part<'_>| match part {
         Part::Run(run) => details(run, args.verbose, args.tree),
@@ -127,7 +127,7 @@ fn upstream_details(part: &Part<'_>) -> String {
     text
 }
 
-/// One run at length.
+/// The details of one run.
 fn details(run: &Live, verbose: bool, tree: bool) -> String {
     let record = &run.record;
     let part = Part::Run(run);
@@ -146,7 +146,7 @@ fn details(run: &Live, verbose: bool, tree: bool) -> String {
     text
 }
 
-/// What `-v` adds.
+/// Appends the lines that `-v` adds.
 fn more(record: &Record, text: &mut String) {
     let pids = [("leash", record.supervisor), ("keeper", record.keeper), ("server", record.leader)];
     let named: Vec<String> = pids.iter().filter_map(|(name, id)| id.map(|id| format!("{name} {}", id.pid))).collect();
@@ -163,7 +163,7 @@ fn more(record: &Record, text: &mut String) {
     }
 }
 
-/// Draws the members below their parents; who has no parent among them stands at the left.
+/// Draws the members below their parents; a member whose parent is not among them is not indented.
 fn draw(members: &[Member], text: &mut String) {
     let mut children: HashMap<i32, Vec<&Member>> = HashMap::new();
     let known: Vec<i32> = members.iter().map(|member| member.stat.pid).collect();
@@ -181,7 +181,8 @@ fn draw(members: &[Member], text: &mut String) {
     }
 }
 
-/// `sessions` are runs, `upstream` is what is open at HTTP servers, `groups` are the sessions that these belong to.
+/// `sessions` are runs, `upstream` are sessions that are open at HTTP servers, `groups` are the sessions that these
+/// belong to.
 fn as_json(groups: &[Group<'_>], others: &Unleashed) -> String {
     let now = clock::unix_ms();
     let mut parts: Vec<&Part<'_>> = groups.iter().flat_map(|group| &group.parts).collect();

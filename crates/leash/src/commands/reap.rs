@@ -35,7 +35,7 @@ pub(crate) fn reap(args: &Reap) -> u8 {
         plan(printer, args, &survey, &findings);
         return exit_code::OK;
     }
-    // First, because it may leave something that only the look finds.
+    // Sweep first, because it may leave a process that only the scan finds.
     let mut done: Vec<Done> = survey.sweep(printer).into_iter().map(Ok).collect();
     let findings = survey.look(&policy);
     let (policy, findings) = wait_for_hosts(&mut survey, policy, findings, args);
@@ -47,7 +47,7 @@ pub(crate) fn reap(args: &Reap) -> u8 {
     if unknown(printer, args, &findings) { exit_code::NOT_ALL } else { told }
 }
 
-/// The verdicts that are enough to end this one. What is only likely is ended for a person who has looked at it, and named it.
+/// The verdicts that are enough to end this finding. A likely orphan is ended only if the user has named its PID.
 fn verdicts(finding: &Finding, args: &Reap) -> Vec<Verdict> {
     let named = finding.tree.iter().any(|id| args.likely.contains(&id.pid));
     let mut verdicts = vec![Verdict::OrphanProved];
@@ -56,7 +56,7 @@ fn verdicts(finding: &Finding, args: &Reap) -> Vec<Verdict> {
     verdicts
 }
 
-/// Says which of the processes that were named are in no server that may be ended; whether there are any.
+/// Warns about named processes that belong to no server that may be ended; returns true if there are any.
 fn unknown(printer: Printer, args: &Reap, findings: &[Finding]) -> bool {
     let due = |pid: &i32| findings.iter().any(|one| is_due(one, args) && one.tree.iter().any(|id| id.pid == *pid));
     let unknown: Vec<&i32> = args.likely.iter().filter(|pid| !due(pid)).collect();
@@ -68,12 +68,12 @@ fn unknown(printer: Printer, args: &Reap, findings: &[Finding]) -> bool {
     !unknown.is_empty()
 }
 
-/// Whether it is asked for. What a lost leash has left is swept, by what its record proves.
+/// True if the user asked for it. What a dead leash left is swept instead, as far as its record proves it.
 fn is_due(finding: &Finding, args: &Reap) -> bool {
     verdicts(finding, args).contains(&finding.verdict) && finding.leashed.is_none()
 }
 
-/// A server whose ends are gone while its parent lives gets the time that a host takes to end it properly.
+/// If the ends of a server are closed while its parent lives, waits as long as a host may take to end it properly.
 fn wait_for_hosts(survey: &mut Survey, policy: Policy, findings: Vec<Finding>, args: &Reap) -> (Policy, Vec<Finding>) {
     let is_waiting = |fact: &Evidence| matches!(fact, Evidence::NotSettled { .. });
     if !findings.iter().any(|finding| finding.evidence.iter().any(is_waiting)) {
@@ -88,7 +88,7 @@ fn wait_for_hosts(survey: &mut Survey, policy: Policy, findings: Vec<Finding>, a
     (policy, findings)
 }
 
-/// Nothing tells that nothing happens but the clock.
+/// Sleeps until the deadline: no event reports that nothing has happened.
 pub(super) fn pause_until(deadline: Moment) {
     loop {
         let left = deadline.since(Moment::now());
@@ -100,7 +100,7 @@ pub(super) fn pause_until(deadline: Moment) {
     }
 }
 
-/// Ends one, and keeps the receipt.
+/// Ends one finding, and stores the receipt.
 pub(super) fn end(
     printer: Printer,
     survey: &mut Survey,
@@ -125,7 +125,7 @@ fn keep(printer: Printer, path: &Path, receipt: &Receipt) {
     }
 }
 
-/// What would be done.
+/// Prints what `reap --yes` would do.
 fn plan(printer: Printer, args: &Reap, survey: &Survey, findings: &[Finding]) {
     unknown(printer, args, findings);
     let listed = |finding: &&Finding| !matches!(finding.verdict, Verdict::Live | Verdict::Unknown);

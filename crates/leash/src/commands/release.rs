@@ -53,13 +53,13 @@ fn work(args: &Release, chosen: &[&str], printer: Printer) -> Result<u8, ShelfEr
     Ok(if failed { exit_code::NOT_ALL } else { exit_code::OK })
 }
 
-/// One file, and what undoing makes of it.
+/// One file, and the result of undoing its changes.
 struct FileUndo {
     path: PathBuf,
     client: &'static str,
     /// The newest first.
     layers: Vec<Layer>,
-    /// Nothing when the file is gone.
+    /// `None` if the file no longer exists.
     undo: Option<(ConfigFile, Undo)>,
     written: bool,
     error: Option<(String, &'static str)>,
@@ -138,7 +138,7 @@ fn show(file: &FileUndo, shelf: &Shelf, printer: Printer) {
         match outcome {
             Outcome::Refused(why) => printer.error_text(
                 format!("{path}: `{name}`: {why}"),
-                Some(&format!("edit it by hand; what the file was is in {}", kept_at(file, shelf))),
+                Some(&format!("edit it by hand; the old text is in {}", kept_at(file, shelf))),
             ),
             Outcome::NotThere => printer.note(format!("{path}: `{name}` is not on the leash any more")),
             Outcome::Released | Outcome::Kept => {}
@@ -148,7 +148,7 @@ fn show(file: &FileUndo, shelf: &Shelf, printer: Printer) {
 
 fn write(file: &mut FileUndo, shelf: &Shelf) {
     let Some((config, undo)) = &file.undo else {
-        // Gone, so there is nothing to go back to; unless it is only out of reach now.
+        // The file is deleted, so forget the changes; but not if the file is only unreachable now.
         if file.error.is_none() && !exists(&file.path) {
             let forgotten = file.layers.iter().try_for_each(|layer| shelf.forget(layer));
             file.error = forgotten.err().map(|error| unnoted(&error));
@@ -158,7 +158,7 @@ fn write(file: &mut FileUndo, shelf: &Shelf) {
     match release::carry_out(shelf, config, &file.layers, undo) {
         Ok(()) => file.written = true,
         Err(AdoptError::Shelf(error)) => {
-            // The file comes first.
+            // The file was written before its record, so it counts as written.
             file.written = true;
             file.error = Some(unnoted(&error));
         }
@@ -167,7 +167,7 @@ fn write(file: &mut FileUndo, shelf: &Shelf) {
 }
 
 fn unnoted(error: &ShelfError) -> (String, &'static str) {
-    (format!("it is done, but leash can't note it: {}", error_chain(error)), "run `leash release` again later")
+    (format!("it is done, but leash can't record it: {}", error_chain(error)), "run `leash release` again later")
 }
 
 fn exists(path: &Path) -> bool {

@@ -21,7 +21,7 @@ pub(crate) fn run(args: Run, first: FirstLook) -> u8 {
     let printer = Printer::new(args.verbose);
     if args.labels.len() > limits::LABELS {
         let text = format!("{} labels are too many, {} are allowed", args.labels.len(), limits::LABELS);
-        printer.error_text(text, Some("labels are for people; put data elsewhere"));
+        printer.error_text(text, Some("labels are for listings; put data elsewhere"));
         return exit_code::USAGE;
     }
     let owners = match owners(&args.owners) {
@@ -49,19 +49,20 @@ pub(crate) fn run(args: Run, first: FirstLook) -> u8 {
     }
 }
 
-/// The session that a variable names. A client that does not set it, or sets it to something else, must still get its server.
+/// The session that a variable names. A client that does not set it, or sets it to something else, must still get its
+/// server.
 pub(super) fn session_of(variable: &str, printer: Printer) -> Option<String> {
     let value = env::var(variable).ok().filter(|value| !value.is_empty())?;
     match leash_model::id::check_session(&value) {
         Ok(()) => Some(value),
         Err(why) => {
-            printer.warning(format!("`{variable}` is no id of a session ({why}); this one gets an id of its own"));
+            printer.warning(format!("`{variable}` does not hold a valid session id ({why}); leash uses a new session"));
             None
         }
     }
 }
 
-/// What the owners typed mean.
+/// Converts the owners from the command line.
 pub(super) fn owners(typed: &[Owner]) -> Result<Vec<OwnerWish>, &'static str> {
     if typed.is_empty() {
         return Ok(OwnerWish::DEFAULT.to_vec());
@@ -115,7 +116,7 @@ fn spec(args: Run, owners: Vec<OwnerWish>, session: Option<String>) -> Spec {
     spec
 }
 
-/// Says how it ended, and mirrors the server.
+/// Prints how the server ended, and returns its exit code.
 fn report(printer: Printer, receipt: &Receipt) -> u8 {
     printer.progress("Ended", message::receipt_line(receipt));
     let left = message::left_lines(receipt);
@@ -129,6 +130,6 @@ fn report(printer: Printer, receipt: &Receipt) -> u8 {
         left.iter().for_each(|line| printer.warning(line));
     }
     let exit = receipt.trees().find_map(|tree| tree.exit);
-    // Without a status the server died together with its keeper, by the kernel's hand.
+    // Without a status, the kernel killed the server together with its keeper.
     u8::try_from(exit.map_or(128 + 9, |exit| exit.code())).unwrap_or(exit_code::LEASH_FAILED)
 }

@@ -38,7 +38,8 @@ pub(crate) fn serve(args: Serve, first: FirstLook) -> u8 {
     }
     let on_demand = args.control.on_demand;
     if on_demand {
-        // It serves whoever comes: not to be interrupted with its starter's terminal. A leader of a group was set apart already.
+        // An on-demand daemon serves many programs: Ctrl-C in its starter's terminal must not reach it. If this fails,
+        // the process already leads a group, so it is separate.
         let _ = rustix::process::setsid();
     }
     let source = file.map(|file| Source { file: file.clone(), read: Box::new(move || reread(&args, &file)) });
@@ -49,7 +50,7 @@ pub(crate) fn serve(args: Serve, first: FirstLook) -> u8 {
         control,
         terminal: terminal.filter(|_| !on_demand),
         tell: Box::new(move |notice| match notice {
-            // Nobody waits for these lines: its starter has other things to say.
+            // Print these lines only with `-v`: the program that started the daemon has its own output.
             Notice::Listening(address) if on_demand => printer.progress("Listening", format!("http://{address}")),
             Notice::Draining(sessions) if on_demand => printer.progress("Stopping", format!("{sessions} sessions")),
             notice => tell(printer, &notice),
@@ -64,7 +65,7 @@ pub(crate) fn serve(args: Serve, first: FirstLook) -> u8 {
     }
 }
 
-/// Why nothing is served.
+/// The reason why nothing is served.
 enum Refused {
     Mistakes(Mistakes),
     Text(String, String),
@@ -76,11 +77,11 @@ impl From<Mistakes> for Refused {
     }
 }
 
-/// What is to be served, and the file it was read from.
+/// The settings, and the file from which they were read.
 fn settings(args: &Serve) -> Result<(Settings, Option<PathBuf>), Refused> {
     let (mut settings, file) = match &args.single.name {
         Some(name) => (single(name, &args.single)?, None),
-        // A file that happens to lie here is not meant.
+        // An on-demand daemon ignores a file that happens to be in the directory.
         None if args.control.on_demand && args.config.is_none() => (Settings::default(), None),
         None => {
             let file = find_file(args.config.as_deref())?;
@@ -91,12 +92,12 @@ fn settings(args: &Serve) -> Result<(Settings, Option<PathBuf>), Refused> {
     Ok((settings, file))
 }
 
-/// What the command line says counts more than the file.
+/// Options override the file.
 fn override_by(args: &Serve, settings: &mut Settings) -> Result<(), Refused> {
     if let Some(listen) = args.listen {
         settings.listen = listen;
     } else if args.control.on_demand && settings.listen == Settings::default().listen {
-        // Clients learn the address from their sessions; the usual port is left to a gateway with servers.
+        // Clients learn the port from their sessions; the default port is left to a gateway with servers.
         settings.listen.set_port(0);
     }
     if let Some(variable) = &args.token_env {
@@ -116,7 +117,7 @@ fn override_by(args: &Serve, settings: &mut Settings) -> Result<(), Refused> {
     Ok(())
 }
 
-/// How it is controlled.
+/// The settings of the control API.
 fn control(args: &Control, first: FirstLook) -> Result<leash_gateway::Control, Refused> {
     let socket = match &args.socket {
         Some(path) => ControlSocket::At(std::path::absolute(path).unwrap_or_else(|_| path.clone())),
@@ -126,7 +127,7 @@ fn control(args: &Control, first: FirstLook) -> Result<leash_gateway::Control, R
     let listen = args.control_listen.map(|address| {
         let Some(variable) = &args.control_token_env else {
             let text = format!("the control API on `{address}` needs a token");
-            let hint = "whoever reaches it can start programs: --control-token-env VARIABLE names the token's variable";
+            let hint = "every client there can start programs: --control-token-env VARIABLE names the token's variable";
             return Err(Refused::Text(text, hint.to_owned()));
         };
         Ok(ControlListen { address, token: token(variable, "--control-token-env")? })
@@ -170,7 +171,7 @@ fn read(args: &Serve, file: &Path) -> Result<Settings, Refused> {
     Ok(config::read_here(&text, &file.display().to_string(), &|name| env::var(name).ok(), here)?)
 }
 
-/// For a reload: all that is wrong as one text.
+/// Reads the settings for a reload; the error is one text with all mistakes.
 fn reread(args: &Serve, file: &Path) -> Result<Settings, String> {
     let again = || {
         let mut settings = read(args, file)?;
@@ -230,7 +231,7 @@ fn upstream(url: &str, args: &Single) -> Result<address::Upstream, Refused> {
     })
 }
 
-/// Every mistake with its place, and the hints.
+/// Prints every mistake with its place, and the hints.
 fn report(printer: Printer, mistakes: &Mistakes) -> u8 {
     let count = mistakes.all().len();
     let plural = if count == 1 { "mistake" } else { "mistakes" };
@@ -259,7 +260,7 @@ fn advice(error: &ServeError) -> &'static str {
             "name another path with --control"
         }
         ServeError::NoControlToken(_) => {
-            "whoever reaches it can start programs: name the token with --control-token-env"
+            "every client that reaches it can start programs: name the token with --control-token-env"
         }
         ServeError::Ledger(_) | ServeError::Control(ControlError::Runtime(_)) => {
             "set LEASH_RUNTIME_DIR to a directory that can be written; the ledger must exist before a session does"
@@ -268,7 +269,7 @@ fn advice(error: &ServeError) -> &'static str {
     }
 }
 
-/// The beginning of a session's id: clients present the whole of it, and a log is read by many.
+/// The beginning of a session's id: clients present the whole id as a credential, and many people may read a log.
 fn short(session: &str) -> &str {
     session.get(..8).unwrap_or(session)
 }
@@ -279,7 +280,7 @@ pub(super) fn tell(printer: Printer, notice: &Notice) {
         Notice::ControlSocket(path) => printer.progress("Control", path.display()),
         Notice::ControlListening(address) => printer.note(format!("control API on http://{address}")),
         Notice::TakenOver(sessions) => {
-            printer.note(format!("going on with {sessions} sessions of a gateway that was killed"));
+            printer.note(format!("continuing with {sessions} sessions of a gateway that was killed"));
         }
         Notice::Swept(receipt) => printer.progress("Swept", message::receipt_line(receipt)),
         Notice::Opened { session, server } => printer.progress("Opened", format!("{server} [{}]", short(session))),

@@ -1,7 +1,8 @@
-//! `leash check --part`: the stdio servers that leash stands in for when a host is tested, and what seats a host at a terminal.
+//! `leash check --part`: the stdio servers that leash provides to a host under test, and the usher that gives a host a
+//! terminal.
 #![expect(
     clippy::disallowed_methods,
-    reason = "a stand-in has a helper as real servers have: nobody ends it but the host"
+    reason = "a stand-in has a helper as real servers have: only the host shall end it"
 )]
 
 use std::ffi::OsString;
@@ -22,10 +23,10 @@ use crate::args::{Check, StandIn};
 use crate::exit_code;
 use crate::output::printer::Printer;
 
-/// A stand-in whose check is gone, and that nobody ended, leaves by itself after this long.
+/// A stand-in that no process ends exits by itself after this time, for example if the check was killed.
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// Plays one part until it is over.
+/// Plays one role until its end.
 pub(crate) fn play(part: StandIn, journal: &Path, args: &Check, first: FirstLook) -> u8 {
     let played = match part {
         StandIn::Usher => return usher(journal, &args.command),
@@ -44,7 +45,7 @@ fn serve(part: Part, journal: &Path) -> io::Result<()> {
     serve_stdio(part, &journal, io::stdin().lock(), io::stdout().lock())
 }
 
-/// Starts a helper that has nothing to do with the pipes of the protocol.
+/// Starts a helper that has no pipe of the protocol.
 fn start_helper(journal: &Path) -> io::Result<()> {
     let mut command = Command::new("/proc/self/exe");
     command.args(["check", "--part", "helper", "--journal"]).arg(journal);
@@ -52,8 +53,8 @@ fn start_helper(journal: &Path) -> io::Result<()> {
     command.spawn().map(drop)
 }
 
-/// Starts the host in front of the terminal and waits for it. The first process of a tree leads a group, and so can't lead a
-/// session: its child can.
+/// Starts the host with the terminal and waits for it. The first process of a tree leads a group and so can't create a
+/// session, but its child can.
 fn usher(journal: &Path, host: &[OsString]) -> u8 {
     let mut command = Command::new("/proc/self/exe");
     command.args(["check", "--part", "seated", "--journal"]).arg(journal).arg("--").args(host);
@@ -63,7 +64,7 @@ fn usher(journal: &Path, host: &[OsString]) -> u8 {
     }
 }
 
-/// Becomes the host.
+/// Executes the host in this process.
 fn seated(host: &[OsString]) -> u8 {
     let Some((program, words)) = host.split_first() else { return exit_code::USAGE };
     if let Err(error) = sit_down() {
@@ -74,8 +75,8 @@ fn seated(host: &[OsString]) -> u8 {
     exit_code::NOT_FOUND
 }
 
-/// Opens a session, says which, and is gone. Not before: Ctrl-C reaches everybody in front of a terminal, and the check that has
-/// to end the session then has to know it.
+/// Opens a session, reports its id, and exits. It must not exit earlier: Ctrl-C reaches every process of the terminal,
+/// and the check has to know the id to end the session.
 fn visitor(args: &Check, first: FirstLook) -> u8 {
     let (Ok(_signals), Some(url)) = (Stop::by_signal(first), &args.url) else { return exit_code::LEASH_FAILED };
     let token = std::env::var(VISITOR_TOKEN).ok();
@@ -83,7 +84,7 @@ fn visitor(args: &Check, first: FirstLook) -> u8 {
     if visit(url, token.as_deref(), args.ready, tell) { exit_code::OK } else { exit_code::NOT_ALL }
 }
 
-/// Deaf to everything but a signal.
+/// Ignores everything but a signal.
 fn stay() {
     let longest = Timespec { tv_sec: LONGEST.as_secs() as i64, tv_nsec: 0 };
     let _ = rustix::event::poll(&mut [], Some(&longest));

@@ -1,4 +1,4 @@
-//! A look at the servers of this machine, for the commands that judge them.
+//! Scans the servers of this machine, for the commands that judge them.
 
 use std::path::PathBuf;
 
@@ -17,7 +17,7 @@ use crate::exit_code;
 use crate::output::printer::Printer;
 use crate::places;
 
-/// What is needed to look.
+/// The state that a scan needs.
 pub(super) struct Survey {
     pub(super) proc: Proc,
     pub(super) store: Option<Store>,
@@ -25,10 +25,10 @@ pub(super) struct Survey {
 }
 
 impl Survey {
-    /// Reads what the clients declare and what the ledger says. The error is an exit code; people have been told.
+    /// Reads the clients' declarations and the ledger. The error is an exit code; its message was printed.
     pub(super) fn open(printer: Printer, projects: &[PathBuf]) -> Result<Survey, u8> {
         let proc = Proc::own().map_err(|why| {
-            printer.error_text(format!("processes can't be looked at: {why}"), Some("leash needs a /proc of its own"));
+            printer.error_text(format!("cannot read processes: {why}"), Some("leash needs a /proc of its own"));
             exit_code::LEASH_FAILED
         })?;
         let store = ledger::look(printer)?;
@@ -36,7 +36,7 @@ impl Survey {
         let here = std::env::current_dir().ok().into_iter().collect::<Vec<_>>();
         let projects = if projects.is_empty() { &here } else { projects };
         if let Some(roots) = places::roots(projects) {
-            // What is wrong with somebody else's file is no matter here.
+            // Errors in the clients' files do not matter here.
             let (files, _) = clients::configs(&roots);
             knowledge.declare(files.iter().flat_map(|file| clients::servers(file).0));
         }
@@ -45,7 +45,8 @@ impl Survey {
         Ok(Survey { proc, store, knowledge })
     }
 
-    /// Ends what dead runs of leash have left, by what their records prove, and knows of it from then on.
+    /// Ends what dead runs of leash left behind, as far as their records prove it, and adds the receipts to the
+    /// knowledge.
     pub(super) fn sweep(&mut self, printer: Printer) -> Vec<Receipt> {
         let Some(store) = &self.store else { return Vec::new() };
         let swept = sweep(store, Some(&self.proc));
@@ -54,18 +55,18 @@ impl Survey {
         swept.receipts
     }
 
-    /// Looks and judges, once more than before: who was nobody is not read each time.
+    /// Scans and judges again: processes that were unrelated are not read each time.
     pub(super) fn look_again(&mut self, policy: &Policy, strangers: &mut Strangers) -> Vec<Finding> {
         self.read_ledger();
         judge(&scan_again(&self.proc, &self.knowledge, strangers), &self.knowledge, policy)
     }
 
-    /// Looks and judges.
+    /// Scans and judges.
     pub(super) fn look(&mut self, policy: &Policy) -> Vec<Finding> {
         self.look_at(policy, &[]).1
     }
 
-    /// The same, with some processes looked at whatever they are.
+    /// The same; the processes in `also` are read in any case.
     pub(super) fn look_at(&mut self, policy: &Policy, also: &[i32]) -> (Facts, Vec<Finding>) {
         self.read_ledger();
         let facts = scan(&self.proc, &self.knowledge, also);
@@ -73,7 +74,7 @@ impl Survey {
         (facts, findings)
     }
 
-    /// Runs come and go, so the ledger is read each time.
+    /// Reads the ledger again for each scan, because runs begin and end.
     fn read_ledger(&mut self) {
         if let Some(store) = &self.store {
             let records = store.list().unwrap_or_default().into_iter().filter_map(|found| found.record);

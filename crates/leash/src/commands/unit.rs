@@ -21,7 +21,7 @@ const NAME: &str = "leash-watch.service";
 pub(super) fn install(printer: Printer, args: &Watch) -> u8 {
     let Some(dir) = places::units_dir() else { return no_home(printer) };
     let Some(program) = places::program() else {
-        printer.error_text("leash does not know where it is", Some("check /proc/self/exe"));
+        printer.error_text("leash can't find its own executable", Some("check /proc/self/exe"));
         return exit_code::LEASH_FAILED;
     };
     if let Err(error) = write(&dir, &unit(&program, args, &environment())) {
@@ -31,7 +31,7 @@ pub(super) fn install(printer: Printer, args: &Watch) -> u8 {
     }
     printer.data(format!("wrote {}\nenabled it: it starts with each login\n", dir.join(NAME).display()));
     if let Err(why) = systemctl(&["daemon-reload"]) {
-        printer.warning(format!("it is not started: the user manager could not be told ({why})"));
+        printer.warning(format!("it is not started: systemctl failed ({why})"));
         printer.note(format!("log in again, or run `systemctl --user restart {NAME}` where there is one"));
         return exit_code::OK;
     }
@@ -44,11 +44,11 @@ pub(super) fn install(printer: Printer, args: &Watch) -> u8 {
     exit_code::OK
 }
 
-/// Stops it and removes it.
+/// Stops the unit and removes it.
 pub(super) fn uninstall(printer: Printer) -> u8 {
     let Some(dir) = places::units_dir() else { return no_home(printer) };
     let files = [link(&dir), dir.join(NAME)];
-    // The link may lead to nothing.
+    // The link may be dangling.
     if files.iter().all(|path| path.symlink_metadata().is_err()) {
         printer.data(format!("{NAME} is not installed\n"));
         return exit_code::OK;
@@ -64,16 +64,15 @@ pub(super) fn uninstall(printer: Printer) -> u8 {
             _ => {}
         }
     }
-    // It is gone; a manager that does not answer will see so when it is asked the next time. One that failed is remembered
-    // until it is told otherwise.
+    // The unit is removed; a manager that does not answer now will notice it later. The manager remembers a failed
+    // unit until `reset-failed`.
     let _ = systemctl(&["daemon-reload"]);
     let _ = systemctl(&["reset-failed", NAME]);
     printer.data(format!("removed {}\n", dir.join(NAME).display()));
     match stopped {
         Ok(()) => printer.data("stopped it\n"),
-        Err(why) => printer.warning(format!(
-            "the user manager could not be told to stop it ({why}); one that runs goes on until it is logged out"
-        )),
+        Err(why) => printer
+            .warning(format!("systemctl could not stop it ({why}); if it runs, it continues until the user logs out")),
     }
     exit_code::OK
 }
@@ -83,7 +82,8 @@ fn no_home(printer: Printer) -> u8 {
     exit_code::LEASH_FAILED
 }
 
-/// What this shell says about where things are. The manager does not know it, and the unit must look where its owner does.
+/// The variables of this shell that name directories. The manager does not have them, and the unit must use the same
+/// directories as its user.
 fn environment() -> Vec<(&'static str, String)> {
     let ours = ["LEASH_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_STATE_HOME"];
     let path = |name: &'static str| {
@@ -130,8 +130,8 @@ fn unit(program: &Path, args: &Watch, environment: &[(&str, String)]) -> String 
     )
 }
 
-/// The words that start a program. systemd takes no quotes, backslashes and control characters in a program's own path, but any in an
-/// argument.
+/// The words that start a program. systemd accepts no quotes, backslashes and control characters in the path of the
+/// program, but it does in arguments.
 fn started(program: &str) -> Vec<String> {
     let is_odd = |letter: char| letter.is_control() || ['"', '\'', '\\'].contains(&letter);
     if !program.contains(is_odd) {
@@ -141,8 +141,8 @@ fn started(program: &str) -> Vec<String> {
     shell.iter().map(|word| quoted(&word.replace('$', "$$"))).collect()
 }
 
-/// A word in a unit, where percent signs mean something. A dollar sign does so only in arguments, not in a program's path or in the
-/// value of a variable.
+/// A quoted word in a unit, with percent signs escaped. A dollar sign needs escaping only in arguments, not in a
+/// program's path or in the value of a variable.
 fn quoted(word: &str) -> String {
     let word = word.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n").replace('%', "%%");
     format!("\"{word}\"")
@@ -152,7 +152,7 @@ fn link(dir: &Path) -> PathBuf {
     dir.join("default.target.wants").join(NAME)
 }
 
-/// Writes the unit and enables it, as `systemctl enable` does: by a link.
+/// Writes the unit and enables it with a link, as `systemctl enable` does.
 fn write(dir: &Path, text: &str) -> io::Result<()> {
     fs::create_dir_all(dir.join("default.target.wants"))?;
     let young = dir.join(format!(".{NAME}.new"));
@@ -164,8 +164,8 @@ fn write(dir: &Path, text: &str) -> io::Result<()> {
     }
 }
 
-/// Tells the user manager.
-#[expect(clippy::disallowed_methods, reason = "it ends by itself at once, and is waited for")]
+/// Runs `systemctl --user`.
+#[expect(clippy::disallowed_methods, reason = "systemctl exits by itself, and this function waits for it")]
 fn systemctl(words: &[&str]) -> Result<(), String> {
     let mut command = std::process::Command::new("systemctl");
     command.arg("--user").args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_unit_keeps_what_was_asked_for() {
+    fn a_unit_contains_the_given_options() {
         let args = Watch {
             once: false,
             interval: Duration::from_secs(90),
@@ -196,7 +196,7 @@ mod tests {
         };
         let environment = [("XDG_STATE_HOME", "/home/a b/50%\"\\".to_owned())];
         let unit = unit(Path::new("/opt/100% $mine/leash"), &args, &environment);
-        let line = |start: &str| unit.lines().find(|line| line.starts_with(start)).expect("it is there").to_owned();
+        let line = |start: &str| unit.lines().find(|line| line.starts_with(start)).expect("the line exists").to_owned();
         assert_eq!(line("Environment="), r#"Environment="XDG_STATE_HOME=/home/a b/50%%\"\\""#);
         assert_eq!(
             line("ExecStart="),
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_systemd_does_not_take_is_an_argument() {
+    fn a_path_that_systemd_refuses_becomes_an_argument() {
         assert_eq!(started("/opt/$5 a/leash"), ["\"/opt/$5 a/leash\""]);
         let odd = started("/opt/$5 O'Hara/leash");
         assert_eq!(odd.join(" "), r#""/bin/sh" "-c" "exec \"$$0\" \"$$@\"" "/opt/$$5 O'Hara/leash""#);

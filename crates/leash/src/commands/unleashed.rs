@@ -1,4 +1,4 @@
-//! The servers that are on no leash, for `leash ps`.
+//! The servers that do not run under leash, for `leash ps`.
 
 use leash_model::identity::Identity;
 use leash_orphans::belongings;
@@ -11,27 +11,27 @@ use crate::output::escape::add;
 use crate::output::printer::{Printer, bytes, span};
 use crate::output::table::table;
 
-/// One server, and what it has.
+/// One server and its resources.
 struct Server {
     finding: Finding,
     had: Belongings,
     idle_ms: Option<u64>,
 }
 
-/// What was seen of them.
+/// The result of the scan.
 #[derive(Default)]
 pub(super) struct Unleashed {
     facts: Facts,
     servers: Vec<Server>,
 }
 
-/// Looks for them. Without a /proc of our own there is nothing to see, which `ps` has already told.
+/// Scans for them. Without a /proc of our own the result is empty; `ps` has already warned about that.
 pub(super) fn look(printer: Printer) -> Unleashed {
     let Ok(mut survey) = Survey::open(printer, &[]) else {
         return Unleashed::default();
     };
     let (facts, findings) = survey.look_at(&Policy::default(), &[]);
-    // Of other users' servers nothing can be said, unless by root.
+    // Only root can judge servers of other users.
     let is_ours =
         |finding: &Finding| facts.uid == 0 || facts.same(&finding.root).is_some_and(|process| process.uid == facts.uid);
     let listed = findings.into_iter().filter(|finding| finding.leashed.is_none() && is_ours(finding));
@@ -48,8 +48,8 @@ fn age_ms(finding: &Finding) -> u64 {
     u64::try_from(finding.age.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// How long no process of the tree has run, roughly: the scheduler's clocks of two processors differ. `None` where the
-/// kernel does not tell (`CONFIG_SCHED_DEBUG`).
+/// The approximate time since a process of the tree last ran: the scheduler's clocks of two processors differ. `None`
+/// if the kernel does not report it (`CONFIG_SCHED_DEBUG`).
 fn idle_ms(tree: &[Identity]) -> Option<u64> {
     let now = last_run("self")?;
     let last = tree.iter().flat_map(|id| tasks(id.pid)).filter_map(|task| last_run(&task)).max()?;
@@ -61,7 +61,7 @@ fn tasks(pid: i32) -> Vec<String> {
     entries.map(|entry| format!("{pid}/task/{}", entry.file_name().display())).collect()
 }
 
-/// When a task was last given a processor, in milliseconds of the scheduler's clock.
+/// The time at which a task last got a processor, in milliseconds of the scheduler's clock.
 fn last_run(task: &str) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{task}/sched")).ok()?;
     let line = text.lines().find(|line| line.starts_with("se.exec_start"))?;
@@ -69,7 +69,7 @@ fn last_run(task: &str) -> Option<u64> {
 }
 
 impl Unleashed {
-    /// A table, or nothing when there are none.
+    /// A table; empty if there are no servers.
     pub(super) fn listing(&self) -> String {
         if self.servers.is_empty() {
             return String::new();

@@ -22,14 +22,14 @@ use crate::output::evidence;
 use crate::output::message;
 use crate::output::printer::Printer;
 
-/// The most hosts that are watched for their end; each costs a descriptor. Further ones are noticed by the next look.
+/// The most hosts whose exit is watched; each costs a descriptor. The next scan notices the exit of further ones.
 const HOSTS: usize = 256;
 
-/// When to look again after somebody has ended.
+/// The time until the next scan after a host has exited.
 const SOON: Duration = Duration::from_secs(1);
 
 pub(crate) fn watch(args: &Watch) -> u8 {
-    // What it ends is what it is for: that is always told.
+    // Its work is to end processes, so every end is printed.
     let printer = Printer::new(true);
     if args.install {
         return unit::install(printer, args);
@@ -51,7 +51,7 @@ pub(crate) fn watch(args: &Watch) -> u8 {
     };
     let findings = watcher.look(&mut survey);
     if args.once {
-        // What waits to be proved is looked at again when it can be; most days nothing does.
+        // Scan again when waiting servers can be proved; usually there are none.
         if findings.iter().any(|finding| finding.ends_gone) {
             reap::pause_until(Moment::now() + args.settle);
             watcher.look(&mut survey);
@@ -63,7 +63,7 @@ pub(crate) fn watch(args: &Watch) -> u8 {
     loop {
         let next = watcher.memory.next_look(&watcher.terms, args.interval, Moment::now());
         wait(&survey, &hosts, next);
-        // Clients' configurations change; a look that can't be prepared is tried again.
+        // Clients' configurations change, so read them again; if that fails, the next scan tries again.
         if let Ok(fresh) = Survey::open(printer, &[]) {
             survey = fresh;
         }
@@ -81,7 +81,7 @@ struct Watcher<'a> {
 }
 
 impl Watcher<'_> {
-    /// Looks once, and ends what is due.
+    /// Scans once, and ends the servers that are due.
     fn look(&mut self, survey: &mut Survey) -> Vec<Finding> {
         let now = Moment::now();
         let policy = self.memory.policy(&self.terms, now);
@@ -94,7 +94,7 @@ impl Watcher<'_> {
         let weigh = |finding: &Finding| belongings::memory(&survey.proc, &finding.tree).memory;
         let mut due: Vec<(Finding, u64)> =
             findings.iter().filter(is_due).map(|finding| (finding.clone(), weigh(finding))).collect();
-        // Weighing everybody reads much, so it is done only for a budget.
+        // Measuring all servers reads many files, so it is done only if a budget is set.
         let in_use = self.args.max_memory.map_or(0, |_| findings.iter().map(weigh).sum());
         watch::order(&mut due, in_use, self.args.max_memory);
         let terms = Terms { verdicts: vec![Verdict::OrphanProved], grace: self.args.grace };
@@ -112,7 +112,7 @@ impl Watcher<'_> {
     }
 }
 
-/// Those who hold living servers: when one of them ends, its servers may be orphans.
+/// The holders of living servers: when one of them exits, its servers may be orphans.
 fn holders(findings: &[Finding]) -> Vec<Identity> {
     let mut hosts: Vec<Identity> = Vec::new();
     for fact in findings.iter().flat_map(|finding| &finding.evidence) {
@@ -126,10 +126,11 @@ fn holders(findings: &[Finding]) -> Vec<Identity> {
     hosts
 }
 
-/// Waits until a host has ended, or until the next look.
+/// Waits until a host has exited, or until the next scan.
 fn wait(survey: &Survey, hosts: &[Identity], next: Moment) {
     let held: Vec<Held> = hosts.iter().filter_map(|id| Held::open_same(&survey.proc, *id)).collect();
-    // One has ended since the look, or can't be held; that may stay so, and looks shall not follow each other without a rest.
+    // A host has exited since the scan, or its pidfd can't be opened. The latter may stay so, and scans must not
+    // follow each other without a pause.
     let next = if held.len() < hosts.len() { next.min(Moment::now() + SOON) } else { next };
     watch::rest();
     loop {

@@ -72,13 +72,13 @@ fn about_other(process: &Process, facts: &Facts) -> String {
 
 fn channel_words(channel: &Channel, facts: &Facts) -> String {
     match (&channel.other_end, channel.kind) {
-        (OtherEnd::Gone, _) => "nobody has the other end".to_owned(),
+        (OtherEnd::Gone, _) => "the other end is closed".to_owned(),
         (OtherEnd::Held { by, .. }, _) => {
             let name = |pid: i32| facts.process(pid).map_or("?", |process| process.comm.as_str());
             let names: Vec<String> = by.iter().map(|id| format!("{} (pid {})", name(id.pid), id.pid)).collect();
             format!("the other end is held by {}", names.join(", "))
         }
-        (OtherEnd::NotVisible(_), _) => "who has the other end can't be seen".to_owned(),
+        (OtherEnd::NotVisible(_), _) => "the holder of the other end can't be seen".to_owned(),
         (OtherEnd::None, Kind::Tty) => "a terminal".to_owned(),
         (OtherEnd::None, Kind::Null) => "the null device".to_owned(),
         (OtherEnd::None, Kind::Closed) => "closed".to_owned(),

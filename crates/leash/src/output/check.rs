@@ -1,4 +1,4 @@
-//! The report of `leash check` for people.
+//! The report of `leash check` as text.
 
 use leash_check::{Report, Row, Status};
 
@@ -6,7 +6,7 @@ use super::escape;
 use super::printer::span;
 use super::table::table;
 
-/// The table, and below it each finding with what it means.
+/// The table, followed by each finding with its meaning.
 pub(crate) fn text(report: &Report) -> String {
     let time = |row: &Row| if row.took_ms == 0 { String::new() } else { span(row.took_ms) };
     let rows: Vec<Vec<String>> = report
@@ -23,7 +23,7 @@ pub(crate) fn text(report: &Report) -> String {
     text
 }
 
-/// What was seen, cut where the table would become too wide; a finding is told in full below.
+/// The observation, shortened to the width of the table; the full text of a finding follows below.
 fn brief(row: &Row) -> String {
     const WIDTH: usize = 60;
     let told_below = matches!(row.status, Status::Fail | Status::Warn);

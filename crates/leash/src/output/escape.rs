@@ -1,24 +1,24 @@
-//! Text that others wrote (names, command lines, labels, paths, answers), made harmless for a terminal: a process may call itself
-//! anything, and root looks at the processes of all users.
+//! Escapes text from other programs (names, command lines, labels, paths, responses) for a terminal: a process may
+//! choose any name, and root lists the processes of all users.
 
 use std::borrow::Cow;
 
-/// A text as one line: nothing in it moves the cursor, ends the line, or changes the order of what is shown.
+/// Escapes a text as one line: no character moves the cursor, ends the line, or changes the text direction.
 pub(crate) fn line(text: &str) -> Cow<'_, str> {
     escaped(text, is_harmful)
 }
 
-/// The same for a text of several lines, whose parts are each a [`line()`] already.
+/// Escapes a text of several lines; each part must already be a [`line()`].
 pub(crate) fn lines(text: &str) -> Cow<'_, str> {
     escaped(text, |letter| letter != '\n' && is_harmful(letter))
 }
 
-/// A change to somebody's file, where tabs and line ends belong to the text.
+/// Escapes a diff of a user's file, in which tabs and line ends are part of the text.
 pub(crate) fn patch(text: &str) -> Cow<'_, str> {
     escaped(text, |letter| !matches!(letter, '\n' | '\t' | '\r') && is_harmful(letter))
 }
 
-/// Adds a line to a text of several.
+/// Appends a line to a text.
 pub(crate) fn add(text: &mut String, said: std::fmt::Arguments<'_>) {
     text.push_str(&line(&said.to_string()));
     text.push('\n');
@@ -39,7 +39,8 @@ fn escaped(text: &str, is_harmful: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Control characters (C0, DEL, C1 with NEL), line and paragraph separators, and what is invisible or turns the direction of writing.
+/// Control characters (C0, DEL, C1 with NEL), line and paragraph separators, invisible characters, and characters that
+/// change the text direction.
 fn is_harmful(letter: char) -> bool {
     letter.is_control()
         || matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')

@@ -7,7 +7,7 @@ use leash_orphans::verdict::{Evidence, Finding, Role, Stream, Verdict};
 use super::escape;
 use super::printer::{bytes, span};
 
-/// What it is, in a few words.
+/// A short description of the finding.
 pub(crate) fn subject(finding: &Finding) -> String {
     let name = finding.server.as_deref().unwrap_or("a process of an ended session");
     let client = finding.client.as_deref().unwrap_or("an unknown client");
@@ -18,7 +18,7 @@ pub(crate) fn subject(finding: &Finding) -> String {
     escape::line(&subject).into_owned()
 }
 
-/// One piece of evidence.
+/// The sentence for one piece of evidence.
 pub(crate) fn sentence(evidence: &Evidence) -> String {
     escape::line(&said(evidence)).into_owned()
 }
@@ -52,30 +52,30 @@ fn said(evidence: &Evidence) -> String {
             format!("only an orphan (pid {}) holds the other end of its {}", pid(root), stream(which))
         }
         Evidence::NotVisible { stream: which, why } => {
-            format!("who holds the other end of its {} can't be seen: {}", stream(which), reason(*why))
+            format!("leash can't see which process holds the other end of its {}: {}", stream(which), reason(*why))
         }
         Evidence::NoChannel { stream: which } => {
-            format!("its {} is the null device, a file, or closed, and says nothing", stream(which))
+            format!("its {} is the null device, a file, or closed, which proves nothing", stream(which))
         }
         Evidence::Terminal => "it reads from a terminal".to_owned(),
         Evidence::TerminalGone => "its terminal was closed".to_owned(),
         Evidence::Reparented => {
-            "whoever started it is gone, or wanted it on its own (it was left to a reaper)".to_owned()
+            "the process that started it has exited or detached it (its parent is a reaper)".to_owned()
         }
         Evidence::Parent { by, name } => format!("its parent {name} (pid {}) lives", pid(by)),
         Evidence::HostAbove { by, client } => format!("{client} (pid {}) is above it", pid(by)),
         Evidence::MemberHeld { member, by } => format!("pid {} holds its process {}", pid(by), pid(member)),
-        Evidence::MemberAtTerminal { member } => format!("its process {} sits at a terminal", pid(member)),
-        Evidence::MemberUnread { member } => format!("who holds its process {} can't be seen", pid(member)),
-        Evidence::Serves { port } => format!("somebody is connected to it on port {port}"),
-        Evidence::OthersUnread { count } => format!("{count} processes that may hold it could not be looked into"),
-        Evidence::OthersHidden => "there may be processes that can't be seen here, and hold it".to_owned(),
+        Evidence::MemberAtTerminal { member } => format!("its process {} uses a terminal", pid(member)),
+        Evidence::MemberUnread { member } => format!("leash can't see which process holds its process {}", pid(member)),
+        Evidence::Serves { port } => format!("a client is connected to it on port {port}"),
+        Evidence::OthersUnread { count } => format!("{count} processes that may hold it could not be read"),
+        Evidence::OthersHidden => "a process that can't be seen here may hold it".to_owned(),
         Evidence::NotSettled { gone_ms, needed_ms } => format!(
-            "nobody has spoken to it for {} of the {} that its host has to end it properly",
+            "its pipes have been closed for {} of the {} that its host has to end it properly",
             span(*gone_ms),
             span(*needed_ms)
         ),
-        Evidence::Leashed { session } => format!("a leash looks after it (session {session})"),
+        Evidence::Leashed { session } => format!("a leash supervises it (session {session})"),
         Evidence::LeashLost { session } => format!("its leash is gone (session {session})"),
         Evidence::ForeignLeash { session } if session.is_empty() => {
             "it is a leash that our ledger does not know".to_owned()
@@ -92,12 +92,12 @@ fn reason(why: Why) -> &'static str {
     match why {
         Why::NotPermitted => "it may not be read",
         Why::NoSocketAnswer => "the kernel says nothing about this socket",
-        Why::Unseen => "somebody has it who can't be seen",
-        Why::Exhausted => "no descriptor was free to look",
+        Why::Unseen => "its holder can't be seen",
+        Why::Exhausted => "leash had no free descriptor",
     }
 }
 
-/// What would end it.
+/// The advice how to end it.
 pub(crate) fn remedy(finding: &Finding) -> String {
     match finding.verdict {
         Verdict::OrphanProved => "`leash reap --yes` ends it".to_owned(),
@@ -105,10 +105,10 @@ pub(crate) fn remedy(finding: &Finding) -> String {
             "the next start of leash ends it, `leash reap --yes` too".to_owned()
         }
         Verdict::OrphanLikely => format!("`leash reap --likely {} --yes` ends it", finding.root.pid),
-        Verdict::StaleHost => "`leash reap --stale --yes` ends it, with all that it has started".to_owned(),
+        Verdict::StaleHost => "`leash reap --stale --yes` ends it, with everything that it started".to_owned(),
         Verdict::Live => match &finding.leashed {
             Some(session) => format!("it ends with its owner; `leash end {session}` ends it now"),
-            None => "it ends when whoever holds it lets go of it and it notices; leash does not touch it".to_owned(),
+            None => "it ends when its holder closes the pipes and it notices that; leash does not touch it".to_owned(),
         },
         Verdict::Unknown => "leash does not touch it".to_owned(),
     }

@@ -1,4 +1,4 @@
-//! Sentences about ends and failures, said the same way everywhere.
+//! Texts about ends and failures that several commands share.
 
 use leash_model::containment::Containment;
 use leash_model::event::{Event, Rung};
@@ -12,7 +12,7 @@ use super::escape;
 use super::printer::{Printer, bytes, span};
 use crate::exit_code;
 
-/// Tells an event, as `-v` shows it. Warnings are always shown.
+/// Prints an event, as `-v` shows it. Warnings are always printed.
 pub(crate) fn tell(printer: Printer, event: &Event) {
     match event {
         Event::Swept(receipt) => printer.progress("Swept", receipt_line(receipt)),
@@ -35,7 +35,7 @@ pub(crate) fn tell(printer: Printer, event: &Event) {
     }
 }
 
-/// What became of all that some receipts are about.
+/// The combined result of some receipts.
 pub(crate) fn fate<'r>(mut receipts: impl Iterator<Item = &'r Receipt> + Clone) -> &'static str {
     if receipts.clone().all(Receipt::all_gone) {
         "all gone"
@@ -46,7 +46,7 @@ pub(crate) fn fate<'r>(mut receipts: impl Iterator<Item = &'r Receipt> + Clone) 
     }
 }
 
-/// What became of a holding, in one word.
+/// The result of one holding, in one word.
 pub(crate) fn fate_word(fate: &Fate) -> &'static str {
     match fate {
         Fate::Gone => "gone",
@@ -86,7 +86,7 @@ pub(crate) fn receipt_line(receipt: &Receipt) -> String {
     escape::line(&line).into_owned()
 }
 
-/// The end of a session, as one line and, where it held several things, one for each of them; what is left is below that.
+/// The end of a session as one line, with one more line for each holding if there are several; leftovers follow below.
 pub(crate) fn session_lines(whole: &Receipt, members: &[Receipt]) -> Vec<String> {
     if members.len() == 1 && whole.holdings.len() <= 1 {
         let left = left_lines(whole).into_iter().map(|line| format!("  {line}"));
@@ -96,7 +96,7 @@ pub(crate) fn session_lines(whole: &Receipt, members: &[Receipt]) -> Vec<String>
     let (why, held) = (whole.reason.describe(), held(whole.holdings.iter()));
     let head = format!("{}: {why}; {held}; {fate} in {}", whole.session, span(whole.took_ms));
     let mut lines = vec![head];
-    // What two of them tell of is told once.
+    // A holding that two receipts contain is printed once.
     let mut told: Vec<&Holding> = Vec::new();
     for member in members {
         for holding in member.holdings.iter().filter(|holding| whole.holdings.contains(holding)) {
@@ -116,7 +116,7 @@ pub(crate) fn session_lines(whole: &Receipt, members: &[Receipt]) -> Vec<String>
     lines.iter().map(|line| escape::line(line).into_owned()).collect()
 }
 
-/// What several holdings were, in sum.
+/// A summary of several holdings.
 pub(crate) fn held<'h>(holdings: impl Iterator<Item = &'h Holding>) -> String {
     let (mut trees, mut upstreams) = (Vec::new(), 0);
     for holding in holdings {
@@ -152,12 +152,12 @@ fn tree_line(tree: &TreeEnd, took_ms: u64) -> String {
 }
 
 fn upstream_line(upstream: &UpstreamEnd, took_ms: u64) -> String {
-    // A session that is its connection has no id.
+    // A session that is bound to its connection has no id.
     let id = if upstream.id.is_empty() { String::new() } else { format!(" {}", upstream.id) };
     format!("upstream session{id} at {}, {} in {}", upstream.url, delete_how(upstream.how), span(took_ms))
 }
 
-/// What became of an upstream session, in a word or two.
+/// The result of an upstream session, in a word or two.
 pub(crate) fn delete_how(how: DeleteHow) -> &'static str {
     match how {
         DeleteHow::Deleted => "deleted",
@@ -169,7 +169,7 @@ pub(crate) fn delete_how(how: DeleteHow) -> &'static str {
     }
 }
 
-/// What is still there after an end, one line each.
+/// The processes and sessions that are left after an end, one line each.
 pub(crate) fn left_lines(receipt: &Receipt) -> Vec<String> {
     let line = |kind: &str, pid: i32, name: &str, why: &str| {
         if pid > 0 { format!("{kind}: {name} (pid {pid}): {why}") } else { format!("{kind}: {why}") }
@@ -177,19 +177,19 @@ pub(crate) fn left_lines(receipt: &Receipt) -> Vec<String> {
     let mut lines = Vec::new();
     for tree in receipt.trees() {
         if tree.fate == Fate::Left && tree.left.is_empty() {
-            lines.push("left: something that could not be named".to_owned());
+            lines.push("left: a process that could not be named".to_owned());
         }
         lines.extend(tree.left.iter().map(|left| line("left", left.pid, &left.name, &left.why)));
         lines.extend(tree.spared.iter().map(|spared| line("spared", spared.pid, &spared.name, &spared.why)));
     }
     for upstream in receipt.upstreams().filter(|upstream| upstream.fate == Fate::Left) {
-        let why = upstream.why.as_deref().unwrap_or("it was not told why");
+        let why = upstream.why.as_deref().unwrap_or("no reason was recorded");
         lines.push(format!("left: session {} at {}: {why}", upstream.id, upstream.url));
     }
     lines.iter().map(|line| escape::line(line).into_owned()).collect()
 }
 
-/// What to do about a failed start, and the exit code it means.
+/// The hint for a failed start, and its exit code.
 pub(crate) fn advice(error: &StartError) -> (Option<String>, u8) {
     let hint = match error {
         StartError::Command(ResolveError::NotFound { path: Some(path), .. }) => {
@@ -237,7 +237,7 @@ pub(crate) fn advice(error: &StartError) -> (Option<String>, u8) {
     (Some(hint.to_owned()), exit_code::LEASH_FAILED)
 }
 
-/// Why each containment was refused, when that is why nothing was started.
+/// The reasons why each containment was refused, if that is why nothing was started.
 pub(crate) fn refusals(error: &StartError) -> Vec<String> {
     match error {
         StartError::Contain(refused) => {
@@ -247,7 +247,7 @@ pub(crate) fn refusals(error: &StartError) -> Vec<String> {
     }
 }
 
-/// An error and its causes, in one line.
+/// An error and its causes, on one line.
 pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,4 +1,4 @@
-//! Everything a person sees.
+//! All output for the user.
 
 pub(crate) mod check;
 pub(crate) mod escape;

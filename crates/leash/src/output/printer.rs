@@ -1,4 +1,4 @@
-//! The one door to stdout and stderr. In `run`, stdout belongs to the protocol and nothing here touches it.
+//! The only code that writes to stdout and stderr. In `run`, stdout belongs to the protocol and is not written here.
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -10,7 +10,7 @@ use rustix::time::Timespec;
 
 use super::escape;
 
-/// Speaks on stderr, and on stdout for data.
+/// Writes messages to stderr, and data to stdout.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Printer {
     began: Moment,
@@ -19,28 +19,29 @@ pub(crate) struct Printer {
 }
 
 impl Printer {
-    /// A printer; `verbose` shows the course of things.
+    /// A printer; with `verbose` it prints progress lines.
     pub(crate) fn new(verbose: bool) -> Printer {
         let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) && io::stderr().is_terminal();
         Printer { began: Moment::now(), verbose: verbose || log_wanted(), colour }
     }
 
-    /// Lines for people, on stdout. What others wrote must not end a line: it goes through [`escape::line`] before it gets here.
+    /// Prints lines for people on stdout. Text from other programs must not end a line: the caller passes it through
+    /// [`escape::line`] first.
     pub(crate) fn data(self, text: impl Display) {
         self.exact(escape::lines(&text.to_string()));
     }
 
-    /// Data for programs (JSON), on stdout to the byte. A reader that has gone away (`| head`) is not an error.
+    /// Prints data for programs (JSON) on stdout, unchanged. A reader that has exited (`| head`) is not an error.
     pub(crate) fn exact(self, text: impl Display) {
         let _ = write!(io::stdout(), "{text}").and_then(|()| io::stdout().flush());
     }
 
-    /// A change to somebody's file: to the byte for a program, harmless for a person.
+    /// Prints a diff of a user's file: unchanged for a program, escaped for a terminal.
     pub(crate) fn patch(self, text: &str) {
         self.exact(if io::stdout().is_terminal() { escape::patch(text) } else { text.into() });
     }
 
-    /// A line about the course of things: a verb in a column of twelve, the time, the subject.
+    /// Prints a progress line: a verb in a column of twelve, the time, the subject.
     pub(crate) fn progress(self, verb: &str, subject: impl Display) {
         if self.verbose {
             let spent = Moment::now().since(self.began).as_secs_f64();
@@ -49,30 +50,30 @@ impl Printer {
         }
     }
 
-    /// A line that people wait for, verbose or not.
+    /// Prints a line that is always shown, verbose or not.
     pub(crate) fn note(self, text: impl Display) {
         self.line(&escape::line(&text.to_string()));
     }
 
-    /// Something that is not as it should be, while leash goes on.
+    /// Prints a warning; leash continues.
     pub(crate) fn warning(self, text: impl Display) {
         self.line(&format!("{}: {}", self.paint("1;33", "warning"), escape::line(&text.to_string())));
     }
 
-    /// A mistake on the command line, as the parser words it.
+    /// Prints an error of the command-line parser.
     pub(crate) fn usage(self, text: impl Display) {
-        // The parser's own pointer to --help says less than ours.
+        // Our hint below is more helpful than the parser's own.
         let text = text.to_string().replace("For more information, try '--help'.", "");
         self.line(&escape::lines(text.trim_end()));
         self.hint(Some("leash --help lists the commands, leash COMMAND --help explains one"));
     }
 
-    /// What failed, its causes, and what to do.
+    /// Prints an error, its causes, and a hint.
     pub(crate) fn error(self, error: &dyn std::error::Error, hint: Option<&str>) {
         self.error_with(error, &[], hint);
     }
 
-    /// The same with further facts, one a line.
+    /// The same with further facts, one per line.
     pub(crate) fn error_with(self, error: &dyn std::error::Error, facts: &[String], hint: Option<&str>) {
         self.line(&format!("{}: {}", self.paint("1;31", "error"), escape::line(&error.to_string())));
         let mut cause = error.source();
@@ -84,7 +85,7 @@ impl Printer {
         self.hint(hint);
     }
 
-    /// An error that is only a sentence.
+    /// Prints an error that is only a sentence.
     pub(crate) fn error_text(self, text: impl Display, hint: Option<&str>) {
         self.line(&format!("{}: {}", self.paint("1;31", "error"), escape::line(&text.to_string())));
         self.hint(hint);
@@ -101,24 +102,25 @@ impl Printer {
     }
 
     fn line(self, text: &str) {
-        // A host that does not read stderr must not hold leash up: what does not fit is not said. The description is shared
-        // with the host, so it can't be made non-blocking; but a pipe that can be written at all takes 4 KiB.
+        // A host that does not read stderr must not block leash: a line that does not fit is dropped. The open file
+        // description is shared with the host, so it can't be made non-blocking; but a pipe that is writable at all
+        // takes 4 KiB.
         let mut fds = [PollFd::from_borrowed_fd(rustix::stdio::stderr(), PollFlags::OUT)];
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         if matches!(rustix::event::poll(&mut fds, Some(&at_once)), Ok(1)) {
             let text = format!("{text}\n");
-            // One write, so that lines of several processes do not mix; a closed stderr is nobody's problem.
+            // One write, so that lines of several processes do not mix. If stderr is closed, the line is lost.
             let _ = io::stderr().write_all(text.as_bytes().get(..4096).unwrap_or(text.as_bytes()));
         }
     }
 }
 
-/// `LEASH_LOG` set to anything but `0`, `off` or nothing is `-v`.
+/// True if `LEASH_LOG` is set to anything but `0`, `off` or an empty text; it then acts as `-v`.
 fn log_wanted() -> bool {
     std::env::var_os("LEASH_LOG").is_some_and(|value| !value.is_empty() && value != "0" && value != "off")
 }
 
-/// `1.5 MiB` and the like.
+/// A size such as `1.5 MiB`.
 pub(crate) fn bytes(count: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = count as f64;
@@ -130,7 +132,7 @@ pub(crate) fn bytes(count: u64) -> String {
     if unit == 0 { format!("{count} B") } else { format!("{value:.1} {}", units[unit]) }
 }
 
-/// Milliseconds as a person reads them.
+/// A duration for people.
 pub(crate) fn span(ms: u64) -> String {
     duration::rough(std::time::Duration::from_millis(ms))
 }

@@ -1,9 +1,8 @@
-//! Columns that line up.
+//! A table with aligned columns.
 
 use super::escape;
 
-/// Writes rows under a header; the last column is not padded. Widths count characters.
-/// A cell never ends its line.
+/// Formats rows under a header; the last column is not padded. Widths count characters. A cell never ends its line.
 pub(crate) fn table(header: &[&str], rows: &[Vec<String>]) -> String {
     let rows: Vec<Vec<String>> =
         rows.iter().map(|row| row.iter().map(|cell| escape::line(cell).into_owned()).collect()).collect();

@@ -52,7 +52,7 @@ fn a_full_disk_under_the_file() {
     assert_eq!(answer.stdout, said, "{answer:?}");
     let hint = "hint: make room on the disk and try again; the file is as it was";
     assert_eq!(answer.stderr.matches(hint).count(), 2, "{}", answer.stderr);
-    assert!(answer.stderr.contains("\nnothing was put on the leash\n"), "{}", answer.stderr);
+    assert!(answer.stderr.contains("\nno server was put on the leash\n"), "{}", answer.stderr);
     assert!(answer.stderr.contains("\nnothing was taken off the leash\n"), "{}", answer.stderr);
 }
 
@@ -109,7 +109,7 @@ fn a_pipe_is_no_file() {
     rustix::fs::mknodat(rustix::fs::CWD, home.path(".claude.json"), fifo, mode, 0).expect("a pipe");
     let answer = home.leash(&["adopt", "--yes"]);
     assert_eq!(answer.code, 1, "{answer:?}");
-    assert!(answer.stderr.contains("it can't be read: it is no regular file"), "{answer:?}");
+    assert!(answer.stderr.contains("it can't be read: it is not a regular file"), "{answer:?}");
 }
 
 /// Texts that hold nothing, as editors and clients leave them.

@@ -122,7 +122,7 @@ fn leashs_own_words_changed_by_hand_are_refused_with_a_hint() {
     let answer = home.leash(&["release", "--yes"]);
     assert_eq!(answer.code, 1, "{answer:?}");
     assert!(answer.stderr.contains("`a`: its entry was changed since"), "{}", answer.stderr);
-    let (_, kept) = answer.stderr.split_once("what the file was is in ").expect("a hint");
+    let (_, kept) = answer.stderr.split_once("the old text is in ").expect("a hint");
     assert_eq!(fs::read_to_string(kept.lines().next().expect("a path")).expect("readable"), ONE);
     // The other one is released all the same, and this one can be once it is put right.
     assert!(home.text(".claude.json").contains("\"b\": { \"command\": \"plain\" }"));
@@ -151,7 +151,7 @@ fn a_file_that_cannot_be_read_any_more_is_left_alone() {
     home.put(".claude.json", "{ broken");
     let answer = home.leash(&["release", "--yes"]);
     assert_eq!(answer.code, 1, "{answer:?}");
-    assert!(answer.stderr.contains("the file can't be understood any more"), "{}", answer.stderr);
+    assert!(answer.stderr.contains("leash can't parse the file any more"), "{}", answer.stderr);
     assert_eq!(home.text(".claude.json"), "{ broken");
 }
 

@@ -30,12 +30,12 @@ fn leashed_disabled_and_unknown_entries() {
         (r#"{"command": "env", "args": ["A=1", "leash", "run", "--", "x"]}"#, "it is on the leash already"),
         (r#"{"command": "x", "disabled": true}"#, "it is disabled"),
         (r#"{"command": "x", "enabled": false}"#, "it is disabled"),
-        (r#"{"command": ["x", 1]}"#, "its command is no list of texts"),
-        (r#"{"command": "x", "args": "y z"}"#, "its arguments are no list of texts"),
+        (r#"{"command": ["x", 1]}"#, "its command is not a list of strings"),
+        (r#"{"command": "x", "args": "y z"}"#, "its arguments are not a list of strings"),
         (r#"{"command": "x", "command": "y"}"#, "`command` is written twice in it"),
         (r#"{"command": "x", "url": "http://h"}"#, "it has both a command and an address"),
         (r#"{"kind": "magic"}"#, "it has neither a command nor an address"),
-        ("\"x\"", "it is no map"),
+        ("\"x\"", "it is not a map"),
     ] {
         check(".claude.json", &entry(text), why);
     }
@@ -64,7 +64,7 @@ fn secrets_stay_where_they_are() {
 #[test]
 fn what_only_the_client_can_do_stays_with_it() {
     for (path, text, why) in [
-        (".claude.json", entry(r#"{"url": "https://${HOST}/mcp"}"#), "the client puts its address together"),
+        (".claude.json", entry(r#"{"url": "https://${HOST}/mcp"}"#), "the client replaces variables in its address"),
         (
             ".claude.json",
             entry(r#"{"url": "https://h/mcp", "oauth": {"clientId": "x"}}"#),
@@ -73,7 +73,7 @@ fn what_only_the_client_can_do_stays_with_it() {
         (
             ".cline/data/settings/cline_mcp_settings.json",
             entry(r#"{"url": "https://h/mcp", "headers": {"A": "${B}"}}"#),
-            "its header `A` is put together by the client",
+            "its header `A` has variables that only the client replaces",
         ),
         (
             ".codex/config.toml",
@@ -93,7 +93,7 @@ fn what_only_the_client_can_do_stays_with_it() {
 /// Clients differ in what they make of these. Behind leash they would be taken as they are.
 #[test]
 fn commands_that_are_no_programs_stay() {
-    let line = "its command is a whole line, which the client may take apart";
+    let line = "its command is a whole command line, which the client may split";
     let tilde = "its command begins with `~`, which the client may replace";
     for (command, why) in
         [("npx -y server", line), ("/usr/bin/npx -y server", line), ("npx server", line), ("~/bin/server", tilde)]
@@ -146,7 +146,7 @@ fn one_broken_file_does_not_stop_the_others() {
     let answer = home.leash(&["adopt", "--yes", "--leash", "leash"]);
     assert_eq!(answer.code, 1, "{answer:?}");
     assert!(
-        answer.stderr.contains(".claude.json: it can't be understood: line 1: a key in quotes is expected"),
+        answer.stderr.contains(".claude.json: leash can't parse it: line 1: a key in quotes is expected"),
         "{answer:?}"
     );
     assert!(home.text(".cursor/mcp.json").contains("--name=a"));
@@ -159,7 +159,7 @@ fn what_is_no_file_is_said() {
     fs::create_dir_all(home.path(".claude.json")).expect("a directory");
     let answer = home.leash(&["adopt"]);
     assert_eq!(answer.code, 1, "{answer:?}");
-    assert!(answer.stderr.contains(".claude.json: it can't be read: it is no regular file"), "{answer:?}");
+    assert!(answer.stderr.contains(".claude.json: it can't be read: it is not a regular file"), "{answer:?}");
 }
 
 #[test]

@@ -34,7 +34,7 @@ fn without_the_variable_it_is_a_session_of_its_own() {
     }
     let (id, said) = session(Some("no/id"));
     assert_eq!(id.len(), 26, "{id}");
-    assert!(said.starts_with("warning: `THEIR_SESSION` is no id of a session"), "{said}");
+    assert!(said.starts_with("warning: `THEIR_SESSION` does not hold a valid session id"), "{said}");
 }
 
 #[test]

@@ -160,7 +160,7 @@ fn mistakes_on_the_command_line() {
         $ leash adopt emacs
         error: there is no client `emacs`
 
-        hint: known are claude-code, claude-desktop, cursor, vscode, vscode-insiders, windsurf, codex, gemini, copilot, opencode, zed, goose, cline
+        hint: known clients: claude-code, claude-desktop, cursor, vscode, vscode-insiders, windsurf, codex, gemini, copilot, opencode, zed, goose, cline
         [2]
     "#]],
     );

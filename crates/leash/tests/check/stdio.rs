@@ -131,7 +131,7 @@ fn a_server_that_crashes_on_a_call_is_found_out() {
     let server = tree(&scene, "polite");
     let answer = check(&mut scene, &["--grace", "2s", "--call", "exit"], &server);
     assert_eq!(with(&answer, "fail"), ["stdio.eof-in-flight", "stdio.term-in-flight"], "{answer:?}");
-    assert_eq!(row(&answer, "stdio.eof-in-flight")["detail"], "it had left before it was asked, exit code 3");
+    assert_eq!(row(&answer, "stdio.eof-in-flight")["detail"], "it had exited before it was asked, exit code 3");
 }
 
 /// Lines without end, a line without end, and questions without end from one that does not listen: each is over in its time.

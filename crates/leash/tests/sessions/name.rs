@@ -39,7 +39,7 @@ fn a_name_that_can_not_be_made_is_an_error() {
     let cases = [
         ("{LEASH_TEST_NONE}", "`LEASH_TEST_NONE` in the session's id is not set"),
         ("a-{LEASH_TEST_EMPTY}", "`LEASH_TEST_EMPTY` in the session's id is empty"),
-        ("{LEASH_TEST_BAD}", "what `{LEASH_TEST_BAD}` makes is not the id of a session"),
+        ("{LEASH_TEST_BAD}", "the session id from `{LEASH_TEST_BAD}` is not valid"),
         ("{LEASH_TEST_NONE:-}", "it is empty"),
         ("{LEASH_TEST", "is not closed"),
         ("{{x}}", "only letters, digits"),

@@ -15,13 +15,13 @@ fn help() {
             $ leash connect --help
             Give a stdio host an HTTP server; the session there is always ended
 
-            Every line of the host is POSTed as it is, and every message of the server becomes a line. When the
-            owner is gone (the host closed stdin, exited, crashed or was killed; the terminal was closed; leash
-            was told or killed), the session at the server is DELETEd; if leash itself is killed, its keeper
-            does that.
+            leash POSTs every line of the host as it is, and writes every message of the server as a line. When
+            the owner is gone (the host closed stdin, exited, crashed or was killed; the terminal was closed;
+            leash was told to end or was killed), leash DELETEs the session at the server; if leash itself is
+            killed, its keeper does that.
 
-            Streamable HTTP (2025-03-26 to 2026-07-28) and HTTP+SSE (2024-11-05) are spoken. When the server has
-            lost the session, it is opened again on the host's behalf.
+            leash speaks Streamable HTTP (2025-03-26 to 2026-07-28) and HTTP+SSE (2024-11-05). When the server
+            has lost the session, leash opens it again on the host's behalf.
 
             The exit code is 0 when the host is done and the session is ended, 1 when the session could not be
             ended or was lost (--no-revive), 128 + n after signal n, 125 when leash failed.
@@ -39,14 +39,13 @@ fn help() {
                   --header-env <HEADER=VARIABLE>
                       Send this header with the value of a variable; may be repeated
 
-                      Unlike the value of --header, that of a variable is not seen by other users of the
-                      machine.
+                      Other users of the machine can see the value of --header, but not that of a variable.
 
                   --bearer-env <VARIABLE>
                       Send `Authorization: Bearer` with the token in this variable
 
                   --transport <TRANSPORT>
-                      How the server speaks; auto finds out
+                      The transport of the server; auto detects it
 
                       Possible values:
                       - auto: Streamable HTTP, and if that is refused, HTTP+SSE
@@ -59,10 +58,10 @@ fn help() {
                       Open the session again when the server has lost it; the default
 
                   --no-revive
-                      Leave when the server has lost the session, so that the host notices
+                      Exit when the server has lost the session, so that the host notices
 
                   --owner <OWNER>
-                      What the session lives for: parent, ancestor, stdin, tty, pid:N or none; may be repeated
+                      The owners of the session: parent, ancestor, stdin, tty, pid:N or none; may be repeated
 
                       The default is the parent, the nearest ancestor that is not a wrapper (sh -c, npx,
                       env...), the other end of stdin, and the terminal if the parent is in its session. Owners

@@ -29,9 +29,10 @@ fn help_of_attach() {
         $ leash attach --help
         Give a stdio host one server of a session that was made through the control API
 
-        The running `leash serve` is asked for the server's address over its control socket; from then on
-        this is `leash connect` to that address: whatever ends it, the connection to the server is ended,
-        too. The session itself stays, until somebody ends it; then this ends as well.
+        leash asks the running `leash serve` for the server's address over its control socket, and then acts
+        as `leash connect` to that address: when it ends, for whatever reason, the connection to the server
+        ends, too. The session itself stays until a program or a user ends it; then `leash attach` ends as
+        well.
 
         The exit code is 0 when the host is done, 1 when the session or the server is not known or the
         session has ended, 128 + n after signal n, 125 when leash failed or no `leash serve` answers.
@@ -53,8 +54,7 @@ fn help_of_attach() {
                   Send `Authorization: Bearer` with the token in this variable
 
               --owner <OWNER>
-                  What the connection lives for: parent, ancestor, stdin, tty, pid:N or none; may be
-                  repeated
+                  The owners of the connection: parent, ancestor, stdin, tty, pid:N or none; may be repeated
 
                   The default is the same as that of `leash connect`.
 
@@ -127,7 +127,7 @@ fn a_control_address_without_a_token() {
         $ leash serve --control-listen 127.0.0.1:0 --name x -- cat
         error: the control API on `127.0.0.1:0` needs a token
 
-        hint: whoever reaches it can start programs: --control-token-env VARIABLE names the token's variable
+        hint: every client there can start programs: --control-token-env VARIABLE names the token's variable
         [2]
     "#]],
     );

@@ -22,16 +22,16 @@ fn help() {
               connect      Give a stdio host an HTTP server; the session there is always ended
               attach       Give a stdio host one server of a session that was made through the control API
               serve        Serve MCP servers over HTTP; no session outlives its client
-              ps           Show every MCP server that is alive, on the leash or not, and what keeps it
-              why          Say who holds a server, how that is known, and what would end it
-              reap         End MCP servers that nobody holds any more, whoever started them
+              ps           List the living MCP servers, under leash or not, and what keeps each of them alive
+              why          Show which process holds a server, the evidence, and what would end it
+              reap         End orphaned MCP servers, also those that other programs started
               watch        End orphans as they appear
               end          End sessions now, wait until they are gone, and print their receipts
-              history      Show what was ended, why and how
+              history      Show what leash ended, why and how
               adopt        Put the servers of MCP clients on the leash, in their own configurations
               release      Undo what `leash adopt` did
               check        Test a server or a host for leaks: what does it leave behind?
-              doctor       Say what this machine offers: which containments work, and why not better
+              doctor       Show which containments work on this machine, and why the others do not
               demo         See it work: a host is killed, with and without leash
               completions  Print a completion script for a shell
               man          Print the manual page (roff), or write all pages to a directory
@@ -54,8 +54,8 @@ fn help_of_run() {
 
             The server gets the host's own stdin, stdout and stderr: leash touches no byte. When the owner is
             gone (the host closed stdin, exited, crashed or was killed; the terminal was closed; leash was told
-            or killed), every process the server started is ended: end of input, wait, SIGTERM to all, wait,
-            SIGKILL to all, and a proof that nothing is left.
+            to end or was killed), leash ends every process that the server started: end of input, wait, SIGTERM
+            to all, wait, SIGKILL to all, and a proof that nothing is left.
 
             The exit code is the server's own, or 128 + n after signal n; 125 leash failed, 126 cannot execute,
             127 not found.
@@ -80,7 +80,7 @@ fn help_of_run() {
                       [default: 2s]
 
                   --owner <OWNER>
-                      What the server lives for: parent, ancestor, stdin, tty, pid:N or none; may be repeated
+                      The owners of the server: parent, ancestor, stdin, tty, pid:N or none; may be repeated
 
                       The default is the parent, the nearest ancestor that is not a wrapper (sh -c, npx,
                       env...), the other end of stdin, and the terminal if the parent is in its session. Owners
@@ -139,15 +139,15 @@ fn help_of_ps() {
         &["ps", "--help"],
         &expect![[r#"
             $ leash ps --help
-            Show every MCP server that is alive, on the leash or not, and what keeps it
+            List the living MCP servers, under leash or not, and what keeps each of them alive
 
             Usage: leash ps [OPTIONS]
 
             Options:
-                  --leashed  Only the sessions of leash, not the servers that others have started
+                  --leashed  Only the sessions of leash, not the servers that other programs started
                   --tree     Draw each session's process tree
                   --json     Print JSON
-              -v, --verbose  Also say what each containment does not cover, and why there is no better one
+              -v, --verbose  Also show what each containment does not cover, and why leash uses no better one
               -h, --help     Print help
             [0]
         "#]],
@@ -163,36 +163,37 @@ fn help_of_end() {
             End sessions now, wait until they are gone, and print their receipts
 
             All members of a session end at the same time, wherever they were started: servers under `leash
-            run`, connections of `leash connect`, and what a `leash serve` of the same user holds for it. Who
-            joins meanwhile is ended, too. There is one receipt for each session. Sessions of other users are
-            neither seen nor ended.
+            run`, connections of `leash connect`, and what a `leash serve` of the same user holds for it. A
+            member that joins meanwhile is ended, too. There is one receipt for each session. Sessions of other
+            users are neither seen nor ended.
 
             The exit code is 0 when everything is proved to be gone, 1 when something is left or a session is
-            not known. That --match, --all or --hook found nothing to end is no failure.
+            not known. It is also 0 when --match, --all or --hook find nothing to end.
 
             Usage: leash end [OPTIONS] <SESSION|--match <LABEL=VALUE>|--all|--hook>
 
             Arguments:
               [SESSION]...
-                      Sessions by id or by run; an id that leash made may be shortened to a beginning that no
-                      other has; {VARIABLE} as in `leash run --session`
+                      Sessions by id or by run; an id that leash made may be shortened to a unique beginning;
+                      {VARIABLE} as in `leash run --session`
 
             Options:
                   --match <LABEL=VALUE>
-                      Sessions with a member that has this label; * stands for anything. May be repeated, then
-                      all must match
+                      Sessions with a member that has this label; * matches any text. May be repeated, then all
+                      must match
 
                   --all
                       All sessions of this user
 
                   --hook
-                      The session that a host's hook tells of on stdin, as JSON with a `session_id`
+                      The session that a host's hook names on stdin, as JSON with a `session_id`
 
-                      For the SessionEnd hook of Claude Code and the like. Nothing is ended when the host only
-                      goes on to another conversation (`reason` is clear or resume): it keeps its servers.
+                      For the SessionEnd hook of Claude Code and the like. leash ends nothing when the host only
+                      continues with another conversation (`reason` is clear or resume): the host keeps its
+                      servers.
 
                   --force
-                      No grace: everything is killed at once
+                      Kill everything at once, without a grace
 
                   --control <PATH>
                       The control socket of `leash serve` [default: control.sock in the runtime directory]
@@ -213,7 +214,7 @@ fn help_of_history() {
         &["history", "--help"],
         &expect![[r#"
             $ leash history --help
-            Show what was ended, why and how
+            Show what leash ended, why and how
 
             Usage: leash history [OPTIONS] [SESSION]
 
@@ -221,7 +222,7 @@ fn help_of_history() {
               [SESSION]  Only this session, with all its members, by its id or the beginning of it
 
             Options:
-              -n, --lines <COUNT>  How many of the newest to show [default: 20, of a session all]
+              -n, --lines <COUNT>  Number of newest receipts to show [default: 20; all for one session]
                   --json           Print JSON
               -h, --help           Print help
             [0]
@@ -237,17 +238,17 @@ fn help_of_check() {
             $ leash check --help
             Test a server or a host for leaks: what does it leave behind?
 
-            `leash check -- COMMAND` tests a stdio server: it is started several times and asked to leave in a
-            different way each time (end of input, SIGTERM, both pipes gone; before, during and after the
-            handshake, with a call in flight). It has to leave, with everything that it started, and to start
+            `leash check -- COMMAND` tests a stdio server: leash starts it several times and asks it to exit in
+            a different way each time (end of input, SIGTERM, both pipes closed; before, during and after the
+            handshake, with a call in flight). The server must exit, with everything that it started, and start
             again. `leash check --url URL` tests what an HTTP server does with sessions that are ended, unknown,
-            abandoned or opened by a foreign web page. `leash check --host -- COMMAND` tests a host: leash
-            stands in for its servers, ends the host in every way (it exits, SIGTERM, SIGINT, SIGHUP, its
-            terminal is closed, SIGKILL), and says which processes survive and which sessions were not deleted.
+            abandoned or opened by a foreign web page. `leash check --host -- COMMAND` tests a host: leash acts
+            as its servers, ends the host in every way (it exits, SIGTERM, SIGINT, SIGHUP, its terminal is
+            closed, SIGKILL), and lists the processes that survive and the sessions that were not deleted.
 
-            Everything runs in a containment, and what is left is ended afterwards, also after Ctrl-C. Each
-            finding says what the specification asks for and how users are hurt. The exit code is 0 when there
-            is no finding, 1 when there is, 2 when the command line is wrong, 128 + n after signal n.
+            Everything runs in a containment, and leash ends what is left afterwards, also after Ctrl-C. Each
+            finding names the requirement of the specification and the harm to users. The exit code is 0 when
+            there is no finding, 1 when there is, 2 when the command line is wrong, 128 + n after signal n.
 
             Usage: leash check [OPTIONS] -- <COMMAND>...
                    leash check [OPTIONS] --url <URL>
@@ -264,29 +265,29 @@ fn help_of_check() {
                   --host
                       The command is a host, not a server
 
-                      It is given its servers by a configuration file in the usual shape: {config} in an
-                      argument, and LEASH_CHECK_CONFIG in the environment, is the path of it. An argument that
-                      is {stdio} or {deaf} becomes the command line of one stdio server, and {url} the address
-                      of the HTTP server (LEASH_CHECK_URL). It has to connect to one of them at least. One that
-                      stays is ended when it is at rest; one that does its work and leaves is judged by what it
-                      leaves, and ended while it works.
+                      The host gets its servers from a configuration file in the usual format: {config} in an
+                      argument, and LEASH_CHECK_CONFIG in the environment, is its path. An argument that is
+                      {stdio} or {deaf} becomes the command line of one stdio server, and {url} the address of
+                      the HTTP server (LEASH_CHECK_URL). The host must connect to at least one of them. A host
+                      that keeps running is ended when it is idle; a host that finishes its work and exits is
+                      judged by what it leaves behind, and is also ended while it works.
 
                   --grace <DURATION>
-                      How long anything may take to leave once it was asked to
+                      How long a process may take to exit once it was asked to
 
                       [default: 2s]
 
                   --ready <DURATION>
-                      How long the handshake may take; of a host, how long it may take to connect
+                      How long the handshake may take; for a host, how long it may take to connect
 
                       [default: 30s]
 
                   --call <TOOL [JSON]>
-                      The call that is in flight when a stdio server is asked to leave: a tool, and its
-                      arguments as JSON [default: tools/list]
+                      The call that is in flight when a stdio server is asked to exit: a tool, and its arguments
+                      as JSON [default: tools/list]
 
                   --expect-idle <DURATION>
-                      With --url: after this time without a request a session has to be gone [default: not
+                      With --url: a session must have ended after this time without a request [default: not
                       tested]
 
                   --pid <PID>
@@ -305,7 +306,7 @@ fn help_of_check() {
                       Also write JUnit XML to this file
 
               -v, --verbose
-                      Say on stderr what is done, and let the server speak there
+                      Print progress on stderr, together with the server's own stderr
 
               -h, --help
                       Print help (see a summary with '-h')
@@ -360,9 +361,9 @@ fn help_of_doctor() {
         &["doctor", "--help"],
         &expect![[r#"
         $ leash doctor --help
-        Say what this machine offers: which containments work, and why not better
+        Show which containments work on this machine, and why the others do not
 
-        Each containment is tried with a real process tree. The exit code is 0 when leash can keep its
+        leash tries each containment with a real process tree. The exit code is 0 when leash can keep its
         promise here (reaper or better, and a usable runtime directory), else 1.
 
         Usage: leash doctor [OPTIONS]
@@ -410,16 +411,16 @@ fn nothing_was_said() {
               connect      Give a stdio host an HTTP server; the session there is always ended
               attach       Give a stdio host one server of a session that was made through the control API
               serve        Serve MCP servers over HTTP; no session outlives its client
-              ps           Show every MCP server that is alive, on the leash or not, and what keeps it
-              why          Say who holds a server, how that is known, and what would end it
-              reap         End MCP servers that nobody holds any more, whoever started them
+              ps           List the living MCP servers, under leash or not, and what keeps each of them alive
+              why          Show which process holds a server, the evidence, and what would end it
+              reap         End orphaned MCP servers, also those that other programs started
               watch        End orphans as they appear
               end          End sessions now, wait until they are gone, and print their receipts
-              history      Show what was ended, why and how
+              history      Show what leash ended, why and how
               adopt        Put the servers of MCP clients on the leash, in their own configurations
               release      Undo what `leash adopt` did
               check        Test a server or a host for leaks: what does it leave behind?
-              doctor       Say what this machine offers: which containments work, and why not better
+              doctor       Show which containments work on this machine, and why the others do not
               demo         See it work: a host is killed, with and without leash
               completions  Print a completion script for a shell
               man          Print the manual page (roff), or write all pages to a directory

@@ -10,7 +10,7 @@ fn help_of_why() {
         &["why", "--help"],
         &expect![[r#"
             $ leash why --help
-            Say who holds a server, how that is known, and what would end it
+            Show which process holds a server, the evidence, and what would end it
 
             PID may be any process of the server, or any process at all.
 
@@ -22,7 +22,7 @@ fn help_of_why() {
 
             Options:
                   --project <DIR>
-                      Also know the servers of the project in this directory; may be repeated [default: the
+                      Also read the servers of the project in this directory; may be repeated [default: the
                       working directory]
 
                   --json
@@ -41,17 +41,18 @@ fn help_of_reap() {
         &["reap", "--help"],
         &expect![[r#"
             $ leash reap --help
-            End MCP servers that nobody holds any more, whoever started them
+            End orphaned MCP servers, also those that other programs started
 
-            Shows what would be ended, and the memory that would come back; nothing is touched without --yes. A
-            server is an orphan when nobody outside of its own process tree has the other ends of its stdin and
-            stdout, or a TCP connection to it. What could not be read counts as held. Right before the first
-            signal each server is looked at again while it is held.
+            Shows which servers would be ended, and the memory that this would free; no process is touched
+            without --yes. A server is an orphan when no process outside of its own tree has the other ends of
+            its stdin and stdout, or a TCP connection to it. A process that could not be read counts as a
+            holder. Right before the first signal leash opens a pidfd of each process and judges the server
+            again.
 
-            The servers of others are in no containment of leash, so that they are gone is never proved: after
-            the last signal all processes are looked at again, by session, process group, stdin, stdout, cgroup
-            and descent, until nothing new appears. The exit code is 0 when no process of what was to be ended
-            is found any more, else 1.
+            These servers are in no containment of leash, so leash can't prove that nothing is left: after the
+            last signal it searches all processes again, by session, process group, stdin, stdout, cgroup and
+            descent, until nothing new appears. The exit code is 0 when leash finds no process of the ended
+            servers any more, else 1.
 
             Usage: leash reap [OPTIONS]
 
@@ -60,11 +61,11 @@ fn help_of_reap() {
                       End them
 
                   --likely <PID>
-                      Also the server of this process, if it is an orphan by all that could be seen; may be
-                      repeated
+                      Also end the server of this process if it is likely an orphan; may be repeated
 
                   --stale
-                      Also hosts that nobody can use any more, with all that they have started
+                      Also end stale hosts (terminal closed, or in swap for long), with everything that they
+                      started
 
                   --grace <DURATION>
                       Time between SIGTERM and SIGKILL; 0 kills at once
@@ -72,13 +73,13 @@ fn help_of_reap() {
                       [default: 2s]
 
                   --settle <DURATION>
-                      How long nobody must have spoken to a server whose parent lives: it may be about to end it
-                      properly
+                      How long the pipes of a server must be closed while its parent lives: the parent may be
+                      about to end it properly
 
                       [default: 10s]
 
                   --project <DIR>
-                      Also know the servers of the project in this directory; may be repeated [default: the
+                      Also read the servers of the project in this directory; may be repeated [default: the
                       working directory]
 
                   --json
@@ -99,17 +100,17 @@ fn help_of_watch() {
             $ leash watch --help
             End orphans as they appear
 
-            Only what two looks in a row have proved is ended, and only when it is old enough. The end of a host
-            is noticed at once; otherwise the machine is looked at every --interval.
+            leash ends a server only when two scans in a row have proved it an orphan, and only when it is old
+            enough. The exit of a host starts a scan at once; otherwise leash scans every --interval.
 
             Usage: leash watch [OPTIONS]
 
             Options:
                   --once
-                      Look twice, end what is proved, and exit: for cron
+                      Scan twice, end proved orphans, and exit: for cron
 
                   --interval <DURATION>
-                      How often to look when nothing happens
+                      Time between scans when nothing happens
 
                       [default: 60s]
 
@@ -119,7 +120,7 @@ fn help_of_watch() {
                       [default: 60s]
 
                   --settle <DURATION>
-                      How long nobody must have spoken to a server whose parent lives
+                      How long the pipes of a server must be closed while its parent lives
 
                       [default: 10s]
 
@@ -129,14 +130,14 @@ fn help_of_watch() {
                       [default: 2s]
 
                   --max-memory <SIZE>
-                      While all servers together use more than this, end the largest orphans first; nothing else
-                      is ended for it
+                      While all servers together use more than this, end the largest orphans first; only orphans
+                      are ended
 
                   --install
                       Write and enable a systemd user unit that runs this
 
                   --uninstall
-                      Remove it
+                      Stop and remove that unit
 
               -h, --help
                       Print help (see a summary with '-h')

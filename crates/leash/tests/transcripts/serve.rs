@@ -31,7 +31,7 @@ fn help() {
             it is read again on SIGHUP and when the file changes. One server needs no file: --name NAME and
             either --url URL or -- COMMAND.
 
-            Programs make sessions of their own through the control socket, control.sock in the runtime
+            Programs create their own sessions through the control socket, control.sock in the runtime
             directory: POST /v1/sessions with their mcpServers, DELETE when the job is done. Only processes of
             the same user and of root can use it.
 
@@ -56,7 +56,7 @@ fn help() {
                       - any: Every user of this machine
 
                   --check
-                      Report every mistake of the configuration and leave
+                      Report every mistake in the configuration and exit
 
               -v, --verbose
                       Say on stderr what happens
@@ -69,7 +69,7 @@ fn help() {
                       Put the control socket here [default: control.sock in the runtime directory]
 
                   --no-control
-                      Have no control socket
+                      Create no control socket
 
                   --control-listen <ADDRESS>
                       Serve the control API on this address as well; it always needs a token
@@ -78,15 +78,15 @@ fn help() {
                       Ask callers of --control-listen for the bearer token in this variable
 
                   --on-demand
-                      Be there for a program that needs a gateway: end when the last session is gone and the
-                      starter is dead
+                      Run for a program that needs a gateway: exit when the last session is gone and the starter
+                      is dead
 
-                      No configuration is read unless it is named, and any free port is listened on unless
-                      --listen says another. If another gateway has the control socket, this one leaves at once
-                      with exit code 0. It ends when there has been no session and no starter for 5 seconds.
+                      leash reads a configuration only if one is named, and listens on any free port unless
+                      --listen names one. If another gateway has the control socket, this one exits at once with
+                      code 0. It exits when there has been no session and no starter for 5 seconds.
 
                   --starter <PID>
-                      Who started it, with --on-demand [default: the parent process]
+                      The process that started it, with --on-demand [default: the parent process]
 
             One server, without a file:
                   --name <NAME>
@@ -96,7 +96,7 @@ fn help() {
                       It is an HTTP server at this address
 
                   --transport <TRANSPORT>
-                      How the HTTP server speaks
+                      The transport of the HTTP server
 
                       Possible values:
                       - http: Streamable HTTP
@@ -108,7 +108,7 @@ fn help() {
                       Send this header to the HTTP server, as `Name: value`; may be repeated
 
                   --idle <DURATION>
-                      End a session that was idle for so long; `never` does not [default: 30m]
+                      End a session that was idle for this long, or `never` [default: 30m]
 
                   --max-age <DURATION>
                       End a session of this age
@@ -135,8 +135,8 @@ fn help() {
                       Open a session anew on the client's behalf when the HTTP server has lost it
 
                   --owner <OWNER>
-                      What a session lives for: the client's process where it can be known (auto), or its
-                      traffic alone
+                      The owner of a session: the client's process if leash can find it (auto), or only its
+                      traffic
 
                       Possible values:
                       - auto:    The client's process where it can be known

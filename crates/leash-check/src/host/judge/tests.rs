@@ -20,7 +20,7 @@ fn survivor(pid: i32) -> Survivor {
     }
 }
 
-/// A life of a host without fault.
+/// A run of a correct host.
 fn good(ending: Ending) -> Life {
     Life {
         ending,
@@ -42,12 +42,12 @@ fn good(ending: Ending) -> Life {
     }
 }
 
-/// The rows that are not as they should be.
+/// Checks the rows that are not `Pass`.
 fn check(life: Life, expected: &[(&str, Status)]) {
     check_lives(&[life], expected);
 }
 
-/// The same of several lives.
+/// The same for several runs.
 fn check_lives(lives: &[Life], expected: &[(&str, Status)]) {
     let rows = rows(lives);
     let found: Vec<(&str, Status)> =
@@ -63,25 +63,25 @@ fn a_good_host_passes_every_ending() {
 }
 
 #[test]
-fn survivors_are_findings_and_of_a_killed_host_warnings() {
+fn survivors_are_findings_but_warnings_if_the_host_was_killed() {
     let term = Ending::Signal(Signal::TERM);
     check(Life { left: vec![survivor(2), survivor(3)], ..good(term) }, &[("host.term.servers", Status::Fail)]);
     check(Life { left: vec![survivor(3)], ..good(term) }, &[("host.term.servers", Status::Warn)]);
     check(Life { left: vec![survivor(2)], ..good(Ending::Kill) }, &[("host.kill.servers", Status::Warn)]);
     let rows = rows(&[Life { left: vec![survivor(2), survivor(3), survivor(44)], ..good(term) }]);
-    let row = rows.iter().find(|row| row.id == "host.term.servers").expect("it is there");
+    let row = rows.iter().find(|row| row.id == "host.term.servers").expect("the row exists");
     assert!(row.detail.starts_with("3 left: the server that leaves on SIGTERM only, a helper of that server, leash ("));
 }
 
-/// Then nothing was left to be seen, and nobody should think that its end did it.
+/// Then no process was left to see; the report must not credit the ending for that.
 #[test]
-fn what_was_let_go_before_is_said_to_be() {
+fn servers_released_before_the_end_are_reported_as_such() {
     let eofs = [Part::Polite, Part::Deaf].map(|part| entry(part, 1, Happened::Eof));
     let mut life = good(Ending::Kill);
     life.journal.extend(eofs);
     life.before = life.journal.len();
     let details: Vec<String> = rows(&[life]).into_iter().map(|row| row.detail).collect();
-    assert_eq!(details[2..], ["none; it had let go of them before", "1 of 1, before it was ended"]);
+    assert_eq!(details[2..], ["none; it had closed their pipes before", "1 of 1, before it was ended"]);
 }
 
 #[test]
@@ -105,13 +105,13 @@ fn a_host_that_stays_is_a_finding_unless_only_its_stdin_was_closed() {
 }
 
 #[test]
-fn of_a_host_without_servers_nothing_is_said() {
+fn a_host_that_connects_to_no_server_is_not_judged() {
     let all = ["host.exit.leaves", "host.exit.servers", "host.exit.sessions"].map(|id| (id, Status::Skip));
     let found: Vec<_> = [("host.connects", Status::Fail)].into_iter().chain(all).collect();
     check(Life { journal: Vec::new(), ..good(Ending::Exit) }, &found);
 }
 
-/// One that does its work and leaves: its exit is judged, and no signal that came too late.
+/// A host that finishes its work and exits is judged by that exit, not by a signal that came too late.
 #[test]
 fn a_host_that_leaves_by_itself_is_judged_by_its_exit() {
     check(Life { stayed: false, ..good(Ending::Exit) }, &[]);
@@ -121,7 +121,7 @@ fn a_host_that_leaves_by_itself_is_judged_by_its_exit() {
     check(Life { stayed: false, ..good(Ending::Signal(Signal::TERM)) }, &all);
 }
 
-/// A lock that its last end has left: it was a host before, so this is no host that is of no interest.
+/// For example, its last end left a lock. It connected before, so this is a finding and not a skip.
 #[test]
 fn a_host_that_does_not_connect_any_more_is_a_finding() {
     let silent = |ending| Life { journal: Vec::new(), last_words: "locked".to_owned(), ..good(ending) };
@@ -130,29 +130,29 @@ fn a_host_that_does_not_connect_any_more_is_a_finding() {
     let found = [("host.term.leaves", Status::Fail), skipped("host.term.servers"), skipped("host.term.sessions")];
     check_lives(&[good(Ending::Exit), silent(term)], &found);
     let rows = rows(&[good(Ending::Exit), silent(term)]);
-    let row = rows.iter().find(|row| row.id == "host.term.leaves").expect("it is there");
+    let row = rows.iter().find(|row| row.id == "host.term.leaves").expect("the row exists");
     assert_eq!(row.detail, "it connected to no server this time; it said: locked");
     let left_at_once = Life { stayed: false, ..silent(Ending::Kill) };
     let found = [("host.kill.leaves", Status::Fail), skipped("host.kill.servers"), skipped("host.kill.sessions")];
     check_lives(&[good(Ending::Exit), left_at_once], &found);
-    // It may ask somebody something who is not there.
+    // The host may wait for an answer from a user.
     let all = ["host.terminal.leaves", "host.terminal.servers", "host.terminal.sessions"].map(skipped);
     check_lives(&[good(Ending::Exit), silent(Ending::Terminal)], &all);
 }
 
-/// What is there is there, whatever the host has done or not.
+/// Processes that are left are a finding, independent of the host's other behaviour.
 #[test]
-fn what_is_left_is_a_finding_of_every_life() {
+fn processes_that_are_left_are_a_finding_in_every_run() {
     let term = Ending::Signal(Signal::TERM);
     let opened = vec![session(|session| Happened::Opened { session })];
     let life = Life { journal: opened.clone(), left: vec![survivor(44)], ..good(term) };
     let found = ["host.term.leaves", "host.term.servers", "host.term.sessions"].map(|id| (id, Status::Fail));
     check_lives(&[good(Ending::Exit), life], &found);
-    // Nobody killed it.
+    // It exited before SIGKILL was sent.
     let early = Life { stayed: false, left: vec![survivor(2)], ..good(Ending::Kill) };
     let skipped = |id| (id, Status::Skip);
     check(early, &[skipped("host.kill.leaves"), ("host.kill.servers", Status::Fail), skipped("host.kill.sessions")]);
-    // One that is still there may still need its session.
+    // A host that is still alive may still need its session.
     let stays = Life { journal: opened, left_after: None, ..good(term) };
     let found = [("host.term.leaves", Status::Fail), skipped("host.term.servers"), skipped("host.term.sessions")];
     check_lives(&[good(Ending::Exit), stays], &found);

@@ -10,7 +10,7 @@ fn opened() -> Option<Answer> {
     Some(Answer::Status { status: 200, session: Some("id".to_owned()), body: "{\"result\": {}}".to_owned() })
 }
 
-/// A server without fault.
+/// The facts of a correct server.
 fn good() -> Facts {
     Facts {
         opened: opened(),
@@ -24,7 +24,7 @@ fn good() -> Facts {
     }
 }
 
-/// The rows that are not as they should be.
+/// Checks the rows that are not `Pass`.
 fn check(facts: &Facts, expected: &[(&str, Status)]) {
     let rows = rows(facts);
     let found: Vec<(&str, Status)> =
@@ -38,7 +38,7 @@ fn a_good_server_passes_everything() {
 }
 
 #[test]
-fn every_wrong_answer_is_found() {
+fn every_wrong_response_is_a_finding() {
     check(&Facts { afterwards: status(400), ..good() }, &[("http.terminated", Status::Fail)]);
     check(&Facts { afterwards: status(200), ..good() }, &[("http.terminated", Status::Fail)]);
     check(&Facts { unknown: status(400), ..good() }, &[("http.unknown", Status::Fail)]);
@@ -51,13 +51,13 @@ fn every_wrong_answer_is_found() {
 }
 
 #[test]
-fn a_server_that_lets_nobody_delete_may() {
+fn a_server_that_refuses_delete_gives_a_warning() {
     let facts = Facts { deleted: status(405), afterwards: status(200), ..good() };
     check(&facts, &[("http.delete", Status::Warn), ("http.terminated", Status::Skip)]);
 }
 
 #[test]
-fn without_sessions_there_is_nothing_to_say_of_them() {
+fn rows_about_sessions_are_skipped_without_sessions() {
     let facts = Facts { opened: status(200), deleted: None, afterwards: None, ..good() };
     let skipped = ["http.delete", "http.terminated", "http.unknown", "http.expiry"].map(|id| (id, Status::Skip));
     check(&facts, &skipped);
@@ -75,13 +75,13 @@ fn a_server_of_the_era_without_sessions_passes() {
 }
 
 #[test]
-fn what_was_not_asked_for_is_skipped() {
+fn tests_that_were_not_requested_are_skipped() {
     let facts = Facts { abandoned: None, memory: Memory::NotAsked, ..good() };
     check(&facts, &[("http.expiry", Status::Skip), ("http.memory", Status::Skip)]);
 }
 
 #[test]
-fn only_what_grows_in_every_round_is_a_leak() {
+fn only_growth_in_every_round_is_a_leak() {
     let rounds = |bytes: Vec<u64>| Facts { memory: Memory::Rounds { sessions: 100, bytes }, ..good() };
     check(&rounds(vec![0, 10 << 20, 20 << 20, 30 << 20]), &[("http.memory", Status::Fail)]);
     check(&rounds(vec![0, 10 << 20, 20 << 20, 15 << 20]), &[]);

@@ -9,7 +9,7 @@ fn done(server: &str) -> Handshake {
     Handshake::Done { server: server.to_owned(), version: "2025-11-25".to_owned(), took: Duration::from_millis(40) }
 }
 
-/// A server without fault.
+/// The facts of a correct server.
 fn good() -> Vec<Life> {
     PLAN.iter()
         .map(|probe| Life {
@@ -38,7 +38,7 @@ fn survivor(name: &str) -> Survivor {
     }
 }
 
-/// The rows that are not as they should be.
+/// Checks the rows that are not `Pass`.
 fn check(lives: &[Life], again: Option<&Handshake>, expected: &[(&str, Status)]) {
     let rows = rows(lives, again, GRACE);
     let found: Vec<(&str, Status)> =
@@ -52,15 +52,15 @@ fn a_good_server_passes_everything() {
 }
 
 #[test]
-fn one_that_stays_is_found_out() {
+fn a_server_that_stays_is_a_finding() {
     let mut lives = good();
     lives[0].left_after = None;
     check(&lives, Some(&done("good")), &[("stdio.eof", Status::Fail)]);
 }
 
-/// A server that left after it had answered did not leave with a call in flight, and nobody should think so.
+/// If the call was answered before, the server did not exit with a call in flight; the report must say so.
 #[test]
-fn a_call_that_was_too_short_is_said() {
+fn a_call_that_was_too_short_is_reported() {
     let mut lives = good();
     lives[3].answered = true;
     let rows = rows(&lives, Some(&done("good")), GRACE);
@@ -68,9 +68,9 @@ fn a_call_that_was_too_short_is_said() {
     assert_eq!(told.map(|row| row.id.as_str()).collect::<Vec<_>>(), ["stdio.eof-in-flight"]);
 }
 
-/// It crashes on a call, or does not come up: that it is gone then is no merit.
+/// A server that crashed on a call, or did not start, gets no pass for being gone.
 #[test]
-fn one_that_was_gone_before_it_was_asked_is_found_out() {
+fn a_server_that_exited_too_early_is_a_finding() {
     let mut lives = good();
     for number in [4, 7] {
         (lives[number].lived, lives[number].exit) = (false, Some(Exit::Code(3)));
@@ -78,12 +78,12 @@ fn one_that_was_gone_before_it_was_asked_is_found_out() {
     let found = [("stdio.term-in-flight", Status::Fail), ("stdio.term-before-handshake", Status::Fail)];
     check(&lives, Some(&done("good")), &found);
     let rows = rows(&lives, Some(&done("good")), GRACE);
-    let told = rows.iter().filter(|row| row.detail == "it had left before it was asked, exit code 3");
+    let told = rows.iter().filter(|row| row.detail == "it had exited before it was asked, exit code 3");
     assert_eq!(told.count(), 2, "{rows:#?}");
 }
 
 #[test]
-fn of_one_that_always_stays_no_helper_is_known() {
+fn helpers_are_not_judged_if_the_server_always_stays() {
     let mut lives = good();
     lives.iter_mut().for_each(|life| life.left_after = None);
     let rows = rows(&lives, Some(&done("good")), GRACE);
@@ -103,7 +103,7 @@ fn a_helper_with_a_port_is_two_findings_and_a_browser_three() {
 }
 
 #[test]
-fn without_a_handshake_the_rest_is_not_guessed() {
+fn without_a_handshake_the_other_rows_are_skipped() {
     let mut lives = good();
     lives[0].handshake = Some(Handshake::Left);
     let found: Vec<(&str, Status)> = std::iter::once(("stdio.handshake", Status::Fail))
@@ -122,7 +122,7 @@ fn a_handshake_that_fails_later_is_a_finding() {
 }
 
 #[test]
-fn a_server_that_does_not_come_back_is_a_finding() {
+fn a_server_that_does_not_start_again_is_a_finding() {
     for again in [Handshake::Silent, Handshake::Left, Handshake::Refused("no".to_owned()), done("other")] {
         check(&good(), Some(&again), &[("stdio.again", Status::Fail)]);
     }

@@ -1,11 +1,11 @@
-//! JSON with comments and trailing commas. Strict JSON is a part of it.
+//! JSON with comments and trailing commas, which includes strict JSON.
 
 use super::{Member, Node, TextError, Value};
 
-/// Deeper than any configuration, and shallow enough for the stack.
+/// More than any configuration needs, and small enough for the stack.
 const DEEPEST: usize = 128;
 
-/// Reads a text. A byte order mark in front is skipped.
+/// Parses a text. A leading byte order mark is skipped.
 pub fn parse(text: &str) -> Result<Node, TextError> {
     let start = if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
     let mut reader = Reader { text, at: start };
@@ -35,7 +35,7 @@ impl Reader<'_> {
         here
     }
 
-    /// Skips blanks and comments.
+    /// Skips white space and comments.
     fn blank(&mut self) -> Result<(), TextError> {
         loop {
             let rest = &self.text[self.at..];
@@ -122,8 +122,7 @@ impl Reader<'_> {
             }
         }
         let source = self.text.get(start..self.at).ok_or_else(|| self.error("a text does not end"))?;
-        serde_json::from_str(source)
-            .map_err(|_| TextError::at(self.text, start, "a text is not written as JSON has it"))
+        serde_json::from_str(source).map_err(|_| TextError::at(self.text, start, "a string is not valid JSON"))
     }
 
     fn word(&mut self) -> Result<Value, TextError> {
@@ -150,7 +149,7 @@ mod tests {
     #[test]
     fn spans_are_those_of_the_text() {
         let text = "\u{feff}// first\n{ \"a\": /* x */ [\"\\u00e9\", 1,], \"ü\":{\"b\":true,}, }\n// last";
-        let node = parse(text).expect("it is JSONC");
+        let node = parse(text).expect("valid JSONC");
         let list = node.get("a").expect("there");
         assert_eq!(&text[list.span.clone()], "[\"\\u00e9\", 1,]");
         let Value::List(items) = &list.value else { panic!("a list") };
@@ -160,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_json_is_refused_with_its_line() {
+    fn invalid_json_is_refused_with_its_line() {
         for (text, line, what) in [
             ("", 1, "it ends too early"),
             ("{\n\"a\" 1}", 2, "a `:` is expected"),
@@ -168,7 +167,7 @@ mod tests {
             ("{,}", 1, "a key in quotes is expected"),
             ("{\"a\": \"x\n\"}", 1, "a text does not end"),
             ("{\"a\": \"x\\", 1, "a text does not end"),
-            ("{\"a\": \"\\x\"}", 1, "a text is not written as JSON has it"),
+            ("{\"a\": \"\\x\"}", 1, "a string is not valid JSON"),
             ("{\"a\": nope}", 1, "a value is expected"),
             ("{} {}", 1, "something follows the end"),
             ("{ /* ", 1, "a comment does not end"),

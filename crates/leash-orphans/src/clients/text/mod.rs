@@ -1,5 +1,5 @@
-//! Configuration text as a tree that knows where everything stands, the same for every format. It is only read: changes are made
-//! to the text itself, between the places that the tree names, so that whatever was not changed keeps its bytes.
+//! Configuration text as a tree with byte positions, the same for every format. The tree is only read: changes splice
+//! the text itself at these positions, so that every unchanged byte stays.
 
 pub mod jsonc;
 pub mod toml;
@@ -8,11 +8,11 @@ pub mod yaml;
 
 use std::ops::Range;
 
-/// How a file is written.
+/// The format of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
-    /// JSON, read strictly by its client; comments are understood here and never added.
+    /// JSON that its client reads strictly; this reader accepts comments but never adds any.
     Json,
     /// JSON with comments and trailing commas.
     Jsonc,
@@ -23,7 +23,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// Reads a text.
+    /// Parses a text.
     pub fn parse(self, text: &str) -> Result<Node, TextError> {
         match self {
             Format::Json | Format::Jsonc => jsonc::parse(text),
@@ -33,13 +33,13 @@ impl Format {
     }
 }
 
-/// Why a text can't be read.
+/// The reason why a text can't be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {what}")]
 pub struct TextError {
     /// The line, from 1.
     pub line: usize,
-    /// What is wrong there.
+    /// The problem on that line.
     pub what: String,
 }
 
@@ -50,19 +50,19 @@ impl TextError {
     }
 }
 
-/// A value and where it stands.
+/// A value and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Its place in the text, in bytes. A TOML table or a YAML block ends where its last part ends.
+    /// Its position in the text, in bytes. A TOML table or a YAML block ends where its last part ends.
     pub span: Range<usize>,
-    /// What it is.
+    /// The value.
     pub value: Value,
 }
 
-/// What a value is.
+/// A parsed value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// A text.
+    /// A string.
     Text(String),
     /// True or false.
     Bool(bool),
@@ -72,7 +72,7 @@ pub enum Value {
     List(Vec<Node>),
     /// A map, in the order of the text.
     Map(Vec<Member>),
-    /// Something whose meaning is of no interest here: a number, a date, an anchor.
+    /// A value that leash does not need: a number, a date, an anchor.
     Other,
 }
 
@@ -81,55 +81,55 @@ pub enum Value {
 pub struct Member {
     /// The key, unquoted.
     pub key: String,
-    /// Where the key stands, with its quotes.
+    /// The position of the key, with its quotes.
     pub key_span: Range<usize>,
     /// The value.
     pub node: Node,
 }
 
 impl Member {
-    /// From the beginning of the key to the end of the value.
+    /// The range from the beginning of the key to the end of the value.
     pub fn span(&self) -> Range<usize> {
         self.key_span.start..self.node.span.end
     }
 }
 
 impl Node {
-    /// The members, if it is a map.
+    /// The members, if the value is a map.
     pub fn members(&self) -> Option<&[Member]> {
         if let Value::Map(members) = &self.value { Some(members) } else { None }
     }
 
-    /// The members of that key. More than one means that the file says two things.
+    /// The members with this key. A file with more than one is ambiguous.
     pub fn all<'a>(&'a self, key: &str) -> impl Iterator<Item = &'a Member> {
         self.members().unwrap_or_default().iter().filter(move |member| member.key == key)
     }
 
-    /// The member of that key, if there is exactly one.
+    /// The member with this key, if there is exactly one.
     pub fn member(&self, key: &str) -> Option<&Member> {
         let mut all = self.all(key);
         let first = all.next()?;
         if all.next().is_some() { None } else { Some(first) }
     }
 
-    /// The value of that key.
+    /// The value of this key.
     pub fn get(&self, key: &str) -> Option<&Node> {
         self.member(key).map(|member| &member.node)
     }
 
-    /// The text, if it is one.
+    /// The string, if the value is one.
     pub fn text(&self) -> Option<&str> {
         if let Value::Text(text) = &self.value { Some(text) } else { None }
     }
 
-    /// The texts, if it is a list of nothing else.
+    /// The strings, if the value is a list of strings only.
     pub fn texts(&self) -> Option<Vec<&str>> {
         let Value::List(items) = &self.value else { return None };
         items.iter().map(Node::text).collect()
     }
 }
 
-/// A key that is written more than once in a map on the way to, or in, `node`.
+/// A key that occurs more than once in `node` or in a map inside it.
 pub fn written_twice(node: &Node) -> Option<&str> {
     let members = node.members()?;
     let twice = |(index, member): (usize, &'_ Member)| members[..index].iter().any(|other| other.key == member.key);
@@ -142,7 +142,7 @@ mod tests {
 
     use super::*;
 
-    /// Pieces that mean something in one of the formats.
+    /// Pieces with a meaning in one of the formats.
     const PIECES: &[&str] = &[
         "{", "}", "[", "]", ":", ": ", ",", "\"", "'", "\\", "\n", "\r\n", "  ", "\t", "- ", "-", "# ", "//", "/*",
         "*/", "a", "b = ", "é", "\u{feff}", "\"k\": ", "key: ", "[t]", "[[t]]", "true", "null", "1e5", "|", ">", "&x ",
@@ -165,9 +165,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
-        /// No text makes a reader panic, and what it finds is in the text.
+        /// No text makes a parser panic, and all positions are inside the text.
         #[test]
-        fn any_text_is_read_or_refused(pieces in prop::collection::vec(prop::sample::select(PIECES), 0..40)) {
+        fn any_text_is_parsed_or_refused(pieces in prop::collection::vec(prop::sample::select(PIECES), 0..40)) {
             let text = pieces.concat();
             for format in [Format::Jsonc, Format::Toml, Format::Yaml] {
                 if let Ok(node) = format.parse(&text) {
@@ -176,9 +176,9 @@ mod tests {
             }
         }
 
-        /// What JSON is, this reader takes for the same.
+        /// This parser accepts every text that serde_json accepts.
         #[test]
-        fn json_is_read_as_others_read_it(pieces in prop::collection::vec(prop::sample::select(PIECES), 0..12)) {
+        fn every_valid_json_text_is_accepted(pieces in prop::collection::vec(prop::sample::select(PIECES), 0..12)) {
             let text = pieces.concat();
             if serde_json::from_str::<serde_json::Value>(&text).is_ok() {
                 prop_assert!(Format::Json.parse(&text).is_ok(), "{text:?}");

@@ -1,10 +1,10 @@
-//! TOML, read by `toml_edit`, which knows where everything stands.
+//! TOML, parsed by `toml_edit`, which reports positions.
 
 use toml_edit::{Document, InlineTable, Item, Table, Value as TomlValue};
 
 use super::{Member, Node, TextError, Value};
 
-/// Reads a text. A byte order mark in front is skipped by the parser.
+/// Parses a text. The parser skips a leading byte order mark.
 pub fn parse(text: &str) -> Result<Node, TextError> {
     let document = Document::parse(text).map_err(|error| {
         let what = error.message().lines().next().unwrap_or("it is not TOML").to_owned();
@@ -25,7 +25,7 @@ fn inline(table: &InlineTable) -> Vec<Member> {
 
 fn member(key: &toml_edit::Key, item: &Item) -> Option<Member> {
     let node = node(item)?;
-    // The key of a table without a line of its own (`[a.b]` makes `a`) stands in the header of another.
+    // A table without its own header (`[a.b]` creates `a`) has its key in the header of another table.
     let key_span = key.span().unwrap_or(node.span.start..node.span.start);
     Some(Member { key: key.get().to_owned(), key_span, node })
 }
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn spans_are_those_of_the_text() {
         let text = "model = \"o\" # top\n\n[mcp_servers.a]\ncommand = 'npx' # c\nargs = [\n  \"-y\", # y\n]\n[mcp_servers.a.env]\nK = \"v\"\n";
-        let root = parse(text).expect("it is TOML");
+        let root = parse(text).expect("valid TOML");
         let entry = root.get("mcp_servers").and_then(|map| map.get("a")).expect("there");
         let shown = |key: &str| entry.member(key).map(|member| &text[member.span()]);
         assert_eq!(shown("command"), Some("command = 'npx'"));
@@ -75,9 +75,9 @@ mod tests {
     }
 
     #[test]
-    fn inline_and_dotted_tables() {
+    fn inline_and_dotted_tables_are_parsed() {
         let text = "mcp_servers.b.command = \"x\"\nmcp_servers.c = { command = \"y\", args = [] }\n";
-        let root = parse(text).expect("it is TOML");
+        let root = parse(text).expect("valid TOML");
         let map = root.get("mcp_servers").expect("there");
         let command = |name: &str| map.get(name)?.get("command")?.text();
         assert_eq!((command("b"), command("c")), (Some("x"), Some("y")));
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_toml_is_refused_with_its_line() {
+    fn invalid_toml_is_refused_with_its_line() {
         assert_eq!(parse("a = 1\nb = = 2\n").map_err(|error| error.line), Err(2));
         assert!(parse("a = 1\na = 2\n").is_err());
     }

@@ -1,20 +1,20 @@
-//! Writing words into a text the way its format and its neighbours are written.
+//! Writes words into a text in the style of its format and of the neighbouring entries.
 
 use super::{Format, Member, Node};
 
-/// A text as the format writes it.
+/// A string in the syntax of the format.
 pub fn word(format: Format, text: &str) -> String {
     let quoted = || serde_json::Value::from(text).to_string();
     match format {
         Format::Json | Format::Jsonc => quoted(),
-        // The one character that TOML wants escaped and JSON does not.
+        // U+007F is the one character that TOML requires escaped and JSON does not.
         Format::Toml => quoted().replace('\u{7f}', "\\u007f"),
         Format::Yaml if is_plain(text) => text.to_owned(),
         Format::Yaml => quoted(),
     }
 }
 
-/// Whether YAML takes it for a text without quotes, beyond doubt.
+/// True if YAML certainly reads it as a string without quotes.
 fn is_plain(text: &str) -> bool {
     let mut letters = text.chars();
     letters.next().is_some_and(|first| first.is_ascii_alphabetic() || first == '/')
@@ -22,13 +22,13 @@ fn is_plain(text: &str) -> bool {
         && !["true", "false", "null", "yes", "no", "on", "off", "y", "n"].contains(&text.to_ascii_lowercase().as_str())
 }
 
-/// Words in brackets, on one line. All formats have this.
+/// A list on one line, with brackets. All formats have this.
 pub fn list(format: Format, words: &[String]) -> String {
     let words: Vec<String> = words.iter().map(|text| word(format, text)).collect();
     format!("[{}]", words.join(", "))
 }
 
-/// A key as the format writes it in a map, with what separates it from its value.
+/// A key in the syntax of the format, with the separator between key and value.
 pub fn key(format: Format, name: &str) -> String {
     match format {
         Format::Json | Format::Jsonc => format!("{}: ", word(format, name)),
@@ -37,12 +37,12 @@ pub fn key(format: Format, name: &str) -> String {
     }
 }
 
-/// How lines end in this text.
+/// The line ending of this text.
 pub fn newline(text: &str) -> &'static str {
     if text.contains("\r\n") { "\r\n" } else { "\n" }
 }
 
-/// What to write, and where, so that the list begins with `words`. The list itself is a list.
+/// The position and the text to insert so that the list begins with `words`. `list` is a list node.
 pub fn in_front(text: &str, format: Format, list: &Node, items: &[Node], words: &[String]) -> (usize, String) {
     let words: Vec<String> = words.iter().map(|text| word(format, text)).collect();
     let Some(first) = items.first().map(|item| item.span.start) else {
@@ -53,36 +53,36 @@ pub fn in_front(text: &str, format: Format, list: &Node, items: &[Node], words: 
         let between = format!("{}{}", newline(text), indentation(text, dash));
         return (dash, words.iter().map(|word| format!("- {word}{between}")).collect());
     }
-    // One line each if the first item has a line of its own; in line with it otherwise.
+    // One word per line if the first item is on its own line, else all on the same line.
     let gap = &text[list.span.start + 1..first];
     let gap = if gap.contains('\n') && gap.trim().is_empty() { gap } else { " " };
     (first, words.iter().map(|word| format!("{word},{gap}")).collect())
 }
 
-/// Where the dash of a block list's item stands.
+/// The position of the dash of a block list's item.
 pub fn dash_of(text: &str, item: usize) -> usize {
     text[..item].rfind('-').unwrap_or(item)
 }
 
-/// What to write right after `member` so that a further one follows it in its map; nothing where that can't be told.
-/// `added` is the new one, as the format writes it on one line.
+/// The text to insert right after `member` so that a further member follows it; `None` if the layout can't be
+/// determined. `added` is the new member on one line, in the syntax of the format.
 pub fn sibling(text: &str, map: &Node, member: &Member, added: &str) -> Option<String> {
     let start = member.key_span.start;
     let in_braces = text[map.span.start..].starts_with('{');
     if in_braces {
         let before = text[..start].trim_end_matches([' ', '\t', '\r', '\n']);
         let gap = &text[before.len()..start];
-        // After a comment the member's own line says nothing about how the map is laid out.
+        // After a comment, the member's own line does not show the layout of the map.
         let gap = if before.ends_with(['{', ',']) && gap.contains('\n') { gap } else { " " };
         return Some(format!(",{gap}{added}"));
     }
-    // A line of its own, so the member must have one too: `a.b = 1` has its map in front.
+    // The new member needs its own line, so this member must have one too: `a.b = 1` has its map in front.
     let line = text[..start].rfind('\n').map_or(0, |newline| newline + 1);
     let lead = text[line..start].trim_start_matches('\u{feff}');
     lead.trim().is_empty().then(|| format!("{}{lead}{added}", newline(text)))
 }
 
-/// The blanks in front of what stands at `at`, as many as there are characters in its line before it.
+/// Blanks up to the column of `at`: as many as there are characters before it on its line.
 fn indentation(text: &str, at: usize) -> String {
     let line = text[..at].rfind('\n').map_or(0, |newline| newline + 1);
     " ".repeat(text[line..at].chars().count())
@@ -95,13 +95,13 @@ mod tests {
 
     #[track_caller]
     fn check_front(format: Format, text: &str, expected: &str) {
-        let root = format.parse(text).expect("it is readable");
+        let root = format.parse(text).expect("a valid text");
         let list = root.get("a").expect("there");
         let Value::List(items) = &list.value else { panic!("a list") };
         let (at, added) = in_front(text, format, list, items, &["run".to_owned(), "--".to_owned()]);
         let changed = format!("{}{added}{}", &text[..at], &text[at..]);
         assert_eq!(changed, expected);
-        let words = format.parse(&changed).expect("it stays readable");
+        let words = format.parse(&changed).expect("still a valid text");
         assert_eq!(words.get("a").and_then(Node::texts).expect("texts")[..2], ["run", "--"]);
     }
 
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_quoted_where_they_must_be() {
+    fn words_are_quoted_where_the_format_requires_it() {
         for text in ["plain", "/a/b.c", "", "--x", "a b", "true", "12", "é\"\\\n", "{x}", "a: b", "#c", "\u{7f}", "~"]
         {
             for format in [Format::Json, Format::Toml, Format::Yaml] {
@@ -132,7 +132,7 @@ mod tests {
 
     #[track_caller]
     fn check_sibling(format: Format, text: &str, expected: Option<&str>) {
-        let root = format.parse(text).expect("it is readable");
+        let root = format.parse(text).expect("a valid text");
         let map = root.get("m").expect("there");
         let member = map.member("c").expect("there");
         let added = sibling(text, map, member, &format!("{}[]", key(format, "args")));
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_added_beside_others() {
+    fn a_new_member_gets_the_layout_of_its_neighbour() {
         check_sibling(Format::Json, "{\"m\": {\"c\": 1}}", Some("{\"m\": {\"c\": 1, \"args\": []}}"));
         check_sibling(Format::Json, "{\"m\": {\n  \"c\": 1,\n}}", Some("{\"m\": {\n  \"c\": 1,\n  \"args\": [],\n}}"));
         check_sibling(Format::Toml, "[m]\n  c = 1 # c\n", Some("[m]\n  c = 1\n  args = [] # c\n"));

@@ -1,15 +1,16 @@
-//! YAML as configurations use it: blocks of maps and lists, scalars, and flow lists and maps. What is rarer (block scalars, anchors,
-//! tags, texts over several lines) is passed over as [`Value::Other`]; what would change the meaning of the rest is refused.
+//! YAML as configurations use it: block maps and lists, scalars, and flow lists and maps. Rarer forms (block scalars,
+//! anchors, tags, strings over several lines) become [`Value::Other`]; a form that would change the meaning of the
+//! rest is refused.
 
 mod flow;
 
 use super::{Member, Node, TextError, Value};
 use flow::Flow;
 
-/// Further to the right than anybody writes, and shallow enough for the stack.
+/// More than any configuration needs, and small enough for the stack.
 const DEEPEST: usize = 512;
 
-/// Reads a text of one document.
+/// Parses a text with one document.
 pub fn parse(text: &str) -> Result<Node, TextError> {
     let start = if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
     let mut reader = Reader { text, lines: lines(text, start)?, next: 0 };
@@ -32,9 +33,9 @@ pub fn parse(text: &str) -> Result<Node, TextError> {
 /// A line that is neither blank nor a comment.
 #[derive(Clone, Copy)]
 struct Line {
-    /// Where its first character stands that is no blank.
+    /// The position of its first character that is not a blank.
     start: usize,
-    /// Without the end of line and blanks before it.
+    /// The end without the line ending and trailing blanks.
     end: usize,
     indent: usize,
 }
@@ -81,7 +82,7 @@ impl<'a> Reader<'a> {
         content == "-" || content.starts_with("- ")
     }
 
-    /// A map or list whose lines have this indentation.
+    /// Parses a map or list whose lines have this indentation.
     fn block(&mut self, indent: usize) -> Result<Node, TextError> {
         let Some(first) = self.line() else { return Err(self.error(self.text.len(), "it ends too early")) };
         if indent > DEEPEST {
@@ -108,7 +109,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The key at the beginning of a line, where it ends, and where what follows the colon begins.
+    /// The key at the beginning of a line, its end, and the position after the colon.
     fn key(&self, line: Line) -> Result<(String, usize, usize), TextError> {
         let content = self.content(line);
         let refuse = || self.error(line.start, "a key and a colon are expected");
@@ -149,12 +150,12 @@ impl<'a> Reader<'a> {
         Ok(Node { span: start..end, value: Value::List(items) })
     }
 
-    /// What stands at `at`, in the line of its key or dash, or below it.
+    /// Parses the value at `at`, on the line of its key or dash, or below it.
     fn value(&mut self, at: usize, line: Line, indent: usize) -> Result<Node, TextError> {
         let rest = self.text.get(at..line.end).unwrap_or_default();
         let content = rest.trim_start_matches([' ', '\t']);
         let start = at + (rest.len() - content.len());
-        // A comment needs a blank in front of it; without one, `#` is a letter like any other.
+        // A comment needs a blank in front of it; without one, `#` is part of the scalar.
         let is_comment = content.starts_with('#') && rest.len() > content.len();
         match content.as_bytes().first() {
             None => self.below(at, indent),
@@ -168,7 +169,7 @@ impl<'a> Reader<'a> {
                 let end = start + content.find(" #").unwrap_or(content.len());
                 let end = start + self.text[start..end].trim_end().len();
                 let last = self.skip_deeper(line, indent);
-                // Lines that are indented further belong to the text.
+                // Lines that are indented further belong to the scalar.
                 match last == line.end {
                     true => Ok(Node { span: start..end, value: scalar(&self.text[start..end]) }),
                     false => Ok(Node { span: start..last, value: Value::Other }),
@@ -177,18 +178,18 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The block below a key that has nothing beside it.
+    /// Parses the block below a key without a value on its line.
     fn below(&mut self, at: usize, indent: usize) -> Result<Node, TextError> {
         self.next += 1;
         match self.line() {
             Some(line) if line.indent > indent => self.block(line.indent),
-            // A list may stand as far left as its key.
+            // A list may have the same indentation as its key.
             Some(line) if line.indent == indent && self.is_item(line) => self.list(indent),
             _ => Ok(Node { span: at..at, value: Value::Null }),
         }
     }
 
-    /// Passes over `line` and those that are indented further than `indent`. The answer is the end of the last one.
+    /// Skips `line` and all following lines that are indented further than `indent`. Returns the end of the last one.
     fn skip_deeper(&mut self, line: Line, indent: usize) -> usize {
         let mut end = line.end;
         self.next += 1;
@@ -222,7 +223,7 @@ impl<'a> Reader<'a> {
         Ok(node)
     }
 
-    /// Goes on after the line in which `end` stands.
+    /// Continues after the line that contains `end`.
     fn pass(&mut self, end: usize) -> Result<(), TextError> {
         while let Some(line) = self.line().filter(|line| line.start < end) {
             self.only_comment(end.min(line.end), if end <= line.end { line.end } else { end.min(line.end) })?;
@@ -238,7 +239,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The length of a quoted text with its quotes.
+/// The length of a quoted string with its quotes.
 fn quoted_length(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     let quote = *bytes.first()?;
@@ -257,7 +258,7 @@ fn quoted_length(text: &str) -> Option<usize> {
 fn unquote(source: &str) -> Option<String> {
     match source.strip_prefix('\'') {
         Some(rest) => Some(rest.strip_suffix('\'')?.replace("''", "'")),
-        // Escapes that YAML has and JSON has not make the text one that is left alone.
+        // A string with an escape that YAML has and JSON does not have becomes [`Value::Other`].
         None => serde_json::from_str(source).ok(),
     }
 }
@@ -272,7 +273,7 @@ fn scalar(word: &str) -> Value {
     }
 }
 
-/// Whether a list's item is a map that begins in the line of the dash.
+/// True if a list's item is a map that begins on the line of the dash.
 fn looks_like_map(content: &str) -> bool {
     let rest = match content.as_bytes().first() {
         Some(b'"' | b'\'') => quoted_length(content).map_or("", |length| content[length..].trim_start()),

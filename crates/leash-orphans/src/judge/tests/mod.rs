@@ -1,4 +1,4 @@
-//! Machines that are made up, and what must be thought of them.
+//! Invented machines, and the verdicts expected for them.
 
 mod properties;
 mod tables;
@@ -8,10 +8,10 @@ use crate::facts::Unread;
 use crate::knowledge::{Declared, Leashed};
 use leash_tree::tree::spec;
 
-/// The user who looks, unless a test says otherwise.
+/// The user that scans, unless a test sets another.
 const USER: u32 = 1000;
 
-/// A process; its start is its number, so that parents with smaller numbers are older.
+/// A process whose start time is its PID, so that parents with smaller PIDs are older.
 fn process(pid: i32, ppid: i32, command: &str) -> Process {
     let mut process = Process::nobody(pid, pid as u64);
     process.ppid = ppid;
@@ -64,7 +64,7 @@ fn verdicts(facts: &Facts, knowledge: &Knowledge, policy: &Policy) -> Vec<(i32, 
     judge(facts, knowledge, policy).iter().map(|finding| (finding.root.pid, finding.verdict)).collect()
 }
 
-/// The verdicts on a machine, by number.
+/// Checks the verdicts, by PID.
 fn check(processes: Vec<Process>, expected: &[(i32, Verdict)]) {
     let facts = machine(processes);
     assert_eq!(verdicts(&facts, &knowledge(), &Policy::default()), expected);

@@ -1,10 +1,10 @@
-//! What must hold on every machine.
+//! Properties of the verdicts on every machine.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// Numbers of the processes of a made-up machine: 2 to `MOST`.
+/// The processes of a generated machine have the PIDs 2 to `MOST`.
 const MOST: i32 = 12;
 
 fn end() -> impl Strategy<Value = OtherEnd> {
@@ -50,7 +50,7 @@ prop_compose! {
         settled in any::<bool>(),
         whole in prop_oneof![4 => Just(true), 1 => Just(false)],
     ) -> (Facts, Policy) {
-        // Starts are small, so everybody is young enough to have inherited something but for the 0.
+        // Start times are small, so every process but one with start 0 is young enough to have inherited an end.
         let unread = unread.into_iter().map(|(pid, start)| Unread {
             id: Identity { pid, start, inode: None },
             why: Why::NotPermitted,
@@ -70,7 +70,7 @@ fn proved_roots(facts: &Facts, policy: &Policy) -> Vec<i32> {
     proved(&judge(facts, &knowledge(), policy)).iter().map(|finding| finding.root.pid).collect()
 }
 
-/// The same machine with other numbers, and so in another order: fewer are now more.
+/// The same machine with other PIDs, so that the order is reversed.
 fn renumbered(facts: &Facts) -> Facts {
     let number = |pid: i32| if pid <= 1 || pid > MOST + 1 { pid } else { 100 - pid };
     let renumber = |id: &Identity| Identity { pid: number(id.pid), ..*id };
@@ -97,9 +97,9 @@ fn renumbered(facts: &Facts) -> Facts {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
-    /// Nobody outside of the trees that are all proved holds anything of one of them, and everything was read.
+    /// Only members of proved trees hold the ends of a proved tree, and every process was read.
     #[test]
-    fn what_is_proved_is_held_by_proved_ones_only((facts, policy) in any_machine()) {
+    fn a_proved_orphan_is_held_by_proved_orphans_only((facts, policy) in any_machine()) {
         let findings = judge(&facts, &knowledge(), &policy);
         let proved = proved(&findings);
         let disowned: HashSet<i32> = proved.iter().flat_map(|finding| &finding.tree).map(|id| id.pid).collect();
@@ -111,10 +111,10 @@ proptest! {
                     OtherEnd::Gone => {}
                     OtherEnd::Held { by, all } => {
                         prop_assert!(*all && facts.whole);
-                        prop_assert!(by.iter().all(|holder| facts.same(holder).is_some()), "a holder is not known");
+                        prop_assert!(by.iter().all(|holder| facts.same(holder).is_some()), "an unknown holder");
                         prop_assert!(by.iter().all(|holder| disowned.contains(&holder.pid)), "a living holder");
                         prop_assert!(facts.unread.iter().all(|unread| unread.id.start == 0 && root.id.start >= 3000
-                            || finding.tree.iter().any(|id| id.pid == unread.id.pid)), "somebody was not read");
+                            || finding.tree.iter().any(|id| id.pid == unread.id.pid)), "a process was not read");
                     }
                     other => prop_assert!(false, "proved with {:?}", other),
                 }
@@ -145,9 +145,9 @@ proptest! {
         prop_assert_eq!(found, other);
     }
 
-    /// One more living holder ends no one else's life, and saves whom it holds.
+    /// One more living holder never adds an orphan, and the server that it holds is none.
     #[test]
-    fn a_living_holder_only_saves((facts, policy) in any_machine(), at in 0..MOST as usize - 1, stdin in any::<bool>()) {
+    fn a_living_holder_never_adds_an_orphan((facts, policy) in any_machine(), at in 0..MOST as usize - 1, stdin in any::<bool>()) {
         let before = proved_roots(&facts, &policy);
         let mut more = facts.clone();
         let saviour = Process { uid: USER, ..process(60, 1, "editor") };
@@ -169,9 +169,9 @@ proptest! {
         }
     }
 
-    /// What is not read any more proves nothing.
+    /// A process that becomes unreadable never adds an orphan.
     #[test]
-    fn blindness_only_saves((facts, policy) in any_machine(), at in 0..MOST as usize - 1) {
+    fn an_unreadable_process_never_adds_an_orphan((facts, policy) in any_machine(), at in 0..MOST as usize - 1) {
         let before = proved_roots(&facts, &policy);
         let mut blind = facts.clone();
         let process = &mut blind.processes[at + 1];

@@ -2,12 +2,12 @@ use super::Verdict::{Live, OrphanLikely, OrphanProved, StaleHost, Unknown};
 use super::*;
 use OtherEnd::{Gone, NotVisible};
 
-/// Every pair of ends of a server that was left to process 1, and of one whose host lives.
+/// Every pair of ends, for a server whose parent is process 1 and for one whose parent lives.
 #[test]
 fn both_ends_decide() {
     let unseen = || NotVisible(Why::Unseen);
     let partly = || OtherEnd::Held { by: vec![id(10)], all: false };
-    // stdin, stdout, left to process 1, below a living shell that is no host.
+    // stdin, stdout, verdict with process 1 as parent, verdict below a living shell that is no host.
     let cells = [
         (Gone, Gone, OrphanProved, OrphanLikely),
         (Gone, held(&[5]), Live, Live),
@@ -18,14 +18,14 @@ fn both_ends_decide() {
         (unseen(), unseen(), OrphanLikely, Unknown),
         (unseen(), held(&[5]), Live, Live),
         (held(&[5]), unseen(), Live, Live),
-        // Held by itself alone, and by itself as far as was looked.
+        // Held by the server itself only; and the same, but not all processes were searched.
         (held(&[10]), held(&[10]), OrphanProved, OrphanLikely),
         (held(&[10]), Gone, OrphanProved, OrphanLikely),
         (partly(), Gone, OrphanLikely, Unknown),
         (Gone, partly(), OrphanLikely, OrphanLikely),
-        // Itself and somebody else.
+        // Held by the server itself and by another process.
         (held(&[10, 5]), Gone, Live, Live),
-        // Somebody who is not among the processes any more may be anybody.
+        // A holder that is not among the processes may be any process.
         (held(&[77]), Gone, Live, Live),
     ];
     for (stdin, stdout, left, below) in cells {
@@ -39,7 +39,7 @@ fn both_ends_decide() {
 }
 
 #[test]
-fn what_is_no_channel_is_never_proved() {
+fn a_server_without_pipes_is_never_proved() {
     let kinds = [Kind::Null, Kind::File, Kind::Closed, Kind::Unread, Kind::NotAsked];
     for kind in kinds {
         let mut stdin = server(10, 1, Gone, Gone);
@@ -58,7 +58,7 @@ fn what_is_no_channel_is_never_proved() {
 }
 
 #[test]
-fn who_is_no_server_is_not_judged() {
+fn only_servers_are_judged() {
     let mut decoy = server(10, 1, Gone, Gone);
     decoy.argv = vec!["node".to_owned(), "/srv/my-mcp-server/index.js".to_owned()];
     let mut own = server(11, 1, Gone, Gone);
@@ -67,9 +67,10 @@ fn who_is_no_server_is_not_judged() {
     check(vec![decoy, own], &[]);
 }
 
-/// host -> gateway -> server, the host is gone: the gateway is an orphan by the kernel, the server by the gateway.
+/// host -> gateway -> server, and the host is gone: the kernel proves the gateway an orphan, and the gateway is the
+/// server's only holder.
 #[test]
-fn orphans_hold_nobody() {
+fn a_server_held_by_an_orphan_is_an_orphan() {
     let gateway = server(10, 1, Gone, Gone);
     let behind = server(20, 1, held(&[10]), held(&[10]));
     let third = server(30, 1, held(&[20]), held(&[20]));
@@ -80,7 +81,7 @@ fn orphans_hold_nobody() {
 }
 
 #[test]
-fn two_that_hold_each_other_hold_nobody() {
+fn two_servers_that_hold_each_other_are_orphans() {
     let a = server(10, 1, held(&[20]), held(&[20]));
     let b = server(20, 1, held(&[10]), held(&[10]));
     check(vec![a.clone(), b.clone()], &[(10, OrphanProved), (20, OrphanProved)]);
@@ -88,16 +89,16 @@ fn two_that_hold_each_other_hold_nobody() {
     check(vec![process(5, 1, "host"), a, held_from_outside], &[(10, Live), (20, Live)]);
 }
 
-/// A likely orphan proves nothing for what it holds.
+/// A likely orphan is no proof for the servers that it holds.
 #[test]
-fn what_is_only_likely_proves_nothing() {
+fn a_likely_orphan_proves_nothing_for_others() {
     let gateway = server(10, 1, Gone, NotVisible(Why::Unseen));
     let behind = server(20, 1, held(&[10]), held(&[10]));
     check(vec![gateway, behind], &[(10, OrphanLikely), (20, OrphanLikely)]);
 }
 
 #[test]
-fn the_whole_chain_is_one_server() {
+fn a_chain_of_wrappers_is_one_server() {
     let mut npx = server(10, 1, Gone, Gone);
     npx.argv = vec!["npm exec srv".to_owned()];
     let shell = Process { argv: vec!["sh".to_owned(), "-c".to_owned(), "srv".to_owned()], ..npx.clone() };
@@ -113,7 +114,7 @@ fn the_whole_chain_is_one_server() {
 }
 
 #[test]
-fn who_left_the_tree_with_its_channels_belongs_to_it() {
+fn a_process_that_left_with_the_channels_belongs_to_the_tree() {
     let root = server(10, 1, Gone, Gone);
     let daemon = Process { id: id(20), session: 20, ..root.clone() };
     let daemon = Process { argv: vec!["watcher".to_owned()], ..daemon };
@@ -134,7 +135,7 @@ fn who_left_the_tree_with_its_channels_belongs_to_it() {
 }
 
 #[test]
-fn a_member_that_somebody_holds_protects_the_tree() {
+fn a_held_member_protects_the_tree() {
     let root = || server(10, 1, Gone, Gone);
     let below = |stdin: OtherEnd| Process { argv: vec!["x".to_owned()], ..server(11, 10, stdin, Gone) };
     check(vec![root(), below(held(&[10]))], &[(10, OrphanProved)]);
@@ -150,7 +151,7 @@ fn a_member_that_somebody_holds_protects_the_tree() {
 }
 
 #[test]
-fn another_user_is_proved_by_root_only() {
+fn only_root_proves_orphans_of_another_user() {
     let other = || Process { uid: 2000, ..server(10, 1, Gone, Gone) };
     check(vec![other()], &[(10, Unknown)]);
     let facts = Facts { uid: 0, ..machine(vec![other()]) };
@@ -158,9 +159,9 @@ fn another_user_is_proved_by_root_only() {
     check(vec![server(10, 1, Gone, Gone), Process { uid: 0, ..process(11, 10, "sudo") }], &[(10, OrphanLikely)]);
 }
 
-/// A process that could not be looked into counts as a holder when it may have inherited something.
+/// A process that could not be read counts as a holder if it may have inherited an end.
 #[test]
-fn the_unread_may_hold_what_the_kernel_does_not_deny() {
+fn an_unread_process_counts_as_a_holder() {
     let unread = |start: u64| Unread { id: Identity { pid: 99, start, inode: None }, why: Why::NotPermitted };
     let check = |stdin: OtherEnd, start: u64, expected: Verdict| {
         let mut facts =
@@ -176,13 +177,13 @@ fn the_unread_may_hold_what_the_kernel_does_not_deny() {
     check(Gone, 60_000, OrphanProved);
     check(held(&[10]), 60_000, OrphanLikely);
     check(held(&[10]), 50_000, OrphanLikely);
-    // 30 s before the server was started, nobody had its channels.
+    // A process that is 30 s older than the server can't have its channels.
     check(held(&[10]), 46_999, OrphanProved);
     check(held(&[10]), 47_000, OrphanLikely);
 }
 
 #[test]
-fn a_parent_gets_the_time_to_end_it_properly() {
+fn a_parent_gets_time_to_end_its_server() {
     let facts = machine(vec![process(5, 1, "host"), server(10, 5, Gone, Gone)]);
     let policy = |seconds: u64| Policy {
         gone_for: HashMap::from([((10, 10), Duration::from_secs(seconds))]),
@@ -196,7 +197,7 @@ fn a_parent_gets_the_time_to_end_it_properly() {
 }
 
 #[test]
-fn a_leash_keeps_its_own() {
+fn a_leashed_server_is_never_proved() {
     let leashed = |attended| Leashed {
         session: "s".to_owned(),
         name: "srv".to_owned(),
@@ -214,7 +215,7 @@ fn a_leash_keeps_its_own() {
 }
 
 #[test]
-fn what_an_ended_session_left_is_judged_by_the_same_rule() {
+fn a_remnant_is_judged_like_a_server() {
     let remnant = |stdin: OtherEnd| {
         let mut process = server(10, 1, stdin, Gone);
         process.argv = vec!["chrome".to_owned()];
@@ -231,7 +232,7 @@ fn what_an_ended_session_left_is_judged_by_the_same_rule() {
     silent.stdin = process(1, 0, "x").stdin;
     let facts = machine(vec![silent]);
     assert_eq!(verdicts(&facts, &knowledge, &Policy::default()), [(10, Unknown)]);
-    // A session that is not known to be over.
+    // A session that has no receipt may still run.
     check(vec![remnant(Gone)], &[]);
 }
 
@@ -250,7 +251,7 @@ fn a_host_without_a_terminal_is_stale_and_still_a_host() {
 }
 
 #[test]
-fn the_client_is_the_one_above_it() {
+fn the_client_is_the_nearest_host_above() {
     let facts = machine(vec![process(5, 1, "claude"), server(10, 5, held(&[5]), held(&[5]))]);
     let findings = judge(&facts, &knowledge(), &Policy::default());
     assert_eq!(findings[0].client.as_deref(), Some("Claude Code"));
@@ -262,9 +263,9 @@ fn the_client_is_the_one_above_it() {
     }));
 }
 
-/// A number that went to a younger process is no parent.
+/// A younger process with the parent's PID is not the parent.
 #[test]
-fn a_younger_parent_is_none() {
+fn a_younger_process_is_not_the_parent() {
     let mut young = process(5, 1, "claude");
     young.id.start = 5_000;
     let facts = machine(vec![young, server(10, 5, Gone, Gone)]);
@@ -272,15 +273,15 @@ fn a_younger_parent_is_none() {
     assert_eq!(findings[0].client.as_deref(), Some("Test"));
 }
 
-/// A server that speaks HTTP is used by those who are connected to it.
+/// A server that speaks HTTP is in use while a client is connected to it.
 #[test]
-fn whoever_has_a_client_is_not_proved() {
+fn a_server_with_a_client_is_not_proved() {
     let served = |clients: &[i32]| Served { by: 11, port: 8080, clients: clients.to_vec() };
     let below = |pid, ppid| process(pid, ppid, "node http.js");
     let cells = [
         (vec![], OrphanProved),
         (vec![served(&[])], OrphanLikely),
-        // Its own browser, an orphan's, and a living server's.
+        // A client in its own tree, one in an orphan's tree, and one in a living server's tree.
         (vec![served(&[10])], OrphanProved),
         (vec![served(&[20])], OrphanProved),
         (vec![served(&[30])], OrphanLikely),
@@ -296,9 +297,9 @@ fn whoever_has_a_client_is_not_proved() {
     }
 }
 
-/// What only its own tree holds may be held by somebody who can't be seen at all; what nobody holds can't.
+/// Ends that only its own tree holds may also be held by a process that can't be seen. Closed ends can't.
 #[test]
-fn who_does_not_see_everybody_proves_only_what_the_kernel_says() {
+fn with_hidden_processes_only_closed_ends_prove_an_orphan() {
     for (stdin, expected) in [(Gone, OrphanProved), (held(&[10]), OrphanLikely)] {
         let facts = Facts { whole: false, ..machine(vec![server(10, 1, stdin, Gone)]) };
         let findings = judge(&facts, &knowledge(), &Policy::default());
@@ -308,7 +309,7 @@ fn who_does_not_see_everybody_proves_only_what_the_kernel_says() {
     }
 }
 
-/// `docker exec`: the parent is outside, and so is who holds the ends.
+/// `docker exec`: the parent and the holder of the ends are outside of the PID namespace.
 #[test]
 fn a_parent_outside_of_the_namespace_is_no_reaper() {
     let unseen = || NotVisible(Why::Unseen);
@@ -317,7 +318,7 @@ fn a_parent_outside_of_the_namespace_is_no_reaper() {
 }
 
 #[test]
-fn what_was_spared_on_purpose_is_no_remnant() {
+fn a_process_spared_on_purpose_is_no_remnant() {
     let mut spared = Process { argv: vec!["browser".to_owned()], ..server(10, 1, Gone, Gone) };
     spared.marks.insert(spec::MARK.to_owned(), "over".to_owned());
     let mut knowledge = Knowledge { ended: vec!["over".to_owned()], ..knowledge() };
@@ -327,9 +328,9 @@ fn what_was_spared_on_purpose_is_no_remnant() {
     assert_eq!(verdicts(&facts, &knowledge, &Policy::default()), []);
 }
 
-/// A helper of a server that is nobody's child any more goes with the server, and that with its host.
+/// A helper that has left a server's tree ends with the server, and the server ends with its host.
 #[test]
-fn a_stale_host_has_all_of_its_servers() {
+fn the_tree_of_a_stale_host_includes_its_servers() {
     let host = Process { terminal_gone: true, ..process(5, 1, "claude") };
     let below = server(10, 5, held(&[5]), held(&[5]));
     let left = Process { id: id(20), ppid: 1, session: 20, argv: vec!["helper".to_owned()], ..below.clone() };

@@ -1,4 +1,4 @@
-//! What is remembered from look to look, and what may not be.
+//! The processes that a scan remembers, and those that it reads again.
 
 use std::io::{BufRead as _, BufReader};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use testkit::wait::{LIMIT, within};
 use super::*;
 use crate::scan::strangers::LOOKS;
 
-/// A memory that takes the youngest for grown.
+/// A memory without the minimum age.
 fn trusting() -> Strangers {
     let mut strangers = Strangers::default();
     strangers.grown = Duration::ZERO;
@@ -35,7 +35,7 @@ fn line(sleeper: &mut Sleeper) -> String {
 }
 
 #[test]
-fn a_stranger_is_the_same_at_every_look_and_read_at_one() {
+fn an_unrelated_process_is_read_only_every_tenth_scan() {
     let stage = Stage::set();
     let mut strangers = trusting();
     let stranger = Sleeper(Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap());
@@ -43,15 +43,19 @@ fn a_stranger_is_the_same_at_every_look_and_read_at_one() {
     assert_eq!(first.comm, "sleep");
     for _ in 1..LOOKS {
         let again = stage.look_again(&mut strangers).process(stranger.pid()).unwrap().clone();
-        assert!(again.comm.is_empty(), "it was read again");
+        assert!(again.comm.is_empty(), "the process was read again");
         assert!(again.id.is(&first.id));
         assert_eq!((again.ppid, again.session, again.uid), (first.ppid, first.session, first.uid));
     }
-    assert_eq!(stage.look_again(&mut strangers).process(stranger.pid()).unwrap().comm, "sleep", "it is read at last");
+    assert_eq!(
+        stage.look_again(&mut strangers).process(stranger.pid()).unwrap().comm,
+        "sleep",
+        "the process was not read again"
+    );
 }
 
 #[test]
-fn the_young_are_not_remembered() {
+fn young_processes_are_not_remembered() {
     let stage = Stage::set();
     let mut strangers = Strangers::default();
     strangers.grown = Duration::from_secs(366 * 24 * 3600);
@@ -62,7 +66,7 @@ fn the_young_are_not_remembered() {
 }
 
 #[test]
-fn the_dead_are_forgotten() {
+fn dead_processes_are_forgotten() {
     let stage = Stage::set();
     let mut strangers = trusting();
     let stranger = Sleeper(Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap());
@@ -72,9 +76,9 @@ fn the_dead_are_forgotten() {
     assert!(stage.look_again(&mut strangers).process(pid).is_none_or(|other| !other.comm.is_empty()));
 }
 
-/// Who was a stranger is read before it is taken for the host of a server, or for its holder.
+/// A remembered process is read again before it is taken for the host or holder of a server.
 #[test]
-fn whoever_is_above_a_server_is_read() {
+fn the_ancestors_of_a_server_are_read_again() {
     let stage = Stage::set();
     let mut strangers = trusting();
     stage.look_again(&mut strangers);
@@ -90,7 +94,7 @@ fn whoever_is_above_a_server_is_read() {
 }
 
 #[test]
-fn whoever_holds_an_end_has_a_name() {
+fn a_remembered_holder_is_read_again() {
     let stage = Stage::set();
     let mut strangers = trusting();
     let ((stdin, to_server), (_from_server, stdout)) = (pipe(), pipe());
@@ -103,7 +107,7 @@ fn whoever_holds_an_end_has_a_name() {
 }
 
 #[test]
-fn what_is_newly_declared_is_found_at_once() {
+fn a_newly_declared_server_is_found_at_once() {
     let stage = Stage::set();
     let mut strangers = trusting();
     let ((stdin, _to_server), (_from_server, stdout)) = (pipe(), pipe());
@@ -118,7 +122,7 @@ fn what_is_newly_declared_is_found_at_once() {
 }
 
 #[test]
-fn a_stranger_that_becomes_a_server_is_found_after_some_looks() {
+fn a_remembered_process_that_becomes_a_server_is_found_after_some_scans() {
     let stage = Stage::set();
     let mut strangers = trusting();
     let mut server = shell(&format!("echo up; read -r go; exec -a {} sleep 1000", stage.name));
@@ -127,13 +131,13 @@ fn a_stranger_that_becomes_a_server_is_found_after_some_looks() {
     server.0.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
     let proc = Proc::own().unwrap();
     let became = || (proc.argv(server.pid()).first() == Some(&stage.name)).then_some(());
-    within(LIMIT, became).expect("it is still a shell");
+    within(LIMIT, became).expect("the process is still a shell");
     let found = |facts: Facts| matches!(facts.process(server.pid()).unwrap().stdin.kind, Kind::Pipe { .. });
     assert!((0..LOOKS).any(|_| found(stage.look_again(&mut strangers))));
 }
 
 #[test]
-fn a_stranger_that_loses_its_parent_has_another() {
+fn a_remembered_process_that_loses_its_parent_shows_the_new_one() {
     let stage = Stage::set();
     let mut strangers = trusting();
     let mut parent = shell("sleep 1000 </dev/null >/dev/null & echo $!; read -r go; exit 0");

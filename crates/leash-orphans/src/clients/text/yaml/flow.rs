@@ -1,4 +1,4 @@
-//! Lists and maps in brackets, which may go over several lines.
+//! Lists and maps in brackets, which may span several lines.
 
 use super::super::{Member, Node, TextError, Value};
 use super::{quoted_length, scalar, unquote};
@@ -61,7 +61,8 @@ impl Flow<'_> {
         Ok(Node { span: start..self.at, value })
     }
 
-    /// Passes over the opening bracket or a comma. False when the list or map is at its end, which is passed over too.
+    /// Skips the opening bracket or a comma. Returns false at the end of the list or map, after skipping the closing
+    /// bracket.
     fn go_on(&mut self, close: u8) -> Result<bool, TextError> {
         self.blank();
         match self.peek() {

@@ -28,8 +28,8 @@ fn at<'a>(node: &'a Node, path: &[&str]) -> &'a Node {
 }
 
 #[test]
-fn a_real_configuration() {
-    let root = parse(GOOSE).expect("it is YAML");
+fn a_real_configuration_is_parsed() {
+    let root = parse(GOOSE).expect("valid YAML");
     let fetch = at(&root, &["extensions", "fetch"]);
     assert_eq!(at(fetch, &["args"]).texts(), Some(vec!["mcp-server-fetch", "--x"]));
     assert_eq!(at(fetch, &["cmd"]).text(), Some("uvx"));
@@ -42,25 +42,25 @@ fn a_real_configuration() {
     let cmd = fetch.member("cmd").expect("there");
     assert_eq!(&GOOSE[cmd.span()], "cmd: uvx");
     let crlf = GOOSE.replace('\n', "\r\n");
-    assert_eq!(at(&parse(&crlf).expect("it is YAML"), &["extensions", "fetch", "cmd"]).text(), Some("uvx"));
+    assert_eq!(at(&parse(&crlf).expect("valid YAML"), &["extensions", "fetch", "cmd"]).text(), Some("uvx"));
 }
 
 #[test]
-fn what_is_rare_is_passed_over() {
+fn rare_forms_are_skipped() {
     let root = parse(
         "---\na: &x\n  b: 1\nc: one\n  two\nd: 'x\n  y'\ne: - no\nf:\n  - g: 1\n    h: 2\n  - [1]\nurl: http://a:1/#b\n",
     );
-    let root = root.expect("it is YAML");
+    let root = root.expect("valid YAML");
     for key in ["a", "c", "d"] {
         assert_eq!(at(&root, &[key]).value, Value::Other, "{key}");
     }
     assert_eq!(at(&root, &["url"]).text(), Some("http://a:1/#b"));
     assert!(matches!(&at(&root, &["f"]).value, Value::List(items) if items.len() == 2));
-    assert_eq!(parse("# nothing\n").expect("it is YAML").members(), Some(&[][..]));
+    assert_eq!(parse("# nothing\n").expect("valid YAML").members(), Some(&[][..]));
 }
 
 #[test]
-fn what_would_change_the_rest_is_refused() {
+fn forms_that_change_the_meaning_of_the_rest_are_refused() {
     for (text, line) in [
         ("a: 1\n\tb: 2\n", 2),
         ("a: 1\n---\nb: 2\n", 2),
