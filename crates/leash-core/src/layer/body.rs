@@ -1,4 +1,4 @@
-//! Bodies on their way through the guard.
+//! The bodies of requests and responses that pass the guard.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -77,7 +77,7 @@ impl<B: Body<Data = Bytes>> Body for GuardedBody<B> {
         };
         let polled = body.poll_frame(cx);
         if matches!(polled, Poll::Ready(None | Some(Err(_)))) {
-            // It has ended; whoever polled may keep what is left of it for long.
+            // The body has ended, so its use ends now: the caller may keep the body for long before it drops it.
             *this.flight = None;
         }
         polled

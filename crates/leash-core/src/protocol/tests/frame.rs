@@ -1,4 +1,4 @@
-//! Lines, however they arrive.
+//! Lines, cut in any way.
 
 use proptest::prelude::*;
 
