@@ -100,7 +100,7 @@ pub enum ServeError {
 enum Told {
     /// A signal asks it to stop.
     Stop,
-    /// It was started on demand, and no session or client is left that needs it.
+    /// It was started on demand, the process that started it has exited, and no session is left.
     Alone,
     /// SIGHUP: reload the configuration, or stop if the terminal is gone.
     HangUp,

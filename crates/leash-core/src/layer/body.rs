@@ -46,7 +46,8 @@ impl<B: Body> Body for RequestBody<B> {
 }
 
 pin_project! {
-    /// The body of a response: the service's, byte for byte, or the guard's own. Its session is in use until it ends or is dropped.
+    /// The body of a response: the service's, byte for byte, or the guard's own. It counts as a use of the session
+    /// until it ends or is dropped.
     #[derive(Debug)]
     pub struct GuardedBody<B> {
         #[pin]

@@ -17,7 +17,7 @@ use crate::limits;
 /// The end of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// The id that its client had. It may be logged: the session has ended, so the id no longer gives access.
+    /// The id that its client had. The id of a living session gives access to it; this session has ended.
     pub session: String,
     /// The reason for its end.
     pub reason: Reason,

@@ -112,8 +112,8 @@ pub enum Kind {
 pub struct Envelope<'a> {
     /// Its kind.
     pub kind: Kind,
-    /// As written: a string or a number for requests, `None` for notifications, anything for responses (`null` in errors that
-    /// answer no request in particular).
+    /// As written: a string or a number for requests, `None` for notifications, anything for responses (`null` in
+    /// errors that answer no request in particular).
     pub id: Option<&'a RawValue>,
     /// The method of requests and notifications.
     pub method: Option<Cow<'a, str>>,

@@ -103,7 +103,8 @@ pub fn mirrored(text: &str) -> HeaderValue {
     HeaderValue::from_str(&encoded).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
-/// The text that a header [carries](mirrored), if there is such a header. The error is a message like that of [`check_modern`].
+/// The text that a header [carries](mirrored), if there is such a header. The error is a message like that of
+/// [`check_modern`].
 pub fn mirror_of<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<Cow<'h, str>>, String> {
     let Some(header) = single(headers, name)? else { return Ok(None) };
     decoded(header).map(Some).ok_or_else(|| format!("`{name}` is not valid base64"))

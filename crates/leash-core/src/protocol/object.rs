@@ -28,8 +28,8 @@ pub(super) fn field<'a>(object: &'a RawValue, name: &str) -> Option<&'a RawValue
     found
 }
 
-/// The text of a string, borrowed unless it has escapes. Half a surrogate pair, which JavaScript writes and Rust cannot hold,
-/// becomes the replacement character.
+/// The text of a string, borrowed unless it has escapes. Half a surrogate pair, which JavaScript writes and Rust cannot
+/// hold, becomes the replacement character.
 pub(super) fn string(value: &RawValue) -> Option<Cow<'_, str>> {
     let inner = value.get().strip_prefix('"')?.strip_suffix('"')?;
     if !inner.contains('\\') {

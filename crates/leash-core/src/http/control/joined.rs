@@ -17,7 +17,8 @@ use crate::session::{Ended, Ending, Joined, Target, Unfinished, joined};
 use crate::tree::Places;
 use crate::tree::proc::Proc;
 
-/// The sessions that have such members; `None` when the ledger could not be read, which never means that there are none.
+/// The sessions that have such members; `None` if the ledger could not be read, which does not mean that there are
+/// none.
 type Found = Option<Rc<HashSet<String>>>;
 
 /// Reads the ledger for members. Callers that ask at the same time share one look, because it reads a file for every

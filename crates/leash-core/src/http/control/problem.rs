@@ -22,7 +22,7 @@ pub(in super::super) struct Problem {
     status: u16,
     /// The details of this occurrence.
     detail: String,
-    /// What to do about it.
+    /// The hint: how to fix it.
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<String>,
     /// Of `invalid-request`: every mistake.
@@ -42,15 +42,15 @@ pub(in super::super) struct Problem {
 /// One mistake of a request.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(super) struct Mistake {
-    /// Where in the body: a JSON pointer.
+    /// The position in the body: a JSON pointer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pointer: Option<String>,
-    /// Or which parameter of the query.
+    /// Or the parameter of the query.
     #[serde(skip_serializing_if = "Option::is_none")]
     parameter: Option<String>,
-    /// What is wrong.
+    /// The problem.
     what: String,
-    /// What to do about it.
+    /// The hint: how to fix it.
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<String>,
 }

@@ -22,7 +22,7 @@ pub(super) struct Pings {
 }
 
 impl Pings {
-    /// What the client's answers show about it.
+    /// The facts about the client that its answers show.
     pub(super) fn known(&self, owned: bool) -> Known {
         Known { unanswered: self.unanswered.get(), answers: self.answers.get(), owned }
     }

@@ -90,7 +90,7 @@ pub(super) enum Routed {
     Nowhere,
 }
 
-/// How a POST is answered.
+/// The form of the answer to a POST.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum First {
     /// Not decided yet.

@@ -191,7 +191,7 @@ fn stream() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn how_a_stream_is_cut_makes_no_difference(
+    fn events_do_not_depend_on_how_the_stream_is_cut(
         stream in stream(),
         cuts in proptest::collection::vec(0..9_usize, 1..20),
         limit in prop_oneof![Just(usize::MAX), 0..40_usize],

@@ -74,7 +74,7 @@ fn a_message_that_was_read_can_be_read_again() {
     assert_eq!(log.leave(1, 0), [""; 0]);
     log.push(1, text("d"));
     let reader = log.resume(1, 1).expect("the stream is known");
-    assert_eq!(read(&mut log, 1, 0), Next::Cut, "the first connection is not the reader any more");
+    assert_eq!(read(&mut log, 1, 0), Next::Cut, "the first connection is no longer the reader");
     check(&log);
     for (number, part) in [(2, "b"), (3, "c"), (4, "d")] {
         assert_eq!(read(&mut log, 1, reader), message(number, part));

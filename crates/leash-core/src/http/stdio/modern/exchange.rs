@@ -57,7 +57,7 @@ struct Exchange {
     sleeper: Sleeper,
 }
 
-/// How a request is answered.
+/// The form of the answer to a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum First {
     /// Not decided yet.

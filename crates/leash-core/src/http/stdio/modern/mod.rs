@@ -39,7 +39,7 @@ const TRIES: u32 = 3;
 pub(crate) struct ModernTrees {
     trees: RefCell<HashMap<Principal, Place>>,
     era: Cell<Known>,
-    /// How often the server did not answer the question of its era.
+    /// The number of times that the server did not answer the question of its era.
     silences: Cell<u8>,
     /// Notified when a tree was started, or could not be.
     changed: Notify,
