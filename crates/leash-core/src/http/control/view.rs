@@ -210,8 +210,8 @@ pub(super) struct EventView {
 pub(super) struct NewSession {
     /// For people.
     name: Option<String>,
-    /// At least one server, each as in the configuration of any MCP client, plus a `leash` object for leash's own
-    /// terms. Variables are not expanded.
+    /// At least one server, each as in the configuration of any MCP client, plus a `leash` object for leash's terms.
+    /// Variables are not expanded.
     mcp_servers: BTreeMap<String, NewServer>,
     /// Its owner; without this field it has none.
     owner: Option<NewOwner>,
