@@ -1,4 +1,5 @@
-//! Whether a request may be served: the same checks at both doors, the gateway's address and the control API. Pure.
+//! Decides whether a request may be served: the same checks for both listeners, the gateway's and the control API's.
+//! Pure.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,42 +10,42 @@ use super::connection::Peer;
 use crate::config::{LocalUsers, Secret};
 use leash_protocol::headers;
 
-/// The gateway's own token may be given here, so that `Authorization` stays free for the server.
+/// The header for the gateway's own token, so that `Authorization` stays free for the server.
 pub(super) const LEASH_AUTHORIZATION: HeaderName = HeaderName::from_static("leash-authorization");
 
-/// Headers that decide who is served. Two of one name could mean one thing here and another behind us.
+/// Headers on which admission depends. If one came twice, leash and the server behind it could read different values.
 const ONCE: [HeaderName; 5] = [HOST, ORIGIN, AUTHORIZATION, LEASH_AUTHORIZATION, headers::SESSION_ID];
 
-/// What a door asks of every request.
+/// The rules of a listener for every request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Door<'a> {
     /// The address that it listens on; `None` for a Unix socket, where `Host` means nothing.
     pub(super) bound: Option<SocketAddr>,
-    /// Names in `Host` that are accepted besides the address itself.
+    /// Accepted names in `Host` besides the address itself.
     pub(super) hosts: &'a [String],
-    /// Origins that are accepted besides its own; `None` if no page may use it at all.
+    /// Accepted origins besides its own; `None` if no page may use it at all.
     pub(super) origins: Option<&'a [String]>,
-    /// The token that callers must show.
+    /// The token that callers must send.
     pub(super) token: Option<&'a Secret>,
 }
 
-/// Why a request is not served.
+/// The reason that a request is not served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// This header came twice.
     Repeated(HeaderName),
-    /// `Host` does not name us.
+    /// `Host` does not name this listener.
     Host,
-    /// A page of another origin, or of any where none is served.
+    /// The request comes from a page of another origin, or of any origin where no page is served.
     Origin,
     /// The token is missing or wrong.
     Token,
-    /// There is no token, and the peer is another user of this machine, or its user cannot be found.
+    /// No token is configured, and the peer is another user of this machine, or its user cannot be found.
     OtherUser(Option<u32>),
 }
 
 impl Door<'_> {
-    /// Checks the head: whether it can be understood in one way only, and that no foreign page sent it.
+    /// Checks that the head is unambiguous, and that no page of a foreign origin sent it.
     pub(super) fn check_head(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
         if let Some(name) = ONCE.iter().find(|name| headers.get_all(*name).iter().nth(1).is_some()) {
             return Err(Refusal::Repeated(name.clone()));
@@ -52,14 +53,14 @@ impl Door<'_> {
         let Some(bound) = self.bound else { return self.check_origin(None, headers) };
         let known = |host: &str| is_ours(bound.ip(), host) || self.hosts.iter().any(|allowed| same_host(allowed, host));
         let named = headers.get(HOST).is_some_and(|host| host.to_str().is_ok_and(known));
-        // The same for a target that is written out in full.
+        // The same for a request target in absolute form.
         if !named || !uri.authority().is_none_or(|authority| known(authority.as_str())) {
             return Err(Refusal::Host);
         }
         self.check_origin(Some(bound), headers)
     }
 
-    /// A present `Origin` must be ours or allowed; programs send none.
+    /// Checks that a present `Origin` is ours or allowed; programs send none.
     fn check_origin(&self, bound: Option<SocketAddr>, headers: &HeaderMap) -> Result<(), Refusal> {
         let Some(origin) = headers.get(ORIGIN) else { return Ok(()) };
         let (Some(bound), Some(allowed), Ok(origin)) = (bound, self.origins, origin.to_str()) else {
@@ -70,7 +71,7 @@ impl Door<'_> {
         fine.then_some(()).ok_or(Refusal::Origin)
     }
 
-    /// Checks who asks: by the token where there is one, else by the user of a local peer.
+    /// Checks the caller: by the token if one is configured, otherwise by the user of a local peer.
     pub(super) fn check_caller(&self, headers: &HeaderMap, stranger: Option<Stranger>) -> Result<(), Refusal> {
         match (self.token, stranger) {
             (Some(token), _) => {
@@ -82,11 +83,11 @@ impl Door<'_> {
     }
 }
 
-/// A peer on this machine that is not known to be of our own user or of root; its uid, if that was found.
+/// A peer on this machine that is not known to belong to our own user or to root; its uid, if it was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stranger(pub(super) Option<u32>);
 
-/// Whether a peer is another user of this machine.
+/// Returns a stranger if the peer may belong to another user of this machine.
 pub(super) fn stranger(peer: Peer, own: u32, users: LocalUsers) -> Option<Stranger> {
     match (peer, users) {
         (_, LocalUsers::Any) | (Peer::Remote, _) => None,
@@ -95,12 +96,12 @@ pub(super) fn stranger(peer: Peer, own: u32, users: LocalUsers) -> Option<Strang
     }
 }
 
-/// The header that shows the gateway's token.
+/// The header with the gateway's token.
 fn shown(headers: &HeaderMap) -> Option<&HeaderValue> {
     headers.get(LEASH_AUTHORIZATION).or_else(|| headers.get(AUTHORIZATION))
 }
 
-/// Takes the gateway's token out of a request: no server behind the gateway must see it.
+/// Removes the gateway's token from a request: no server behind the gateway may see it.
 pub(super) fn take_token(headers: &mut HeaderMap) {
     if headers.remove(LEASH_AUTHORIZATION).is_none() {
         headers.remove(AUTHORIZATION);
@@ -113,13 +114,13 @@ fn is_bearer(given: &HeaderValue, token: &Secret) -> bool {
     bearer && equal(&given[7..], token.expose().as_bytes())
 }
 
-/// Compares without telling by its time where the difference is.
+/// Compares in constant time, so that the time does not reveal the position of a difference.
 fn equal(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
 }
 
-/// Whether an origin is the door itself: `http`, one of its names and its port. Another port of this machine is another program, and
-/// so is another address of loopback, unless the door listens on all of them.
+/// True if an origin is the listener itself: `http`, one of its names and its port. Another port of this machine is
+/// another program, and so is another loopback address, unless it listens on all addresses.
 fn is_own_origin(bound: SocketAddr, hosts: &[String], origin: &str) -> bool {
     let Some(host) = origin.strip_prefix("http://") else { return false };
     let name = name_of(host);
@@ -134,7 +135,8 @@ fn is_reached_by_loopback(ip: IpAddr) -> bool {
     ip.is_unspecified() || ip.to_canonical().is_loopback()
 }
 
-/// Whether a `Host` names this door by itself: loopback, or the very address it is bound to. A number can't be rebound.
+/// True if a `Host` names this listener: loopback, or the address that it is bound to. DNS rebinding cannot change a
+/// numeric address.
 fn is_ours(bound: IpAddr, host: &str) -> bool {
     let name = name_of(host);
     let ip = name.parse::<IpAddr>();
@@ -142,7 +144,7 @@ fn is_ours(bound: IpAddr, host: &str) -> bool {
         || ip.is_ok_and(|ip| ip.to_canonical().is_loopback() || ip == bound || bound.is_unspecified())
 }
 
-/// A host without its port and brackets; empty if that is not what it is.
+/// A host without its port and brackets; empty if it is malformed.
 fn name_of(host: &str) -> &str {
     let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
     if let Some((name, rest)) = host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
@@ -155,7 +157,7 @@ fn name_of(host: &str) -> &str {
     }
 }
 
-/// An allowed host with a port means that port; without one, any.
+/// True if a host is the allowed one. An allowed host with a port matches only that port; without one, any port.
 fn same_host(allowed: &str, host: &str) -> bool {
     allowed.eq_ignore_ascii_case(host) || allowed.eq_ignore_ascii_case(name_of(host))
 }
@@ -230,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_decides_comes_once() {
+    fn a_repeated_admission_header_is_refused() {
         for name in ["host", "origin", "authorization", "leash-authorization", "mcp-session-id"] {
             let given = [("host", "localhost"), (name, "localhost"), (name, "localhost")];
             let expected = Err(Refusal::Repeated(HeaderName::from_static(name)));
@@ -241,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn host_names_us() {
+    fn host_must_name_the_listener() {
         let bound = "192.0.2.7:5327";
         for ours in ["localhost", "localhost:1", "127.0.0.1:5327", "[::1]", "192.0.2.7:5327", "g.example:9"] {
             check(bound, &["g.example"], &[("host", ours)], Ok(()));
@@ -253,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_door_without_pages_accepts_no_origin() {
+    fn a_listener_without_pages_accepts_no_origin() {
         for bound in [None, Some("127.0.0.1:5327".parse().expect("an address"))] {
             let door = Door { bound, hosts: &[], origins: None, token: None };
             let own = headers(&[("host", "localhost:5327"), ("origin", "http://localhost:5327")]);
@@ -278,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_counts_more_than_the_user() {
+    fn a_token_takes_precedence_over_the_user() {
         let token = Secret::new("s3cret");
         let with = Door { bound: None, hosts: &[], origins: None, token: Some(&token) };
         let without = Door { token: None, ..with };

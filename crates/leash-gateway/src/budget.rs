@@ -1,4 +1,5 @@
-//! What all clients share (memory for bodies, sessions), counted for each of them: one client never takes all of it.
+//! Budgets that all clients share (memory for bodies, sessions), counted per client, so that one client cannot use all
+//! of it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -11,7 +12,8 @@ use leash_upstream::origin::Origin;
 use super::connection::Principal;
 use leash_model::limits;
 
-/// Who takes a share: the credential counts only together with where it comes from, because a client can make up any number of them.
+/// The client that a share is counted for. A credential counts only together with its origin, because a client can make
+/// up any number of credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Client {
     pub(crate) origin: Origin,
@@ -23,13 +25,13 @@ impl Client {
         Client::at(Origin::of(principal.uid, peer), principal)
     }
 
-    /// The same for one whose origin is known.
+    /// The same, if the origin is known.
     pub(crate) fn at(origin: Origin, principal: Principal) -> Client {
         Client { origin, credential: principal.credential }
     }
 }
 
-/// How much there is: for all, for everything of one origin, and for one client.
+/// The limits: for all clients, for all clients of one origin, and for one client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bounds {
     pub(crate) all: usize,
@@ -38,13 +40,13 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// For the bodies of requests, of which each may have so many bytes.
+    /// The limits for request bodies, of which each may have up to `largest` bytes.
     pub(crate) fn of_bodies(largest: usize) -> Bounds {
         let part = |parts: usize| (limits::BODIES / parts).max(largest).min(limits::BODIES);
         Bounds { all: limits::BODIES, origin: part(2), client: part(4) }
     }
 
-    /// For sessions: `per_client` if it was configured; a tenth is for others otherwise.
+    /// The limits for sessions: `per_client` if it is configured; otherwise a tenth is reserved for other clients.
     pub(crate) fn of_sessions(most: usize, per_client: Option<usize>) -> Bounds {
         let most_of_it = most - most / 10;
         let client = per_client.unwrap_or(most_of_it);
@@ -52,7 +54,7 @@ impl Bounds {
     }
 }
 
-/// What is taken, by all and by each.
+/// The amounts in use: by all clients, by each origin and by each client.
 #[derive(Default)]
 pub(crate) struct Budget {
     used: Cell<usize>,
@@ -60,7 +62,7 @@ pub(crate) struct Budget {
     clients: RefCell<HashMap<Client, usize>>,
 }
 
-/// What one request or session takes; given back when it is dropped.
+/// The amount that one request or session uses; returned to the budget when it is dropped.
 pub(crate) struct Share {
     budget: Rc<Budget>,
     client: Client,
@@ -68,29 +70,29 @@ pub(crate) struct Share {
     taken: usize,
 }
 
-/// Why nothing more can be taken.
+/// The limit that was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Full {
-    /// All clients together have taken all that there is.
+    /// The limit for all clients together.
     All,
-    /// This client, or everything from where it is, has taken its share.
+    /// The limit for this client or for its origin.
     Client,
 }
 
 impl Budget {
-    /// A client's share, of nothing yet.
+    /// A new, empty share of a client.
     pub(crate) fn share(self: &Rc<Self>, client: Client, bounds: Bounds) -> Share {
         Share { budget: Rc::clone(self), client, bounds, taken: 0 }
     }
 
-    /// What all of them have taken.
+    /// The amount that all clients use.
     pub(crate) fn used(&self) -> usize {
         self.used.get()
     }
 }
 
 impl Share {
-    /// Takes more, if there is so much.
+    /// Takes more, if the limits allow it.
     pub(crate) fn take(&mut self, more: usize) -> Result<(), Full> {
         let Share { budget, client, bounds, .. } = self;
         let (mut origins, mut clients) = (budget.origins.borrow_mut(), budget.clients.borrow_mut());
@@ -121,7 +123,7 @@ impl Drop for Share {
     }
 }
 
-/// Counts down, and forgets those who have nothing.
+/// Reduces a count, and removes it when it is 0.
 fn give_back<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: &K, taken: usize) {
     if let Some(count) = counts.get_mut(key) {
         *count -= taken;
@@ -164,7 +166,7 @@ mod tests {
             Err(Full::Client),
             "another connection is the same client"
         );
-        // Another credential is another client, but no other origin.
+        // Another credential is another client, but the same origin.
         let mut disguised = budget.share(client(1, Some(7)), BOUNDS);
         assert_eq!((disguised.take(2), disguised.take(1)), (Ok(()), Err(Full::Client)));
         assert_eq!(budget.share(client(2, None), BOUNDS).take(2), Ok(()));
@@ -182,13 +184,13 @@ mod tests {
     }
 
     #[test]
-    fn bounds() {
+    fn bounds_reserve_a_share_for_other_clients() {
         let bounds = |all, origin, client| Bounds { all, origin, client };
         for (most, per_client, expected) in [
             (10_000, None, bounds(10_000, 9_000, 9_000)),
             (10_000, Some(5), bounds(10_000, 9_000, 5)),
             (10_000, Some(20_000), bounds(10_000, 20_000, 20_000)),
-            // So few that a share would only be in the way.
+            // So few that nothing is reserved.
             (1, None, bounds(1, 1, 1)),
             (9, None, bounds(9, 9, 9)),
             (0, None, bounds(0, 0, 0)),

@@ -1,4 +1,4 @@
-//! A client's connection, and who is at its other end.
+//! A client's connection, and the process at its other end.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ pub(crate) struct Connection {
     pub(crate) local: SocketAddr,
     far: OnceCell<FarEnd>,
     owed: Cell<Owed>,
-    /// The session it was used for last, which knows its owner.
+    /// The session that it was used for last, which knows its owner.
     session: RefCell<Weak<Session>>,
 }
 
@@ -27,48 +27,48 @@ pub(crate) struct Connection {
 pub(crate) enum FarEnd {
     /// A process of this machine holds it.
     Socket(PeerSocket),
-    /// It was on this machine, and was closed before it was looked at.
+    /// It was on this machine, and the client closed it before leash asked the kernel.
     Closed,
     /// It is on another machine, or behind an address translation.
     Elsewhere,
 }
 
-/// What a connection is known by after it is gone. Its two addresses alone are not enough: as soon as it is closed, another process may
-/// connect from the same port.
+/// Identifies a connection after it is gone. Its two addresses alone are not enough: as soon as it is closed, another
+/// process may connect from the same port.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ends {
     pub(crate) peer: SocketAddr,
     pub(crate) local: SocketAddr,
-    /// The client's.
+    /// The client's socket.
     pub(crate) socket: PeerSocket,
 }
 
-/// The process at the other end of a connection, as far as its user matters.
+/// The user of the process at the other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Peer {
-    /// On this machine; its uid, if that can be found.
+    /// On this machine; with its uid, if it can be found.
     Local(Option<u32>),
     /// On another machine.
     Remote,
 }
 
 impl Peer {
-    /// Its user, if it is on this machine and known.
+    /// Its uid, if it is on this machine and its user is known.
     pub(crate) fn uid(self) -> Option<u32> {
         if let Peer::Local(uid) = self { uid } else { None }
     }
 }
 
-/// Who asks, as far as a session is bound to it.
+/// The identity of a caller that a session is bound to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Principal {
-    /// The credential, as a keyed hash: two clients with the same one are the same to us.
+    /// The credential, as a keyed hash: leash cannot tell apart two clients with the same one.
     pub(crate) credential: Option<u128>,
-    /// The user of a local client, where it is known.
+    /// The user of a local client, if it is known.
     pub(crate) uid: Option<u32>,
 }
 
-/// A forwarder's note: the connection's other end is not the client.
+/// Headers that a proxy adds: with one of them, the other end of the connection is not the client.
 const FORWARDED: [HeaderName; 2] = [HeaderName::from_static("x-forwarded-for"), HeaderName::from_static("forwarded")];
 
 impl Connection {
@@ -76,16 +76,16 @@ impl Connection {
         Connection { peer, local, far: OnceCell::new(), owed: Cell::default(), session: RefCell::default() }
     }
 
-    /// Asks the kernel for the client's end. Called right after accepting, because a client may be gone soon.
+    /// Asks the kernel for the client's end. Called right after accepting, because a client may exit soon.
     pub(crate) fn look(&self, lookup: &Lookup) -> FarEnd {
         *self.far.get_or_init(|| far_end(lookup, self.peer, self.local))
     }
 
-    /// Whether a session that uses it knows that already.
+    /// True if the session has used this connection before; remembers the session otherwise.
     pub(crate) fn is_known_to(&self, session: &Rc<Session>) -> bool {
         let known = self.session.borrow().as_ptr() == Rc::as_ptr(session);
         if !known {
-            // A dead session's place in memory is not given away while this is held.
+            // The weak reference keeps the allocation of a dead session, so a new session cannot get the same address.
             *self.session.borrow_mut() = Rc::downgrade(session);
         }
         known
@@ -99,18 +99,18 @@ impl Connection {
         }
     }
 
-    /// The process at the other end, which may forward what others ask: no header changes whose it is.
+    /// The user at the other end. The process there may forward the requests of others; no header changes the result.
     pub(crate) fn peer(&self, lookup: &Lookup) -> Peer {
         match self.look(lookup) {
             FarEnd::Socket(socket) => Peer::Local(Some(socket.uid)),
-            // A closed socket has no user any more.
+            // A closed socket has no user.
             FarEnd::Closed => Peer::Local(None),
             FarEnd::Elsewhere if peer::is_local(&self.peer, &self.local) => Peer::Local(None),
             FarEnd::Elsewhere => Peer::Remote,
         }
     }
 
-    /// Whether a process has the client's socket now; `None` where the kernel does not know it.
+    /// True if a process still holds the client's socket; `None` if the kernel does not know the socket.
     pub(super) fn is_held(&self, lookup: &Lookup) -> Option<bool> {
         match self.far.get()? {
             FarEnd::Socket(before) => {
@@ -122,17 +122,17 @@ impl Connection {
         }
     }
 
-    /// What it owes its client.
+    /// The part of an exchange that the gateway still owes the client.
     pub(super) fn owed(&self) -> Owed {
         self.owed.get()
     }
 
-    /// It owes this from now on.
+    /// Sets what the gateway owes the client.
     pub(super) fn owe(&self, owed: Owed) {
         self.owed.set(owed);
     }
 
-    /// Whether the client itself, on this machine, is or was at the other end.
+    /// True if the client itself, on this machine, is or was at the other end.
     pub(crate) fn is_clients_own(&self, headers: &HeaderMap) -> bool {
         matches!(self.far.get(), Some(FarEnd::Socket(_) | FarEnd::Closed)) && !is_forwarded(headers)
     }
@@ -147,16 +147,16 @@ fn far_end(lookup: &Lookup, peer: SocketAddr, local: SocketAddr) -> FarEnd {
         return FarEnd::Elsewhere;
     }
     match lookup.socket(peer, local) {
-        // A socket without an inode belongs to no process any more.
+        // A socket without an inode no longer belongs to a process.
         Ok(Some(PeerSocket { inode: 0, .. })) => FarEnd::Closed,
         Ok(Some(socket)) => FarEnd::Socket(socket),
-        // A reset removes both ends. Where ours is there, an address translation hides the client's.
+        // A reset removes both ends. If our end exists, an address translation hides the client's.
         Ok(None) if !lookup.has_own_end(peer, local) => FarEnd::Closed,
         Ok(None) | Err(_) => FarEnd::Elsewhere,
     }
 }
 
-/// Makes principals; the key is new in each process, so a hash is worth nothing outside of it.
+/// Makes principals. The key is new in each process, so a hash is useless outside of it.
 #[derive(Default)]
 pub(crate) struct Principals {
     keys: [std::hash::RandomState; 2],

@@ -1,5 +1,5 @@
-//! The other end of the control socket, for programs that ask and wait: `leash attach`, `leash end`, `leash ps`. Blocking; the
-//! runtime that HTTP needs lives as long as the call.
+//! The client of the control socket, for `leash attach`, `leash end` and `leash ps`. It blocks; each call has its own
+//! runtime.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -24,67 +24,67 @@ use leash_model::{id, limits};
 /// The control socket's name in the runtime directory.
 const NAME: &str = "control.sock";
 
-/// Where the control socket of a runtime directory is.
+/// The path of the control socket in a runtime directory.
 pub fn socket_path(runtime_dir: &Path) -> PathBuf {
     runtime_dir.join(NAME)
 }
 
-/// Why there is no answer, or not the one that was asked for.
+/// The reason that a call failed.
 #[derive(Debug, Error)]
 pub enum ControlClientError {
-    /// No program listens at the address.
+    /// No daemon listens there.
     #[error("no `leash serve` listens on `{}`", .0.display())]
     NoDaemon(PathBuf),
     /// The path is too long for a socket.
     #[error("`{}` is too long for a socket: {} bytes, and the kernel takes {}", .0.display(), .0.as_os_str().len(), limits::SOCKET_PATH)]
     TooLong(PathBuf),
-    /// It can't be reached.
+    /// The connection failed.
     #[error("cannot connect to `{}`", path.display())]
     Connect {
         /// The socket.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// Somebody else has put a socket there; nothing was sent.
-    #[error("`{}` belongs to a process of uid {uid}, who is neither we nor root", path.display())]
+    /// The socket belongs to another user; nothing was sent.
+    #[error("`{}` belongs to a process of uid {uid}; expected our uid or root", path.display())]
     Stranger {
         /// The socket.
         path: PathBuf,
-        /// Whose process it is.
+        /// The user of the process.
         uid: u32,
     },
-    /// It was not asked anything: this can't be put into a request.
-    #[error("`{0}` can't be asked for")]
+    /// The request is not valid; nothing was sent.
+    #[error("`{0}` is not a valid request")]
     Request(String),
-    /// It is there and does not answer.
+    /// The daemon listens but does not answer.
     #[error("the `leash serve` on `{}` does not answer", .0.display())]
     Silent(PathBuf),
     /// The connection broke in the middle.
     #[error("the answer of `leash serve` broke off")]
     Broken(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// It said no.
+    /// The daemon refused the request.
     #[error("{detail}")]
     Refused {
         /// The HTTP status.
         status: u16,
         /// The last word of the problem's type, such as `no-such-session`.
         problem: String,
-        /// What is wrong.
+        /// The detail of the problem.
         detail: String,
-        /// What to do about it, if it said so.
+        /// The hint of the problem, if it has one.
         hint: Option<String>,
     },
-    /// It said something that this version does not understand.
+    /// This version does not understand the answer.
     #[error("the answer of `leash serve` is not understood: {0}")]
     Malformed(String),
-    /// No runtime could be made.
+    /// The runtime could not be created.
     #[error("cannot start")]
     Start(#[source] io::Error),
 }
 
-/// One request and its whole answer: the status and the body. The answer is waited for as long as the daemon shows that it is
-/// alive, because the end of a session takes as long as its servers are given.
+/// Sends one request and returns its whole answer: the status and the body. It waits for as long as the daemon shows
+/// that it is alive, because the end of a session takes as long as the grace of its servers.
 pub fn call(
     socket: &Path,
     method: &str,
@@ -94,7 +94,7 @@ pub fn call(
     call_within(socket, request(method, path, body)?, limits::CONTROL_SILENCE)
 }
 
-/// The same, with another idea of how long a living daemon can be silent.
+/// The same, with a given time for which a living daemon may be silent.
 fn call_within(
     socket: &Path,
     request: Request<Full<Bytes>>,
@@ -108,7 +108,7 @@ fn call_within(
             if let Ok(answer) = tokio::time::timeout(silence, asked.as_mut()).await {
                 return answer;
             }
-            // It may be stopped, or stuck: then another question is not answered either.
+            // The daemon may be stopped or stuck: then it does not answer this second request either.
             let alive = self::request("GET", "/v1/version", None)?;
             if tokio::time::timeout(silence, ask(socket, alive)).await.is_err() {
                 return Err(ControlClientError::Silent(socket.to_owned()));
@@ -117,10 +117,10 @@ fn call_within(
     })
 }
 
-/// Ends a session and waits until everything of it is gone, or proved to be left. `None` when no daemon is there, or when it
-/// does not know the session. The receipt of a session that has ended before is given again.
+/// Ends a session and waits until everything of it is gone, or proved to be left. `None` if there is no daemon, or it
+/// does not know the session. For a session that ended before, returns its receipt again.
 pub fn end_session(socket: &Path, id: &str, force: bool) -> Result<Option<Receipt>, ControlClientError> {
-    // A word that can't be an id must not become another path.
+    // A text that is not an id must not become part of a path.
     if id::check_session(id).is_err() {
         return Ok(None);
     }
@@ -135,7 +135,7 @@ pub fn end_session(socket: &Path, id: &str, force: bool) -> Result<Option<Receip
     }
 }
 
-/// The sessions that a daemon has, as the control API shows them; none when no daemon is there.
+/// The sessions of a daemon, as the control API shows them; none if there is no daemon.
 pub fn sessions(socket: &Path) -> Result<Vec<Value>, ControlClientError> {
     match call(socket, "GET", "/v1/sessions", None) {
         Ok((200, body)) => match serde_json::from_slice::<Value>(&body).map(|mut all| all["sessions"].take()) {
@@ -149,7 +149,7 @@ pub fn sessions(socket: &Path) -> Result<Vec<Value>, ControlClientError> {
     }
 }
 
-/// Where a client finds the servers of a session, by their names. The addresses hold a secret.
+/// The names and the URLs of a session's servers. The URLs contain a secret.
 pub fn servers(socket: &Path, session: &str) -> Result<Vec<(String, Secret)>, ControlClientError> {
     if let Err(why) = id::check_session(session) {
         return Err(ControlClientError::Request(format!("{session}: {why}")));
@@ -194,7 +194,7 @@ async fn ask(socket: &Path, request: Request<Full<Bytes>>) -> Result<(u16, Vec<u
         let body = Limited::new(answer.into_body(), limits::CONTROL_ANSWER).collect().await;
         Ok((status, body.map_err(ControlClientError::Broken)?.to_bytes().to_vec()))
     };
-    // What the connection came to, the exchange is told.
+    // If the connection fails, `exchange` gets the error, so this future only drives the connection.
     let carried = async {
         let _ = connection.await;
         std::future::pending().await
@@ -210,12 +210,12 @@ async fn connect(socket: &Path) -> Result<UnixStream, ControlClientError> {
         return Err(ControlClientError::TooLong(socket.to_owned()));
     }
     let failed = |source: io::Error| match source.kind() {
-        // A socket that nobody listens on was left by a daemon that was killed.
+        // A socket without a listener was left by a daemon that was killed.
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => ControlClientError::NoDaemon(socket.to_owned()),
         _ => ControlClientError::Connect { path: socket.to_owned(), source },
     };
     let stream = UnixStream::connect(socket).await.map_err(failed)?;
-    // What is sent may hold credentials: not to whoever has put a socket there.
+    // The request may hold credentials, so it is not sent to a process of another user.
     let uid = stream.peer_cred().map_err(failed)?.uid();
     if uid != 0 && uid != rustix::process::geteuid().as_raw() {
         return Err(ControlClientError::Stranger { path: socket.to_owned(), uid });

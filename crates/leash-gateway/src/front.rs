@@ -1,4 +1,4 @@
-//! The front: what every request meets before it reaches a server, in this order.
+//! The front: the steps of every request before it reaches a server, in this order.
 
 use std::convert::Infallible;
 use std::rc::Rc;
@@ -35,9 +35,10 @@ pub(crate) struct Call {
     /// The whole body; empty unless it is a POST.
     pub(crate) body: Bytes,
     pub(crate) principal: Principal,
-    /// Who it is counted for.
+    /// The client that it is counted for.
     pub(crate) client: Client,
-    /// Where it came from, if that is the client itself, on this machine; the client may have closed it meanwhile.
+    /// The connection, if the client itself, on this machine, is at its other end; the client may have closed it
+    /// meanwhile.
     pub(crate) local: Option<Rc<Connection>>,
 }
 
@@ -61,12 +62,13 @@ async fn serve(
     let bound = Some(gateway.address.get().unwrap_or(settings.listen));
     let (hosts, origins) = (&settings.allowed_hosts, Some(&*settings.allowed_origins));
     let door = Door { bound, hosts, origins, token: settings.token.as_ref() };
-    // Before anything else: a page in a browser must not even learn which servers there are.
+    // This check comes first: a page in a browser must not learn which servers exist.
     door.check_head(request.uri(), request.headers()).map_err(|refusal| respond::refused(&refusal))?;
     let peer = connection.peer(&gateway.lookup);
     let stranger = admission::stranger(peer, rustix::process::geteuid().as_raw(), settings.local_users);
     if let Some(page) = Page::at(request.uri().path()) {
-        // Probes run as any user, and learn nothing. The numbers name servers: other users of this machine need the token.
+        // Health probes run as any user, and learn nothing. The metrics name servers: other users of this machine need
+        // the token.
         if page == Page::Metrics && stranger.is_some() {
             door.check_caller(request.headers(), stranger).map_err(|refusal| respond::refused(&refusal))?;
         }
@@ -81,7 +83,7 @@ async fn serve(
     let local = connection.is_clients_own(&parts.headers).then(|| Rc::clone(connection));
     let principal = gateway.principals.of(&parts.headers, peer.uid());
     let client = Client::of(principal, connection.peer.ip());
-    // Taken until the answer is there.
+    // Held until the answer begins.
     let mut room = gateway.bodies.share(client, Bounds::of_bodies(settings.max_body));
     let body = read_body(&settings, &parts, body, &mut room).await?;
     connection.owe(Owed::Answer);
@@ -92,7 +94,7 @@ async fn serve(
         Some(job) => {
             let to = To { job, server: Rc::clone(&server) };
             let dispatch = async |call| dispatch(gateway, &server, &rest, call).await;
-            // In a box: other requests need no room for it.
+            // Boxed, so that this large future does not enlarge those of other requests.
             Box::pin(control::serve(gateway, to, call, dispatch)).await
         }
     };
@@ -100,7 +102,7 @@ async fn serve(
     Ok(answer)
 }
 
-/// To the server's own kind.
+/// Passes a call to the handler for the server's kind.
 async fn dispatch(gateway: &Rc<Gateway>, server: &Rc<Server>, rest: &str, call: Call) -> Answer {
     match &server.settings().target {
         Target::Command(_) if rest == "mcp" => stdio::answer(gateway, server, call).await,
@@ -112,19 +114,19 @@ async fn dispatch(gateway: &Rc<Gateway>, server: &Rc<Server>, rest: &str, call: 
     }
 }
 
-/// What a path names.
+/// The target of a path.
 struct Way {
     server: Rc<Server>,
-    /// What follows the server's own path.
+    /// The rest of the path after the server's own.
     rest: String,
-    /// The job that it is a server of.
+    /// The job that the server belongs to.
     job: Option<Rc<Job>>,
 }
 
-/// Where a request goes.
+/// Finds the target of a request.
 fn route(gateway: &Gateway, uri: &Uri) -> Result<Way, Answer> {
     let path = uri.path().strip_prefix('/').unwrap_or_default();
-    // A server may be called `s` all the same: none of its own paths has a job's secret in it.
+    // A configured server may still be called `s`: none of its paths contains a job's secret.
     if let Some((job, server, rest)) = path.strip_prefix("s/").and_then(|path| gateway.jobs.route(path)) {
         return Ok(Way { server, rest: rest.to_owned(), job: Some(job) });
     }
@@ -167,7 +169,7 @@ impl Page {
     }
 }
 
-/// The body of a POST, bounded.
+/// Reads the body of a POST, up to the limit.
 async fn read_body(settings: &Settings, head: &Parts, body: Incoming, room: &mut Share) -> Result<Bytes, Answer> {
     if head.method != Method::POST {
         return Ok(Bytes::new());
@@ -185,26 +187,28 @@ async fn read_body(settings: &Settings, head: &Parts, body: Incoming, room: &mut
         return Err(too_large());
     }
     let Ok(read) = tokio::time::timeout(limits::BODY_READ, collect(body, settings.max_body, room)).await else {
-        let text = "Request Timeout: the body did not come";
+        let text = "Request Timeout: the body did not arrive";
         return Err(respond::error(StatusCode::REQUEST_TIMEOUT, None, codes::INVALID_REQUEST, text));
     };
     read.map_err(|unread| match unread {
         Unread::TooLarge => too_large(),
-        Unread::NoRoom(Full::All) => respond::unavailable("Service Unavailable: too much is being received"),
-        Unread::NoRoom(Full::Client) => {
-            respond::unavailable("Service Unavailable: too much is being received from this client")
+        Unread::NoRoom(Full::All) => {
+            respond::unavailable("Service Unavailable: the bodies being received take too much memory")
         }
-        // The client left in the middle; nobody reads this.
+        Unread::NoRoom(Full::Client) => {
+            respond::unavailable("Service Unavailable: the bodies being received from this client take too much memory")
+        }
+        // The client disconnected in the middle of the body, so it does not see this answer.
         Unread::Broken => {
             respond::error(StatusCode::BAD_REQUEST, None, codes::PARSE, "Parse error: the body broke off")
         }
     })
 }
 
-/// Why a body was not read to its end.
+/// The reason that a body was not read to its end.
 enum Unread {
     TooLarge,
-    /// Other bodies take all the memory that there is for them.
+    /// Other bodies use the memory for bodies up to its limit.
     NoRoom(Full),
     Broken,
 }

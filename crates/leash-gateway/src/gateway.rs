@@ -1,4 +1,4 @@
-//! What all connections share.
+//! The state that all connections share.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -32,16 +32,16 @@ use leash_tree::places::Places;
 use leash_upstream::heap::{Afloat, Tide};
 use leash_upstream::notice::Notice;
 
-/// The label that says which gateway a tree belongs to.
+/// The label that names the gateway of a tree.
 pub(crate) const GATEWAY_LABEL: &str = "gateway";
 
-/// The gateway's state. One thread: borrowed for the length of a function, never across an `.await`.
+/// The gateway's state. It runs on one thread: a function borrows it and never holds it across an `.await`.
 pub(crate) struct Gateway {
     pub(crate) settings: RefCell<Rc<Settings>>,
     pub(crate) servers: RefCell<HashMap<Rc<str>, Rc<Server>>>,
     pub(crate) metrics: Metrics,
     pub(crate) timers: Timers<Session>,
-    /// Whatever goes on behind a request; waited for before the gateway is over.
+    /// Tasks that outlive a request; the gateway waits for them before it exits.
     pub(crate) tasks: TaskTracker,
     pub(crate) principals: Principals,
     pub(crate) lookup: Lookup,
@@ -50,38 +50,38 @@ pub(crate) struct Gateway {
     pub(crate) watchers: Watchers,
     /// The upstream sessions that are open, on disk.
     pub(crate) book: Book,
-    /// The same in the memory of another process, with credentials.
+    /// The same in the memory of the keeper process, with credentials.
     pub(crate) keeping: Keeping,
     pub(crate) client: guard::Client,
     pub(crate) places: Places,
-    /// No session begins any more.
+    /// True once no new session may begin.
     pub(crate) draining: Cell<bool>,
-    /// Sessions that have not ended, of all servers; also those whose end is under way.
+    /// The sessions of all servers that have not ended, including those that are ending.
     pub(crate) seats: Rc<Budget>,
     pub(crate) tide: Tide,
-    /// For the bodies of requests.
+    /// The budget for the bodies of requests.
     pub(crate) bodies: Rc<Budget>,
-    /// For answers that clients have not read.
+    /// The memory for answers that clients have not read.
     pub(crate) memory: Memory,
     /// Sessions of the control API.
     pub(crate) jobs: Jobs,
-    /// Where it listens, once it does.
+    /// The address that it listens on, once it does.
     pub(crate) address: Cell<Option<SocketAddr>>,
     pub(crate) tell: Box<dyn Fn(Notice)>,
 }
 
 impl Gateway {
-    /// Sends a notice to the user.
+    /// Reports a notice to the user.
     pub(crate) fn tell(&self, notice: impl FnOnce() -> Notice) {
         (self.tell)(notice());
     }
 
-    /// Tells people that something is not as it should be.
+    /// Reports a warning to the user.
     pub(crate) fn warn(&self, text: String) {
         self.tell(|| Notice::Warning(text));
     }
 
-    /// The settings now; a reload does not change them under a request's feet.
+    /// The current settings; a reload does not change them for a request that already has them.
     pub(crate) fn settings(&self) -> Rc<Settings> {
         Rc::clone(&self.settings.borrow())
     }
@@ -91,12 +91,12 @@ impl Gateway {
         self.servers.borrow().get(name).cloned()
     }
 
-    /// Sessions that have not ended.
+    /// The number of sessions that have not ended.
     pub(crate) fn count(&self) -> usize {
         self.seats.used()
     }
 
-    /// Whether a client may begin a session, or a tree. It is counted until the seat is dropped.
+    /// Admits a new session or tree of a client, or answers why not. It is counted until the seat is dropped.
     pub(crate) fn admit(self: &Rc<Self>, server: &Rc<Server>, client: Client) -> Result<Seat, Answer> {
         if self.draining.get() || server.retired.get() {
             return Err(respond::unavailable("Service Unavailable: the gateway is shutting down"));
@@ -117,12 +117,12 @@ impl Gateway {
         Ok(Seat { _shares: shares, _occupied: server.occupy(), _afloat: self.tide.rise() })
     }
 
-    /// Memory of the trees by server, as their keepers wrote it down last.
+    /// The memory of the trees by server, as their keepers last recorded it.
     pub(crate) async fn tree_memory(&self) -> BTreeMap<String, u64> {
         let (dir, run) = (self.places.runtime_dir.clone(), self.book.run().to_owned());
-        // As many names as there are jobs would be too many.
+        // Jobs share one name: a name per job would be too many.
         let jobs: HashSet<String> = self.jobs.list().iter().map(|job| job.id().to_string()).collect();
-        // A file per tree is read: not on the thread that serves everybody.
+        // This reads a file per tree, so it runs on the blocking pool and not on the thread that serves all requests.
         let read = move || {
             let mut memory = BTreeMap::new();
             let records = Store::look(&dir).ok().flatten().and_then(|store| store.list().ok());
@@ -138,25 +138,25 @@ impl Gateway {
         blocking::spawn(read).await.unwrap_or_default()
     }
 
-    /// The longest that the end of a tree may take, if nothing is left of it then.
+    /// The longest time that the end of a tree may take if the whole tree ends.
     pub(crate) fn longest_ladder(&self) -> Duration {
         let servers = self.servers.borrow().values().cloned().chain(self.jobs.servers()).collect::<Vec<_>>();
         servers.iter().map(|server| server.settings().policy.grace * 2).max().unwrap_or_default()
     }
 
-    /// Ends everything, all at once.
+    /// Begins the end of all sessions, trees and jobs at the same time; returns their number.
     pub(crate) fn end_all(self: &Rc<Self>, reason: &Reason) -> usize {
         self.draining.set(true);
         let servers: Vec<_> = self.servers.borrow().values().cloned().collect();
         let sessions: usize = servers.iter().map(|server| self.end_server(server, reason)).sum();
         let jobs = self.jobs.close(reason, false);
         let (gateway, reason) = (Rc::clone(self), reason.clone());
-        // Those who listen hear of the last one.
+        // The event streams get the end of the last job before they end.
         self.tasks.spawn_local(async move { gateway.jobs.end_all(reason, false).await });
         sessions + jobs
     }
 
-    /// Where a client on this machine reaches it.
+    /// The address at which a client on this machine reaches the gateway.
     pub(crate) fn reached_at(&self) -> SocketAddr {
         let mut address = self.address.get().unwrap_or(self.settings.borrow().listen);
         if address.ip().is_unspecified() {
@@ -167,7 +167,7 @@ impl Gateway {
         address
     }
 
-    /// Ends everything of one server.
+    /// Begins the end of all sessions and trees of one server; returns their number.
     pub(crate) fn end_server(&self, server: &Rc<Server>, reason: &Reason) -> usize {
         server.retired.set(true);
         let sessions = server.all();
@@ -176,9 +176,9 @@ impl Gateway {
     }
 }
 
-/// Room for a session or a tree. It is taken until everything that was begun with it is over.
+/// The place of a session or a tree. It is held until everything that was begun with it is over.
 pub(crate) struct Seat {
-    /// Of the gateway's sessions, and of the server's.
+    /// The shares of the gateway's and of the server's sessions.
     _shares: [Share; 2],
     _occupied: Occupied,
     _afloat: Afloat,

@@ -1,9 +1,9 @@
 //! The gateway of `leash serve`.
 //!
-//! Everything here runs on one thread: state is borrowed for the length of a function and never across an `.await`, so no
-//! lock is needed and nothing is ever seen half changed. The files, in the order a request meets them: `listen` (sockets),
-//! `front` and `admission` (who may speak to whom), then `stdio` or `guard` (the server), with `session` and `gateway` holding what lives
-//! longer than a request.
+//! Everything here runs on one thread: a function borrows state and never holds it across an `.await`, so no lock is
+//! needed and no task sees half-changed state. The files in the order in which they handle a request: `listen`
+//! (sockets), `front` and `admission` (which client may use which server), then `stdio` or `guard` (the server).
+//! `session` and `gateway` hold the state that lives longer than a request.
 
 mod admission;
 mod budget;

@@ -1,4 +1,4 @@
-//! The gateway's life: it begins, listens, is told things, and ends everything it began.
+//! The life of a gateway: it starts, listens, handles signals and reloads, and ends everything that it began.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -46,19 +46,20 @@ use leash_tree::tree;
 use leash_upstream::heap::Tide;
 use leash_upstream::notice::Notice;
 
-/// What a gateway needs from the program around it.
+/// The inputs of a gateway from the program around it.
 pub struct Serving {
-    /// What to serve.
+    /// The servers and their settings.
     pub settings: Settings,
-    /// The directories for the ledger and the receipts.
+    /// The directories and files that it uses.
     pub places: Places,
-    /// The file the settings came from, and how to read it again.
+    /// The file of the settings, and the function that reads it again.
     pub source: Option<Source>,
-    /// How it is controlled.
+    /// The settings of the control API.
     pub control: Control,
-    /// The terminal it was started from: when that is closed, the gateway ends. `None` under `nohup` and without one.
+    /// The terminal that it was started from: when it is closed, the gateway ends. `None` under `nohup` and without a
+    /// terminal.
     pub terminal: Option<Watch>,
-    /// Called with each notice for the user.
+    /// Called for every notice to the user.
     pub tell: Box<dyn Fn(Notice)>,
 }
 
@@ -66,52 +67,52 @@ pub struct Serving {
 pub struct Source {
     /// The file to watch.
     pub file: PathBuf,
-    /// Reads it again; the error is a whole text for people.
+    /// Reads it again; the error is a complete text for the user.
     pub read: Box<dyn Fn() -> Result<Settings, String>>,
 }
 
-/// Why a gateway could not begin. Nothing was started.
+/// The reason that a gateway could not start. Nothing was started.
 #[derive(Debug, Error)]
 pub enum ServeError {
-    /// The address can't be had.
+    /// The address cannot be bound.
     #[error("cannot listen on `{address}`")]
     Listen {
-        /// Which.
+        /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// A bind that others can reach needs a token.
+    /// An address that other machines can reach needs a token.
     #[error("`{0}` can be reached by others, and no token is set")]
     Exposed(SocketAddr),
-    /// It can't be controlled as it should.
+    /// The control API cannot be served.
     #[error(transparent)]
     Control(#[from] ControlError),
-    /// The control API is for nobody who has no token.
+    /// The control API on TCP requires a token.
     #[error("the control API on `{0}` needs a token")]
     NoControlToken(SocketAddr),
-    /// The ledger cannot be created.
+    /// The book cannot be written.
     #[error(transparent)]
     Ledger(#[from] BookError),
-    /// The runtime could not be made.
+    /// The runtime could not be created.
     #[error("cannot start")]
     Start(#[source] io::Error),
 }
 
-/// What the gateway is told from outside.
+/// An event from outside that the gateway reacts to.
 enum Told {
-    /// To stop.
+    /// A signal asks it to stop.
     Stop,
-    /// Nobody is left who could want it.
+    /// It was started on demand, the process that started it has exited, and no session is left.
     Alone,
-    /// SIGHUP: to read its configuration again, or its terminal is gone.
+    /// SIGHUP: reload the configuration, or stop if the terminal is gone.
     HangUp,
     /// The configuration file was changed.
     Changed,
 }
 
-/// Runs a gateway to its end: a signal, or its terminal is closed. For a process of its own: the allocator is set so that
-/// large buffers are given back.
+/// Runs a gateway until a signal stops it, or its terminal is closed. It needs a process of its own: it configures the
+/// allocator to return large buffers to the kernel.
 pub fn serve(serving: Serving) -> Result<(), ServeError> {
     linux::give_back_large_buffers(limits::LARGE_BUFFER);
     command::withhold(&serving.settings.token_variables);
@@ -128,10 +129,10 @@ async fn run(serving: Serving) -> Result<(), ServeError> {
     if settings.is_exposed() {
         return Err(ServeError::Exposed(settings.listen));
     }
-    // Before anything else exists: a signal must not find us without an answer.
+    // The handlers come first, so that a signal during the start does not kill the process by default.
     let mut signals = Signals::new().map_err(ServeError::Start)?;
     let doors = match Doors::open(&control, &places.runtime_dir) {
-        // Somebody else was faster: there is one, and that is all that was asked for.
+        // Another daemon was faster. One daemon is all that the caller asked for.
         Err(ServeError::Control(ControlError::Held { .. })) if control.on_demand.is_some() => return Ok(()),
         doors => doors?,
     };
@@ -184,7 +185,7 @@ async fn run(serving: Serving) -> Result<(), ServeError> {
 pub(super) fn bind(address: SocketAddr) -> Result<TcpListener, ServeError> {
     let bind = || {
         let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-        // The port of a gateway that was just stopped can be had again at once.
+        // Allows to bind the port of a gateway that was just stopped.
         socket.set_reuseaddr(true)?;
         socket.bind(address)?;
         socket.listen(limits::BACKLOG)
@@ -221,7 +222,7 @@ pub(super) fn gateway(settings: Settings, places: Places, book: Book, tell: Box<
     }
 }
 
-/// Ends the trees of runs that nobody looks after any more.
+/// Ends the trees of runs whose supervisor and keeper are gone.
 async fn sweep_trees(gateway: Rc<Gateway>) {
     let dir = gateway.places.runtime_dir.clone();
     let sweep = move || Some(tree::sweep::sweep(&Store::open(&dir).ok()?, Proc::own().ok().as_ref()));
@@ -230,7 +231,7 @@ async fn sweep_trees(gateway: Rc<Gateway>) {
     swept.receipts.into_iter().for_each(|receipt| gateway.tell(|| Notice::Swept(Box::new(receipt))));
 }
 
-/// Asks sessions and jobs whose time has come.
+/// Calls sessions and jobs when their timers fire.
 pub(super) async fn tick(gateway: Rc<Gateway>) {
     loop {
         tokio::select! {
@@ -240,7 +241,8 @@ pub(super) async fn tick(gateway: Rc<Gateway>) {
     }
 }
 
-/// Reads the configuration again. Sessions of servers that stay as they are notice nothing; a mistake changes nothing.
+/// Reads the configuration again. Sessions of unchanged servers continue; a configuration with a mistake changes
+/// nothing.
 fn reload(gateway: &Rc<Gateway>, source: Option<&Source>) {
     let Some(source) = source else { return };
     let settings = match (source.read)() {
@@ -257,7 +259,7 @@ fn reload(gateway: &Rc<Gateway>, source: Option<&Source>) {
             format!("the configuration was not reloaded: {} can be reached by others and needs a token", before.listen);
         return gateway.warn(text);
     }
-    // Before a server begins on the new terms. What an earlier file named stays withheld.
+    // Before any server starts with the new settings. Variables that an earlier file named stay withheld.
     command::withhold(&settings.token_variables);
     let (mut changed, mut removed) = (Vec::new(), Vec::new());
     let names: Vec<Rc<str>> = gateway.servers.borrow().keys().cloned().collect();
@@ -271,7 +273,7 @@ fn reload(gateway: &Rc<Gateway>, source: Option<&Source>) {
             Some((now, _)) if *now == *wanted => continue,
             Some((now, server)) if now.target == wanted.target => {
                 server.adopt(wanted.clone());
-                // Deadlines may be nearer now.
+                // Deadlines may be earlier now.
                 server.all().iter().for_each(|session| session.tick());
             }
             Some(_) => {
@@ -298,8 +300,8 @@ fn retire(gateway: &Gateway, name: &str) {
     }
 }
 
-/// Ends everything at once and waits for it: bounded, and cut short by a further signal. What is not done then is finished by
-/// the keepers: of each tree, and of the gateway for upstream sessions.
+/// Ends everything at once and waits for it, up to a limit or a second signal. The keepers finish the rest: each tree
+/// has a keeper, and the gateway has one for upstream sessions.
 async fn drain(gateway: &Rc<Gateway>, signals: &mut Signals, open: Open) {
     gateway.keeping.ending();
     let sessions = gateway.end_all(&Reason::Shutdown);
@@ -308,7 +310,7 @@ async fn drain(gateway: &Rc<Gateway>, signals: &mut Signals, open: Open) {
         ending.jobs.end_all(Reason::Shutdown, false).await;
         open.over();
     });
-    // What is not deleted by then is written down as left, and stays in the book.
+    // Upstream sessions that are not deleted by then are recorded as left, and stay in the book.
     gateway.client.hurry.by(Moment::now() + gateway.settings().drain);
     gateway.tell(|| Notice::Draining(sessions));
     gateway.watchers.clear();
@@ -329,12 +331,12 @@ async fn drain(gateway: &Rc<Gateway>, signals: &mut Signals, open: Open) {
     };
     let left = gateway.count().max(gateway.jobs.list().len());
     if !done && left > 0 {
-        gateway.warn(format!("{left} sessions had not ended; the keepers go on with them"));
+        gateway.warn(format!("{left} sessions have not ended yet; their keepers will end them"));
     }
     gateway.book.close();
 }
 
-/// The signals a gateway answers.
+/// The signals that a gateway handles.
 struct Signals {
     term: Signal,
     interrupt: Signal,

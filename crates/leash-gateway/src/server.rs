@@ -17,55 +17,55 @@ use leash_model::containment::Containment;
 use leash_model::limits;
 use leash_model::receipt::Receipt;
 
-/// The counters of all servers of jobs together: there are as many of them as there are jobs.
+/// The name of the shared counters of all servers of jobs. Counters per server would grow with the number of jobs.
 pub(crate) const JOBS_BUCKET: &str = "session";
 
-/// A server as it runs. A reload that changes only its terms changes them in place.
+/// A running server. A reload that changes only its terms changes them in place.
 pub(crate) struct Server {
     pub(crate) name: Rc<str>,
-    /// What its paths begin with, without the slash in front.
+    /// The prefix of its paths, without the leading slash.
     pub(crate) path: Rc<str>,
     /// The name under which it is counted.
     pub(crate) bucket: Rc<str>,
     settings: RefCell<Rc<config::Server>>,
-    /// By what the client presents as `Mcp-Session-Id`; while a session is opening, by leash's own id of it.
+    /// Its sessions, by the `Mcp-Session-Id` that the client presents; while a session is opening, by leash's own id.
     pub(crate) sessions: RefCell<HashMap<Rc<str>, Rc<Session>>>,
-    /// Sessions and trees that have not ended; also those whose end is under way.
+    /// The sessions and trees that have not ended, including those that are ending.
     pub(crate) seats: Rc<Budget>,
     /// Trees for requests that have no session.
     pub(crate) modern: ModernTrees,
-    /// It was removed from the configuration, or replaced, or its job ends: nothing begins here any more.
+    /// True if it was removed from the configuration or replaced, or its job is ending: it accepts no new sessions.
     pub(crate) retired: Cell<bool>,
     /// The job it belongs to.
     pub(crate) job: Option<Rc<Account>>,
     /// A tree that waits for the first client of a job.
     pub(crate) warm: Warm,
-    /// The trees that run.
+    /// Its running trees.
     trees: RefCell<Vec<Running>>,
-    /// Whatever must be over before nothing of it is left.
+    /// The number of sessions, trees and tasks of it that are not over.
     occupied: Cell<usize>,
     freed: Notify,
-    /// Requests in flight at a server elsewhere. Only those of jobs are counted.
+    /// The number of requests in flight at an HTTP server. Only those of jobs are counted.
     pub(crate) calls: Cell<usize>,
-    /// Cancelled when everything in flight is to be cancelled; those who come later have another one.
+    /// Cancelled to abort all requests in flight; later requests have another token.
     abort: RefCell<CancellationToken>,
     /// Cancelled when its job ends.
     pub(crate) closing: CancellationToken,
-    /// Cancelled when there is no grace any more.
+    /// Cancelled when the grace is cut short.
     pub(crate) hurry: CancellationToken,
 }
 
-/// A tree that runs.
+/// A running tree.
 #[derive(Clone, Debug)]
 pub(crate) struct Running {
     /// The id of the run, under which it is in the ledger.
     pub(crate) run: Rc<str>,
-    /// The server's first process, where it is known.
+    /// The server's first process, if it is known.
     pub(crate) pid: Option<i32>,
     pub(crate) containment: Option<Containment>,
 }
 
-/// Something of a server that is not over while this is held.
+/// Held by a session, tree or task of a server until it is over.
 pub(crate) struct Occupied(Rc<Server>);
 
 impl Drop for Occupied {
@@ -82,7 +82,7 @@ impl Server {
         Server::make(settings, Rc::clone(&name), name, None)
     }
 
-    /// A server of a job, below a path that nobody can guess.
+    /// A server of a job, below a secret path.
     pub(crate) fn of_job(settings: config::Server, account: &Rc<Account>) -> Rc<Server> {
         let path = format!("s/{}/{}", account.secret, settings.name);
         Server::make(settings, path.into(), JOBS_BUCKET.into(), Some(Rc::clone(account)))
@@ -119,34 +119,34 @@ impl Server {
         *self.settings.borrow_mut() = Rc::new(settings);
     }
 
-    /// The times its sessions live by.
+    /// The time limits of its sessions.
     pub(crate) fn terms(&self) -> Terms {
         let policy = &self.settings.borrow().policy;
         Terms { idle: policy.idle, max_age: policy.max_age, linger: policy.linger, init_timeout: policy.init_timeout }
     }
 
-    /// The session that a client means.
+    /// The session with the id that a client presents.
     pub(crate) fn session(&self, token: &str) -> Option<Rc<Session>> {
         self.sessions.borrow().get(token).cloned()
     }
 
-    /// All sessions, for what concerns all of them.
+    /// All sessions.
     pub(crate) fn all(&self) -> Vec<Rc<Session>> {
         self.sessions.borrow().values().cloned().collect()
     }
 
-    /// Something of it begins; it is not empty before that is over.
+    /// Counts a session, tree or task that begins: until it is over, the server is not empty.
     pub(crate) fn occupy(self: &Rc<Self>) -> Occupied {
         self.occupied.update(|occupied| occupied + 1);
         Occupied(Rc::clone(self))
     }
 
-    /// Whether nothing is left of it.
+    /// True if no session, tree or task of it is left.
     pub(crate) fn is_empty(&self) -> bool {
         self.occupied.get() == 0
     }
 
-    /// Returns when nothing is left of it. For one that is retired: on any other, something may begin right after.
+    /// Returns when it is empty. Only for a retired server: at any other, a session may begin right after.
     pub(crate) async fn empty(&self) {
         loop {
             let freed = self.freed.notified();
@@ -157,7 +157,7 @@ impl Server {
         }
     }
 
-    /// Returns when its job has been ending for so long that a late answer is not waited for any more.
+    /// Returns when its job has been ending for so long that leash no longer waits for a late answer.
     pub(crate) async fn too_late(&self) {
         self.closing.cancelled().await;
         let patience = tokio::time::Instant::now() + limits::JOB_LATE_ANSWER;
@@ -167,17 +167,17 @@ impl Server {
         }
     }
 
-    /// A tree runs.
+    /// Adds a running tree.
     pub(crate) fn tree_began(&self, running: Running) {
         self.trees.borrow_mut().push(running);
     }
 
-    /// The trees that run.
+    /// Its running trees.
     pub(crate) fn trees(&self) -> Vec<Running> {
         self.trees.borrow().clone()
     }
 
-    /// A tree is over; there is no receipt if nobody could tell how it went.
+    /// Removes a tree that is over; without a receipt if how it ended is not known.
     pub(crate) fn tree_ended(&self, run: &str, receipt: Option<&Receipt>) {
         self.trees.borrow_mut().retain(|tree| *tree.run != *run);
         if let Some(receipt) = receipt {
@@ -185,19 +185,19 @@ impl Server {
         }
     }
 
-    /// Something of it is over: the job it belongs to writes it down.
+    /// Records the receipt in the account of its job, if it has one.
     pub(crate) fn ended(&self, receipt: &Receipt) {
         if let Some(job) = &self.job {
             job.ended(receipt);
         }
     }
 
-    /// Cancelled when what is in flight now is to be cancelled.
+    /// The token that is cancelled when the requests now in flight are aborted.
     pub(crate) fn aborted(&self) -> CancellationToken {
         self.abort.borrow().clone()
     }
 
-    /// Cancels what is in flight at a server elsewhere; how much that was.
+    /// Cancels the requests in flight at an HTTP server; returns their number.
     pub(crate) fn abort_calls(&self) -> usize {
         self.abort.take().cancel();
         self.calls.get()

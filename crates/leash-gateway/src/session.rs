@@ -1,4 +1,4 @@
-//! A session as it runs: the driver of [`leash_model::client_session`].
+//! A running client session: the driver of [`leash_model::client_session`].
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::future::Future;
@@ -32,7 +32,7 @@ use leash_tree::platform::proc::Proc;
 use leash_upstream::keeper::{Headers, Stay};
 use leash_upstream::notice::Notice;
 
-/// What a session holds.
+/// The resource that a session holds.
 pub(crate) enum Holding {
     /// A server's process tree.
     Tree(Rc<stdio::Bridge>),
@@ -40,41 +40,41 @@ pub(crate) enum Holding {
     Upstream(Box<guard::Upstream>),
 }
 
-/// One client's session.
+/// A client session.
 pub(crate) struct Session {
-    /// leash's own id of it, in the ledger and in receipts.
+    /// leash's own id for it, in the ledger and in receipts.
     pub(crate) id: Rc<str>,
     pub(crate) server: Rc<Server>,
-    /// Who opened it; nobody else may use it.
+    /// The principal that opened it; no other may use it.
     pub(crate) principal: Principal,
-    /// Who it is counted for.
+    /// The client that it is counted for.
     pub(crate) client: Client,
     pub(crate) started_ms: u64,
     timer: RefCell<Option<Timer>>,
     gateway: Weak<Gateway>,
     seat: RefCell<Option<Rc<Seat>>>,
-    /// What the client presents; the id until the server gave another.
+    /// The id that the client presents; leash's own id until the server gives another.
     token: RefCell<Rc<str>>,
     life: RefCell<Life>,
     holding: OnceCell<Holding>,
     owners: RefCell<Vec<(Identity, WatchId)>>,
-    /// The client's connection that was looked at last.
+    /// The client's connection whose processes were last searched for.
     ends: Cell<Option<Ends>>,
-    /// Searches for owners that are under way, and the end of the last of them.
+    /// The number of running searches for owners; `searched` is notified when one ends.
     searches: Cell<u32>,
     searched: Notify,
-    /// The connection that was looked at last was closed before a process was found at its other end.
+    /// True if the client closed the last connection before leash found a process at its other end.
     missed: Cell<bool>,
-    /// Connections whose process could not be found while another process of the client was known to live.
+    /// Connections whose process could not be found while another process of the client was alive.
     doubtful: RefCell<Vec<Ends>>,
-    /// People know of it.
+    /// True once its start was counted and reported.
     announced: Cell<bool>,
     over: Notify,
-    /// The receipt, where the session's own end wrote it.
+    /// The receipt, once its end has written or received it.
     receipt: OnceCell<Box<Receipt>>,
 }
 
-/// How a session begins here.
+/// The parts of a new session.
 pub(crate) struct Start {
     pub(crate) id: Rc<str>,
     pub(crate) token: Rc<str>,
@@ -92,12 +92,12 @@ impl Session {
         Ok(session)
     }
 
-    /// The same, where it is for the server to say whether there will be a session at all. Nobody is told before it ends or
-    /// is [announced](Session::announce); it may also be [discarded](Session::discard).
+    /// The same, if the server decides whether there will be a session at all. The session is not reported before it
+    /// ends or is [announced](Session::announce); it may also be [discarded](Session::discard).
     pub(crate) fn begin(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call) -> Result<Rc<Session>, Answer> {
         let seat = gateway.admit(server, call.client)?;
         let id: Rc<str> = server.job.as_ref().map_or_else(id::random, |job| job.next_session()).into();
-        // What a client presents must not be guessed, and the id of a job is no secret.
+        // The id that a client presents must be hard to guess, and the id of a job is no secret.
         let token: Rc<str> = if server.job.is_some() { id::random().into() } else { Rc::clone(&id) };
         let (principal, client, started_ms) = (call.principal, call.client, clock::unix_ms());
         let life = Life::begin(Moment::now());
@@ -107,7 +107,8 @@ impl Session {
         Ok(session)
     }
 
-    /// Goes on with a session that a killed gateway had open for this client, if there is room for it. Nothing is written or told.
+    /// Continues a session that a killed gateway had open for this client, if there is room for it. Writes and reports
+    /// nothing.
     pub(crate) fn resume(gateway: &Rc<Gateway>, server: &Rc<Server>, start: Start) -> Option<Rc<Session>> {
         let seat = gateway.admit(server, start.client).ok()?;
         let session = Session::make(gateway, server, seat, start);
@@ -116,7 +117,7 @@ impl Session {
         Some(session)
     }
 
-    /// What is known of its clients from before.
+    /// Restores the owners that the killed gateway knew.
     pub(crate) fn resume_owners(self: &Rc<Self>, stay: &Stay) {
         if stay.strangers {
             self.apply(Event::OwnerUnknown);
@@ -129,18 +130,19 @@ impl Session {
                 Err(_) => self.apply(Event::OwnerUnknown),
             }
         }
-        // After those who live: one that is dead ends the session only if it was the last one.
+        // The dead owners come after the living ones: a dead owner ends the session only if it was the last one.
         dead.into_iter().for_each(|pid| self.lost(pid));
         self.apply(Event::Tick);
     }
 
-    /// A client process that ended before it could be watched.
+    /// Notes a client process that exited before leash could watch it.
     fn lost(self: &Rc<Self>, pid: i32) {
         self.apply(Event::OwnerFound);
         self.apply(Event::OwnerGone(pid));
     }
 
-    /// What another gateway needs to know of its client; `None` while `initialize` is not answered and when its end has begun.
+    /// The state that another gateway needs to continue the session; `None` until `initialize` is answered and once it
+    /// is ending.
     pub(crate) fn stay(&self) -> Option<Stay> {
         if !self.is_live() || self.server.job.is_some() {
             return None;
@@ -187,7 +189,7 @@ impl Session {
         session
     }
 
-    /// There is a session: it is counted and told.
+    /// Counts the session and reports its start.
     pub(crate) fn announce(&self, gateway: &Gateway) {
         if !self.announced.replace(true) {
             gateway.metrics.session_opened(&self.server.bucket);
@@ -195,11 +197,11 @@ impl Session {
         }
     }
 
-    /// There is no session after all, and there never was one. It must hold nothing.
+    /// Removes a session that the server did not open, as if it had never existed. It must hold nothing.
     pub(crate) fn discard(self: &Rc<Self>) {
         let Some(gateway) = self.gateway.upgrade().filter(|_| self.usable()) else { return };
         let (now, terms) = (Moment::now(), self.server.terms());
-        // The machine's own way to an end, without what usually follows from it.
+        // Brings the machine to its end, but without the usual effects.
         for event in [Event::End(Reason::NotInitialized), Event::Released] {
             self.life.borrow_mut().apply(event, now, &terms);
         }
@@ -208,37 +210,38 @@ impl Session {
         self.over.notify_waiters();
     }
 
-    /// Its room, for what may outlast it.
+    /// Its seat, for a task that may outlast it.
     pub(crate) fn seat(&self) -> Option<Rc<Seat>> {
         self.seat.borrow().clone()
     }
 
-    /// The session id that the client sends.
+    /// The id that the client presents.
     pub(crate) fn token(&self) -> Rc<str> {
         Rc::clone(&self.token.borrow())
     }
 
-    /// What it holds, once it holds something.
+    /// Its holding, once it has one.
     pub(crate) fn holding(&self) -> Option<&Holding> {
         self.holding.get()
     }
 
-    /// Whether a call is of those who opened it: the same credential and, on this machine, the same user.
+    /// True if the call comes from the principal that opened it: the same credential and, on this machine, the same
+    /// user.
     pub(crate) fn is_of(&self, call: &Call) -> bool {
         self.principal == call.principal
     }
 
-    /// Whether requests may use it.
+    /// True if requests may use it.
     pub(crate) fn usable(&self) -> bool {
         self.life.borrow().usable()
     }
 
-    /// Whether `initialize` was answered.
+    /// True if `initialize` was answered and its end has not begun.
     pub(crate) fn is_live(&self) -> bool {
         *self.life.borrow().state() == State::Live
     }
 
-    /// From now on the session holds this. If it ended meanwhile it is let go at once, and the answer is `false`.
+    /// Gives the session its holding. If the session ended meanwhile, releases the holding at once and returns false.
     pub(crate) fn hold(self: &Rc<Self>, holding: Holding) -> bool {
         if self.holding.set(holding).is_err() {
             debug_assert!(false, "a session holds one thing");
@@ -248,7 +251,7 @@ impl Session {
         self.usable()
     }
 
-    /// The server gave the session a name of its own, which the client will present.
+    /// Sets the id that the server gave the session, which the client will present.
     pub(crate) fn rename(self: &Rc<Self>, token: &str) {
         let token: Rc<str> = token.into();
         let before = self.token.replace(Rc::clone(&token));
@@ -258,29 +261,29 @@ impl Session {
         }
     }
 
-    /// `initialize` was answered well.
+    /// Notes that the server accepted `initialize`.
     pub(crate) fn opened(self: &Rc<Self>) {
         self.apply(Event::Opened);
     }
 
-    /// A request is in flight until the guard is dropped.
+    /// Counts a request in flight until the guard is dropped.
     pub(crate) fn began(self: &Rc<Self>) -> InFlight {
         self.apply(Event::RequestBegan);
         InFlight { session: Rc::clone(self), end: Some(Event::RequestEnded) }
     }
 
-    /// Somebody listens until the guard is dropped.
+    /// Counts a listener until the guard is dropped.
     pub(crate) fn listens(self: &Rc<Self>) -> InFlight {
         self.apply(Event::ListenBegan);
         InFlight { session: Rc::clone(self), end: Some(Event::ListenEnded) }
     }
 
-    /// Begins its end; nothing happens when it has begun already.
+    /// Begins its end; does nothing if it has begun already.
     pub(crate) fn end(self: &Rc<Self>, reason: Reason) {
         self.apply(Event::End(reason));
     }
 
-    /// Returns when everything it held is let go.
+    /// Returns when its holding is released.
     pub(crate) async fn over(&self) {
         loop {
             let over = self.over.notified();
@@ -291,17 +294,17 @@ impl Session {
         }
     }
 
-    /// The receipt of its end, where it was not a tree's keeper who wrote it.
+    /// The receipt of its end.
     pub(crate) fn receipt(&self) -> Option<&Receipt> {
         self.receipt.get().map(|receipt| &**receipt)
     }
 
-    /// Its timer fired.
+    /// Checks its deadlines; called when its timer fires.
     pub(crate) fn tick(self: &Rc<Self>) {
         self.apply(Event::Tick);
     }
 
-    /// Decides, and does what was decided. The one place where a session's state changes.
+    /// Applies an event and performs its effect. The only place where a session's state changes.
     fn apply(self: &Rc<Self>, event: Event) {
         let Some(gateway) = self.gateway.upgrade() else { return };
         let (now, terms, known) = (Moment::now(), self.server.terms(), self.known());
@@ -329,20 +332,21 @@ impl Session {
         }
     }
 
-    /// What the keeper has to know of its state.
+    /// The part of its state that the gateway's keeper must know.
     fn known(&self) -> (bool, u32, Option<i32>, bool) {
         let life = self.life.borrow();
         (*life.state() == State::Live, life.owners(), life.lost(), life.strangers())
     }
 
-    /// From here on its token answers 404.
+    /// Begins the end: its token answers 404 from now on.
     fn begin_end(self: &Rc<Self>, gateway: &Rc<Gateway>, reason: Reason) {
         self.announce(gateway);
         self.forget(gateway);
         gateway.metrics.session_ending(&self.server.bucket);
         let (session, server) = (self.id.to_string(), self.server.name.to_string());
         gateway.tell(|| Notice::Ending { session, server, why: reason.clone() });
-        // Looked at now: what comes between this and the task's first step is let go by itself, and must not be twice.
+        // Checked here and not in the task: a holding that comes before the task's first step is released by
+        // `Effect::Release`, and must not be released twice.
         let holds = self.holding.get().is_some();
         let (session, gateway) = (Rc::clone(self), Rc::clone(gateway));
         gateway.clone().tasks.spawn_local(async move {
@@ -356,7 +360,7 @@ impl Session {
         });
     }
 
-    /// Takes it out of everything that would find it.
+    /// Removes it from the timers, the server's sessions and the watchers.
     fn forget(&self, gateway: &Gateway) {
         gateway.timers.disarm(self);
         self.server.sessions.borrow_mut().remove(&*self.token());
@@ -365,7 +369,7 @@ impl Session {
         }
     }
 
-    /// Lets go of what it holds; returns when that is done, or when it is clear that it can't be.
+    /// Releases its holding; returns when that is done, or has failed.
     async fn let_go(self: &Rc<Self>, reason: Reason) {
         let Some(gateway) = self.gateway.upgrade() else { return };
         let receipt = match self.holding.get() {
@@ -380,7 +384,7 @@ impl Session {
         }
     }
 
-    /// A call came from this client: find out whose it is, if that is not known.
+    /// Searches for the process that sent a call, if it is not known.
     pub(crate) fn used_by(self: &Rc<Self>, call: &Call) {
         if self.server.settings().policy.owner == OwnerPolicy::Traffic {
             return self.apply(Event::OwnerUnknown);
@@ -394,12 +398,13 @@ impl Session {
                 self.ends.set(Some(ends));
                 self.find_owners();
             }
-            // The client closed it before it was looked at: that says nothing of the client's process.
+            // The client closed the connection before leash asked the kernel: that says nothing about the client's
+            // process.
             None => self.missed.set(true),
         }
     }
 
-    /// Looks for the processes at the other end of the connection that was used last, and of those that are in doubt.
+    /// Searches for the processes at the other end of the last connection, and of the doubtful ones.
     fn find_owners(self: &Rc<Self>) {
         let doubtful = self.doubtful.take();
         doubtful.into_iter().chain(self.ends.get()).for_each(|ends| self.find_owners_of(ends));
@@ -417,7 +422,7 @@ impl Session {
             session.missed.set(matches!(found, Holders::Nobody));
             match found {
                 Holders::Known(processes) => processes.iter().for_each(|process| session.owned_by(process)),
-                // The connection was closed before its process was found: that says nothing of the process.
+                // The client closed the connection before its process was found: that says nothing about the process.
                 Holders::Nobody => {}
                 Holders::Unknown(Why::OutOfDescriptors) => session.look_later(),
                 Holders::Unknown(_) => session.doubt(ends),
@@ -427,8 +432,9 @@ impl Session {
         });
     }
 
-    /// No process was found that holds this connection. It may be on its way out, which takes long on a busy machine: while another
-    /// process of the client is known to live, the question waits for the end of that one.
+    /// Handles a connection whose process was not found. The process may be exiting, which takes long on a busy
+    /// machine. So while another process of the client is known to live, the search is repeated only after that one has
+    /// exited.
     fn doubt(self: &Rc<Self>, ends: Ends) {
         let may_wait = self.is_owned() && self.doubtful.borrow().len() < limits::DOUBTFUL_CONNECTIONS;
         if may_wait {
@@ -437,9 +443,9 @@ impl Session {
         self.apply(Event::OwnerUnknown);
     }
 
-    /// Returns when it was found out who its client is, or when that takes too long. A client that ends before that leaves no
-    /// trace, so a client that waits for its `initialize` waits for this as well. False when the client has closed its connection
-    /// instead of waiting: it can't learn the session's id any more.
+    /// Returns when the client's process is found, or when the search takes too long. A client that exits earlier
+    /// leaves no trace, so the answer to its `initialize` waits for this as well. Returns false if the client has
+    /// closed its connection instead of waiting: then it cannot learn the session's id.
     pub(crate) async fn identified(&self) -> bool {
         let identified = async {
             loop {
@@ -450,14 +456,14 @@ impl Session {
                 searched.await;
             }
         };
-        // With a client that is known already there is nothing to wait for.
+        // If no search is running, there is nothing to wait for.
         if self.searches.get() > 0 {
             let _ = tokio::time::timeout(limits::PEER_SEARCH, identified).await;
         }
         !self.missed.get()
     }
 
-    /// A process that uses the session.
+    /// Adds a process that uses the session as an owner, and watches it.
     fn owned_by(self: &Rc<Self>, process: &Held) {
         let Some(gateway) = self.gateway.upgrade().filter(|_| self.usable()) else { return };
         let identity = process.id;
@@ -484,8 +490,9 @@ impl Session {
         }
     }
 
-    /// No descriptor was free to look for the client, or to watch it. Where another process was found before, its end must not
-    /// be taken for the end of all, so the client counts as unknown. Otherwise there is time to look again.
+    /// Called if no descriptor was free to search for the client, or to watch it. If another process was found before,
+    /// its exit must not count as the exit of the last one, so the client counts as unknown. Otherwise leash searches
+    /// again later.
     fn look_later(self: &Rc<Self>) {
         let Some(gateway) = self.gateway.upgrade() else { return };
         if self.life.borrow().had_owner() {
@@ -500,12 +507,12 @@ impl Session {
         });
     }
 
-    /// Whether a process of its client is known to live.
+    /// True if a process of its client is known to live.
     pub(crate) fn is_owned(&self) -> bool {
         !self.owners.borrow().is_empty()
     }
 
-    /// Runs something that must go on when the client's connection is gone.
+    /// Runs a task that must continue when the client's connection is gone.
     pub(crate) fn spawn(self: &Rc<Self>, task: impl Future<Output = ()> + 'static) {
         if let Some(gateway) = self.gateway.upgrade() {
             gateway.tasks.spawn_local(task);
@@ -519,7 +526,7 @@ impl Timed for Session {
     }
 }
 
-/// A request or a listener of a session; dropping it says that it is over.
+/// A request or a listener of a session; dropping it ends it.
 pub(crate) struct InFlight {
     pub(crate) session: Rc<Session>,
     end: Option<Event>,
@@ -533,7 +540,8 @@ impl Drop for InFlight {
     }
 }
 
-/// The session that a call names, if its caller may use it. Somebody else's session is as unknown as one that never was.
+/// The session that a call names, if its caller may use it. The answer for another principal's session is the same as
+/// for an unknown one.
 pub(crate) fn find(server: &Server, token: &str, call: &Call) -> Result<Rc<Session>, Answer> {
     let session = server.session(token).filter(|session| session.usable());
     let session = session.filter(|session| session.is_of(call));

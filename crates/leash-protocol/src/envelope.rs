@@ -1,7 +1,7 @@
-//! Just enough JSON-RPC: what a message is, whom it answers and what it names.
+//! The parts of JSON-RPC that leash needs: the kind of a message, the request that it answers, and the names in it.
 //!
-//! Reading goes once over the bytes. `params`, `result` and `error` are found and checked for being JSON, and looked into only by
-//! the methods that need to. Nothing is copied unless an escape forces it.
+//! The reader scans the bytes once. It finds `params`, `result` and `error` and checks that they are JSON; only the
+//! methods that need their contents parse them. It copies nothing, except strings with escapes.
 
 use std::borrow::Cow;
 use std::hash::{Hash, Hasher};
@@ -19,19 +19,19 @@ pub mod codes {
     pub const PARSE: i64 = -32700;
     /// The body is JSON but not a message.
     pub const INVALID_REQUEST: i64 = -32600;
-    /// Nobody knows the method.
+    /// The method is not known.
     pub const METHOD_NOT_FOUND: i64 = -32601;
-    /// The parameters, `_meta` among them, are not what the method wants.
+    /// The parameters, including `_meta`, are not valid for the method.
     pub const INVALID_PARAMS: i64 = -32602;
-    /// Something broke behind leash.
+    /// An error behind leash.
     pub const INTERNAL: i64 = -32603;
-    /// What servers answer for everything else; of no era.
+    /// The code of servers for all other errors, in both eras.
     pub const SERVER: i64 = -32000;
-    /// Modern: a header is missing, or says another thing than the body.
+    /// Modern: a header is missing, or differs from the body.
     pub const HEADER_MISMATCH: i64 = -32020;
     /// Modern: the client lacks a capability that the method needs.
     pub const MISSING_CAPABILITY: i64 = -32021;
-    /// Modern: the version is not spoken here.
+    /// Modern: the version is not supported.
     pub const UNSUPPORTED_VERSION: i64 = -32022;
 }
 
@@ -49,10 +49,10 @@ pub enum Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// Reads what is known of the message in `source`, whatever its depth.
+    /// Reads the message in `source`, however deeply it is nested.
     pub fn read(source: &'a [u8]) -> Result<Message<'a>, Malformed> {
         let text = std::str::from_utf8(source).map_err(|error| Malformed::Json(serde_json::Error::custom(error)))?;
-        // The whitespace of JSON, which is less than that of ASCII.
+        // JSON has fewer whitespace characters than ASCII.
         match text.trim_start_matches([' ', '\t', '\n', '\r']).as_bytes().first() {
             Some(b'{') => Envelope::read(text).map(Message::One),
             Some(b'[') => read_batch(text).map(Message::Batch),
@@ -72,7 +72,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Why bytes are not a message.
+/// The reason that bytes are not a message.
 #[derive(Debug, Error)]
 pub enum Malformed {
     /// Not JSON: [`codes::PARSE`].
@@ -87,7 +87,7 @@ pub enum Malformed {
 }
 
 impl Malformed {
-    /// The code of the error that answers such bytes.
+    /// The code of the error response to such bytes.
     pub fn code(&self) -> i64 {
         match self {
             Malformed::Json(_) => codes::PARSE,
@@ -96,10 +96,10 @@ impl Malformed {
     }
 }
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It has a method and an id, and wants an answer.
+    /// It has a method and an id, and expects an answer.
     Request,
     /// It has a method and no id.
     Notification,
@@ -107,13 +107,13 @@ pub enum Kind {
     Response,
 }
 
-/// What is known of one message. Of a key that is there twice the last one counts, as in JavaScript and Python.
+/// The top-level fields of one message. If a key occurs twice, the last one counts, as in JavaScript and Python.
 #[derive(Clone, Debug)]
 pub struct Envelope<'a> {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
-    /// As written: a string or a number for requests, `None` for notifications, anything for responses (`null` in errors that
-    /// answer no request in particular).
+    /// As written: a string or a number for requests, `None` for notifications, anything for responses (`null` in
+    /// errors that answer no request in particular).
     pub id: Option<&'a RawValue>,
     /// The method of requests and notifications.
     pub method: Option<Cow<'a, str>>,
@@ -129,11 +129,11 @@ impl<'a> Envelope<'a> {
     fn read(text: &'a str) -> Result<Self, Malformed> {
         let [version, id, method, params, result, error] =
             object::fields(text, &["jsonrpc", "id", "method", "params", "result", "error"]).map_err(Malformed::Json)?;
-        // Every SDK insists on it, and it is what tells a message from a log line that happens to be JSON.
+        // Every SDK requires it, and it distinguishes a message from a log line that happens to be JSON.
         if version.and_then(object::string).as_deref() != Some("2.0") {
             return Err(Malformed::NotAMessage("`jsonrpc` is not \"2.0\""));
         }
-        // Some servers write every field of their struct, `null` where it does not apply.
+        // Some servers write every field of their struct, with `null` for those that do not apply.
         let method = method.filter(|method| method.get() != "null");
         let Some(method) = method else {
             if result.is_none() && error.is_none() {
@@ -144,7 +144,7 @@ impl<'a> Envelope<'a> {
         let Some(method) = object::string(method) else {
             return Err(Malformed::NotAMessage("`method` is not a string"));
         };
-        // A request whose answer nobody could recognise: MCP forbids `null` here, where JSON-RPC only frowns.
+        // The client could not match an answer to such an id. MCP forbids `null` here; JSON-RPC only discourages it.
         if id.is_some_and(|id| !is_id(id)) {
             return Err(Malformed::NotAMessage("`id` is neither a string nor a number"));
         }
@@ -152,17 +152,18 @@ impl<'a> Envelope<'a> {
         Ok(Self { kind, id, method: Some(method), params, result, error })
     }
 
-    /// The id as it is compared; `None` when it is absent, `null` or no id at all.
+    /// The id as a key; `None` if it is absent, `null` or not a valid id.
     pub fn key(&self) -> Option<IdKey> {
         self.id.and_then(IdKey::of)
     }
 
-    /// What `params._meta` says. Reads the parameters on every call.
+    /// The contents of `params._meta`. Parses the parameters on every call.
     pub fn meta(&self) -> Meta<'a> {
         self.params.map(Meta::of).unwrap_or_default()
     }
 
-    /// The progress token: of a request, the one it asks to be told by; of `notifications/progress`, the one it tells.
+    /// The progress token: of a request, the one that it asks for progress with; of `notifications/progress`, the one
+    /// that it names.
     pub fn progress_token(&self) -> Option<&'a RawValue> {
         match (self.kind, self.method.as_deref()) {
             (Kind::Request, _) => self.meta().progress_token,
@@ -171,7 +172,7 @@ impl<'a> Envelope<'a> {
         }
     }
 
-    /// The id of the request that a `notifications/cancelled` takes back.
+    /// The id of the request that a `notifications/cancelled` cancels.
     pub fn cancelled(&self) -> Option<&'a RawValue> {
         match self.method.as_deref() {
             Some("notifications/cancelled") => object::field(self.params?, "requestId"),
@@ -179,7 +180,7 @@ impl<'a> Envelope<'a> {
         }
     }
 
-    /// The subscription that this belongs to, by `_meta` of the parameters or of the result.
+    /// The subscription that the message belongs to, by `_meta` of the parameters or of the result.
     pub fn subscription(&self) -> Option<&'a RawValue> {
         match self.kind {
             Kind::Response => object::field(object::field(self.result?, "_meta")?, SUBSCRIPTION_KEY),
@@ -197,12 +198,12 @@ impl<'a> Envelope<'a> {
         }
     }
 
-    /// What the header `Mcp-Name` repeats: the tool, the prompt, the resource or the task.
+    /// The value that the header `Mcp-Name` repeats: the tool, the prompt, the resource or the task.
     pub fn target(&self) -> Option<Cow<'a, str>> {
         self.string_param(self.target_field()?)
     }
 
-    /// A parameter that is a string, as `protocolVersion` of `initialize`.
+    /// A string parameter, such as `protocolVersion` of `initialize`.
     pub fn string_param(&self, name: &str) -> Option<Cow<'a, str>> {
         object::string(object::field(self.params?, name)?)
     }
@@ -218,20 +219,20 @@ impl<'a> Envelope<'a> {
     }
 }
 
-/// What `params._meta` says, as far as leash asks.
+/// The fields of `params._meta` that leash needs.
 #[derive(Clone, Debug, Default)]
 pub struct Meta<'a> {
-    /// The version a modern request is written in.
+    /// The protocol version of a modern request.
     pub protocol_version: Option<Cow<'a, str>>,
-    /// The token that progress is told by.
+    /// The token that progress notifications name.
     pub progress_token: Option<&'a RawValue>,
     /// The subscription that a notification belongs to.
     pub subscription: Option<&'a RawValue>,
-    /// The capabilities of the client are there, and an object.
+    /// True if the client's capabilities are present, and an object.
     pub client_capabilities: bool,
-    /// There is a version, though it may not be a string: the message claims to be modern.
+    /// True if there is a version, even if it is not a string: the message claims to be modern.
     pub claims_modern: bool,
-    /// `_meta` is there, and an object.
+    /// True if `_meta` is present, and an object.
     pub present: bool,
 }
 
@@ -253,12 +254,12 @@ impl<'a> Meta<'a> {
     }
 }
 
-/// An id as a map key: `1` and `"1"` differ, `"a"` and `"\u0061"` are equal, and so are `1`, `1.0` and `1e0`, because servers
-/// write numbers in a form of their own. It knows how the id was written where it was read.
+/// An id as a map key: `1` and `"1"` differ, `"a"` and `"\u0061"` are equal, and so are `1`, `1.0` and `1e0`, because
+/// servers may write numbers in another form. It also keeps the form in which the id was written.
 #[derive(Clone, Debug)]
 pub struct IdKey {
     canonical: Box<str>,
-    /// Where that is another form.
+    /// The written form, if it differs.
     written: Option<Box<str>>,
 }
 
@@ -285,8 +286,8 @@ impl IdKey {
         }
         let canonical = match text.as_bytes() {
             [b'"', ..] if !text.contains('\\') => Cow::Borrowed(text),
-            // With half a surrogate pair it is no text in Rust: then it is compared as written, which can't be confused with any
-            // canonical form, for none has such an escape.
+            // An id with half a surrogate pair is not a Rust string, so it is compared as written. It cannot equal a
+            // canonical form, because none has such an escape.
             [b'"', ..] => serde_json::from_str::<String>(text)
                 .map_or(Cow::Borrowed(text), |string| serde_json::Value::from(string).to_string().into()),
             _ => number::canonical(text),
@@ -295,7 +296,7 @@ impl IdKey {
         Some(IdKey { canonical: canonical.into(), written })
     }
 
-    /// The key of a number, for ids that leash gives.
+    /// The key of a number, for ids that leash assigns.
     pub fn from_number(number: u64) -> IdKey {
         IdKey { canonical: number.to_string().into_boxed_str(), written: None }
     }
@@ -305,7 +306,7 @@ impl IdKey {
         self.written.as_deref().unwrap_or(&self.canonical)
     }
 
-    /// The number that leash gave, whatever form it came back in.
+    /// The number that leash assigned, in whatever form it came back.
     pub fn number(&self) -> Option<u64> {
         self.canonical.parse().ok()
     }
@@ -331,7 +332,8 @@ fn read_batch(text: &str) -> Result<Vec<Envelope<'_>>, Malformed> {
     if envelopes.is_empty() { Err(Malformed::EmptyBatch) } else { Ok(envelopes) }
 }
 
-/// Reads the elements of a batch one by one: collected as JSON first, they would take a multiple of the memory of the body.
+/// Reads the elements of a batch one by one: collecting them as JSON first would take several times the memory of the
+/// body.
 struct Batch;
 
 impl<'de> Visitor<'de> for Batch {
@@ -343,7 +345,8 @@ impl<'de> Visitor<'de> for Batch {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Self::Value, A::Error> {
         let mut envelopes = Ok(Vec::new());
-        // After an element that is no message the rest is still read: it may not even be JSON, which is the greater fault.
+        // After an element that is not a message the rest is still read: if it is not even JSON, that error takes
+        // precedence.
         while let Some(element) = elements.next_element::<&'de RawValue>()? {
             if let Ok(known) = &mut envelopes {
                 match Envelope::of_element(element) {

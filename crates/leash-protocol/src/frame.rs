@@ -1,66 +1,67 @@
-//! Lines out of a stream of bytes, bounded and as they were.
+//! Splits a stream of bytes into lines, with a length limit and without changing a byte.
 
 use bytes::{Buf, Bytes, BytesMut};
 use memchr::memchr;
 
-/// How much room there is for the next read: what a pipe usually delivers at once.
+/// The room for the next read: the amount that a pipe usually delivers at once.
 const READ: usize = 8 * 1024;
 
-/// A line up to this size is copied out. It then neither takes its room from the read buffer nor keeps the whole of that alive for
-/// as long as somebody holds the line.
+/// A line up to this size is copied out. So the line neither uses up the read buffer nor keeps all of it alive for as
+/// long as the line exists.
 const COPIED: usize = 4 * 1024;
 
-/// A buffer that grew beyond this is given back when it is empty, so that one large message does not stay for the whole session.
+/// A buffer that grew beyond this is freed when it is empty, so that the memory of one large message is not held for
+/// the whole session.
 const KEPT: usize = 64 * 1024;
 
-/// Lines of a byte stream, as bytes come in.
+/// Splits a byte stream into lines as bytes come in.
 ///
-/// Memory is bounded by the limit and what was pushed since [`Lines::next_line`] last answered `None`.
+/// Memory is bounded by the limit and the bytes pushed since [`Lines::next_line`] last returned `None`.
 #[derive(Debug)]
 pub struct Lines {
     buffer: BytesMut,
-    /// No newline is before this place in the buffer.
+    /// The buffer has no newline before this index.
     scanned: usize,
-    /// The bytes of an over-long line that were already thrown away; `None` outside of one.
+    /// The number of bytes of an over-long line that were already dropped; `None` outside of such a line.
     skipped: Option<usize>,
     limit: usize,
-    /// The largest capacity that the buffer had, by which it is known to have grown.
+    /// The largest capacity that the buffer had; shows whether it grew.
     grown: usize,
 }
 
 /// A line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Line {
-    /// Without its `\n` and a `\r` before that; may be empty.
+    /// A line without its `\n` and a `\r` before that; may be empty.
     Whole(Bytes),
-    /// It was over the limit, and was skipped without being kept.
+    /// A line over the limit, which was skipped.
     TooLong {
-        /// Its bytes before the `\n`.
+        /// The number of its bytes before the `\n`.
         length: usize,
     },
 }
 
 impl Lines {
-    /// Lines of up to `limit` bytes before the `\n`.
+    /// Splits into lines of up to `limit` bytes before the `\n`.
     pub fn new(limit: usize) -> Lines {
         Lines { buffer: BytesMut::new(), scanned: 0, skipped: None, limit, grown: 0 }
     }
 
-    /// Adds what was received.
+    /// Adds received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
         self.grown = self.grown.max(self.buffer.capacity());
     }
 
-    /// The buffer, to read into without a copy, with room for a read: bytes appended there count as pushed. What is already in it
-    /// must stay.
+    /// The buffer, with room for a read, to read into without a copy: bytes appended there count as pushed. The caller
+    /// must not change the bytes that are already in it.
     pub fn buffer(&mut self) -> &mut BytesMut {
         self.buffer.reserve(READ);
         self.grown = self.grown.max(self.buffer.capacity());
         &mut self.buffer
     }
 
-    /// The next line that is complete.
+    /// Returns the next complete line.
     pub fn next_line(&mut self) -> Option<Line> {
         let unseen = self.buffer.get(self.scanned..).unwrap_or_default();
         let Some(found) = memchr(b'\n', unseen) else {
@@ -82,7 +83,7 @@ impl Lines {
         Some(line)
     }
 
-    /// Like [`Lines::next_line`], at the end of the stream: what follows the last newline is a line as well.
+    /// Like [`Lines::next_line`], at the end of the stream: the bytes after the last newline are a line as well.
     pub fn finish(&mut self) -> Option<Line> {
         if let Some(line) = self.next_line() {
             return Some(line);
@@ -94,12 +95,12 @@ impl Lines {
         (!self.buffer.is_empty()).then(|| self.whole(self.buffer.len()))
     }
 
-    /// The bytes that were pushed and neither taken nor thrown away.
+    /// The number of bytes that were pushed and neither taken nor dropped.
     pub fn len(&self) -> usize {
         self.buffer.len()
     }
 
-    /// Whether nothing is left: no line to take, and none begun.
+    /// True if there is no line to take, and none has begun.
     pub fn is_empty(&self) -> bool {
         self.buffer.is_empty() && self.skipped.is_none()
     }
@@ -112,7 +113,7 @@ impl Lines {
         Line::Whole(line)
     }
 
-    /// Throws away the beginning of a line that is too long already.
+    /// Drops the beginning of a line that is already too long.
     fn skip_too_long(&mut self) {
         if self.skipped.is_some() || self.buffer.len() > self.limit {
             *self.skipped.get_or_insert(0) += self.buffer.len();
@@ -129,7 +130,7 @@ impl Lines {
     }
 }
 
-/// Takes the first `length` bytes out of a buffer, copied when they are few.
+/// Takes the first `length` bytes out of a buffer; copies them if they are few.
 pub(super) fn take(buffer: &mut BytesMut, length: usize) -> Bytes {
     if length > COPIED {
         return buffer.split_to(length).freeze();
@@ -143,9 +144,9 @@ pub(super) fn take(buffer: &mut BytesMut, length: usize) -> Bytes {
 mod tests {
     use super::*;
 
-    /// A line of many pieces takes linear time only if no byte is looked at twice.
+    /// A line of many pieces takes linear time only if no byte is scanned twice.
     #[test]
-    fn what_was_scanned_is_not_scanned_again() {
+    fn no_byte_of_a_line_is_scanned_twice() {
         let mut lines = Lines::new(1 << 20);
         for pushed in 1..=64 {
             lines.push(&[b'x'; 4096]);
@@ -180,11 +181,11 @@ mod tests {
         assert!(matches!(&line, Some(Line::Whole(line)) if line.len() == 1_000_000));
         assert_eq!(lines.next_line(), None);
         drop(line);
-        assert!(lines.buffer().capacity() <= KEPT, "with the line, its memory is gone");
+        assert!(lines.buffer().capacity() <= KEPT, "its memory is freed with the line");
     }
 
     #[test]
-    fn a_short_line_does_not_hold_what_was_read_with_it() {
+    fn a_short_line_does_not_keep_the_read_buffer_alive() {
         let mut lines = Lines::new(usize::MAX);
         lines.buffer().extend_from_slice(b"short\n");
         let before = lines.buffer.as_ptr();

@@ -1,8 +1,8 @@
-//! What must hold for any bytes. The fuzz targets and a bounded run in the test suite call the same functions; they panic when
-//! something does not hold.
+//! Properties that must hold for any bytes. The fuzz targets and a bounded run in the test suite call the same
+//! functions, which panic if a property does not hold.
 //!
-//! Each property compares with a second implementation that is too simple to be wrong in the same way: it sees all bytes at once,
-//! and cares neither for memory nor for speed.
+//! Each property compares with a second implementation that is too simple to be wrong in the same way: it sees all
+//! bytes at once, and is not optimized for memory or speed.
 
 use serde::de::IgnoredAny;
 use serde_json::Value;
@@ -12,13 +12,13 @@ use super::frame::{Line, Lines};
 use super::sse;
 use super::sse::{Event, Splitter, TooLarge};
 
-/// The events of a stream are the same however it is cut, nothing of it is lost, and they say what the standard says.
+/// The events of a stream are the same however it is cut, no byte is lost, and their fields are those of the standard.
 pub fn sse_splitter(bytes: &[u8]) {
     let (events, rest) = split(usize::MAX, [bytes].into_iter());
     let raw: Vec<u8> = events.iter().flatten().flat_map(|event| event.raw.to_vec()).chain(rest.clone()).collect();
     assert_eq!(raw, bytes, "the events are the stream");
     let said: Vec<Said> = events.iter().flatten().map(Said::by).collect();
-    assert_eq!(said, said_by_the_standard(bytes), "an event says what the standard says");
+    assert_eq!(said, said_by_the_standard(bytes), "an event has the fields of the standard");
 
     for limit in [usize::MAX, hash(bytes) as usize % 48] {
         let bounded = |raw: usize| if raw > limit { Err(TooLarge { limit }) } else { Ok(()) };
@@ -35,7 +35,7 @@ pub fn sse_splitter(bytes: &[u8]) {
     sse::encode(&mut encoded, Some("7"), None, bytes);
     let (events, rest) = split(usize::MAX, [&encoded[..]].into_iter());
     let [Ok(event)] = &events[..] else { panic!("not one event: {events:?}") };
-    assert_eq!(event.data(), Some(lines(bytes).join(&b'\n')), "what is encoded can be read");
+    assert_eq!(event.data(), Some(lines(bytes).join(&b'\n')), "an encoded event can be read");
     assert_eq!((event.id().as_deref(), &rest[..]), (Some("7"), &[][..]));
 }
 
@@ -43,7 +43,7 @@ pub fn sse_splitter(bytes: &[u8]) {
 pub fn line_framer(bytes: &[u8]) {
     for limit in [usize::MAX, hash(bytes) as usize % 24] {
         let mut expected: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
-        // What follows the last newline is a line only if there is something.
+        // The bytes after the last newline are a line only if there are any.
         if expected.last().is_some_and(|last| last.is_empty()) {
             expected.pop();
         }
@@ -61,8 +61,8 @@ pub fn line_framer(bytes: &[u8]) {
     }
 }
 
-/// What is JSON is never called broken and the other way round; what is read agrees with a complete parser; an id that is replaced
-/// changes nothing else.
+/// The reader accepts exactly what is JSON; its results agree with a complete parser; and replacing an id changes no
+/// other byte.
 pub fn envelope_reader(bytes: &[u8]) {
     let is_json = std::str::from_utf8(bytes).is_ok_and(|text| serde_json::from_str::<IgnoredAny>(text).is_ok());
     let message = match Message::read(bytes) {
@@ -72,7 +72,7 @@ pub fn envelope_reader(bytes: &[u8]) {
             read
         }
     };
-    // It gives up on deep nesting, huge numbers and half surrogates, which leash must not.
+    // The complete parser rejects deep nesting, huge numbers and half surrogates, which leash must accept.
     let value: Option<Value> = serde_json::from_slice(bytes).ok();
     let Ok(message) = message else {
         assert!(!value.is_some_and(|value| is_surely_a_message(&value)), "a message that is refused");
@@ -88,7 +88,7 @@ pub fn envelope_reader(bytes: &[u8]) {
     }
 }
 
-/// The least that makes a JSON value a message.
+/// True if a JSON value has the minimum of a message.
 fn is_surely_a_message(value: &Value) -> bool {
     let has_id = value.get("id").is_none_or(|id| id.is_string() || id.is_number());
     let has_body = value["method"].is_string() || value.get("method").is_none() && value.get("result").is_some();
@@ -119,7 +119,7 @@ fn check_agreement(envelope: &Envelope<'_>, value: &Value) {
     }
 }
 
-/// Replaces the id of the message at a place, and looks at every byte.
+/// Replaces the id of the message at an index, and checks every byte.
 fn check_splice(bytes: &[u8], message: &Message<'_>, at: usize) {
     let Some(id) = message.envelopes()[at].id else { return };
     let changed = Splice::new(bytes).replace(id, "90210").finish();
@@ -139,7 +139,7 @@ fn check_splice(bytes: &[u8], message: &Message<'_>, at: usize) {
     }
 }
 
-/// Calls all that looks into a message: it may find nothing, but must come back.
+/// Calls every function that reads a message: it may find nothing, but must return.
 fn ask_everything(envelope: &Envelope<'_>) {
     assert_eq!(envelope.kind == Kind::Response, envelope.method.is_none());
     let found = (envelope.progress_token(), envelope.cancelled(), envelope.subscription(), envelope.error_code());
@@ -159,7 +159,7 @@ fn split<'b>(limit: usize, pieces: impl Iterator<Item = &'b [u8]>) -> (Vec<Resul
         while let Some(event) = splitter.next_event() {
             events.push(event);
         }
-        assert!(splitter.rest().len() <= limit, "it keeps more than the limit");
+        assert!(splitter.rest().len() <= limit, "the buffer exceeds the limit");
     }
     events.extend(splitter.finish());
     let rest = splitter.rest().to_vec();
@@ -179,7 +179,7 @@ fn framed<'b>(limit: usize, pieces: impl Iterator<Item = &'b [u8]>) -> Vec<Line>
         while let Some(line) = lines.next_line() {
             found.push(line);
         }
-        assert!(lines.buffer().len() <= limit, "it keeps more than the limit");
+        assert!(lines.buffer().len() <= limit, "the buffer exceeds the limit");
     }
     while let Some(line) = lines.finish() {
         found.push(line);
@@ -188,7 +188,7 @@ fn framed<'b>(limit: usize, pieces: impl Iterator<Item = &'b [u8]>) -> Vec<Line>
     found
 }
 
-/// What an event says.
+/// The fields of an event.
 #[derive(Debug, Default, PartialEq)]
 struct Said {
     id: Option<String>,
@@ -209,7 +209,7 @@ impl Said {
         }
     }
 
-    /// One line of the standard's "process the field".
+    /// Processes one line, by "process the field" of the standard.
     fn hear(&mut self, line: &[u8]) {
         let (name, value) = match line.iter().position(|byte| *byte == b':') {
             Some(0) => return,
@@ -242,7 +242,7 @@ fn said_by_the_standard(stream: &[u8]) -> Vec<Said> {
     let mut all = Vec::new();
     let mut current = Said::default();
     let mut lines = lines(stream);
-    // The last one has no end, and counts for nothing.
+    // The last line has no ending, so it is ignored.
     lines.pop();
     for line in lines {
         if line.is_empty() {
@@ -254,7 +254,7 @@ fn said_by_the_standard(stream: &[u8]) -> Vec<Said> {
     all
 }
 
-/// The lines of a text by CRLF, LF and CR, and what follows the last of those.
+/// The lines of a text, split at CRLF, LF and CR, and the bytes after the last of those.
 fn lines(text: &[u8]) -> Vec<&[u8]> {
     let mut lines = Vec::new();
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! The HTTP headers of MCP: their names, and checks that need nothing but the headers and an envelope.
+//! The HTTP headers of MCP: their names, and checks that need only the headers and an envelope.
 
 use std::borrow::Cow;
 
@@ -7,28 +7,29 @@ use hyper::header::{self, HeaderName, HeaderValue};
 
 use super::envelope::{Envelope, Kind};
 
-/// The session, in the legacy era.
+/// Legacy: the session id.
 pub const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
-/// The version that a request is written in.
+/// The protocol version of a request.
 pub const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 /// Modern: the method of the body.
 pub const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 /// Modern: the tool, prompt, resource or task of the body.
 pub const NAME: HeaderName = HeaderName::from_static("mcp-name");
-/// The last event that a client saw, when it resumes a stream.
+/// The last event that a client received, when it resumes a stream.
 pub const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
-/// Modern: what the names of headers that repeat arguments begin with. Unknown ones are forwarded.
+/// Modern: the prefix of the headers that repeat arguments. Unknown ones are forwarded.
 pub const PARAM_PREFIX: &str = "mcp-param-";
 
-/// Around a value that is not written as it is.
+/// The markers around an encoded value.
 const PREFIX: &str = "=?base64?";
 const SUFFIX: &str = "?=";
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// The longest session id that is taken. The specification has no limit; ids in the field have 32 to 64 characters.
+/// The longest accepted session id. The specification has no limit; ids in the field have 32 to 64 characters.
 const SESSION_ID_LENGTH: usize = 1024;
 
-/// What concerns this connection and not the one behind it. The list of RFC 9110 section 7.6.1, and the two that RFC 2616 had.
+/// Headers that apply to one connection and are not forwarded: the list of RFC 9110 section 7.6.1, and the two that RFC
+/// 2616 had.
 const HOP_BY_HOP: [HeaderName; 9] = [
     header::CONNECTION,
     HeaderName::from_static("proxy-connection"),
@@ -41,7 +42,8 @@ const HOP_BY_HOP: [HeaderName; 9] = [
     header::UPGRADE,
 ];
 
-/// Whether every media type of `wanted` is acceptable. A request without the header accepts nothing: the SDKs answer 406 too.
+/// True if every media type of `wanted` is acceptable. A request without the header accepts nothing: the SDKs answer
+/// 406 too.
 pub fn accepts(headers: &HeaderMap, wanted: &[&str]) -> bool {
     let values = || headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     wanted.iter().all(|wanted| {
@@ -51,17 +53,18 @@ pub fn accepts(headers: &HeaderMap, wanted: &[&str]) -> bool {
     })
 }
 
-/// Whether the body is declared as JSON, with or without parameters.
+/// True if the body is declared as JSON, with or without parameters.
 pub fn is_json(headers: &HeaderMap) -> bool {
     let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     value.is_some_and(|value| essence(value).eq_ignore_ascii_case("application/json"))
 }
 
-/// The rules for the headers of a modern request: the version is the one of `_meta`, `Mcp-Method` is the method, and `Mcp-Name`
-/// is the [target](Envelope::target). The error is the message for [`HEADER_MISMATCH`](super::envelope::codes::HEADER_MISMATCH).
+/// Checks the headers of a modern request: the version must be that of `_meta`, `Mcp-Method` the method, and `Mcp-Name`
+/// the [target](Envelope::target). The error is the message for
+/// [`HEADER_MISMATCH`](super::envelope::codes::HEADER_MISMATCH).
 ///
-/// A body without a version is another fault (`INVALID_PARAMS`), and the caller's to find. Notifications need not have the
-/// headers, but those they have must agree; responses have none.
+/// A body without a version is another error (`INVALID_PARAMS`), which the caller must check. Notifications need not
+/// have the headers, but if they have them, they must agree; responses have none.
 pub fn check_modern(headers: &HeaderMap, envelope: &Envelope<'_>) -> Result<(), String> {
     let Some(method) = envelope.method.as_deref() else {
         return Ok(());
@@ -91,26 +94,28 @@ pub fn check_modern(headers: &HeaderMap, envelope: &Envelope<'_>) -> Result<(), 
     }
 }
 
-/// How `Mcp-Name` and `Mcp-Param-*` carry a text: as it is where that can be read back, else as `=?base64?..?=`.
+/// The value of `Mcp-Name` and `Mcp-Param-*` for a text: the text itself if it can be read back, otherwise
+/// `=?base64?..?=`.
 pub fn mirrored(text: &str) -> HeaderValue {
     let is_plain = text.bytes().all(|byte| matches!(byte, b' '..=b'~')) && text.trim() == text && !is_encoded(text);
     let encoded = if is_plain { Cow::Borrowed(text) } else { Cow::Owned(format!("{PREFIX}{}{SUFFIX}", base64(text))) };
-    // Both forms are visible ASCII and blanks, which every header may have.
+    // Both forms are visible ASCII and spaces, which every header may have.
     HeaderValue::from_str(&encoded).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
-/// The text that a header [carries](mirrored), if there is such a header. The error is a message like that of [`check_modern`].
+/// The text that a header [carries](mirrored), if there is such a header. The error is a message like that of
+/// [`check_modern`].
 pub fn mirror_of<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<Cow<'h, str>>, String> {
     let Some(header) = single(headers, name)? else { return Ok(None) };
     decoded(header).map(Some).ok_or_else(|| format!("`{name}` is not valid base64"))
 }
 
-/// Whether a header concerns one connection only, and is not forwarded.
+/// True if a header applies to one connection only, and is not forwarded.
 pub fn is_hop_by_hop(name: &HeaderName) -> bool {
     HOP_BY_HOP.contains(name)
 }
 
-/// Removes what is not forwarded: the known headers, and those that `Connection` names.
+/// Removes the headers that are not forwarded: the known ones, and those that `Connection` names.
 pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
@@ -124,12 +129,12 @@ pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// Whether a text may be a session id: visible ASCII, and not without bounds.
+/// True if a text may be a session id: visible ASCII of limited length.
 pub fn valid_session_id(id: &str) -> bool {
     (1..=SESSION_ID_LENGTH).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-/// How precisely a media range names a media type; `None` when it does not.
+/// The precision with which a media range matches a media type; `None` if it does not match.
 fn precision(range: &str, wanted: &str) -> Option<u8> {
     let range = essence(range);
     let kind = |text: &str| text.split('/').next().unwrap_or_default().to_ascii_lowercase();
@@ -141,7 +146,7 @@ fn precision(range: &str, wanted: &str) -> Option<u8> {
     }
 }
 
-/// Whether a media range says `q=0`.
+/// True if a media range has `q=0`.
 fn is_refused(range: &str) -> bool {
     range.split(';').skip(1).any(|parameter| {
         let (name, value) = parameter.split_once('=').unwrap_or_default();
@@ -154,7 +159,7 @@ fn essence(value: &str) -> &str {
     value.split(';').next().unwrap_or_default().trim()
 }
 
-/// The value of a header that must not be there twice: what reads the other one would see another request.
+/// The value of a header that must not occur twice: a server that reads the other value would see another request.
 fn single<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h str>, String> {
     let mut values = headers.get_all(name).iter();
     let Some(value) = values.next() else {
@@ -167,17 +172,17 @@ fn single<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h st
     Ok(Some(value.trim_matches([' ', '\t'])))
 }
 
-/// What to say of a header that is not there.
+/// The message for a missing header.
 pub(crate) fn missing(name: &HeaderName) -> String {
     format!("`{name}` is missing")
 }
 
-/// What to say of a header that is not as the body.
+/// The message for a header that differs from the body.
 pub(crate) fn mismatch(name: &HeaderName, header: &str, body: &str) -> String {
     format!("`{name}` is `{header}`, but the body says `{body}`")
 }
 
-/// The value of a header that is written as `=?base64?..?=` where ASCII does not do; `None` when that is malformed.
+/// The decoded value of a header that may be written as `=?base64?..?=`; `None` if that is malformed.
 fn decoded(value: &str) -> Option<Cow<'_, str>> {
     let Some(encoded) = value.strip_prefix(PREFIX).and_then(|rest| rest.strip_suffix(SUFFIX)) else {
         return Some(Cow::Borrowed(value));
@@ -201,7 +206,7 @@ fn base64(text: &str) -> String {
     out
 }
 
-/// Base64 with the standard alphabet, its padding and no stray bits: there is one way to write a value, and no other is read.
+/// Decodes base64 with the standard alphabet, padding and no stray bits: every value has exactly one accepted form.
 fn from_base64(text: &str) -> Option<Vec<u8>> {
     let text = text.as_bytes();
     if !text.len().is_multiple_of(4) {
@@ -218,7 +223,7 @@ fn from_base64(text: &str) -> Option<Vec<u8>> {
         for digit in group {
             bits = bits << 6 | sextet(*digit)?;
         }
-        // A group of two digits is one byte and four bits that must be zero, one of three is two bytes and two bits.
+        // Two digits are one byte and four bits that must be zero; three digits are two bytes and two such bits.
         let (length, stray) = match group.len() {
             4 => (3, 0),
             3 => (2, 2),

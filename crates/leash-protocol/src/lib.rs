@@ -1,7 +1,7 @@
-//! Just enough MCP to stand in the middle: envelopes, frames, eras and headers.
+//! The parts of MCP that a proxy needs: envelopes, frames, eras and headers.
 //!
-//! Nothing here does I/O and nothing keeps a message: bytes come in, and what is known of them goes out as borrows. What leash
-//! forwards are the bytes it received, never a message written again.
+//! Nothing here does I/O, and nothing keeps a message: functions take bytes and return borrows of them. leash forwards
+//! the bytes that it received, and never serializes a message again.
 
 pub mod envelope;
 pub mod era;

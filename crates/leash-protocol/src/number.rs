@@ -1,12 +1,12 @@
-//! Numbers of JSON by their value: `100`, `1e2` and `100.0` are one number, however it is written.
+//! JSON numbers by their value: `100`, `1e2` and `100.0` are the same number.
 
 use std::borrow::Cow;
 
-/// A whole number with at most so many digits is written out in its canonical form, as any server would write it.
+/// The most digits with which the canonical form of a whole number has no exponent: servers write such numbers out.
 const WRITTEN_OUT: i128 = 40;
 
-/// The one form of a number that is written as `text`, which is a number of JSON. Equal values have equal forms, exactly: no
-/// digit is rounded away. An exponent that no machine can compute with is compared as it is written.
+/// The canonical form of the JSON number `text`. Equal values have equal forms, exactly: no digit is rounded away. An
+/// exponent that does not fit into 64 bits is compared as it is written.
 pub(super) fn canonical(text: &str) -> Cow<'_, str> {
     let (sign, unsigned) = match text.strip_prefix('-') {
         Some(unsigned) => ("-", unsigned),
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exponent_beyond_computing_is_compared_as_written() {
+    fn an_exponent_beyond_64_bits_is_compared_as_written() {
         check("1e99999999999999999999", &["1e99999999999999999999"]);
         assert_ne!(canonical("1e99999999999999999999"), canonical("1e99999999999999999998"));
         check("1e9223372036854775808", &["10e9223372036854775807"]);

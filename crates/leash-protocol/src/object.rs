@@ -1,4 +1,4 @@
-//! Some fields of a JSON object, as they are written. Everything else is only checked for being JSON.
+//! Reads some fields of a JSON object, as they are written. Everything else is only checked for being JSON.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,11 +6,11 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// The fields of an object, in the order of the names that were asked for.
+/// The fields of an object, in the order of the requested names.
 pub(super) type Fields<'a, const N: usize> = [Option<&'a RawValue>; N];
 
-/// Reads the fields `names` of the object in `text`. Of a name that is there twice the last one counts, as in JavaScript and
-/// Python: a server must not see another message than leash did.
+/// Reads the fields `names` of the object in `text`. If a name occurs twice, the last one counts, as in JavaScript and
+/// Python: a server must not see another message than leash does.
 pub(super) fn fields<'a, const N: usize>(
     text: &'a str,
     names: &[&'static str; N],
@@ -21,15 +21,15 @@ pub(super) fn fields<'a, const N: usize>(
     Ok(found)
 }
 
-/// One field of an object; `None` as well when `object` is none.
+/// One field of an object; also `None` if `object` is not an object.
 pub(super) fn field<'a>(object: &'a RawValue, name: &str) -> Option<&'a RawValue> {
     let mut reader = serde_json::Deserializer::from_str(object.get());
     let [found] = reader.deserialize_map(Wanted { names: &[name] }).ok()?;
     found
 }
 
-/// The text of a string, borrowed unless it has escapes. Half a surrogate pair, which JavaScript writes and Rust cannot hold,
-/// becomes the replacement character.
+/// The text of a string, borrowed unless it has escapes. Half a surrogate pair, which JavaScript writes and Rust cannot
+/// hold, becomes the replacement character.
 pub(super) fn string(value: &RawValue) -> Option<Cow<'_, str>> {
     let inner = value.get().strip_prefix('"')?.strip_suffix('"')?;
     if !inner.contains('\\') {
@@ -42,7 +42,7 @@ pub(super) fn string(value: &RawValue) -> Option<Cow<'_, str>> {
     }))
 }
 
-/// Whether a value is an object.
+/// True if a value is an object.
 pub(super) fn is_object(value: &RawValue) -> bool {
     value.get().starts_with('{')
 }
@@ -67,7 +67,7 @@ impl<'de, const N: usize> Visitor<'de> for Wanted<'_, N> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut found = [None; N];
-        // Keys are read as they are written: as text, a key with half a surrogate pair would be an error.
+        // Keys are read as raw values: read as text, a key with half a surrogate pair would be an error.
         while let Some(key) = map.next_key::<&'de RawValue>()? {
             match self.place(key) {
                 Some(place) => found[place] = Some(map.next_value::<&'de RawValue>()?),

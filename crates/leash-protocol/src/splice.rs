@@ -6,12 +6,12 @@ use serde_json::value::RawValue;
 
 /// Replaces values inside a message and leaves every other byte as it is.
 ///
-/// A part must be borrowed from the source. One that is not, and one that overlaps another part, is a mistake of the caller:
-/// it stops a debug build, and is left out of any other.
+/// A part must be borrowed from the source, and must not overlap another part. Otherwise it is a mistake of the caller:
+/// a debug build panics, and a release build ignores the part.
 #[derive(Debug)]
 pub struct Splice<'a> {
     source: &'a [u8],
-    /// In the order of the source, without overlaps.
+    /// The replaced parts, in the order of the source, without overlaps.
     parts: Vec<(Range<usize>, Vec<u8>)>,
 }
 
@@ -21,7 +21,7 @@ impl<'a> Splice<'a> {
         Self { source, parts: Vec::new() }
     }
 
-    /// Puts `with` in the place of `part`; a second time for the same part, the later one counts.
+    /// Puts `with` in the place of `part`; if it is called twice for the same part, the later call counts.
     pub fn replace(&mut self, part: &RawValue, with: impl Into<Vec<u8>>) -> &mut Self {
         let Some(range) = self.place(part) else {
             debug_assert!(false, "a part that is not borrowed from the source");
@@ -58,7 +58,7 @@ impl<'a> Splice<'a> {
         out
     }
 
-    /// Where a part lies in the source, by its address alone.
+    /// The range of a part in the source, by its address alone.
     fn place(&self, part: &RawValue) -> Option<Range<usize>> {
         let text = part.get();
         let start = text.as_ptr().addr().checked_sub(self.source.as_ptr().addr())?;

@@ -1,7 +1,7 @@
-//! Event streams, split where events end, without changing a byte.
+//! Splits event streams into events without changing a byte.
 //!
-//! The rules are those of the HTML standard, section "event streams": lines end with LF, CRLF or CR, a blank line ends an event, and
-//! a byte order mark counts at the very beginning only.
+//! The rules are those of the HTML standard, section "event streams": lines end with LF, CRLF or CR, a blank line ends
+//! an event, and a byte order mark counts only at the beginning of the stream.
 
 use bytes::{Buf, Bytes, BytesMut};
 use memchr::memchr2;
@@ -9,12 +9,12 @@ use thiserror::Error;
 
 use super::frame;
 
-/// A comment that keeps a connection from being taken for dead.
+/// A comment that keeps a connection alive: without traffic, proxies and clients may take it for dead.
 pub const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// How a line ended.
+/// The ending of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
     Lf,
@@ -22,32 +22,34 @@ enum Ending {
     CrLf,
 }
 
-/// Complete events of a stream, as bytes come in. All [`Event::raw`] and the [rest](Splitter::rest) together are the input.
+/// Splits a stream into complete events as bytes come in. All [`Event::raw`] and the [rest](Splitter::rest) together
+/// are the input.
 ///
-/// A blank line that ends in CR is complete, and yet an LF may follow that belongs to it. Whether to wait for the next byte is told
-/// by the line before: after CRLF the LF will come, after CR or LF it will not. (If it does come, it is the first byte of the next
-/// event, where it means nothing.) So no event waits for a byte that is never sent, and how the bytes were cut makes no difference.
+/// A blank line that ends in CR is complete, but an LF that belongs to it may follow. The line before decides whether
+/// to wait for the next byte: after CRLF the LF will come, after CR or LF it will not. (If it does come, it is the
+/// first byte of the next event, where it has no meaning.) So no event waits for a byte that is never sent, and the
+/// result does not depend on how the bytes were cut.
 #[derive(Debug)]
 pub struct Splitter {
     buffer: BytesMut,
-    /// Before this place the buffer has no end of an event.
+    /// The buffer has no end of an event before this index.
     scanned: usize,
-    /// The line at `scanned` has no bytes before that.
+    /// True if the line at `scanned` has no bytes before that index.
     blank: bool,
-    /// How the last line of the stream ended.
+    /// The ending of the last line.
     ending: Option<Ending>,
-    /// The next byte may be the LF of a CR that already ended an event.
+    /// True if the next byte may be the LF of a CR that already ended an event.
     owed_lf: bool,
-    /// Nothing was scanned yet: a byte order mark may come.
+    /// True until the first bytes were scanned: a byte order mark may come.
     opening: bool,
-    /// The event in the buffer is the first one.
+    /// True if the event in the buffer is the first one.
     first: bool,
-    /// An event that is too large is being thrown away.
+    /// True while an event that is too large is being skipped.
     skipping: bool,
     limit: usize,
 }
 
-/// An event is larger than the limit. It is left out; the events after it are not.
+/// An event is larger than the limit. The splitter skips it and continues with the next one.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("an event of more than {limit} bytes")]
 pub struct TooLarge {
@@ -56,7 +58,7 @@ pub struct TooLarge {
 }
 
 impl Splitter {
-    /// Events of up to `limit` bytes, terminator included.
+    /// Splits into events of up to `limit` bytes, terminator included.
     pub fn new(limit: usize) -> Splitter {
         Splitter {
             buffer: BytesMut::new(),
@@ -71,12 +73,12 @@ impl Splitter {
         }
     }
 
-    /// Adds what was received.
+    /// Adds received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next event that is complete.
+    /// Returns the next complete event.
     pub fn next_event(&mut self) -> Option<Result<Event, TooLarge>> {
         loop {
             let Some(end) = self.find_end(false) else {
@@ -88,25 +90,26 @@ impl Splitter {
         }
     }
 
-    /// The event that waited for an LF, now that nothing follows. Call it at the end of the stream, when
-    /// [`next_event`](Splitter::next_event) has no more; what is in the rest then was cut off.
+    /// Returns the event that waited for an LF. Call it at the end of the stream, when
+    /// [`next_event`](Splitter::next_event) has no more; the bytes in the rest are then an event that was cut off.
     pub fn finish(&mut self) -> Option<Result<Event, TooLarge>> {
         let end = self.find_end(true)?;
         self.cut(end)
     }
 
-    /// The bytes of an unfinished event, and of events that were not taken. Empty within an event that is too large.
+    /// The bytes of an unfinished event, and of events that were not taken. Empty while an event that is too large is
+    /// skipped.
     pub fn rest(&self) -> &[u8] {
         if self.skipping { &[] } else { &self.buffer }
     }
 
-    /// Takes the rest. What is pushed afterwards is a new stream.
+    /// Takes the rest. Bytes that are pushed afterwards begin a new stream.
     pub fn take_rest(&mut self) -> Bytes {
         let old = std::mem::replace(self, Splitter::new(self.limit));
         if old.skipping { Bytes::new() } else { old.buffer.freeze() }
     }
 
-    /// Goes on to the end of an event and says where it is; `at_end` when no further byte can come.
+    /// Scans for the end of an event and returns its index; `at_end` says that no further byte can come.
     fn find_end(&mut self, at_end: bool) -> Option<usize> {
         self.skip_opening()?;
         loop {
@@ -130,7 +133,7 @@ impl Splitter {
         }
     }
 
-    /// What the line ending at `at` is; `None` when that depends on a byte that is not here yet.
+    /// The kind of the line ending at `at`; `None` if that depends on a byte that has not come yet.
     fn ending_at(&mut self, at: usize, at_end: bool) -> Option<Ending> {
         if self.buffer[at] == b'\n' {
             return Some(Ending::Lf);
@@ -146,7 +149,8 @@ impl Splitter {
         }
     }
 
-    /// Passes what may come before the first line of an event: a byte order mark, or an LF that is late. `None`: wait.
+    /// Skips bytes that may come before the first line of an event: a byte order mark, or a late LF. `None` means to
+    /// wait.
     fn skip_opening(&mut self) -> Option<()> {
         if self.opening {
             let seen = self.buffer.len().min(BYTE_ORDER_MARK.len());
@@ -185,7 +189,7 @@ impl Splitter {
     /// Keeps an event without an end within the limit.
     fn unfinished(&mut self) -> Option<TooLarge> {
         if self.skipping || self.buffer.len() > self.limit {
-            // What is not scanned is a CR at most.
+            // At most a CR is not scanned yet.
             self.buffer.advance(self.scanned);
             self.scanned = 0;
             return (!std::mem::replace(&mut self.skipping, true)).then_some(TooLarge { limit: self.limit });
@@ -197,27 +201,27 @@ impl Splitter {
     }
 }
 
-/// One event, or a blank line by itself.
+/// One event, or a single blank line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// With its terminating blank line; CR, LF, CRLF and byte order mark as received.
+    /// Its bytes with the terminating blank line; CR, LF, CRLF and byte order mark as received.
     pub raw: Bytes,
-    /// It is the first of its stream, where a byte order mark is one.
+    /// True if it is the first of its stream, where a byte order mark counts.
     opens_stream: bool,
 }
 
 impl Event {
-    /// The last `id`; an id with NUL is none.
+    /// The last `id`; an id with NUL is ignored.
     pub fn id(&self) -> Option<String> {
         self.last(b"id", |value| !value.contains(&0)).map(text)
     }
 
-    /// The type; `None` is `message`.
+    /// The type; `None` means `message`.
     pub fn name(&self) -> Option<String> {
         self.last(b"event", |_| true).filter(|value| !value.is_empty()).map(text)
     }
 
-    /// The milliseconds to wait before connecting again. A value that is not a number is none.
+    /// The milliseconds to wait before connecting again. A value that is not a number is ignored.
     pub fn retry(&self) -> Option<u64> {
         let number = |value: &[u8]| value.iter().all(u8::is_ascii_digit).then(|| text(value).parse().ok()).flatten();
         self.last(b"retry", |value| number(value).is_some()).and_then(number)
@@ -234,12 +238,12 @@ impl Event {
         Some(joined)
     }
 
-    /// Whether it has no field at all, known or unknown: comments, or nothing.
+    /// True if it has no field at all, known or unknown: only comments, or nothing.
     pub fn is_comment_only(&self) -> bool {
         self.fields().next().is_none()
     }
 
-    /// The last field of a name whose value counts.
+    /// The last field of a name whose value is valid by `counts`.
     fn last(&self, name: &[u8], counts: impl Fn(&[u8]) -> bool) -> Option<&[u8]> {
         self.fields().filter(|(found, value)| *found == name && counts(value)).map(|(_, value)| value).last()
     }
@@ -247,7 +251,7 @@ impl Event {
     fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let mark = if self.opens_stream { BYTE_ORDER_MARK } else { &[] };
         let text = self.raw.strip_prefix(mark).unwrap_or(&self.raw);
-        // That CRLF counts as two endings here makes one more blank line, and those say nothing.
+        // Here CRLF counts as two endings. That adds only blank lines, which are filtered out.
         let lines = text.split(|byte| matches!(byte, b'\n' | b'\r')).filter(|line| !line.is_empty());
         lines.filter(|line| line[0] != b':').map(|line| match memchr::memchr(b':', line) {
             None => (line, &[][..]),
@@ -263,8 +267,8 @@ fn text(value: &[u8]) -> String {
     String::from_utf8_lossy(value).into_owned()
 }
 
-/// Appends an event. Data with line breaks becomes several data lines, so a CR is read back as LF; JSON-RPC never has any. What an
-/// id or a name must not contain (line breaks, NUL) is left out.
+/// Appends an event. Data with line breaks becomes several data lines, so a CR is read back as LF; JSON-RPC never has
+/// any. Bytes that an id or a name must not contain (line breaks, NUL) are left out.
 pub fn encode(out: &mut Vec<u8>, id: Option<&str>, name: Option<&str>, data: &[u8]) {
     for (field, value) in [("id", id), ("event", name)] {
         if let Some(value) = value {
@@ -293,9 +297,9 @@ pub fn encode(out: &mut Vec<u8>, id: Option<&str>, name: Option<&str>, data: &[u
 mod tests {
     use super::*;
 
-    /// An event of many pieces takes linear time only if no byte is looked at twice.
+    /// An event of many pieces takes linear time only if no byte is scanned twice.
     #[test]
-    fn what_was_scanned_is_not_scanned_again() {
+    fn no_byte_of_an_event_is_scanned_twice() {
         let mut splitter = Splitter::new(1 << 20);
         for pushed in 1..=64 {
             splitter.push(&[b'x'; 4095]);
@@ -319,7 +323,7 @@ mod tests {
             failures += splitter.next_event().map_or(0, |event| usize::from(event.is_err()));
             assert!(splitter.buffer.len() <= 100_000 && splitter.buffer.capacity() < 300_000);
         }
-        assert_eq!(failures, 1, "it is told once");
+        assert_eq!(failures, 1, "it is reported once");
         splitter.push(b"\ndata: next\n\n");
         let next = splitter.next_event().and_then(Result::ok).and_then(|event| event.data());
         assert_eq!(next.as_deref(), Some(&b"next"[..]));

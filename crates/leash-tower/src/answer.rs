@@ -1,4 +1,4 @@
-//! What the guard answers by itself.
+//! The responses that the guard itself gives.
 
 use hyper::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use hyper::{Response, StatusCode};
@@ -6,13 +6,13 @@ use hyper::{Response, StatusCode};
 use super::body::GuardedBody;
 use leash_protocol::envelope::{codes, error_body};
 
-/// 404: the session is over or was never there. The client must begin a new one.
+/// 404: the session has ended or never existed. The client must begin a new one.
 pub(super) fn no_session<B>() -> Response<GuardedBody<B>> {
-    // -32001 is what the TypeScript SDK's server says here.
+    // -32001 is the code that the server of the TypeScript SDK uses here.
     error(StatusCode::NOT_FOUND, -32001, "Session not found")
 }
 
-/// 503: no more sessions, or none any more.
+/// 503: the limit of sessions is reached, or the server is shutting down.
 pub(super) fn unavailable<B>(message: &str) -> Response<GuardedBody<B>> {
     let mut answer = error(StatusCode::SERVICE_UNAVAILABLE, codes::SERVER, message);
     answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("5"));

@@ -1,4 +1,4 @@
-//! Bodies on their way through the guard.
+//! The bodies of requests and responses that pass the guard.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -46,7 +46,8 @@ impl<B: Body> Body for RequestBody<B> {
 }
 
 pin_project! {
-    /// The body of a response: the service's, byte for byte, or the guard's own. Its session is in use until it ends or is dropped.
+    /// The body of a response: the service's, byte for byte, or the guard's own. It counts as a use of the session
+    /// until it ends or is dropped.
     #[derive(Debug)]
     pub struct GuardedBody<B> {
         #[pin]
@@ -77,7 +78,7 @@ impl<B: Body<Data = Bytes>> Body for GuardedBody<B> {
         };
         let polled = body.poll_frame(cx);
         if matches!(polled, Poll::Ready(None | Some(Err(_)))) {
-            // It has ended; whoever polled may keep what is left of it for long.
+            // The body has ended, so its use ends now: the caller may keep the body for long before it drops it.
             *this.flight = None;
         }
         polled

@@ -14,14 +14,14 @@ use leash_model::clock;
 use leash_model::clock::Moment;
 use leash_model::receipt::{DeleteHow, Reason};
 
-/// How far a session is, for those who wait.
+/// The stage of a session, for tasks that wait for it.
 #[derive(Clone, Debug)]
 pub(super) enum Stage {
     /// It is opening, or live.
     Runs,
     /// Its end has begun.
     Ending(Reason),
-    /// It is over; `None` if it turned out that there was none.
+    /// It is over; `None` if the service opened no session.
     Over(Option<Ended>),
 }
 
@@ -37,24 +37,24 @@ pub(super) struct Entry {
 
 struct State {
     life: Life,
-    /// What the client presents; none until the service gave it.
+    /// The id that the client presents; `None` until the service has given it.
     token: Option<Arc<str>>,
     ticket: Ticket,
-    /// When the sweeper will look at it.
+    /// The time at which the sweeper will check it.
     armed: Option<Moment>,
 }
 
-/// What an answer to `initialize` came to.
+/// The result of an answer to `initialize`.
 pub(super) enum Opened {
     /// There is a session.
     Live,
-    /// It ended before it was opened, for this reason: it must be let go.
+    /// It ended before it was opened, for this reason: it must be released.
     Late(Reason),
-    /// The service gave an id that is in use: it is that session.
+    /// The service gave the id of an existing session: the request belongs to that one.
     Known(Arc<Entry>),
 }
 
-/// What a list says of a session.
+/// The data of a session for a list.
 pub(super) struct Look {
     pub(super) token: Arc<str>,
     pub(super) in_flight: u32,
@@ -74,12 +74,13 @@ impl Entry {
         })
     }
 
-    // Nobody panics with it, and if somebody did: every change is complete before the next call out of here.
+    // No code panics while it holds the lock. Even after a panic the state is consistent: every change is complete
+    // before the next call to other code.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A use of the session until the guard is dropped; none if it is over.
+    /// Counts a use of the session until the guard is dropped; `None` if the session is ending.
     pub(super) fn begin(self: &Arc<Self>, listens: bool) -> Option<Flight> {
         let (began, ended) = match listens {
             true => (Event::ListenBegan, Event::ListenEnded),
@@ -89,12 +90,13 @@ impl Entry {
             return None;
         }
         self.apply(began);
-        // Counted first and looked at again after that: what ends between the two does so without this request.
+        // The use is counted first, then the state is checked again: a session that ended in between ends without this
+        // request.
         let usable = self.state().life.usable();
         usable.then(|| Flight { entry: Arc::clone(self), end: Some(ended) })
     }
 
-    /// Decides, and does what was decided.
+    /// Applies an event and performs its effect.
     pub(super) fn apply(self: &Arc<Self>, event: Event) {
         let Some(shared) = self.shared.upgrade() else { return };
         let effect = {
@@ -108,7 +110,8 @@ impl Entry {
         }
     }
 
-    /// The sweeper looks at it when its time may have come. As with the gateway's timers, that is only ever moved to an earlier moment.
+    /// Lets the sweeper check it at its deadline. As with the gateway's timers, the time is only ever moved to an
+    /// earlier one.
     fn arm(self: &Arc<Self>, shared: &Shared, state: &mut State) {
         let Some((at, _)) = state.life.deadline(&shared.policy.terms) else { return };
         if state.armed.is_none_or(|armed| at < armed) {
@@ -116,28 +119,28 @@ impl Entry {
         }
     }
 
-    /// The sweeper looks at it.
+    /// Checks its deadlines; called by the sweeper.
     pub(super) fn fire(self: &Arc<Self>) {
         self.state().armed = None;
         self.apply(Event::Tick);
     }
 
-    /// From here on its token answers 404.
+    /// Begins the end: its token answers 404 from now on.
     fn begin_end(self: &Arc<Self>, shared: &Shared, reason: Reason) {
         let token = self.state().token.clone();
         self.stage.send_replace(Stage::Ending(reason.clone()));
-        // Without a token there is nothing to let go yet: the answer to `initialize` will see to it.
+        // Without a token there is nothing to release yet: the answer to `initialize` will release it.
         if let Some(token) = token {
             shared.retire(self, &token, reason);
         }
     }
 
-    /// Begins its end; nothing happens when it has begun already.
+    /// Begins its end; does nothing if it has begun already.
     pub(super) fn end(self: &Arc<Self>, reason: Reason) {
         self.apply(Event::End(reason));
     }
 
-    /// The service named the session.
+    /// Sets the id that the service gave the session.
     pub(super) fn opened(self: &Arc<Self>, shared: &Shared, token: &str) -> Opened {
         let now = Moment::now();
         let mut state = self.state();
@@ -159,31 +162,31 @@ impl Entry {
         Opened::Live
     }
 
-    /// There is no session after all.
+    /// Removes an entry for which the service opened no session.
     pub(super) fn discard(self: &Arc<Self>, shared: &Shared) {
         self.state().life.apply(Event::End(Reason::NotInitialized), Moment::now(), &shared.policy.terms);
         self.over(shared, None);
     }
 
-    /// The service took this request for one of the session's client.
+    /// Keeps the headers of a request that the service accepted from the session's client.
     pub(super) fn refresh(&self, ticket: Ticket) {
         let mut state = self.state();
         state.ticket = ticket.after(&state.ticket);
     }
 
-    /// Whether a request went to where the session is.
+    /// True if a request went to the path of the session.
     pub(super) fn is_for(&self, ticket: &Ticket) -> bool {
         self.state().ticket.is_for(ticket)
     }
 
-    /// The client's own DELETE has done it: nothing else is to be sent.
+    /// Ends the session because the client's own DELETE has deleted it: the guard sends none.
     pub(super) fn deleted(self: &Arc<Self>, status: StatusCode) {
         let Some(shared) = self.shared.upgrade() else { return };
         let token = {
             let mut state = self.state();
             let effect = state.life.apply(Event::End(Reason::ClientDeleted), Moment::now(), &shared.policy.terms);
             if !matches!(effect, Effect::End(_)) {
-                // It is ending already, by somebody who will say so.
+                // It is ending already, and that end reports itself.
                 return;
             }
             state.token.clone()
@@ -196,7 +199,7 @@ impl Entry {
         self.finish(&shared, Reason::ClientDeleted, deleted, Moment::now());
     }
 
-    /// Lets go of it in the service; returns when that is settled.
+    /// Deletes it in the service; returns when the result is known.
     pub(super) async fn let_go(self: Arc<Self>, shared: Arc<Shared>, reason: Reason) {
         let (ticket, token) = {
             let state = self.state();
@@ -241,7 +244,7 @@ impl Entry {
         }
     }
 
-    /// Returns when it is over, with what became of it.
+    /// Returns its end when it is over.
     pub(super) async fn ended(&self) -> Option<Ended> {
         match self.wait(|stage| matches!(stage, Stage::Over(_))).await {
             Stage::Over(ended) => ended,
@@ -251,12 +254,12 @@ impl Entry {
 
     async fn wait(&self, wanted: impl FnMut(&Stage) -> bool) -> Stage {
         let mut stage = self.stage.subscribe();
-        // The sender is ours: it is not gone while we wait.
+        // This entry holds the sender, so it is not dropped while we wait.
         let found = stage.wait_for(wanted).await.map(|stage| stage.clone());
         found.unwrap_or(Stage::Over(None))
     }
 
-    /// What a list says; nothing while it has no id, or none any more.
+    /// Its data for a list; `None` while it has no id, and once it is ending.
     pub(super) fn look(&self, shared: &Shared) -> Option<Look> {
         let state = self.state();
         let token = state.token.clone().filter(|_| state.life.usable())?;
@@ -264,7 +267,7 @@ impl Entry {
     }
 }
 
-/// A session that is let go: whatever becomes of the work, it is over after that.
+/// A session that is being deleted: when this is dropped, for any reason, the session is over.
 struct Settling {
     entry: Arc<Entry>,
     shared: Arc<Shared>,
@@ -275,14 +278,15 @@ struct Settling {
 
 impl Drop for Settling {
     fn drop(&mut self) {
-        // The service panicked, or the runtime is gone: nobody knows.
+        // Without a result, the service panicked or the runtime is gone: it is not known whether the session is
+        // deleted.
         let unknown = Deleted { how: DeleteHow::Unreachable, status: None, tries: 1 };
         let deleted = self.deleted.unwrap_or(unknown);
         self.entry.finish(&self.shared, self.reason.clone(), deleted, self.began);
     }
 }
 
-/// A use of a session; dropping it says that it is over.
+/// A use of a session; dropping it ends the use.
 pub(super) struct Flight {
     entry: Arc<Entry>,
     end: Option<Event>,

@@ -1,11 +1,12 @@
-//! Which services can be guarded.
+//! The services that can be guarded.
 
 use hyper::{Request, Response};
 use tower_service::Service;
 
 use super::body::RequestBody;
 
-/// A service that answers on after its client has left, and whose clones end its sessions: all of it may go from thread to thread.
+/// A service whose calls can outlive their clients, and whose clones end its sessions. So all of it must be able to
+/// move between threads.
 pub(super) trait Guardable<B, R>:
     Service<Request<RequestBody<B>>, Response = Response<R>, Future: Send + 'static, Error: Send + 'static>
     + Clone

@@ -1,16 +1,19 @@
-//! `SessionGuardLayer`: what `leash serve` does for sessions at other people's servers, for a Rust server's own.
+//! `SessionGuardLayer`: ends the sessions of a Rust server's own service, as `leash serve` does for sessions at other
+//! servers.
 //!
-//! Servers that speak Streamable HTTP keep a session for every client that has ever said `initialize`, and few clients ever say DELETE. The
-//! timers that SDKs have count from the last message, so a call that is longer than the timer is cut in the middle. This layer
-//! sits in front of any tower service over [`hyper::Request`] and [`hyper::Response`] and ends sessions as they should be:
+//! Servers that speak Streamable HTTP keep a session for every client that ever sent `initialize`, and few clients ever
+//! send DELETE. The timers of the SDKs count from the last message, so they cut a call that takes longer than the
+//! timer. This layer sits in front of any tower service over [`hyper::Request`] and [`hyper::Response`] and ends
+//! sessions:
 //!
-//! - **idle** for so long, and nothing in flight. A response counts until its body has ended, an open GET stream too.
-//! - **as old** as they may become.
-//! - **asked for**, through [`GuardedSessions`], one or all; at the server's own end as well.
+//! - when they were **idle** for the idle timeout. A session is not idle while a response body or a GET stream is open.
+//! - when they reach their **maximum age**.
+//! - **on request**, through [`GuardedSessions`], one or all; also when the server shuts down.
 //!
-//! To end one is to send DELETE to the service below, with the headers that the client last sent: its credentials and its protocol
-//! version are among them. After that the id is answered with 404, as the specification asks for, and never reaches the service. Over
-//! the cap `initialize` is answered with 503. An `initialize` whose client has left runs on, so that its session is known, and ended.
+//! To end a session, the guard sends DELETE to the service below, with the headers that the client last sent, which
+//! include its credentials and its protocol version. After that the guard answers the id with 404, as the specification
+//! requires, and the service never sees it. Above the limit of sessions, it answers `initialize` with 503. An
+//! `initialize` whose client has disconnected still runs to its end, so that the guard knows its session and ends it.
 //!
 //! ```
 //! use std::time::Duration;
@@ -25,11 +28,13 @@
 //! # let _ = service;
 //! ```
 //!
-//! In front of rmcp's `StreamableHttpService`, set `keep_alive` of its `SessionConfig` to `None`: that timer cuts calls in flight.
+//! In front of rmcp's `StreamableHttpService`, set `keep_alive` of its `SessionConfig` to `None`: its timer cuts calls
+//! in flight.
 //!
-//! What it needs: a tokio runtime with time, and below it a service that ends a session on DELETE. What it does not see: a call whose
-//! client has closed the connection is not in flight any more, even if the server goes on with it; and a client that vanished
-//! without closing its connection is noticed by the one who writes to it, which event streams do (rmcp: every 15 s).
+//! The guard needs a tokio runtime with time, and a service that ends a session on DELETE. Its limits: a call whose
+//! client has closed the connection no longer counts as in flight, even if the server continues it. And a client that
+//! vanished without closing its connection is noticed only when the service writes to it, which event streams do (rmcp:
+//! every 15 s).
 
 mod answer;
 mod body;
@@ -56,17 +61,17 @@ use leash_model::client_session::Terms;
 use leash_model::limits;
 use shared::Shared;
 
-/// A layer that ends the sessions of a server that speaks Streamable HTTP. Clones, and the services made by them, share their
-/// sessions. Set its terms first: a guard on other terms is another guard.
+/// A layer that ends the sessions of a server that speaks Streamable HTTP. Its clones, and the services made by them,
+/// share their sessions. Set all options first: each setter returns a new guard without sessions.
 #[derive(Clone, Debug)]
 pub struct SessionGuardLayer {
     shared: Arc<Shared>,
 }
 
-/// Who is told of every end.
+/// The function that is called for every end.
 type Listener = Arc<dyn Fn(&Ended) + Send + Sync>;
 
-/// What a guard was told.
+/// The options of a guard.
 #[derive(Clone)]
 struct Policy {
     terms: Terms,
@@ -81,12 +86,12 @@ impl Default for SessionGuardLayer {
 }
 
 impl SessionGuardLayer {
-    /// A guard on the terms of `leash serve`: 30 minutes of idle time, no greatest age, 10,000 sessions.
+    /// A guard with the defaults of `leash serve`: an idle timeout of 30 minutes, no maximum age, 10,000 sessions.
     pub fn new() -> SessionGuardLayer {
         let terms = Terms {
             idle: Some(limits::IDLE),
             max_age: None,
-            // There are no client processes here, so nothing lingers after them.
+            // The guard knows no client processes, so no session lingers after one.
             linger: Duration::ZERO,
             init_timeout: limits::INIT_TIMEOUT,
         };
@@ -97,47 +102,48 @@ impl SessionGuardLayer {
         SessionGuardLayer { shared: Arc::new(Shared::new(policy)) }
     }
 
-    /// Another guard on other terms. It has no sessions: those stay with the one that opened them.
+    /// A new guard with other options. It has no sessions: those stay with the guard that opened them.
     fn change(self, change: impl FnOnce(&mut Policy)) -> SessionGuardLayer {
         let mut policy = self.shared.policy.clone();
         change(&mut policy);
         SessionGuardLayer::of(policy)
     }
 
-    /// From the end of the last request to the end of the session; `None`: they are never too idle.
+    /// The time from the end of the last request to the end of the session; `None` means no idle timeout.
     #[must_use]
     pub fn idle(self, idle: impl Into<Option<Duration>>) -> SessionGuardLayer {
         let idle = idle.into();
         self.change(|policy| policy.terms.idle = idle)
     }
 
-    /// The longest a session may live, calls in flight or not.
+    /// The longest time that a session may live, even with calls in flight.
     #[must_use]
     pub fn max_age(self, age: impl Into<Option<Duration>>) -> SessionGuardLayer {
         let age = age.into();
         self.change(|policy| policy.terms.max_age = age)
     }
 
-    /// How long the service may take to answer `initialize`: after that the client has 504, and a late session is ended at once.
+    /// The time that the service may take to answer `initialize`. After it the client gets 504, and a late session is
+    /// ended at once.
     #[must_use]
     pub fn init_timeout(self, time: Duration) -> SessionGuardLayer {
         self.change(|policy| policy.terms.init_timeout = time)
     }
 
-    /// How many sessions there may be, those that are opening or ending included. A request without a session counts while it is
-    /// not answered, because it may be an `initialize`.
+    /// The limit of sessions, including those that are opening or ending. A request without a session counts until it
+    /// is answered, because it may be an `initialize`.
     #[must_use]
     pub fn max_sessions(self, most: usize) -> SessionGuardLayer {
         self.change(|policy| policy.max_sessions = most)
     }
 
-    /// Something to be told of every end, for logs and metrics. It is called when the session is gone, and must not block.
+    /// A function for every end, for logs and metrics. It is called when the session is gone, and must not block.
     #[must_use]
     pub fn on_end(self, tell: impl Fn(&Ended) + Send + Sync + 'static) -> SessionGuardLayer {
         self.change(|policy| policy.on_end = Some(Arc::new(tell)))
     }
 
-    /// What the guard knows, to be listed and ended from elsewhere.
+    /// A handle that lists and ends the sessions of this guard.
     pub fn sessions(&self) -> GuardedSessions {
         GuardedSessions::new(Arc::clone(&self.shared))
     }

@@ -1,4 +1,4 @@
-//! `initialize`, or what may be one: from the first request of a client to a session, or to none.
+//! Requests that may open a session: `initialize`, and others without a session id.
 
 use std::sync::Arc;
 
@@ -15,7 +15,8 @@ use super::ticket::Ticket;
 use leash_model::receipt::Reason;
 use leash_protocol::headers::SESSION_ID;
 
-/// A request without a session, which may open one. The service's answer is seen whether the client waits for it or not.
+/// Serves a request without a session, which may open one. The guard sees the service's answer even if the client
+/// disconnects.
 pub(super) async fn open<S, B, R>(
     shared: &Arc<Shared>,
     mut inner: S,
@@ -33,11 +34,11 @@ where
     shared.keep_swept();
     let (tell, mut told) = oneshot::channel();
     let attempt = Attempt { entry: Arc::clone(&entry), shared: Arc::clone(shared), settled: false };
-    // It is in flight from now on; if it ended already, the answer is all the same seen.
+    // The request is in flight from now on. Even if the entry has ended already, the guard sees the answer.
     let flight = entry.begin(false);
     shared.tasks.spawn(async move {
         let answer = inner.call(request.map(RequestBody::client)).await;
-        // Nobody may be there to take it.
+        // The client may have disconnected; then the delivery is dropped.
         if let Some(delivery) = attempt.settle(answer, flight).await {
             let _ = tell.send(delivery);
         }
@@ -46,7 +47,7 @@ where
         biased;
         delivery = &mut told => return match delivery {
             Ok(delivery) => delivery.take(),
-            // It ended meanwhile, or the service panicked.
+            // The entry ended meanwhile, or the service panicked.
             Err(_) => Ok(answer::unavailable("The server cannot open a session now")),
         },
         reason = entry.ending() => reason,
@@ -57,7 +58,8 @@ where
     })
 }
 
-/// A request that needs no session, and is over with its connection. If the service opens one all the same, it is guarded.
+/// Serves a request that needs no session, and that ends with its connection. If the service opens a session all the
+/// same, the guard takes it.
 pub(super) async fn beside<S, B, R>(
     shared: &Arc<Shared>,
     mut inner: S,
@@ -87,7 +89,7 @@ where
             }
         }
         Err(refusal) => {
-            // There is no room for it, so it must not stay.
+            // The limit of sessions is reached, so the session must not stay open.
             let _ = release::by(service)(ticket, token).await;
             Ok(refused(&refusal))
         }
@@ -101,13 +103,13 @@ fn refused<R>(refusal: &Refusal) -> Response<GuardedBody<R>> {
     })
 }
 
-/// The id that an answer gives to a session.
+/// The session id in an answer.
 fn token_of<R>(answer: &Response<R>) -> Option<String> {
     let token = answer.headers().get(SESSION_ID).filter(|_| answer.status().is_success())?;
     token.to_str().ok().map(str::to_owned)
 }
 
-/// A session that may come to be. If nothing is settled, there is none.
+/// A session that may be opened. Dropped before it is settled, it discards the entry.
 struct Attempt {
     entry: Arc<Entry>,
     shared: Arc<Shared>,
@@ -115,7 +117,7 @@ struct Attempt {
 }
 
 impl Attempt {
-    /// Finds out what the service's answer means. Nothing is to be delivered when the session ended before it was there.
+    /// Evaluates the service's answer. Returns `None` if the session ended before it was opened.
     async fn settle<R, E>(mut self, answer: Result<Response<R>, E>, flight: Option<Flight>) -> Option<Delivery<R, E>> {
         let answer = match answer {
             Ok(answer) => answer,
@@ -153,7 +155,7 @@ impl Drop for Attempt {
     }
 }
 
-/// An answer on its way to the client. A session whose client is not there to take it ends.
+/// An answer on its way to the client. Dropped before the client takes it, it ends the session.
 struct Delivery<R, E> {
     answer: Option<Result<Response<GuardedBody<R>>, E>>,
     opened: Option<Arc<Entry>>,

@@ -1,4 +1,4 @@
-//! The end of a session in the service below: DELETE, until the answer is final or patience is over.
+//! Ends a session in the service below: sends DELETE until the answer is final or the tries are used up.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -14,31 +14,31 @@ use super::ticket::Ticket;
 use leash_model::limits;
 use leash_model::receipt::{DeleteHow, Reason};
 
-/// How a session ended.
+/// The end of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// The id that its client had. Who knows the id of a session that lives can use it; this one is over.
+    /// The id that its client had. The id of a living session gives access to it; this session has ended.
     pub session: String,
-    /// Why it ended.
+    /// The reason for its end.
     pub reason: Reason,
-    /// What the service said.
+    /// The result of the DELETE.
     pub how: DeleteHow,
-    /// The last status it answered with, if it answered.
+    /// The last status of the service, if it answered.
     pub status: Option<u16>,
-    /// How often DELETE was sent; none where the client's own was enough.
+    /// The number of times that the guard sent DELETE; 0 if the client's own was enough.
     pub tries: u32,
-    /// From the decision to the service's answer.
+    /// The time from the decision to the service's answer.
     pub took: Duration,
 }
 
 impl Ended {
-    /// Whether the service has let go of it.
+    /// True if the service no longer has the session.
     pub fn is_gone(&self) -> bool {
         matches!(self.how, DeleteHow::Deleted | DeleteHow::Forgotten | DeleteHow::Closed)
     }
 }
 
-/// What became of a DELETE.
+/// The result of a DELETE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Deleted {
     pub(super) how: DeleteHow,
@@ -46,20 +46,20 @@ pub(super) struct Deleted {
     pub(super) tries: u32,
 }
 
-/// A DELETE on its way.
+/// A running DELETE.
 pub(super) type Deleting = Pin<Box<dyn Future<Output = Deleted> + Send>>;
 
-/// Ends a session in the service it was opened in, whatever the type of that service.
+/// Ends a session in the service that opened it, whatever the type of that service.
 pub(super) type Release = Box<dyn Fn(Ticket, String) -> Deleting + Send + Sync>;
 
-/// How sessions of this service are ended.
+/// The release function for the sessions of this service.
 pub(super) fn by<S, B, R>(service: S) -> Release
 where
     S: Guardable<B, R>,
     R: Send + 'static,
     B: Send + 'static,
 {
-    // A service need not be shared by threads; a lock is held for a clone of it.
+    // A service need not be `Sync`, so a lock is held while it is cloned.
     let service = Mutex::new(service);
     Box::new(move |ticket, token| {
         let service = service.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -74,7 +74,7 @@ where
     let mut number = 0;
     loop {
         number += 1;
-        // A new clone each time: one that failed may not be used again.
+        // A new clone each time: a service that failed may not be called again.
         let mut service = service.clone();
         let sent = async {
             poll_fn(|cx| service.poll_ready(cx)).await?;
@@ -97,19 +97,20 @@ where
     }
 }
 
-/// What an answer to DELETE means; `None` if it should be sent again.
+/// The meaning of a DELETE's status; `None` if the guard should send it again.
 pub(super) fn judge(status: Option<StatusCode>) -> Option<DeleteHow> {
     match status?.as_u16() {
         200..=299 => Some(DeleteHow::Deleted),
         404 | 410 => Some(DeleteHow::Forgotten),
         401 | 403 | 407 => Some(DeleteHow::Denied),
-        // Too slow, too early, too many: the service itself says that another time may do.
+        // With these (timeout, too early, too many requests, server errors) the service says that a later try may
+        // succeed.
         408 | 425 | 429 | 500 | 502..=599 => None,
         _ => Some(DeleteHow::Unsupported),
     }
 }
 
-/// Whether an answer to the client's own DELETE says that the session is gone.
+/// True if the answer to the client's own DELETE shows that the session is gone.
 pub(super) fn is_gone(status: StatusCode) -> bool {
     matches!(judge(Some(status)), Some(DeleteHow::Deleted | DeleteHow::Forgotten))
 }

@@ -1,4 +1,4 @@
-//! The service: which session a request belongs to, and what its answer says of that session.
+//! The service: finds the session of a request, and updates the session from the answer.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // The one that is ready does the work; its clone may not be.
+        // `poll_ready` was called on this instance, so it handles the call; the clone may not be ready.
         let clone = self.inner.clone();
         let inner = std::mem::replace(&mut self.inner, clone);
         Box::pin(route(Arc::clone(&self.shared), inner, request))
@@ -72,7 +72,7 @@ where
     let token = request.headers().get(SESSION_ID).map(|token| token.to_str().unwrap_or_default());
     match token {
         Some(token) => match shared.known(token) {
-            // A session that is known outranks what the request says of its era.
+            // A known session takes precedence over the era that the request claims.
             Some(entry) => in_session(&entry, inner, request).await,
             None if stands_alone => opening::beside(&shared, inner, request).await,
             None => Ok(answer::no_session()),
@@ -86,8 +86,8 @@ where
     }
 }
 
-/// Whether a request is of the modern era, which knows no sessions. A handshake that names a modern version is not: it does not say
-/// its method in a header, as all others must.
+/// True if a request is of the modern era, which has no sessions. A handshake that names a modern version is not: it
+/// does not give its method in a header, as all other modern requests must.
 fn is_modern(method: &Method, headers: &HeaderMap) -> bool {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     *method == Method::POST
@@ -108,15 +108,17 @@ where
     };
     let deletes = *request.method() == Method::DELETE;
     let ticket = Ticket::of(&request);
-    // Dropped here with the client's connection, as without a guard: a DELETE that got lost this way is sent again when it is idle.
+    // This call is dropped with the client's connection, as without a guard. If it was a DELETE, the guard sends one
+    // again when the session is idle.
     let answer = inner.call(request.map(RequestBody::client)).await?;
-    // What else there is below this guard may say of the id what it likes.
+    // Other paths below this guard may answer for the same id; their answers say nothing about this session.
     if entry.is_for(&ticket) {
         match answer.status() {
             status if deletes && release::is_gone(status) => entry.deleted(status),
-            // The service does not know it any more.
+            // The service no longer knows the session.
             StatusCode::NOT_FOUND => entry.end(Reason::UpstreamForgot),
-            // Credentials are the last ones that were good, and not the last ones that were tried.
+            // Only a successful request updates the ticket: it keeps the last accepted credentials, not the last tried
+            // ones.
             status if status.is_success() => entry.refresh(ticket),
             _ => {}
         }

@@ -1,4 +1,4 @@
-//! The guard's sessions, for whoever runs the server.
+//! The handle to a guard's sessions, for the program that runs the server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,16 +15,17 @@ pub struct GuardedSessions {
     shared: Arc<Shared>,
 }
 
-/// A session as it is now.
+/// The current state of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuardedSession {
-    /// The id that its client presents. Whoever has it can use the session: do not log it.
+    /// The id that its client presents. Every client that knows it can use the session: do not log it.
     pub id: String,
-    /// When it began, milliseconds since 1970.
+    /// The time at which it began, milliseconds since 1970.
     pub started_ms: u64,
-    /// Requests that are not answered to their end; open GET streams are not among them.
+    /// The number of requests whose responses have not ended; open GET streams are not counted.
     pub in_flight: u32,
-    /// How long it has if nothing happens, and why it ends then; nothing while something is in flight, if it has no greatest age.
+    /// The time until it ends if it is not used, and the reason; `None` while a request is in flight, if it has no
+    /// maximum age.
     pub ends_in: Option<(Duration, Reason)>,
 }
 
@@ -49,7 +50,8 @@ impl GuardedSessions {
             .collect()
     }
 
-    /// Ends a session, and returns when the service has let go of it, or when it is clear that it doesn't. `None`: there is none.
+    /// Ends a session; returns when the service has deleted it, or when that has failed. `None` if there is no such
+    /// session.
     pub async fn end(&self, id: &str) -> Option<Ended> {
         let entry = self.shared.known(id)?;
         self.end_these(vec![entry], Reason::Requested).await.into_iter().next()
@@ -60,8 +62,8 @@ impl GuardedSessions {
         self.end_these(self.shared.all(), Reason::Requested).await
     }
 
-    /// Ends all sessions and opens no further one (503), for a server that ends. Call it before the listener is gone, and bound it
-    /// by a timeout: it waits for every `initialize` that the service has not answered.
+    /// Ends all sessions and refuses new ones (503), for a server that shuts down. Call it before the listener is gone,
+    /// and limit it by a timeout: it waits for every `initialize` that the service has not answered.
     pub async fn shutdown(&self) -> Vec<Ended> {
         self.shared.close();
         self.end_these(self.shared.all(), Reason::Shutdown).await

@@ -1,4 +1,4 @@
-//! What all clones of a guard share: the table of sessions, and the sweeper, which is one task however many there are.
+//! The state that all clones of a guard share: the table of sessions, and the sweeper, one task for all sessions.
 
 use std::collections::hash_map::Entry as Entries;
 use std::collections::{BTreeMap, HashMap};
@@ -16,34 +16,34 @@ use leash_model::clock::Moment;
 use leash_model::limits;
 use leash_model::receipt::Reason;
 
-/// What is shared. Where two locks are needed, a session's own comes first.
+/// The shared state. Code that needs two locks takes the lock of the session first.
 pub(super) struct Shared {
     pub(super) policy: Policy,
     pub(super) tasks: TaskTracker,
     table: Mutex<Table>,
-    /// Wakes the sweeper, which holds a copy of its own: it must not keep all this alive.
+    /// Wakes the sweeper. The sweeper holds its own reference to it, so that it does not keep the whole state alive.
     bell: Arc<Notify>,
 }
 
 #[derive(Default)]
 struct Table {
     numbers: u64,
-    /// Every session that takes room: opening, live or ending.
+    /// All sessions that count towards the limit: opening, live or ending.
     entries: HashMap<u64, Arc<Entry>>,
-    /// Those that can be used.
+    /// The sessions that can be used.
     tokens: HashMap<Arc<str>, Arc<Entry>>,
     timers: BTreeMap<(Moment, u64), Weak<Entry>>,
-    /// What is to be let go, for the sweeper: an end may be decided where there is no runtime to spawn on.
+    /// The sessions that the sweeper is to delete: an end may be decided where there is no runtime to spawn on.
     retired: Vec<(Arc<Entry>, Reason)>,
     sweeps: bool,
     closed: bool,
 }
 
-/// Why there is no room for a session.
+/// The reason that a session is refused.
 pub(super) enum Refusal {
-    /// The cap.
+    /// The limit of sessions is reached.
     Full,
-    /// The server ends.
+    /// The server is shutting down.
     Closed,
 }
 
@@ -62,7 +62,7 @@ impl Shared {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Room for a session that may be about to begin.
+    /// Adds an entry for a session that may begin, if the limit allows it.
     pub(super) fn admit(self: &Arc<Self>, ticket: Ticket, release: Release) -> Result<Arc<Entry>, Refusal> {
         let mut table = self.table();
         if table.closed {
@@ -77,7 +77,7 @@ impl Shared {
         Ok(entry)
     }
 
-    /// No session begins from now on.
+    /// Refuses all sessions from now on.
     pub(super) fn close(&self) {
         self.table().closed = true;
     }
@@ -87,12 +87,12 @@ impl Shared {
         self.table().tokens.get(token).cloned()
     }
 
-    /// Everything that takes room.
+    /// All sessions that count towards the limit.
     pub(super) fn all(&self) -> Vec<Arc<Entry>> {
         self.table().entries.values().cloned().collect()
     }
 
-    /// The session is found by this token from now on, unless there is one by that name.
+    /// Makes the session known by this token. If another session has the token, returns that one instead.
     pub(super) fn name(&self, entry: &Arc<Entry>, token: Arc<str>) -> Option<Arc<Entry>> {
         match self.table().tokens.entry(token) {
             Entries::Occupied(known) => Some(Arc::clone(known.get())),
@@ -103,12 +103,12 @@ impl Shared {
         }
     }
 
-    /// It is not, from now on.
+    /// Makes the token unknown.
     pub(super) fn forget_token(&self, token: &str) {
         self.table().tokens.remove(token);
     }
 
-    /// It is not, from now on, and has to be let go.
+    /// Makes the token unknown, and lets the sweeper delete the session.
     pub(super) fn retire(&self, entry: &Arc<Entry>, token: &str, reason: Reason) {
         let mut table = self.table();
         table.tokens.remove(token);
@@ -117,7 +117,7 @@ impl Shared {
         self.bell.notify_one();
     }
 
-    /// The session takes no room any more.
+    /// Removes a session that is over.
     pub(super) fn remove(&self, entry: &Entry, armed: Option<Moment>) {
         let mut table = self.table();
         table.entries.remove(&entry.number);
@@ -127,12 +127,12 @@ impl Shared {
         let last = table.entries.is_empty();
         drop(table);
         if last {
-            // The sweeper has nothing to do, and leaves.
+            // The sweeper has nothing left to do; this wakes it so that it ends.
             self.bell.notify_one();
         }
     }
 
-    /// The session is looked at at `at`, and not at `before`.
+    /// Moves the check of a session from `before` to `at`.
     pub(super) fn arm(&self, entry: &Arc<Entry>, before: Option<Moment>, at: Moment) {
         let mut table = self.table();
         if let Some(before) = before {
@@ -146,7 +146,7 @@ impl Shared {
         }
     }
 
-    /// Sees to it that there is a sweeper. Needs a runtime.
+    /// Starts the sweeper if it does not run. Needs a runtime.
     pub(super) fn keep_swept(self: &Arc<Self>) {
         if !std::mem::replace(&mut self.table().sweeps, true) {
             let sweeper = Sweeper { shared: Some(Arc::downgrade(self)) };
@@ -154,7 +154,7 @@ impl Shared {
         }
     }
 
-    /// Does what is due; how long the sweeper may rest after that, or `None` if there is nothing left to sweep.
+    /// Performs all due work. Returns the time that the sweeper may sleep after that, or `None` if no session is left.
     fn round(self: &Arc<Self>) -> Option<Duration> {
         let now = Moment::now();
         for entry in self.due(now) {
@@ -170,13 +170,13 @@ impl Shared {
             return None;
         }
         let next = table.timers.first_key_value().map(|((at, _), _)| at.since(Moment::now()));
-        // What was retired since then has rung the bell.
+        // A session that was retired since then has notified `bell`, so the sweeper wakes at once.
         Some(next.unwrap_or(limits::LONGEST).min(limits::LONGEST))
     }
 
     fn due(&self, now: Moment) -> Vec<Arc<Entry>> {
         let mut table = self.table();
-        // Every number is smaller than this one, so all that is due at `now` is before it.
+        // No entry has this number, so every entry that is due at `now` sorts before the key.
         let later = table.timers.split_off(&(now, u64::MAX));
         let due = std::mem::replace(&mut table.timers, later);
         due.into_values().filter_map(|entry| entry.upgrade()).collect()
@@ -189,7 +189,7 @@ impl Drop for Shared {
     }
 }
 
-/// The task that sweeps. If it is dropped with its runtime, another one can take its place.
+/// The sweeper task. If it is dropped with its runtime, another one can be started.
 struct Sweeper {
     shared: Option<Weak<Shared>>,
 }
@@ -198,7 +198,8 @@ impl Sweeper {
     async fn run(mut self, bell: Arc<Notify>) {
         while let Some(shared) = self.shared.as_ref().and_then(Weak::upgrade) {
             let Some(rest) = shared.round() else {
-                // It has said so itself, and another one may have begun since.
+                // `round` has already cleared the `sweeps` flag, and another sweeper may have started since: `drop`
+                // must not clear it again.
                 self.shared = None;
                 return;
             };

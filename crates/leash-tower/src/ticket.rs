@@ -1,5 +1,5 @@
-//! All that a DELETE needs: where the client's requests go, and the headers it sends with them. Credentials are in here; it is
-//! kept in memory and nowhere else.
+//! The data for a DELETE: the address of the client's requests, and the headers that it sends with them. These include
+//! credentials, so they are kept in memory only.
 
 use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::http::Extensions;
@@ -10,10 +10,10 @@ use leash_protocol::era;
 use leash_protocol::headers;
 use leash_protocol::headers::{LAST_EVENT_ID, METHOD, NAME, PARAM_PREFIX, PROTOCOL_VERSION, SESSION_ID};
 
-/// What a client sends with every request, and says once in a while only.
+/// Headers that stay valid for later requests even if a client does not repeat them.
 const LASTING: [HeaderName; 4] = [PROTOCOL_VERSION, header::AUTHORIZATION, header::COOKIE, header::PROXY_AUTHORIZATION];
 
-/// What is said of one request and its body, and of no other.
+/// Headers that apply to one request and its body only.
 const PASSING: [HeaderName; 17] = [
     SESSION_ID,
     LAST_EVENT_ID,
@@ -34,13 +34,13 @@ const PASSING: [HeaderName; 17] = [
     header::CACHE_CONTROL,
 ];
 
-/// What of a request goes for the next one as well.
+/// The parts of a request that are valid for the next one as well.
 #[derive(Clone, Debug)]
 pub(super) struct Ticket {
     uri: Uri,
     version: Version,
     headers: HeaderMap,
-    /// What layers above have found out about the client; layers below may ask for it.
+    /// The data that layers above have added about the client; layers below may need it.
     extensions: Extensions,
 }
 
@@ -52,7 +52,7 @@ impl Ticket {
         let params: Vec<HeaderName> =
             headers.keys().filter(|name| name.as_str().starts_with(PARAM_PREFIX)).cloned().collect();
         params.iter().for_each(|name| drop(headers.remove(name)));
-        // The modern era knows no DELETE: a server that has a session for such a client takes it for an older one.
+        // The modern era has no DELETE: a server that has a session for such a client treats it as a legacy one.
         if headers.get(PROTOCOL_VERSION).and_then(|value| value.to_str().ok()).is_some_and(era::is_modern_version) {
             headers.remove(PROTOCOL_VERSION);
         }
@@ -64,7 +64,7 @@ impl Ticket {
         }
     }
 
-    /// The same, with what was said before and not repeated.
+    /// The same, with lasting headers of an earlier request that this one does not repeat.
     pub(super) fn after(mut self, before: &Ticket) -> Ticket {
         for name in LASTING {
             if !self.headers.contains_key(&name) {
@@ -76,7 +76,7 @@ impl Ticket {
         self
     }
 
-    /// Whether another request went to the same place.
+    /// True if another request went to the same path.
     pub(super) fn is_for(&self, other: &Ticket) -> bool {
         self.uri.path() == other.uri.path()
     }
@@ -91,7 +91,7 @@ impl Ticket {
         let headers = request.headers_mut();
         *headers = self.headers.clone();
         headers.insert(header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
-        // It was read from a header, so it is one.
+        // The token came from a header, so it is a valid header value.
         if let Ok(token) = HeaderValue::from_str(token) {
             headers.insert(SESSION_ID, token);
         }
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_the_client_is_kept_and_what_is_said_of_the_message_is_not() {
+    fn headers_of_the_client_are_kept_and_headers_of_the_message_are_not() {
         let ticket = Ticket::of(&request(&[
             ("host", "localhost"),
             ("origin", "http://localhost"),
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_once_is_remembered() {
+    fn lasting_headers_are_remembered() {
         let first = Ticket::of(&request(&[("authorization", "Bearer 1"), ("cookie", "a=1"), ("cookie", "b=2")]));
         let next = Ticket::of(&request(&[("authorization", "Bearer 2"), ("mcp-protocol-version", "2025-11-25")]));
         let both = ["authorization: Bearer 2", "cookie: a=1", "cookie: b=2", "mcp-protocol-version: 2025-11-25"];
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_modern_version_is_not_said() {
+    fn a_modern_version_is_not_sent() {
         let ticket = Ticket::of(&request(&[("mcp-protocol-version", "2026-07-28")]));
         assert_eq!(sent(&ticket), ["mcp-session-id: s-1"]);
     }

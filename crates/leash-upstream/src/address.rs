@@ -1,4 +1,4 @@
-//! The address of a server elsewhere and the headers sent to it: the same checks for a file, for `--url` and for `connect`.
+//! The address of an HTTP server and the headers sent to it: the same checks for a file, for `--url` and for `connect`.
 
 use std::fmt;
 
@@ -28,7 +28,7 @@ pub struct Upstream {
 }
 
 impl fmt::Debug for Upstream {
-    /// A query is where people put keys: it is not shown.
+    /// Does not show the query: users put keys there.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let query = if self.url.query().is_some() { "?***" } else { "" };
         let authority = self.url.authority().map_or("", |authority| authority.as_str());
@@ -41,8 +41,8 @@ impl fmt::Debug for Upstream {
     }
 }
 
-/// Headers that belong to the connection or to the protocol. A value from a configuration would contradict the message it
-/// is sent with: wrong framing, another session, or (`accept-encoding`) a stream nobody here can read.
+/// Headers that belong to the connection or to the protocol. A value from a configuration would contradict the message
+/// that it is sent with: wrong framing, another session, or (`accept-encoding`) a stream that leash cannot read.
 const OURS: [&str; 14] = [
     "accept-encoding",
     "connection",
@@ -60,22 +60,22 @@ const OURS: [&str; 14] = [
     "upgrade",
 ];
 
-/// Headers that clients have their users write down although every request has its own. They are left out.
+/// Headers that users of some clients must configure, although every request has its own. They are left out.
 const NEEDLESS: [&str; 2] = ["accept", "content-type"];
 
-/// Why an upstream is refused. No text contains the address or a value: both may be secret.
+/// The reason that an upstream is refused. No message contains the address or a value: both may be secret.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum UpstreamError {
-    /// It is no address at all.
+    /// It is not a valid URL.
     #[error("the url is not valid: {0}")]
     Url(String),
-    /// Neither http nor https.
+    /// The scheme is neither http nor https.
     #[error("the url does not start with `http://` or `https://`")]
     Scheme,
-    /// A user name or password.
+    /// It contains a user name or a password.
     #[error("the url contains a user name or a password")]
     UserInfo,
-    /// A fragment.
+    /// It has a fragment.
     #[error("the url has a fragment (`#...`), which is never sent")]
     Fragment,
     /// A header name with characters that no header has.
@@ -93,12 +93,10 @@ pub enum UpstreamError {
 }
 
 impl UpstreamError {
-    /// What to do about it.
+    /// The hint: how to fix it.
     pub fn hint(&self) -> &'static str {
         match self {
-            UpstreamError::Url(_) => {
-                "write it as in `https://example.com/mcp`; percent-encode what is not a plain character"
-            }
+            UpstreamError::Url(_) => "write it as in `https://example.com/mcp`; percent-encode special characters",
             UpstreamError::Scheme => "write it as in `https://example.com/mcp`",
             UpstreamError::UserInfo => {
                 "send them as a header: `\"headers\": {\"Authorization\": \"Basic ${CREDENTIALS}\"}`"
@@ -112,7 +110,7 @@ impl UpstreamError {
     }
 }
 
-/// Checks an upstream. Stops at the first mistake.
+/// Checks an upstream; returns the first mistake.
 pub fn upstream(url: &str, headers: &[(String, String)], transport: Transport) -> Result<Upstream, UpstreamError> {
     let mut upstream = Upstream { transport, url: address(url)?, headers: Vec::new() };
     for (name, value) in headers {
@@ -128,7 +126,8 @@ pub fn upstream(url: &str, headers: &[(String, String)], transport: Transport) -
 
 /// Checks a url.
 pub fn address(url: &str) -> Result<Uri, UpstreamError> {
-    // Before parsing: `Uri` forgets the fragment and does not tell what it dislikes about such hosts.
+    // These checks come before parsing: `Uri` drops the fragment, and its errors do not explain what is wrong with such
+    // hosts.
     if !url.is_ascii() {
         return Err(UpstreamError::Url("it has a character that is not ASCII".to_owned()));
     }
@@ -147,7 +146,7 @@ pub fn address(url: &str) -> Result<Uri, UpstreamError> {
     if uri.host().is_none_or(str::is_empty) {
         return Err(UpstreamError::Url("it has no host".to_owned()));
     }
-    // `port()` is none both without a port and with one that is no number: what follows the host decides.
+    // `port()` is `None` both without a port and with one that is not a number, so the text after the host decides.
     let has_port = host_and_port.rsplit(']').next().is_some_and(|tail| tail.contains(':'));
     if has_port && uri.port_u16().is_none_or(|port| port == 0) {
         return Err(UpstreamError::Url("its port is not a number from 1 to 65535".to_owned()));
@@ -155,7 +154,7 @@ pub fn address(url: &str) -> Result<Uri, UpstreamError> {
     Ok(uri)
 }
 
-/// Checks a header; `None` if it is one that is left out.
+/// Checks a header; `None` if it is to be left out.
 pub fn header(name: &str, value: &str) -> Result<Option<(HeaderName, HeaderValue)>, UpstreamError> {
     let parsed = HeaderName::from_bytes(name.as_bytes()).map_err(|_| UpstreamError::HeaderName(name.to_owned()))?;
     if NEEDLESS.contains(&parsed.as_str()) {
@@ -193,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_that_are_fine() {
+    fn valid_addresses_are_accepted() {
         for (url, as_read) in [
             ("http://127.0.0.1:9000/mcp", "http://127.0.0.1:9000/mcp"),
             ("https://h", "https://h/"),
@@ -207,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_that_are_refused() {
+    fn invalid_addresses_are_refused() {
         let scheme = "the url does not start with `http://` or `https://`";
         for url in ["", "h/mcp", "/mcp", "ftp://h/", "stdio://x", "localhost:80"] {
             check(url, &[], scheme);
@@ -229,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn headers() {
+    fn headers_are_checked() {
         let url = "http://h/";
         check(url, &[("X-Key", " a b "), ("Authorization", "Bearer t")], "http://h/ x-key=a b authorization=Bearer t");
         check(url, &[("Content-Type", "application/json"), ("accept", "*/*")], "http://h/");
@@ -245,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_secret_is_shown() {
+    fn debug_output_has_no_secrets() {
         let headers = [("authorization".to_owned(), "Bearer hush".to_owned())];
         let upstream = upstream("https://h/mcp?key=hush", &headers, Transport::Sse).expect("valid");
         let shown = format!("{upstream:?}");

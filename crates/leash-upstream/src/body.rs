@@ -1,4 +1,4 @@
-//! What leash answers with: nothing, a whole text, or a stream that somebody goes on writing.
+//! The bodies of leash's responses: empty, a whole text, or a stream.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -6,18 +6,19 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
-/// A stream of bytes; it ends early by ending, because a broken event stream has no other way to say so.
+/// A stream of bytes. A stream that is cut short simply ends, because an event stream has no other way to signal that.
 pub type Stream = Pin<Box<dyn HttpBody<Data = Bytes, Error = BodyError>>>;
 
-/// Why a body broke off. The connection is closed then, so that nobody takes the half for the whole.
+/// The reason that a body broke off. The connection is closed then, so that the client does not take the half for the
+/// whole.
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Pieces of a large message: small enough that a slow client is seen to make progress.
+/// The size of the pieces of a large message: small enough that the progress of a slow client is visible.
 pub const PIECE: usize = 64 * 1024;
 
-/// The body of an answer.
+/// The body of a response.
 pub enum Body {
-    /// All of it, or nothing.
+    /// The whole body, or an empty one.
     Whole(Bytes),
     /// Piece by piece.
     Stream(Stream),
@@ -44,7 +45,7 @@ impl HttpBody for Body {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match self.get_mut() {
             Body::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
-            // In pieces: the connection takes the next one when it has written the last.
+            // In pieces: the connection takes the next piece when it has written the last one.
             Body::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(bytes.split_to(bytes.len().min(PIECE)))))),
             Body::Stream(stream) => stream.as_mut().poll_frame(cx),
         }

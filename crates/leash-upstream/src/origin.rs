@@ -4,13 +4,13 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
 
-/// Where a client is, as far as it cannot choose that itself.
+/// The part of a client's identity that it cannot choose itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Origin {
     /// A user of this machine.
     User(u32),
-    /// An address; of IPv6 the network, whose owner may use all addresses in it.
+    /// An address; for IPv6 the /64 network, because its owner can use all addresses in it.
     Address(IpAddr),
 }
 

@@ -1,4 +1,4 @@
-//! What only the machine can tell: whether the programs of a configuration are there.
+//! Checks on this machine that the programs of a configuration exist.
 
 use std::ffi::OsStr;
 
@@ -6,8 +6,8 @@ use super::mistake::Mistake;
 use super::settings::{CommandLine, Origin, Settings, Target};
 use leash_tree::platform::resolve::{ResolveError, resolve};
 
-/// Looks for the program and the directory of every server. `path` is the PATH of this process, which a server inherits unless
-/// its `env` has another one.
+/// Searches for the program and the directory of every server. `path` is the PATH of this process, which a server
+/// inherits unless its `env` has another one.
 pub fn check_commands(settings: &Settings, path: Option<&OsStr>) -> Vec<Mistake> {
     let mut found = Vec::new();
     for (name, server) in &settings.servers {
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_and_what_is_not() {
+    fn missing_programs_and_directories_are_mistakes() {
         check(
             r#""z": {"command": "no-such-program"},
             "a": {"command": "sh -c true"},
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_file_there_is_no_line() {
+    fn a_mistake_without_a_file_has_no_line() {
         let line = CommandLine { command: "no-such-program".to_owned(), ..CommandLine::default() };
         let settings = crate::config::single("a", Target::Command(line), Default::default()).expect("valid");
         let found = check_commands(&settings, Some(OsStr::new("/bin")));

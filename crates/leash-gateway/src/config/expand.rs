@@ -1,17 +1,17 @@
 //! `${NAME}` and `${NAME:-default}`, by the rules of Claude Code's `.mcp.json`.
 //!
-//! A variable that is set counts, even when it is empty; the default is for one that is not set. What was put in is not
-//! expanded again. `$NAME`, `$$`, `${}` and a `${` that is never closed are ordinary text. Where Claude Code would pass
-//! a text on that nobody meant (a variable that is not set, a nested default), it is a mistake here.
+//! The default is used only if the variable is not set; an empty variable is set. An inserted value is not expanded
+//! again. `$NAME`, `$$`, `${}` and a `${` that is never closed are ordinary text. A variable that is not set and a
+//! nested default are mistakes here; Claude Code would pass on a text that the user did not mean.
 
-/// Why a text cannot be expanded.
+/// The reason that a text cannot be expanded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Unexpanded {
     /// The variable is not set, and there is no default.
     NotSet(String),
-    /// What stands between the braces names no variable.
+    /// The text between the braces is not the name of a variable.
     NotAName(String),
-    /// A default has a variable in it.
+    /// A default contains a variable.
     Nested(String),
 }
 
@@ -38,7 +38,7 @@ impl Unexpanded {
     }
 }
 
-/// Expands every variable in `text`, or tells all that cannot be.
+/// Expands every variable in `text`, or returns all that cannot be expanded.
 pub(super) fn expand(text: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<String, Vec<Unexpanded>> {
     let (mut expanded, mut failed) = (String::with_capacity(text.len()), Vec::new());
     let mut rest = text;
@@ -60,7 +60,7 @@ pub(super) fn names(text: &str) -> impl Iterator<Item = &str> {
     inner.map(|inner| inner.split_once(":-").map_or(inner, |(name, _)| name)).filter(|name| is_name(name))
 }
 
-/// The text before the next `${...}`, what is in it, and the text after it.
+/// The text before the next `${...}`, the text in it, and the text after it.
 fn next(text: &str) -> Option<(&str, &str, &str)> {
     let mut from = 0;
     loop {
@@ -83,7 +83,7 @@ fn value(inner: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<Strin
         return Err(Unexpanded::NotAName(inner.to_owned()));
     }
     if default.is_some_and(|default| default.contains("${")) {
-        // The brace that ended `inner` was the one of the variable within.
+        // The brace that ended `inner` belongs to the nested variable, so the whole text has one more.
         return Err(Unexpanded::Nested(format!("{inner}}}")));
     }
     variable(name).or_else(|| default.map(str::to_owned)).ok_or_else(|| Unexpanded::NotSet(name.to_owned()))
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_and_defaults() {
+    fn variables_and_defaults_are_expanded() {
         check("${HOME}/x", "/home/me/x");
         check("a${HOME}b${HOME}", "a/home/meb/home/me");
         check("${NO:-else}", "else");
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn set_but_empty_is_set() {
+    fn an_empty_variable_is_set() {
         check("${EMPTY}", "");
         check("${EMPTY:-else}", "");
     }
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_expanded() {
+    fn every_reference_that_cannot_be_expanded_is_reported() {
         check("${NO}", "! variable `NO` is not set");
         check("${NO} ${ALSO} ${HOME}", "! variable `NO` is not set ! variable `ALSO` is not set");
         check("${_R%/}", "! `${_R%/}` names no variable");
@@ -180,7 +180,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_answered(text in "[${}:A-Z-]{0,12}") {
+        fn any_text_is_expanded_without_a_panic(text in "[${}:A-Z-]{0,12}") {
             let _ = expand(&text, &environment);
         }
     }

@@ -9,7 +9,7 @@ use super::settings::{LocalUsers, Secret, Settings};
 use super::terms::{Terms, set};
 
 impl<'a> Reader<'a> {
-    /// Reads the file. The result counts only if no mistake was found.
+    /// Reads the file. The result is valid only if no mistake was found.
     pub(super) fn file(&mut self) -> Settings {
         let mut settings = Settings::default();
         let mut defaults = Terms::default();
@@ -21,7 +21,7 @@ impl<'a> Reader<'a> {
         }
         match top.get("mcpServers") {
             Some(field) => self.servers(field, &mut settings, &defaults),
-            // Then `servers` was told already.
+            // In this case the key was already reported as unknown.
             None if top.has(&["servers", "mcp_servers", "context_servers"]) => {}
             None => {
                 let hint = "a server is written as `{\"mcpServers\": {\"NAME\": {\"command\": ...}}}`";
@@ -50,7 +50,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Says that a key means nothing.
+    /// Reports an unknown key.
     pub(super) fn unknown(&mut self, field: &Field<'a>, hint: Option<String>) {
         self.say(field.key, format!("unknown key `{}` in {}", field.name.escape_debug(), field.place), hint);
     }
@@ -83,7 +83,7 @@ impl<'a> Reader<'a> {
                 "allowedHosts" => set(&mut settings.allowed_hosts, self.hosts(field)),
                 "allowedOrigins" => set(&mut settings.allowed_origins, self.origins(field)),
                 "maxBody" => set(&mut settings.max_body, self.buffer(field)),
-                // Here it is all servers together; each one's own is in its own `leash`.
+                // Here it is the limit of all servers together; the limit of one server is in its own `leash`.
                 "maxSessions" => set(&mut settings.max_sessions, self.count(field)),
                 "maxSessionsPerClient" => {
                     set(&mut settings.max_sessions_per_client, self.count(field).map(Some));
@@ -123,7 +123,7 @@ impl<'a> Reader<'a> {
             self.say(field.value.get(), format!("{field} is empty"), "remove it, or set the variable".to_owned());
             return None;
         }
-        // What a bearer token can be; anything else could never be presented.
+        // A bearer token can only have these characters; a client could not send any other.
         if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
             let hint = "use plain ASCII without spaces; a variable may hold a line break";
             let what = format!("{field} has a character that a bearer token cannot have");

@@ -1,4 +1,4 @@
-//! JSON that knows where it stands: objects as lists of entries in their order, and the line of everything.
+//! JSON with positions: objects as lists of entries in their order, and the line of every value.
 
 use std::fmt;
 
@@ -14,18 +14,18 @@ pub(super) struct Reader<'a> {
     pub(super) file: &'a str,
     /// The environment.
     pub(super) variable: &'a dyn Fn(&str) -> Option<String>,
-    /// The address or the token comes from elsewhere.
+    /// True if the address or the token comes from elsewhere.
     pub(super) overridden: bool,
-    /// Variables are put in.
+    /// True if variables are expanded.
     pub(super) expands: bool,
     pub(super) found: Vec<Mistake>,
 }
 
-/// A value with a name, where that name is written, and the object it stands in: `idle` in server `files`.
+/// A value with its name, the position of that name, and the object that contains it: `idle` in server `files`.
 #[derive(Clone)]
 pub(super) struct Field<'a> {
     pub(super) name: String,
-    /// The name, as it stands in the text.
+    /// The name as it is written in the text.
     pub(super) key: &'a str,
     pub(super) place: String,
     pub(super) value: &'a RawValue,
@@ -48,11 +48,11 @@ impl fmt::Display for Field<'_> {
     }
 }
 
-/// An object: its entries as they were written.
+/// The entries of an object as they were written.
 pub(super) struct Object<'a>(pub(super) Vec<Field<'a>>);
 
 impl<'a> Object<'a> {
-    /// The field of that name. `null` is what some programs write for "none".
+    /// The field of that name. A `null` counts as absent, because some programs write it for "none".
     pub(super) fn get(&self, name: &str) -> Option<&Field<'a>> {
         self.0.iter().find(|field| field.name == name && !field.is_null())
     }
@@ -63,13 +63,13 @@ impl<'a> Object<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Keeps a mistake. `at` is a part of the text.
+    /// Records a mistake. `at` is a part of the text.
     pub(super) fn say(&mut self, at: &str, what: impl Into<String>, hint: impl Into<Option<String>>) {
         let Origin { file, line, column } = self.origin(at);
         self.found.push(Mistake { file, line, column, what: what.into(), hint: hint.into() });
     }
 
-    /// Where a part of the text stands.
+    /// The position of a part of the text.
     pub(super) fn origin(&self, part: &str) -> Origin {
         // A value keeps no position, but it is a slice of the text: the distance of their addresses is its offset.
         let offset = (part.as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize);
@@ -86,7 +86,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The whole text as one value, or the mistake that makes it no JSON.
+    /// The whole text as one value. If it is not JSON, records the mistake.
     pub(super) fn root(&mut self) -> Option<&'a RawValue> {
         match serde_json::from_str(self.text) {
             Ok(root) => Some(root),
@@ -101,7 +101,7 @@ impl<'a> Reader<'a> {
         let line_start: usize =
             self.text.split_inclusive('\n').take(error.line().saturating_sub(1)).map(str::len).sum();
         let told_at = (line_start + error.column().saturating_sub(1)).min(self.text.len());
-        // Of a text that ends too early serde_json names the last character, not the end.
+        // For a text that ends too early, serde_json names the last character and not the end.
         let mut offset = if error.is_eof() { self.text.len() } else { told_at };
         while !self.text.is_char_boundary(offset) {
             offset -= 1;
@@ -125,7 +125,8 @@ impl<'a> Reader<'a> {
         self.found.push(Mistake { file, line, column, what, hint: hint.map(str::to_owned) });
     }
 
-    /// The entries of an object. `what` says what the value is, `place` how its fields are told.
+    /// The entries of an object. In mistakes, `what` names the value itself and `place` names it as the container of
+    /// its fields.
     pub(super) fn object(&mut self, value: &'a RawValue, what: &str, place: &str) -> Option<Object<'a>> {
         let Ok(Entries(entries)) = serde_json::from_str::<Entries<'a>>(value.get()) else {
             self.say(value.get(), format!("{what} must be an object, not {}", kind(value)), None);
@@ -164,7 +165,7 @@ impl<'a> Reader<'a> {
             self.wrong_type(field, "a text in double quotes");
             return None;
         }
-        // Valid JSON that is no text: half of a surrogate pair.
+        // Half of a surrogate pair is valid JSON but not a valid text.
         let text = serde_json::from_str(field.value.get());
         if text.is_err() {
             self.say(field.value.get(), format!("{field} is not a valid text"), None);
@@ -184,13 +185,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Says that a value is of another type than it must be.
+    /// Reports a value of the wrong type.
     pub(super) fn wrong_type(&mut self, field: &Field<'a>, must: &str) {
         self.say(field.value.get(), format!("{field} must be {must}, not {}", kind(field.value)), None);
     }
 }
 
-/// What a value is, by its first character.
+/// The type of a value, by its first character.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Object,
@@ -225,12 +226,12 @@ impl fmt::Display for Kind {
     }
 }
 
-/// The keys and values of an object, as they were written; none if it is no object.
+/// The keys and values of an object, as they were written; none if it is not an object.
 pub(super) fn entries(value: &RawValue) -> Vec<(&RawValue, &RawValue)> {
     serde_json::from_str::<Entries<'_>>(value.get()).map(|Entries(entries)| entries).unwrap_or_default()
 }
 
-/// An object as it was written: in order, with keys that come twice.
+/// An object as it was written: in order, with duplicate keys.
 struct Entries<'a>(Vec<(&'a RawValue, &'a RawValue)>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {

@@ -1,19 +1,19 @@
-//! The keys of a configuration: ours, those of other programs, and the guess at what was meant by a key that is neither.
+//! The keys of a configuration: ours, those of other programs, and hints for all other keys.
 
-/// At top level.
+/// The keys at top level.
 pub(super) const TOP: [&str; 2] = ["mcpServers", "leash"];
 
-/// At top level, written for other programs and of no meaning here.
+/// Keys at top level that are for other programs and ignored here.
 pub(super) const TOP_OF_OTHERS: [&str; 9] = [
     // Editors.
     "$schema",
-    // VS Code asks its user for these; a `${input:...}` that is really used is told where it stands.
+    // VS Code asks its user for these; a `${input:...}` that is used in a value is reported there.
     "inputs",
     "sandbox",
     // Claude Desktop.
     "globalShortcut",
     "preferences",
-    // Gemini CLI: which servers are allowed.
+    // Gemini CLI: the allowed servers.
     "mcp",
     // Catalogues and generators.
     "name",
@@ -21,12 +21,12 @@ pub(super) const TOP_OF_OTHERS: [&str; 9] = [
     "version",
 ];
 
-/// Of a server.
+/// The keys of a server.
 pub(super) const SERVER: [&str; 10] =
     ["command", "args", "env", "cwd", "type", "url", "headers", "disabled", "enabled", "leash"];
 
-/// Of a server, written for clients and of no meaning for a gateway: which tools are allowed, how they look, how long the
-/// client waits, how it signs in. What would change what the server is (`envFile`) is not among them.
+/// Keys of a server that are for clients and ignored by a gateway: allowed tools, appearance, timeouts of the client,
+/// sign-in. A key that would change the server itself (`envFile`) is not among them.
 pub(super) const SERVER_OF_OTHERS: [&str; 31] = [
     // Cline, Roo Code, Kilo Code, Kiro.
     "alwaysAllow",
@@ -35,7 +35,8 @@ pub(super) const SERVER_OF_OTHERS: [&str; 31] = [
     "remoteConfigured",
     "timeout",
     "watchPaths",
-    // Claude Code. The client's own headers pass through the gateway, so what it makes of these still arrives.
+    // Claude Code. The gateway passes the client's own headers on, so headers that the client makes from these still
+    // arrive.
     "alwaysLoad",
     "headersHelper",
     "oauth",
@@ -68,7 +69,7 @@ pub(super) const SERVER_OF_OTHERS: [&str; 31] = [
     "tags",
 ];
 
-/// Keys that other programs use for something that has another name here.
+/// Keys of other programs that have another name here.
 const ELSEWHERE: [(&str, &str); 12] = [
     ("servers", "call it `mcpServers`"),
     ("mcp_servers", "call it `mcpServers`"),
@@ -84,7 +85,7 @@ const ELSEWHERE: [(&str, &str); 12] = [
     ("envFile", "leash reads no such file: write the variables into `env`, or start leash with them"),
 ];
 
-/// In `leash`, for every kind of server.
+/// The keys of `leash` for every kind of server.
 pub(super) const POLICY: [&str; 12] = [
     "idle",
     "maxAge",
@@ -100,19 +101,19 @@ pub(super) const POLICY: [&str; 12] = [
     "replay",
 ];
 
-/// In `leash`, for commands only.
+/// The keys of `leash` for commands only.
 pub(super) const TREE: [&str; 5] = ["contain", "require", "spare", "memory", "pids"];
 
-/// In the `leash` at top level only.
+/// The keys of the `leash` at top level only.
 pub(super) const GATEWAY: [&str; 8] =
     ["listen", "token", "localUsers", "allowedHosts", "allowedOrigins", "maxBody", "drain", "takeover"];
 
-/// What to do about an unknown key at top level.
+/// The hint for an unknown key at top level.
 pub(super) fn hint_at_top(key: &str) -> Option<String> {
     elsewhere(key).or_else(|| settings_belong_into_leash(key)).or_else(|| did_you_mean(key, &TOP))
 }
 
-/// What to do about an unknown key of a server.
+/// The hint for an unknown key of a server.
 pub(super) fn hint_in_server(key: &str) -> Option<String> {
     let all = || format!("leash knows {}", SERVER.join(", "));
     elsewhere(key)
@@ -121,13 +122,13 @@ pub(super) fn hint_in_server(key: &str) -> Option<String> {
         .or_else(|| Some(all()))
 }
 
-/// What to do about an unknown key of a `leash` object.
+/// The hint for an unknown key of a `leash` object.
 pub(super) fn hint_in_leash(key: &str, at_top: bool) -> Option<String> {
     if !at_top && GATEWAY.contains(&key) {
-        return Some(format!("`{key}` is of the whole gateway: write it into the `leash` at top level"));
+        return Some(format!("`{key}` is a setting of the whole gateway: write it into the `leash` at top level"));
     }
     if SERVER.contains(&key) {
-        return Some(format!("`{key}` is of a server: write it next to `leash`, not into it"));
+        return Some(format!("`{key}` is a key of a server: write it next to `leash`, not into it"));
     }
     let mut known: Vec<&str> = POLICY.into_iter().chain(TREE).collect();
     if at_top {
@@ -145,18 +146,18 @@ fn settings_belong_into_leash(key: &str) -> Option<String> {
     ours.then(|| format!("write it into `leash`: `\"leash\": {{\"{key}\": ...}}`"))
 }
 
-/// A guess, if one of the known words is near.
+/// Suggests the nearest of the known words, if it is near enough.
 pub(super) fn did_you_mean(word: &str, known: &[&str]) -> Option<String> {
     let plain = |word: &str| word.chars().filter(|c| !"_- ".contains(*c)).collect::<String>().to_lowercase();
     let typed = plain(word);
-    // Two slips, but not in a word so short that anything is two slips away.
+    // Two typing errors are allowed, but only one in a short word, where any other word would be two away.
     let allowed = if typed.chars().count() <= 4 { 1 } else { 2 };
     let near = known.iter().filter(|word| word.len().abs_diff(typed.len()) <= 2 * allowed);
     let (slips, best) = near.map(|word| (distance(&typed, &plain(word)), *word)).min()?;
     (slips <= allowed).then(|| format!("did you mean `{best}`?"))
 }
 
-/// Insertions, deletions, replacements and swaps of neighbours that make one word of the other.
+/// The number of insertions, deletions, replacements and swaps of neighbours that turn one word into the other.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
@@ -180,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn guesses() {
+    fn a_near_key_is_suggested() {
         let all: Vec<&str> = POLICY.into_iter().chain(TREE).chain(GATEWAY).collect();
         for (typed, meant) in [
             ("idel", "idle"),
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn no_key_is_ours_and_of_others() {
+    fn no_key_is_in_two_lists() {
         assert!(SERVER.iter().all(|key| !SERVER_OF_OTHERS.contains(key)));
         assert!(TOP.iter().all(|key| !TOP_OF_OTHERS.contains(key)));
         let known = |key: &str| SERVER.contains(&key) || SERVER_OF_OTHERS.contains(&key) || TOP.contains(&key);

@@ -1,19 +1,19 @@
-//! What is wrong with a configuration: where, what, and what to do about it.
+//! The mistakes of a configuration: position, problem and hint.
 
 use std::fmt;
 
 /// One mistake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
-    /// The file, as the caller named it; or what stands for it, such as `--name`.
+    /// The file, as the caller named it; without a file, the option, such as `--name`.
     pub file: String,
-    /// The line, from 1; 0 when there are no lines.
+    /// The line, from 1; 0 if there is no file.
     pub line: usize,
-    /// The column in characters, from 1; 0 when there are no lines.
+    /// The column in characters, from 1; 0 if there is no file.
     pub column: usize,
-    /// What is wrong: a lower-case fragment. It never contains the value of a variable.
+    /// The problem: a lower-case fragment. It never contains the value of a variable.
     pub what: String,
-    /// What to do about it.
+    /// The hint: how to fix it.
     pub hint: Option<String>,
 }
 
@@ -32,7 +32,7 @@ impl fmt::Display for Mistake {
 pub struct Mistakes(Vec<Mistake>);
 
 impl Mistakes {
-    /// `Ok` without mistakes, else all of them sorted by place.
+    /// `Ok` without mistakes; otherwise all of them, sorted by position.
     pub fn none(mut found: Vec<Mistake>) -> Result<(), Mistakes> {
         if found.is_empty() {
             return Ok(());
@@ -41,7 +41,7 @@ impl Mistakes {
         Err(Mistakes(found))
     }
 
-    /// All of them.
+    /// All mistakes.
     pub fn all(&self) -> &[Mistake] {
         &self.0
     }
@@ -62,7 +62,7 @@ impl IntoIterator for Mistakes {
 }
 
 impl fmt::Display for Mistakes {
-    /// A line for each mistake, followed by its hint on a line of its own.
+    /// Writes a line for each mistake, and its hint on a line of its own.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, mistake) in self.0.iter().enumerate() {
             if index > 0 {

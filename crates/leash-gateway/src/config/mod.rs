@@ -1,7 +1,9 @@
-//! The configuration of a gateway: text in, [`Settings`] out, or every mistake at once with its place and a hint.
+//! The configuration of a gateway: reads text into [`Settings`], or returns every mistake at once with its position and
+//! a hint.
 //!
-//! The shape is the one every MCP client has, `{"mcpServers": {NAME: {...}}}`, plus a `leash` object per server and at top level;
-//! docs/reference/config.md names every key. Nothing in [`read`] reads a file or the environment: the caller passes both in.
+//! The format is that of every MCP client, `{"mcpServers": {NAME: {...}}}`, plus a `leash` object per server and at top
+//! level; docs/reference/config.md names every key. [`read`] reads neither a file nor the environment: the caller
+//! passes both in.
 
 use std::ffi::OsStr;
 
@@ -28,7 +30,7 @@ pub use settings::{
 };
 pub use single::single;
 
-/// Reads a configuration. `file` is the name that mistakes are told with, `variable` looks up the environment.
+/// Reads a configuration. `file` is the file name in mistakes, `variable` looks up the environment.
 ///
 /// ```
 /// let text = r#"{"mcpServers": {"files": {"command": "npx", "args": ["-y", "${PACKAGE}"], "leash": {"idle": "10m"}}}}"#;
@@ -44,17 +46,17 @@ pub fn read(text: &str, file: &str, variable: &dyn Fn(&str) -> Option<String>) -
     Ok(settings)
 }
 
-/// What is known besides the file.
+/// Facts that do not come from the file.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Here<'a> {
-    /// Where programs are looked for.
+    /// The PATH in which programs are searched.
     pub path: Option<&'a OsStr>,
-    /// The address or the token comes from elsewhere: whether the address may be listened on without a token is not for the file
-    /// to say, but for [`Settings::is_exposed`] when all is known.
+    /// True if the address or the token comes from elsewhere. Then the reader does not check whether the address needs
+    /// a token; the caller does, with [`Settings::is_exposed`], when both are known.
     pub overridden: bool,
 }
 
-/// The same, and looks for every program as [`check_commands`] does: all that is wrong is told at once.
+/// The same, and also searches for every program as [`check_commands`] does: returns all mistakes at once.
 pub fn read_here(
     text: &str,
     file: &str,
@@ -67,14 +69,14 @@ pub fn read_here(
     Ok(settings)
 }
 
-/// What could be understood, and what is wrong.
+/// The settings as far as they could be read, and all mistakes.
 fn look(
     text: &str,
     file: &str,
     variable: &dyn Fn(&str) -> Option<String>,
     overridden: bool,
 ) -> (Settings, Vec<Mistake>) {
-    // Editors of Windows put a byte order mark in front.
+    // Editors on Windows write a byte order mark at the start.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut reader = json::Reader { text, file, variable, overridden, expands: true, found: Vec::new() };
     let settings = reader.file();

@@ -1,5 +1,6 @@
-//! What the control API is asked for, in JSON: the same entries of `mcpServers` as in a file, and every mistake at once, each with
-//! a JSON pointer to it. Variables are not expanded: the environment of whoever asks is not ours.
+//! Reads the JSON bodies of the control API: the same entries of `mcpServers` as in a file. Returns every mistake at
+//! once, each with a JSON pointer to it. Variables are not expanded: the daemon does not have the environment of the
+//! caller.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,54 +17,54 @@ use leash_model::limits;
 /// The keys of a session.
 const SESSION: [&str; 7] = ["name", "mcpServers", "owner", "ttl", "idle", "maxAge", "labels"];
 
-/// A label that leash sets itself.
+/// The label that leash sets itself.
 const OURS: &str = "gateway";
 
-/// A session that is asked for.
+/// A request for a session.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SessionRequest {
-    /// For people.
+    /// Its name, for people.
     pub(crate) name: Option<String>,
     /// Its servers, by name.
     pub(crate) servers: BTreeMap<String, Server>,
-    /// The owners. The connection ends when one of them is gone.
+    /// Its owner.
     pub(crate) owner: Option<OwnerWish>,
-    /// How long it lives without being renewed.
+    /// The time that it lives without being renewed.
     pub(crate) ttl: Option<Duration>,
-    /// How long it lives without being used.
+    /// The time that it lives without being used.
     pub(crate) idle: Option<Duration>,
-    /// How long it lives.
+    /// The time that it lives at most.
     pub(crate) max_age: Option<Duration>,
-    /// For people and filters.
+    /// Its labels, for people and filters.
     pub(crate) labels: BTreeMap<String, String>,
 }
 
-/// What a session is to live for.
+/// The requested owner of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OwnerWish {
     /// A process.
     Pid(i32),
-    /// The connection on which it was asked for.
+    /// The connection of the request.
     Connection,
 }
 
-/// Why a request can't be understood.
+/// The reason that a request cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Misread {
     /// It is not JSON.
     NotJson(Fault),
-    /// It is, but not what it should be.
+    /// It is JSON, but has mistakes.
     Faults(Vec<Fault>),
 }
 
 /// One mistake of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
-    /// Where it is: a JSON pointer.
+    /// Its position: a JSON pointer.
     pub(crate) pointer: String,
-    /// What is wrong.
+    /// The problem.
     pub(crate) what: String,
-    /// What to do about it.
+    /// The hint: how to fix it.
     pub(crate) hint: Option<String>,
 }
 
@@ -78,9 +79,9 @@ pub(crate) fn session_request(text: &str) -> Result<SessionRequest, Misread> {
     })
 }
 
-/// Reads the body of a renewal: another time to live, if there is one.
+/// Reads the body of a renewal: the new ttl, if there is one.
 pub(crate) fn lease_request(text: &str) -> Result<Option<Duration>, Misread> {
-    // Whoever has nothing to say may say nothing.
+    // A renewal without changes may have an empty body.
     if text.trim().is_empty() {
         return Ok(None);
     }
@@ -112,7 +113,7 @@ impl Default for Fault {
 
 fn not_json(mistake: &Mistake) -> Fault {
     let what = format!("{} (line {}, column {})", mistake.what, mistake.line, mistake.column);
-    // The hint about an empty file is not for a request.
+    // The hint about an empty file does not apply to a request.
     Fault { pointer: String::new(), what, hint: mistake.hint.clone().filter(|hint| !hint.contains("the file")) }
 }
 
@@ -121,14 +122,14 @@ fn fault(text: &str, mistake: Mistake) -> Fault {
     Fault { pointer, what: mistake.what, hint: mistake.hint }
 }
 
-/// Where a line and a column are.
+/// The offset of a line and a column.
 fn offset(text: &str, line: usize, column: usize) -> usize {
     let start: usize = text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
     let rest = text.get(start..).unwrap_or_default();
     start + rest.chars().take(column.saturating_sub(1)).map(char::len_utf8).sum::<usize>()
 }
 
-/// The JSON pointer to what stands at a place of a text.
+/// The JSON pointer to the value at an offset of a text.
 fn pointer(text: &str, offset: usize) -> String {
     let mut path = String::new();
     let Ok(mut value) = serde_json::from_str::<&RawValue>(text) else { return path };
@@ -163,7 +164,7 @@ impl<'a> Reader<'a> {
         match top.get("mcpServers") {
             Some(field) => self.servers_of_session(field, request),
             None => {
-                let hint = "name what the session shall have: `{\"mcpServers\": {\"NAME\": {\"command\": ...}}}`";
+                let hint = "name the servers of the session: `{\"mcpServers\": {\"NAME\": {\"command\": ...}}}`";
                 self.say(root.get(), "the request has no `mcpServers`", hint.to_owned());
             }
         }
@@ -174,7 +175,7 @@ impl<'a> Reader<'a> {
         request.labels = top.get("labels").map(|field| self.labels(field)).unwrap_or_default();
     }
 
-    /// Tells of keys that nobody knows.
+    /// Reports unknown keys.
     fn known(&mut self, object: &Object<'a>, known: &[&str]) {
         for field in object.0.iter().filter(|field| !known.contains(&field.name.as_str())) {
             let all = || format!("leash knows {}", known.join(", "));
@@ -232,18 +233,18 @@ impl<'a> Reader<'a> {
                 }
             },
             (Some(_), Some(_)) => {
-                self.say(field.value.get(), format!("{field} can be one thing only"), hint.to_owned());
+                self.say(field.value.get(), format!("{field} has both `pid` and `connection`"), hint.to_owned());
                 None
             }
             (None, None) => {
-                self.say(field.value.get(), format!("{field} says nothing"), hint.to_owned());
+                self.say(field.value.get(), format!("{field} has neither `pid` nor `connection`"), hint.to_owned());
                 None
             }
         }
     }
 
     fn time(&mut self, object: &Object<'a>, name: &str) -> Option<Duration> {
-        self.some_span(object.get(name)?, "leave it out if there is no such time")
+        self.some_span(object.get(name)?, "leave it out for no limit")
     }
 
     fn labels(&mut self, field: &Field<'a>) -> BTreeMap<String, String> {
@@ -274,7 +275,7 @@ impl<'a> Reader<'a> {
 mod tests {
     use super::*;
 
-    /// Each mistake as `pointer: what`, or what was understood.
+    /// Compares each mistake as `pointer: what`, or the names of the servers if there is none.
     fn check(text: &str, expected: &[&str]) {
         let told: Vec<String> = match session_request(text) {
             Ok(request) => request.servers.into_keys().collect(),
@@ -287,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_in_full() {
+    fn all_keys_of_a_session_are_read() {
         let text = r#"{"name": "job 42", "owner": {"pid": 7}, "ttl": "30s", "idle": "10m", "maxAge": "1h",
             "labels": {"team": "a"}, "mcpServers": {"files": {"command": "npx", "env": {"A": "${B}"}}}}"#;
         let request = session_request(text).expect("valid");
@@ -300,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_at_once_and_where() {
+    fn every_mistake_is_reported_with_a_pointer() {
         check(
             r#"{"nmae": 1, "mcpServers": {"a/b~": {"command": "x"}, "b": {"command": "x", "args": ["1", 2]},
                 "c": {"url": "ftp://x"}, "d": {"command": "x", "leash": {"idle": 5}}}, "owner": {"pid": 0}, "ttl": "soon",
@@ -321,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_told_of_the_whole() {
+    fn a_missing_part_is_reported_at_its_container() {
         check("{}", &[": the request has no `mcpServers`"]);
         check("[]", &[": the request must be an object, not an array"]);
         check(r#"{"mcpServers": {}}"#, &["/mcpServers: there are no servers"]);
@@ -334,17 +335,20 @@ mod tests {
     }
 
     #[test]
-    fn owners() {
+    fn an_owner_is_a_pid_or_a_connection() {
         let with = |owner: &str| format!(r#"{{"mcpServers": {{"a": {{"command": "x"}}}}, "owner": {owner}}}"#);
         check(&with(r#"{"connection": true}"#), &["a"]);
         check(&with("null"), &["a"]);
         check(&with(r#"{"connection": false}"#), &["/owner/connection: `connection` in `owner` can only be `true`"]);
-        check(&with("{}"), &["/owner: `owner` in the request says nothing"]);
-        check(&with(r#"{"pid": 1, "connection": true}"#), &["/owner: `owner` in the request can be one thing only"]);
+        check(&with("{}"), &["/owner: `owner` in the request has neither `pid` nor `connection`"]);
+        check(
+            &with(r#"{"pid": 1, "connection": true}"#),
+            &["/owner: `owner` in the request has both `pid` and `connection`"],
+        );
     }
 
     #[test]
-    fn leases() {
+    fn a_lease_may_have_a_new_ttl() {
         assert_eq!(lease_request(""), Ok(None));
         assert_eq!(lease_request("{}"), Ok(None));
         assert_eq!(lease_request(r#"{"ttl": "5s"}"#), Ok(Some(Duration::from_secs(5))));
@@ -356,12 +360,12 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_text_is_answered(text in ".{0,60}") {
+        fn any_text_is_read_without_a_panic(text in ".{0,60}") {
             let _ = session_request(&text);
         }
 
         #[test]
-        fn any_place_has_a_pointer(offset in 0..80usize) {
+        fn any_offset_has_a_pointer(offset in 0..80usize) {
             let text = r#"{"a": [1, {"b~/": "c"}], "d": {}}"#;
             let found = pointer(text, offset);
             let value: serde_json::Value = serde_json::from_str(text).expect("JSON");

@@ -13,7 +13,7 @@ use super::settings::{CommandLine, Server, Target};
 use super::single::check_name;
 use super::terms::Terms;
 
-/// How `type` is spelled.
+/// The spellings of `type`.
 const TYPES: [(&str, Kind); 5] = [
     ("stdio", Kind::Stdio),
     ("http", Kind::Http(Transport::Streamable)),
@@ -22,7 +22,7 @@ const TYPES: [(&str, Kind); 5] = [
     ("sse", Kind::Http(Transport::Sse)),
 ];
 
-/// What a server says it is.
+/// The kind of a server by its `type`.
 #[derive(Clone, Copy)]
 enum Kind {
     Stdio,
@@ -30,7 +30,7 @@ enum Kind {
 }
 
 impl<'a> Reader<'a> {
-    /// Reads a server; `None` if it is switched off or wrong.
+    /// Reads a server; `None` if it is switched off or has a mistake.
     pub(super) fn server(&mut self, entry: &Field<'a>, defaults: &Terms) -> Option<Server> {
         let place = format!("server `{}`", entry.name.escape_debug());
         if let Err((what, hint)) = check_name(&entry.name) {
@@ -61,7 +61,7 @@ impl<'a> Reader<'a> {
                 let mut policy = terms.policy;
                 if matches!(kind, Some(Kind::Http(Transport::Sse))) {
                     self.no_revival(&own);
-                    // A default for all servers does not ask for what this one cannot have.
+                    // A default for all servers does not apply to this one, which cannot be revived.
                     policy.revive = false;
                 }
                 Some(Server { name: entry.name.clone(), policy, target: Target::Url(upstream?) })
@@ -70,7 +70,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Whether a client's user has switched the server off. What else is wrong with it does not matter then.
+    /// True if the user has switched the server off in a client. Then its other mistakes are not reported.
     fn is_off(&mut self, object: &Object<'a>) -> bool {
         let disabled = object.get("disabled").and_then(|field| self.boolean(field));
         let enabled = object.get("enabled").and_then(|field| self.boolean(field));
@@ -168,7 +168,7 @@ impl<'a> Reader<'a> {
         for field in &object.0 {
             let Some(value) = self.expanded(field) else { continue };
             let header = address::header(&field.name, &value).and_then(|header| match header {
-                // The same spelling twice was told when the object was read.
+                // The same spelling twice was already reported when the object was read.
                 Some((name, _)) if headers.iter().any(|(there, _)| *there == name) && !twice(&object, field) => {
                     Err(address::UpstreamError::Twice(field.name.clone()))
                 }
@@ -182,7 +182,7 @@ impl<'a> Reader<'a> {
         headers
     }
 
-    /// Fields that do not go together.
+    /// Reports fields that contradict each other.
     fn contradictions(&mut self, entry: &Field<'a>, object: &Object<'a>, kind: Option<Kind>) {
         let place = format!("server `{}`", entry.name.escape_debug());
         match (object.get("command"), object.get("url")) {
@@ -191,7 +191,7 @@ impl<'a> Reader<'a> {
                 self.say(url.key, format!("{place} has both `command` and `url`"), hint.to_owned());
                 return;
             }
-            // Then the key that stands for one of them was told already.
+            // In this case the key in the place of one of them was already reported as unknown.
             (None, None) if object.has(&["cmd", "httpUrl", "serverUrl", "endpoint"]) => return,
             (None, None) => {
                 let hint = match kind {
@@ -218,14 +218,14 @@ impl<'a> Reader<'a> {
                 );
             }
             (Some(Kind::Http(_)), None) => {
-                let what = format!("{place} has a `command`, but its `type` is one of HTTP");
+                let what = format!("{place} has a `command`, but its `type` is an HTTP type");
                 self.say(field.value.get(), what, "write \"stdio\", or leave it out".to_owned());
             }
             _ => {}
         }
     }
 
-    /// Fields of the other kind of server. Empty ones are what programs write.
+    /// Reports fields of the other kind of server. Empty ones are accepted, because some programs write them.
     fn needless(&mut self, object: &Object<'a>, names: &[&str], why: &str) {
         for field in names.iter().filter_map(|name| object.get(name)) {
             let bare: String = field.value.get().split_ascii_whitespace().collect();
@@ -244,13 +244,13 @@ impl<'a> Reader<'a> {
 
     fn no_revival(&mut self, own: &Object<'a>) {
         if let Some(field) = own.0.iter().find(|field| field.name == "revive" && field.value.get() == "true") {
-            let hint = "its session is one connection, and cannot be opened anew behind the client's back: remove it";
+            let hint = "its session is one connection, which leash cannot open again for the client: remove it";
             self.say(field.key, format!("{field} does not work with `type` \"sse\""), hint.to_owned());
         }
     }
 }
 
-/// Whether an earlier field has exactly this name.
+/// True if an earlier field has exactly this name.
 fn twice(object: &Object<'_>, field: &Field<'_>) -> bool {
     object.0.iter().take_while(|other| other.key.as_ptr() != field.key.as_ptr()).any(|other| other.name == field.name)
 }

@@ -1,4 +1,4 @@
-//! What a gateway is told, validated. Nothing in here can be wrong any more; how it was written is forgotten.
+//! The validated settings of a gateway. They contain no mistakes, and do not keep how they were written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,42 +10,43 @@ use leash_model::containment::Containment;
 use leash_model::limits;
 use leash_upstream::address::Upstream;
 
-/// The port of a gateway that was not told another.
+/// The default port of a gateway.
 pub const PORT: u16 = 5327;
 
-/// A whole gateway.
+/// The settings of a whole gateway.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The address to listen at. Port 0 means any free port.
     pub listen: SocketAddr,
-    /// What a client must present as its bearer token.
+    /// The bearer token that a client must send.
     pub token: Option<Secret>,
     /// The variables that tokens were read from. No server inherits them.
     pub token_variables: BTreeSet<String>,
-    /// Which users of this machine are served without a token.
+    /// The users of this machine that are served without a token.
     pub local_users: LocalUsers,
-    /// Values of `Host` that are accepted besides the address itself.
+    /// Accepted values of `Host` besides the address itself.
     pub allowed_hosts: Vec<String>,
-    /// Values of `Origin` that are accepted besides our own.
+    /// Accepted values of `Origin` besides our own.
     pub allowed_origins: Vec<String>,
-    /// Largest body of a request.
+    /// The largest body of a request, in bytes.
     pub max_body: usize,
-    /// Most sessions at once, of all servers together.
+    /// The limit of sessions at once, of all servers together.
     pub max_sessions: usize,
-    /// Most sessions at once of one client; nine tenths of [`max_sessions`](Settings::max_sessions) if none.
+    /// The limit of sessions at once of one client; nine tenths of [`max_sessions`](Settings::max_sessions) if `None`.
     pub max_sessions_per_client: Option<usize>,
-    /// How long the sessions may take to end when the gateway stops.
+    /// The time that the sessions may take to end when the gateway stops.
     pub drain: Duration,
-    /// How long the keeper of a killed gateway waits for the next one, which takes its sessions over; zero if it does not wait.
+    /// The time that the keeper of a killed gateway waits for the next gateway, which takes over its sessions; zero
+    /// means no wait.
     pub takeover: Duration,
     /// The servers by name.
     pub servers: BTreeMap<String, Server>,
-    /// Where the servers were written, for mistakes that show only later.
+    /// The positions of the servers in the file, for mistakes that are found later.
     pub origins: BTreeMap<String, Origin>,
 }
 
 impl Settings {
-    /// Whether others than this machine's own programs could use the gateway without a token. It must not start then.
+    /// True if programs on other machines could use the gateway without a token. Then it must not start.
     pub fn is_exposed(&self) -> bool {
         self.token.is_none() && !self.listen.ip().to_canonical().is_loopback()
     }
@@ -71,17 +72,17 @@ impl Default for Settings {
     }
 }
 
-/// Which users of this machine are served without a token.
+/// The users of this machine that are served without a token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LocalUsers {
     /// The gateway's own user, and root.
     #[default]
     Own,
-    /// All of them.
+    /// All users.
     Any,
 }
 
-/// Where something was written.
+/// A position in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// The file.
@@ -99,20 +100,20 @@ pub struct Server {
     pub name: String,
     /// The terms of its sessions.
     pub policy: Policy,
-    /// What it is.
+    /// Its program or its URL.
     pub target: Target,
 }
 
-/// What a server is.
+/// The program or the URL of a server.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Target {
-    /// A program that speaks over its stdin and stdout: a tree per session.
+    /// A program that speaks over its stdin and stdout: each session has a tree.
     Command(CommandLine),
-    /// A server elsewhere that speaks HTTP: a guarded session there per session here.
+    /// A server that speaks HTTP: each session here has a guarded session there.
     Url(Upstream),
 }
 
-/// A program, and what its tree may do.
+/// A program, and the limits of its tree.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct CommandLine {
     /// The program.
@@ -121,22 +122,22 @@ pub struct CommandLine {
     pub args: Vec<String>,
     /// Variables added to its environment.
     pub env: BTreeMap<String, String>,
-    /// The directory it is started in; ours if none.
+    /// Its working directory; that of leash if `None`.
     pub cwd: Option<PathBuf>,
-    /// Exactly this containment.
+    /// The exact containment.
     pub contain: Option<Containment>,
-    /// At least this containment.
+    /// The weakest acceptable containment.
     pub require: Option<Containment>,
     /// Programs that may outlive the tree.
     pub spare: Vec<String>,
-    /// Most bytes of memory of the tree.
+    /// The memory limit of the tree, in bytes.
     pub memory: Option<u64>,
-    /// Most processes and threads of the tree.
+    /// The limit of processes and threads of the tree.
     pub pids: Option<u64>,
 }
 
 impl fmt::Debug for CommandLine {
-    /// Arguments and values of variables are where people put keys: they are counted and named, not shown.
+    /// Shows the number of arguments and the names of variables, but no values: users put keys there.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CommandLine")
             .field("command", &self.command)
@@ -155,29 +156,30 @@ impl fmt::Debug for CommandLine {
 /// The terms of a server's sessions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// A session silent for so long ends, unless a process that owns it is known to live.
+    /// The idle timeout. A session that is idle for this time ends, unless a process that owns it is known to live.
     pub idle: Option<Duration>,
-    /// A session of this age ends.
+    /// The maximum age of a session.
     pub max_age: Option<Duration>,
-    /// Most sessions of this server at once; only the gateway's own bound if none.
+    /// The limit of sessions of this server at once; only the gateway's own limit applies if `None`.
     pub max_sessions: Option<usize>,
-    /// Most sessions of this server at once of one client; nine tenths of [`max_sessions`](Policy::max_sessions) if none.
+    /// The limit of sessions of this server at once of one client; nine tenths of
+    /// [`max_sessions`](Policy::max_sessions) if `None`.
     pub max_sessions_per_client: Option<usize>,
-    /// Time between two steps of the ending ladder.
+    /// The time between two steps of the end of a tree.
     pub grace: Duration,
-    /// How long a session outlives the last process that used it.
+    /// The time that a session outlives the last process that used it.
     pub linger: Duration,
-    /// How long the server may take to answer `initialize`.
+    /// The time that the server may take to answer `initialize`.
     pub init_timeout: Duration,
-    /// Whether and how often a client that listens is asked whether it is there.
+    /// The pings to a client that listens.
     pub keep_alive: KeepAlive,
-    /// Unanswered questions in a row that mean that it is not.
+    /// The number of unanswered pings in a row after which the client counts as gone.
     pub keep_alive_failures: u32,
-    /// Whether a session that the server has lost is opened anew on the client's behalf.
+    /// True if leash opens a session that the server has lost again on the client's behalf.
     pub revive: bool,
-    /// What a session lives for.
+    /// The owner of a session.
     pub owner: OwnerPolicy,
-    /// Bytes of its streams that a session keeps for resumption; 0 keeps none.
+    /// The bytes of its streams that a session keeps for resumption; 0 keeps none.
     pub replay: usize,
 }
 
@@ -200,20 +202,21 @@ impl Default for Policy {
     }
 }
 
-/// How a client that listens is asked whether it is there.
+/// The policy for pings to a client that listens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeepAlive {
-    /// Now and then, unless its process is known. One that has answered before and does not any more loses its stream.
+    /// Pings at the default interval, unless the client's process is known. A client that answered before and stops
+    /// answering loses its stream.
     #[default]
     Auto,
-    /// Never.
+    /// No pings.
     Never,
-    /// This often, and one that does not answer loses its session.
+    /// Pings at this interval; a client that does not answer loses its session.
     Every(Duration),
 }
 
 impl KeepAlive {
-    /// The pause between two questions, if any are asked.
+    /// The pause between two pings, if any are sent.
     pub fn pause(self) -> Option<Duration> {
         match self {
             KeepAlive::Auto => Some(limits::KEEP_ALIVE),
@@ -223,17 +226,17 @@ impl KeepAlive {
     }
 }
 
-/// What a session over HTTP lives for.
+/// The owner of a session over HTTP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OwnerPolicy {
-    /// The client's process where it can be known, else its traffic.
+    /// The client's process if leash can find it, otherwise its traffic.
     #[default]
     Auto,
-    /// Its traffic alone: the client's process is never looked at.
+    /// Its traffic alone: leash never searches for the client's process.
     Traffic,
 }
 
-/// A text that is never shown.
+/// A text that debug output never shows.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -243,7 +246,7 @@ impl Secret {
         Secret(text.into())
     }
 
-    /// The text itself. Compare it with what a client sent in constant time.
+    /// The text itself. Compare it with a client's text in constant time.
     pub fn expose(&self) -> &str {
         &self.0
     }

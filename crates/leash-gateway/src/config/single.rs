@@ -1,4 +1,4 @@
-//! The form without a file: one server, given on the command line.
+//! A configuration without a file: one server, given on the command line.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,10 @@ use super::mistake::{Mistake, Mistakes};
 use super::settings::{Policy, Server, Settings, Target};
 use leash_model::limits;
 
-/// Names that are paths of the gateway itself.
+/// Names that are paths of the gateway itself, so that no server can have them.
 const TAKEN: [&str; 5] = ["healthz", "readyz", "metrics", "v1", "mcp"];
 
-/// Longest name of a server.
+/// The longest name of a server, in bytes.
 const NAME_LENGTH: usize = 64;
 
 /// A gateway with one server and default settings.
@@ -38,14 +38,14 @@ pub fn single(name: &str, target: Target, policy: Policy) -> Result<Settings, Mi
     let ends = [("--idle", policy.idle), ("--max-age", policy.max_age), ("--keep-alive", policy.keep_alive.pause())];
     let ends = ends.into_iter().filter_map(|(flag, time)| Some((flag, time?)));
     for (flag, _) in spans.into_iter().chain(ends).filter(|(_, time)| *time > limits::LONGEST) {
-        say(flag, "the time is too long".to_owned(), Some("a year (365d) is for ever here".to_owned()));
+        say(flag, "the time is too long".to_owned(), Some("at most a year (365d)".to_owned()));
     }
     Mistakes::none(found)?;
     let server = Server { name: name.to_owned(), policy, target };
     Ok(Settings { servers: BTreeMap::from([(name.to_owned(), server)]), ..Settings::default() })
 }
 
-/// Whether a name can stand in a path; else what is wrong with it, and a hint.
+/// Checks that a name can be part of a path. The error is what is wrong with it, and a hint.
 pub(super) fn check_name(name: &str) -> Result<(), (String, String)> {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     if name.is_empty() {
@@ -55,7 +55,7 @@ pub(super) fn check_name(name: &str) -> Result<(), (String, String)> {
         let what = format!("a server cannot be called `{name}`");
         return Err((what, "that is a path of the gateway itself; choose another name".to_owned()));
     }
-    // A segment of dots alone is resolved away by clients before they send it.
+    // Clients resolve a path segment of dots alone before they send it.
     if name.len() > NAME_LENGTH || !name.bytes().all(fits) || name.bytes().all(|byte| byte == b'.') {
         let what = format!("`{}` cannot be the name of a server", name.escape_debug());
         let hint = format!(
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn one_server_on_default_terms() {
+    fn one_server_gets_the_default_settings() {
         let settings = single("files", command("npx"), Policy::default()).expect("valid");
         assert_eq!(settings.servers["files"].target, command("npx"));
         assert_eq!(settings.listen.to_string(), "127.0.0.1:5327");
@@ -84,14 +84,14 @@ mod tests {
     }
 
     #[test]
-    fn both_mistakes_are_told() {
+    fn both_mistakes_are_reported() {
         let mistakes = single("a/b", command(""), Policy::default()).expect_err("two mistakes");
         let told: Vec<_> = mistakes.all().iter().map(ToString::to_string).collect();
         assert_eq!(told, ["--name: `a/b` cannot be the name of a server", "command: the command is empty"]);
     }
 
     #[test]
-    fn names() {
+    fn names_must_fit_into_a_path() {
         for fine in ["a", "A.b_c-9", &"x".repeat(64), "mcp2", "..a"] {
             assert_eq!(check_name(fine), Ok(()), "{fine}");
         }

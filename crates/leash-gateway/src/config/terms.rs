@@ -1,4 +1,5 @@
-//! The terms of a server's sessions and trees: the keys that may stand in its own `leash` and, for all, in the one at top level.
+//! The terms of a server's sessions and trees: the keys of its own `leash` and, for all servers, of the one at top
+//! level.
 
 use super::json::{Field, Reader};
 use super::settings::{CommandLine, KeepAlive, OwnerPolicy, Policy};
@@ -7,7 +8,7 @@ use leash_model::limits;
 use leash_tree::contain;
 use leash_tree::contain::Situation;
 
-/// What was written so far: the defaults, then the top level, then the server.
+/// The terms read so far: the defaults, overridden by the top level, overridden by the server.
 #[derive(Clone, Default)]
 pub(super) struct Terms {
     pub(super) policy: Policy,
@@ -19,7 +20,7 @@ pub(super) struct Terms {
 }
 
 impl Terms {
-    /// Puts the terms of a tree into a command line.
+    /// Copies the terms of a tree into a command line.
     pub(super) fn govern(&self, line: &mut CommandLine) {
         line.contain = self.contain;
         line.require = self.require;
@@ -28,7 +29,7 @@ impl Terms {
         line.pids = self.pids;
     }
 
-    /// Why no containment can satisfy these terms, on any machine: the first reason that is about them.
+    /// The reason that no containment can satisfy these terms on any machine; the first one that concerns them.
     pub(super) fn impossible(&self) -> Option<String> {
         let wish = Wish { exactly: self.contain, at_least: self.require };
         let caps = self.memory.is_some() || self.pids.is_some();
@@ -44,7 +45,7 @@ impl Terms {
 }
 
 impl<'a> Reader<'a> {
-    /// Lays a field over the terms. `false` if it is none of theirs.
+    /// Reads a field into the terms. Returns false if it is not one of theirs.
     pub(super) fn term(&mut self, field: &Field<'a>, terms: &mut Terms) -> bool {
         let policy = &mut terms.policy;
         match field.name.as_str() {
@@ -108,7 +109,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Keeps what could be read; a mistake leaves what was there.
+/// Sets a value that could be read; after a mistake, keeps the old one.
 pub(super) fn set<T>(slot: &mut T, read: Option<T>) {
     if let Some(value) = read {
         *slot = value;

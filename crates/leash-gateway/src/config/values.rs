@@ -1,4 +1,4 @@
-//! The kinds of values that fields have: durations, sizes, counts, and texts with variables.
+//! Reads the values of fields: durations, sizes, counts, and texts with variables.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -74,7 +74,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A size of memory of ours.
+    /// A size of a buffer in leash itself, which has an upper limit.
     pub(super) fn buffer(&mut self, field: &Field<'a>) -> Option<usize> {
         let bytes = self.size(field)?;
         let fits = usize::try_from(bytes).ok().filter(|bytes| *bytes <= limits::LARGEST_BUFFER);
@@ -111,7 +111,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A list of texts, each of them not empty.
+    /// A list of texts, none of them empty.
     pub(super) fn strings(&mut self, field: &Field<'a>) -> Option<Vec<(&'a RawValue, String)>> {
         let mut texts = Vec::new();
         for element in self.array(field, "texts")? {
@@ -125,13 +125,13 @@ impl<'a> Reader<'a> {
         Some(texts)
     }
 
-    /// The variables that a text names. Says no mistake: [`Reader::expanded`] does.
+    /// The variables that a text names. Reports no mistake: [`Reader::expanded`] does.
     pub(super) fn variables(&self, field: &Field<'a>) -> BTreeSet<String> {
         let text = serde_json::from_str::<String>(field.value.get()).unwrap_or_default();
         expand::names(&text).map(str::to_owned).collect()
     }
 
-    /// A text with its variables put in.
+    /// A text with its variables expanded.
     pub(super) fn expanded(&mut self, field: &Field<'a>) -> Option<String> {
         let text = self.string(field)?;
         let expanded = if self.expands { expand::expand(&text, self.variable) } else { Ok(text) };

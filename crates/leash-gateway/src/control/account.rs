@@ -1,4 +1,4 @@
-//! What the servers of a job know of it, and what they tell it.
+//! The part of a job that its servers see: its ids and labels, and the record of what the servers held.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -8,24 +8,24 @@ use leash_model::id;
 use leash_model::limits;
 use leash_model::receipt::{Holding, Receipt};
 
-/// A job, as its servers see it.
+/// A job as its servers see it.
 pub(crate) struct Account {
     /// The session in the ledger, in receipts and in the API.
     pub(crate) id: Rc<str>,
-    /// The part of its paths that nobody can guess. Ids are seen by others, in `ps` for instance.
+    /// The secret part of its paths. The id is no secret: other users can see it, in `ps` for instance.
     pub(crate) secret: Rc<str>,
     pub(crate) labels: BTreeMap<String, String>,
-    /// Sessions of its clients so far.
+    /// The number of its client sessions so far.
     sessions: Cell<u64>,
     held: RefCell<Held>,
 }
 
-/// What became of all that it held.
+/// The ends of everything that a job held.
 #[derive(Default)]
 pub(crate) struct Held {
-    /// The last ones.
+    /// The last holdings.
     pub(crate) holdings: VecDeque<Holding>,
-    /// Those before them.
+    /// The number of earlier holdings, which were dropped.
     pub(crate) dropped: u64,
 }
 
@@ -40,18 +40,18 @@ impl Account {
         })
     }
 
-    /// leash's own id of a client's session that begins.
+    /// Returns leash's own id for a new client session.
     pub(crate) fn next_session(&self) -> String {
         self.sessions.update(|sessions| sessions + 1);
         format!("{}.{}", self.id, self.sessions.get())
     }
 
-    /// Something that it held is over.
+    /// Records the holdings of a receipt, which are over.
     pub(crate) fn ended(&self, receipt: &Receipt) {
         receipt.holdings.iter().for_each(|holding| self.held(holding.clone()));
     }
 
-    /// The same, of something that has no receipt of its own.
+    /// Records a holding that has no receipt of its own.
     pub(crate) fn held(&self, holding: Holding) {
         let mut held = self.held.borrow_mut();
         held.holdings.push_back(holding);
@@ -61,7 +61,7 @@ impl Account {
         }
     }
 
-    /// All that it held, when it is over.
+    /// Takes the record of everything that the job held, when it is over.
     pub(super) fn take(&self) -> Held {
         self.held.take()
     }

@@ -25,7 +25,7 @@ use leash_protocol::sse;
 use leash_upstream::address::Transport;
 use leash_upstream::body::{Body, BodyError, Stream};
 
-/// Requests that are in flight at a server elsewhere, which an abort takes back.
+/// Requests in flight at an HTTP server, which an abort cancels.
 struct Flight {
     server: Rc<Server>,
     /// Their ids.
@@ -35,7 +35,7 @@ struct Flight {
 }
 
 impl Flight {
-    /// The requests of a call; `None` if it has none that could be taken back. `initialize` can't be, says the protocol.
+    /// The requests of a call; `None` if it has none that could be cancelled. By the protocol, `initialize` cannot be.
     fn of(server: &Rc<Server>, call: &Call) -> Option<Flight> {
         let settings = server.settings();
         let Target::Url(upstream) = &settings.target else { return None };
@@ -54,12 +54,12 @@ impl Flight {
         Some(Flight { server: Rc::clone(server), ids, batch, aborted: server.aborted() })
     }
 
-    /// What its requests are answered with.
+    /// The errors that its requests are answered with.
     fn errors(&self) -> Vec<Vec<u8>> {
         self.ids.iter().map(|id| error_body(Some(id), codes::SERVER, "aborted", None)).collect()
     }
 
-    /// The answer, if there was none.
+    /// The response to an aborted call that the server has not answered.
     fn answer(&self) -> Answer {
         let errors = self.errors();
         let body = match (self.batch, errors.first()) {
@@ -76,14 +76,14 @@ impl Drop for Flight {
     }
 }
 
-/// Where a call goes.
+/// The destination of a call.
 pub(crate) struct To {
     pub(crate) job: Rc<Job>,
     pub(crate) server: Rc<Server>,
 }
 
-/// Serves a call: it is a use of the job until the last byte of its answer, it is cut when nothing is left of the job, and an
-/// abort takes it back.
+/// Serves a call. The call counts as a use of the job until the last byte of its answer. It is cut when the job is
+/// over, and an abort cancels it.
 pub(crate) async fn serve<F, A>(gateway: &Rc<Gateway>, to: To, call: Call, dispatch: F) -> Answer
 where
     F: FnOnce(Call) -> A,
@@ -139,18 +139,19 @@ struct Serving {
     _using: Using,
 }
 
-/// What takes an answer back that has begun.
+/// The abort of an answer that has begun.
 struct Abort {
     waiting: Pin<Box<WaitForCancellationFutureOwned>>,
     flight: Flight,
     cancel: Option<guard::Cancellation>,
     gateway: Rc<Gateway>,
-    /// Where in the stream an event may stand.
+    /// Tracks whether the stream is between two events.
     boundary: Boundary,
 }
 
 impl Abort {
-    /// The last words: errors as events, where the answer is made of events and none is half written.
+    /// Cancels the requests. Returns the last bytes of the body: errors as events, if the answer is an event stream and
+    /// no event is half written.
     fn end(self) -> Option<Bytes> {
         if let Some(cancel) = self.cancel {
             cancel.send(&self.gateway);
@@ -177,7 +178,7 @@ impl HttpBody for Serving {
             this.over = true;
             return match abort.end() {
                 Some(words) => Poll::Ready(Some(Ok(Frame::data(words)))),
-                // Broken off, so that nobody takes the half for the whole.
+                // The body ends with an error, so that the client does not take the half answer for the whole.
                 None => Poll::Ready(Some(Err("aborted".into()))),
             };
         }
@@ -189,7 +190,7 @@ impl HttpBody for Serving {
             }
             return Poll::Ready(frame);
         }
-        // What there was to say was said before.
+        // The stream is polled first, so its pending bytes are sent before the cut.
         this.cut.as_mut().poll(cx).map(|()| None)
     }
 

@@ -1,4 +1,4 @@
-//! `POST /v1/sessions`: all of its servers run, or none does.
+//! `POST /v1/sessions`: starts all servers of a session, or none.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -23,7 +23,7 @@ use leash_protocol::headers;
 use leash_tree::platform::identity::Held;
 use leash_tree::platform::proc::Proc;
 
-/// A job that its caller does not know of yet. If it never will, the job ends.
+/// A job whose id its caller does not have yet. Dropped before the caller gets the id, it ends the job.
 struct Unknown(Option<Rc<Job>>);
 
 impl Unknown {
@@ -40,7 +40,7 @@ impl Drop for Unknown {
     }
 }
 
-/// The connection that a job lives for.
+/// The connection that owns a job.
 struct Connection(Rc<Job>);
 
 impl Drop for Connection {
@@ -56,7 +56,7 @@ pub(super) async fn create(gateway: &Rc<Gateway>, headers: &HeaderMap, body: &st
     }
     let request = session_request(body).map_err(Problem::misread)?;
     let connection = request.owner == Some(OwnerWish::Connection);
-    // Whoever says nothing accepts anything.
+    // A request without `Accept` accepts everything.
     if connection && headers.contains_key(ACCEPT) && !headers::accepts(headers, &["text/event-stream"]) {
         return Err(Problem::not_acceptable());
     }
@@ -68,7 +68,7 @@ pub(super) async fn create(gateway: &Rc<Gateway>, headers: &HeaderMap, body: &st
     let unknown = Unknown(Some(Rc::clone(&job)));
     start(gateway, &job).await?;
     let view = look::one(gateway, &job).await;
-    // Ended meanwhile, by somebody else or because its owner is gone: nothing remains.
+    // The job ended meanwhile, on another caller's request or because its owner is gone: nothing of it remains.
     if let Some(why) = job.why() {
         job.over().await;
         return Err(never_began(&job, &why));
@@ -86,18 +86,18 @@ pub(super) async fn create(gateway: &Rc<Gateway>, headers: &HeaderMap, body: &st
     Ok(answer)
 }
 
-/// The process that the job shall live for.
+/// The process that is to own the job.
 fn owner(request: &SessionRequest) -> Result<Option<Held>, Problem> {
     let Some(OwnerWish::Pid(pid)) = request.owner else { return Ok(None) };
     let held = Proc::own().ok().and_then(|proc| Held::open(&proc, pid)).filter(|held| !held.stat.dead());
     let missing = || {
-        let hint = "give the pid as this daemon sees it, of a process that lives";
+        let hint = "give the pid of a running process, as this daemon sees it";
         Problem::fault("/owner/pid", format!("there is no process {pid}"), hint)
     };
     held.ok_or_else(missing).map(Some)
 }
 
-/// Whether its trees still fit.
+/// True if the limit of sessions allows its trees.
 fn has_room(gateway: &Gateway, request: &SessionRequest) -> bool {
     let trees = request.servers.values().filter(|server| matches!(server.target, Target::Command(_))).count();
     let most = gateway.settings().max_sessions;
@@ -121,23 +121,24 @@ fn begin(gateway: &Rc<Gateway>, request: SessionRequest, owner: Option<&Held>) -
         job.owned_by(gateway, owner).map_err(unwatched)?;
     }
     gateway.jobs.add(&job);
-    // Its age counts from here.
+    // Arms the timer: the job's age counts from here.
     job.tick();
     Ok(job)
 }
 
-/// Starts all servers at the same time. If one can't be, the others are ended, and nothing remains.
+/// Starts all servers at the same time. If one cannot be started, ends the others, so that nothing remains.
 async fn start(gateway: &Rc<Gateway>, job: &Rc<Job>) -> Result<(), Problem> {
     let (sender, mut results) = mpsc::unbounded_channel();
     for server in job.servers.values() {
         if matches!(server.settings().target, Target::Command(_)) {
             server.warm.expect();
         }
-        // In a task each: a server that was begun is seen to its end whatever becomes of this request.
+        // Each start has its own task, which continues even if this request is dropped, so that every started server is
+        // also ended.
         let (gateway, server, sender) = (Rc::clone(gateway), Rc::clone(server), sender.clone());
         gateway.clone().tasks.spawn_local(async move {
             let started = start_one(&gateway, &server).await;
-            // Nobody waits any more: then the job has ended.
+            // If the receiver is gone, the job has ended.
             let _ = sender.send((server, started));
         });
     }
@@ -157,8 +158,8 @@ async fn start(gateway: &Rc<Gateway>, job: &Rc<Job>) -> Result<(), Problem> {
     Ok(())
 }
 
-/// A job that ended before its creator knew of it. At the end of the daemon it is as if it had been asked for too late: another one
-/// can do it.
+/// The problem of a job that ended before its caller got it. If the daemon shut down, it is the same as for a request
+/// that comes too late: another daemon can serve it.
 fn never_began(job: &Job, why: &Reason) -> Problem {
     match why {
         Reason::Shutdown => Problem::draining(),
@@ -171,12 +172,12 @@ async fn start_one(gateway: &Rc<Gateway>, server: &Rc<Server>) -> Result<(), Str
         Target::Command(_) => stdio::warm(gateway, server).await,
         Target::Url(upstream) => tokio::select! {
             reached = gateway.client.reach(&upstream.url) => reached.map_err(|error| error.to_string()),
-            () = server.closing.cancelled() => Err("the session was ended before it was reached".to_owned()),
+            () = server.closing.cancelled() => Err("the session was ended before the server was reached".to_owned()),
         },
     }
 }
 
-/// What to do about a program that can't be started.
+/// The hint for a program that cannot be started.
 fn hint(server: &Server) -> Option<String> {
     let settings = server.settings();
     let servers = BTreeMap::from([(settings.name.clone(), config::Server::clone(&settings))]);

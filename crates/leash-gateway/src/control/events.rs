@@ -1,4 +1,4 @@
-//! What happens to jobs, for those who listen. A reader that does not read is cut off, and told so by its last event.
+//! The event streams of jobs. A client that does not read is cut off, and its last event says so.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -21,7 +21,7 @@ use leash_model::receipt::Receipt;
 use leash_protocol::sse;
 use leash_upstream::body::{Body, BodyError};
 
-/// What can happen.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
     Started,
@@ -41,21 +41,21 @@ impl What {
     }
 }
 
-/// Everybody who listens.
+/// All event streams.
 #[derive(Default)]
 pub(super) struct Bus {
     readers: RefCell<Vec<Weak<Reader>>>,
-    /// Nothing happens any more.
+    /// True once no more events will come.
     closed: Cell<bool>,
 }
 
-/// One who listens, and what it has not read.
+/// One event stream with its unread events.
 struct Reader {
-    /// The one job that it wants to hear of.
+    /// The job that it is limited to, if any.
     only: Option<Rc<str>>,
     queue: RefCell<VecDeque<Bytes>>,
     waker: RefCell<Option<Waker>>,
-    /// There is nothing after what is in the queue.
+    /// True if the stream ends after the events in the queue.
     last: Cell<bool>,
 }
 
@@ -89,19 +89,19 @@ impl Reader {
 
 /// The last event of a reader that was too slow.
 fn lost() -> Bytes {
-    let why = Some("events were not read fast enough; ask for the sessions, and listen again".to_owned());
+    let why = Some("the client did not read the events fast enough; list the sessions, and listen again".to_owned());
     encode("lost", &EventView { session: None, at_ms: clock::unix_ms(), why, receipt: None })
 }
 
 fn encode(name: &str, event: &impl serde::Serialize) -> Bytes {
     let mut bytes = Vec::new();
-    // What is written here is text, numbers and lists of both: it can't fail.
+    // All events consist of text, numbers and lists, so this cannot fail.
     sse::encode(&mut bytes, None, Some(name), &serde_json::to_vec(event).unwrap_or_default());
     bytes.into()
 }
 
 impl Bus {
-    /// Tells everybody who wants to know.
+    /// Sends an event to all streams that want it.
     pub(super) fn tell(&self, job: &str, what: What, why: Option<String>, receipt: Option<&Receipt>) {
         let mut readers = self.readers.borrow_mut();
         readers.retain(|reader| reader.strong_count() > 0);
@@ -113,7 +113,7 @@ impl Bus {
         for reader in readers.iter().filter_map(Weak::upgrade) {
             if reader.only.as_deref().is_none_or(|only| only == job) {
                 reader.push(event.clone());
-                // Nothing happens to a job that is over.
+                // A job that is over has no more events.
                 if what == What::Ended && reader.only.is_some() {
                     reader.finish();
                 }
@@ -121,14 +121,14 @@ impl Bus {
         }
     }
 
-    /// Nothing will happen any more: everybody is told what was, and then no more.
+    /// Lets every stream send its queued events and then end.
     pub(super) fn close(&self) {
         self.closed.set(true);
         let readers = self.readers.take();
         readers.iter().filter_map(Weak::upgrade).for_each(|reader| reader.finish());
     }
 
-    /// What happens from now on, to one job or to all.
+    /// A stream of the events from now on, of one job or of all.
     pub(super) fn listen(&self, only: Option<Rc<str>>) -> Listening {
         let reader = Rc::new(Reader {
             only,
@@ -139,7 +139,7 @@ impl Bus {
         self.readers.borrow_mut().push(Rc::downgrade(&reader));
         let mut quiet = interval_at(Instant::now() + limits::SSE_KEEP_ALIVE, limits::SSE_KEEP_ALIVE);
         quiet.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // Something at once: whoever listens shall know that it does.
+        // A comment at once, so that the client knows that it is listening.
         Listening { reader, first: Some(Bytes::from_static(b": listening\n\n")), quiet, _kept: None }
     }
 
@@ -149,27 +149,27 @@ impl Bus {
     }
 }
 
-/// The body of an answer: events, for as long as there are any.
+/// An event stream as the body of a response.
 pub(super) struct Listening {
     reader: Rc<Reader>,
     first: Option<Bytes>,
     quiet: Interval,
-    /// What is dropped with the connection.
+    /// A value that is dropped with the connection.
     _kept: Option<Box<dyn std::any::Any>>,
 }
 
 impl Listening {
-    /// The stream begins with this.
+    /// Lets the stream begin with this event.
     pub(super) fn beginning(self, name: &str, first: &impl serde::Serialize) -> Listening {
         Listening { first: Some(encode(name, first)), ..self }
     }
 
-    /// Something that is dropped when the connection is closed.
+    /// Keeps a value that is dropped when the connection is closed.
     pub(super) fn keeping(self, kept: impl std::any::Any) -> Listening {
         Listening { _kept: Some(Box::new(kept)), ..self }
     }
 
-    /// As an answer.
+    /// The stream as a response.
     pub(super) fn answer(self, status: StatusCode) -> Answer {
         let mut answer = respond::empty(status);
         *answer.body_mut() = Body::stream(self);

@@ -1,4 +1,4 @@
-//! A job as it runs: the driver of [`crate::control::job_machine`].
+//! A running job: the driver of [`crate::control::job_machine`].
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -33,24 +33,24 @@ pub(crate) struct Job {
     pub(super) name: Option<String>,
     pub(super) owner: OwnerView,
     pub(super) started_ms: u64,
-    /// How many began before it.
+    /// Its number: jobs are counted in the order in which they begin.
     pub(super) number: u64,
-    /// Its servers by name. Which there are never changes.
+    /// Its servers by name. The set never changes.
     pub(crate) servers: BTreeMap<String, Rc<Server>>,
     gateway: Weak<Gateway>,
     life: RefCell<Life>,
     timer: RefCell<Option<Timer>>,
     watch: Cell<Option<WatchId>>,
-    /// It was said that it began; so its end is said as well.
+    /// True once its start was announced; only then its end is announced as well.
     announced: Cell<bool>,
     ending_since: Cell<Option<Moment>>,
-    /// Cancelled when nothing of it is left: whatever still goes on in its name is cut.
+    /// Cancelled when nothing of it is left: this cuts the calls that still run.
     pub(super) cut: CancellationToken,
     receipt: OnceCell<Rc<Receipt>>,
     over: Notify,
 }
 
-/// What a job is made of.
+/// The parts of a new job.
 pub(super) struct Plan {
     pub(super) name: Option<String>,
     pub(super) labels: BTreeMap<String, String>,
@@ -89,17 +89,17 @@ impl Job {
         &self.account.id
     }
 
-    /// Looks at its state.
+    /// Reads its state.
     pub(super) fn look<T>(&self, at: impl FnOnce(&Life) -> T) -> T {
         at(&self.life.borrow())
     }
 
-    /// Whether it can be used, or will be.
+    /// True if it is starting or live.
     pub(super) fn is_alive(&self) -> bool {
         self.look(Life::is_alive)
     }
 
-    /// Why it ends, once it does.
+    /// The reason for its end, once it is ending.
     pub(super) fn why(&self) -> Option<Reason> {
         self.look(|life| match life.state() {
             State::Ending { reason, .. } | State::Ended(reason) => Some(reason.clone()),
@@ -107,12 +107,12 @@ impl Job {
         })
     }
 
-    /// It lives for a process.
+    /// Makes a process its owner.
     pub(super) fn owned_by(self: &Rc<Self>, gateway: &Gateway, process: &Process) -> std::io::Result<()> {
         let (job, pid) = (Rc::downgrade(self), process.id.pid);
         let gone = move || {
             if let Some(job) = job.upgrade() {
-                // The watch is over by itself.
+                // The watch has ended with the process.
                 job.watch.set(None);
                 job.owner_lost(Reason::OwnerGone { pid, role: Role::Owner });
             }
@@ -121,7 +121,7 @@ impl Job {
         Ok(())
     }
 
-    /// What it lives for is gone.
+    /// Ends the job because its owner is gone.
     pub(super) fn owner_lost(self: &Rc<Self>, reason: Reason) {
         if self.is_alive() && self.announced.get() {
             self.tell(What::OwnerLost, Some(reason.describe()), None);
@@ -129,7 +129,7 @@ impl Job {
         self.apply(Event::OwnerLost(reason));
     }
 
-    /// All of its servers run.
+    /// Notes that all of its servers run.
     pub(super) fn started(self: &Rc<Self>) {
         self.apply(Event::Started);
         if self.is_alive() {
@@ -141,17 +141,17 @@ impl Job {
         }
     }
 
-    /// Its lease is renewed.
+    /// Renews its lease.
     pub(super) fn renew(self: &Rc<Self>, ttl: Option<Duration>) {
         self.apply(Event::Renewed(ttl));
     }
 
-    /// Begins its end. It ends once: who comes later waits for the same end.
+    /// Begins its end. It ends once: later callers wait for the same end.
     pub(crate) fn end(self: &Rc<Self>, reason: Reason, force: bool) {
         self.apply(Event::End { reason, force });
     }
 
-    /// Returns when nothing is left of it, with what became of it.
+    /// Returns its receipt when it is over.
     pub(super) async fn over(&self) -> Rc<Receipt> {
         loop {
             let over = self.over.notified();
@@ -162,14 +162,14 @@ impl Job {
         }
     }
 
-    /// What became of it, once it is over.
+    /// Its receipt, once it is over.
     pub(super) fn receipt(&self) -> Option<&Receipt> {
         self.receipt.get().map(|receipt| &**receipt)
     }
 
-    /// Its timer fired.
+    /// Checks its deadlines; called when its timer fires.
     pub(crate) fn tick(self: &Rc<Self>) {
-        // A call whose connection was lost goes on, and can be found again: it is a use as well.
+        // A call whose connection was lost continues, and its client can resume it: it counts as a use as well.
         if self.in_flight() > 0 {
             self.apply(Event::UseBegan);
             self.apply(Event::UseEnded);
@@ -177,7 +177,7 @@ impl Job {
         self.apply(Event::Tick);
     }
 
-    /// Somebody uses it until the guard is dropped.
+    /// Counts a use until the guard is dropped.
     pub(super) fn used(self: &Rc<Self>) -> Using {
         self.apply(Event::UseBegan);
         Using(Rc::clone(self))
@@ -188,18 +188,18 @@ impl Job {
         self.servers.values().map(|server| in_flight(server)).sum()
     }
 
-    /// Cancels whatever is in flight; how much that was.
+    /// Cancels all requests in flight; returns their number.
     pub(super) fn abort(&self) -> usize {
         let Some(gateway) = self.gateway.upgrade() else { return 0 };
         let aborted = |server: &Rc<Server>| {
-            // Those of HTTP+SSE are counted among the calls until they are aborted.
+            // Requests over HTTP+SSE are counted among the calls until they are aborted.
             let unanswered = guard::abort_unanswered(&gateway, server);
             unanswered + stdio::abort(server) + server.abort_calls()
         };
         self.servers.values().map(aborted).sum()
     }
 
-    /// Decides, and does what was decided. The one place where a job's state changes.
+    /// Applies an event and performs its effect. The only place where a job's state changes.
     fn apply(self: &Rc<Self>, event: Event) {
         let Some(gateway) = self.gateway.upgrade() else { return };
         let now = Moment::now();
@@ -218,7 +218,7 @@ impl Job {
         }
     }
 
-    /// From here on its paths answer 404, and everything of it ends at the same time.
+    /// Begins the end: its paths answer 404 from now on, and all of its servers end at the same time.
     fn begin_end(self: &Rc<Self>, gateway: &Rc<Gateway>, reason: &Reason, force: bool) {
         self.ending_since.set(Some(Moment::now()));
         gateway.jobs.ending(self);
@@ -238,7 +238,7 @@ impl Job {
             gateway.end_server(server, reason);
             stdio::end_warm(gateway, server, reason);
         }
-        // Those who joined have owners of their own: a daemon that stops leaves them alone.
+        // Members that joined have owners of their own: a daemon that shuts down leaves them alone.
         let hurry = self.servers.values().next().map(|server| server.hurry.clone()).unwrap_or_default();
         let with_others = self.announced.get() && !gateway.draining.get();
         let (job, gateway, reason) = (Rc::clone(self), Rc::clone(gateway), reason.clone());
@@ -253,13 +253,13 @@ impl Job {
 
     /// Returns when nothing of it is left.
     async fn emptied(&self) {
-        // A call that is being cut may have opened something at one server while another was waited for.
+        // While this waited for one server, a call may have opened something at another.
         while !self.servers.values().all(|server| server.is_empty()) {
             for server in self.servers.values() {
                 server.empty().await;
             }
         }
-        // Nothing was awaited since it was seen to be empty, and a call that was cut does nothing any more.
+        // There was no await since the servers were seen empty, and a call that is cut opens nothing.
         self.cut.cancel();
     }
 
@@ -299,7 +299,7 @@ impl Job {
         }
     }
 
-    /// What people know it by.
+    /// Its name for people.
     fn shown(&self) -> String {
         self.name.clone().unwrap_or_else(|| "session".to_owned())
     }
@@ -322,7 +322,7 @@ impl Timed for Job {
     }
 }
 
-/// A use of a job; dropping it says that it is over.
+/// A use of a job; dropping it ends the use.
 pub(super) struct Using(Rc<Job>);
 
 impl Drop for Using {

@@ -1,4 +1,4 @@
-//! All jobs: those that live, and the last ones that do not.
+//! All jobs: the living ones, and the last ones that ended.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -21,41 +21,41 @@ use leash_tree::platform::linux;
 /// The jobs of a gateway.
 #[derive(Default)]
 pub(crate) struct Jobs {
-    /// By id: those that live, and those whose end is under way.
+    /// The living and the ending jobs, by id.
     all: RefCell<HashMap<Rc<str>, Rc<Job>>>,
-    /// By the secret in their paths: those that can be used.
+    /// The jobs that can be used, by the secret in their paths.
     open: RefCell<HashMap<Rc<str>, Rc<Job>>>,
-    /// The last ones that are over, the oldest first, as text: nothing else is left of them.
+    /// The last jobs that are over, the oldest first, as text: nothing else of them is kept.
     ended: RefCell<VecDeque<Ended>>,
     pub(crate) timers: Timers<Job>,
     pub(super) bus: Bus,
     pub(super) looks: Looks,
     changed: Notify,
-    /// All that ever began.
+    /// The number of all jobs that ever began.
     counted: Cell<u64>,
-    /// None begins any more.
+    /// True once no new job may begin.
     closed: Cell<bool>,
-    /// How `leash attach` is called.
+    /// The command line of `leash attach`.
     attach: OnceCell<Attach>,
-    /// How many were over since memory was given back.
+    /// The number of jobs that ended since the heap was last trimmed.
     freed: Cell<usize>,
 }
 
-/// How a server of a job is reached through stdin and stdout.
+/// The command line that connects stdin and stdout to a server of a job.
 #[derive(Clone, Debug)]
 pub(super) struct Attach {
     /// The program.
     pub(super) command: String,
-    /// What stands before `ID/NAME`.
+    /// The arguments before `ID/NAME`.
     pub(super) args: Vec<String>,
 }
 
 impl Attach {
-    /// This very program, at this socket.
+    /// This program, with this control socket.
     fn through(socket: Option<&Path>) -> Attach {
         let program = std::fs::read_link("/proc/self/exe").unwrap_or_else(|_| "leash".into());
         let program = program.to_string_lossy();
-        // After an update this process still runs the file that was there before; its successor is at the same place.
+        // After an update this process still runs the deleted file; the new one is at the same path.
         let program = program.strip_suffix(" (deleted)").unwrap_or(&program).to_owned();
         let socket = socket.map(|socket| ["--control".to_owned(), socket.to_string_lossy().into_owned()]);
         let args = std::iter::once("attach".to_owned()).chain(socket.into_iter().flatten()).collect();
@@ -71,17 +71,17 @@ struct Ended {
 }
 
 impl Jobs {
-    /// Whether there is none: none that lives, and none whose end is under way.
+    /// True if there is neither a living nor an ending job.
     pub(crate) fn is_empty(&self) -> bool {
         self.all.borrow().is_empty()
     }
 
-    /// Returns when a job began or was over since this was called.
+    /// Returns when a job begins or is over after this call.
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;
     }
 
-    /// Begins the end of all jobs, and lets none begin any more. How many there were that lived.
+    /// Begins the end of all jobs, and lets no new one begin. Returns the number of living jobs.
     pub(crate) fn close(&self, reason: &Reason, force: bool) -> usize {
         self.closed.set(true);
         let living: Vec<_> = self.list().into_iter().filter(|job| job.is_alive()).collect();
@@ -89,8 +89,8 @@ impl Jobs {
         living.len()
     }
 
-    /// Ends all jobs at the same time, and lets none begin any more; returns when all are over. Those who listen are told of it,
-    /// and then nothing more.
+    /// Ends all jobs at the same time, and lets no new one begin; returns when all are over. The event streams get
+    /// these events, and then end.
     pub(crate) async fn end_all(&self, reason: Reason, force: bool) {
         self.close(&reason, force);
         for job in self.list() {
@@ -99,42 +99,42 @@ impl Jobs {
         self.bus.close();
     }
 
-    /// The control socket is here: `leash attach` is told so.
+    /// Sets the control socket for the command line of `leash attach`.
     pub(crate) fn attach_at(&self, socket: &Path) {
-        // A gateway has one.
+        // A gateway has one control socket, so this is called once.
         let _ = self.attach.set(Attach::through(Some(socket)));
     }
 
-    /// How `leash attach` is called.
+    /// The command line of `leash attach`.
     pub(super) fn attach(&self) -> &Attach {
         self.attach.get_or_init(|| Attach::through(None))
     }
 
-    /// Counts a job that is to begin.
+    /// Counts a new job; returns its number.
     pub(super) fn count(&self) -> u64 {
         self.counted.update(|counted| counted + 1);
         self.counted.get()
     }
 
-    /// Whether a job may begin.
+    /// True if no new job may begin.
     pub(super) fn is_closed(&self) -> bool {
         self.closed.get()
     }
 
-    /// A job begins.
+    /// Adds a new job.
     pub(super) fn add(&self, job: &Rc<Job>) {
         self.all.borrow_mut().insert(Rc::clone(job.id()), Rc::clone(job));
         self.open.borrow_mut().insert(Rc::clone(&job.account.secret), Rc::clone(job));
         self.changed.notify_waiters();
     }
 
-    /// A job can't be used any more.
+    /// Removes a job that begins to end from those that can be used.
     pub(super) fn ending(&self, job: &Job) {
         self.timers.disarm(job);
         self.open.borrow_mut().remove(&job.account.secret);
     }
 
-    /// Nothing is left of a job but what became of it. One that never lived is not listed.
+    /// Removes a job that is over, and keeps its view. A job that never lived is not listed.
     pub(super) fn over(&self, job: &Job, receipt: &Receipt, lived: bool) {
         self.all.borrow_mut().remove(job.id());
         if lived {
@@ -149,7 +149,8 @@ impl Jobs {
         self.changed.notify_waiters();
     }
 
-    /// The allocator keeps what is freed between things that live on: without this a daemon grows for as long as there are jobs.
+    /// Trims the heap every so many jobs. The allocator keeps freed memory that lies between live allocations, so
+    /// without this a daemon would grow with every job.
     fn give_back(&self) {
         let freed = self.freed.get() + 1;
         self.freed.set(freed % limits::JOBS_GIVE_BACK);
@@ -163,19 +164,19 @@ impl Jobs {
         self.all.borrow().get(id).cloned()
     }
 
-    /// All that are not over, in the order in which they began.
+    /// All jobs that are not over, in the order in which they began.
     pub(crate) fn list(&self) -> Vec<Rc<Job>> {
         let mut jobs: Vec<_> = self.all.borrow().values().cloned().collect();
         jobs.sort_by_key(|job| job.number);
         jobs
     }
 
-    /// One of the last that are over.
+    /// The view of a job, if it is one of the last that are over.
     pub(super) fn ended(&self, id: &str) -> Option<SessionView> {
         self.ended.borrow().iter().rev().find(|ended| *ended.id == *id).and_then(Ended::view)
     }
 
-    /// The last ones that are over.
+    /// The views of the last jobs that are over.
     pub(super) fn all_ended(&self) -> Vec<SessionView> {
         self.ended.borrow().iter().filter_map(Ended::view).collect()
     }
@@ -194,7 +195,7 @@ impl Jobs {
         self.all.borrow().values().flat_map(|job| job.servers.values().cloned()).collect()
     }
 
-    /// Trees that wait for a client.
+    /// The number of trees that wait for a client.
     pub(crate) fn warm(&self) -> usize {
         self.servers().iter().filter(|server| server.warm.is_there()).count()
     }

@@ -1,4 +1,5 @@
-//! Members of a session that the daemon did not start (`leash run --session ID`, `leash connect --session ID`): they end with it.
+//! Members of a session that the daemon did not start (`leash run --session ID`, `leash connect --session ID`). They
+//! end with it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -16,10 +17,12 @@ use leash_tree::places::Places;
 use leash_tree::platform::proc::Proc;
 use leash_tree::session::{Ended, Ending, Joined, Target, Unfinished, joined};
 
-/// The sessions that have such members; `None` when the ledger could not be read, which never means that there are none.
+/// The sessions that have such members; `None` if the ledger could not be read, which does not mean that there are
+/// none.
 type Found = Option<Rc<HashSet<String>>>;
 
-/// Looks into the ledger, one for all who ask at the same time: it reads a file for every member of every session.
+/// Reads the ledger for members. Callers that ask at the same time share one look, because it reads a file for every
+/// member of every session.
 #[derive(Default)]
 pub(super) struct Looks {
     waiting: RefCell<Vec<oneshot::Sender<Found>>>,
@@ -27,7 +30,7 @@ pub(super) struct Looks {
 }
 
 impl Looks {
-    /// What a look finds that begins after this was called.
+    /// Returns the result of a look that begins after this call.
     async fn look(&self, gateway: &Rc<Gateway>) -> Found {
         let (tell, told) = oneshot::channel();
         self.waiting.borrow_mut().push(tell);
@@ -55,12 +58,12 @@ fn find(places: &Places) -> io::Result<HashSet<String>> {
     Ok(members.iter().filter(|member| !is_ours(member)).map(|member| member.session().to_owned()).collect())
 }
 
-/// Whether this process started it, and ends it by itself.
+/// True if this process started the member, and so ends it by itself.
 fn is_ours(member: &Joined) -> bool {
     i32::try_from(std::process::id()).is_ok_and(|pid| member.is_held_by(pid))
 }
 
-/// Ends those who joined a session; what became of what they held. With `hurry` there is no grace any more.
+/// Ends the members that joined a session; returns their holdings. `hurry` cuts their grace short.
 pub(super) async fn end(gateway: &Rc<Gateway>, session: &str, force: bool, hurry: &CancellationToken) -> Vec<Holding> {
     if gateway.jobs.looks.look(gateway).await.is_some_and(|found| !found.contains(session)) {
         return Vec::new();
@@ -73,13 +76,13 @@ pub(super) async fn end(gateway: &Rc<Gateway>, session: &str, force: bool, hurry
     let ended = tokio::select! {
         ended = &mut ending => ended,
         () = hurry.cancelled(), if !force => {
-            // Those who were asked are told once more; the first one who asked still waits for them.
+            // The members are asked once more, now without grace. The first call still waits for them.
             let _ = begin(true).await;
             ending.await
         }
     };
     let Ended { receipts, unfinished, warnings } =
-        ended.unwrap_or_else(|_| not_known(session, "nothing was heard of it"));
+        ended.unwrap_or_else(|_| not_known(session, "the task that ends its members failed"));
     warnings.into_iter().for_each(|warning| gateway.warn(warning));
     let mut holdings: Vec<Holding> = receipts.into_iter().flat_map(|receipt| receipt.holdings).collect();
     for member in unfinished {
@@ -96,13 +99,13 @@ fn end_members(places: &Places, session: String, force: bool) -> Ended {
     ending.members(&is_ours).unwrap_or_else(|error| not_known(&session, &format!("cannot read the ledger: {error}")))
 }
 
-/// Whether somebody joined could not be found out, so nothing is proved to be gone.
+/// The result if leash could not find out whether the session has members: then nothing is proved to be gone.
 fn not_known(session: &str, why: &str) -> Ended {
     let unfinished = Unfinished { session: session.to_owned(), run: session.to_owned(), why: why.to_owned() };
     Ended { unfinished: vec![unfinished], ..Ended::default() }
 }
 
-/// A member of which no receipt tells.
+/// The end of a member that has no receipt.
 fn unproved() -> TreeEnd {
     TreeEnd {
         leader: None,

@@ -1,4 +1,4 @@
-//! Jobs as they are shown.
+//! Makes the views of jobs.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -18,14 +18,14 @@ use leash_model::receipt::Receipt;
 use leash_tree::blocking;
 use leash_tree::ledger::store::Store;
 
-/// What the ledger knows of a tree.
+/// The size of a tree according to the ledger.
 #[derive(Clone, Copy, Debug)]
 struct Size {
     processes: usize,
     memory_bytes: u64,
 }
 
-/// Jobs as they are now.
+/// The current views of jobs.
 pub(super) async fn now(gateway: &Rc<Gateway>, jobs: &[Rc<Job>]) -> Vec<SessionView> {
     let servers = jobs.iter().flat_map(|job| job.servers.values());
     let runs: Vec<Rc<str>> = servers.flat_map(|server| server.trees()).map(|tree| tree.run).collect();
@@ -33,19 +33,19 @@ pub(super) async fn now(gateway: &Rc<Gateway>, jobs: &[Rc<Job>]) -> Vec<SessionV
     jobs.iter().map(|job| view(gateway, job, &sizes)).collect()
 }
 
-/// A job as it is now.
+/// The current view of a job.
 pub(super) async fn one(gateway: &Rc<Gateway>, job: &Rc<Job>) -> SessionView {
     let mut views = now(gateway, std::slice::from_ref(job)).await;
     views.pop().unwrap_or_else(|| view(gateway, job, &HashMap::new()))
 }
 
-/// What the keepers wrote down last.
+/// The sizes that the keepers recorded last.
 async fn sizes(gateway: &Gateway, runs: &[Rc<str>]) -> HashMap<String, Size> {
     let (dir, runs) = (gateway.places.runtime_dir.clone(), runs.iter().map(|run| run.to_string()).collect::<Vec<_>>());
     if runs.is_empty() {
         return HashMap::new();
     }
-    // A file per tree is read: not on the thread that serves everybody.
+    // This reads a file per tree, so it runs on the blocking pool and not on the thread that serves all requests.
     let read = move || {
         let Ok(Some(store)) = Store::look(&dir) else { return HashMap::new() };
         let size = |run: String| {
@@ -62,7 +62,7 @@ fn ms(span: Duration) -> u64 {
 }
 
 fn view(gateway: &Gateway, job: &Job, sizes: &HashMap<String, Size>) -> SessionView {
-    // It may have ended while the ledger was looked at.
+    // The job may have ended while the ledger was read.
     if let Some(receipt) = job.receipt() {
         return over(job, receipt);
     }
@@ -99,7 +99,7 @@ fn view(gateway: &Gateway, job: &Job, sizes: &HashMap<String, Size>) -> SessionV
 
 fn server_view(gateway: &Gateway, job: &Job, server: &Server, sizes: &HashMap<String, Size>) -> ServerView {
     let trees = server.trees().into_iter().map(|tree| {
-        // A tree that is so young that nobody has looked at it has its first process.
+        // A tree that its keeper has not counted yet has at least its first process.
         let size = sizes.get(&*tree.run).copied().unwrap_or(Size { processes: 0, memory_bytes: 0 });
         HoldingView::Tree {
             run: tree.run.to_string(),
@@ -118,7 +118,7 @@ fn server_view(gateway: &Gateway, job: &Job, server: &Server, sizes: &HashMap<St
     }
 }
 
-/// What is always true of a server.
+/// The view of a server without its current holdings and requests.
 fn plain(gateway: &Gateway, job: &Job, server: &Server) -> ServerView {
     let attach = gateway.jobs.attach();
     let target = format!("{}/{}", job.id(), server.name);
@@ -140,12 +140,12 @@ fn kind(server: &Server) -> KindView {
     }
 }
 
-/// A job that is over. Its paths lead nowhere any more, so they are not shown.
+/// The view of a job that is over. Its paths no longer work, so they are not shown.
 pub(super) fn over(job: &Job, receipt: &Receipt) -> SessionView {
     SessionView { owner: job.owner.clone(), name: job.name.clone(), ..from_receipt(receipt) }
 }
 
-/// A job of which only the receipt is left.
+/// The view of a job of which only the receipt is left.
 pub(super) fn from_receipt(receipt: &Receipt) -> SessionView {
     SessionView {
         id: receipt.session.clone(),

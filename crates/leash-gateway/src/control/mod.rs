@@ -1,9 +1,11 @@
-//! Sessions as an API: `POST /v1/sessions` and its kin, on the control socket. In code a session of this API is a *job*, because
-//! [`super::session::Session`] is one client's MCP session; a job has servers, and those have such sessions.
+//! Sessions as an API: `POST /v1/sessions` and the other routes, on the control socket. In code a session of this API
+//! is a *job*, because [`super::session::Session`] is one client's MCP session; a job has servers, and those have such
+//! sessions.
 //!
-//! In the order in which a request meets them: this file (what is asked for), `routes` (the table of all that can be), `create`,
-//! then `jobs` and `job` (what lives longer than a request). `look` shows jobs, `events` tells of them, `problem` says what is
-//! wrong. `account` is what a server knows of its job, `calls` is between the front and the servers of a job.
+//! The modules in the order in which they handle a request: this file (performs the operation), `routes` (the table of
+//! all operations), `create`, then `jobs` and `job` (which live longer than a request). `look` makes the views of jobs,
+//! `events` sends their events, `problem` has the errors. `account` is a server's view of its job, `calls` connects the
+//! front to the servers of a job.
 
 mod account;
 mod calls;
@@ -53,7 +55,8 @@ pub(crate) use jobs::Jobs;
 /// The version of this API.
 const API: u32 = 1;
 
-/// Answers a request of the control API. Who may ask is decided by the one who accepted the connection.
+/// Answers a request of the control API. The listener that accepted the connection has already checked that the caller
+/// may ask.
 pub(crate) async fn answer(gateway: Rc<Gateway>, request: Request<Incoming>) -> Answer {
     match asked(&gateway, request).await {
         Ok(answer) => answer,
@@ -99,9 +102,9 @@ async fn act(
     }
 }
 
-/// Something as JSON.
+/// The response with a value as JSON.
 fn respond_json(status: StatusCode, value: &impl Serialize) -> Answer {
-    // All that is shown is text, numbers and lists of both: it can't fail.
+    // All views consist of text, numbers and lists, so this cannot fail.
     respond::json(status, serde_json::to_vec(value).unwrap_or_default())
 }
 
@@ -117,7 +120,7 @@ async fn read_body(headers: &HeaderMap, body: Incoming) -> Result<String, Proble
         Ok(Err(error)) if error.is::<LengthLimitError>() => return Err(Problem::too_large(limits::CONTROL_BODY)),
         Ok(Err(_)) | Err(_) => return Err(Problem::broken()),
     };
-    // Nothing is of no type.
+    // An empty body needs no Content-Type.
     if (!body.is_empty() || headers.contains_key(CONTENT_TYPE)) && !headers::is_json(headers) {
         return Err(Problem::not_json());
     }
@@ -158,7 +161,7 @@ async fn show(gateway: &Rc<Gateway>, id: &str) -> Result<Answer, Problem> {
 
 async fn end(gateway: &Rc<Gateway>, id: &str, query: &Query) -> Result<Answer, Problem> {
     let Some(job) = gateway.jobs.get(id) else {
-        // Whoever asks again is told the same.
+        // A caller that asks again gets the same receipt.
         let view = over(gateway, id).await?;
         return Ok(respond_json(StatusCode::OK, &view.receipt));
     };
@@ -176,7 +179,7 @@ async fn renew(gateway: &Rc<Gateway>, id: &str, body: &str) -> Result<Answer, Pr
         return Err(Problem::no_lease(id));
     }
     job.renew(ttl);
-    // It may have been over at this very moment.
+    // The job may have ended just before the renewal.
     still(&job)?;
     Ok(respond_json(StatusCode::OK, &look::one(gateway, &job).await))
 }
@@ -208,7 +211,7 @@ fn ended(id: &str, view: &SessionView) -> Problem {
     Problem::ended(id, &why.unwrap_or_default())
 }
 
-/// A job that is over: one of the last, or one whose receipt is still kept.
+/// The view of a job that is over: one of the last, or one whose receipt is still kept.
 async fn over(gateway: &Rc<Gateway>, id: &str) -> Result<SessionView, Problem> {
     if let Some(view) = gateway.jobs.ended(id) {
         return Ok(view);

@@ -31,7 +31,7 @@ pub(super) fn document() -> Value {
             "schemas": generator.take_definitions(true),
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
-        // The unix socket asks for none; on TCP there is always one.
+        // The unix socket asks for no token; on TCP a token is always required.
         "security": [{}, {"token": []}],
     })
 }
@@ -85,21 +85,21 @@ fn responses(answers: &[Reply], generator: &mut SchemaGenerator) -> Value {
 mod tests {
     use super::*;
 
-    /// The golden copy: `UPDATE_EXPECT=1 cargo test -p mcp-leash-core openapi` writes it anew.
+    /// The golden copy: `UPDATE_EXPECT=1 cargo test -p mcp-leash-core openapi` writes it again.
     #[test]
-    fn the_reference_has_the_document_as_it_is() {
+    fn the_reference_page_equals_the_document() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/openapi.json");
         let text = format!("{:#}\n", document());
         if std::env::var_os("UPDATE_EXPECT").is_some() {
             std::fs::write(path, &text).expect("the reference can be written");
         }
         let golden = std::fs::read_to_string(path).unwrap_or_default();
-        assert!(golden == text, "docs/reference/openapi.json is not what the code says; write it with UPDATE_EXPECT=1");
+        assert!(golden == text, "docs/reference/openapi.json differs from the code; write it with UPDATE_EXPECT=1");
     }
 
-    /// Every reference leads somewhere, and nothing stands there that nobody refers to.
+    /// Every reference has a target, and every schema is referred to.
     #[test]
-    fn every_reference_leads_somewhere() {
+    fn every_reference_has_a_target() {
         fn collect(value: &Value, found: &mut Vec<String>) {
             match value {
                 Value::Object(fields) => {
@@ -120,7 +120,7 @@ mod tests {
         }
         let schemas = document["components"]["schemas"].as_object().expect("schemas");
         for name in schemas.keys() {
-            assert!(found.contains(&format!("#/components/schemas/{name}")), "nobody refers to {name}");
+            assert!(found.contains(&format!("#/components/schemas/{name}")), "{name} is never referred to");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Errors of the control API, as RFC 9457 has them.
+//! Errors of the control API, in the format of RFC 9457.
 
 use hyper::StatusCode;
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -10,20 +10,20 @@ use super::super::respond;
 use super::super::respond::Answer;
 use crate::config::{Fault, Misread};
 
-/// What went wrong.
+/// A problem, in the format of RFC 9457.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(in super::super) struct Problem {
     /// `urn:leash:problem:NAME`.
     #[serde(rename = "type")]
     kind: String,
-    /// The same for every problem of this type.
+    /// A title, the same for every problem of this type.
     title: String,
     /// The HTTP status.
     status: u16,
-    /// What happened this time.
+    /// The details of this occurrence.
     detail: String,
-    /// What to do about it.
+    /// The hint: how to fix it.
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<String>,
     /// Of `invalid-request`: every mistake.
@@ -43,15 +43,15 @@ pub(in super::super) struct Problem {
 /// One mistake of a request.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(super) struct Mistake {
-    /// Where in the body: a JSON pointer.
+    /// The position in the body: a JSON pointer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pointer: Option<String>,
-    /// Or which parameter of the query.
+    /// Or the parameter of the query.
     #[serde(skip_serializing_if = "Option::is_none")]
     parameter: Option<String>,
-    /// What is wrong.
+    /// The problem.
     what: String,
-    /// What to do about it.
+    /// The hint: how to fix it.
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<String>,
 }
@@ -88,7 +88,7 @@ impl Problem {
         Problem { hint: hint.into(), ..self }
     }
 
-    /// 400: the body is not what it should be.
+    /// 400: the body is not JSON, or has mistakes.
     pub(super) fn misread(misread: Misread) -> Problem {
         match misread {
             Misread::NotJson(fault) => {
@@ -99,7 +99,7 @@ impl Problem {
         }
     }
 
-    /// 400: so many mistakes.
+    /// 400: the request has these mistakes.
     pub(super) fn invalid(errors: Vec<Mistake>) -> Problem {
         let detail = match errors.as_slice() {
             [only] => only.what.clone(),
@@ -118,9 +118,9 @@ impl Problem {
         }]))
     }
 
-    /// 400: the body broke off.
+    /// 400: the body could not be read.
     pub(super) fn broken() -> Problem {
-        let detail = "the body broke off, or did not come";
+        let detail = "the body is incomplete, came too late, or is not UTF-8";
         Problem::new(StatusCode::BAD_REQUEST, "invalid-json", "The body is not JSON", detail)
     }
 
@@ -130,18 +130,18 @@ impl Problem {
             Refusal::Repeated(name) => Problem::repeated(name.as_str()),
             Refusal::Host => Problem::host(),
             Refusal::Origin => Problem::origin(),
-            // A door that serves all users, because it asks for a token, refuses by the token alone.
+            // A listener that serves all users, because it asks for a token, refuses by the token alone.
             Refusal::Token | Refusal::OtherUser(_) => Problem::unauthorized(),
         }
     }
 
-    /// 400: a header that decides who is served came twice.
+    /// 400: a header on which admission depends came twice.
     fn repeated(name: &str) -> Problem {
         let detail = format!("the header `{name}` is given twice");
         Problem::new(StatusCode::BAD_REQUEST, "repeated-header", "A header is given twice", detail)
     }
 
-    /// 401: the token is missing, or another one.
+    /// 401: the token is missing or wrong.
     fn unauthorized() -> Problem {
         let detail = "a bearer token is required";
         Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", "The token is missing or wrong", detail).hint(
@@ -149,13 +149,13 @@ impl Problem {
         )
     }
 
-    /// 403: a page in a browser.
+    /// 403: the request comes from a page in a browser.
     fn origin() -> Problem {
         let detail = "requests from pages in browsers are not served";
         Problem::new(StatusCode::FORBIDDEN, "origin", "The request has an Origin", detail)
     }
 
-    /// 403: called by a name that is not ours.
+    /// 403: the `Host` header names a host that is not allowed.
     fn host() -> Problem {
         Problem::new(StatusCode::FORBIDDEN, "host", "The Host is not known", "this Host is not allowed")
             .hint("name it in `allowedHosts`".to_owned())
@@ -166,17 +166,17 @@ impl Problem {
         let detail = format!("there is no session `{}`", id.escape_debug());
         let title = "There is no such session";
         Problem::new(StatusCode::NOT_FOUND, "no-such-session", title, detail)
-            .hint("GET /v1/sessions lists those that there are".to_owned())
+            .hint("GET /v1/sessions lists all sessions".to_owned())
     }
 
     /// 404: no such path.
     pub(super) fn no_such_path(path: &str) -> Problem {
         let detail = format!("there is nothing at `{}`", path.escape_debug());
         Problem::new(StatusCode::NOT_FOUND, "no-such-path", "There is nothing at this path", detail)
-            .hint("GET /v1/openapi.json tells what there is".to_owned())
+            .hint("GET /v1/openapi.json lists all paths".to_owned())
     }
 
-    /// 405: not by this method.
+    /// 405: the path does not have this method.
     pub(super) fn method(allowed: String) -> Problem {
         let title = "The path has no such method";
         let detail = format!("only {allowed}");
@@ -184,40 +184,40 @@ impl Problem {
         Problem { allow: Some(allowed), ..Problem::new(status, "method-not-allowed", title, detail) }
     }
 
-    /// 406: an event stream that the caller does not accept.
+    /// 406: the response is an event stream, which the caller does not accept.
     pub(super) fn not_acceptable() -> Problem {
         let detail = "the answer is an event stream, and `Accept` does not allow one";
         Problem::new(StatusCode::NOT_ACCEPTABLE, "not-acceptable", "The answer would not be accepted", detail)
             .hint("send `Accept: text/event-stream`".to_owned())
     }
 
-    /// 409: it is over, or will be.
+    /// 409: the session has ended or is ending.
     pub(super) fn ended(id: &str, why: &str) -> Problem {
         let detail = format!("session `{}` has ended or is being ended: {why}", id.escape_debug());
         Problem::new(StatusCode::CONFLICT, "ended", "The session has ended", detail)
     }
 
-    /// 409: there is nothing to renew.
+    /// 409: the session has no lease to renew.
     pub(super) fn no_lease(id: &str) -> Problem {
         let detail = format!("session `{}` has no ttl", id.escape_debug());
         Problem::new(StatusCode::CONFLICT, "no-lease", "There is nothing to renew", detail)
             .hint("send one: `{\"ttl\": \"30s\"}`".to_owned())
     }
 
-    /// 413: too much.
+    /// 413: the body is too large.
     pub(super) fn too_large(most: usize) -> Problem {
         let detail = format!("a request has at most {most} bytes");
         Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", "The request is too large", detail)
     }
 
-    /// 415: not JSON, by its own word.
+    /// 415: the `Content-Type` is not JSON.
     pub(super) fn not_json() -> Problem {
         let title = "The body must be JSON";
         Problem::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "unsupported-media-type",
             title,
-            "`Content-Type` says otherwise",
+            "the `Content-Type` is not JSON",
         )
         .hint("send `Content-Type: application/json`".to_owned())
     }
@@ -229,24 +229,24 @@ impl Problem {
         Problem { server: Some(server.to_owned()), why: Some(why), hint, ..problem }
     }
 
-    /// 503: the daemon is leaving.
+    /// 503: the daemon is shutting down.
     pub(super) fn draining() -> Problem {
-        let detail = "the daemon is shutting down and begins nothing any more";
+        let detail = "the daemon is shutting down and accepts no new sessions";
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, "draining", "The daemon is shutting down", detail)
             .hint("start another one".to_owned())
     }
 
-    /// 503: there is no room.
+    /// 503: the limit of sessions is reached.
     pub(super) fn too_many() -> Problem {
         let detail = "the daemon has as many sessions as it may have";
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too-many-sessions", "There are too many sessions", detail)
             .hint("end some, or raise `maxSessions`".to_owned())
     }
 
-    /// As an answer.
+    /// The problem as a response.
     pub(in super::super) fn answer(&self) -> Answer {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        // A problem has nothing in it that could not be written.
+        // Every field of a problem can be serialized, so this cannot fail.
         let mut answer = respond::json(status, serde_json::to_vec(self).unwrap_or_default());
         let headers = answer.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));

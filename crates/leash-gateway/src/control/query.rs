@@ -8,7 +8,7 @@ use super::routes::{Is, Parameter};
 pub(super) struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Reads a query, or tells every mistake in it.
+    /// Reads a query, or returns every mistake in it.
     pub(super) fn read(known: &[Parameter], text: &str) -> Result<Query, Vec<Mistake>> {
         let (mut query, mut mistakes) = (Query::default(), Vec::new());
         for part in text.split('&').filter(|part| !part.is_empty()) {
@@ -22,12 +22,12 @@ impl Query {
         if mistakes.is_empty() { Ok(query) } else { Err(mistakes) }
     }
 
-    /// A switch.
+    /// The value of a boolean parameter.
     pub(super) fn is(&self, name: &str, default: bool) -> bool {
         self.text(name).map_or(default, |value| value == "true")
     }
 
-    /// A text.
+    /// The value of a text parameter.
     pub(super) fn text(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
@@ -56,7 +56,7 @@ fn check(known: &[Parameter], query: &Query, name: &str, value: &str) -> Result<
     }
 }
 
-/// A text without its percent encoding. What is no encoding stays as it is.
+/// Decodes percent encoding. An invalid encoding stays as it is.
 fn decode(text: &str) -> String {
     let bytes = text.as_bytes();
     let (mut decoded, mut at) = (Vec::with_capacity(bytes.len()), 0);
@@ -93,7 +93,7 @@ mod tests {
     ];
 
     #[test]
-    fn what_is_understood() {
+    fn parameters_are_decoded() {
         let query = Query::read(&KNOWN, "wait=false&label=a%3Db%26c&session=x+y&&label=d=").expect("fine");
         assert!(!query.is("wait", true) && query.is("force", true));
         assert_eq!(query.text("session"), Some("x y"));
@@ -101,14 +101,14 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_is_told() {
+    fn every_mistake_is_reported() {
         let mistakes = Query::read(&KNOWN, "wait=no&wait&force=true&label=x&session=a&session=b").expect_err("five");
         assert_eq!(mistakes.len(), 5, "{mistakes:?}");
     }
 
     proptest! {
         #[test]
-        fn any_text_is_answered(text in ".*") {
+        fn any_text_is_read_without_a_panic(text in ".*") {
             let _ = Query::read(&KNOWN, &text);
         }
     }

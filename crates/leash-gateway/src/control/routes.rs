@@ -1,4 +1,4 @@
-//! The paths of the control API: one table, by which requests find their way and from which the OpenAPI document is made.
+//! The paths of the control API: one table, which routes requests and from which the OpenAPI document is made.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 
@@ -6,7 +6,7 @@ use super::problem::Problem;
 use super::view::{AbortedView, EventView, Lease, NewSession, ReceiptsView, SessionView, SessionsView, VersionView};
 use leash_model::receipt::Receipt;
 
-/// What is asked for.
+/// The operation of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Act {
     Create,
@@ -21,16 +21,16 @@ pub(super) enum Act {
     Version,
 }
 
-/// One thing that can be asked for.
+/// A method and a path of the API.
 pub(super) struct Route {
     pub(super) method: &'static str,
-    /// With `{id}` where an id stands.
+    /// The path, with `{id}` in place of an id.
     pub(super) path: &'static str,
     pub(super) act: Act,
     /// Its name in generated clients.
     pub(super) name: &'static str,
     pub(super) summary: &'static str,
-    /// The contract: what is true when it returns.
+    /// The contract: the facts that hold when it returns.
     pub(super) contract: &'static str,
     pub(super) query: &'static [Parameter],
     pub(super) body: Option<Shape>,
@@ -44,16 +44,16 @@ pub(super) struct Parameter {
     pub(super) about: &'static str,
 }
 
-/// What a parameter can be.
+/// The type of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Is {
     Boolean,
     Text,
-    /// A text that may come several times.
+    /// A text that may be given several times.
     Texts,
 }
 
-/// An answer.
+/// A possible response.
 pub(super) struct Reply {
     pub(super) status: u16,
     pub(super) about: &'static str,
@@ -61,7 +61,7 @@ pub(super) struct Reply {
     pub(super) shape: Option<Shape>,
 }
 
-/// How something looks.
+/// The schema of a type.
 pub(super) type Shape = fn(&mut SchemaGenerator) -> Schema;
 
 fn shape<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
@@ -88,7 +88,7 @@ const WAIT: Parameter =
 const FORCE: Parameter =
     Parameter { name: "force", is: Is::Boolean, about: "`true`: no grace, processes are killed at once." };
 
-/// Everything that can be asked for.
+/// All routes.
 pub(super) const ROUTES: [Route; 10] = [
     Route {
         method: "POST",
@@ -137,7 +137,7 @@ pub(super) const ROUTES: [Route; 10] = [
         query: &[WAIT, FORCE],
         body: None,
         answers: &[
-            json::<ReceiptsView>(200, "What became of them"),
+            json::<ReceiptsView>(200, "The receipts"),
             json::<SessionsView>(202, "With `wait=false`: the sessions that are being ended"),
             problem(400, "`invalid-request`"),
         ],
@@ -166,7 +166,7 @@ pub(super) const ROUTES: [Route; 10] = [
         query: &[WAIT, FORCE],
         body: None,
         answers: &[
-            json::<Receipt>(200, "What became of it"),
+            json::<Receipt>(200, "The receipt"),
             json::<SessionView>(202, "With `wait=false`: the session that is being ended"),
             problem(400, "`invalid-request`"),
             UNKNOWN,
@@ -195,20 +195,20 @@ pub(super) const ROUTES: [Route; 10] = [
         path: "/v1/sessions/{id}/abort",
         act: Act::Abort,
         name: "abortSession",
-        summary: "Cancel what is in flight",
+        summary: "Cancel the requests in flight",
         contract: "When it returns, every request that was in flight is cancelled: its client gets the error -32000 `aborted`, or its \
                    answer breaks off where half of it is written, and its server is told; at HTTP servers that is under way. The session \
                    stays, with everything it holds.",
         query: &[],
         body: None,
-        answers: &[json::<AbortedView>(200, "How many requests that were"), UNKNOWN, problem(409, "`ended`")],
+        answers: &[json::<AbortedView>(200, "The number of requests"), UNKNOWN, problem(409, "`ended`")],
     },
     Route {
         method: "GET",
         path: "/v1/events",
         act: Act::Events,
         name: "listen",
-        summary: "What happens to sessions",
+        summary: "Events of sessions",
         contract: "Events from now on: `started`, `owner-lost`, `ending` and `ended` with the receipt. A comment comes at once, \
                    and then every 15 s. A reader that leaves 256 events unread is cut off, and its last event is `lost`.",
         query: &[Parameter { name: "session", is: Is::Text, about: "Only of this one; the stream ends with it." }],
@@ -231,25 +231,25 @@ pub(super) const ROUTES: [Route; 10] = [
         path: "/v1/version",
         act: Act::Version,
         name: "getVersion",
-        summary: "Who answers",
-        contract: "Also a way to see whether a daemon is there.",
+        summary: "Version of the daemon",
+        contract: "Also a way to check that a daemon is running.",
         query: &[],
         body: None,
         answers: &[json::<VersionView>(200, "Version and pid")],
     },
 ];
 
-/// Where a request goes.
+/// The result of routing a request.
 pub(super) enum Found<'p> {
-    /// To this, with the id in its path.
+    /// This route, with the id in the path.
     Route(&'static Route, &'p str),
     /// The path has only these methods.
     Other(String),
-    /// Nowhere.
+    /// The path does not exist.
     Nothing,
 }
 
-/// Finds the way of a request.
+/// Finds the route of a request.
 pub(super) fn find<'p>(method: &str, path: &'p str) -> Found<'p> {
     let here = || ROUTES.iter().filter_map(|route| Some((route, matches(route.path, path)?)));
     if let Some((route, id)) = here().find(|(route, _)| route.method == method) {
@@ -259,7 +259,7 @@ pub(super) fn find<'p>(method: &str, path: &'p str) -> Found<'p> {
     if methods.is_empty() { Found::Nothing } else { Found::Other(methods.join(", ")) }
 }
 
-/// The id in a path, or nothing where there is none; `None` if it is another path.
+/// The id in a path, empty if the pattern has none; `None` if the path does not match.
 fn matches<'p>(pattern: &str, path: &'p str) -> Option<&'p str> {
     let (mut wanted, mut given, mut id) = (pattern.split('/'), path.split('/'), "");
     loop {
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn ways() {
+    fn requests_are_routed_by_method_and_path() {
         check("POST", "/v1/sessions", "createSession ");
         check("DELETE", "/v1/sessions/a.b", "endSession a.b");
         check("POST", "/v1/sessions/a/abort", "abortSession a");

@@ -1,4 +1,4 @@
-//! What the control API shows. `docs/reference/openapi.json` is made from these types.
+//! The types that the control API shows. `docs/reference/openapi.json` is made from them and their doc comments.
 
 use std::collections::BTreeMap;
 
@@ -13,47 +13,47 @@ use leash_model::receipt::Receipt;
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "Session")]
 pub(super) struct SessionView {
-    /// Its id. It is seen by others, in `ps` for instance; the URLs of its servers are not.
+    /// Its id. Other users can see it, in `ps` for instance; they cannot see the URLs of its servers.
     pub(super) id: String,
     /// As given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) name: Option<String>,
-    /// Where it stands.
+    /// Its state.
     pub(super) state: StateView,
-    /// The owners. The connection ends when one of them is gone.
+    /// Its owner: the session ends when its owner is gone.
     pub(super) owner: OwnerView,
     /// As given.
     pub(super) labels: BTreeMap<String, String>,
-    /// When it began, milliseconds since 1970.
+    /// The time at which it began, milliseconds since 1970.
     pub(super) started_at_ms: u64,
-    /// How long it lives without being renewed.
+    /// The time that it lives without being renewed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) ttl_ms: Option<u64>,
-    /// When it ends if it is not renewed, milliseconds since 1970.
+    /// The time at which it ends if it is not renewed, milliseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) lease_until_ms: Option<u64>,
-    /// How long it lives without being used.
+    /// The time that it lives without being used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) idle_ms: Option<u64>,
-    /// How long it lives.
+    /// The time that it lives at most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) max_age_ms: Option<u64>,
-    /// When it ends if nothing happens, milliseconds since 1970.
+    /// The time at which it ends if it is neither used nor renewed, milliseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) deadline_ms: Option<u64>,
-    /// Why it would end then: `lease_expired`, `idle` or `max_age`.
+    /// The reason for which it would end then: `lease_expired`, `idle` or `max_age`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) deadline_reason: Option<String>,
-    /// For how long nobody has used it.
+    /// The time since it was last used.
     pub(super) idle_for_ms: u64,
     /// Its servers, in the order of their names.
     pub(super) servers: Vec<ServerView>,
-    /// What became of it; only when it is over.
+    /// Its receipt; only when it is over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) receipt: Option<Receipt>,
 }
 
-/// Where a session stands.
+/// The state of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "State")]
@@ -62,13 +62,13 @@ pub(super) enum StateView {
     Starting,
     /// All of them run.
     Live,
-    /// Everything of it is being ended.
+    /// Its processes and its sessions at other servers are being ended.
     Ending,
-    /// Nothing is left of it, or what is left is in its receipt.
+    /// Nothing is left of it, or its receipt names what is left.
     Ended,
 }
 
-/// What a session lives for.
+/// The owner of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "camelCase")]
 #[schemars(rename = "Owner")]
@@ -80,7 +80,7 @@ pub(super) enum OwnerView {
     },
     /// The connection on which it was created: when it is closed, the session ends.
     Connection,
-    /// Nothing: it ends when it is told to, or when one of its times is over.
+    /// No owner: it ends on request, or when one of its time limits is reached.
     None,
 }
 
@@ -91,21 +91,21 @@ pub(super) enum OwnerView {
 pub(super) struct ServerView {
     /// As given.
     pub(super) name: String,
-    /// What it is.
+    /// Its kind.
     pub(super) kind: KindView,
-    /// Where a client reaches it. Whoever knows this may use it.
+    /// The URL for clients. Every client that knows it may use the server.
     pub(super) url: String,
-    /// A program that is this server on its stdin and stdout, for hosts that take nothing else.
+    /// A program that serves this server over its stdin and stdout, for hosts that support only stdio.
     pub(super) command: String,
     /// Its arguments.
     pub(super) args: Vec<String>,
-    /// What it holds now.
+    /// Its process trees and its sessions at other servers.
     pub(super) holdings: Vec<HoldingView>,
     /// Requests of its clients that were not answered yet.
     pub(super) in_flight: usize,
 }
 
-/// What a server is.
+/// The kind of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "ServerKind")]
@@ -116,7 +116,7 @@ pub(super) enum KindView {
     Http,
 }
 
-/// Something that will be ended with the session.
+/// A resource that ends with the session.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "camelCase", rename_all_fields = "camelCase")]
 #[schemars(rename = "LiveHolding")]
@@ -128,12 +128,12 @@ pub(super) enum HoldingView {
         /// The server's first process, where it is known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pid: Option<i32>,
-        /// What keeps it together.
+        /// Its containment.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         containment: Option<Containment>,
-        /// Processes when it was last looked at.
+        /// The number of its processes when its keeper last counted them.
         processes: usize,
-        /// Private memory then.
+        /// Its private memory at that time.
         memory_bytes: u64,
     },
     /// A session at a server elsewhere.
@@ -154,34 +154,34 @@ pub(super) struct SessionsView {
     pub(super) sessions: Vec<SessionView>,
 }
 
-/// What became of several sessions.
+/// The receipts of several sessions.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "Receipts")]
 pub(super) struct ReceiptsView {
-    /// One for each.
+    /// One for each session.
     pub(super) receipts: Vec<Receipt>,
 }
 
-/// What was cancelled.
+/// The result of an abort.
 #[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "Aborted")]
 pub(super) struct AbortedView {
-    /// Requests that were in flight.
+    /// The number of requests that were cancelled.
     pub(super) aborted: usize,
 }
 
-/// Who answers.
+/// The daemon that answers.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "Version")]
 pub(super) struct VersionView {
-    /// Of leash.
+    /// The version of leash.
     pub(super) version: String,
-    /// Of the daemon.
+    /// The pid of the daemon.
     pub(super) pid: u32,
-    /// Of this API; raised when something changes its meaning.
+    /// The version of this API; raised when something changes its meaning.
     pub(super) api: u32,
 }
 
@@ -193,39 +193,39 @@ pub(super) struct EventView {
     /// The session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) session: Option<String>,
-    /// When, milliseconds since 1970.
+    /// The time of the event, milliseconds since 1970.
     pub(super) at_ms: u64,
-    /// Why, for people.
+    /// The reason, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) why: Option<String>,
-    /// What became of it; only of `ended`.
+    /// The receipt; only in `ended`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) receipt: Option<Receipt>,
 }
 
-/// What is asked for with `POST /v1/sessions`.
+/// The body of `POST /v1/sessions`.
 #[derive(JsonSchema)]
 #[schemars(rename = "NewSession", rename_all = "camelCase", deny_unknown_fields)]
 #[expect(dead_code, reason = "read by `config`, which tells every mistake; this is its shape for the document")]
 pub(super) struct NewSession {
     /// For people.
     name: Option<String>,
-    /// At least one server, each as in the configuration of any MCP client, with a `leash` object for leash's own terms. No variable
-    /// is expanded.
+    /// At least one server, each as in the configuration of any MCP client, plus a `leash` object for leash's terms.
+    /// Variables are not expanded.
     mcp_servers: BTreeMap<String, NewServer>,
-    /// What it lives for; nothing if it is left out.
+    /// Its owner; without this field it has none.
     owner: Option<NewOwner>,
-    /// How long it lives without being renewed, as in `30s`.
+    /// The time that it lives without being renewed, as in `30s`.
     ttl: Option<String>,
-    /// How long it lives without being used, as in `10m`.
+    /// The time that it lives without being used, as in `10m`.
     idle: Option<String>,
-    /// How long it lives, as in `1h`.
+    /// The time that it lives at most, as in `1h`.
     max_age: Option<String>,
     /// For people and for `?label=`.
     labels: Option<BTreeMap<String, String>>,
 }
 
-/// A server that is asked for: `command` or `url`.
+/// A server of a new session: `command` or `url`.
 #[derive(JsonSchema)]
 #[schemars(rename = "NewServer", rename_all = "camelCase")]
 #[expect(dead_code, reason = "see `NewSession`")]
@@ -236,7 +236,7 @@ pub(super) struct NewServer {
     args: Option<Vec<String>>,
     /// Variables added to the daemon's environment.
     env: Option<BTreeMap<String, String>>,
-    /// Where it is started; where the daemon was if it is left out.
+    /// Its working directory; without this field it is the one in which the daemon was started.
     cwd: Option<String>,
     /// `stdio`, `http` or `sse`.
     #[schemars(rename = "type")]
@@ -249,22 +249,22 @@ pub(super) struct NewServer {
     leash: Option<BTreeMap<String, serde_json::Value>>,
 }
 
-/// What a session is to live for: one of the two.
+/// The owner of a new session: one of the two.
 #[derive(JsonSchema)]
 #[schemars(rename = "NewOwner", rename_all = "camelCase", deny_unknown_fields)]
 #[expect(dead_code, reason = "see `NewSession`")]
 pub(super) struct NewOwner {
     /// A process.
     pid: Option<i32>,
-    /// The connection of this very request: the answer is an event stream.
+    /// The connection of this request: the response is an event stream.
     connection: Option<bool>,
 }
 
-/// What is asked for with `PUT /v1/sessions/{id}/lease`.
+/// The body of `PUT /v1/sessions/{id}/lease`.
 #[derive(JsonSchema)]
 #[schemars(rename = "Lease", rename_all = "camelCase", deny_unknown_fields)]
 #[expect(dead_code, reason = "see `NewSession`")]
 pub(super) struct Lease {
-    /// Another time than before.
+    /// A new ttl, if it is to change.
     ttl: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Against a daemon that says what a test wants.
+//! Tests against a fake daemon with scripted answers.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixListener;
@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use super::*;
 use testkit::Scratch;
 
-/// Answers one request and gives its first line and its body.
+/// Answers one request; returns its first line and its body.
 fn daemon(socket: &Path, answer: &'static str) -> JoinHandle<(String, String)> {
     let listener = UnixListener::bind(socket).expect("a socket");
     std::thread::spawn(move || {
@@ -32,7 +32,7 @@ fn daemon(socket: &Path, answer: &'static str) -> JoinHandle<(String, String)> {
 }
 
 #[test]
-fn a_request_and_its_answer() {
+fn call_returns_status_and_body() {
     let dir = Scratch::new();
     let socket = socket_path(&dir);
     let served = daemon(&socket, "HTTP/1.1 202 Accepted\r\nContent-Length: 2\r\n\r\n{}");
@@ -43,11 +43,11 @@ fn a_request_and_its_answer() {
 }
 
 #[test]
-fn no_daemon_is_no_session() {
+fn without_a_daemon_there_are_no_sessions() {
     let dir = Scratch::new();
     let socket = socket_path(&dir);
     assert!(matches!(call(&socket, "GET", "/v1/version", None), Err(ControlClientError::NoDaemon(_))));
-    // Left by one that was killed.
+    // A socket that a killed daemon left behind.
     drop(UnixListener::bind(&socket).expect("a socket"));
     assert!(matches!(call(&socket, "GET", "/v1/version", None), Err(ControlClientError::NoDaemon(_))));
     assert!(matches!(end_session(&socket, "job-1", false), Ok(None)));
@@ -56,7 +56,7 @@ fn no_daemon_is_no_session() {
 }
 
 #[test]
-fn a_session_that_is_not_known_is_none() {
+fn ending_an_unknown_session_returns_none() {
     let dir = Scratch::new();
     let socket = socket_path(&dir);
     let served = daemon(&socket, "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
@@ -65,17 +65,17 @@ fn a_session_that_is_not_known_is_none() {
 }
 
 #[test]
-fn a_word_that_is_no_id_is_not_even_asked_for() {
+fn a_text_that_is_not_an_id_is_not_sent() {
     let dir = Scratch::new();
     let socket = socket_path(&dir);
-    let _listener = UnixListener::bind(&socket).expect("a socket that nobody answers on");
+    let _listener = UnixListener::bind(&socket).expect("a socket without answers");
     for word in ["", "../x", "a/b", "a?force=true", "a b"] {
         assert!(matches!(end_session(&socket, word, false), Ok(None)), "{word}");
     }
 }
 
 #[test]
-fn a_problem_is_told_as_it_was_said() {
+fn a_problem_becomes_an_error_with_its_detail() {
     let dir = Scratch::new();
     let socket = socket_path(&dir);
     let served = daemon(
@@ -83,7 +83,7 @@ fn a_problem_is_told_as_it_was_said() {
         "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\nConnection: close\r\n\r\n\
          {\"type\":\"urn:leash:problem:draining\",\"title\":\"Draining\",\"detail\":\"it stops\",\"hint\":\"start another\"}",
     );
-    let error = sessions(&socket).expect_err("it said no");
+    let error = sessions(&socket).expect_err("a refusal");
     let ControlClientError::Refused { status, problem, detail, hint } = error else { panic!("{error}") };
     assert_eq!((status, problem.as_str(), detail.as_str()), (503, "draining", "it stops"));
     assert_eq!(hint.as_deref(), Some("start another"));
@@ -127,22 +127,22 @@ fn a_session_that_has_ended_has_no_servers() {
 const SHORT: Duration = Duration::from_millis(50);
 
 #[test]
-fn one_that_answers_nothing_is_given_up() {
+fn call_gives_up_on_a_silent_daemon() {
     let dir = Scratch::new();
     let socket = socket_path(&dir);
-    let _stuck = UnixListener::bind(&socket).expect("a socket that nobody accepts on");
+    let _stuck = UnixListener::bind(&socket).expect("a socket without an accept loop");
     let request = request("DELETE", "/v1/sessions/job-1", None).expect("a request");
     assert!(matches!(call_within(&socket, request, SHORT), Err(ControlClientError::Silent(_))));
 }
 
 #[test]
-fn one_that_is_busy_with_an_end_is_waited_for() {
+fn call_waits_for_a_daemon_that_answers_probes() {
     let dir = Scratch::new();
     let socket = socket_path(&dir);
     let listener = UnixListener::bind(&socket).expect("a socket");
     let daemon = std::thread::spawn(move || {
         let (mut slow, _) = listener.accept().expect("a caller");
-        // Nothing is said before it was asked twice whether it lives.
+        // The daemon answers the request only after two probes.
         for _ in 0..2 {
             let (mut probe, _) = listener.accept().expect("a probe");
             probe.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").expect("it reads");
@@ -155,7 +155,7 @@ fn one_that_is_busy_with_an_end_is_waited_for() {
 }
 
 #[test]
-fn a_path_that_no_socket_can_have_is_told() {
+fn a_path_that_is_too_long_is_an_error() {
     let path = Path::new("/tmp").join("x".repeat(limits::SOCKET_PATH));
     assert!(matches!(call(&path, "GET", "/v1/version", None), Err(ControlClientError::TooLong(_))));
 }

@@ -37,16 +37,16 @@ pub(crate) struct Bridge {
     server: Rc<str>,
     counters: Rc<Counters>,
     pub(super) child: Child,
-    /// What its messages take until they are in sockets.
+    /// The account that its messages are charged to until they are in sockets.
     account: Account,
     pub(super) switch: RefCell<Switch>,
-    /// The id of `initialize` until it is answered.
+    /// The id of the `initialize` request until it is answered.
     opening: RefCell<Option<IdKey>>,
-    /// The version that was agreed on.
+    /// The protocol version that client and server agreed on.
     version: OnceCell<Box<str>>,
-    /// A connection took something, or left.
+    /// Notified when a connection took a message or left.
     taken: Notify,
-    /// Why nothing is delivered any more; every request was answered then.
+    /// The reason that the bridge delivers no more messages. Once it is set, every request was answered.
     closed: OnceCell<Reason>,
     window: Window,
     garbage: Burst,
@@ -54,7 +54,7 @@ pub(crate) struct Bridge {
     pub(super) pings: Pings,
 }
 
-/// What a bridge is made of.
+/// The parts of a new bridge.
 pub(super) struct Parts {
     pub(super) session: Weak<Session>,
     pub(super) gateway: Weak<Gateway>,
@@ -64,14 +64,14 @@ pub(super) struct Parts {
     pub(super) input: Sender,
     pub(super) tasks: TaskTracker,
     pub(super) hurry: CancellationToken,
-    /// Bytes of its streams that are kept.
+    /// The number of bytes of its streams to keep.
     pub(super) replay: usize,
     /// The id of the `initialize` that comes first.
     pub(super) opening: Option<IdKey>,
 }
 
 impl Bridge {
-    /// A bridge to a server that was started for a session.
+    /// Creates the bridge to a server that was started for a session.
     pub(super) fn start(gateway: &Rc<Gateway>, session: &Rc<Session>, started: Started, opening: IdKey) -> Rc<Bridge> {
         let Started { tree, input, output } = started;
         let bridge = Bridge::new(Parts {
@@ -127,14 +127,14 @@ impl Bridge {
         let _ = self.child.reader.set(reader.abort_handle());
     }
 
-    /// The server's end, whoever wants it: everything in flight is answered, and what runs is ended.
+    /// Ends the server: answers all requests in flight, ends the tree, and returns its receipt.
     pub(crate) async fn end(&self, reason: &Reason) -> Option<Receipt> {
         self.close(reason);
         self.child.ask_to_end(reason);
         self.child.over().await
     }
 
-    /// The server has left by itself.
+    /// Ends the session because the server exited by itself.
     fn server_gone(&self) {
         self.close(&Reason::ServerExited);
         if let Some(session) = self.session.upgrade() {
@@ -142,7 +142,7 @@ impl Bridge {
         }
     }
 
-    /// Answers what is in flight and ends all streams.
+    /// Answers all requests in flight and ends all streams.
     fn close(&self, reason: &Reason) {
         if self.closed.set(reason.clone()).is_err() {
             return;
@@ -160,22 +160,23 @@ impl Bridge {
         self.closed.get().is_some()
     }
 
-    /// Why `initialize` was answered by leash, if it was not answered by the server.
+    /// The reason that leash answered `initialize`; `None` if the server answered it.
     pub(super) fn never_opened(&self) -> Option<&Reason> {
         self.closed.get().filter(|_| self.opening.borrow().is_some())
     }
 
-    /// The version that was agreed on, or what is spoken where none was.
+    /// The version that client and server agreed on, or the default version if they did not agree on one.
     pub(super) fn version(&self) -> &str {
         self.version.get().map_or(era::DEFAULT_LEGACY, |version| version)
     }
 
-    /// Whether its clients understand an event without a message, by which they can resume before anything was said.
+    /// True if the client's version understands an event without a message. With its id a client can resume before the
+    /// first message.
     pub(super) fn primes(&self) -> bool {
         self.version() >= era::LATEST_LEGACY
     }
 
-    /// Sends a message with requests to the server. The reader is for the answers.
+    /// Sends a message with requests to the server. Returns the reader of their answers.
     pub(super) fn ask(self: &Rc<Self>, requests: &[Request], line: Bytes) -> Result<Reader, Refused> {
         if self.is_closed() {
             return Err(Refused::Closed);
@@ -187,7 +188,7 @@ impl Bridge {
             self.server_gone();
             return Err(Refused::Closed);
         }
-        // How long the window is depends on the version, which is known when `initialize` was answered.
+        // The length of the window depends on the version, which is known once `initialize` is answered.
         if self.opening.borrow().is_none() {
             window::watch(self);
         }
@@ -205,7 +206,7 @@ impl Bridge {
         told.await.map_err(|_| Refused::Closed)
     }
 
-    /// The client takes a request back. If the server says nothing to that, leash does, after a while.
+    /// Notes that the client cancelled a request. If the server does not answer it, leash does, after a timeout.
     pub(super) fn cancelled(self: &Rc<Self>, key: IdKey, tasks: &TaskTracker) {
         let Some(stream) = self.switch.borrow_mut().cancel(&key) else { return };
         let bridge = Rc::clone(self);
@@ -224,14 +225,15 @@ impl Bridge {
         self.switch.borrow().in_flight()
     }
 
-    /// Takes back whatever is in flight: the server is told, and the clients are answered. Not `initialize`, which can't be.
+    /// Cancels all requests in flight: tells the server, and answers the clients. The exception is `initialize`, which
+    /// cannot be cancelled. Returns the number of requests.
     pub(super) fn abort(&self) -> usize {
         let opening = self.opening.borrow().clone();
         let aborted = self.switch.borrow_mut().abort(opening.as_ref());
         for key in &aborted {
             let params = format!(r#"{{"requestId":{},"reason":"aborted"}}"#, key.as_str());
             let line = format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{params}}}"#);
-            // If the server can't be told any more, there is nothing left to take back.
+            // If the input is closed, the server is ending, and there is nothing left to cancel.
             let _ = self.child.input.give(line.into());
         }
         self.drained();
@@ -254,7 +256,7 @@ impl Bridge {
         }
     }
 
-    /// Whether this answers the `initialize` that opened the session.
+    /// True if this answers the `initialize` that opened the session.
     fn is_opening(&self, message: &Message<'_>) -> bool {
         let Message::One(envelope) = message else { return false };
         let mut opening = self.opening.borrow_mut();
@@ -265,20 +267,20 @@ impl Bridge {
         answers
     }
 
-    /// A connection took something or left: the server may go on.
+    /// Notes that a connection took a message or left, so that the server may continue.
     pub(super) fn drained(&self) {
         self.count();
         self.taken.notify_waiters();
     }
 
-    /// Counts what is queued now.
+    /// Updates the account with the bytes that are queued now.
     fn count(&self) {
         let queued = self.switch.borrow().log.queued();
         self.account.queue(queued);
     }
 
-    /// Asks the client that listens whether it is there. False if its stream is to be closed, because it did not answer for too
-    /// long.
+    /// Pings the client that listens. Returns false if its stream is to be closed, because it left too many pings
+    /// unanswered.
     pub(super) fn ping(&self) -> bool {
         let Some(session) = self.session.upgrade() else { return true };
         let settings = session.server.settings();
@@ -292,7 +294,7 @@ impl Bridge {
         true
     }
 
-    /// What leash sent to the client.
+    /// Counts bytes that leash sent to the client.
     pub(super) fn sent(&self, bytes: usize) {
         self.counters.sent(bytes);
     }
@@ -307,7 +309,8 @@ impl Waiting for Bridge {
         &self.child
     }
 
-    /// A client that can't be given an id without a message gains nothing from a stream, except that it is kept alive.
+    /// A client that does not understand an id without a message gains only the keep-alive from a stream, so its window
+    /// is longer.
     fn length(&self) -> Duration {
         if self.primes() { limits::FIRST_MESSAGE } else { limits::SSE_KEEP_ALIVE }
     }
@@ -336,8 +339,7 @@ impl Sink for Bridge {
             && self.losses.begins()
             && let Some(gateway) = self.gateway.upgrade()
         {
-            gateway
-                .warn(format!("`{}` says more than its client reads; the oldest messages are given up", self.server));
+            gateway.warn(format!("`{}` sends more than its client reads; dropped the oldest messages", self.server));
         }
         if opening && let Message::One(envelope) = message {
             self.opening_answered(envelope);
@@ -359,7 +361,7 @@ impl Sink for Bridge {
         &self.account
     }
 
-    /// A connection that takes nothing for a while is cut: it may resume, and the others must go on.
+    /// Cuts a connection that takes nothing for a while: it can resume, and the other connections must not wait for it.
     async fn room(&self, begun: usize) {
         self.child.held_up.set(true);
         self.switch.borrow_mut().log.look();
@@ -384,10 +386,10 @@ impl Sink for Bridge {
     }
 }
 
-/// Why a request does not reach the server.
+/// The reason that a request does not reach the server.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Refused {
-    /// Because of what is in flight.
+    /// The requests in flight do not allow it.
     NotNow(NotNow),
     /// The server is gone.
     Closed,

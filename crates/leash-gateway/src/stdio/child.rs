@@ -29,21 +29,21 @@ use leash_tree::contain::caps::Caps;
 use leash_tree::platform::linux;
 use leash_tree::tree::{Spec, Tree, TreeError};
 
-/// Why a server could not be started.
+/// The reason that a server could not be started.
 #[derive(Debug, Error)]
 pub(super) enum StartError {
-    /// The tree.
+    /// The tree could not be started.
     #[error(transparent)]
     Tree(#[from] TreeError),
     /// A pipe or the handle could not be registered.
     #[error("cannot watch the server")]
     Watch(#[source] io::Error),
-    /// The server is no program, or the gateway is leaving.
+    /// The server is not a program, or the gateway is shutting down.
     #[error("the server is gone")]
     Gone,
 }
 
-/// A tree that runs, with its pipes.
+/// A running tree with its pipes.
 pub(super) struct Started {
     pub(super) tree: Watched,
     pub(super) input: Sender,
@@ -58,7 +58,7 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    /// What became of it, once it is over; `None` inside if nobody could tell.
+    /// Ready with the tree's receipt once it is over; `None` inside if the receipt is not known.
     pub(super) fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<Option<Receipt>> {
         loop {
             let Ok(mut ready) = ready!(self.reports.poll_read_ready(cx)) else { return Poll::Ready(None) };
@@ -74,7 +74,8 @@ impl Watched {
         self.tree.run()
     }
 
-    /// Sees its supervisor off, which has reported and leaves within a millisecond or so; nobody has to wait for that.
+    /// Reaps the tree's supervisor on the blocking pool. The supervisor has reported and exits within about a
+    /// millisecond, so the caller does not wait for it.
     pub(super) fn reap(self, tasks: &TaskTracker) {
         let tree = self.tree;
         let token = tasks.token();
@@ -85,7 +86,7 @@ impl Watched {
     }
 }
 
-/// A server's program for a session: one that waits for its first client, or a new one.
+/// Returns a tree of the server for a session: the one that waits for its first client, or a new one.
 pub(super) async fn start(gateway: &Rc<Gateway>, server: &Rc<Server>, session: &str) -> Result<Started, StartError> {
     match server.warm.take() {
         Some(started) => Ok(started),
@@ -93,7 +94,7 @@ pub(super) async fn start(gateway: &Rc<Gateway>, server: &Rc<Server>, session: &
     }
 }
 
-/// Starts a server's program for a session. Trees of a job are of the job's session, whoever uses them.
+/// Starts a server's program for a session. Trees of a job belong to the job's session, whichever client uses them.
 pub(super) async fn start_new(gateway: &Gateway, server: &Server, session: &str) -> Result<Started, StartError> {
     let settings = server.settings();
     let Target::Command(command) = &settings.target else { return Err(StartError::Gone) };
@@ -106,7 +107,7 @@ pub(super) async fn start_new(gateway: &Gateway, server: &Server, session: &str)
         spec = spec.label(key, value);
     }
     let places = gateway.places.clone();
-    // Some 5 ms of waiting for the keeper, in which the gateway would answer nobody.
+    // The start waits about 5 ms for the keeper. On this thread, the gateway would answer no request meanwhile.
     let token = gateway.tasks.token();
     let started = blocking::spawn(move || (Tree::start(spec, &places), token).0).await;
     let mut tree = started.map_err(|_| StartError::Gone)??;
@@ -116,10 +117,10 @@ pub(super) async fn start_new(gateway: &Gateway, server: &Server, session: &str)
             Ok(Started { input, output, tree: Watched { tree, reports } })
         }
         Err(error) => {
-            // It runs, and nobody could hear of it: whoever waits for the start waits for its end.
+            // The tree runs but the gateway cannot watch it, so it ends the tree. The caller waits for that end.
             tree.ask_to_end();
             let token = gateway.tasks.token();
-            // Without a thread nobody waits for it: it is dropped, and ends all the same.
+            // If no thread is available, the tree is dropped without waiting, and ends all the same.
             if let Some(ended) = blocking::attempt(move || (tree.wait(), token).0)
                 && let Ok(Ok(receipt)) = ended.await
             {
@@ -130,8 +131,8 @@ pub(super) async fn start_new(gateway: &Gateway, server: &Server, session: &str)
     }
 }
 
-/// Our ends of a tree's two pipes, and a copy of the descriptor of its reports. The pipes are open file descriptions that the
-/// server does not share: O_NONBLOCK is ours alone.
+/// Our ends of a tree's two pipes, and a copy of the descriptor of its reports. The server does not share our open file
+/// descriptions of the pipes, so O_NONBLOCK affects only our ends.
 fn ends(tree: &mut Tree) -> Result<(Sender, Receiver, AsyncFd<OwnedFd>), StartError> {
     let (stdin, stdout) = tree.take_stdin().zip(tree.take_stdout()).ok_or(StartError::Gone)?;
     let input = Sender::from_owned_fd(OwnedFd::from(stdin)).map_err(StartError::Watch)?;
@@ -158,19 +159,19 @@ fn spec(command: &CommandLine) -> Spec {
 /// A server's process as the rest of the gateway sees it: its input, and its end.
 pub(super) struct Child {
     pub(super) input: Rc<Input>,
-    /// Why its end was asked for; set once.
+    /// The reason that its end was requested for; set once.
     asked: OnceCell<Reason>,
-    /// What became of it, once it is over; `None` inside if nobody could tell.
+    /// Its receipt, once it is over; `None` inside if the receipt is not known.
     over: OnceCell<Option<Receipt>>,
     changed: Notify,
-    /// All that it will ever say was read.
+    /// True once its output was read to the end.
     silent: Cell<bool>,
-    /// Its output is not read for the moment, because a client does not.
+    /// True while leash does not read its output, because a client does not read its stream.
     pub(super) held_up: Cell<bool>,
     /// The task that reads its output.
     pub(super) reader: OnceCell<AbortHandle>,
     pub(super) tasks: TaskTracker,
-    /// Cancelled when there is no grace any more.
+    /// Cancelled when the grace is cut short.
     hurry: CancellationToken,
 }
 
@@ -196,12 +197,12 @@ impl Child {
         }
     }
 
-    /// Whether its end has begun.
+    /// True if its end has begun.
     pub(super) fn is_ending(&self) -> bool {
         self.asked.get().is_some()
     }
 
-    /// Returns when it is over, with what became of it.
+    /// Returns its receipt when it is over.
     pub(super) async fn over(&self) -> Option<Receipt> {
         self.gone().await;
         self.over.get().cloned().flatten()
@@ -212,14 +213,14 @@ impl Child {
         self.wait_until(|| self.over.get().is_some()).await;
     }
 
-    /// Its output has ended.
+    /// Notes that its output has ended.
     pub(super) fn fell_silent(&self) {
         self.silent.set(true);
         self.changed.notify_waiters();
     }
 
-    /// Looks after a tree until it is over, and until all of its output was read. `deaf`: what to do when the server has closed
-    /// its input, and so hears nothing any more.
+    /// Watches a tree until it is over and all of its output was read. Calls `deaf` when the server closes its input,
+    /// because it then gets no more messages.
     pub(super) async fn attend(
         &self,
         mut tree: Watched,
@@ -236,10 +237,10 @@ impl Child {
         receipt
     }
 
-    /// What it said last is still in the pipe, whose end comes with the death of its last process.
+    /// Waits until the rest of its output is read. The pipe ends when its last process has exited.
     async fn last_words(&self) {
         while timeout(limits::LAST_WORDS, self.wait_until(|| self.silent.get())).await.is_err() {
-            // A client that does not read is cut after a while; one that does shall have everything.
+            // The gateway cuts a client that does not read after a while. A client that reads gets everything.
             if self.held_up.get() {
                 continue;
             }
@@ -250,7 +251,7 @@ impl Child {
         }
     }
 
-    /// From here on nothing is left of it.
+    /// Notes that it is over.
     pub(super) fn is_over(&self, receipt: Option<Receipt>) {
         self.input.close();
         let _ = self.over.set(receipt);
@@ -263,7 +264,7 @@ impl Child {
             tokio::select! {
                 () = self.wait_until(|| self.is_ending()), if !told => {
                     told = true;
-                    // The reason first: the end of its input is an end as well, with another one.
+                    // First the reason, then the input: closing the input also ends the server, for another reason.
                     if let Some(reason) = self.asked.get() {
                         watched.tree.end_because(reason);
                     }

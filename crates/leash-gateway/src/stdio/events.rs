@@ -1,4 +1,4 @@
-//! A stream of a session as the body of an HTTP answer.
+//! A stream of a session as the body of an HTTP response.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -18,36 +18,36 @@ use leash_model::limits;
 use leash_protocol::sse;
 use leash_upstream::body::{Body, BodyError, PIECE};
 
-/// A message up to this size is one piece with its id; a larger one is not copied.
+/// A message up to this size is copied into one piece with its id; a larger one is not copied.
 const COPIED: usize = 16 * 1024;
 
-/// A stream whose connection is cut while it goes on.
+/// The connection of a stream was cut; the stream itself continues.
 #[derive(Debug, thiserror::Error)]
-#[error("the stream is read by another connection, or was not read")]
+#[error("another connection reads the stream, or the client did not read it")]
 struct Cut;
 
-/// Where the messages of a stream come from.
+/// The source of a stream's messages.
 pub(super) trait Feed: Unpin + 'static {
     /// The next message.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Next>;
     /// The id of an event with this number, if it has one.
     fn event_id(&self, number: u64) -> Option<String>;
-    /// The same bytes, counted until they are in a socket.
+    /// The same bytes, charged to the account until they are in a socket.
     fn hold(&self, message: Bytes) -> Bytes;
-    /// Bytes that went out.
+    /// Notes that this many bytes were sent.
     fn sent(&self, bytes: usize);
 }
 
-/// The body.
+/// The body of an event stream.
 pub(super) struct Events<F> {
     feed: F,
-    /// What is to be sent before anything else is asked for.
+    /// The pieces to send before the feed is polled again.
     ready: VecDeque<Bytes>,
     keep_alive: Interval,
 }
 
 impl<F: Feed> Events<F> {
-    /// The answer that is this stream, beginning with `first`.
+    /// The response with this stream as its body, beginning with `first`.
     pub(super) fn answer(feed: F, first: Option<Bytes>) -> Answer {
         let keep_alive = pauses(limits::SSE_KEEP_ALIVE);
         event_stream(Body::stream(Events { feed, ready: first.into_iter().collect(), keep_alive }))
@@ -85,26 +85,26 @@ impl<F: Feed> HttpBody for Events<F> {
     }
 }
 
-/// Ticks with this pause between them. A connection that was not asked for a while has missed some; they are not made up for.
+/// Ticks with this pause between them. Ticks that were missed while the body was not polled are skipped.
 pub(super) fn pauses(pause: Duration) -> Interval {
     let mut ticks = interval_at(Instant::now() + pause, pause);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks
 }
 
-/// An event stream as an answer.
+/// The response with an event stream as its body.
 fn event_stream(body: Body) -> Answer {
     let mut answer = Response::new(body);
     *answer.status_mut() = StatusCode::OK;
     let headers = answer.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
-    // nginx and its kin would wait for a full buffer.
+    // Otherwise nginx and similar proxies wait until their buffer is full.
     headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
     answer
 }
 
-/// A message as an event, in pieces. A large one is counted by `hold`.
+/// Encodes a message as an event, in pieces. `hold` charges a large one to the account.
 fn encode(out: &mut VecDeque<Bytes>, id: Option<&str>, message: Bytes, hold: impl FnOnce(Bytes) -> Bytes) {
     let (mut rest, end) = if message.len() <= COPIED || memchr(b'\r', &message).is_some() {
         let mut event = Vec::with_capacity(message.len() + 64);

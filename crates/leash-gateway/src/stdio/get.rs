@@ -24,7 +24,7 @@ pub(super) fn answer(session: &Rc<Session>, call: &Call) -> Result<Answer, Answe
         return Ok(listen(session, reader, first));
     };
     let (stream, seen) = seen.to_str().ok().and_then(event_id).ok_or_else(respond::unknown_event)?;
-    // A client that names an event has lost the connection on which it came, whatever we have noticed of that.
+    // A client that names an event has lost the connection on which it came, even if the gateway has not noticed yet.
     let reader = Reader::resume(&bridge, stream, seen).ok_or_else(respond::unknown_event)?;
     if stream == GET {
         return Ok(listen(session, reader, None));
@@ -32,13 +32,13 @@ pub(super) fn answer(session: &Rc<Session>, call: &Call) -> Result<Answer, Answe
     Ok(Events::answer(Reading::new(reader, session.listens()), None))
 }
 
-/// The server's own messages.
+/// The response with the server's own messages.
 fn listen(session: &Rc<Session>, reader: Reader, first: Option<Bytes>) -> Answer {
     let every = session.server.settings().policy.keep_alive.pause();
     Events::answer(Reading::new(reader, session.listens()).pinging(every), first)
 }
 
-/// The stream and the number that an event's id is made of.
+/// The stream and the number in an event's id.
 fn event_id(text: &str) -> Option<(StreamId, u64)> {
     let (stream, number) = text.split_once('-')?;
     Some((stream.parse().ok()?, number.parse().ok()?))

@@ -1,7 +1,7 @@
-//! A server's stdin: whole lines, in the order in which they were given.
+//! A server's stdin: writes whole lines, in the order in which `give` received them.
 //!
-//! A line goes straight into the pipe while there is room. What does not fit waits here, and a task writes it, because a
-//! connection that is dropped in the middle of a line must not leave half of it.
+//! While the pipe has room, `give` writes a line directly. The rest of a line that does not fit waits here, and a task
+//! writes it, because a connection that is dropped in the middle of a line must not leave half a line in the pipe.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -19,7 +19,7 @@ use leash_model::limits;
 /// Pieces written by one call: bodies and their newlines.
 const PIECES: usize = 16;
 
-/// The server has closed its stdin, or it was closed.
+/// The server closed its stdin, or leash did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Closed;
 
@@ -28,7 +28,7 @@ pub(super) struct Input {
     pipe: RefCell<Option<Rc<Sender>>>,
     waiting: RefCell<VecDeque<Bytes>>,
     bytes: Cell<usize>,
-    /// Lines that were given, and lines that are in the pipe.
+    /// The number of lines that were given, and of lines that are in the pipe.
     given: Cell<u64>,
     written: Cell<u64>,
     changed: Notify,
@@ -48,12 +48,12 @@ impl Input {
         })
     }
 
-    /// Waits while too much waits already.
+    /// Waits while too many bytes wait to be written.
     pub(super) async fn room(&self) -> Result<(), Closed> {
         self.wait_until(|| self.bytes.get() < limits::UNWRITTEN).await
     }
 
-    /// Gives a line; it is in the pipe, or waits for its turn. The ticket is for [`Input::written`].
+    /// Writes a line to the pipe, or queues it. Returns a ticket for [`Input::written`].
     pub(super) fn give(self: &Rc<Self>, line: Bytes) -> Result<u64, Closed> {
         let pipe = self.pipe.borrow().clone().ok_or(Closed)?;
         let (line, ticket) = (one_line(line), self.given.get() + 1);
@@ -81,7 +81,7 @@ impl Input {
         self.wait_until(|| self.written.get() >= ticket).await
     }
 
-    /// The end of the server's input. What waits is thrown away.
+    /// Ends the server's input. Drops the lines that wait.
     pub(super) fn close(&self) {
         self.pipe.take();
         self.waiting.take();
@@ -89,7 +89,8 @@ impl Input {
         self.changed.notify_waiters();
     }
 
-    /// Writes what waits until nothing does. Beside `give` the only place that writes, and never at the same time.
+    /// Writes the waiting lines until none is left. Apart from `give` the only writer, and never at the same time as
+    /// `give`.
     async fn write_waiting(&self, pipe: &Sender) {
         loop {
             let ready = tokio::select! {
@@ -130,7 +131,7 @@ impl Input {
         Ok(())
     }
 
-    /// Returns when it is closed, by us or by the server.
+    /// Returns when the input is closed, by leash or by the server.
     pub(super) async fn closed(&self) {
         let _ = self.wait_until(|| false).await;
     }
@@ -149,7 +150,7 @@ impl Input {
     }
 }
 
-/// Bytes that went in, 0 when there is no room.
+/// Returns the number of bytes written, 0 if the pipe is full.
 fn try_write(pipe: &Sender, pieces: &[IoSlice<'_>]) -> Result<usize, Closed> {
     loop {
         match pipe.try_write_vectored(pieces) {
@@ -161,8 +162,8 @@ fn try_write(pipe: &Sender, pieces: &[IoSlice<'_>]) -> Result<usize, Closed> {
     }
 }
 
-/// A message as one line. A newline can't be inside of a JSON string, so what is replaced is space between values: the message
-/// means the same, and is as long as before.
+/// A message as one line. A raw newline cannot be inside a JSON string, so every replaced byte is whitespace between
+/// values: the message keeps its meaning and its length.
 pub(super) fn one_line(message: Bytes) -> Bytes {
     if memchr2(b'\n', b'\r', &message).is_none() {
         return message;

@@ -1,8 +1,9 @@
-//! The streams of a session and what is kept of them for `Last-Event-ID`; pure.
+//! The streams of a session and the messages kept for `Last-Event-ID`; pure.
 //!
-//! A stream is an answer to a POST, or the GET stream ([`GET`]). Its messages are numbered from 1. One connection at a time reads
-//! it. Messages that were handed out are kept while there is room, the oldest given up first; messages that nobody reads are
-//! kept until somebody does, or until they alone are more than there is room for.
+//! A stream is an answer to a POST, or the GET stream ([`GET`]). Its messages are numbered from 1. One connection at a
+//! time reads it. The log keeps delivered messages while there is room, and drops the oldest first. It keeps
+//! undelivered messages of a stream without a reader until a connection reads them, or until they alone exceed the
+//! room.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::task::Waker;
@@ -15,14 +16,14 @@ use super::sleeper::Sleeper;
 /// A stream's number within its session; POSTs count from 1.
 pub(super) type StreamId = u64;
 
-/// The stream of what belongs to no request.
+/// The stream of messages that belong to no request.
 pub(super) const GET: StreamId = 0;
 
 /// All streams of one session.
 #[derive(Debug)]
 pub(super) struct Log {
     streams: BTreeMap<StreamId, Stream>,
-    /// The stream of every message that was handed out and is still kept, in the order in which that happened.
+    /// The stream of every message that was delivered and is still kept, in the order of delivery.
     delivered: VecDeque<StreamId>,
     /// Bytes and number of all kept messages.
     bytes: usize,
@@ -31,7 +32,7 @@ pub(super) struct Log {
     unread: usize,
     /// Bytes that may be kept.
     room: usize,
-    /// Messages that were given up before anybody read them.
+    /// The number of messages that were dropped before a connection read them.
     lost: u64,
 }
 
@@ -40,30 +41,30 @@ struct Stream {
     messages: VecDeque<Bytes>,
     /// The number of the first message that is kept.
     first: u64,
-    /// The number of the next message to hand out.
+    /// The number of the next message to deliver.
     next: u64,
     /// The connection that reads; a later one has a higher number and takes the place of an earlier one.
     reader: u32,
     reading: bool,
     sleeper: Sleeper,
-    /// Nothing more will come.
+    /// No more messages will come.
     done: bool,
     /// The client knows the id of one of its events, by which it can resume.
     named: bool,
-    /// It has more than answers.
+    /// It has other messages besides answers.
     mixed: bool,
-    /// Something was handed out since [`Log::look`].
+    /// A message was delivered since [`Log::look`].
     moved: bool,
 }
 
-/// What a reader gets.
+/// The result of reading a stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
     /// A message and its number.
     Message(u64, Bytes),
-    /// Nothing yet.
+    /// No message yet.
     Wait,
-    /// Nothing any more.
+    /// No more messages.
     End,
     /// Another connection reads the stream now, or this one was too slow.
     Cut,
@@ -75,13 +76,13 @@ impl Log {
         Log { streams, delivered, bytes: 0, messages: 0, unread: 0, room, lost: 0 }
     }
 
-    /// A new stream with a connection that reads it.
+    /// Opens a new stream with a connection that reads it.
     pub(super) fn open(&mut self, id: StreamId) {
         let stream = Stream { first: 1, next: 1, reading: true, ..Stream::default() };
         self.streams.insert(id, stream);
     }
 
-    /// Adds a message. `false`: there is no such stream any more, because its reader left and can't come back.
+    /// Adds a message. Returns false if the stream was removed, because its reader left and cannot come back.
     pub(super) fn push(&mut self, id: StreamId, message: Bytes) -> bool {
         if id == GET && !self.streams.contains_key(&GET) {
             self.streams.insert(GET, Stream { first: 1, next: 1, ..Stream::default() });
@@ -98,7 +99,7 @@ impl Log {
         true
     }
 
-    /// Nothing more comes on this stream.
+    /// Marks a stream as complete.
     pub(super) fn finish(&mut self, id: StreamId) {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.done = true;
@@ -107,13 +108,13 @@ impl Log {
         }
     }
 
-    /// Nothing more comes on any stream.
+    /// Marks all streams as complete.
     pub(super) fn finish_all(&mut self) {
         let ids: Vec<_> = self.streams.keys().copied().collect();
         ids.into_iter().for_each(|id| self.finish(id));
     }
 
-    /// The next message for a reader, who is woken when there is one.
+    /// Returns the next message for a reader; without one, wakes the reader when there is one.
     pub(super) fn next(&mut self, id: StreamId, reader: u32, waker: &Waker) -> Next {
         let Some(stream) = self.streams.get_mut(&id).filter(|stream| stream.is_read_by(reader)) else {
             return Next::Cut;
@@ -134,7 +135,7 @@ impl Log {
         Next::Message(number, message)
     }
 
-    /// Not only answers are on this stream: it can't be taken whole.
+    /// Notes that other messages than answers are on this stream: it cannot be taken whole.
     pub(super) fn mix(&mut self, id: StreamId) {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.mixed = true;
@@ -142,12 +143,12 @@ impl Log {
         }
     }
 
-    /// Whether it can't be taken whole; nor can one that is not known.
+    /// True if the stream cannot be taken whole, or is not known.
     pub(super) fn is_mixed(&self, id: StreamId) -> bool {
         self.streams.get(&id).is_none_or(|stream| stream.mixed)
     }
 
-    /// The whole stream as one piece, if it is over and nothing of it was handed out; it is forgotten then.
+    /// Removes and returns the whole stream if it is complete and none of its messages was delivered.
     pub(super) fn take(&mut self, id: StreamId) -> Option<VecDeque<Bytes>> {
         self.streams.get(&id).filter(|stream| stream.done && stream.next == 1)?;
         let stream = self.streams.remove(&id)?;
@@ -174,24 +175,25 @@ impl Log {
         }
     }
 
-    /// The number of the message that was handed out last, 0 before the first. The client is given it, and can resume by it.
+    /// The number of the last delivered message, 0 before the first. The caller gives it to the client, which can
+    /// resume by it.
     pub(super) fn name(&mut self, id: StreamId) -> u64 {
         let Some(stream) = self.streams.get_mut(&id) else { return 0 };
         stream.named = true;
         stream.next - 1
     }
 
-    /// Whether a connection reads this stream.
+    /// True if a connection reads this stream.
     pub(super) fn is_read(&self, id: StreamId) -> bool {
         self.streams.get(&id).is_some_and(|stream| stream.reading)
     }
 
-    /// Whether somebody reads this stream or may come back to it.
+    /// True if a connection reads this stream, or the client can resume it.
     pub(super) fn is_reachable(&self, id: StreamId) -> bool {
         self.streams.get(&id).is_some_and(|stream| stream.reading || stream.named)
     }
 
-    /// A connection begins to read the GET stream where the last one stopped; the number is the reader's.
+    /// Lets a new connection read the GET stream from where the last one stopped; returns the reader's number.
     pub(super) fn listen(&mut self) -> u32 {
         let stream = self.streams.entry(GET).or_insert_with(|| Stream { first: 1, next: 1, ..Stream::default() });
         if stream.reading {
@@ -201,19 +203,20 @@ impl Log {
         stream.reader
     }
 
-    /// A connection reads a stream from the message after `seen`. `None`: the stream is not known, or `seen` is not of it.
+    /// Lets a new connection read a stream from the message after `seen`. `None` if the stream is not known, or message
+    /// `seen` was never delivered on it.
     pub(super) fn resume(&mut self, id: StreamId, seen: u64) -> Option<u32> {
         let stream = self.streams.get_mut(&id).filter(|stream| seen < stream.next)?;
         if stream.reading {
             self.unread -= stream.unread_bytes();
         }
-        // What was given up meanwhile is missing; the rest is better than nothing.
+        // Messages dropped meanwhile are missing; the client gets the rest.
         let from = (seen + 1).max(stream.first);
         let again = stream.next.saturating_sub(from);
         stream.next = from;
         self.unread += stream.attach();
         let reader = stream.reader;
-        // What is read again is no longer what was delivered last of this stream.
+        // The messages to be read again no longer count as delivered. They are the last delivered ones of this stream.
         let mut left = again;
         for at in (0..self.delivered.len()).rev() {
             if left == 0 {
@@ -227,7 +230,7 @@ impl Log {
         Some(reader)
     }
 
-    /// A reader is gone. What it had not read and nobody can ask for any more is handed back.
+    /// Detaches a reader that is gone. Returns its unread messages if the client cannot resume the stream.
     #[must_use]
     pub(super) fn leave(&mut self, id: StreamId, reader: u32) -> VecDeque<Bytes> {
         if !self.streams.get(&id).is_some_and(|stream| stream.is_read_by(reader)) {
@@ -247,32 +250,32 @@ impl Log {
             self.forget_if_empty(id);
             return VecDeque::new();
         }
-        // A client has to name an event to come back, and this one was never given any.
+        // A client must name an event to resume, and this client was never given one.
         let orphans = self.streams.remove(&id).map(|stream| stream.messages).unwrap_or_default();
         self.bytes -= orphans.iter().map(Bytes::len).sum::<usize>();
         self.messages -= orphans.len();
         orphans
     }
 
-    /// What waits for connections, and what is too large to be kept and waits for one to come.
+    /// The bytes that wait for connections, and the bytes beyond the room that wait on streams without one.
     pub(super) fn queued(&self) -> Queued {
         Queued { unread: self.unread, unclaimed: (self.bytes - self.unread).saturating_sub(self.room) }
     }
 
-    /// The connection that reads a stream took something.
+    /// Notes that the connection that reads a stream took a message.
     pub(super) fn moved(&mut self, id: StreamId) {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.moved = true;
         }
     }
 
-    /// Begins to watch whether readers read.
+    /// Starts an observation period for [`Log::cut_stalled`].
     pub(super) fn look(&mut self) {
         self.streams.values_mut().for_each(|stream| stream.moved = false);
     }
 
-    /// Cuts the readers that had something to read and took nothing since [`Log::look`]; what is handed back is as in
-    /// [`Log::leave`].
+    /// Cuts the readers that had messages to read and took none since [`Log::look`]. Returns messages as [`Log::leave`]
+    /// does.
     #[must_use]
     pub(super) fn cut_stalled(&mut self) -> VecDeque<Bytes> {
         let stalled = |stream: &Stream| stream.reading && !stream.moved && stream.unread_bytes() > 0;
@@ -282,20 +285,20 @@ impl Log {
         orphans
     }
 
-    /// Messages given up unread since the last time this was asked.
+    /// Returns the number of messages dropped unread since the last call.
     pub(super) fn take_lost(&mut self) -> u64 {
         std::mem::take(&mut self.lost)
     }
 
-    /// Gives up what there is no room for.
+    /// Drops messages until the rest fits into the room.
     fn make_room(&mut self) {
         while self.bytes > self.room {
             if let Some(id) = self.delivered.pop_front() {
                 self.give_up_first(id);
                 continue;
             }
-            // Everything that is left is unread. What nobody reads goes, the oldest stream first; but one message alone may be
-            // larger than all the room, and stays until it is delivered.
+            // All remaining messages are unread. Those without a reader are dropped, the oldest stream first. A single
+            // message may exceed the room, and stays until it is delivered.
             let unread = self.streams.iter().find(|(_, stream)| !stream.reading && !stream.messages.is_empty());
             match unread.map(|(id, _)| *id) {
                 Some(id) if self.messages > 1 => {
@@ -318,7 +321,7 @@ impl Log {
         self.forget_if_empty(id);
     }
 
-    /// A stream that is over, read by nobody, and of which nothing is kept.
+    /// Removes a stream that is complete, has no reader, and has no messages left.
     fn forget_if_empty(&mut self, id: StreamId) {
         let gone = |stream: &Stream| stream.done && !stream.reading && stream.messages.is_empty();
         if self.streams.get(&id).is_some_and(gone) {
@@ -332,7 +335,7 @@ impl Stream {
         self.reading && self.reader == reader
     }
 
-    /// Where in the queue the first unread message is.
+    /// The index of the first unread message in the queue.
     fn unread_from(&self) -> usize {
         usize::try_from(self.next - self.first).unwrap_or(usize::MAX)
     }
@@ -341,10 +344,10 @@ impl Stream {
         self.messages.iter().skip(self.unread_from()).map(Bytes::len).sum()
     }
 
-    /// A new reader; the bytes that wait for it.
+    /// Attaches a new reader; returns the bytes that wait for it.
     fn attach(&mut self) -> usize {
         (self.reading, self.reader) = (true, self.reader + 1);
-        // The reader before it, if there is one, sees that it was replaced.
+        // Wakes the previous reader, if there is one, so that it sees that it was replaced.
         self.sleeper.wake();
         self.unread_bytes()
     }

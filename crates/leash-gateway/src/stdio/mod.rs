@@ -1,13 +1,13 @@
 //! Servers that speak over their stdin and stdout, behind HTTP.
 //!
-//! In the order in which a request meets them: this file (which rules apply to it), then for the legacy era `open` (a session
-//! begins), `post` and `get`. `bridge` stands between a session's streams and its server: `switch` decides which stream a
-//! message goes to, `log` keeps streams for those who resume them, `window` says when an answer has become a stream, `reader`
-//! and `events` write it out. `child` is the server's tree, with `input` and `output` at its pipes. For the modern era there is
-//! `modern`, on the same pipes.
+//! The modules in the order in which they handle a request: this file decides which rules apply. For the legacy era
+//! follow `open` (a session begins), `post` and `get`. `bridge` connects a session's streams to its server: `switch`
+//! decides which stream a message goes to, `log` keeps streams for clients that resume them, `window` decides when an
+//! answer becomes a stream, `reader` and `events` write it out. `child` is the server's tree, with `input` and `output`
+//! at its pipes. `modern` serves the modern era over the same pipes.
 //!
-//! Messages are forwarded as they were received. The one exception: a body that is written over several lines becomes one line,
-//! with spaces in the place of the line breaks.
+//! The gateway forwards messages as it received them, with one exception: it turns a body of several lines into one
+//! line, with spaces in place of the line breaks.
 
 mod bridge;
 mod child;
@@ -66,7 +66,7 @@ async fn post(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call) -> Result
     }
     let message = Message::read(&call.body).map_err(|fault| respond::malformed(&fault))?;
     let token = token(call);
-    // A session that is known outranks what a version header claims.
+    // A known session takes precedence over the version header.
     if let Some(session) = token.and_then(|token| session::find(server, token, call).ok()) {
         return post::answer(gateway, &session, call, &message).await;
     }
@@ -77,7 +77,7 @@ async fn post(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call) -> Result
         Message::One(envelope)
             if envelope.method.as_deref() == Some("initialize") && envelope.kind == Kind::Request =>
         {
-            // Large, and seldom.
+            // This future is large and rarely needed: boxed, it does not enlarge the futures of all requests.
             Box::pin(open::answer(gateway, server, call, envelope)).await
         }
         _ if token.is_some() => Err(respond::no_session()),
@@ -100,7 +100,8 @@ async fn delete(server: &Rc<Server>, call: &Call) -> Result<Answer, Answer> {
     Ok(respond::empty(StatusCode::OK))
 }
 
-/// The session that a GET or DELETE is for. Without one, a modern version says that the client means no session at all.
+/// The session that a GET or DELETE is for. If it names no known session but a modern version, the answer is that of
+/// the modern era, which has no sessions: method not allowed.
 fn named_session(server: &Rc<Server>, call: &Call) -> Result<Rc<Session>, Answer> {
     let found = token(call).map(|token| session::find(server, token, call));
     match found {
@@ -118,7 +119,7 @@ pub(crate) fn in_flight(server: &Server) -> usize {
     bridges(server).iter().map(|bridge| bridge.in_flight()).sum::<usize>() + server.modern.in_flight()
 }
 
-/// Takes back what is in flight; how much that was.
+/// Cancels all requests in flight; returns their number.
 pub(crate) fn abort(server: &Server) -> usize {
     bridges(server).iter().map(|bridge| bridge.abort()).sum::<usize>() + server.modern.abort()
 }
@@ -131,7 +132,7 @@ fn bridges(server: &Server) -> Vec<Rc<Bridge>> {
     server.all().iter().filter_map(bridge).collect()
 }
 
-/// The session that a request names. What is no text is no session that anybody knows.
+/// The session id that a request names. An id that is not text becomes an empty one, which no session has.
 fn token(call: &Call) -> Option<&str> {
     call.headers.get(headers::SESSION_ID).map(|value| value.to_str().unwrap_or_default())
 }

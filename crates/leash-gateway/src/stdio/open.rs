@@ -26,7 +26,7 @@ use leash_model::receipt::Reason;
 use leash_protocol::envelope::{Envelope, IdKey};
 use leash_protocol::headers;
 
-/// A session that its client does not know of yet. If it never will, the session ends.
+/// A session whose id its client does not have yet. Dropped before the client gets the id, it ends the session.
 struct Opening {
     session: Rc<Session>,
     known: Cell<bool>,
@@ -62,10 +62,10 @@ pub(super) async fn answer(
     let Ok(reader) = bridge.ask(&[request], call.body.clone()) else {
         return Err(respond::start_failed(envelope.id, "the server exited"));
     };
-    // No deadline here: the session has one, and its end answers.
+    // No deadline here: the session has its own, and when it ends it answers the request.
     let mut answer = match reader.first(false, true).await {
         First::Whole(body) if session.is_live() => post::whole(&bridge, body),
-        // The server refused, or leash answers in its place; there is no session to speak of.
+        // The server refused, or leash answered in its place; either way no session was opened.
         First::Whole(body) => return Ok(failed(&bridge, envelope, body)),
         _ => Events::answer(Reading::new(reader, in_flight), None),
     };
@@ -78,11 +78,11 @@ pub(super) async fn answer(
     Ok(answer)
 }
 
-/// Starts the server. That goes on when the client leaves meanwhile: what was started must be ended.
+/// Starts the server. The start continues if the client disconnects meanwhile, so that the started tree is also ended.
 async fn start(gateway: &Rc<Gateway>, session: &Rc<Session>, opening: IdKey) -> Result<Rc<Bridge>, StartError> {
     let (done, started) = oneshot::channel();
     let (gateway, starting) = (Rc::clone(gateway), Rc::clone(session));
-    // Taken now: the session may end before the task's first step.
+    // Both are taken before the task is spawned: the session may end before the task's first step.
     let (seat, occupied) = (session.seat(), session.server.occupy());
     session.spawn(async move {
         let _occupied = occupied;
@@ -92,10 +92,10 @@ async fn start(gateway: &Rc<Gateway>, session: &Rc<Session>, opening: IdKey) -> 
         };
         let bridge = Bridge::start(&gateway, &starting, tree, opening);
         let held = starting.hold(Holding::Tree(Rc::clone(&bridge)));
-        // Nobody listens any more: then the session has ended, and with it the tree.
+        // If the receiver is gone, the session has ended, and the tree with it.
         let _ = done.send(if held { Ok(Rc::clone(&bridge)) } else { Err(StartError::Gone) });
         if !held {
-            // A tree that its session did not live to see takes up room until it is gone.
+            // The session ended before its tree was started. The tree keeps the seat until it is over.
             bridge.child.over().await;
         }
         drop(seat);
@@ -103,10 +103,10 @@ async fn start(gateway: &Rc<Gateway>, session: &Rc<Session>, opening: IdKey) -> 
     started.await.unwrap_or(Err(StartError::Gone))
 }
 
-/// An `initialize` that was answered, but not well.
+/// The response to an `initialize` that opened no session.
 fn failed(bridge: &Bridge, envelope: &Envelope<'_>, body: Bytes) -> Answer {
     let status = match bridge.never_opened() {
-        // Whoever asks by the rules of an era that knows no handshake is answered by them.
+        // A client that asks by the rules of the modern era, which has no handshake, gets the status of that era.
         None if envelope.meta().claims_modern => modern::status(&body),
         None => StatusCode::OK,
         Some(Reason::NotInitialized) => StatusCode::GATEWAY_TIMEOUT,

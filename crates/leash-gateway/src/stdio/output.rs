@@ -1,4 +1,4 @@
-//! A server's stdout: lines in, one by one, as fast as somebody takes them.
+//! A server's stdout: reads it line by line, no faster than the sink takes the lines.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
@@ -17,17 +17,17 @@ use leash_model::limits;
 use leash_protocol::envelope::Message;
 use leash_protocol::frame::{Line, Lines};
 
-/// Who takes a server's messages.
+/// The receiver of a server's messages.
 pub(super) trait Sink {
-    /// A message, and the line that it is.
+    /// Takes a message and the line that contains it.
     fn message(&self, line: Bytes, message: &Message<'_>);
-    /// A line that is no message.
+    /// Notes a line that is not a message.
     fn garbage(&self, what: &str);
-    /// Whether the server must wait, which has written so many bytes of its next line.
+    /// True if the server must wait; it has written `begun` bytes of its next line.
     fn is_full(&self, begun: usize) -> bool;
-    /// Returns when it must not.
+    /// Returns when the server need not wait.
     fn room(&self, begun: usize) -> impl Future<Output = ()>;
-    /// What its messages take.
+    /// The account that the memory of its messages is charged to.
     fn account(&self) -> &Account;
 }
 
@@ -36,11 +36,11 @@ pub(super) async fn read<S: Sink>(mut output: Receiver, sink: &S) {
     let mut lines = Lines::new(limits::LINE);
     let mut long_line = None;
     loop {
-        // A server that stops in the middle of a long line does not keep others from theirs.
+        // A server that stops in the middle of a long line gives back its permit, so that others can write theirs.
         if long_line.is_some() && timeout(limits::STALLED, readable(&output)).await.is_err() {
             long_line = None;
         }
-        // While there is nothing to read there is no buffer either: most sessions are silent most of the time.
+        // No buffer is allocated while there is nothing to read: most sessions are silent most of the time.
         if readable(&output).await.is_err() {
             break;
         }
@@ -76,7 +76,7 @@ async fn readable(output: &Receiver) -> io::Result<()> {
 
 fn take<S: Sink>(line: Line, sink: &S) {
     match line {
-        // An empty line says nothing, and harms nobody.
+        // An empty line is ignored.
         Line::Whole(line) if line.trim_ascii().is_empty() => {}
         Line::Whole(line) => match Message::read(&line) {
             Ok(message) => sink.message(line.clone(), &message),
@@ -86,24 +86,25 @@ fn take<S: Sink>(line: Line, sink: &S) {
     }
 }
 
-/// Something that is worth a word when it begins, and not every time.
+/// Decides which of many occurrences to report: only the first of a burst.
 #[derive(Default)]
 pub(super) struct Burst {
     last: Cell<Option<Moment>>,
 }
 
 impl Burst {
-    /// It happens; whether it has not for a while.
+    /// Records an occurrence; returns true if none was recent.
     pub(super) fn begins(&self) -> bool {
         let now = Moment::now();
         self.last.replace(Some(now)).is_none_or(|last| now.since(last) > limits::GARBAGE_QUIET)
     }
 }
 
-/// Counts a line that is no message, and says so once a burst.
+/// Counts a line that is not a message, and warns once per burst.
 pub(super) fn garbage(gateway: &Gateway, server: &str, (counters, burst): (&Counters, &Burst), what: &str) {
     add(&counters.garbage_lines, 1);
     if burst.begins() {
-        gateway.warn(format!("`{server}` writes to its stdout what is no protocol ({what}); it is dropped"));
+        gateway
+            .warn(format!("`{server}` wrote a line to its stdout that is not a JSON-RPC message ({what}); dropped it"));
     }
 }

@@ -1,4 +1,4 @@
-//! Pings to a client that listens: legacy only, and never seen by the server.
+//! Pings to a client that listens: legacy only. The server never sees them.
 
 use std::cell::Cell;
 
@@ -8,38 +8,38 @@ use serde_json::value::RawValue;
 use crate::keep_alive::Known;
 use leash_protocol::envelope::{Envelope, Kind};
 
-/// What the ids of pings begin with. A server's own ids do not look like this, and with the session's id in it none can.
+/// The prefix of ping ids. After it comes the session's id, which makes a collision with a server's own ids impossible.
 const PREFIX: &str = "\"leash-ping-";
 
-/// Pings of one session.
+/// The pings of one session.
 #[derive(Debug, Default)]
 pub(super) struct Pings {
     sent: Cell<u64>,
-    /// In a row.
+    /// The number of unanswered pings in a row.
     unanswered: Cell<u32>,
-    /// The client has answered a ping before.
+    /// True once the client has answered a ping.
     answers: Cell<bool>,
 }
 
 impl Pings {
-    /// The facts about the client that `keep_alive` needs.
+    /// The facts about the client that its answers show.
     pub(super) fn known(&self, owned: bool) -> Known {
         Known { unanswered: self.unanswered.get(), answers: self.answers.get(), owned }
     }
 
-    /// The next ping.
+    /// Returns the next ping message and counts it as unanswered.
     pub(super) fn next(&self, session: &str) -> Bytes {
         self.unanswered.set(self.unanswered.get() + 1);
         self.sent.set(self.sent.get() + 1);
         format!(r#"{{"jsonrpc":"2.0","id":{PREFIX}{session}-{}","method":"ping"}}"#, self.sent.get()).into()
     }
 
-    /// Somebody new listens.
+    /// Resets the count of unanswered pings: the client has just shown that it is alive.
     pub(super) fn begin(&self) {
         self.unanswered.set(0);
     }
 
-    /// Whether this answers a ping; then the client is there.
+    /// True if the message answers a ping. Then the client is alive.
     pub(super) fn is_answer(&self, envelope: &Envelope<'_>) -> bool {
         let answer = envelope.kind == Kind::Response && envelope.id.is_some_and(|id| id.get().starts_with(PREFIX));
         if answer {
@@ -50,7 +50,7 @@ impl Pings {
     }
 }
 
-/// A batch without its answers to pings, if something else is in it.
+/// A batch without its answers to pings; `None` if nothing else is in it.
 pub(super) fn without_answers(batch: &Bytes, is_answer: impl Fn(usize) -> bool) -> Option<Bytes> {
     let elements: Vec<&RawValue> = serde_json::from_slice(batch).ok()?;
     let others = elements.iter().enumerate().filter(|(at, _)| !is_answer(*at));

@@ -1,4 +1,4 @@
-//! POST in a legacy session: one message, or several, of the client.
+//! POST in a legacy session: one message of the client, or a batch.
 
 use std::rc::Rc;
 
@@ -19,16 +19,16 @@ use super::switch::{First, NotNow, Request};
 use leash_protocol::envelope::{Envelope, IdKey, Message, codes, error_body};
 use leash_protocol::{era, headers};
 
-/// The server of a session that is open.
+/// The bridge to the server of an open session.
 pub(super) fn bridge(session: &Session) -> Result<Rc<Bridge>, Answer> {
     match session.holding() {
         Some(Holding::Tree(bridge)) => Ok(Rc::clone(bridge)),
-        // Still opening: its id can't be known to anybody yet.
+        // Still opening: no client has its id yet.
         _ => Err(respond::no_session()),
     }
 }
 
-/// A version that is named must be one that there is, or the one that this session agreed on, whatever it is.
+/// Checks the version that a request names: it must be a known legacy version, or the one that this session agreed on.
 pub(super) fn check_version(headers: &HeaderMap, bridge: &Bridge) -> Result<(), Answer> {
     let Some(version) = headers.get(headers::PROTOCOL_VERSION) else { return Ok(()) };
     let known = |version: &str| era::is_legacy_version(version) || version == bridge.version();
@@ -44,7 +44,7 @@ pub(super) async fn answer(
 ) -> Result<Answer, Answer> {
     let bridge = bridge(session)?;
     check_version(&call.headers, &bridge)?;
-    // Whatever it says, the client is there.
+    // Any POST shows that the client is alive.
     let in_flight = session.began();
     bridge.pings.begin();
     for envelope in message.envelopes() {
@@ -93,14 +93,14 @@ pub(super) async fn answer(
     })
 }
 
-/// Requests that the client takes back; they may be in the same batch.
+/// Notes the requests that the client cancels; they may be in the same batch.
 fn note_cancelled(gateway: &Gateway, bridge: &Rc<Bridge>, message: &Message<'_>) {
     for key in message.envelopes().iter().filter_map(|envelope| IdKey::of(envelope.cancelled()?)) {
         bridge.cancelled(key, &gateway.tasks);
     }
 }
 
-/// What the server is to see of a body: answers to pings are leash's own.
+/// The part of a body that goes to the server: without answers to the pings that leash itself sent.
 fn without_pings(bridge: &Bridge, body: &Bytes, message: &Message<'_>) -> Option<Bytes> {
     match message {
         Message::One(envelope) if bridge.pings.is_answer(envelope) => None,
@@ -125,7 +125,7 @@ pub(super) fn whole(bridge: &Bridge, body: Bytes) -> Answer {
     respond::json(StatusCode::OK, bridge.account().hold(body))
 }
 
-/// The server was gone before it could be asked: the same as if it had gone just after.
+/// The response if the server exited before it got the request: the same as if it had exited just after.
 fn server_gone(message: &Message<'_>) -> Answer {
     let error =
         |envelope: &Envelope<'_>| error_body(envelope.id, codes::SERVER, "the server exited before it answered", None);

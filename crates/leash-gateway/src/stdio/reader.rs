@@ -16,7 +16,7 @@ use super::output::Sink as _;
 use super::switch::First;
 use leash_model::limits;
 
-/// A connection that reads a stream; dropping it leaves the stream to whoever resumes it.
+/// A connection that reads a stream. When it is dropped, another connection can resume the stream.
 pub(super) struct Reader {
     bridge: Rc<Bridge>,
     stream: StreamId,
@@ -29,20 +29,21 @@ impl Reader {
         Reader { bridge: Rc::clone(bridge), stream, number: 0 }
     }
 
-    /// A reader of the GET stream; `None` while somebody else is.
+    /// A reader of the GET stream; `None` while another connection reads it.
     pub(super) fn listen(bridge: &Rc<Bridge>) -> Option<Reader> {
         let mut switch = bridge.switch.borrow_mut();
         let free = !switch.log.is_read(GET);
         free.then(|| Reader { bridge: Rc::clone(bridge), stream: GET, number: switch.log.listen() })
     }
 
-    /// A reader of a stream from the event after `seen`; whoever read it before is cut.
+    /// A reader of a stream from the event after `seen`; the connection that read it before is cut.
     pub(super) fn resume(bridge: &Rc<Bridge>, stream: StreamId, seen: u64) -> Option<Reader> {
         let number = bridge.switch.borrow_mut().log.resume(stream, seen)?;
         Some(Reader { bridge: Rc::clone(bridge), stream, number })
     }
 
-    /// How its POST, perhaps a batch, is answered. A patient one waits for one body for as long as nothing else comes.
+    /// Returns how its POST is answered: by one body or by a stream. With `patient` it waits for one body however late
+    /// it is, unless another message comes first.
     pub(super) async fn first(&self, batch: bool, patient: bool) -> First {
         poll_fn(|cx| match self.bridge.switch.borrow_mut().first(self.stream, (batch, patient), cx.waker()) {
             First::Wait => Poll::Pending,
@@ -63,8 +64,8 @@ impl Reader {
         }
     }
 
-    /// The event that comes before any message, where clients understand it: an id to resume from, and how long to wait before
-    /// that.
+    /// The event that comes before any message, if the client's version understands it: an id to resume from, and how
+    /// long to wait before resuming.
     pub(super) fn priming(&self) -> Option<Bytes> {
         if !self.bridge.primes() {
             return None;
@@ -81,10 +82,10 @@ impl Drop for Reader {
     }
 }
 
-/// A reader as the body of an answer, with what lives as long as the connection.
+/// A reader as the body of a response, with the values that live as long as the connection.
 pub(super) struct Reading {
     reader: Reader,
-    /// When the client is asked whether it is there.
+    /// The timer of the pings to the client.
     ping: Option<Interval>,
     _held: InFlight,
 }
@@ -94,7 +95,7 @@ impl Reading {
         Reading { reader, ping: None, _held: held }
     }
 
-    /// Asks the client every so often whether it is there, by the protocol's own means.
+    /// Sends the client the protocol's own ping at this interval.
     pub(super) fn pinging(mut self, every: Option<Duration>) -> Reading {
         self.reader.bridge.pings.begin();
         self.ping = every.map(pauses);
@@ -104,7 +105,7 @@ impl Reading {
 
 impl Feed for Reading {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Next> {
-        // A ping is a message of the stream like any other, so it is there when the stream is asked next.
+        // The ping is queued on the stream like any other message, so the poll below finds it.
         while self.ping.as_mut().is_some_and(|ping| ping.poll_tick(cx).is_ready()) {
             if !self.reader.bridge.ping() {
                 return Poll::Ready(Next::End);

@@ -1,13 +1,13 @@
-//! Whoever waits for something; at most one.
+//! The waker of one waiting task.
 
 use std::task::Waker;
 
-/// A place for one who waits.
+/// Holds the waker of at most one waiting task.
 #[derive(Debug, Default)]
 pub(super) struct Sleeper(Option<Waker>);
 
 impl Sleeper {
-    /// This one waits from now on, and nobody else.
+    /// Stores the waker of the task that waits; it replaces an earlier one.
     pub(super) fn wait(&mut self, waker: &Waker) {
         match &mut self.0 {
             Some(known) => known.clone_from(waker),
@@ -15,7 +15,7 @@ impl Sleeper {
         }
     }
 
-    /// Something has happened.
+    /// Wakes the waiting task, if there is one.
     pub(super) fn wake(&mut self) {
         if let Some(waker) = self.0.take() {
             waker.wake();

@@ -1,12 +1,12 @@
-//! Which stream a server's message goes to; pure.
+//! Decides which stream a server's message goes to; pure.
 //!
-//! A response goes to the POST that asked; progress to the POST whose token it names. Everything else has no address on the
-//! pipe, and exactly one stream gets it, the first of these that there is:
+//! A response goes to the POST that asked; progress to the POST whose token it names. Every other message has no
+//! address on the pipe. Exactly one stream gets it, the first of these that exists:
 //!
 //! 1. the only POST in flight, so that the message keeps its place before the result;
-//! 2. the GET stream, if somebody reads it;
+//! 2. the GET stream, if a connection reads it;
 //! 3. the POST in flight that began last, one that is read before one that may be resumed;
-//! 4. the GET stream, where it waits for somebody to come.
+//! 4. the GET stream, where it waits until a connection reads it.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::task::Waker;
@@ -19,7 +19,7 @@ use super::window::Turns;
 use leash_model::limits;
 use leash_protocol::envelope::{Envelope, IdKey, Kind, Message, codes, error_body};
 
-/// What is in flight in a session, and the streams that it is answered on.
+/// The requests in flight in a session, and the streams on which they are answered.
 #[derive(Debug)]
 pub(super) struct Switch {
     pub(super) log: Log,
@@ -27,14 +27,14 @@ pub(super) struct Switch {
     requests: HashMap<IdKey, Asked>,
     /// The streams of progress tokens.
     tokens: HashMap<IdKey, StreamId>,
-    /// Streams of POSTs that are owed answers, in the order in which they began.
+    /// POSTs with unanswered requests, in the order in which they began.
     posts: Vec<Post>,
     last: StreamId,
-    /// Bytes that the requests in flight take, about.
+    /// The approximate memory of the requests in flight, in bytes.
     flying: usize,
 }
 
-/// What a request in flight takes besides its id and its token.
+/// The approximate memory of a request in flight besides its id and its token.
 const RECORD: usize = 128;
 
 /// A request in flight.
@@ -49,7 +49,7 @@ struct Asked {
 #[derive(Debug)]
 struct Post {
     stream: StreamId,
-    /// Answers that it is owed.
+    /// The number of its requests that are not answered yet.
     owed: usize,
     turns: Turns,
 }
@@ -72,32 +72,32 @@ impl Request {
     }
 }
 
-/// Why a request can't begin.
+/// The reason that a request cannot begin.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NotNow {
     /// Its id is in flight already.
     Duplicate(IdKey),
-    /// Too much is.
+    /// Too many requests are in flight.
     TooMany,
 }
 
-/// What became of a line.
+/// The destination of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Routed {
     /// It went to this stream.
     To(StreamId),
-    /// It answers nothing that was asked, or something that nobody waits for any more.
+    /// It answers no request in flight, or the connection that waited for it is gone for good.
     Nowhere,
 }
 
-/// How a POST is answered.
+/// The form of the answer to a POST.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum First {
-    /// It is not known yet.
+    /// Not decided yet.
     Wait,
     /// By one body.
     Whole(Bytes),
-    /// By a stream: there is more than answers.
+    /// By a stream: other messages come besides the answers, or the answer is late.
     Stream,
 }
 
@@ -107,7 +107,7 @@ impl Switch {
         Switch { log: Log::new(room), requests, tokens, posts, last: GET, flying: 0 }
     }
 
-    /// A POST with these requests begins; its connection reads from the start.
+    /// Begins a POST with these requests; its connection reads the new stream from the start.
     pub(super) fn begin(&mut self, requests: &[Request]) -> Result<StreamId, NotNow> {
         if self.flying > limits::UNANSWERED {
             return Err(NotNow::TooMany);
@@ -142,8 +142,8 @@ impl Switch {
         self.log.take(stream);
     }
 
-    /// Answers a request in the server's place with an error, where no connection waits for the answer, which is too large to be kept
-    /// until one comes back. `false` if that is not so.
+    /// Answers a request in the server's place with an error if no connection waits for the answer, which is too large
+    /// to keep until the client comes back. Returns false, and does nothing, in any other case.
     pub(super) fn refuse_to_keep(&mut self, message: &Message<'_>) -> bool {
         let Message::One(envelope) = message else { return false };
         let key = envelope.key().filter(|_| envelope.kind == Kind::Response);
@@ -174,7 +174,7 @@ impl Switch {
         self.push_other(stream, line)
     }
 
-    /// A batch for one stream goes there as it is; one for several is taken apart.
+    /// Delivers a batch: as it is if all of it is for one stream, otherwise message by message.
     fn deliver_batch(&mut self, line: Bytes, envelopes: &[Envelope<'_>]) -> Routed {
         let keys: Vec<_> =
             envelopes.iter().filter(|envelope| envelope.kind == Kind::Response).filter_map(Envelope::key).collect();
@@ -210,9 +210,9 @@ impl Switch {
         if pushed { Routed::To(stream) } else { Routed::Nowhere }
     }
 
-    /// A request is over; with the last one, its stream is.
+    /// Removes an answered request; the last one of a POST finishes its stream.
     fn answered(&mut self, key: &IdKey) -> Option<Asked> {
-        // Its size is that of the id as the client wrote it.
+        // The size was counted with the id as the client wrote it, so it is subtracted with that one.
         let (key, asked) = self.requests.remove_entry(key)?;
         self.flying -= size(&key, asked.token.as_ref());
         if let Some(token) = &asked.token
@@ -230,7 +230,7 @@ impl Switch {
         Some(asked)
     }
 
-    /// The stream for what is not an answer.
+    /// The stream for a message that is not an answer.
     fn stream_of(&self, envelope: &Envelope<'_>) -> StreamId {
         if envelope.kind == Kind::Notification
             && let Some(stream) =
@@ -256,8 +256,8 @@ impl Switch {
         if self.log.push(stream, line) { Routed::To(stream) } else { Routed::Nowhere }
     }
 
-    /// How a POST is answered, as far as that is known; its connection is woken when more is. `patient`: it is never too late
-    /// for one body.
+    /// Returns how a POST is answered; if that is not decided yet, its connection is woken on a change. With `patient`,
+    /// a late answer is still sent as one body.
     pub(super) fn first(&mut self, stream: StreamId, (batch, patient): (bool, bool), waker: &Waker) -> First {
         let late = || self.post(stream).is_some_and(|at| self.posts[at].turns.is_late());
         if self.log.is_mixed(stream) || (!patient && late()) {
@@ -272,7 +272,7 @@ impl Switch {
         }
     }
 
-    /// The timer of the window fires; whether something is still in time.
+    /// Counts a firing of the window's timer for all POSTs; returns true if one of them is not late.
     pub(super) fn turn(&mut self) -> bool {
         for post in &mut self.posts {
             if post.turns.next() {
@@ -282,43 +282,45 @@ impl Switch {
         self.posts.iter().any(|post| !post.turns.is_late())
     }
 
-    /// Where a POST in flight is.
+    /// The index of a POST in flight.
     fn post(&self, stream: StreamId) -> Option<usize> {
         self.posts.binary_search_by_key(&stream, |post| post.stream).ok()
     }
 
-    /// A connection is gone.
+    /// Notes that a connection is gone.
     pub(super) fn leave(&mut self, stream: StreamId, reader: u32) {
         let orphans = self.log.leave(stream, reader);
         self.adopt(orphans);
     }
 
-    /// Connections that do not read are cut.
+    /// Cuts the connections that do not read.
     pub(super) fn cut_stalled(&mut self) {
         let orphans = self.log.cut_stalled();
         self.adopt(orphans);
     }
 
-    /// What was meant for anybody finds somebody else, though it may now come after what was said later.
+    /// Delivers messages of a lost connection to another stream if they are not tied to a request. They may now arrive
+    /// after messages that the server sent later.
     fn adopt(&mut self, orphans: impl IntoIterator<Item = Bytes>) {
         for line in orphans {
             match Message::read(&line) {
                 Ok(Message::One(envelope)) if envelope.kind != Kind::Response => {
                     self.deliver_one(line.clone(), &envelope);
                 }
-                // An answer is for one client alone.
+                // An answer belongs to the lost connection alone.
                 _ => {}
             }
         }
     }
 
-    /// Notes that a request in flight was cancelled; its stream, once.
+    /// Notes that a request in flight was cancelled; returns its stream the first time.
     pub(super) fn cancel(&mut self, key: &IdKey) -> Option<StreamId> {
         let asked = self.requests.get_mut(key)?;
         (!std::mem::replace(&mut asked.cancelled, true)).then_some(asked.stream)
     }
 
-    /// Answers a request that was cancelled in the server's place, if it is still in flight: its id may be another's by now.
+    /// Answers a cancelled request in the server's place, if it is still in flight. The stream is compared because
+    /// another request may use the id by now.
     pub(super) fn give_up(&mut self, key: &IdKey, stream: StreamId) {
         if self.requests.get(key).is_some_and(|asked| asked.stream == stream) {
             self.fail(key, codes::SERVER, "the request was cancelled");
@@ -330,7 +332,7 @@ impl Switch {
         self.requests.len()
     }
 
-    /// Answers everything but one in the server's place; what that was.
+    /// Answers all requests in flight except `except` in the server's place; returns their ids.
     pub(super) fn abort(&mut self, except: Option<&IdKey>) -> Vec<IdKey> {
         let keys: Vec<_> = self.requests.keys().filter(|key| Some(*key) != except).cloned().collect();
         keys.iter().for_each(|key| self.fail(key, codes::SERVER, "aborted"));
@@ -344,7 +346,7 @@ impl Switch {
         self.answer(key, error_body(id.as_deref(), code, message, None).into());
     }
 
-    /// Answers everything in the server's place, and ends all streams.
+    /// Answers all requests in flight in the server's place, and ends all streams.
     pub(super) fn close(&mut self, message: &str) {
         let keys: Vec<_> = self.requests.keys().cloned().collect();
         keys.iter().for_each(|key| self.fail(key, codes::SERVER, message));
@@ -352,7 +354,7 @@ impl Switch {
     }
 }
 
-/// What a request in flight takes, about.
+/// The approximate memory of a request in flight.
 fn size(key: &IdKey, token: Option<&IdKey>) -> usize {
     RECORD + key.as_str().len() + token.map_or(0, |token| token.as_str().len())
 }
@@ -360,7 +362,7 @@ fn size(key: &IdKey, token: Option<&IdKey>) -> usize {
 /// The answers to a POST as one body.
 fn joined(mut messages: VecDeque<Bytes>, batch: bool) -> Bytes {
     match messages.pop_front() {
-        // The server answered as it was asked.
+        // The server answered in the form of the request: one message, or a batch as an array.
         Some(only) if messages.is_empty() && (!batch || only.trim_ascii_start().starts_with(b"[")) => only,
         first => {
             let parts: Vec<_> = first.into_iter().chain(messages).collect();

@@ -1,5 +1,5 @@
-//! A server of a job that was started before anybody asked for it. The first client gets it; what nobody wants is ended with
-//! the job.
+//! A server of a job that was started before a client asked for it. The first client gets it; if none comes, it ends
+//! with the job.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -16,15 +16,15 @@ use super::child;
 use super::child::{Child, StartError, Started};
 use leash_model::receipt::Reason;
 
-/// The place of such a tree.
+/// Holds the tree that was started in advance.
 #[derive(Default)]
 pub(crate) struct Warm {
     waiting: RefCell<Option<Waiting>>,
-    /// It is being started.
+    /// True while it is being started.
     expected: Cell<bool>,
-    /// Why it is to end, should that have been said while it was being started.
+    /// The reason for its end, if that was requested while it was being started.
     unwanted: RefCell<Option<Reason>>,
-    /// It was taken.
+    /// Notified when the tree is taken out.
     taken: Notify,
 }
 
@@ -34,25 +34,25 @@ struct Waiting {
 }
 
 impl Warm {
-    /// The tree, if there is one and it still runs.
+    /// Takes the tree, if there is one and it still runs.
     pub(super) fn take(&self) -> Option<Started> {
         let waiting = self.waiting.borrow_mut().take()?;
         self.taken.notify_waiters();
         Some(waiting.started)
     }
 
-    /// One is about to be started.
+    /// Notes that a tree is about to be started.
     pub(crate) fn expect(&self) {
         self.expected.set(true);
     }
 
-    /// Whether there is one, or will be.
+    /// True if there is a tree, or one is being started.
     pub(crate) fn is_there(&self) -> bool {
         self.expected.get() || self.waiting.borrow().is_some()
     }
 }
 
-/// Starts a server's tree, which then waits for a client. If the server was retired meanwhile, it is ended at once.
+/// Starts a server's tree, which then waits for a client. Ends the tree at once if the server was retired meanwhile.
 pub(crate) async fn warm(gateway: &Rc<Gateway>, server: &Rc<Server>) -> Result<(), String> {
     let occupied = server.occupy();
     let started = child::start_new(gateway, server, "").await;
@@ -61,7 +61,7 @@ pub(crate) async fn warm(gateway: &Rc<Gateway>, server: &Rc<Server>) -> Result<(
     if server.retired.get() {
         let reason = server.warm.unwanted.take().unwrap_or(Reason::Requested);
         end(gateway, server, started, &reason).await;
-        return Err("the session was ended before it ran".to_owned());
+        return Err("the session was ended before the server was ready".to_owned());
     }
     *server.warm.waiting.borrow_mut() = Some(Waiting { started, _occupied: occupied });
     gateway.tasks.spawn_local(watch(Rc::clone(gateway), Rc::clone(server)));
@@ -74,7 +74,7 @@ fn told(error: &StartError) -> String {
     format!("{error}{cause}")
 }
 
-/// Notices when a tree that nobody wanted yet leaves by itself: the next client gets a new one.
+/// Removes a waiting tree that exits by itself, so that the next client gets a new one.
 async fn watch(gateway: Rc<Gateway>, server: Rc<Server>) {
     let mut taken = std::pin::pin!(server.warm.taken.notified());
     let over = poll_fn(|cx| {
@@ -93,7 +93,7 @@ async fn watch(gateway: Rc<Gateway>, server: Rc<Server>) {
     tree.reap(&gateway.tasks);
 }
 
-/// Begins the end of a tree that waits, if there is one; one that is being started is ended when it is there.
+/// Begins the end of the waiting tree, if there is one. A tree that is still being started is ended once it runs.
 pub(crate) fn end_warm(gateway: &Rc<Gateway>, server: &Rc<Server>, reason: &Reason) {
     let Some(waiting) = server.warm.waiting.borrow_mut().take() else {
         server.warm.unwanted.borrow_mut().get_or_insert_with(|| reason.clone());
@@ -123,7 +123,7 @@ async fn end(gateway: &Rc<Gateway>, server: &Server, started: Started, reason: &
     child.is_over(receipt);
 }
 
-/// A server blocked on a full pipe can't see its end.
+/// Reads the output to its end: a server blocked on a full pipe would not notice that its input ended.
 async fn drain(mut output: Receiver) {
     let mut scrap = [0; 4096];
     while let Ok(1..) = output.read(&mut scrap).await {}

@@ -1,7 +1,7 @@
-//! How long a POST waits for its answer before it becomes a stream.
+//! The time that a POST waits for its answer before the response becomes a stream.
 //!
-//! A timer per request would cost a system call each, so there is one for all requests on a pipe: it fires twice in a window,
-//! and what has seen it fire twice is late. It runs only while something waits that is not late.
+//! A timer per request would cost a system call each, so all requests on a pipe share one. It fires twice per window,
+//! and a request that has seen it fire twice is late. It runs only while a request waits that is not late.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -11,43 +11,43 @@ use tokio::time::{Instant, sleep_until};
 
 use super::child::Child;
 
-/// Whether the timer runs.
+/// The state of the shared timer.
 #[derive(Debug, Default)]
 pub(super) struct Window {
     running: Cell<bool>,
 }
 
-/// The turns that a request has seen.
+/// The number of times that the timer has fired for a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Turns(u8);
 
 impl Turns {
     const LATE: Turns = Turns(2);
 
-    /// The timer fires; whether that made it late.
+    /// Counts a firing of the timer; returns true if that made the request late.
     pub(super) fn next(&mut self) -> bool {
         let late = self.is_late();
         self.0 = (self.0 + 1).min(Turns::LATE.0);
         !late && self.is_late()
     }
 
-    /// Whether the answer comes no longer in time.
+    /// True if the window has passed.
     pub(super) fn is_late(self) -> bool {
         self == Turns::LATE
     }
 }
 
-/// What has requests that wait.
+/// A pipe with waiting requests.
 pub(super) trait Waiting: 'static {
     fn window(&self) -> &Window;
     fn child(&self) -> &Child;
-    /// How long a window is.
+    /// The length of a window.
     fn length(&self) -> Duration;
-    /// The timer fires; whether something is still in time.
+    /// Counts a firing of the timer for all requests; returns true if one of them is not late.
     fn turn(&self) -> bool;
 }
 
-/// A request begins to wait.
+/// Starts the timer, if it does not run, because a request begins to wait.
 pub(super) fn watch<W: Waiting>(waiting: &Rc<W>) {
     if waiting.window().running.replace(true) {
         return;

@@ -1,4 +1,4 @@
-//! What an envelope says of messages that somebody chose.
+//! Envelopes of hand-written messages.
 
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -18,7 +18,7 @@ fn text(raw: Option<&RawValue>) -> Option<&str> {
 }
 
 #[test]
-fn kinds_are_told_by_method_and_id() {
+fn the_kind_depends_on_method_and_id() {
     let cases = [
         (r#"{"jsonrpc":"2.0","id":1,"method":"a"}"#, Kind::Request),
         (r#"{"jsonrpc":"2.0","id":"","method":""}"#, Kind::Request),
@@ -37,7 +37,7 @@ fn kinds_are_told_by_method_and_id() {
 }
 
 #[test]
-fn what_is_json_but_no_message_says_why() {
+fn json_that_is_not_a_message_is_refused_with_a_reason() {
     let cases = [
         ("null", "neither an object nor an array"),
         (" 1e400 ", "neither an object nor an array"),
@@ -66,7 +66,7 @@ fn what_is_json_but_no_message_says_why() {
 }
 
 #[test]
-fn what_is_not_json_is_a_parse_error() {
+fn bytes_that_are_not_json_are_a_parse_error() {
     let cases: [&[u8]; 16] = [
         b"",
         b" \n",
@@ -92,7 +92,7 @@ fn what_is_not_json_is_a_parse_error() {
 }
 
 #[test]
-fn depth_is_no_reason_to_refuse() {
+fn deep_nesting_is_accepted() {
     let deep = json::deep(100_000);
     let source =
         format!(r#"{{"jsonrpc":"2.0","x":{deep},"id":1,"method":"tools/call","params":{{"y":{deep},"name":"n"}}}}"#);
@@ -113,7 +113,7 @@ fn the_last_of_two_keys_counts() {
 }
 
 #[test]
-fn half_a_surrogate_pair_passes() {
+fn half_a_surrogate_pair_is_accepted() {
     let envelope = one(r#"{"jsonrpc":"2.0","\ud800":1,"id":"\udc00","method":"x\ud800","params":{"\udfff":2}}"#);
     assert_eq!(envelope.key().expect("a key").as_str(), r#""\udc00""#);
     assert!(envelope.method.expect("a method").starts_with("x\u{fffd}"));
@@ -184,7 +184,7 @@ fn each_method_names_its_own_target() {
 }
 
 #[test]
-fn what_ties_messages_to_requests_is_found() {
+fn tokens_and_ids_that_name_a_request_are_found() {
     let progress = one(r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p"}}"#);
     assert_eq!((text(progress.progress_token()), text(progress.cancelled())), (Some("\"p\""), None));
 
@@ -199,7 +199,7 @@ fn what_ties_messages_to_requests_is_found() {
 }
 
 #[test]
-fn answers_tell_version_and_code() {
+fn version_and_error_code_are_read_from_answers() {
     let welcome = one(r#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-06-18"}}"#);
     assert_eq!(welcome.result_protocol_version().as_deref(), Some("2025-06-18"));
     let hello = one(r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}"#);
@@ -211,7 +211,7 @@ fn answers_tell_version_and_code() {
 }
 
 #[test]
-fn an_error_of_ours_can_be_read() {
+fn an_error_body_can_be_read() {
     let request = one(r#"{"jsonrpc":"2.0","id":123456789012345678901234567890,"method":"a"}"#);
     let body =
         error_body(request.id, codes::UNSUPPORTED_VERSION, "not \"spoken\"\n", Some(json!({"supported": ["x"]})));

@@ -1,4 +1,4 @@
-//! Which era a request belongs to.
+//! The era of a request.
 
 use hyper::Method;
 
@@ -14,7 +14,7 @@ fn check(method: Method, header: Option<&str>, body: &str, era: Era) {
 }
 
 #[test]
-fn a_handshake_is_legacy_whatever_it_names() {
+fn a_handshake_is_legacy_whatever_version_it_names() {
     let hello = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2026-07-28"}}"#;
     check(Method::POST, None, hello, Era::Legacy);
     check(Method::POST, Some("2026-07-28"), hello, Era::Legacy);

@@ -1,4 +1,4 @@
-//! Lines, however they arrive.
+//! Lines, cut in any way.
 
 use proptest::prelude::*;
 
@@ -68,7 +68,7 @@ fn large_lines_come_out_whole() {
 
 proptest! {
     #[test]
-    fn how_a_stream_is_cut_makes_no_difference(
+    fn lines_do_not_depend_on_how_the_stream_is_cut(
         bytes in proptest::collection::vec(prop_oneof![Just(b'\n'), Just(b'\r'), any::<u8>()], 0..200),
         cuts in proptest::collection::vec(0..20_usize, 1..20),
         limit in 0..30_usize,

@@ -1,4 +1,4 @@
-//! Headers by themselves, and against a body.
+//! Headers alone, and compared with a body.
 
 use hyper::HeaderMap;
 use hyper::header::{HeaderName, HeaderValue};
@@ -22,7 +22,7 @@ fn map(pairs: &[(&'static str, &str)]) -> HeaderMap {
 }
 
 #[test]
-fn everything_wanted_must_be_acceptable() {
+fn all_wanted_types_must_be_acceptable() {
     let check = |accept: &str, wanted: &[&str], expected: bool| {
         assert_eq!(accepts(&map(&[("accept", accept)]), wanted), expected, "{accept}");
     };
@@ -47,7 +47,7 @@ fn everything_wanted_must_be_acceptable() {
         "*/*, text/event-stream;q=0",
         "*/*, text/*;q=0",
         "*, text",
-        // It contradicts itself: the refusal counts.
+        // Contradictory: the refusal counts.
         "application/json, application/json;q=0, text/event-stream",
     ] {
         check(bad, &BOTH, false);
@@ -82,7 +82,7 @@ const LIST: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{
 const GOOD: [(&str, &str); 3] =
     [("mcp-protocol-version", "2026-07-28"), ("mcp-method", "tools/call"), ("mcp-name", "=?base64?Z3LDvMOf?=")];
 
-/// Checks the headers `pairs` against `body`; an empty `why` is no complaint.
+/// Checks the headers `pairs` against `body`; an empty `why` means that they pass.
 fn check(pairs: &[(&'static str, &str)], body: &str, why: &str) {
     let message = Message::read(body.as_bytes()).expect("a message");
     let found = check_modern(&map(pairs), &message.envelopes()[0]);
@@ -99,7 +99,7 @@ fn headers_that_repeat_the_body_pass() {
     check(&[GOOD[0], GOOD[1], ("mcp-name", "=?base64?ZWNobw==?=")], &plain, "");
     let odd = CALL.replace(r"gr\u00fc\u00df", "=?base64?ZWNobw==");
     check(&[GOOD[0], GOOD[1], ("mcp-name", "=?base64?ZWNobw==")], &odd, "");
-    // Without a name in the body there is nothing to repeat: what is missing then is not a header.
+    // Without a name in the body there is nothing to repeat, so no header is missing.
     check(&[GOOD[0], GOOD[1]], &CALL.replace("\"name\"", "\"other\""), "");
     check(&GOOD, &CALL.replace("\"name\"", "\"other\""), "");
 }
@@ -133,7 +133,7 @@ fn a_header_that_is_there_twice_is_refused() {
 
 #[test]
 fn base64_is_read_only_as_it_must_be_written() {
-    // The padding is missing, wrong or too much, a character is not of the alphabet, bits are left over, it is not UTF-8.
+    // Missing, wrong or excess padding, a character outside the alphabet, stray bits, and bytes that are not UTF-8.
     for bad in ["ZWNobw", "ZWNobw=", "ZWNobw===", "ZWNo!w==", "ZWNobx==", "ZWNob-8=", "====", "Z===", "/w==", "ZW No"] {
         let value = format!("=?base64?{bad}?=");
         check(&[GOOD[0], GOOD[1], ("mcp-name", &value)], CALL, "`mcp-name` is not valid base64");
@@ -157,7 +157,7 @@ fn notifications_may_leave_headers_out_but_not_contradict() {
 }
 
 #[test]
-fn what_concerns_one_connection_is_not_forwarded() {
+fn hop_by_hop_headers_are_not_forwarded() {
     let mut headers = map(&[
         ("connection", "close, X-Private"),
         ("connection", "x-other,, bad name"),
@@ -193,7 +193,7 @@ fn session_ids_are_visible_ascii() {
 }
 
 #[test]
-fn a_text_is_mirrored_as_it_is_where_it_can_be() {
+fn a_text_is_mirrored_unencoded_if_possible() {
     for (text, value) in [
         ("", ""),
         ("echo", "echo"),
@@ -211,7 +211,7 @@ fn a_text_is_mirrored_as_it_is_where_it_can_be() {
 
 proptest! {
     #[test]
-    fn what_is_mirrored_passes_the_check(name in any::<String>()) {
+    fn a_mirrored_name_passes_the_check(name in any::<String>()) {
         let meta = serde_json::json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28"});
         let params = serde_json::json!({"name": name, "_meta": meta});
         let call = serde_json::json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).to_string();

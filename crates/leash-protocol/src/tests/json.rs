@@ -1,4 +1,4 @@
-//! JSON as nobody writes it but anybody may: odd escapes, huge numbers, keys that are there twice, blanks everywhere.
+//! Strategies for unusual but valid JSON: odd escapes, huge numbers, duplicate keys, blanks everywhere.
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -41,7 +41,7 @@ pub(super) fn any_text() -> impl Strategy<Value = Text> {
     prop_oneof![plain, odd].prop_flat_map(written)
 }
 
-/// A number; most of them no machine type can hold.
+/// A number; most do not fit into any machine type.
 pub(super) fn number() -> impl Strategy<Value = String> {
     "-?(0|[1-9][0-9]{0,29})(\\.[0-9]{1,20})?([eE][+-]?[0-9]{1,3})?"
 }
@@ -65,7 +65,7 @@ pub(super) fn value() -> impl Strategy<Value = String> {
             proptest::collection::vec(entry, 0..5).prop_map(|entries| format!("{{{}}}", entries.join(","))),
         ]
     });
-    // One in twenty is deeper than any recursive parser goes.
+    // One in twenty is nested more deeply than recursive parsers accept.
     prop_oneof![19 => nested, 1 => (129..1_500_usize).prop_map(deep)]
 }
 
@@ -74,7 +74,7 @@ pub(super) fn deep(levels: usize) -> String {
     "[".repeat(levels) + &"]".repeat(levels)
 }
 
-/// A field with its name written in some way.
+/// A field whose name is written with random escapes.
 pub(super) fn entry(name: &str, value: impl Strategy<Value = String> + 'static) -> BoxedStrategy<(Text, String)> {
     (written(name.to_owned()), value).boxed()
 }

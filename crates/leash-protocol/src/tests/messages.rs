@@ -1,4 +1,4 @@
-//! Any message can be read and changed, however it is written.
+//! Properties: any message can be read and changed, however it is written.
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -9,13 +9,13 @@ use super::json::Text;
 use crate::envelope::{Envelope, IdKey, Kind, Message, Splice};
 use crate::fuzzing;
 
-/// Stands for the id. A control character is nowhere in JSON.
+/// The placeholder for the id: a control character, which JSON never contains.
 const PLACE: &str = "\u{1}";
 
-/// A message, and what it means.
+/// A message, and its expected values.
 #[derive(Clone, Debug)]
 struct Written {
-    /// With [`PLACE`] for the id.
+    /// The text with [`PLACE`] for the id.
     template: String,
     kind: Kind,
     id: Id,
@@ -33,7 +33,7 @@ impl Written {
         self.template.replace(PLACE, id.written())
     }
 
-    /// What the envelope must say of it.
+    /// Checks that the envelope has the expected values.
     fn check(&self, envelope: &Envelope<'_>) {
         let is_response = self.kind == Kind::Response;
         assert_eq!(envelope.kind, self.kind);
@@ -108,8 +108,8 @@ fn own_entries(kind: Kind, method: &Text, body: &str) -> impl Strategy<Value = V
     own.chain([version]).collect::<Vec<_>>().prop_shuffle()
 }
 
-/// Puts other fields between the own ones. A name of an own field is a decoy: it stands before it, and loses. (The other known
-/// names are left out, as they would make it another message.)
+/// Puts other fields between the message's own ones. Another field with the name of an own field stands before it, so
+/// the own one counts. (Other known names are left out, because they would make it another message.)
 fn mixed(own: Vec<(Text, String)>, others: Vec<(Text, String)>) -> Vec<(Text, String)> {
     let is_own = |name: &Text| own.iter().any(|(own, _)| own.meant == name.meant);
     let is_known =
@@ -134,11 +134,11 @@ fn any_name() -> impl Strategy<Value = Text> {
 }
 
 proptest! {
-    // Each case is several messages, written with care: less of them find as much.
+    // Each case has several complex messages, so fewer cases are enough.
     #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
-    fn any_message_is_read_as_it_was_meant(written in message()) {
+    fn any_message_is_read_correctly(written in message()) {
         let source = written.source();
         let message = Message::read(source.as_bytes()).expect("a message");
         let Message::One(envelope) = &message else { panic!("one message is not a batch") };
@@ -159,7 +159,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_replaced_is_all_that_changes(
+    fn a_splice_changes_only_the_replaced_ids(
         all in proptest::collection::vec(message(), 1..4),
         ids in proptest::collection::vec(id(), 4),
     ) {

@@ -1,4 +1,4 @@
-//! Event streams, however they arrive.
+//! Event streams, cut in any way.
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -25,7 +25,7 @@ fn raw(stream: &str) -> Vec<String> {
     found.iter().map(|event| String::from_utf8(event.raw.to_vec()).expect("text")).collect()
 }
 
-/// The bytes in pieces, whose lengths come round again.
+/// The bytes in pieces, with the given lengths in a cycle.
 pub(super) fn cut<'b>(bytes: &'b [u8], lengths: &[usize]) -> Vec<&'b [u8]> {
     let mut pieces = Vec::new();
     let mut rest = bytes;
@@ -74,12 +74,12 @@ fn crlf_that_is_cut_in_two_is_one_ending() {
 }
 
 #[test]
-fn an_event_never_waits_for_what_is_not_sent() {
+fn an_event_never_waits_for_a_byte_that_is_not_sent() {
     let mut splitter = Splitter::new(100);
     splitter.push(b"data: a\r\r");
     let event = splitter.next_event().and_then(Result::ok).expect("a stream of CR has no LF to wait for");
     assert_eq!(event.raw, "data: a\r\r");
-    // At the end of the stream even CRLF is not waited for any longer.
+    // At the end of the stream, even a CRLF stream waits no longer for the LF.
     splitter.push(b"data: b\r\n\r");
     assert_eq!(splitter.next_event(), None);
     let event = splitter.finish().and_then(Result::ok).expect("an event");
@@ -88,7 +88,7 @@ fn an_event_never_waits_for_what_is_not_sent() {
 
 #[test]
 fn a_late_lf_ends_nothing() {
-    // CR ended the event, and the LF turned out to belong to it.
+    // CR ended the event, and the LF that belongs to it came later.
     assert_eq!(raw("data: a\n\r\ndata: b\n\n"), ["data: a\n\r", "\ndata: b\n\n"]);
     let (found, _) = events(b"data: a\n\r\ndata: b\n\n");
     assert_eq!(found[1].data().as_deref(), Some(&b"b"[..]));
@@ -162,7 +162,7 @@ fn events_are_written_as_the_sdks_write_them() {
     check(Some("a\nb\r\0"), Some("x\ny"), b" ", "id: ab\nevent: xy\ndata:  \n\n");
 }
 
-/// Text that is made of what matters in event streams.
+/// Text made of the bytes that matter in event streams.
 fn stream() -> impl Strategy<Value = Vec<u8>> {
     let words: Vec<&[u8]> = vec![
         b"\n",
@@ -191,7 +191,7 @@ fn stream() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn how_a_stream_is_cut_makes_no_difference(
+    fn events_do_not_depend_on_how_the_stream_is_cut(
         stream in stream(),
         cuts in proptest::collection::vec(0..9_usize, 1..20),
         limit in prop_oneof![Just(usize::MAX), 0..40_usize],
@@ -218,7 +218,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_written_can_be_read(id in "[!-~]{1,9}", name in "[a-z]{1,9}", json in super::json::value()) {
+    fn an_encoded_event_can_be_read(id in "[!-~]{1,9}", name in "[a-z]{1,9}", json in super::json::value()) {
         let mut out = Vec::new();
         encode(&mut out, Some(&id), Some(&name), json.replace(['\n', '\r'], " ").as_bytes());
         let event = one(std::str::from_utf8(&out).expect("text"));

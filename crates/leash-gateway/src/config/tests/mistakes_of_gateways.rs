@@ -1,9 +1,9 @@
-//! What can be wrong with the `leash` at top level.
+//! The mistakes of the `leash` object at top level.
 
 use super::{check, check_gateway};
 
 #[test]
-fn addresses() {
+fn invalid_addresses_are_refused() {
     check_gateway(
         r#""listen": §"localhost:80""#,
         &[r#"`listen` in `leash`: `localhost:80` is not an address | write "127.0.0.1:80" or "[::1]:80""#],
@@ -21,7 +21,7 @@ fn addresses() {
 }
 
 #[test]
-fn reachable_without_a_token() {
+fn an_exposed_address_needs_a_token() {
     let hint = r#"set `token` in `leash`, for example to "${LEASH_TOKEN}", or listen on 127.0.0.1"#;
     for listen in ["0.0.0.0:80", "[::]:80", "192.168.0.1:0"] {
         check_gateway(
@@ -33,7 +33,7 @@ fn reachable_without_a_token() {
 }
 
 #[test]
-fn tokens() {
+fn invalid_tokens_are_refused() {
     check_gateway(
         r#""listen": "0.0.0.0:1", "token": §"${NO}""#,
         &[
@@ -53,7 +53,7 @@ fn tokens() {
 }
 
 #[test]
-fn hosts_and_origins() {
+fn invalid_hosts_and_origins_are_refused() {
     let host = r#"write what `Host` will say, as in "gateway.example" or "gateway.example:8443""#;
     check_gateway(
         r#""allowedHosts": ["h.example", "h:1", "[::1]:1", §"https://h", §"*", §""]"#,
@@ -76,7 +76,7 @@ fn hosts_and_origins() {
 }
 
 #[test]
-fn bounds() {
+fn invalid_limits_are_refused() {
     let duration = r#"write a number and a unit, as in "500ms", "30s", "30m", "12h" or "7d""#;
     check_gateway(
         r#""maxBody": §"0", "maxSessions": §0, "drain": §"x", "idle": §1"#,
@@ -90,18 +90,18 @@ fn bounds() {
 }
 
 #[test]
-fn unknown_keys() {
+fn unknown_keys_are_refused_with_a_hint() {
     check_gateway(
         r#"§"Listen": "x", §"command": "c""#,
         &[
             "unknown key `Listen` in `leash` | did you mean `listen`?",
-            "unknown key `command` in `leash` | `command` is of a server: write it next to `leash`, not into it",
+            "unknown key `command` in `leash` | `command` is a key of a server: write it next to `leash`, not into it",
         ],
     );
 }
 
 #[test]
-fn every_part_is_looked_at_in_one_go() {
+fn mistakes_of_all_parts_are_reported_at_once() {
     check(
         r#"{"leash": {"revive": §1},
             "mcpServers": {

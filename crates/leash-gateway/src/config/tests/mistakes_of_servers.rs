@@ -1,4 +1,4 @@
-//! What can be wrong with one server.
+//! The mistakes of one server.
 
 use super::{check, check_server, check_terms};
 
@@ -7,7 +7,7 @@ const DURATION: &str = r#"write a number and a unit, as in "500ms", "30s", "30m"
 const SIZE: &str = r#"write a number and a unit, as in "64K", "4M" or "2G""#;
 
 #[test]
-fn names() {
+fn names_that_do_not_fit_into_a_path_are_refused() {
     let hint = "it becomes its path, `/NAME/mcp`: at most 64 letters, digits, `.`, `_` and `-`, not only dots";
     check(
         r#"{"mcpServers": {
@@ -23,7 +23,7 @@ fn names() {
 }
 
 #[test]
-fn command_or_url() {
+fn a_server_needs_either_a_command_or_a_url() {
     let neither = |server: &str, hint: &str| {
         let what = format!("server `a` has neither `command` nor `url` | {hint}");
         check(&format!(r#"{{"mcpServers": {{§"a": {server}}}}}"#), &[&what]);
@@ -41,14 +41,14 @@ fn command_or_url() {
 }
 
 #[test]
-fn types() {
+fn a_type_must_be_known_and_fit_the_server() {
     check_server(
         r#"{"type": §"stdio", "url": "http://h"}"#,
         &[r#"server `a` has a `url`, but its `type` is "stdio" | write "http" (or "sse" for the old transport)"#],
     );
     check_server(
         r#"{"type": §"http", "command": "c"}"#,
-        &[r#"server `a` has a `command`, but its `type` is one of HTTP | write "stdio", or leave it out"#],
+        &[r#"server `a` has a `command`, but its `type` is an HTTP type | write "stdio", or leave it out"#],
     );
     check_server(
         r#"{"type": §"streamable_http", "url": "http://h"}"#,
@@ -65,7 +65,7 @@ fn types() {
 }
 
 #[test]
-fn commands() {
+fn commands_args_env_and_cwd_are_checked() {
     for empty in ["", " ", "${EMPTY}"] {
         check_server(&format!(r#"{{"command": §"{empty}"}}"#), &["`command` in server `a` is empty"]);
     }
@@ -100,7 +100,7 @@ fn commands() {
 }
 
 #[test]
-fn variables() {
+fn variables_that_cannot_be_expanded_are_mistakes() {
     let unset = |field: &str, name: &str| {
         format!(
             "{field}: variable `{name}` is not set | set it before leash is started, or give a default: `${{{name}:-...}}`"
@@ -127,7 +127,7 @@ fn variables() {
 }
 
 #[test]
-fn urls() {
+fn invalid_urls_are_refused_without_showing_them() {
     for (url, told) in [
         (
             "ws://${TOKEN}/",
@@ -147,7 +147,7 @@ fn urls() {
 }
 
 #[test]
-fn headers() {
+fn invalid_headers_are_refused() {
     check_server(
         r#"{"url": "https://h/", "headers": {§"A B": "x", §"Host": "x", §"X": "${BROKEN}", "k": "1", §"K": "2"}}"#,
         &[
@@ -168,7 +168,7 @@ fn headers() {
 }
 
 #[test]
-fn fields_of_the_other_kind() {
+fn fields_of_the_other_kind_of_server_are_refused() {
     let of_commands =
         |name: &str| format!("`{name}` in server `a` is for a `command`, and this server has a `url` | remove it");
     check_server(
@@ -192,18 +192,18 @@ fn fields_of_the_other_kind() {
 }
 
 #[test]
-fn revival_of_a_stream() {
+fn revive_is_refused_with_sse() {
     check_server(
         r#"{"type": "sse", "url": "http://h", "leash": {§"revive": true}}"#,
         &[
-            r#"`revive` in server `a` does not work with `type` "sse" | its session is one connection, and cannot be opened anew behind the client's back: remove it"#,
+            r#"`revive` in server `a` does not work with `type` "sse" | its session is one connection, which leash cannot open again for the client: remove it"#,
         ],
     );
     check_server(r#"{"type": "sse", "url": "http://h", "leash": {"revive": false}}"#, &[]);
 }
 
 #[test]
-fn unknown_keys() {
+fn unknown_keys_are_refused_with_a_hint() {
     check_server(
         r#"{"command": "c", §"arg": [], §"idle": "3s", §"foo": 1, §"transport": "sse", §"envFile": ".env"}"#,
         &[
@@ -221,8 +221,8 @@ fn unknown_keys() {
     check_terms(
         r#"§"listen": "x", §"command": "c", §"max_age": "1s", §"colour": 1"#,
         &[
-            "unknown key `listen` in server `a` | `listen` is of the whole gateway: write it into the `leash` at top level",
-            "unknown key `command` in server `a` | `command` is of a server: write it next to `leash`, not into it",
+            "unknown key `listen` in server `a` | `listen` is a setting of the whole gateway: write it into the `leash` at top level",
+            "unknown key `command` in server `a` | `command` is a key of a server: write it next to `leash`, not into it",
             "unknown key `max_age` in server `a` | did you mean `maxAge`?",
             "unknown key `colour` in server `a` | leash knows idle, maxAge, maxSessions, maxSessionsPerClient, grace, linger, initTimeout, keepAlive, keepAliveFailures, revive, owner, replay, contain, require, spare, memory, pids",
         ],
@@ -230,7 +230,7 @@ fn unknown_keys() {
 }
 
 #[test]
-fn keys_of_clients_are_no_mistakes() {
+fn keys_of_clients_are_accepted() {
     check_server(
         r#"{"command": "c", "alwaysAllow": [], "timeout": 3, "description": "x", "trust": true, "disabled": false}"#,
         &[],
@@ -238,7 +238,7 @@ fn keys_of_clients_are_no_mistakes() {
 }
 
 #[test]
-fn what_is_switched_off_is_not_looked_at() {
+fn mistakes_of_a_disabled_server_are_ignored() {
     check(
         r#"{"mcpServers": {
             "off": {"disabled": true, "command": "${NO}", "foo": 1},
@@ -253,7 +253,7 @@ fn what_is_switched_off_is_not_looked_at() {
 }
 
 #[test]
-fn durations() {
+fn invalid_durations_are_refused() {
     check_terms(
         r#""idle": §30, "maxAge": §"30",
             "grace": §"2 weeks", "linger": §"-1s", "initTimeout": §"367d""#,
@@ -275,7 +275,7 @@ fn durations() {
 }
 
 #[test]
-fn zero_and_never() {
+fn zero_is_refused_where_never_is_meant() {
     check_terms(
         r#""idle": §"0", "maxAge": §"0s", "keepAlive": §"0", "initTimeout": §"0""#,
         &[
@@ -293,7 +293,7 @@ fn zero_and_never() {
 }
 
 #[test]
-fn counts_and_sizes() {
+fn invalid_counts_and_sizes_are_refused() {
     check_terms(
         r#""maxSessions": §0, "maxSessionsPerClient": §0, "keepAliveFailures": §1.5, "pids": §"3",
             "memory": §"2 apples", "replay": §-1"#,
@@ -318,7 +318,7 @@ fn counts_and_sizes() {
 }
 
 #[test]
-fn words() {
+fn unknown_words_are_refused() {
     check_terms(
         r#""owner": §"nobody", "revive": §"yes", "contain": §"docker", "require": §1"#,
         &[
@@ -339,7 +339,7 @@ fn words() {
 }
 
 #[test]
-fn terms_that_no_containment_meets() {
+fn terms_that_no_containment_can_meet_are_refused() {
     for (terms, why) in [
         (r#""contain": "group", "require": "leaf""#, "`group`: less than what is required"),
         (r#""contain": "unit", "spare": ["adb"]"#, "`unit`: nothing can be spared in it"),

@@ -1,4 +1,4 @@
-//! No JSON, no object, no servers, and where that is.
+//! The mistakes of texts that are not JSON, have the wrong type or have no servers, and their positions.
 
 use proptest::prelude::*;
 
@@ -32,12 +32,12 @@ fn columns_are_characters() {
 }
 
 #[test]
-fn a_byte_order_mark_is_nothing() {
+fn a_byte_order_mark_is_ignored() {
     assert!(read("\u{feff}{\"mcpServers\": {\"a\": {\"command\": \"c\"}}}", "f", &environment).is_ok());
 }
 
 #[test]
-fn not_json() {
+fn a_text_that_is_not_json_is_refused_with_a_hint() {
     let empty =
         r#"this is not JSON: EOF while parsing a value | the file is empty; it needs at least `{"mcpServers": {...}}`"#;
     check("§", &[empty]);
@@ -59,7 +59,7 @@ fn not_json() {
 }
 
 #[test]
-fn not_an_object() {
+fn values_that_must_be_objects_are_checked() {
     check("§[]", &["the file must be an object, not an array"]);
     check(" §3", &["the file must be an object, not a number"]);
     check(
@@ -75,7 +75,7 @@ fn not_an_object() {
 }
 
 #[test]
-fn no_servers() {
+fn a_file_without_servers_is_refused() {
     check(r#"{§"mcpServers": {}}"#, &["there are no servers | a gateway needs at least one server"]);
     check(
         r#"{§"mcpServers": {"a": {"disabled": true}}}"#,
@@ -90,7 +90,7 @@ fn no_servers() {
 }
 
 #[test]
-fn unknown_keys_at_top() {
+fn unknown_keys_at_top_level_are_refused_with_a_hint() {
     check(r#"{§"servers": {"a": {}}}"#, &["unknown key `servers` in the file | call it `mcpServers`"]);
     check(
         r#"{"mcpServers": {"a": {"command": "c"}}, "$schema": "x", "inputs": [],
@@ -105,7 +105,7 @@ fn unknown_keys_at_top() {
 }
 
 #[test]
-fn given_twice() {
+fn a_key_that_is_given_twice_is_refused() {
     check(
         r#"{"mcpServers": {
             "a": {"command": "c"},
@@ -121,7 +121,7 @@ fn given_twice() {
 }
 
 #[test]
-fn half_a_character() {
+fn half_a_surrogate_pair_is_refused() {
     check(
         r#"{"mcpServers": {"a": {"command": §"\ud800"}, §"\ud800": 1}}"#,
         &["`command` in server `a` is not a valid text", "a key in `mcpServers` is not a valid text"],
@@ -130,12 +130,12 @@ fn half_a_character() {
 
 proptest! {
     #[test]
-    fn any_text_is_answered(text in ".*") {
+    fn any_text_is_read_without_a_panic(text in ".*") {
         let _ = read(&text, "f", &environment);
     }
 
     #[test]
-    fn any_cut_is_answered_with_a_place_in_the_text(cut in 0usize..EXAMPLE.len()) {
+    fn a_mistake_of_any_cut_text_has_a_position_in_the_text(cut in 0usize..EXAMPLE.len()) {
         let text = &EXAMPLE[..cut];
         let mistakes = read(text, "f", &environment).expect_err("half a file");
         let mistake = &mistakes.all()[0];
@@ -144,7 +144,7 @@ proptest! {
     }
 
     #[test]
-    fn any_value_in_any_field_is_answered(field in 0usize..FIELDS.len(), value in VALUE) {
+    fn any_value_in_any_field_is_read_without_a_panic(field in 0usize..FIELDS.len(), value in VALUE) {
         let name = FIELDS[field];
         for text in [
             format!("{{\"mcpServers\": {{\"a\": {{\"command\": \"c\", {name:?}: {value}}}}}}}"),

@@ -1,4 +1,4 @@
-//! The reader as a whole: text in, settings or mistakes out.
+//! Tests of the whole reader, from text to settings or mistakes.
 
 mod mistakes_of_gateways;
 mod mistakes_of_servers;
@@ -42,7 +42,7 @@ fn check(marked: &str, expected: &[&str]) {
         places,
         "{told:#?}\nin {marked}"
     );
-    assert!(!told.concat().contains("s3cret"), "a value was told: {told:?}");
+    assert!(!told.concat().contains("s3cret"), "a mistake shows a secret value: {told:?}");
 }
 
 fn told(mistake: &super::Mistake) -> String {

@@ -1,4 +1,4 @@
-//! docs/reference/config.md says what is true.
+//! docs/reference/config.md agrees with the code.
 
 use super::good;
 use crate::config::{Policy, Settings, Target, keys, read};
@@ -9,7 +9,7 @@ fn examples() -> Vec<&'static str> {
     PAGE.split("```json\n").skip(1).map(|rest| rest.split("```").next().unwrap_or_default()).collect()
 }
 
-/// The first cells of all tables that are keys.
+/// The keys in the first cells of all tables.
 fn keys_in_tables() -> Vec<&'static str> {
     PAGE.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect()
 }
@@ -27,7 +27,7 @@ fn the_example_is_valid() {
 }
 
 #[test]
-fn the_defaults_are_the_defaults() {
+fn the_example_of_defaults_has_the_real_defaults() {
     let (told, real) = (good(examples()[1]), Settings::default());
     assert_eq!(told.servers["any"].policy, Policy::default());
     assert_eq!(
@@ -42,9 +42,9 @@ fn the_defaults_are_the_defaults() {
 }
 
 #[test]
-fn every_key_is_in_a_table_and_nothing_else() {
+fn the_tables_have_exactly_the_known_keys() {
     let mut told = keys_in_tables();
-    // These mean one thing in a server and another at top level.
+    // These have two meanings, one in a server and one at top level, so they are in two tables.
     let mut known: Vec<_> =
         keys::SERVER.into_iter().chain(keys::POLICY).chain(keys::TREE).chain(keys::GATEWAY).collect();
     known.extend(["maxSessions", "maxSessionsPerClient"]);
@@ -54,7 +54,7 @@ fn every_key_is_in_a_table_and_nothing_else() {
 }
 
 #[test]
-fn every_key_of_others_is_named() {
+fn the_ignored_keys_are_listed() {
     let ignored = PAGE.split("Keys for clients are ignored").nth(1).and_then(|rest| rest.split("\n\n").next());
     let (of_servers, at_top) = ignored.and_then(|text| text.split_once("at top level")).expect("both lists");
     for (text, expected) in [(of_servers, &keys::SERVER_OF_OTHERS[..]), (at_top, &keys::TOP_OF_OTHERS[..])] {

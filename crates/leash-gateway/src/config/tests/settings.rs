@@ -1,4 +1,4 @@
-//! What a valid configuration means.
+//! The settings of valid configurations.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -30,7 +30,7 @@ fn command(text: &str) -> CommandLine {
 const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
-fn nothing_said_is_the_default() {
+fn absent_keys_have_their_defaults() {
     let settings = good("{\"mcpServers\": {\"a\": {\"command\": \"c\"}}}");
     assert_eq!(settings.listen.to_string(), "127.0.0.1:5327");
     assert_eq!((settings.max_body, settings.max_sessions, settings.drain), (4 << 20, 10_000, 10 * SECOND));
@@ -54,7 +54,7 @@ fn nothing_said_is_the_default() {
 }
 
 #[test]
-fn a_command_with_everything() {
+fn all_keys_of_a_command_are_read() {
     let line = command(
         r#"{"type": "stdio", "command": "${HOME}/bin/x", "args": ["-y", "$HOME", "${NO:-d}"], "env": {"A": "${HOME}/x"}, "cwd": "${HOME}",
         "leash": {"contain": "leaf", "require": "reaper", "spare": ["adb"], "memory": "512M", "pids": 64}}"#,
@@ -74,7 +74,7 @@ fn a_command_with_everything() {
 }
 
 #[test]
-fn a_url_with_headers() {
+fn a_url_and_its_headers_are_read() {
     let told = upstream(r#"{"type": "http", "url": "https://h/mcp", "headers": {"Authorization": "Bearer ${TOKEN}"}}"#);
     assert_eq!((told.transport, told.url.to_string().as_str()), (Transport::Streamable, "https://h/mcp"));
     let [(name, value)] = told.headers.as_slice() else { panic!("{:?}", told.headers) };
@@ -83,7 +83,7 @@ fn a_url_with_headers() {
 }
 
 #[test]
-fn transports() {
+fn the_type_selects_the_transport() {
     for (kind, transport) in [
         ("\"type\": \"http\",", Transport::Streamable),
         ("\"type\": \"streamable-http\",", Transport::Streamable),
@@ -96,7 +96,7 @@ fn transports() {
 }
 
 #[test]
-fn a_policy_with_everything() {
+fn all_keys_of_a_policy_are_read() {
     let policy = server(
         r#"{"command": "c", "leash": {"idle": "never", "maxAge": "12h", "maxSessions": 5, "maxSessionsPerClient": 4, "grace": "0", "linger": "1s", "initTimeout": "2m",
         "keepAlive": "30s", "keepAliveFailures": 2, "revive": true, "owner": "traffic", "replay": "64KiB"}}"#,
@@ -120,7 +120,7 @@ fn a_policy_with_everything() {
 }
 
 #[test]
-fn the_top_level_is_a_default_for_all() {
+fn terms_at_top_level_are_defaults_for_all_servers() {
     let settings = good(
         r#"{"leash": {"idle": "1m", "grace": "1s", "revive": true, "memory": "1G", "maxSessions": 7, "maxSessionsPerClient": 6},
         "mcpServers": {
@@ -147,7 +147,7 @@ fn the_top_level_is_a_default_for_all() {
 }
 
 #[test]
-fn a_gateway_with_everything() {
+fn all_keys_of_a_gateway_are_read() {
     let settings = good(
         r#"{"mcpServers": {"a": {"command": "c"}}, "leash": {"listen": "[::]:8443", "token": "${TOKEN}", "allowedHosts": ["h.example"],
         "allowedOrigins": ["https://h.example"], "maxBody": "1M", "maxSessions": 3, "drain": "1s", "takeover": "0s"}}"#,
@@ -165,7 +165,7 @@ fn a_gateway_with_everything() {
 }
 
 #[test]
-fn servers_that_are_off_are_not_there() {
+fn disabled_servers_are_left_out() {
     let settings = good(
         r#"{"mcpServers": {"a": {"command": "c"}, "b": {"command": "c", "disabled": true}, "c": {"url": "http://h", "enabled": false}}}"#,
     );
@@ -182,7 +182,7 @@ fn a_server_that_only_moved_is_equal() {
 }
 
 #[test]
-fn nothing_secret_is_shown() {
+fn debug_output_has_no_secrets() {
     let settings = good(
         r#"{"mcpServers": {"a": {"command": "c", "args": ["${TOKEN}"], "env": {"KEY": "${TOKEN}"}},
         "b": {"url": "http://h/?k=${TOKEN}", "headers": {"X": "${TOKEN}"}}}, "leash": {"token": "${TOKEN}"}}"#,

@@ -1,4 +1,4 @@
-//! What an abort takes back, and what it leaves alone.
+//! Calls through a job: aborts, cuts and secret paths.
 
 use super::*;
 use leash_upstream::scripted::{run, stream};
@@ -11,7 +11,7 @@ fn same(text: &str, expected: &str) {
 }
 
 #[test]
-fn a_call_is_taken_back_and_the_session_stays() {
+fn an_abort_cancels_a_call_and_keeps_the_session() {
     run(async {
         let (fake, upstream) = Fake::start().await;
         let rig = Rig::start().await;
@@ -28,7 +28,7 @@ fn a_call_is_taken_back_and_the_session_stays() {
             upstream.seen().into_iter().find(|seen| seen.says("notifications/cancelled")).expect("just seen");
         assert_eq!(cancelled.header("mcp-session-id"), "up-1");
         assert!(cancelled.says(r#""requestId":7"#), "{cancelled:?}");
-        // The session and the job go on, and there is nothing to take back.
+        // The session and the job go on, and nothing is left to cancel.
         stall.cancel();
         assert_eq!(rig.post(&job, Some(&session), CALL).await.body, CALL);
         assert_eq!(rig.ask("POST", &path(&job, "/abort"), "").await.json(), json!({"aborted": 0}));
@@ -37,7 +37,7 @@ fn a_call_is_taken_back_and_the_session_stays() {
 }
 
 #[test]
-fn a_stream_is_taken_back_between_two_events() {
+fn an_abort_ends_a_stream_between_two_events() {
     run(async {
         let (fake, upstream) = Fake::start().await;
         let rig = Rig::start().await;
@@ -51,7 +51,7 @@ fn a_stream_is_taken_back_between_two_events() {
         assert!(next(&mut body).await.is_some_and(|text| text.contains("\"x\"")));
         assert_eq!(rig.ask("GET", &path(&job, ""), "").await.json()["servers"][0]["inFlight"], 1);
         assert_eq!(rig.ask("POST", &path(&job, "/abort"), "").await.json(), json!({"aborted": 1}));
-        let last = next(&mut body).await.expect("last words");
+        let last = next(&mut body).await.expect("an event with the error");
         same(last.trim().strip_prefix("event: message\ndata: ").expect("an event"), ABORTED);
         assert_eq!(next(&mut body).await, None);
         assert_eq!(rig.ask("GET", &path(&job, ""), "").await.json()["servers"][0]["inFlight"], 0);
@@ -60,7 +60,7 @@ fn a_stream_is_taken_back_between_two_events() {
 }
 
 #[test]
-fn a_handshake_is_not_taken_back() {
+fn an_abort_does_not_cancel_initialize() {
     run(async {
         let (fake, upstream) = Fake::start().await;
         let rig = Rig::start().await;
@@ -101,7 +101,7 @@ fn a_call_without_a_session_is_cut_with_the_job() {
 }
 
 #[test]
-fn nobody_gets_in_without_the_secret() {
+fn a_job_is_unreachable_without_its_secret() {
     run(async {
         let (_fake, upstream) = Fake::start().await;
         let rig = Rig::start().await;
@@ -115,7 +115,7 @@ fn nobody_gets_in_without_the_secret() {
             assert_eq!(told(rig.client.send(request).await.expect("an answer")).await.status, 404, "{guess}");
         }
         assert!(upstream.seen().is_empty());
-        // And nobody uses a client's session by guessing its number.
+        // A guessed session number does not give access to a client session.
         rig.open(&job).await;
         assert_eq!(rig.post(&job, Some(&format!("{id}.1")), CALL).await.status, 404);
     });
@@ -123,7 +123,7 @@ fn nobody_gets_in_without_the_secret() {
 
 /// The answer to a call over HTTP+SSE comes on the session's stream, and so does the error of an abort.
 #[test]
-fn a_call_over_sse_is_taken_back_and_the_session_stays() {
+fn an_abort_cancels_a_call_over_sse_and_keeps_the_session() {
     run(async {
         let (sender, body) = stream();
         let body = RefCell::new(Some(body));
@@ -155,7 +155,7 @@ fn a_call_over_sse_is_taken_back_and_the_session_stays() {
         sender.send("data: {\"jsonrpc\":\"2.0\",\"id\":8,\"result\":{}}\n\n".into()).expect("sent");
         assert!(next(&mut events).await.is_some_and(|text| text.contains("result")));
         assert_eq!(in_flight().await, 1);
-        // Not into the middle of an event.
+        // The error is not written into the middle of an event.
         sender.send("data: {\"jsonrpc\":\"2.0\",".into()).expect("sent");
         assert!(next(&mut events).await.is_some());
         assert_eq!(rig.ask("POST", &path(&job, "/abort"), "").await.json(), json!({"aborted": 1}));

@@ -1,4 +1,4 @@
-//! All of a job's servers, or none; and what is shown of it.
+//! Creating a job: all of its servers start, or none. Also the views of jobs.
 
 use super::*;
 use leash_upstream::scripted::run;
@@ -43,7 +43,7 @@ fn a_job_is_created_used_and_ended() {
         assert_eq!(rig.post(&job, Some(&session), CALL).await.status, 404);
         assert_eq!(rig.post(&job, None, INITIALIZE).await.status, 404);
         assert!(rig.booked().is_empty() && rig.gateway.jobs.is_empty());
-        // Again, and the same.
+        // A second end returns the same receipt.
         assert_eq!(rig.end(&job).await, receipt);
         let over = rig.ask("GET", &path(&job, ""), "").await.json();
         assert_eq!((&over["state"], &over["receipt"]["took_ms"]), (&json!("ended"), &json!(receipt.took_ms)));
@@ -51,7 +51,7 @@ fn a_job_is_created_used_and_ended() {
 }
 
 #[test]
-fn one_server_that_cannot_be_reached_means_none() {
+fn one_unreachable_server_fails_the_whole_job() {
     run(async {
         let (_fake, upstream) = Fake::start().await;
         let rig = Rig::start().await;
@@ -90,7 +90,7 @@ fn lists_are_filtered_by_labels() {
     });
 }
 
-/// A session that will not come to be: its server is to be reached over TLS, and says nothing.
+/// A session whose start hangs: its server is to be reached over TLS, and never answers.
 async fn starting() -> (Rig, Beside, TcpListener) {
     let silent = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = silent.local_addr().expect("its address");
@@ -102,7 +102,7 @@ async fn starting() -> (Rig, Beside, TcpListener) {
 }
 
 #[test]
-fn a_caller_that_leaves_during_the_start_leaves_nothing() {
+fn a_caller_that_disconnects_during_the_start_leaves_nothing_behind() {
     run(async {
         let (rig, begun, _silent) = starting().await;
         assert_eq!(rig.ask("GET", "/v1/sessions", "").await.json()["sessions"][0]["state"], "starting");
@@ -113,7 +113,7 @@ fn a_caller_that_leaves_during_the_start_leaves_nothing() {
 }
 
 #[test]
-fn an_end_during_the_start_is_told_to_both() {
+fn an_end_during_the_start_is_reported_to_both_callers() {
     run(async {
         let (rig, begun, _silent) = starting().await;
         let job = rig.ask("GET", "/v1/sessions", "").await.json()["sessions"][0].clone();

@@ -1,11 +1,11 @@
-//! The ends of a job: whoever wants it, and whatever is under way.
+//! The end of a job, for every reason and during other operations.
 
 use super::*;
 use leash_model::receipt::{DeleteHow, Fate, Reason};
 use leash_upstream::scripted::{run, silence};
 
 #[test]
-fn a_session_that_is_opened_meanwhile_is_deleted_before_the_end() {
+fn a_session_opened_during_the_end_is_deleted_before_the_end_returns() {
     run(async {
         let (fake, upstream) = Fake::start().await;
         let rig = Rig::start().await;
@@ -16,7 +16,7 @@ fn a_session_that_is_opened_meanwhile_is_deleted_before_the_end() {
         upstream.until(|seen| seen.iter().any(|seen| seen.says("initialize"))).await;
         let ending = rig.beside(rig.request("DELETE", &path(&job, ""), ""));
         rig.until(|rig| rig.gateway.jobs.list().iter().all(|job| !job.is_alive())).await;
-        assert_eq!(rig.state(&job).await, "ending", "the server may still open what nobody wants");
+        assert_eq!(rig.state(&job).await, "ending", "the server may still open a session");
         hold.cancel();
         let told = ending.answer().await;
         assert_eq!(fake.minted.get(), 1);
@@ -47,7 +47,7 @@ fn a_server_that_never_answers_is_named_as_left() {
 }
 
 #[test]
-fn everybody_who_ends_a_job_gets_the_same_receipt() {
+fn all_callers_that_end_a_job_get_the_same_receipt() {
     run(async {
         let (_fake, upstream) = Fake::start().await;
         let rig = Rig::start().await;
@@ -62,7 +62,7 @@ fn everybody_who_ends_a_job_gets_the_same_receipt() {
             receipts.push(told.json());
         }
         assert!(receipts.windows(2).all(|pair| pair[0] == pair[1]), "{receipts:?}");
-        // It may have been over before.
+        // The job may have been over before this call.
         let listed = all.json()["receipts"].clone();
         assert!(listed == json!([]) || listed[0] == receipts[0], "{listed}");
         assert_eq!(rig.receipts().len(), 1);
@@ -70,7 +70,7 @@ fn everybody_who_ends_a_job_gets_the_same_receipt() {
 }
 
 #[test]
-fn a_caller_may_leave_or_not_wait() {
+fn an_end_continues_without_its_caller() {
     run(async {
         let (fake, upstream) = Fake::start().await;
         let rig = Rig::start().await;
@@ -114,7 +114,7 @@ fn a_lease_that_is_not_renewed_cuts_a_call() {
 }
 
 #[test]
-fn a_call_is_a_use_until_it_is_answered() {
+fn an_unanswered_call_counts_as_a_use() {
     run(async {
         let (fake, upstream) = Fake::start().await;
         let rig = Rig::start().await;
@@ -123,7 +123,7 @@ fn a_call_is_a_use_until_it_is_answered() {
         let stall = fake.stalls();
         let call = rig.beside(rig.mcp(&job, Method::POST, Some(&session), CALL));
         upstream.until(|seen| seen.iter().any(|seen| seen.says("tools/call"))).await;
-        // A job that is not used shows that the idle time is over.
+        // The end of an unused job shows that the idle timeout has passed.
         let other = rig.in_front_of(&upstream, json!({"idle": "160ms"})).await;
         rig.until(|rig| rig.gateway.jobs.list().len() == 1).await;
         assert_eq!(rig.state(&other).await, "ended");
@@ -140,7 +140,7 @@ fn a_call_is_a_use_until_it_is_answered() {
 }
 
 #[test]
-fn nothing_is_kept_of_jobs_that_are_over() {
+fn jobs_that_are_over_leave_nothing_in_memory() {
     run(async {
         let (fake, upstream) = Fake::start().await;
         let rig = Rig::start().await;
@@ -158,7 +158,7 @@ fn nothing_is_kept_of_jobs_that_are_over() {
         let metrics = rig.gateway.metrics.render(&rig.gateway, &rig.gateway.tree_memory().await);
         assert!(metrics.contains("leash_sessions_opened_total{server=\"session\"} 150"), "{metrics}");
         assert_eq!(metrics.matches("leash_sessions_opened_total{").count(), 1, "one bucket for all");
-        // One that is not kept any more is known by its receipt.
+        // A job that is no longer in the list is found by its receipt.
         let first = first.expect("at least one");
         assert_eq!(rig.ask("GET", &path(&first, ""), "").await.json()["state"], "ended");
         assert!(rig.end(&first).await.all_gone());
@@ -170,7 +170,7 @@ fn limits_and_a_half() -> usize {
 }
 
 #[test]
-fn a_gateway_that_stops_ends_all_jobs_and_answers_who_waits() {
+fn a_gateway_that_stops_ends_all_jobs_and_answers_waiting_callers() {
     run(async {
         let (fake, upstream) = Fake::start().await;
         let rig = Rig::start().await;
@@ -184,9 +184,9 @@ fn a_gateway_that_stops_ends_all_jobs_and_answers_who_waits() {
         let events = rig.client.send(rig.request("GET", "/v1/events", "")).await.expect("an answer");
         let ending = rig.beside(rig.request("DELETE", &path(&job, ""), ""));
         rig.until(|rig| rig.gateway.jobs.list().iter().filter(|job| job.is_alive()).count() == 1).await;
-        // A signal in the middle of an end.
+        // A shutdown in the middle of an end.
         rig.stop.cancel();
-        assert_eq!(rig.gateway.end_all(&Reason::Shutdown), 1, "the other one");
+        assert_eq!(rig.gateway.end_all(&Reason::Shutdown), 1, "the other job");
         let refused = rig.ask("POST", "/v1/sessions", &wanted(json!({"s": {"command": "x"}}), json!({}))).await;
         assert_eq!((refused.status, refused.problem().as_str()), (503, "draining"));
         hold.cancel();

@@ -1,4 +1,4 @@
-//! Who listens, and the connection that a job lives for.
+//! Event streams, and jobs that are owned by a connection.
 
 use super::*;
 use leash_model::receipt::Reason;
@@ -19,7 +19,7 @@ fn names(events: &[(String, Value)]) -> Vec<&str> {
 }
 
 impl Rig {
-    /// A stream of events; it has begun.
+    /// Opens an event stream, and reads its first comment.
     async fn listen(&self, query: &str) -> Incoming {
         let answer = self.client.send(self.request("GET", &format!("/v1/events{query}"), "")).await.expect("an answer");
         assert_eq!(answer.headers()[CONTENT_TYPE], "text/event-stream");
@@ -28,7 +28,7 @@ impl Rig {
         body
     }
 
-    /// Begins a job that lives for its connection: the job, and the connection.
+    /// Creates a job that is owned by its connection; returns the job and the body of the response.
     async fn connected(&self, upstream: &Scripted) -> (Value, Incoming) {
         let servers = json!({"s": {"url": upstream.url().to_string()}});
         let mut request =
@@ -46,7 +46,7 @@ impl Rig {
 }
 
 #[test]
-fn what_happens_is_told() {
+fn events_are_sent_to_every_listener() {
     run(async {
         let (_fake, upstream) = Fake::start().await;
         let rig = Rig::start().await;
@@ -63,7 +63,7 @@ fn what_happens_is_told() {
         assert_eq!(names(&heard), ["started", "started", "ending", "ended", "ending", "ended"]);
         assert_eq!((&heard[3].1["session"], &heard[5].1["session"]), (&other["id"], &job["id"]));
         assert_eq!(heard[5].1["receipt"]["session"], job["id"]);
-        // The one that listens to one job hears of it alone, and then no more.
+        // A stream of one job has only the events of that job, and then ends.
         let mut alone = String::new();
         let mut only = only;
         while let Some(text) = next(&mut only).await {
@@ -76,7 +76,7 @@ fn what_happens_is_told() {
 }
 
 #[test]
-fn a_job_lives_for_its_connection() {
+fn a_job_ends_with_the_connection_that_owns_it() {
     run(async {
         let (fake, upstream) = Fake::start().await;
         let rig = Rig::start().await;
@@ -114,7 +114,7 @@ fn the_connection_ends_with_the_job() {
 }
 
 #[test]
-fn a_connection_needs_a_stream_that_is_accepted() {
+fn an_owning_connection_must_accept_an_event_stream() {
     run(async {
         let rig = Rig::start().await;
         let mut request = rig.request(

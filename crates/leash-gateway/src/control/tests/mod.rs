@@ -1,4 +1,4 @@
-//! Jobs between real sockets: a caller of the control API, an MCP client, the gateway, and an upstream that does as it is told.
+//! Jobs over real sockets: a caller of the control API, an MCP client, the gateway, and a scripted upstream.
 
 mod calls;
 mod creating;
@@ -91,14 +91,14 @@ impl Rig {
         told(self.client.send(self.request(method, path, body)).await.expect("an answer")).await
     }
 
-    /// Begins a job with these servers, and more.
+    /// Creates a job with these servers and the fields of `more`.
     async fn create(&self, servers: Value, more: Value) -> Value {
         let told = self.ask("POST", "/v1/sessions", &wanted(servers, more)).await;
         assert_eq!(told.status, 201, "{}", told.body);
         told.json()
     }
 
-    /// One that is in front of an upstream.
+    /// Creates a job with one server, an upstream.
     async fn in_front_of(&self, upstream: &Scripted, more: Value) -> Value {
         self.create(json!({"s": {"url": upstream.url().to_string()}}), more).await
     }
@@ -110,7 +110,7 @@ impl Rig {
         serde_json::from_str(&told.body).expect("a receipt")
     }
 
-    /// A request of an MCP client.
+    /// The request of an MCP client.
     fn mcp(&self, job: &Value, method: Method, session: Option<&str>, body: &str) -> Request<Full<Bytes>> {
         let mut request = Request::new(Full::from(body.to_owned()));
         *request.uri_mut() = job["servers"][0]["url"].as_str().expect("a url").parse().expect("an address");
@@ -128,14 +128,14 @@ impl Rig {
         told(self.client.send(self.mcp(job, Method::POST, session, body)).await.expect("an answer")).await
     }
 
-    /// Opens a client's session, and returns what the client would present.
+    /// Opens a client session, and returns the id that the client presents.
     async fn open(&self, job: &Value) -> String {
         let told = self.post(job, None, INITIALIZE).await;
         assert_eq!(told.status, 200, "{}", told.body);
         told.headers[SESSION_ID].to_str().expect("text").to_owned()
     }
 
-    /// A client's request that goes on beside the test.
+    /// Sends a client's request in a task of its own.
     fn beside(&self, request: Request<Full<Bytes>>) -> Beside {
         let mut task = JoinSet::new();
         let client = Client::new();
@@ -147,7 +147,7 @@ impl Rig {
         self.ask("GET", &path(job, ""), "").await.json()["state"].as_str().expect("a state").to_owned()
     }
 
-    /// Waits until `wanted` returns true, and lets the tasks of this thread run meanwhile.
+    /// Waits until the condition holds. The sleep lets the other tasks of this thread run.
     async fn until(&self, wanted: impl Fn(&Rig) -> bool) {
         while !wanted(self) {
             let soon = tokio::time::Instant::now() + Duration::from_millis(1);
@@ -167,14 +167,14 @@ impl Rig {
         all.into_iter().filter(|one| one.run == receipts::whole(&one.session)).collect()
     }
 
-    /// What is open in the book.
+    /// The sessions that are open in the book.
     fn booked(&self) -> Vec<String> {
         let books = Book::list(&self.gateway.places.runtime_dir).expect("the ledger");
         books.into_iter().flat_map(|book| book.open).map(|entry| entry.session).collect()
     }
 }
 
-/// A request that goes on.
+/// A request in a task of its own.
 struct Beside(JoinSet<Told>);
 
 impl Beside {
@@ -182,7 +182,7 @@ impl Beside {
         self.0.join_next().await.expect("one task").expect("it does not panic")
     }
 
-    /// The client leaves.
+    /// Drops the request: the client disconnects.
     fn leave(self) {
         drop(self);
     }
@@ -202,7 +202,7 @@ async fn accept(gateway: Rc<Gateway>, door: TcpListener) {
     }
 }
 
-/// What is asked for with `POST /v1/sessions`.
+/// The body of `POST /v1/sessions`.
 fn wanted(servers: Value, mut more: Value) -> String {
     more["mcpServers"] = servers;
     more.to_string()
@@ -254,17 +254,17 @@ async fn next(body: &mut Incoming) -> Option<String> {
     }
 }
 
-/// A server with sessions whose behaviour a test can change.
+/// A server with sessions, and its configured behaviour.
 #[derive(Default)]
 struct Fake {
     minted: Cell<u32>,
     /// Ids that were given out and not deleted.
     live: RefCell<BTreeSet<String>>,
-    /// The server answers `initialize` when this is cancelled.
+    /// If set, `initialize` is answered when this is cancelled.
     hold: RefCell<Option<CancellationToken>>,
-    /// Calls are answered when this is cancelled.
+    /// If set, calls are answered when this is cancelled.
     stall: RefCell<Option<CancellationToken>>,
-    /// What a call is answered with.
+    /// If set, the body that the next call is answered with.
     stream: RefCell<Option<Body>>,
 }
 
@@ -337,7 +337,7 @@ fn json_answer(body: &'static str) -> Response<Body> {
     answer
 }
 
-/// An address where nobody listens.
+/// An address without a listener.
 async fn nowhere() -> Uri {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("its address");

@@ -1,28 +1,28 @@
-//! The world's view: whatever happens, nothing is left of a job when the call that ends it returns.
+//! Property: after any steps, nothing is left of a job when the call that ends it returns.
 
 use proptest::prelude::*;
 
 use super::*;
 use leash_upstream::scripted::run;
 
-/// One step of a generated history.
+/// A step of a client or of a caller of the API.
 #[derive(Clone, Debug)]
 enum Step {
-    /// A job begins.
+    /// A caller creates a job.
     Create,
-    /// One is begun by somebody who leaves.
+    /// A caller requests a job and disconnects.
     Abandon,
     /// A client opens a session in the nth job.
     Open(usize),
-    /// A client begins to, and leaves before it is answered.
+    /// A client begins to open a session, and disconnects before it is answered.
     OpenAndLeave(usize),
     /// A client calls and waits.
     Call(usize),
-    /// A client calls and leaves.
+    /// A client calls and disconnects.
     CallAndLeave(usize),
     Abort(usize),
     Renew(usize),
-    /// It ends, perhaps without grace, perhaps with a client that opens a session at the same time.
+    /// A caller ends the nth job, optionally without grace, optionally while a client opens a session.
     End(usize, bool, bool),
     EndWithoutWaiting(usize),
 }
@@ -60,7 +60,7 @@ async fn leave(rig: &Rig, known: &Known, session: Option<&str>, body: &str) {
     }
 }
 
-/// Ends a job: nothing is left of it then, and there is one receipt which says so.
+/// Ends a job, and checks that nothing is left of it and that its receipt says so.
 async fn end(rig: &Rig, known: Known, force: bool, race: bool) {
     let opening = race.then(|| rig.beside(rig.mcp(&known.job, Method::POST, None, INITIALIZE)));
     if race {
@@ -127,7 +127,7 @@ async fn perform(rig: &Rig, jobs: &mut Vec<Known>, step: Step) {
         Step::EndWithoutWaiting(nth) if nth < jobs.len() => {
             let known = jobs.remove(nth);
             assert_eq!(rig.ask("DELETE", &path(&known.job, "?wait=false"), "").await.status, 202);
-            // Asked again, it waits.
+            // The second call waits for the end.
             end(rig, known, false, false).await;
         }
         Step::End(..) | Step::EndWithoutWaiting(_) => {}

@@ -1,10 +1,10 @@
-//! Every problem, as its caller sees it.
+//! Every problem as its caller sees it.
 
 use super::*;
 use leash_upstream::scripted::run;
 
 #[test]
-fn problems() {
+fn every_problem_has_its_status_and_type() {
     run(async {
         let rig = Rig::start().await;
         let check = async |method: &str, path: &str, body: &str, status: u16, problem: &str| {
@@ -63,7 +63,7 @@ fn leases_that_cannot_be_renewed() {
 }
 
 #[test]
-fn there_is_room_for_so_many() {
+fn sessions_beyond_the_limit_are_refused() {
     run(async {
         let (_fake, upstream) = Fake::start().await;
         let rig = Rig::with(Settings { max_sessions: 1, ..Settings::default() }).await;

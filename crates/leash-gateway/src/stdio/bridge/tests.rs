@@ -1,4 +1,4 @@
-//! A bridge between real pipes, with a server that the test plays.
+//! A bridge between real pipes; the test acts as the server.
 
 use std::future::Future;
 use std::rc::Weak;
@@ -14,7 +14,7 @@ use super::super::switch::First;
 use super::*;
 use leash_upstream::origin::Origin;
 
-/// Longer than anything here takes.
+/// Longer than any test here takes.
 const LIMIT: Duration = Duration::from_secs(20);
 
 fn run<F: Future<Output = ()>>(test: impl FnOnce(Stage) -> F) {
@@ -35,7 +35,7 @@ struct Stage {
 impl Stage {
     async fn set(opening: Option<IdKey>) -> Stage {
         let (input, stdin) = pipe::pipe().unwrap();
-        // A young pipe is taken for full until the runtime has looked at it.
+        // The runtime takes a new pipe for full until it has polled it.
         input.writable().await.unwrap();
         let (stdout, output) = pipe::pipe().unwrap();
         let tasks = TaskTracker::new();
@@ -93,12 +93,12 @@ fn a_request_goes_through_and_its_answer_comes_back() {
 }
 
 #[test]
-fn a_server_that_leaves_answers_nothing_more() {
+fn requests_to_a_server_that_exited_get_errors() {
     run(|mut stage| async move {
         let reader = stage.ask(1);
         stage.hears().await;
         let listener = Reader::listen(&stage.bridge).unwrap();
-        // Its last words count, also without a line's end.
+        // The server's last line counts even without a newline.
         stage.stdout.write_all(answer(1).as_bytes()).await.unwrap();
         let late = stage.ask(2);
         drop(stage.stdout);
@@ -123,7 +123,7 @@ fn a_server_that_closed_its_input_is_gone() {
 }
 
 #[test]
-fn a_lost_connection_is_found_again() {
+fn a_stream_is_resumed_after_its_connection_is_lost() {
     run(|mut stage| async move {
         let reader = stage.ask(1);
         let note = r#"{"jsonrpc":"2.0","method":"n"}"#;
@@ -137,21 +137,21 @@ fn a_lost_connection_is_found_again() {
         assert_eq!(next(&again).await, Next::Message(2, note.into()));
         assert_eq!(next(&again).await, Next::Message(3, answer(1).into()));
         assert_eq!(next(&again).await, Next::End);
-        // And once more, from the start, now that it is over.
+        // The client can resume once more from the start, now that the stream is complete.
         let again = Reader::resume(&stage.bridge, 1, 0).expect("the stream is kept");
         assert_eq!(next(&again).await, Next::Message(1, note.into()));
     });
 }
 
 #[test]
-fn a_client_that_does_not_read_stops_the_server() {
+fn a_client_that_does_not_read_makes_the_server_wait() {
     run(|mut stage| async move {
         let listener = Reader::listen(&stage.bridge).unwrap();
         let message = format!(r#"{{"jsonrpc":"2.0","method":"n","params":"{}"}}"#, "x".repeat(50_000));
         let count = 100;
         let mut said = 0;
         let all = message.len() * count;
-        // Until the pipe is full and nobody reads it: far less than everything.
+        // Writes until the pipe is full and the bridge does not read it: far less than everything.
         let line = format!("{message}\n");
         let mut left = line.as_bytes();
         while let Ok(Ok(())) = timeout(Duration::from_millis(200), stage.stdout.writable()).await {
@@ -184,13 +184,13 @@ fn a_client_that_does_not_read_stops_the_server() {
 }
 
 #[test]
-fn a_cancelled_request_is_answered_if_the_server_does() {
+fn the_servers_answer_to_a_cancelled_request_is_delivered() {
     run(|mut stage| async move {
         let reader = stage.ask(1);
         let tasks = TaskTracker::new();
         stage.bridge.cancelled(IdKey::from_number(1), &tasks);
         stage.bridge.cancelled(IdKey::from_number(1), &tasks);
-        assert_eq!(tasks.len(), 1, "one is enough");
+        assert_eq!(tasks.len(), 1, "one task per request");
         stage.says(&answer(1)).await;
         assert_eq!(reader.first(false, true).await, First::Whole(answer(1).into()));
     });
@@ -213,7 +213,7 @@ fn an_abort_tells_the_server_and_answers_the_clients() {
             let First::Whole(error) = reader.first(false, true).await else { panic!("no answer") };
             assert!(String::from_utf8_lossy(&error).contains(r#""message":"aborted""#), "{error:?}");
         }
-        // What the server says to it all the same is for nobody, and the session goes on.
+        // If the server answers an aborted request all the same, the answer is dropped, and the session goes on.
         stage.says(&answer(1)).await;
         let next = stage.ask(1);
         stage.hears().await;
@@ -231,7 +231,7 @@ fn a_slow_answer_becomes_a_stream_soon_after_initialize() {
         stage.says(result).await;
         assert_eq!(opening.first(false, true).await, First::Whole(result.into()));
         assert!(stage.bridge.primes());
-        // Well below the window of the versions before.
+        // Well below the window of earlier versions.
         let slow = stage.ask(1);
         assert_eq!(timeout(LIMIT / 4, slow.first(false, false)).await, Ok(First::Stream));
         assert!(slow.priming().is_some());

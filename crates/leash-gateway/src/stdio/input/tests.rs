@@ -12,7 +12,7 @@ fn run(test: impl Future<Output = ()>) {
 
 async fn pair() -> (Rc<Input>, Receiver) {
     let (sender, receiver) = pipe::pipe().unwrap();
-    // A young pipe is taken for full until the runtime has looked at it.
+    // The runtime takes a new pipe for full until it has polled it.
     sender.writable().await.unwrap();
     (Input::new(sender, TaskTracker::new()), receiver)
 }
@@ -41,7 +41,7 @@ fn a_small_line_is_in_the_pipe_at_once() {
 fn lines_stay_whole_and_in_order_when_the_pipe_is_full() {
     run(async {
         let (input, mut receiver) = pair().await;
-        // More than a pipe holds; the second one fits but must wait for its turn.
+        // The first line is larger than the pipe; the second would fit but must wait for its turn.
         let first = input.give(line(b'a', 300_000)).unwrap();
         let second = input.give(line(b'b', 3)).unwrap();
         let third = input.give(line(b'c', 100_000)).unwrap();
@@ -52,14 +52,14 @@ fn lines_stay_whole_and_in_order_when_the_pipe_is_full() {
         input.written(second).await.unwrap();
         input.written(third).await.unwrap();
         assert_eq!(input.bytes.get(), 0);
-        // And then directly again.
+        // With an empty queue, `give` writes directly again.
         let last = input.give(Bytes::from_static(b"d")).unwrap();
         assert_eq!(input.written.get(), last);
     });
 }
 
 #[test]
-fn who_writes_more_than_is_read_waits() {
+fn room_waits_while_too_much_is_unwritten() {
     run(async {
         let (input, mut receiver) = pair().await;
         input.room().await.unwrap();
@@ -72,7 +72,7 @@ fn who_writes_more_than_is_read_waits() {
 }
 
 #[test]
-fn a_reader_that_left_is_noticed() {
+fn input_is_closed_when_the_reader_leaves() {
     run(async {
         let (input, receiver) = pair().await;
         let ticket = input.give(line(b'a', 300_000)).unwrap();
@@ -89,11 +89,11 @@ fn a_reader_that_left_is_noticed() {
 }
 
 #[test]
-fn closing_is_the_end_of_input_even_while_something_waits() {
+fn close_ends_the_input_even_while_lines_wait() {
     run(async {
         let (input, mut receiver) = pair().await;
         input.give(line(b'a', 300_000)).unwrap();
-        // The task that writes must have begun, to have something to let go of.
+        // Waits until the writing task has begun, so that `close` interrupts it.
         read(&mut receiver, 1).await;
         input.close();
         let mut rest = Vec::new();
@@ -104,7 +104,7 @@ fn closing_is_the_end_of_input_even_while_something_waits() {
 }
 
 #[test]
-fn only_the_breaks_of_a_line_are_replaced() {
+fn one_line_replaces_only_line_breaks() {
     let check = |message: &'static str, expected: &str| {
         assert_eq!(one_line(Bytes::from_static(message.as_bytes())), expected);
     };
@@ -112,7 +112,7 @@ fn only_the_breaks_of_a_line_are_replaced() {
     check("{\r\n  \"a\":\n1}\n", "{    \"a\": 1} ");
 }
 
-/// What a future has now, without waiting for more than the tasks around it.
+/// The result of a future if it is ready after the other tasks have run; `None` if it is pending.
 async fn futures_now<T>(mut future: std::pin::Pin<&mut impl Future<Output = T>>) -> Option<T> {
     for _ in 0..16 {
         tokio::task::yield_now().await;

@@ -16,7 +16,7 @@ fn message(number: u64, bytes: &str) -> Next {
     Next::Message(number, text(bytes))
 }
 
-/// The sums that are kept beside the streams are those of the streams.
+/// Checks that the sums kept beside the streams equal those of the streams.
 fn check(log: &Log) {
     let streams = || log.streams.values();
     assert_eq!(log.bytes, streams().flat_map(|stream| &stream.messages).map(Bytes::len).sum::<usize>());
@@ -27,7 +27,7 @@ fn check(log: &Log) {
         let delivered = log.delivered.iter().filter(|delivered| *delivered == id).count();
         assert_eq!(delivered, stream.unread_from(), "stream {id}: {stream:?}");
     }
-    // Whatever is over the room could not be given up: it waits for a connection, or is all there is.
+    // The excess over the room could not be dropped: a connection reads it, or it is a single message.
     if log.bytes > log.room {
         assert!(log.delivered.is_empty());
         let idle = streams().filter(|stream| !stream.reading).map(|stream| stream.messages.len());
@@ -50,7 +50,7 @@ fn a_stream_is_read_in_order_and_ends() {
 }
 
 #[test]
-fn a_whole_answer_leaves_nothing() {
+fn taking_a_whole_answer_removes_its_stream() {
     let mut log = Log::new(100);
     log.open(1);
     assert_eq!(log.take(1), None, "it is not over");
@@ -63,7 +63,7 @@ fn a_whole_answer_leaves_nothing() {
 }
 
 #[test]
-fn what_was_read_can_be_read_again() {
+fn a_message_that_was_read_can_be_read_again() {
     let mut log = Log::new(100);
     log.open(1);
     for part in ["a", "b", "c"] {
@@ -74,7 +74,7 @@ fn what_was_read_can_be_read_again() {
     assert_eq!(log.leave(1, 0), [""; 0]);
     log.push(1, text("d"));
     let reader = log.resume(1, 1).expect("the stream is known");
-    assert_eq!(read(&mut log, 1, 0), Next::Cut, "the first connection is not the reader any more");
+    assert_eq!(read(&mut log, 1, 0), Next::Cut, "the first connection is no longer the reader");
     check(&log);
     for (number, part) in [(2, "b"), (3, "c"), (4, "d")] {
         assert_eq!(read(&mut log, 1, reader), message(number, part));
@@ -102,7 +102,7 @@ fn a_finished_stream_can_be_resumed_while_it_is_kept() {
 }
 
 #[test]
-fn an_event_that_never_was_is_not_resumed() {
+fn an_event_that_was_never_sent_cannot_be_resumed() {
     let mut log = Log::new(100);
     log.open(1);
     log.push(1, text("a"));
@@ -114,7 +114,7 @@ fn an_event_that_never_was_is_not_resumed() {
 }
 
 #[test]
-fn what_nobody_can_name_is_handed_back() {
+fn messages_of_a_stream_without_a_known_event_are_handed_back() {
     let mut log = Log::new(100);
     log.open(1);
     log.push(1, text("a"));
@@ -137,13 +137,13 @@ fn a_listener_goes_on_where_the_last_one_stopped() {
     assert_eq!(read(&mut log, GET, first), message(1, "a"));
     assert_eq!(log.leave(GET, first), [""; 0]);
     let second = log.listen();
-    assert_eq!(log.name(GET), 1, "what came before is not promised to be kept");
+    assert_eq!(log.name(GET), 1, "earlier messages need not be kept");
     assert_eq!(read(&mut log, GET, second), message(2, "b"));
     check(&log);
 }
 
 #[test]
-fn delivered_goes_before_unread_and_the_oldest_first() {
+fn delivered_messages_are_dropped_before_unread_ones_and_the_oldest_first() {
     let mut log = Log::new(4);
     log.push(GET, text("aa"));
     log.open(1);
@@ -157,7 +157,7 @@ fn delivered_goes_before_unread_and_the_oldest_first() {
     log.push(GET, text("e"));
     assert!(log.streams[&1].messages.is_empty());
     assert_eq!(log.take_lost(), 0);
-    // There is only unread left: the oldest is lost, and that is counted.
+    // Only unread messages are left: the oldest is dropped, and counted as lost.
     log.push(GET, text("f"));
     assert_eq!(log.take_lost(), 1);
     let reader = log.listen();

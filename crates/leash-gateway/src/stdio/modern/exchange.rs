@@ -1,11 +1,11 @@
 //! Requests of several clients on one pipe; pure.
 //!
-//! Every request gets a number of its own, which is its id and its progress token towards the server. On the way back the
-//! client's own are put in again, byte for byte: in responses, in progress, in the messages of a subscription (which is named
-//! after the request that opened it), and where the server itself ends a subscription.
+//! Every request gets a number of its own, which is its id and its progress token towards the server. On the way back
+//! leash restores the client's own id and token, byte for byte: in responses, in progress, in the messages of a
+//! subscription (which carry the id of the request that opened it), and where the server itself ends a subscription.
 //!
-//! What the server says without naming a request goes to the request in flight that began last: there is no other address, and
-//! all clients of one pipe are the same principal.
+//! A message that names no request goes to the request in flight that began last: there is no other address, and all
+//! clients of one pipe are the same principal.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::task::Waker;
@@ -23,53 +23,53 @@ use leash_protocol::header_copies::Mirrors;
 /// A request's number on the pipe.
 pub(super) type Number = u64;
 
-/// What is in flight on one pipe.
+/// The requests in flight on one pipe.
 #[derive(Debug, Default)]
 pub(super) struct Exchanges {
     open: BTreeMap<Number, Exchange>,
     last: Number,
     /// Bytes that wait for connections.
     unread: usize,
-    /// What the server's tools want to be repeated as headers.
+    /// The arguments that the server's tools want repeated as headers.
     mirrors: Mirrors,
 }
 
-/// A request and what came for it.
+/// A request and the messages that came for it.
 #[derive(Debug)]
 struct Exchange {
     /// The client's id and progress token, as it wrote them.
     id: Box<RawValue>,
     token: Option<Box<RawValue>>,
-    /// It asks for the server's tools.
+    /// True if it asks for the server's tools.
     lists_tools: bool,
     messages: VecDeque<Bytes>,
-    /// The status that its answer deserves, once there is one.
+    /// The HTTP status of its answer, once there is one.
     answered: Option<StatusCode>,
-    /// Something came before the answer.
+    /// True if another message came before the answer.
     mixed: bool,
-    /// The server was told that nobody waits any more.
+    /// True if the server was told that the request is cancelled.
     cancelled: bool,
-    /// Its connection was too slow.
+    /// True if its connection was cut because it was too slow.
     cut: bool,
-    /// Something was taken since [`Exchanges::look`].
+    /// True if its connection took a message since [`Exchanges::look`].
     moved: bool,
     turns: Turns,
     sleeper: Sleeper,
 }
 
-/// How a request is answered.
+/// The form of the answer to a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum First {
-    /// It is not known yet.
+    /// Not decided yet.
     Wait,
     /// By one body.
     Whole(StatusCode, Bytes),
-    /// By a stream: something comes before the answer.
+    /// By a stream: another message comes before the answer, or the answer is late.
     Stream,
 }
 
 impl Exchanges {
-    /// A request begins: its number, and its line with the number in it.
+    /// Begins a request; returns its number, and its line with the number as id.
     pub(super) fn begin(&mut self, source: &[u8], envelope: &Envelope<'_>) -> Option<(Number, Bytes)> {
         let id = envelope.id?;
         let number = self.last + 1;
@@ -97,17 +97,17 @@ impl Exchanges {
         Some((number, line.finish().into()))
     }
 
-    /// Whether the headers of a call say what its arguments do, as far as the server's tools are known.
+    /// Checks that the headers of a call agree with its arguments, as far as the server's tools are known.
     pub(super) fn check(&self, envelope: &Envelope<'_>, headers: &HeaderMap) -> Result<(), String> {
         self.mirrors.check(envelope, headers)
     }
 
-    /// Delivers a line of the server; `false` if there is nobody for it.
+    /// Delivers a line of the server; returns false if no request is there for it.
     pub(super) fn deliver(&mut self, line: &[u8], envelope: &Envelope<'_>) -> bool {
         let named = |raw: Option<&RawValue>| raw.and_then(IdKey::of).and_then(|key| key.number());
         match envelope.kind {
             Kind::Response => named(envelope.id).is_some_and(|number| self.answer(number, line, envelope)),
-            // A server has nothing to ask in this era, and a client no way to answer.
+            // In this era a server sends no requests, and a client has no way to answer one.
             Kind::Request => false,
             Kind::Notification => {
                 let (progress, ended, subscription) =
@@ -140,7 +140,7 @@ impl Exchanges {
         };
         exchange.answered = Some(envelope.error_code().map_or(StatusCode::OK, status_of));
         if exchange.lists_tools {
-            // What is wrong with a schema is between the server and its clients, which see it as it is.
+            // leash ignores errors in a schema: clients see the schema as the server sent it.
             self.mirrors.learn(envelope);
         }
         let mut restored = Splice::new(line);
@@ -160,7 +160,7 @@ impl Exchanges {
         true
     }
 
-    /// How a request is answered, as far as that is known; its connection is woken when more is.
+    /// Returns how a request is answered; if that is not decided yet, its connection is woken on a change.
     pub(super) fn first(&mut self, number: Number, waker: &Waker) -> First {
         let Some(exchange) = self.open.get_mut(&number) else { return First::Stream };
         match exchange.answered {
@@ -178,7 +178,7 @@ impl Exchanges {
         }
     }
 
-    /// The timer of the window fires; whether something is still in time.
+    /// Counts a firing of the window's timer for all requests; returns true if one of them is not late.
     pub(super) fn turn(&mut self) -> bool {
         let mut waiting = false;
         for exchange in self.open.values_mut().filter(|exchange| exchange.answered.is_none()) {
@@ -197,7 +197,7 @@ impl Exchanges {
             Some(message) => {
                 exchange.moved = true;
                 self.unread -= message.len();
-                // Streams of this era can't be resumed, so their events have no names.
+                // Streams of this era cannot be resumed, so their events have no ids.
                 Next::Message(0, message)
             }
             None if exchange.answered.is_some() => Next::End,
@@ -208,7 +208,7 @@ impl Exchanges {
         }
     }
 
-    /// A connection is done with its request. If that was not answered, the line that tells the server so.
+    /// Removes a request that its connection is done with. If it was not answered, returns the line that cancels it.
     pub(super) fn leave(&mut self, number: Number) -> Option<Bytes> {
         let exchange = self.open.remove(&number)?;
         self.unread -= exchange.unread();
@@ -218,12 +218,13 @@ impl Exchanges {
         Some(cancelled(number, "the client closed its connection"))
     }
 
-    /// The line of a client's own cancellation with the number in it, if it is clear which request it means.
+    /// The line of a client's own cancellation with the number as id, if it is clear which request it means.
     pub(super) fn cancel(&mut self, source: &[u8], envelope: &Envelope<'_>) -> Option<Bytes> {
         let theirs = envelope.cancelled()?;
         let key = IdKey::of(theirs)?;
         let mut meant = self.open.iter_mut().filter(|(_, exchange)| IdKey::of(&exchange.id).as_ref() == Some(&key));
-        // Two clients may both have a request of this id: whose it is nobody can tell, and each can close its connection.
+        // Two clients may have a request of this id. leash cannot tell which is meant; each client can close its
+        // connection.
         let ((number, exchange), None) = (meant.next()?, meant.next()) else { return None };
         if exchange.answered.is_some() || std::mem::replace(&mut exchange.cancelled, true) {
             return None;
@@ -236,7 +237,7 @@ impl Exchanges {
         self.open.values().filter(|exchange| exchange.answered.is_none()).count()
     }
 
-    /// Answers everything in the server's place; the lines that tell the server so.
+    /// Answers all requests in flight in the server's place; returns the lines that cancel them.
     pub(super) fn abort(&mut self) -> Vec<Bytes> {
         let waiting = self.open.iter_mut().filter(|(_, exchange)| exchange.answered.is_none());
         let line = |(number, exchange): (&Number, &mut Exchange)| {
@@ -248,7 +249,7 @@ impl Exchanges {
         lines
     }
 
-    /// Answers everything in the server's place.
+    /// Answers all requests in flight in the server's place.
     pub(super) fn close(&mut self, message: &str) {
         let waiting = self.open.iter().filter(|(_, exchange)| exchange.answered.is_none());
         let waiting: Vec<_> = waiting.map(|(number, exchange)| (*number, exchange.id.clone())).collect();
@@ -260,7 +261,7 @@ impl Exchanges {
         }
     }
 
-    /// Whether nothing is in flight.
+    /// True if no request is open.
     pub(super) fn is_empty(&self) -> bool {
         self.open.is_empty()
     }
@@ -270,19 +271,19 @@ impl Exchanges {
         self.unread
     }
 
-    /// A connection took something.
+    /// Notes that a connection took a message.
     pub(super) fn moved(&mut self, number: Number) {
         if let Some(exchange) = self.open.get_mut(&number) {
             exchange.moved = true;
         }
     }
 
-    /// Begins to watch whether connections take what there is for them.
+    /// Starts an observation period for [`Exchanges::cut_stalled`].
     pub(super) fn look(&mut self) {
         self.open.values_mut().for_each(|exchange| exchange.moved = false);
     }
 
-    /// Cuts the connections that had something to take and did not since [`Exchanges::look`].
+    /// Cuts the connections that had messages to take and took none since [`Exchanges::look`].
     pub(super) fn cut_stalled(&mut self) {
         for exchange in self.open.values_mut().filter(|exchange| !exchange.moved && !exchange.messages.is_empty()) {
             self.unread -= exchange.unread();
@@ -299,7 +300,7 @@ impl Exchange {
     }
 }
 
-/// The line that takes a request back.
+/// The line that cancels a request.
 fn cancelled(number: Number, reason: &str) -> Bytes {
     let params = format!(r#"{{"requestId":{number},"reason":"{reason}"}}"#);
     format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{params}}}"#).into()
@@ -322,10 +323,10 @@ pub(in super::super) fn status(answer: &[u8]) -> StatusCode {
     }
 }
 
-/// What an answer to `server/discover` says of a server's era.
+/// True if an answer to `server/discover` shows that the server is of the modern era.
 pub(super) fn is_modern(answer: &[u8]) -> bool {
     let Ok(Message::One(envelope)) = Message::read(answer) else { return false };
-    // Any other error may be that of a server which has never heard of the method.
+    // Any other error may come from a server that does not know the method.
     let modern = [codes::HEADER_MISMATCH, codes::MISSING_CAPABILITY, codes::UNSUPPORTED_VERSION];
     match envelope.error_code() {
         Some(code) => modern.contains(&code),

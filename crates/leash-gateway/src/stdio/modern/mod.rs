@@ -1,7 +1,7 @@
-//! The modern era: no session, every request stands by itself. One tree per server and principal, ended when idle.
+//! The modern era: no sessions, every request is independent. One tree per server and principal, ended when idle.
 //!
-//! Whether a server is of this era is asked once, of a tree of leash's own, before the first request reaches it. A server that
-//! is not gets none: its clients are answered so that they fall back to `initialize`.
+//! leash asks a server once whether it is of this era, before the first client request reaches it. A server of the
+//! legacy era gets no modern requests: leash answers its clients so that they fall back to `initialize`.
 
 mod exchange;
 mod probe;
@@ -32,7 +32,7 @@ use leash_protocol::envelope::{Envelope, Kind, Message};
 use leash_protocol::headers;
 use tree::ModernTree;
 
-/// How many trees a request may find just ended before it is answered so. A second one takes an idle time of milliseconds.
+/// The number of just ended trees after which a request fails. Finding a second one takes an idle time of milliseconds.
 const TRIES: u32 = 3;
 
 /// The trees of requests that have no session.
@@ -40,31 +40,31 @@ const TRIES: u32 = 3;
 pub(crate) struct ModernTrees {
     trees: RefCell<HashMap<Principal, Place>>,
     era: Cell<Known>,
-    /// How often the question of its era got no answer.
+    /// The number of times that the server did not answer the question of its era.
     silences: Cell<u8>,
-    /// A tree was started, or could not be.
+    /// Notified when a tree was started, or could not be.
     changed: Notify,
 }
 
 /// A principal's tree.
 enum Place {
-    /// It is being started, or asked for its era.
+    /// It is being started, or leash is asking it for its era.
     Starting(Option<Rc<ModernTree>>),
     Running(Rc<ModernTree>),
 }
 
-/// What is known of a server's era.
+/// The known era of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Known {
     #[default]
     Nothing,
     Modern,
-    /// Until it is another server.
+    /// Stays so until the server is replaced.
     LegacyOnly,
 }
 
 impl ModernTrees {
-    /// Begins the end of all of them.
+    /// Begins the end of all trees; returns their number.
     pub(crate) fn end_all(&self, reason: &Reason) -> usize {
         let trees: Vec<_> = self.trees.borrow().values().filter_map(Place::tree).collect();
         trees.iter().for_each(|tree| tree.end(reason));
@@ -76,17 +76,17 @@ impl ModernTrees {
         self.running().iter().map(|tree| tree.in_flight()).sum()
     }
 
-    /// Takes back whatever is in flight; how much that was.
+    /// Cancels all requests in flight; returns their number.
     pub(crate) fn abort(&self) -> usize {
         self.running().iter().map(|tree| tree.abort()).sum()
     }
 
-    /// The trees that clients use. One that is asked for its era is leash's own business.
+    /// The trees that clients use; without those that leash is asking for their era.
     fn running(&self) -> Vec<Rc<ModernTree>> {
         self.trees.borrow().values().filter_map(Place::running).collect()
     }
 
-    /// A tree ends; the principal's next request starts another one.
+    /// Removes a tree that ends; the principal's next request starts another one.
     fn forget(&self, principal: Principal, tree: &ModernTree) {
         let mut trees = self.trees.borrow_mut();
         if trees.get(&principal).and_then(Place::tree).is_some_and(|known| std::ptr::eq(&*known, tree)) {
@@ -121,7 +121,7 @@ pub(super) async fn answer(
     let Message::One(envelope) = message else { return Err(respond::invalid_request(None, "a batch")) };
     match envelope.kind {
         Kind::Request => request(gateway, server, call, envelope).await,
-        // Fire and forget, whatever becomes of it.
+        // The client gets 202 whether the server gets the notification or not.
         Kind::Notification => {
             let tree = server.modern.trees.borrow().get(&call.principal).and_then(Place::running);
             if let Some(tree) = tree {
@@ -129,7 +129,7 @@ pub(super) async fn answer(
             }
             Ok(respond::empty(StatusCode::ACCEPTED))
         }
-        Kind::Response => Err(respond::invalid_request(None, "a response, which no server waits for")),
+        Kind::Response => Err(respond::invalid_request(None, "a response, but the server sent no request")),
     }
 }
 
@@ -151,7 +151,8 @@ async fn request(
         tree.check(&call.headers, envelope).map_err(|why| respond::header_mismatch(envelope.id, &why))?;
         match tree.ask(&call.body, envelope).await {
             Ok(exchange) => break exchange,
-            // It was idle for long enough just when it was needed again: nothing was sent, and there will be another one.
+            // The idle timeout ended the tree just when the request came. Nothing was sent, so the next turn starts
+            // another tree.
             Err(Closed) if tree.was_ended() && tries > 0 => {}
             Err(Closed) => return Err(respond::start_failed(envelope.id, "the server exited")),
         }
@@ -162,7 +163,7 @@ async fn request(
     })
 }
 
-/// The rules for every request, in the order in which the SDKs check them.
+/// Checks the rules for every request, in the order in which the SDKs check them.
 fn check(call: &Call, envelope: &Envelope<'_>) -> Result<(), Answer> {
     let meta = envelope.meta();
     if !meta.claims_modern || !meta.client_capabilities {
@@ -175,14 +176,14 @@ fn check(call: &Call, envelope: &Envelope<'_>) -> Result<(), Answer> {
     Ok(())
 }
 
-/// What serves a request.
+/// The source of the answer to a request.
 enum Found {
     Tree(Rc<ModernTree>),
-    /// The server was asked this very question to find out its era, and has answered.
+    /// The answer of the server to the same question, which leash asked to find out its era.
     Answer(Bytes),
 }
 
-/// Why nothing serves a request.
+/// The reason that no tree serves a request.
 enum Failure {
     LegacyOnly,
     Start(StartError),
@@ -202,7 +203,7 @@ impl Failure {
     }
 }
 
-/// The principal's tree, started and known to be modern.
+/// Returns the principal's tree, started and known to be modern.
 async fn find(
     gateway: &Rc<Gateway>,
     server: &Rc<Server>,
@@ -225,7 +226,7 @@ async fn find(
     let seat = gateway.admit(server, call.client).map_err(Failure::Refused)?;
     modern.trees.borrow_mut().insert(call.principal, Place::Starting(None));
     let probed = probe::start(gateway, server, (call, seat), envelope).await?;
-    // If it was asked what this client asks, the answer is there.
+    // If leash asked the server what this client asks, the answer is there already.
     match probed.answer.and_then(|answer| probe::answer_to(envelope, &answer)) {
         Some(answer) => Ok(Found::Answer(answer)),
         None => Ok(Found::Tree(probed.tree)),

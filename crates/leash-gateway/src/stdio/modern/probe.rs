@@ -1,4 +1,4 @@
-//! The start of a modern tree, with the question of which era its server is.
+//! Starts a modern tree, and asks the server for its era.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -21,21 +21,23 @@ use leash_model::receipt::Reason;
 use leash_protocol::envelope::{Envelope, Message, Splice};
 use leash_upstream::origin::Origin;
 
-/// Unanswered questions after which a server is taken for a legacy one.
+/// The number of unanswered questions after which leash takes a server for a legacy one.
 const SILENCES: u8 = 2;
 
 const DISCOVER: &str = "server/discover";
 
-/// What belongs to the protocol in `_meta`. The rest, a progress token above all, is about the client's own request.
+/// The prefix of the protocol's own keys in `_meta`. Other keys, such as a progress token, are about the client's own
+/// request.
 const RESERVED: &str = "io.modelcontextprotocol/";
 
-/// A tree that runs, and the answer to the question if it was asked.
+/// A running tree, and the answer to the question if leash asked it.
 pub(super) struct Probed {
     pub(super) tree: Rc<ModernTree>,
     pub(super) answer: Option<Bytes>,
 }
 
-/// Starts a principal's tree; its place is taken already. That goes on when the client leaves meanwhile, since others may wait.
+/// Starts a principal's tree, whose place is taken already. The start continues if the client disconnects meanwhile,
+/// since other clients may wait for the tree.
 pub(super) async fn start(
     gateway: &Rc<Gateway>,
     server: &Rc<Server>,
@@ -52,7 +54,7 @@ pub(super) async fn start(
             Ok(probed) if probed.tree.usable() => {
                 drop(trees.insert(principal, Place::Running(Rc::clone(&probed.tree))))
             }
-            // Unless its end has made room for another one already.
+            // Only while the place is still that of this start: if the tree ended, another one may have the place.
             _ if matches!(trees.get(&principal), Some(Place::Starting(None))) => drop(trees.remove(&principal)),
             _ => {}
         }
@@ -89,13 +91,15 @@ async fn begin(
         server.modern.era.set(Known::Modern);
         return Ok(Probed { tree, answer });
     }
-    // An end that leash itself began says nothing of the server. Another principal's tree may have told more than this one.
+    // If leash itself ended the tree, the missing answer says nothing about the server. Another principal's tree may
+    // have found the era meanwhile.
     let told = !tree.was_ended() && server.modern.era.get() == Known::Nothing;
     tree.end(&Reason::NotInitialized);
     if !told {
         return Err(Failure::Start(StartError::Gone));
     }
-    // Silence and an exit are how some legacy servers answer, and how a bad start looks: believed the second time.
+    // Some legacy servers stay silent or exit; a failed start looks the same. So leash concludes only from the second
+    // time.
     let silences = if answer.is_none() { server.modern.silences.get() + 1 } else { SILENCES };
     server.modern.silences.set(silences);
     if silences >= SILENCES {
@@ -123,7 +127,7 @@ fn question(envelope: &Envelope<'_>) -> Vec<u8> {
     format!(r#"{{"jsonrpc":"2.0","id":"leash-probe","method":"{DISCOVER}","params":{params}}}"#).into_bytes()
 }
 
-/// The answer to the question as the answer to a client's own.
+/// The answer to leash's question, with the id of the client's request, if the client asked the same.
 pub(super) fn answer_to(envelope: &Envelope<'_>, answer: &[u8]) -> Option<Bytes> {
     let (Ok(Message::One(theirs)), Some(id)) = (Message::read(answer), envelope.id) else { return None };
     if envelope.method.as_deref() != Some(DISCOVER) {

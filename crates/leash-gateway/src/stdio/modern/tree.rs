@@ -34,10 +34,10 @@ use leash_protocol::envelope::{Envelope, Message};
 use leash_upstream::notice::Notice;
 use leash_upstream::origin::Origin;
 
-/// The longest pause between two looks at the idle time: a reload may have made it shorter.
+/// The longest pause between two checks of the idle timeout: a reload may have made it shorter.
 const LOOK: Duration = Duration::from_secs(60);
 
-/// A running server of the modern era, or of none that is known yet.
+/// A running server of the modern era, or of an era that is not known yet.
 pub(super) struct ModernTree {
     gateway: Weak<Gateway>,
     server: Weak<Server>,
@@ -45,10 +45,10 @@ pub(super) struct ModernTree {
     principal: Principal,
     counters: Rc<Counters>,
     child: Child,
-    /// What its messages take until they are in sockets.
+    /// The account that its messages are charged to until they are in sockets.
     account: Account,
     exchanges: RefCell<Exchanges>,
-    /// Since when nothing has been in flight.
+    /// The time since which no request has been open.
     quiet_since: Cell<Moment>,
     changed: Notify,
     window: Window,
@@ -101,7 +101,7 @@ impl ModernTree {
         Ok(tree)
     }
 
-    /// Ends it when nothing was in flight for the idle time. Returns when it is over, whatever ended it.
+    /// Ends the tree when no request was open for the idle timeout. Returns when it is over, for any reason.
     pub(super) async fn live(self: Rc<Self>) {
         loop {
             let idle = self.server.upgrade().and_then(|server| server.settings().policy.idle);
@@ -121,7 +121,7 @@ impl ModernTree {
         }
     }
 
-    /// Begins its end: no request reaches it any more, and those in flight are answered.
+    /// Begins its end: refuses new requests, and answers those in flight.
     pub(super) fn end(&self, reason: &Reason) {
         if self.closed.set(reason.clone()).is_err() {
             return;
@@ -138,17 +138,17 @@ impl ModernTree {
         self.changed.notify_waiters();
     }
 
-    /// Whether requests may use it.
+    /// True if requests may use it.
     pub(super) fn usable(&self) -> bool {
         self.closed.get().is_none()
     }
 
-    /// Whether it was ended, and did not leave by itself.
+    /// True if leash ended it; false if it exited by itself.
     pub(super) fn was_ended(&self) -> bool {
         self.closed.get().is_some_and(|reason| *reason != Reason::ServerExited)
     }
 
-    /// Whether the headers of a call say what its arguments do. The server can't tell: it sees no headers.
+    /// Checks that the headers of a call agree with its arguments. The server cannot check this: it sees no headers.
     pub(super) fn check(&self, headers: &HeaderMap, envelope: &Envelope<'_>) -> Result<(), String> {
         self.exchanges.borrow().check(envelope, headers)
     }
@@ -168,11 +168,11 @@ impl ModernTree {
         Ok(exchange)
     }
 
-    /// Passes on that a client takes a request back.
+    /// Passes on a client's cancellation of a request.
     pub(super) fn cancelled(&self, source: &[u8], envelope: &Envelope<'_>) {
         let line = self.exchanges.borrow_mut().cancel(source, envelope);
         if let Some(line) = line {
-            // If the server can't be told any more, there is nothing left to take back.
+            // If the input is closed, the server is ending, and there is nothing left to cancel.
             let _ = self.child.input.give(line);
         }
     }
@@ -182,7 +182,7 @@ impl ModernTree {
         self.exchanges.borrow().in_flight()
     }
 
-    /// Takes back whatever is in flight; how much that was.
+    /// Cancels all requests in flight; returns their number.
     pub(super) fn abort(&self) -> usize {
         let lines = self.exchanges.borrow_mut().abort();
         let aborted = lines.len();
@@ -198,7 +198,7 @@ impl ModernTree {
         self.changed.notify_waiters();
     }
 
-    /// Counts what is queued now.
+    /// Updates the account with the bytes that are queued now.
     fn count(&self) {
         let unread = self.exchanges.borrow().unread();
         self.account.queue(Queued { unread, unclaimed: 0 });
@@ -214,7 +214,8 @@ impl Waiting for ModernTree {
         &self.child
     }
 
-    /// The status of an error is worth waiting for, and a stream could not be resumed anyway.
+    /// Long, because the HTTP status of an error is worth waiting for, and a stream of this era cannot be resumed
+    /// anyway.
     fn length(&self) -> Duration {
         limits::SSE_KEEP_ALIVE
     }
@@ -271,14 +272,14 @@ impl Sink for ModernTree {
     }
 }
 
-/// A request in flight; dropping it before it is answered takes it back.
+/// A request in flight; dropping it before it is answered cancels it.
 pub(super) struct Exchange {
     tree: Rc<ModernTree>,
     number: Number,
 }
 
 impl Exchange {
-    /// How it is answered.
+    /// Returns how it is answered.
     pub(super) async fn first(&self) -> First {
         poll_fn(|cx| match self.tree.exchanges.borrow_mut().first(self.number, cx.waker()) {
             First::Wait => Poll::Pending,
@@ -294,7 +295,7 @@ impl Exchange {
         self.tree.account.hold(body)
     }
 
-    /// The answer alone, whatever comes before it.
+    /// Returns the answer alone, without the messages before it.
     pub(super) async fn answer(mut self) -> Option<Bytes> {
         let mut last = None;
         loop {

@@ -35,7 +35,7 @@ fn first(switch: &mut Switch, stream: StreamId, batch: bool) -> First {
 }
 
 #[test]
-fn an_answer_goes_to_who_asked() {
+fn an_answer_goes_to_the_post_that_asked() {
     let mut switch = Switch::new(1000);
     let one = switch.begin(&[request(1, None)]).unwrap();
     let two = switch.begin(&[request(2, None)]).unwrap();
@@ -44,7 +44,7 @@ fn an_answer_goes_to_who_asked() {
     assert_eq!(first(&mut switch, two, false), First::Whole(answer(2).into()));
     assert_eq!(first(&mut switch, one, false), First::Wait);
     assert_eq!(deliver(&mut switch, &answer(2)), Routed::Nowhere, "it was answered");
-    assert_eq!(deliver(&mut switch, &answer(3)), Routed::Nowhere, "nobody asked");
+    assert_eq!(deliver(&mut switch, &answer(3)), Routed::Nowhere, "no such request");
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn a_message_before_the_answer_makes_a_stream() {
     let one = switch.begin(&[request(1, None)]).unwrap();
     assert_eq!(deliver(&mut switch, NOTE), Routed::To(one));
     assert_eq!(first(&mut switch, one, false), First::Stream);
-    // The same when both came before anybody looked.
+    // The same when both came before the connection asked.
     deliver(&mut switch, &answer(1));
     assert_eq!(first(&mut switch, one, false), First::Stream);
     assert_eq!(switch.log.next(one, 0, Waker::noop()), Next::Message(1, NOTE.into()));
@@ -98,14 +98,14 @@ fn a_message_before_the_answer_makes_a_stream() {
     assert_eq!(switch.log.next(one, 0, Waker::noop()), Next::End);
 }
 
-/// What became of a POST.
+/// The state of a POST.
 #[derive(Clone, Copy)]
 enum Fate {
     /// Its connection reads.
     Read,
-    /// Its connection is lost; the client knows an event of it.
+    /// Its connection is lost; the client knows one of its events and can resume it.
     Left,
-    /// Its connection is lost for good.
+    /// Its connection is lost, and the client knows no event of it, so it cannot resume it.
     Lost,
     Answered,
 }
@@ -133,9 +133,10 @@ fn check_other(listening: bool, posts: &[Fate], expected: StreamId) {
     }
 }
 
-/// The table of the module's documentation: whether somebody listens, what became of the POSTs, and where a message goes.
+/// The table of the module's documentation: whether a connection reads GET, the states of the POSTs, and the stream
+/// that gets the message.
 #[test]
-fn what_has_no_address_goes_to_one_stream() {
+fn a_message_without_an_address_goes_to_one_stream() {
     use Fate::{Answered, Left, Lost, Read};
     check_other(false, &[], GET);
     check_other(true, &[], GET);
@@ -170,7 +171,7 @@ fn progress_follows_its_token() {
 fn a_batch_is_answered_as_it_comes() {
     let both = |switch: &mut Switch| switch.begin(&[request(1, None), request(2, None)]).unwrap();
     let array = format!("[{},{}]", answer(2), answer(1));
-    // As an array, with what stands before it.
+    // As an array, with a space before it.
     let mut switch = Switch::new(1000);
     let stream = both(&mut switch);
     let line = format!(" {array}");
@@ -182,7 +183,7 @@ fn a_batch_is_answered_as_it_comes() {
     assert_eq!(first(&mut switch, stream, true), First::Wait);
     deliver(&mut switch, &answer(1));
     assert_eq!(first(&mut switch, stream, true), First::Whole(array.clone().into()));
-    // With a word before.
+    // With a notification before.
     let stream = both(&mut switch);
     deliver(&mut switch, NOTE);
     deliver(&mut switch, &array);
@@ -198,7 +199,7 @@ fn a_batch_is_answered_as_it_comes() {
 }
 
 #[test]
-fn what_is_in_flight_is_answered_at_the_end() {
+fn close_answers_the_requests_in_flight() {
     let mut switch = Switch::new(1000);
     let one = switch.begin(&[request(1, Some("\"t\""))]).unwrap();
     let two = switch.begin(&[request(2, None)]).unwrap();
@@ -222,7 +223,7 @@ fn a_cancelled_request_can_be_answered_in_the_servers_place_once() {
     let key = IdKey::from_number(1);
     assert_eq!(switch.cancel(&key), Some(one));
     assert_eq!(switch.cancel(&key), None, "it was cancelled already");
-    assert_eq!(switch.cancel(&IdKey::from_number(2)), None, "nobody asked");
+    assert_eq!(switch.cancel(&IdKey::from_number(2)), None, "no such request");
     switch.give_up(&key, one + 1);
     assert_eq!(first(&mut switch, one, false), First::Wait, "it is not the request that was cancelled");
     switch.give_up(&key, one);
@@ -231,10 +232,10 @@ fn a_cancelled_request_can_be_answered_in_the_servers_place_once() {
 }
 
 #[test]
-fn what_is_in_flight_is_bounded() {
+fn the_requests_in_flight_are_bounded() {
     let mut switch = Switch::new(1000);
     let mut begun = 0;
-    // Requests that nobody waits for any more, and that are never answered.
+    // Requests whose connections are gone, and that the server never answers.
     let refused = loop {
         match switch.begin(&[request(begun, None)]) {
             Ok(stream) => switch.leave(stream, 0),
@@ -252,7 +253,7 @@ fn what_is_in_flight_is_bounded() {
 }
 
 #[test]
-fn an_answer_that_is_late_comes_on_a_stream() {
+fn a_late_answer_comes_on_a_stream() {
     let mut switch = Switch::new(1000);
     assert!(!switch.turn(), "nothing waits");
     let one = switch.begin(&[request(1, None)]).unwrap();
@@ -261,32 +262,32 @@ fn an_answer_that_is_late_comes_on_a_stream() {
     let two = switch.begin(&[request(2, None)]).unwrap();
     assert!(switch.turn(), "the second is in time");
     assert_eq!(first(&mut switch, one, false), First::Stream);
-    assert_eq!(switch.first(one, (false, true), Waker::noop()), First::Wait, "a patient one waits");
+    assert_eq!(switch.first(one, (false, true), Waker::noop()), First::Wait, "a patient connection waits");
     assert_eq!(first(&mut switch, two, false), First::Wait);
     assert!(!switch.turn(), "nothing is in time");
     deliver(&mut switch, &answer(2));
-    assert_eq!(first(&mut switch, two, false), First::Whole(answer(2).into()), "nobody had looked");
+    assert_eq!(first(&mut switch, two, false), First::Whole(answer(2).into()), "its connection had not asked yet");
 }
 
 #[test]
-fn what_never_reached_the_server_is_taken_back() {
+fn a_post_that_never_reached_the_server_is_taken_back() {
     let mut switch = Switch::new(1000);
     let one = switch.begin(&[request(1, Some("\"t\"")), request(2, None)]).unwrap();
     switch.take_back(one);
     assert!(switch.requests.is_empty() && switch.tokens.is_empty() && switch.posts.is_empty());
-    assert!(switch.log.is_mixed(one), "it is not known any more");
+    assert!(switch.log.is_mixed(one), "the stream is forgotten");
 }
 
-/// What happens in the world around a switch.
+/// An event from the outside of a switch.
 #[derive(Clone, Debug)]
 enum Step {
     /// A client asks, with a progress token or without.
     Ask(bool),
     /// The server answers one of the requests in flight.
     Answer(prop::sample::Index),
-    /// The server tells the progress of one of them.
+    /// The server reports the progress of one of them.
     Progress(prop::sample::Index),
-    /// The server says something else.
+    /// The server sends another notification.
     Note,
     /// A connection takes the next message.
     Read(prop::sample::Index),
@@ -309,17 +310,18 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Of a stream: the reader, if connected; the last event that was seen, if any; all that was received.
+/// The client's view of a stream: the reader, if connected; the last event seen, if any; all messages received.
 type Known = (Option<u32>, Option<u64>, Vec<u64>);
 
-/// The clients' side: what each stream has received, by what it knows and nothing else.
+/// The clients' side: the state of each stream, by what the clients themselves can know.
 #[derive(Debug, Default)]
 struct World {
     streams: BTreeMap<StreamId, Known>,
     flying: Vec<(u64, StreamId, bool)>,
-    /// Every message that the server wrote, with the stream that may lose it because its client left without a name for it.
+    /// Every message that the server wrote, with the stream that may lose it because its client left without knowing an
+    /// event id.
     said: Vec<(u64, Option<StreamId>)>,
-    /// Where each was sent at first.
+    /// The stream that each message was first routed to.
     sent: BTreeMap<u64, Routed>,
 }
 
@@ -355,8 +357,8 @@ impl World {
 }
 
 proptest! {
-    /// With room enough, every message arrives on exactly one stream, once, in the order of the pipe. Only what belongs to a
-    /// request whose client left before it knew any event of it may be lost.
+    /// With enough room, every message arrives on exactly one stream, once, in the order of the pipe. Only the messages
+    /// of a request whose client left before it knew any of its events may be lost.
     #[test]
     fn every_message_arrives_once_and_in_order(steps in proptest::collection::vec(step(), 0..150)) {
         let mut switch = Switch::new(usize::MAX);
@@ -405,7 +407,7 @@ proptest! {
                 }
             }
         }
-        // In the end everybody comes back who can, and reads what there is.
+        // In the end every client that can come back does, and reads everything.
         let streams: Vec<_> = world.streams.keys().copied().collect();
         for stream in streams {
             world.come_back(&mut switch, stream);
@@ -413,7 +415,7 @@ proptest! {
         }
         let mut arrived: Vec<u64> = Vec::new();
         for (stream, (_, _, received)) in &world.streams {
-            // What had to find another stream may come late.
+            // A message that was moved to another stream may come late.
             let here = received.iter().filter(|serial| world.sent[*serial] == Routed::To(*stream));
             prop_assert!(here.is_sorted_by(|a, b| a < b), "out of order: {received:?}");
             arrived.extend(received);

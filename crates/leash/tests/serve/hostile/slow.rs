@@ -123,7 +123,7 @@ fn a_flood_that_nobody_reads_stops_at_the_server() {
     flood.join().expect("the flood ends");
     let used = gateway.memory() - rest.memory;
     assert!(used < 6 * MIB, "{used} bytes of memory");
-    wait::until("a warning", || gateway.said().contains("says more than its client reads").then_some(()));
+    wait::until("a warning", || gateway.said().contains("sends more than its client reads").then_some(()));
     end(&gateway, "x", &session);
     drop(puppet);
     rest.again(&gateway, &["x", "y"], 2 * MIB);

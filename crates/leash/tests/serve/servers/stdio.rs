@@ -100,7 +100,7 @@ fn garbage_is_dropped_counted_and_told_once() {
     puppet.write(many.as_bytes()).expect("it is taken");
     assert_eq!(client.reply().expect("an answer").text(), result("1"));
     wait::until("all lines to be counted", || (stage.garbage() == 10_007.0).then_some(()));
-    assert_eq!(stage.gateway.said().matches("what is no protocol").count(), 1, "{}", stage.gateway.said());
+    assert_eq!(stage.gateway.said().matches("not a JSON-RPC message").count(), 1, "{}", stage.gateway.said());
 }
 
 #[test]

@@ -53,11 +53,11 @@ fn an_abort_answers_everything_and_tells_the_server_once() {
     let First::Whole(_, error) = first(&mut exchanges, two) else { panic!("no answer") };
     let error: Value = serde_json::from_slice(&error).unwrap();
     assert_eq!(error, json!({"jsonrpc": "2.0", "id": "y", "error": {"code": -32000, "message": "aborted"}}));
-    assert_eq!((exchanges.leave(one), exchanges.leave(two)), (None, None), "it knows");
+    assert_eq!((exchanges.leave(one), exchanges.leave(two)), (None, None), "the server was told already");
 }
 
 #[test]
-fn progress_and_subscriptions_are_told_by_the_clients_names() {
+fn progress_and_subscriptions_carry_the_clients_ids() {
     let mut exchanges = Exchanges::default();
     let source =
         r#"{"jsonrpc":"2.0","id":"s","method":"subscriptions/listen","params":{"_meta":{"progressToken":"p"}}}"#;
@@ -104,13 +104,13 @@ fn errors_have_the_status_of_their_code() {
 }
 
 #[test]
-fn what_nobody_waits_for_is_taken_back_once() {
+fn an_abandoned_request_is_cancelled_once() {
     let mut exchanges = Exchanges::default();
     let (one, _) = begin(&mut exchanges, r#"{"jsonrpc":"2.0","id":"a","method":"m"}"#);
     let line = exchanges.leave(one).expect("it was not answered");
     let value: Value = serde_json::from_slice(&line).unwrap();
     assert_eq!(value["params"]["requestId"], 1);
-    assert!(!deliver(&mut exchanges, r#"{"jsonrpc":"2.0","id":1,"result":{}}"#), "the server was slow to hear it");
+    assert!(!deliver(&mut exchanges, r#"{"jsonrpc":"2.0","id":1,"result":{}}"#), "the connection is gone");
     assert_eq!(exchanges.leave(one), None);
     // An answered request is not taken back.
     let (two, _) = begin(&mut exchanges, r#"{"jsonrpc":"2.0","id":"a","method":"m"}"#);
@@ -136,7 +136,7 @@ fn a_clients_own_cancellation_is_passed_on_if_it_is_clear() {
     assert_eq!(exchanges.leave(one), None, "the server knows already");
     begin(&mut exchanges, r#"{"jsonrpc":"2.0","id":"a","method":"m"}"#);
     begin(&mut exchanges, r#"{"jsonrpc":"2.0","id":"a","method":"m"}"#);
-    assert_eq!(cancel(&mut exchanges), None, "whose is it?");
+    assert_eq!(cancel(&mut exchanges), None, "two requests have this id");
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn a_servers_request_goes_nowhere() {
 }
 
 #[test]
-fn everything_is_answered_at_the_end() {
+fn close_answers_all_requests() {
     let mut exchanges = Exchanges::default();
     let (number, _) = begin(&mut exchanges, r#"{"jsonrpc":"2.0","id":"a","method":"m"}"#);
     exchanges.close("gone");
@@ -182,9 +182,10 @@ fn a_server_is_modern_by_what_it_answers() {
 }
 
 proptest! {
-    /// Whatever ids and tokens clients choose, and in whatever order the server answers, every client sees its own again.
+    /// Whatever ids and tokens clients choose, and in whatever order the server answers, every client gets its own
+    /// back.
     #[test]
-    fn names_come_back(
+    fn ids_and_tokens_are_restored(
         asked in proptest::collection::vec(("\\PC{0,8}", any::<Option<i32>>(), any::<u8>()), 1..20),
     ) {
         let mut exchanges = Exchanges::default();
