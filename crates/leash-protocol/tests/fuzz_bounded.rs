@@ -1,5 +1,4 @@
 //! The fuzz targets, for a few seconds and always with the same inputs: the seeds in `fuzz/corpus`, and variations of them.
-#![cfg(feature = "http")]
 
 use std::fs;
 use std::panic::catch_unwind;

@@ -25,6 +25,7 @@ pub enum Body {
 }
 
 impl Body {
+    /// A body without bytes.
     pub fn empty() -> Body {
         Body::Whole(Bytes::new())
     }

@@ -115,9 +115,11 @@ fn says_no_route(body: &[u8]) -> bool {
 /// The result of a DELETE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deleted {
+    /// How the session ended.
     pub how: DeleteHow,
     /// The last HTTP status, if the server responded.
     pub status: Option<StatusCode>,
+    /// The number of DELETE requests that were sent.
     pub tries: u32,
     /// The reason why the session is left, for people.
     pub why: Option<String>,

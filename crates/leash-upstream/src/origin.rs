@@ -15,6 +15,7 @@ pub enum Origin {
 }
 
 impl Origin {
+    /// The user of a local client, or the address of a remote one.
     pub fn of(uid: Option<u32>, peer: IpAddr) -> Origin {
         match (uid, peer.to_canonical()) {
             (Some(uid), _) => Origin::User(uid),

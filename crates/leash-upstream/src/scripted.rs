@@ -36,9 +36,13 @@ pub fn run<T>(test: impl Future<Output = T>) -> T {
 /// A request that the upstream received.
 #[derive(Clone, Debug)]
 pub struct Seen {
+    /// Its method.
     pub method: Method,
+    /// Its target.
     pub uri: Uri,
+    /// Its headers.
     pub headers: HeaderMap,
+    /// Its body.
     pub body: Bytes,
 }
 
@@ -61,6 +65,7 @@ type Script = Box<dyn Fn(Seen) -> Reply>;
 
 /// The upstream. Dropping it closes the listener and all connections.
 pub struct Scripted {
+    /// The port it listens on.
     pub port: u16,
     state: Rc<State>,
     _tasks: JoinSet<()>,
@@ -194,6 +199,7 @@ impl HttpBody for Written {
 }
 
 /// Serves one connection with a fixed body, for the TLS tests of the client.
+#[cfg(test)]
 pub(crate) async fn serve_stream<S: AsyncRead + AsyncWrite + Unpin>(stream: S, body: &'static str) {
     let service = service_fn(move |_| async move { Ok::<_, Infallible>(status(200, body)) });
     let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;

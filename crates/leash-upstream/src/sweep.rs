@@ -25,7 +25,9 @@ use leash_tree::places::Places;
 
 /// The facts about a server that are not in a book: the address with its query, and the headers.
 pub struct Known {
+    /// The whole address.
     pub url: Uri,
+    /// The headers to send.
     pub headers: HeaderMap,
 }
 
@@ -36,6 +38,7 @@ pub struct Done {
     known: bool,
     entry: Entry,
     url: Uri,
+    /// The result.
     pub deleted: Deleted,
     took: Duration,
 }
@@ -186,6 +189,7 @@ fn is_sound(entry: &Entry) -> bool {
     headers::valid_session_id(&entry.id) && entry.url.parse::<Uri>().is_ok()
 }
 
+/// Sends DELETE for one session of a book. `None` for an entry that leash cannot have written.
 pub async fn end(client: Client, book: usize, entry: Entry, known: Option<Known>) -> Option<Done> {
     let (began, is_known) = (Moment::now(), known.is_some());
     let plain = || Some(Known { url: entry.url.parse().ok()?, headers: HeaderMap::new() });
@@ -234,6 +238,7 @@ fn receipts<'a>(book: &'a Abandoned, otherwise: &'a Path) -> &'a Path {
 }
 
 impl Done {
+    /// The receipt of this end.
     pub fn receipt(&self, heir: Heir, reason: Reason) -> Receipt {
         let end = self.deleted.receipt(&self.url, &self.entry.id);
         let ended_by = match heir {

@@ -140,13 +140,13 @@ impl Document {
         text
     }
 
-    /// The short form, for a page of docs.
+    /// The short form, for docs/explain/proof.md.
     pub(super) fn summary(&self) -> String {
         let mut text = format!("## Benchmarks\n\n{}\n{}", self.setting.markdown(self.took()), self.targets());
-        text.push_str("\nEvery table: [reference/numbers.md](reference/numbers.md).\n");
+        text.push_str("\nEvery table: [numbers](../reference/numbers.md).\n");
         for Section { name, found, .. } in &self.sections {
             let line = match found {
-                Ok(report) if report.svg().is_some() => format!("\n![{}](bench/{name}.svg)\n", report.title()),
+                Ok(report) if report.svg().is_some() => format!("\n![{}](../bench/{name}.svg)\n", report.title()),
                 Ok(_) => continue,
                 Err(why) => format!("\n`{name}` was not measured: {why}\n"),
             };
@@ -260,7 +260,7 @@ mod tests {
             assert!(page.contains(part), "{part}\n{page}");
         }
         let summary = document().summary();
-        assert!(summary.contains("![Echo](bench/echo.svg)") && summary.contains("| echo | 1.02"), "{summary}");
+        assert!(summary.contains("![Echo](../bench/echo.svg)") && summary.contains("| echo | 1.02"), "{summary}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What was found, as the tables of docs/proof.md: one for each kind, a row for each rule, a column for each counterpart.
+//! The tables of docs/explain/proof.md: one for each kind, a row for each rule, a column for each counterpart.
 
 use serde_json::Value;
 

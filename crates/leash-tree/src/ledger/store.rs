@@ -329,6 +329,7 @@ pub(crate) fn is_locked(path: &Path) -> bool {
     }
 }
 
+/// Opens the file that a living process keeps locked.
 pub fn open_lock(path: &Path) -> io::Result<File> {
     private_file::open(File::options().create(true).truncate(false).write(true), path)
 }
@@ -338,6 +339,7 @@ pub fn still_at(file: &File, path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|now| file.metadata().is_ok_and(|ours| ours.ino() == now.ino()))
 }
 
+/// Checks that a directory belongs to this user and that no other user can write to it.
 pub fn check_ours(dir: &Path) -> Result<(), StoreError> {
     let meta = fs::symlink_metadata(dir).map_err(|source| StoreError::Unusable { dir: dir.to_owned(), source })?;
     let me = rustix::process::geteuid().as_raw();

@@ -52,6 +52,7 @@ pub struct Watch {
 }
 
 impl Watch {
+    /// An owner and its descriptor.
     pub fn new(owner: Owner, fd: OwnedFd) -> Watch {
         Watch { owner, fd }
     }

@@ -205,6 +205,7 @@ pub fn survive_file_size_limit() {
 /// One signal as read from a signalfd.
 #[derive(Clone, Copy, Debug)]
 pub struct Received {
+    /// The signal.
     pub signal: i32,
     /// Sent by `sigqueue` with this value.
     pub queued: Option<i32>,

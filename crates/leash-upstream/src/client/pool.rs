@@ -60,6 +60,7 @@ where
     B: Body<Data = Bytes> + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
+    /// An empty pool.
     pub fn new(connector: Connector, care: Care) -> Pool<B> {
         Pool(Rc::new(Shared { connector, idle: RefCell::default(), care, tended: Cell::new(false) }))
     }

@@ -93,7 +93,9 @@ fn write_line(to: &mut impl io::Write, word: &Word) -> io::Result<()> {
 pub struct Given {
     /// The connection. The keeper waits until this is dropped.
     pub keeper: UnixStream,
+    /// The lock of the book.
     pub lock: OwnedFd,
+    /// The open sessions, by key.
     pub liens: HashMap<Box<str>, Lien>,
 }
 

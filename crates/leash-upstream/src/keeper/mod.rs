@@ -51,6 +51,7 @@ mod fds {
 /// The orders that a keeper gets at its start.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Orders {
+    /// The directory of the ledger.
     pub runtime_dir: PathBuf,
     /// The book's id.
     pub book: String,
@@ -139,6 +140,7 @@ pub struct Stay {
 pub struct Headers(Vec<(String, String)>);
 
 impl Headers {
+    /// Copies headers.
     pub fn of<'a>(headers: impl IntoIterator<Item = (&'a HeaderName, &'a HeaderValue)>) -> Headers {
         let text = |value: &HeaderValue| value.as_bytes().iter().map(|byte| char::from(*byte)).collect();
         Headers(headers.into_iter().map(|(name, value)| (name.to_string(), text(value))).collect())

@@ -11,16 +11,22 @@ use leash_model::receipt::{EndedBy, Holding, Reason, Receipt, UpstreamEnd, VERSI
 /// The ids, name and labels of a connection. The connection and its keeper write the same receipt from them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Terms {
+    /// The id of the session.
     pub session: String,
+    /// The id of this connection.
     pub run: String,
+    /// The name for listings.
     pub name: String,
+    /// The labels for listings.
     pub labels: BTreeMap<String, String>,
     /// The text that is shown instead of the address.
     pub shown: Option<String>,
+    /// When the connection began, in milliseconds since 1970.
     pub started_ms: u64,
 }
 
 impl Terms {
+    /// The receipt that names all ended upstream sessions.
     pub fn receipt(&self, reason: Reason, ended_by: EndedBy, took: Duration, ends: Vec<UpstreamEnd>) -> Receipt {
         let shown = |end: UpstreamEnd| match &self.shown {
             Some(shown) => UpstreamEnd { url: shown.clone(), ..end },

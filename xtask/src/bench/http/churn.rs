@@ -35,9 +35,10 @@ struct Arm {
     memory: Vec<(u64, f64)>,
 }
 
-const ABOUT: &str = "as fast as they can be, 16 at a time: `initialize`, a call, DELETE. In front of stdio, leash and \
-supergateway start a server for each session and end it; the floor and all three called mcp-proxy have one server for everybody. Memory is the gateway's own, after a quarter of the rounds and after all; processes are those below it when all sessions \
-are closed and two seconds have passed.";
+const ABOUT: &str = "sessions as fast as possible, 16 at a time: `initialize`, a call, DELETE. In front of stdio, \
+leash and supergateway start a server for each session and end it; the floor and all three programs called mcp-proxy \
+have one server for all sessions. Memory is the gateway's own, after a quarter of the rounds and after all; processes \
+are those below it when all sessions are closed and two seconds have passed.";
 
 /// Bytes for each session: what holes in the heap make of it, not what is kept.
 const LEFT: Goal = Goal::AtMost(16.0);

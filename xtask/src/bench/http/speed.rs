@@ -22,10 +22,10 @@ use crate::step::{Failure, Outcome, say};
 const P50: Goal = Goal::AtMost(1.3);
 const CALLS: Goal = Goal::AtLeast(0.8);
 
-const ABOUT: &str = "a server that only says what it is told, on stdio or on HTTP. The floor is a bare single-threaded bridge on \
-hyper, built as leash is, which promises nothing: what leash takes above it is the price of its promises. Calls one by one are \
-made on one processor, so that it does not matter where the kernel puts whom; calls at once on all of them, with one session \
-and 16 connections, and the client takes its share.";
+const ABOUT: &str = "an echo server, on stdio or on HTTP. The floor is a bare single-threaded bridge on hyper, built \
+as leash is, without any guarantee: the difference to it is the cost of leash's guarantees. Calls one by one run on \
+one processor, so that the kernel's placement of processes does not matter; calls at once run on all processors, with \
+one session and 16 connections, and the client uses a part of them.";
 
 pub(super) fn measure(plan: &Plan<'_>) -> Outcome<Report> {
     let effort = plan.effort;

@@ -32,8 +32,8 @@ struct Arm<'a> {
     way: Way,
 }
 
-const ABOUT: &str = "`POST /v1/sessions` (its servers run) and `DELETE` (they are proved to be gone). The floor starts the same \
-servers, closes their stdin and waits for them, without anybody in between.";
+const ABOUT: &str = "`POST /v1/sessions` (its servers run) and `DELETE` (they are proved to be gone). The floor starts \
+the same servers, closes their stdin and waits for them, without a daemon in between.";
 
 pub(super) fn measure(effort: Effort) -> Outcome<Report> {
     let stage = Stage::set()?;

@@ -54,9 +54,10 @@ const UNIT: &str = "unit";
 
 const GOAL: Goal = Goal::AtMost(2.0);
 
-const ABOUT: &str = "with `--grace 0`, trees of which a quarter each are plain children, `setsid` helpers, daemons and a deep chain, \
-all deaf to SIGTERM. Dead is what a pipe says that all of them hold. The first row of each size is one write to `cgroup.kill` \
-without leash: what the kernel needs in any case. The prototype's milliseconds are those of an idle machine with two processors.";
+const ABOUT: &str = "with `--grace 0`, trees of plain children, `setsid` helpers, daemons and a deep chain, a quarter \
+each, all of which ignore SIGTERM. A pipe that all processes hold shows when the last one is dead. The first row of \
+each size is one write to `cgroup.kill` without leash: the time that the kernel needs in any case. The prototype's \
+milliseconds are those of an idle machine with two processors.";
 
 /// Far beyond what a tree of 500 needs to grow or to die.
 const LIMIT: Duration = Duration::from_secs(20);

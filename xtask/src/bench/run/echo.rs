@@ -38,8 +38,9 @@ const ARMS: [(&str, Start); 3] = [
 /// The same; noise is what the interval says.
 const GOAL: Goal = Goal::AtMost(1.0);
 
-const ABOUT: &str = "leash is not on the data path: the server has the host's own pipes. What differs from the bare pipe is the \
-server's own session, between which and ours the kernel's scheduler switches on every message; the second row shows that alone.";
+const ABOUT: &str = "leash is not on the data path: the server has the host's own pipes. The difference to the bare \
+pipe is the server's own terminal session: the kernel's scheduler switches between it and the host's session on every \
+message. The second row shows that alone.";
 
 pub(super) fn measure(effort: Effort) -> Outcome<Report> {
     on_one_processor(&[], || samples(effort)).map(|samples| report(&Rounds::of(samples)))

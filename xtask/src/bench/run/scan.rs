@@ -41,9 +41,9 @@ const LOOK_MS: Goal = Goal::AtMost(150.0);
 const WATCH_KB: Goal = Goal::AtMost(5_000.0);
 const WATCH_SECONDS: Goal = Goal::AtMost(3.6);
 
-const ABOUT: &str = "one `leash reap` without `--yes`, and `leash watch` at rest with a look a minute. The crowd comes on top of \
-the machine's own processes. The floor reads `/proc/PID/stat` of everybody once, in a process that runs already. Instructions \
-are callgrind's. Memory is at rest; while it looks, `watch` has more for a moment.";
+const ABOUT: &str = "one `leash reap` without `--yes`, and `leash watch` at rest with a look a minute. The number of \
+processes is in addition to the machine's own. The floor reads `/proc/PID/stat` of every process once, in a process \
+that runs already. Instructions are callgrind's. Memory is at rest; during a look, `watch` has more for a moment.";
 
 pub(super) fn measure(effort: Effort) -> Outcome<Report> {
     let mut report = Report::new(

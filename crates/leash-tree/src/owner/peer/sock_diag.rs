@@ -16,8 +16,11 @@ use super::{Ends, PeerSocket, table};
 
 /// From linux/netlink.h and linux/sock_diag.h.
 pub const NLMSG_ERROR: u16 = 2;
+/// A request for sockets, from linux/sock_diag.h.
 pub const SOCK_DIAG_BY_FAMILY: u16 = 20;
+/// The flag of every request, from linux/netlink.h.
 pub const NLM_F_REQUEST: u16 = 1;
+/// Bytes of a netlink header.
 pub const HEADER: usize = 16;
 
 const NOT_FOUND: i64 = libc::ENOENT as i64;

@@ -15,9 +15,13 @@ const ESTABLISHED: &str = "01";
 /// A line of the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
+    /// Its own address.
     pub local: SocketAddr,
+    /// The address of its peer.
     pub remote: SocketAddr,
+    /// True if it accepts connections.
     pub listens: bool,
+    /// True if it is connected.
     pub established: bool,
     uid: u32,
     /// 0 for a socket that no process has any more.
