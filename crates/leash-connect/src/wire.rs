@@ -51,7 +51,7 @@ impl Wire {
     pub(crate) fn new() -> Wire {
         Wire {
             http: Pool::new(
-                Connector::new(),
+                Connector::default(),
                 Care { most: limits::IDLE_CONNECTIONS, timed: false, tide: Tide::default() },
             ),
         }

@@ -78,6 +78,12 @@ impl fmt::Debug for Client {
     }
 }
 
+impl Default for Client {
+    fn default() -> Client {
+        Client::new()
+    }
+}
+
 impl Client {
     /// Creates a client. It reads nothing and cannot fail before it is used.
     pub fn new() -> Client {
@@ -169,12 +175,14 @@ pub struct Connector {
 /// A connection.
 type Connected = MaybeHttpsStream<TokioIo<TcpStream>>;
 
-impl Connector {
-    /// Creates a connector that uses the platform's root certificates.
-    pub fn new() -> Connector {
+impl Default for Connector {
+    /// A connector that uses the platform's root certificates.
+    fn default() -> Connector {
         Connector::with_tls(OnceCell::new())
     }
+}
 
+impl Connector {
     fn with_tls(tls: OnceCell<Arc<ClientConfig>>) -> Connector {
         let mut tcp = HttpConnector::new_with_resolver(Names);
         tcp.enforce_http(false);

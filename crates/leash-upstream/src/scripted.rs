@@ -1,7 +1,6 @@
 //! For tests: an upstream that responds as its script says and records the requests.
 
 use std::cell::{Cell, RefCell};
-use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -201,6 +200,6 @@ impl HttpBody for Written {
 /// Serves one connection with a fixed body, for the TLS tests of the client.
 #[cfg(test)]
 pub(crate) async fn serve_stream<S: AsyncRead + AsyncWrite + Unpin>(stream: S, body: &'static str) {
-    let service = service_fn(move |_| async move { Ok::<_, Infallible>(status(200, body)) });
+    let service = service_fn(move |_| async move { Ok::<_, std::convert::Infallible>(status(200, body)) });
     let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
 }

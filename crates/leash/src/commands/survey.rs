@@ -78,7 +78,7 @@ impl Survey {
     fn read_ledger(&mut self) {
         if let Some(store) = &self.store {
             let records = store.list().unwrap_or_default().into_iter().filter_map(|found| found.record);
-            let here = records.filter(|record| is_of_this_place(record));
+            let here = records.filter(is_of_this_place);
             self.knowledge.leashed = here.map(|record| Leashed::of(&record, store.locked(&record.run))).collect();
         }
     }
