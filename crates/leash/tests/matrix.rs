@@ -394,7 +394,7 @@ mod group {
         chain_dies_as_user: "chain" User;
     }
 
-    /// Whether a daemon survives is not promised either way; that its end was proved must not be said when it did.
+    /// True if a daemon survives is not promised either way; that its end was proved must not be said when it did.
     fn daemon_is_not_called_gone(who: Who) {
         let mut scene = or_skip!(Scene::set(who));
         let mut host = start(&mut scene, "daemon");

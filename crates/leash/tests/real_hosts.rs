@@ -34,7 +34,7 @@ enum Server {
     Python,
 }
 
-/// Whether leash stands between host and server.
+/// True if leash stands between host and server.
 #[derive(Clone, Copy)]
 enum Through {
     Nothing,

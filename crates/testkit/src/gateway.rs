@@ -206,7 +206,7 @@ impl Gateway {
         self.process.signal(signal).expect("the gateway is gone");
     }
 
-    /// Whether it has not ended.
+    /// True if it has not ended.
     pub fn is_alive(&self) -> bool {
         self.process.is_alive()
     }

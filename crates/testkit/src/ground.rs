@@ -91,7 +91,7 @@ impl Ground {
     }
 }
 
-/// Whether the kernel gives this user a PID namespace with its own `/proc`, found out without leash.
+/// True if the kernel gives this user a PID namespace with its own `/proc`, found out without leash.
 pub(crate) fn check_namespaces(scene: &Scene) -> Result<(), String> {
     let user = if scene.user().is_root() { "--pid" } else { "--user" };
     let mut command = scene.zoo(["ns", "--pid", "--proc", user, "--"]);

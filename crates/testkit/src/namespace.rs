@@ -33,7 +33,7 @@ pub fn inside(test: &str, options: &[&str]) -> bool {
     false
 }
 
-/// Whether `--pid-max` is one of the namespace alone; else why not. Before Linux 6.14 the limit was one for the whole machine, and
+/// True if `--pid-max` is one of the namespace alone; else why not. Before Linux 6.14 the limit was one for the whole machine, and
 /// must be left alone.
 pub fn small_pid_max_is_private() -> Result<(), String> {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();

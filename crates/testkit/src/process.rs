@@ -63,7 +63,7 @@ impl Process {
         !matches!(self.state, 'Z' | 'X')
     }
 
-    /// Whether it is the keeper of a `leash connect` or `leash serve`.
+    /// True if it is the keeper of a `leash connect` or `leash serve`.
     pub fn keeps_sessions(&self) -> bool {
         self.command_line().split(' ').any(|word| word == "mcp-undertaker")
     }
@@ -180,7 +180,7 @@ impl Handle {
         wait::ready(&self.pidfd, PollFlags::IN, limit)
     }
 
-    /// Whether it has not ended.
+    /// True if it has not ended.
     pub fn is_alive(&self) -> bool {
         !self.wait_gone(Duration::ZERO)
     }

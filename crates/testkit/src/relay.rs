@@ -65,7 +65,7 @@ impl Relay {
 
     /// From now on new connections go to `target`.
     pub fn aim(&self, target: SocketAddr) {
-        *self.network.target.lock().expect("nobody panics with the lock") = target;
+        *self.network.target.lock().expect("no thread panics while it holds the lock") = target;
     }
 
     /// Closes every connection there is, and returns how many. New ones are relayed as before.
@@ -165,11 +165,11 @@ impl Network {
     }
 
     fn target(&self) -> SocketAddr {
-        *self.target.lock().expect("nobody panics with the lock")
+        *self.target.lock().expect("no thread panics while it holds the lock")
     }
 
     fn connections(&self) -> MutexGuard<'_, Vec<Connection>> {
-        self.connections.lock().expect("nobody panics with the lock")
+        self.connections.lock().expect("no thread panics while it holds the lock")
     }
 }
 

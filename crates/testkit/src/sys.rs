@@ -88,7 +88,7 @@ pub fn own_mounts() -> io::Result<()> {
     Ok(mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?)
 }
 
-/// Whether [`close_silently`] works here; else why not.
+/// True if [`close_silently`] works here; else why not.
 pub fn may_close_silently() -> Result<(), String> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").map_err(|error| error.to_string())?;
     let address = listener.local_addr().map_err(|error| error.to_string())?;

@@ -62,7 +62,7 @@ impl User {
         self.uid.unwrap_or_else(|| rustix::process::getuid().as_raw())
     }
 
-    /// Whether this user may do everything.
+    /// True if this user may do everything.
     pub fn is_root(&self) -> bool {
         self.uid() == 0
     }
@@ -136,7 +136,7 @@ fn am_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Whether others may search every directory above `file` and execute it.
+/// True if others may search every directory above `file` and execute it.
 fn is_open_to_all(file: &Path) -> bool {
     file.ancestors().all(|path| fs::metadata(path).is_ok_and(|meta| meta.mode() & 0o001 != 0))
 }

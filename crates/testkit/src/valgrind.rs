@@ -144,7 +144,7 @@ impl Report {
         self.complaints.is_empty() && self.descriptors.as_ref().is_none_or(Vec::is_empty)
     }
 
-    /// Whether the process came to its own end.
+    /// True if the process came to its own end.
     pub fn is_complete(&self) -> bool {
         self.descriptors.is_some()
     }

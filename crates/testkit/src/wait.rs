@@ -28,7 +28,7 @@ impl Deadline {
         self.0.saturating_duration_since(Instant::now())
     }
 
-    /// Whether it has passed.
+    /// True if it has passed.
     pub fn is_over(self) -> bool {
         self.left().is_zero()
     }

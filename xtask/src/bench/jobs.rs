@@ -40,7 +40,7 @@ impl Stage {
     }
 }
 
-/// Whether a receipt says that everything is gone.
+/// True if a receipt says that everything is gone.
 fn all_gone(receipt: &Value) -> Outcome {
     let holdings = receipt["holdings"].as_array().map(Vec::as_slice).unwrap_or_default();
     match holdings.iter().find(|holding| holding["fate"] != "gone") {

@@ -28,7 +28,7 @@ use report::Report;
 /// One question and how it is answered.
 struct Bench {
     name: &'static str,
-    /// Whether other gateways are measured as well, which have to be installed.
+    /// True if other gateways are measured as well, which have to be installed.
     peers: bool,
     measure: fn(&Plan<'_>) -> Outcome<Report>,
 }

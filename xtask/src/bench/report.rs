@@ -132,7 +132,7 @@ impl Claim {
         format!("| {} | {found} | {} | {} |\n", self.what, self.goal.words(), self.verdict())
     }
 
-    /// Whether the target is met. An interval that holds the target does not decide it.
+    /// True if the target is met. An interval that holds the target does not decide it.
     fn verdict(&self) -> &'static str {
         let Estimate { value, low, high } = self.found;
         // How far below the target each is.

@@ -38,7 +38,7 @@ fn deny(workspace: &Workspace) -> Outcome<PathBuf> {
     Ok(dir.join("bin/cargo-deny"))
 }
 
-/// Whether the machine has one that will do.
+/// True if the machine has one that will do.
 pub(crate) fn installed() -> bool {
     let answer = Step::new("cargo-deny").args(["--version"]).answer();
     answer.is_some_and(|answer| setup::version(&answer) >= DENY_AT_LEAST)

@@ -34,7 +34,7 @@ pub(super) fn look(workspace: &Workspace) -> Outcome<Vec<Finding>> {
     }
 }
 
-/// Whether there was anything to see. What was asked for and was not looked at is no success.
+/// True if there was anything to see. What was asked for and was not looked at is no success.
 fn looked(findings: &[Finding]) -> bool {
     findings.iter().any(|finding| finding.verdict != Verdict::Unknown)
 }

@@ -18,7 +18,7 @@ const USAGE: &str =
 
 const PARTS: [&str; 4] = ["dependencies", "unsafe", "memory", "coverage"];
 
-/// Whether something is as it should be.
+/// True if something is as it should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Good,

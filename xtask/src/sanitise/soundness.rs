@@ -96,7 +96,7 @@ struct Tokens {
 }
 
 impl Tokens {
-    /// Whether the lines right above `line` are a comment that says why it is sound. Attributes may stand between.
+    /// True if the lines right above `line` are a comment that says why it is sound. Attributes may stand between.
     fn is_explained(&self, line: usize) -> bool {
         let mut above = (1..line).rev().skip_while(|line| self.attributes[*line]);
         let comment: Vec<&str> = above.by_ref().map_while(|line| self.comments[line].as_deref()).collect();

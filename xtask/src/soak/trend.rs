@@ -50,7 +50,7 @@ impl Trend {
         })
     }
 
-    /// Whether it surely grows, and as far as one can tell by an amount that matters.
+    /// True if it surely grows, and as far as one can tell by an amount that matters.
     pub(crate) fn grows(&self) -> bool {
         self.chance < SIGNIFICANT && self.slope > self.tolerated
     }

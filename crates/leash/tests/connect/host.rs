@@ -92,7 +92,7 @@ impl Connect {
         found.unwrap_or_else(|| panic!("leash did not say {text}: {}\n{}", self.says().rest(), self.stderr()))
     }
 
-    /// Whether it has said nothing more, up to the end of its stdout.
+    /// True if it has said nothing more, up to the end of its stdout.
     pub(crate) fn is_silent(&mut self) -> bool {
         self.says().next().is_none() && self.says().rest().is_empty()
     }

@@ -18,7 +18,7 @@ use testkit::wait::{self, LIMIT};
 use super::hosts::{EVERYTHING, Host, join, lingering, server, server_with};
 use super::zoo::{Zoo, living};
 
-/// Whether this is a server of the test. Where all tests have the same user, they see each other's packages.
+/// True if this is a server of the test. Where all tests have the same user, they see each other's packages.
 fn is_ours(name: &Value) -> bool {
     name != EVERYTHING[2]
 }

@@ -62,7 +62,7 @@ impl Way {
         Ok(Road { target, gateway, fixture, relay, scene })
     }
 
-    /// Whether two calls without a session meet the same process.
+    /// True if two calls without a session meet the same process.
     pub(crate) fn ends_in_a_process(self) -> bool {
         matches!(self, Self::ServeStdio | Self::Both)
     }

@@ -88,7 +88,7 @@ impl Peer {
         }
     }
 
-    /// Whether what is there is what shall be measured.
+    /// True if what is there is what shall be measured.
     fn check(self, deps: &Path) -> Outcome {
         match (self.installed(deps), self.version()) {
             (Some(found), Some(wanted)) if found == wanted && self.program(deps).exists() => Ok(()),
@@ -97,7 +97,7 @@ impl Peer {
         }
     }
 
-    /// Whether it can stand in front of this.
+    /// True if it can stand in front of this.
     pub(super) fn can(self, behind: Behind) -> bool {
         match behind {
             Behind::Stdio => true,

@@ -25,7 +25,7 @@ struct Content<'a> {
 }
 
 impl Reply<'_> {
-    /// Whether it is the answer of `echo` to this text.
+    /// True if it is the answer of `echo` to this text.
     pub(super) fn is_text(&self, text: &str) -> bool {
         self.result.as_ref().is_some_and(|result| matches!(&result.content[..], [content] if content.text == text))
     }
