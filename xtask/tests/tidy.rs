@@ -1,16 +1,16 @@
-//! What no compiler checks: sizes, names and habits of the files of this repository.
+//! Checks that the compiler does not make: sizes, names and style of the files of this repository.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A file says one thing. Above this somebody stopped noticing that it says two.
+/// The largest number of lines in a file. A longer file has more than one subject.
 const LINES: usize = 800;
 
-/// Names that say nothing about what is inside.
+/// Names that say nothing about the content.
 const REFUSED: [&str; 11] =
     ["manager", "handler", "helper", "helpers", "util", "utils", "common", "imp", "data", "info", "misc"];
 
-/// What is not read: made by others, or by machines.
+/// Directories of foreign or generated files, which are not read.
 const SKIPPED: [&str; 4] = ["target", ".git", "node_modules", "__pycache__"];
 
 #[test]
@@ -30,7 +30,7 @@ fn names_say_what_is_inside() {
 
 #[test]
 fn every_test_runs_and_says_what_it_expects() {
-    // Written in two parts, or this line would be found as well.
+    // Written in two parts, otherwise this line would be found as well.
     let refused = [
         ["#[", "ignore"].concat(),
         ["#[", "should_panic"].concat(),
@@ -71,7 +71,7 @@ fn links_between_documents_lead_somewhere() {
 
 /// One file of the repository.
 struct Source {
-    /// Below the root.
+    /// Relative to the root.
     path: PathBuf,
     text: String,
 }
@@ -82,7 +82,7 @@ impl Source {
     }
 }
 
-/// Shows every file about which `complaint` has something to say.
+/// Lists every file for which `complaint` returns a text.
 fn check(what: &str, complaint: impl Fn(&Source) -> Option<String>) {
     let sources = sources(&root());
     assert!(sources.len() > 20, "the repository was not found");

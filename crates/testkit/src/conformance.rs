@@ -181,7 +181,7 @@ pub fn server(deps: &Deps, url: &str, revision: Revision) -> Results {
     run(deps, &["server", "--url", url, "--requirements", revision.name()])
 }
 
-/// Runs scenarios for servers one by one: for a server that takes long to start, or for a selection.
+/// Runs scenarios for servers one by one: for a server that starts slowly and that not all scenarios apply to.
 pub fn server_in(deps: &Deps, url: &str, scenarios: &[&str], revision: Revision) -> Results {
     some(deps, &["server", "--url", url], scenarios, revision)
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask counterparts`: `leash check` on the servers and hosts that people have, and the table of what it found.
+//! `cargo xtask counterparts`: runs `leash check` on widely used servers and hosts, and writes a table of the findings.
 
 mod cast;
 mod report;
@@ -15,7 +15,7 @@ use crate::step::{Failure, Outcome, PLAY, Step, Workspace, say};
 
 const USAGE: &str = "counterparts has --json and names of counterparts, or parts of them";
 
-/// What the command line asked for.
+/// The parsed command line.
 #[derive(Debug, Default, PartialEq)]
 struct Order {
     json: bool,
@@ -42,7 +42,7 @@ impl Order {
     }
 }
 
-/// One counterpart, and what leash said of it.
+/// One counterpart, and the report of leash about it.
 struct Checked {
     name: &'static str,
     version: String,
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_typed_is_understood() {
+    fn arguments_become_an_order_and_unknown_ones_are_refused() {
         let order = |words: &[&str]| Order::parse(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
         let all = order(&[]).expect("nothing is fine");
         assert_eq!(all, Order::default());

@@ -110,10 +110,10 @@ mod tests {
             assert_eq!(kind("new"), expected, "{change}");
             assert_eq!(disk.is_good(), expected.is_none(), "{change}");
         }
-        disk.change(Disk::ReadOnly).expect("a file is open, and yet");
+        disk.change(Disk::ReadOnly).expect("works although a file is open");
         disk.heal();
         assert_eq!(kind("new"), None);
         drop((open, disk));
-        fs::remove_dir(dir).expect("nothing is left in it");
+        fs::remove_dir(dir).expect("the directory is empty");
     }
 }

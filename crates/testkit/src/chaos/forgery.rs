@@ -77,7 +77,7 @@ impl World {
 
     /// A record of a run whose only process has nothing to do with leash, with one detail of its identity wrong.
     fn innocent_record(&self, run: &str, forgery: Forgery) -> Result<Value, String> {
-        let (_, _, handle) = self.bystanders.last().ok_or("nobody is innocent")?;
+        let (_, _, handle) = self.bystanders.last().ok_or("there is no bystander")?;
         let process = Process::read(handle.pid()).ok_or("the innocent is gone")?;
         let pidfd = pidfd_open(process.pid, PidfdFlags::empty()).map_err(|error| error.to_string())?;
         let has_inodes = fstatfs(&pidfd).is_ok_and(|about| about.f_type as u32 == PID_FS_MAGIC);

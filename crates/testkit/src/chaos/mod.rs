@@ -131,7 +131,7 @@ impl Stage {
             lacks.push(format!("no disk for the ledger: {error}"));
         }
         if let Err(why) = PidsBound::small(1) {
-            lacks.push(format!("nobody is short of processes: {why}"));
+            lacks.push(format!("no limit on processes: {why}"));
         }
         let namespaces = namespaces();
         if let Err(why) = &namespaces {
