@@ -132,7 +132,7 @@ impl Claim {
         format!("| {} | {found} | {} | {} |\n", self.what, self.goal.words(), self.verdict())
     }
 
-    /// True if the target is met. An interval that contains the target does not decide it.
+    /// The verdict on the target. An interval that contains the target does not decide it.
     fn verdict(&self) -> &'static str {
         let Estimate { value, low, high } = self.found;
         // True if the number meets the target.

@@ -48,7 +48,7 @@ async def wait_for_end(told):
         while await anyio.to_thread.run_sync(sys.stdin.buffer.read1, 4096, abandon_on_cancel=True):
             pass
     except OSError:
-        # A terminal that was closed has no end, it breaks.
+        # Reading a closed terminal fails instead of returning the end of input.
         pass
     told.set()
 
@@ -80,7 +80,7 @@ async def main(manner):
             await told.wait()
             if manner == "careless":
                 os._exit(0)
-        # The thread that waits for the end of stdin may wait for ever.
+        # The thread that reads stdin may block for ever.
         os._exit(0)
 
 

@@ -11,7 +11,7 @@ import os
 import sys
 from pathlib import Path
 
-# What they would ask for ends at a closed port; the servers are on loopback.
+# Requests to the network end at a closed port; the servers are on loopback.
 QUIET = {
     "HTTPS_PROXY": "http://127.0.0.1:9",
     "HTTP_PROXY": "http://127.0.0.1:9",
@@ -47,7 +47,7 @@ def codex(servers):
     lines = []
     for name, entry in servers.items():
         lines.append(f"[mcp_servers.{name}]")
-        # What JSON writes of texts and lists of texts is also TOML.
+        # JSON strings and lists of strings are also valid TOML.
         lines += [f"{key} = {json.dumps(entry[key])}" for key in ("command", "args", "url") if key in entry]
     put(".codex/config.toml", "\n".join(lines) + "\n")
     ask()

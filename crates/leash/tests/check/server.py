@@ -34,7 +34,7 @@ VERSION = "2025-06-18" if "older" in FAULTS else "2025-11-25"
 sessions = {}
 kept = []
 held = threading.Event()
-# How many sessions were opened, how many were to be deleted, and how many requests are held now.
+# The number of opened sessions, of DELETE requests, and of requests that are held now.
 seen = {"opened": 0, "deletes": 0, "held": 0}
 
 
@@ -50,7 +50,7 @@ def find(session):
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    # An answer in one packet: two small ones wait for each other.
+    # Sends an answer in one packet: two small ones would delay each other.
     wbufsize = -1
 
     def log_message(self, *_):
@@ -83,7 +83,8 @@ class Handler(BaseHTTPRequestHandler):
         if self.headers.get("Origin") and "any-origin" not in FAULTS:
             self.answer(403)
             return True
-        # As the specification has it: before anything else, and whatever the session is. Without the header it has to guess.
+        # As the specification requires: before any other check, for every session. Without the header the server has to
+        # guess.
         if "modern" not in FAULTS and self.headers.get("MCP-Protocol-Version", VERSION) != VERSION:
             self.answer(400)
             return True
@@ -126,7 +127,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "text/event-stream")
         self.end_headers()
         self.wfile.flush()
-        # Until the client has enough of it. There is no length, so nothing else can come on this connection.
+        # Holds the response until the client disconnects. It has no length, so this connection cannot be used again.
         self.close_connection = True
         self.rfile.read(1)
 

@@ -13,7 +13,7 @@ import anyio
 LONG = 1_000
 ENDLESS = 600_000
 
-# One of them is known to every server that tests start.
+# Every server that tests start knows one of them.
 ENDLESS_CALLS = [
     ("hang", {}),
     ("sleep", {"ms": ENDLESS, "steps": 1}),

@@ -1,4 +1,4 @@
-//! Sessions as an API, with real processes and two witnesses that do not come from leash: the census and the outer cgroup.
+//! The control API with real processes and two witnesses that use no code of leash: the census and the outer cgroup.
 
 mod creating;
 mod ending;
@@ -15,7 +15,7 @@ use testkit::http::initialize;
 use testkit::scene::Scene;
 use testkit::user::Who;
 
-/// A daemon, and whoever calls it.
+/// A daemon, and its client.
 struct Stage {
     scene: Scene,
     gateway: Gateway,
@@ -30,7 +30,7 @@ impl Stage {
         Ok(Stage { scene, gateway, control })
     }
 
-    /// A tree of the zoo as `mcpServers` has it.
+    /// A tree of the zoo as an entry of `mcpServers`.
     fn tree(&self, kind: &str, grace: &str) -> Value {
         let words = self.scene.tree(kind, ["--mcp"]);
         let words: Vec<&str> = words.iter().map(|word| word.to_str().expect("plain words")).collect();

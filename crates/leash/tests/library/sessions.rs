@@ -217,7 +217,7 @@ fn an_id_that_cannot_be_one_is_told() {
 
 /// What a host would move to another thread can be moved there.
 #[test]
-fn everything_can_be_sent() {
+fn public_types_are_send() {
     fn send<T: Send + 'static>(_: Option<&T>) {}
     fn sync<T: Sync>() {}
     send::<Session>(None);

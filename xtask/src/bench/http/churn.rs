@@ -119,7 +119,7 @@ impl Arm {
         least
     }
 
-    /// Fails unless only leash or a peer is missing: the others are needed for the comparison.
+    /// Fails if a way is missing that the others are compared with; reports any other missing way.
     fn forgive(&self) -> Outcome {
         match &self.gateway {
             Err(why) if self.way.is_needed() => Err(Failure::new(format!("{}: {why}", self.name()))),

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn long_tool_name_makes_the_call_longer() {
+    fn long_tool_name_does_not_cut_the_text() {
         let mut body = String::new();
         call(&"t".repeat(LINE), 7, &mut body);
         let sent: Value = serde_json::from_str(&body).expect("it is JSON");
