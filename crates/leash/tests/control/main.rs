@@ -52,7 +52,7 @@ impl Stage {
         text.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{}", reply.text()))
     }
 
-    /// Nothing of the zoo is alive at this very moment, and nothing but the daemon soon.
+    /// Checks that no process of the zoo is alive at this moment, and that soon only the daemon is.
     fn nothing_is_left(&mut self) {
         let pid = self.gateway.pid();
         assert!(!self.scene.census().is_populated(), "the call returned before everything was gone");
@@ -60,14 +60,14 @@ impl Stage {
     }
 }
 
-/// What became of the trees of a receipt: fate and step of each.
+/// The trees of a receipt: fate and step of each.
 fn trees(receipt: &Value) -> Vec<(&str, &str)> {
     let holdings = receipt["holdings"].as_array().expect("holdings");
     let trees = holdings.iter().filter(|holding| holding["kind"] == "tree");
     trees.map(|tree| (tree["fate"].as_str().unwrap_or_default(), tree["how"].as_str().unwrap_or_default())).collect()
 }
 
-/// An HTTP server, as `mcpServers` has it.
+/// An HTTP server as an entry of `mcpServers`.
 fn web(fixture: &Fixture) -> Value {
     json!({"type": "http", "url": fixture.url()})
 }

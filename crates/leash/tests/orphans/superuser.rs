@@ -1,4 +1,4 @@
-//! Root ends the orphans of everybody. In a PID namespace of its own, where nobody else's are.
+//! Root ends the orphans of all users. Runs in its own PID namespace, which has no orphans of others.
 
 use std::process::{Command, Stdio};
 
@@ -21,14 +21,14 @@ fn reap(zoo: &Zoo) -> Answer {
 }
 
 #[test]
-fn root_ends_the_orphans_of_everybody() {
+fn root_ends_the_orphans_of_all_users() {
     or_skip!(User::find(Who::Root));
-    if !inside("superuser::root_ends_the_orphans_of_everybody", &[]) {
+    if !inside("superuser::root_ends_the_orphans_of_all_users", &[]) {
         return;
     }
     let mut zoo = Zoo::open(Who::User).expect("root can be anybody");
     zoo.fill();
-    // An orphan of root's own, and a server that root holds.
+    // An orphan of root, and a server that root holds.
     zoo.foreigner(true);
     let words = zoo.declared(false, "mixed", 8);
     let mut python = Command::new("/usr/bin/python3");

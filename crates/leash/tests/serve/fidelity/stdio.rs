@@ -16,16 +16,16 @@ use testkit::user::Who;
 use super::odd::{self, Space};
 use super::{Shared, check, same};
 
-/// What happens on a session, and is answered before the next.
+/// One exchange in a session, which is answered before the next.
 #[derive(Clone, Debug)]
 enum Case {
-    /// A request of the client; what the server says before it answers; the answer.
+    /// A request of the client, the server's messages before the answer, and the answer.
     Request { body: String, before: Vec<String>, answer: String },
     /// A notification or a response of the client.
     Told { body: String },
     /// A notification or a request of the server.
     Said { line: String },
-    /// A batch of the client, with the answers to its requests, and how they come: as one line, or one by one.
+    /// A batch of the client, with the answers to its requests: as one line, or one by one.
     Batch { body: String, answers: Vec<String>, one_line: Option<String> },
 }
 
@@ -42,8 +42,8 @@ fn request() -> BoxedStrategy<Case> {
     parts.prop_map(|(body, before, answer)| Case::Request { body, before, answer }).boxed()
 }
 
-/// A server may write an id with other escapes than the client did, unless it has half a surrogate pair: then it is no text that
-/// two programs would agree on, and leash compares it as it is written.
+/// A server may write an id with other escapes than the client, unless it has half a surrogate pair: programs would not
+/// agree on such a text, so leash compares it as it is written.
 fn respell(id: &str) -> String {
     let halves = ["\\ud800", "\\uDC00"].iter().any(|half| id.contains(half));
     if id.len().is_multiple_of(3) && !halves { odd::respelled(id) } else { id.to_owned() }
