@@ -9,7 +9,7 @@ const CLEAN: &str = "no error, no block lost, no descriptor kept";
 
 /// The test of the tests, and its finding.
 const PLANTED: (&str, &str) =
-    ("what_is_planted_is_found", "an error, a lost block and a kept descriptor, each of them alone");
+    ("planted_faults_are_found", "an error, a lost block and a kept descriptor, each of them alone");
 
 pub(super) fn look(workspace: &Workspace) -> Outcome<Vec<Finding>> {
     let deps = setup::install_valgrind(workspace)?;
@@ -76,7 +76,7 @@ mod tests {
         FAIL [   0.100s] (2/3) mcp-leash::valgrind an_owner_is_gone
   stderr ───
     thread panicked
-        PASS [   0.001s] (3/3) mcp-leash::valgrind what_is_planted_is_found
+        PASS [   0.001s] (3/3) mcp-leash::valgrind planted_faults_are_found
   stderr ───
     note: skipped: there is no valgrind
      Summary [   1.3s] 3 tests run: 2 passed, 1 failed, 0 skipped

@@ -1,10 +1,10 @@
-"""A host written with the official Python SDK, of either line, that connects to everything in its configuration.
+"""A host written with the official Python SDK, of either line, that connects to every server in its configuration.
 
     python host.py closes|careless|deaf|brief
 
-One that closes leaves its clients' contexts when it is told to leave, and a careless one just leaves. It is told by the end of its
-stdin, or by a signal. A deaf one does not listen to anything but SIGKILL, and a brief one connects to those
-that are quick to leave, and leaves by itself.
+When it is told to exit, a `closes` host leaves its clients' contexts, and a `careless` one just exits. The end of its stdin or
+a signal tells it to exit. A `deaf` host ignores everything but SIGKILL. A `brief` host connects to the servers that are quick
+to exit, and exits by itself.
 """
 
 import json

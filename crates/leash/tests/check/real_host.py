@@ -1,9 +1,9 @@
-"""Becomes an official host that knows the servers of the check, in a home directory of its own, without a login or a network.
+"""Executes an official host with the servers of the check, in its own home directory, without a login or a network.
 
     python real_host.py claude|gemini|codex PROGRAM
 
-Claude Code and Gemini CLI list their servers, which connects to each, and leave. Codex is the program behind its editors: it is
-asked how its servers are, and stays until its stdin ends.
+Claude Code and Gemini CLI list their servers, which connects to each, and exit. Codex runs as the program behind its editors: this
+script asks it for the status of its servers, and it stays until its stdin ends.
 """
 
 import json
@@ -55,7 +55,7 @@ def codex(servers):
 
 
 def ask():
-    """Somebody has to ask. Whoever does it passes on what else is said to this process, and its end."""
+    """Asks Codex for the status of its servers. Passes on everything else on this process's stdin, and its end."""
     reader, writer = os.pipe()
     if os.fork():
         os.close(writer)

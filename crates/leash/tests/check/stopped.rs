@@ -115,7 +115,7 @@ fn a_signal_that_was_ignored_is_not_ignored_by_what_is_tested() {
     let answer: Answer = command.output().expect("sh starts").into();
     let told = row(&answer, "stdio.handshake")["detail"].as_str().unwrap_or_default().to_owned();
     let ignored = told.split_whitespace().last().and_then(|mask| u64::from_str_radix(mask, 16).ok());
-    // The higher signals are for real-time use.
+    // Real-time signals are not checked.
     assert_eq!(ignored.map(|mask| mask & 0x7fff_ffff), Some(0), "{answer:?}");
     check_clean(&mut scene);
 }

@@ -178,7 +178,7 @@ fn messages_pass_a_stdio_server_unchanged() {
     assert_eq!(gateway.metric("leash_garbage_lines_total{server=\"x\"}"), Some(0.0));
 }
 
-/// Streams that can be resumed have other events, and the same messages in them.
+/// Streams that can be resumed have additional events, and the same messages in them.
 #[test]
 fn messages_pass_a_stdio_server_unchanged_in_streams_that_can_be_resumed() {
     let scene = or_skip!(Scene::set(Who::User));
@@ -189,7 +189,7 @@ fn messages_pass_a_stdio_server_unchanged_in_streams_that_can_be_resumed() {
     check(100, &case, |case| stage.with(|stage| stage.run(case)));
 }
 
-/// A message for a stdio server is a line. Line breaks can only be between tokens, where a blank means the same.
+/// A message for a stdio server is a line. Line breaks can only be between tokens, where a blank has the same meaning.
 #[test]
 fn line_breaks_become_blanks_for_a_stdio_server() {
     let scene = or_skip!(Scene::set(Who::User));
@@ -207,8 +207,8 @@ fn line_breaks_become_blanks_for_a_stdio_server() {
     });
 }
 
-/// CR is white space of JSON and the end of a line in an event stream. An answer in one piece keeps it; in an event it is a line
-/// break, which a client reads as LF.
+/// CR is whitespace in JSON and the end of a line in an event stream. A single JSON body keeps it; in an event it is a
+/// line break, which a client reads as LF.
 #[test]
 fn carriage_returns_of_a_stdio_server_stay_where_they_can() {
     let scene = or_skip!(Scene::set(Who::User));
@@ -227,7 +227,7 @@ fn carriage_returns_of_a_stdio_server_stay_where_they_can() {
     assert_eq!(String::from_utf8_lossy(&event), "{\"jsonrpc\":\n\"2.0\",\n\n\"method\":\"x\"}");
 }
 
-/// `initialize` and its answer, each time for a session of its own.
+/// `initialize` and its answer, each time for a new session.
 #[test]
 fn the_handshake_passes_a_stdio_server_unchanged() {
     let scene = or_skip!(Scene::set(Who::User));
