@@ -130,7 +130,7 @@ fn as_text(seed: u64, report: &Report) -> String {
     let tally = &report.tally;
     let sessions = &tally.sessions;
     let upstream = format!(
-        "{} opened: {} ended by DELETE, {} lost with their server, {} left with a reason in a receipt ({}), {} known to nobody \
+        "{} opened: {} ended by DELETE, {} lost with their server, {} left with a reason in a receipt ({}), {} known only to their server \
          (hit while they were opened)",
         sessions.opened,
         sessions.deleted,

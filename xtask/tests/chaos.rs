@@ -225,7 +225,7 @@ fn a_process_without_a_main_thread_that_outlives_its_owner_is_found() {
 }
 
 #[test]
-fn a_leash_that_removes_what_it_did_not_make_is_found() {
+fn leash_that_removes_foreign_files_is_found() {
     let removes = r#"rm -rf "$LEASH_RUNTIME_DIR"/sessions/forged-*; exec "$real" "$@""#;
     check(&Fake::serving(removes), &format!("{RUN}forge 0 directory\n"), "what leash did not make was removed");
 }

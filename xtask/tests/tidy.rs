@@ -21,7 +21,7 @@ fn files_are_small_enough_to_read() {
 }
 
 #[test]
-fn names_say_what_is_inside() {
+fn file_names_describe_the_content() {
     check("has a name that says nothing", |file| {
         let names = file.path.iter().filter_map(|part| Path::new(part).file_stem()?.to_str());
         names.map(str::to_owned).find(|name| REFUSED.contains(&name.as_str()))
@@ -29,7 +29,7 @@ fn names_say_what_is_inside() {
 }
 
 #[test]
-fn every_test_runs_and_says_what_it_expects() {
+fn refused_attributes_are_not_used() {
     // Written in two parts, otherwise this line would be found as well.
     let refused = [
         ["#[", "ignore"].concat(),
@@ -44,7 +44,7 @@ fn every_test_runs_and_says_what_it_expects() {
 }
 
 #[test]
-fn lines_end_where_they_end() {
+fn lines_have_no_trailing_blanks_or_tabs() {
     check("has a tab, a trailing blank or no last newline", |file| {
         let is_code = ["rs", "toml", "md", "py", "mjs", "json"].iter().any(|kind| file.is(kind));
         if !is_code || file.text.is_empty() {
@@ -57,7 +57,7 @@ fn lines_end_where_they_end() {
 }
 
 #[test]
-fn links_between_documents_lead_somewhere() {
+fn links_between_documents_are_valid() {
     check("has a dead link", |file| {
         let dir = root().join(&file.path);
         let leads = |target: &str| {

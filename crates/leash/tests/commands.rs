@@ -25,7 +25,7 @@ fn receipts(scene: &Scene) -> Vec<Value> {
 }
 
 #[test]
-fn ps_shows_what_is_alive() {
+fn ps_shows_living_sessions() {
     let mut scene = or_skip!(Scene::set(Who::User));
     let options = ["--session", "job-1", "--name", "sample", "--label", "team=red", "--grace", "100ms"];
     let words = scene.run_words(options, &scene.tree("setsid", [] as [&str; 0]));
@@ -133,7 +133,7 @@ fn caps_are_kept_or_refused() {
 }
 
 #[test]
-fn doctor_tells_what_works() {
+fn doctor_reports_usable_containments() {
     for who in [Who::Root, Who::User] {
         let scene = or_skip!(Scene::set(who));
         let answer = scene.answer(["doctor", "--json"]);

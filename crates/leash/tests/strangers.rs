@@ -113,7 +113,7 @@ fn the_leader_is_not_spared() {
     let mut command = scene.leash(["run", "--spare", "cat", "--", "cat"]);
     let mut leash = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("cannot start leash");
     let mut stdin = leash.stdin.take().expect("it is a pipe");
-    std::io::Write::write_all(&mut stdin, b"hello\n").expect("somebody reads");
+    std::io::Write::write_all(&mut stdin, b"hello\n").expect("the server reads");
     drop(stdin);
     let output = leash.wait_with_output().expect("cannot wait for leash");
     assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(0), &b"hello\n"[..]), "{output:?}");

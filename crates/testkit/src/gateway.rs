@@ -89,13 +89,13 @@ impl Gateway {
             let said = Arc::clone(&said);
             move || {
                 for line in BufReader::new(stderr).split(b'\n').map_while(Result::ok) {
-                    let mut said = said.lock().expect("nobody panics with it");
+                    let mut said = said.lock().expect("no thread panics while it holds the lock");
                     said.push_str(&String::from_utf8_lossy(&line));
                     said.push('\n');
                 }
             }
         });
-        let heard = || said.lock().expect("nobody panics with it").clone();
+        let heard = || said.lock().expect("no thread panics while it holds the lock").clone();
         let address = wait::within(wait::LIMIT, || {
             if !matches!(child.try_wait(), Ok(None)) {
                 return Some(Err(format!("leash serve left: {}", heard())));
@@ -131,7 +131,7 @@ impl Gateway {
 
     /// Its stderr output so far.
     pub fn said(&self) -> String {
-        self.said.lock().expect("nobody panics with it").clone()
+        self.said.lock().expect("no thread panics while it holds the lock").clone()
     }
 
     /// A new connection.

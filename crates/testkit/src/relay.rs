@@ -188,7 +188,7 @@ mod tests {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is a free port");
         let address = listener.local_addr().expect("a listener has an address");
         let server = thread::spawn(move || {
-            let (mut from, _) = listener.accept().expect("somebody connects");
+            let (mut from, _) = listener.accept().expect("a client connects");
             let mut to = from.try_clone().expect("a socket can be cloned");
             let _ = std::io::copy(&mut from, &mut to);
         });

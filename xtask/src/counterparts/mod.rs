@@ -67,7 +67,7 @@ fn play(workspace: &Workspace, order: &Order) -> Outcome {
     let wanted: Vec<&Counterpart> = cast.iter().filter(|counterpart| order.wants(counterpart)).collect();
     if wanted.is_empty() {
         let names: Vec<&str> = cast.iter().map(|counterpart| counterpart.name).collect();
-        return Err(Failure::new(format!("nobody is called so; there are: {}", names.join(", "))));
+        return Err(Failure::new(format!("no counterpart has this name; there are: {}", names.join(", "))));
     }
     let mut checked = Vec::new();
     for counterpart in wanted {

@@ -3,8 +3,8 @@
 use crate::step::{Failure, Outcome, PLAY, value};
 
 const USAGE: &str = "\
-soak has --minutes N, --http N, --stdio N (sessions), --seed N, --json, --plot FILE, and --leak N: so many sessions a round that
-nobody ever ends, to see that a leak is found";
+soak has --minutes N, --http N, --stdio N (sessions), --seed N, --json, --plot FILE, and --leak N: sessions per round that
+never end, to see that a leak is found";
 
 /// The sessions of one client: in the time of a soak a hundred clients can crash, but not ten thousand.
 pub(crate) const HTTP_EACH: usize = 100;

@@ -148,7 +148,7 @@ fn story(soaked: &Soaked, date: &str) -> String {
         ("left at the end", end),
     ];
     if order.leak > 0 {
-        rows.push(("planted leak", format!("{} sessions a round that nobody ends", order.leak)));
+        rows.push(("planted leak", format!("{} sessions a round that never end", order.leak)));
     }
     let rows: String = rows.iter().map(|(name, value)| format!("| {name} | {value} |\n")).collect();
     format!("| soak, {date} | {} minutes, seed {} |\n|---|---|\n{rows}", order.minutes, order.seed)

@@ -31,7 +31,7 @@ impl Home {
 
     /// A home for the user that runs the tests, which is always possible.
     fn new() -> Home {
-        Home::of(Who::me()).expect("whoever runs the tests can")
+        Home::of(Who::me()).expect("the user that runs the tests can")
     }
 
     fn path(&self, path: &str) -> PathBuf {

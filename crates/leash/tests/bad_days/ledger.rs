@@ -62,7 +62,7 @@ fn newer_version() {
     let scene = or_skip!(Scene::set(Who::User));
     plant(&scene, br#"{"version":99,"boot":"x","members":"in another shape"}"#);
     let answer = answer(&mut trivial(&scene, &[]));
-    assert_eq!(answer.code, 0, "a record of a newer leash stops nobody: {answer:?}");
+    assert_eq!(answer.code, 0, "a record of a newer leash does not stop this one: {answer:?}");
 }
 
 /// A tree whose leash and keeper are dead, its host, and its record.

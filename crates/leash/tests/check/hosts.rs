@@ -128,7 +128,7 @@ fn host_that_does_not_connect_again_fails() {
 
 /// A host without the servers of the check: it gets the placeholders, and prints them.
 #[test]
-fn a_host_that_connects_to_nothing_is_told_so() {
+fn host_that_connects_to_no_server_is_reported() {
     let Some(deps) = deps() else { return };
     let mut scene = or_skip!(Scene::set(me()));
     let says = "test -s \"$1\" && test \"$1\" = \"$LEASH_CHECK_CONFIG\" && echo \"$2 $3\" >&2";

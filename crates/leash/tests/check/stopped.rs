@@ -107,7 +107,7 @@ fn a_signal_that_was_ignored_stays_ignored() {
 
 /// The check inherits an ignored signal, but the tested program must not: it would be blamed for it.
 #[test]
-fn a_signal_that_was_ignored_is_not_ignored_by_what_is_tested() {
+fn tested_program_does_not_inherit_an_ignored_signal() {
     let mut scene = or_skip!(Scene::set(Who::User));
     let mut command = scene.command("sh");
     command.args(["-c", r#"trap "" INT HUP QUIT; exec "$@""#, "sh"]).arg(scene.leash_path());
@@ -132,7 +132,7 @@ fn a_killed_check_leaves_no_process_and_the_next_one_sweeps() {
     let [left] = &rooms(&scene)[..] else { panic!("{:?}", rooms(&scene)) };
     let (left, young) = (left.clone(), rooms(&scene).len());
     assert_eq!(scene.answer(["check", "--", "true"]).code, 1);
-    assert_eq!(rooms(&scene).len(), young, "it may be somebody's who has just begun");
+    assert_eq!(rooms(&scene).len(), young, "it may belong to a check that has just begun");
     let path = scene.dir().join("state").join(&left);
     let long_ago = std::time::SystemTime::UNIX_EPOCH;
     fs::File::open(&path).and_then(|dir| dir.set_modified(long_ago)).expect("it is there");

@@ -79,7 +79,7 @@ impl Script {
     fn answer(&self, seen: &Seen, wire: &mut Wire) -> io::Result<()> {
         const JSON: (&str, &str) = ("Content-Type", "application/json");
         const EVENTS: (&str, &str) = ("Content-Type", "text/event-stream");
-        let case = self.next.lock().expect("nobody panics with it").take();
+        let case = self.next.lock().expect("no thread panics while it holds the lock").take();
         match (seen.method.as_str(), case) {
             ("POST", Some(Case::Streamed { messages, ending, .. })) => {
                 wire.begin("200 OK", &[EVENTS])?;
@@ -93,7 +93,7 @@ impl Script {
             }
             ("GET", _) => {
                 wire.begin("200 OK", &[EVENTS])?;
-                let stream = self.stream.lock().expect("nobody panics with it");
+                let stream = self.stream.lock().expect("no thread panics while it holds the lock");
                 stream.iter().try_for_each(|bytes| wire.chunk(&bytes))?;
                 wire.finish()
             }
@@ -124,7 +124,7 @@ impl Stage {
     }
 
     fn send(&mut self, body: &str, case: Case) -> TestCaseResult {
-        *self.script.next.lock().expect("nobody panics with it") = Some(case);
+        *self.script.next.lock().expect("no thread panics while it holds the lock") = Some(case);
         self.connect.send(body);
         let seen = self.upstream.take();
         prop_assert_eq!((seen.method.clone(), seen.text()), ("POST".to_owned(), body.to_owned()));

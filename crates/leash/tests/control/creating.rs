@@ -15,7 +15,7 @@ fn a_session_is_created_used_and_gone_when_the_call_returns() {
     let fixture = Fixture::http(&[]);
     let servers = json!({"a": stage.tree("setsid", "2s"), "b": stage.tree("daemon", "2s"), "web": web(&fixture)});
     let session = stage.control.create(&json!({"name": "job", "labels": {"n": "1"}, "mcpServers": servers}));
-    stage.scene.census().wait_all_ready(2, LIMIT).expect("both run before anybody has asked for them");
+    stage.scene.census().wait_all_ready(2, LIMIT).expect("both run before the first client");
     let started = &session["servers"][0]["holdings"][0];
     assert_eq!(started["kind"], "tree", "{session}");
 
@@ -118,7 +118,7 @@ fn a_tree_that_leaves_before_its_first_client_is_replaced() {
     let stage = or_skip!(Stage::set());
     let session =
         stage.control.create(&json!({"mcpServers": {"a": {"command": "true"}, "b": stage.tree("polite", "2s")}}));
-    testkit::wait::until("the end of a server that nobody asked for", || {
+    testkit::wait::until("the unrequested end of a server", || {
         (stage.control.show(&session)["servers"][0]["holdings"] == json!([])).then_some(())
     });
     // The next client starts another tree, which exits as well; the session continues.

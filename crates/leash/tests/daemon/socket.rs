@@ -71,7 +71,7 @@ fn socket_of_a_killed_gateway_is_taken_over() {
     assert_eq!(answering(&socket(&scene)), Some(pid(&first)));
     first.signal(Signal::KILL);
     first.wait();
-    assert!(socket(&scene).exists(), "nobody could have removed it");
+    assert!(socket(&scene).exists(), "no process could have removed it");
     assert_eq!(answering(&socket(&scene)), None);
     let second = gateway(&scene, &[]);
     assert_eq!(answering(&socket(&scene)), Some(pid(&second)));

@@ -43,7 +43,7 @@ fn every_proved_orphan_is_ended_and_no_other_process() {
         if let Err(left) = zoo.doomed.wait_gone(LIMIT) {
             panic!("round {round}: {left}\n{answer:?}");
         }
-        assert_eq!(living(&zoo.safe), stay, "round {round}: somebody was touched: {answer:?}");
+        assert_eq!(living(&zoo.safe), stay, "round {round}: a process was touched: {answer:?}");
         if rounds() > 2 {
             testkit::note(&format!("round {round}: {} ended, {} untouched", go.len(), stay.len()));
         }
@@ -60,7 +60,7 @@ fn plan_ends_no_process() {
     let stay = zoo.play();
     let go = living(&zoo.doomed);
     let plan = zoo.reap(&[]);
-    assert_eq!((living(&zoo.safe), living(&zoo.doomed)), (stay.clone(), go.clone()), "somebody was touched");
+    assert_eq!((living(&zoo.safe), living(&zoo.doomed)), (stay.clone(), go.clone()), "a process was touched");
     let planned = planned(&plan);
     // The shells in front of some servers are in no census.
     assert!(go.iter().all(|(pid, _)| planned.contains(pid)), "{go:?} in {plan:?}");
@@ -106,7 +106,7 @@ fn planned(plan: &Answer) -> BTreeSet<i32> {
 
 /// `why` explains the same in sentences.
 #[test]
-fn why_explains_who_holds_a_server() {
+fn why_explains_the_holders_of_a_server() {
     let mut zoo = or_skip!(Zoo::open(Who::User));
     let stay = zoo.play();
     let user = zoo.scene.user().uid();

@@ -79,7 +79,7 @@ fn stale_host_needs_an_option_and_ends_with_its_servers() {
     let stay = zoo.begin();
     let go = living(&zoo.doomed);
     assert_eq!(go.len(), 9, "the host and its server: {go:?}");
-    assert!(plan(&zoo.reap(&["--stale"])).is_empty(), "somebody sits at the terminal");
+    assert!(plan(&zoo.reap(&["--stale"])).is_empty(), "the terminal is open");
 
     pty.close();
     let stale = wait::until("the terminal to be gone", || plan(&zoo.reap(&[])).into_iter().next());

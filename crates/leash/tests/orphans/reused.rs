@@ -37,12 +37,12 @@ fn check(test: &str, case: fn()) {
 /// A process that has nothing to do with this test; any signal would end it.
 fn innocent() -> Child {
     let mut command = Command::new(testkit::leash::zoo());
-    command.arg("idle").stdin(Stdio::null()).spawn().expect("cannot start somebody")
+    command.arg("idle").stdin(Stdio::null()).spawn().expect("cannot start an innocent process")
 }
 
 /// Ends one, which must be alive until now, and returns its pid.
 fn end(mut process: Child) -> u32 {
-    assert_eq!(process.try_wait().expect("it is a child of ours"), None, "somebody innocent was ended");
+    assert_eq!(process.try_wait().expect("it is a child of ours"), None, "an innocent process was ended");
     process.kill().expect("cannot kill");
     process.wait().expect("cannot wait");
     process.id()

@@ -26,7 +26,7 @@ fn root_ends_the_orphans_of_all_users() {
     if !inside("superuser::root_ends_the_orphans_of_all_users", &[]) {
         return;
     }
-    let mut zoo = Zoo::open(Who::User).expect("root can be anybody");
+    let mut zoo = Zoo::open(Who::User).expect("root can run as any user");
     zoo.fill();
     // An orphan of root, and a server that root holds.
     zoo.foreigner(true);
@@ -41,7 +41,7 @@ fn root_ends_the_orphans_of_all_users() {
     let answer = reap(&zoo);
     assert_eq!(answer.code, 0, "{answer:?}");
     zoo.doomed.wait_gone(LIMIT).unwrap_or_else(|left| panic!("{left}\n{answer:?}"));
-    assert_eq!(living(&zoo.safe), stay, "somebody was touched: {answer:?}");
+    assert_eq!(living(&zoo.safe), stay, "a process was touched: {answer:?}");
     let receipts = answer.json()["receipts"].as_array().map(Vec::len);
     assert_eq!(receipts, Some(10), "9 of the user and 1 of root: {answer:?}");
     assert_eq!(reap(&zoo).json()["receipts"], Value::Array(Vec::new()));

@@ -160,7 +160,7 @@ fn stopped_keeper_does_not_hold_up_the_gateway() {
 
 /// A keeper that was stopped for a while gets the messages that it missed.
 #[test]
-fn continued_keeper_is_told_what_it_missed() {
+fn continued_keeper_gets_missed_messages() {
     let mut stage = or_skip!(Stage::set());
     let keeper = gateway_keeper(stage.gateway.pid());
     keeper.signal(Signal::STOP).expect("it lives");

@@ -11,7 +11,7 @@ use testkit::wait;
 use super::{LIST, config, open, stdio_server};
 
 #[test]
-fn a_reload_touches_only_what_changed() {
+fn reload_only_affects_changed_servers() {
     let scene = or_skip!(Scene::set(Who::User));
     let echo = stdio_server(&scene);
     let three = format!(r#"{{"mcpServers": {{"a": {{{echo}}}, "b": {{{echo}}}, "c": {{{echo}}}}}}}"#);

@@ -45,7 +45,7 @@ impl Secure {
     }
 
     fn asked(&self) -> Vec<String> {
-        self.asked.lock().expect("nobody panics with it").clone()
+        self.asked.lock().expect("no thread panics while it holds the lock").clone()
     }
 }
 
@@ -68,7 +68,7 @@ fn answer(settings: &Arc<ServerConfig>, stream: TcpStream, asked: &Mutex<Vec<Str
     }
     let mut body = vec![0; length];
     stream.read_exact(&mut body)?;
-    asked.lock().expect("nobody panics with it").push(format!("{method} {session}"));
+    asked.lock().expect("no thread panics while it holds the lock").push(format!("{method} {session}"));
     let result =
         r#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-06-18","capabilities":{},"serverInfo":{}}}"#;
     let head = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: application/json\r\nMcp-Session-Id: secure";

@@ -50,7 +50,7 @@ fn name_with_a_missing_variable_is_an_error() {
         for answer in [run, connect] {
             assert_eq!(answer.code, 2, "{name}: {answer:?}");
             assert!(answer.stderr.contains(why) && answer.stderr.contains("hint: "), "{name}: {answer:?}");
-            assert!(!answer.stderr.contains("not an id"), "the value is nobody's business: {answer:?}");
+            assert!(!answer.stderr.contains("not an id"), "the value must not be printed: {answer:?}");
         }
     }
     assert!(!started.exists(), "something was started");

@@ -424,7 +424,7 @@ fn scarcity(word: &str) -> Result<(Scarce, u64), String> {
 }
 
 fn part(word: &str) -> Result<(u32, Part), String> {
-    let (actor, part) = word.split_once(':').ok_or_else(|| format!("`{word}` is nobody's part"))?;
+    let (actor, part) = word.split_once(':').ok_or_else(|| format!("`{word}` is not ACTOR:PART"))?;
     Ok((number(actor)?, part.parse()?))
 }
 

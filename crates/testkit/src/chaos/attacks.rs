@@ -50,7 +50,7 @@ impl World {
         self.look();
         let (Some(leash), Some(keeper)) = (self.tree_part(actor, Part::Leash), self.tree_part(actor, Part::Keeper))
         else {
-            return "nobody".to_owned();
+            return "no such process".to_owned();
         };
         let session = descendants(keeper.pid()).iter().find_map(session_of);
         self.hit(Blow::Kill, (actor, self.leash_part(actor)), leash.pid());
@@ -117,8 +117,8 @@ impl World {
 
     /// Has the keeper of a tree traced and stopped until the end of the episode.
     pub(crate) fn trace(&mut self, actor: u32) -> String {
-        let Some(keeper) = self.tree_part(actor, Part::Keeper) else { return "nobody".to_owned() };
-        let Some(process) = Process::read(keeper.pid()) else { return "nobody".to_owned() };
+        let Some(keeper) = self.tree_part(actor, Part::Keeper) else { return "no such process".to_owned() };
+        let Some(process) = Process::read(keeper.pid()) else { return "no such process".to_owned() };
         let sessions = descendants(keeper.pid()).iter().filter_map(session_of).collect();
         let (pid, start) = (process.pid.as_raw_nonzero().to_string(), process.start.to_string());
         let mut command = self.scene.zoo(["trace", &pid, &start]);
@@ -156,7 +156,7 @@ impl World {
         let (Some(leash), Some(keeper), true) =
             (self.tree_part(actor, Part::Leash), self.tree_part(actor, Part::Keeper), is_direct)
         else {
-            return "nobody".to_owned();
+            return "no such process".to_owned();
         };
         let Some(session) = descendants(keeper.pid()).iter().find_map(session_of) else {
             return "no session".to_owned();

@@ -30,12 +30,12 @@ impl World {
                 self.stopped.push(handle);
             }
         }
-        if came.is_empty() { "nobody".to_owned() } else { came }
+        if came.is_empty() { "no such process".to_owned() } else { came }
     }
 
     /// Limits a resource of a running process, until [`World::release`].
     pub(crate) fn squeeze(&mut self, whom: (u32, Part), scarce: Scarce, most: u64) -> String {
-        let (part, Some(handle)) = (whom.1, self.part(whom)) else { return "nobody".to_owned() };
+        let (part, Some(handle)) = (whom.1, self.part(whom)) else { return "no such process".to_owned() };
         let pid = handle.pid();
         let done = match scarce {
             Scarce::Nothing => return "done".to_owned(),

@@ -391,7 +391,7 @@ mod tests {
             ("chaos 1 seed=1 episode=1 cage root grace=0", "`cage` is no hold"),
             ("chaos 1 seed=1 episode=1 leaf nobody grace=0", "neither root nor user"),
             ("chaos 1 seed=1 episode=1 leaf root grace=0\ndance 3", "nothing that can happen: `dance 3`"),
-            ("chaos 1 seed=1 episode=1 leaf root grace=0\nstrike KILL 3", "`3` is nobody's part"),
+            ("chaos 1 seed=1 episode=1 leaf root grace=0\nstrike KILL 3", "`3` is not ACTOR:PART"),
             ("chaos 1 seed=1 episode=1 leaf root grace=0\nforge 0 gold", "`gold` is no forgery"),
             ("chaos 1 seed=1 episode=1 leaf root grace=0\nstarve 0 processes=3", "nothing that can happen"),
         ] {

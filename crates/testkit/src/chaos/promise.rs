@@ -415,7 +415,7 @@ mod tests {
 
     /// Such a process may live if the receipt says so, and in no other case.
     #[test]
-    fn a_process_in_a_foreign_namespace_is_gone_or_told_of_as_left() {
+    fn process_in_a_foreign_namespace_is_gone_or_reported_as_left() {
         let foreign = Harm { foreign: true, ..Harm::default() };
         for (is_foreign, fate, complaints) in [
             (true, "left", &[][..]),

@@ -225,7 +225,7 @@ impl World {
                 "done".to_owned()
             }
             Some(false) => "in vain".to_owned(),
-            None => "nobody".to_owned(),
+            None => "no such actor".to_owned(),
         }
     }
 
@@ -353,7 +353,7 @@ impl World {
 
     /// Runs `leash end` for the session of an actor with its own leash.
     fn end(&mut self, actor: u32) -> String {
-        let Some(leash) = self.actors.get(&actor).and_then(Actor::leash) else { return "nobody".to_owned() };
+        let Some(leash) = self.actors.get(&actor).and_then(Actor::leash) else { return "no such process".to_owned() };
         let Some(session) = descendants(leash).iter().find_map(session_of) else { return "no session".to_owned() };
         self.tally.actions.add("leash end");
         let answer = self.scene.answer(["end", &session]);

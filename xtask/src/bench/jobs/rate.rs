@@ -33,7 +33,7 @@ struct Arm<'a> {
 }
 
 const ABOUT: &str = "`POST /v1/sessions` (its servers run) and `DELETE` (they are proved to be gone). The floor starts the same \
-servers, closes their stdin and waits for them, without anybody in between.";
+servers, closes their stdin and waits for them, without leash in between.";
 
 pub(super) fn measure(effort: Effort) -> Outcome<Report> {
     let stage = Stage::set()?;

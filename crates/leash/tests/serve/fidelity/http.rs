@@ -119,7 +119,7 @@ struct Script {
 
 impl Script {
     fn answer(&self, seen: &Seen, wire: &mut Wire) -> io::Result<()> {
-        let planned = self.next.lock().expect("nobody panics with it").take();
+        let planned = self.next.lock().expect("no thread panics while it holds the lock").take();
         match (seen.method.as_str(), planned) {
             ("POST", Some(planned)) => {
                 planned.send(wire, (seen.header("mcp-session-id")).filter(|_| seen.body.len().is_multiple_of(2)))
@@ -132,7 +132,7 @@ impl Script {
             ("GET", _) => {
                 wire.begin("200 OK", &[("Content-Type", "text/event-stream")])?;
                 // After a failed case, a new listener waits until the old one is gone.
-                let stream = self.stream.lock().expect("nobody panics with it");
+                let stream = self.stream.lock().expect("no thread panics while it holds the lock");
                 stream.iter().try_for_each(|bytes| wire.chunk(&bytes))?;
                 wire.finish()
             }
@@ -174,7 +174,7 @@ impl Stage {
     }
 
     fn run(&mut self, case: &Case) -> TestCaseResult {
-        *self.world.script.next.lock().expect("nobody panics with it") = Some(case.answer.clone());
+        *self.world.script.next.lock().expect("no thread panics while it holds the lock") = Some(case.answer.clone());
         let mut headers = POST.to_vec();
         headers.extend(case.in_session.then_some(("mcp-session-id", SESSION)));
         let reply = self.client.ask("POST", "/x/mcp", &headers, case.body.as_bytes());
@@ -241,7 +241,7 @@ fn the_handshake_passes_an_http_server_unchanged() {
         (body, planned(&id))
     });
     check(100, &parts, |(body, answer)| {
-        *world.script.next.lock().expect("nobody panics with it") = Some(answer.clone());
+        *world.script.next.lock().expect("no thread panics while it holds the lock") = Some(answer.clone());
         let reply = world.gateway.ask("POST", "/x/mcp", &POST, body.as_bytes());
         let seen = world.upstream.take();
         same(&body, &seen.body)?;

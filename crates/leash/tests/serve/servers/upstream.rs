@@ -94,7 +94,7 @@ fn hanging_server_is_reported_and_its_late_session_is_closed() {
     let wait_for_it = Mutex::new(wait_for_it);
     let upstream = Upstream::start(move |seen, wire| match seen.method.as_str() {
         "POST" => {
-            let _ = wait_for_it.lock().expect("nobody panics with it").recv();
+            let _ = wait_for_it.lock().expect("no thread panics while it holds the lock").recv();
             wire.answer("200 OK", &[JSON, ("Mcp-Session-Id", "late")], OPENED)
         }
         _ => wire.answer("200 OK", &[], b""),
