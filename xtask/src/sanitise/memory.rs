@@ -90,7 +90,7 @@ mod tests {
             [
                 ("the keeper is killed", Verdict::Good),
                 ("an owner is gone", Verdict::Bad),
-                ("what is planted is found", Verdict::Unknown),
+                ("planted faults are found", Verdict::Unknown),
             ]
         );
         assert!(looked(&found) && !looked(&found[2..]) && !looked(&[]));

@@ -30,8 +30,7 @@ fn cgroup_leaver_is_found_by_descent() {
     assert!(!elsewhere.is_populated(), "the leaver survived");
 }
 
-/// Kills each process between keeper and server in turn: `sealed` has two, and the tree must survive the death of
-/// neither.
+/// Kills each process between keeper and server in turn: `sealed` has two, and the death of either must end the tree.
 #[test]
 fn nothing_survives_the_processes_in_between() {
     let mut killed = 0;
