@@ -14,14 +14,14 @@ import { allGone, Leash } from "mcp-leash";
 const everything = { command: "npx", args: ["-y", "@modelcontextprotocol/server-everything"] };
 const web = process.env.WEB_URL ? { web: { url: process.env.WEB_URL } } : {};
 
-// 1. Start the host, once. A daemon is started with it where none runs, and ends itself when both are done.
+// 1. Connect once. If no daemon runs, this starts one, which ends itself when the worker and all sessions are gone.
 const leash = await Leash.connect();
 
 // 2. Receive a job.
 for await (const line of createInterface({ input: process.stdin })) {
   const job = JSON.parse(line);
   try {
-    // 3. Make a session for it: these servers are this job's and nobody else's. They run when this returns.
+    // 3. Create a session for it: only this job uses these servers. They run when this returns.
     const session = await leash.session({ mcpServers: job.servers ?? { everything, ...web } });
     let answers;
     let receipt;
@@ -29,13 +29,13 @@ for await (const line of createInterface({ input: process.stdin })) {
       // 4. Process it.
       answers = await run(job, session);
     } finally {
-      // 5. End the session, whatever came of the job. When this returns, all of it is gone. (With TypeScript, or Node 24:
+      // 5. End the session, even if the job failed. When this returns, all of it is gone. (With TypeScript, or Node 24:
       //    `await using session = ...` in 3, and no `finally`.)
       receipt = await session.end();
     }
     report({ session: session.id, answers, gone: allGone(receipt), held: receipt.holdings.map(({ kind, how }) => `${kind} ${how}`) });
   } catch (error) {
-    // A job that fails is no reason for the worker to end.
+    // A failed job is no reason for the worker to exit.
     report({ error: error.code ?? error.name, message: error.message });
   }
 }
@@ -52,7 +52,7 @@ async function run(job, session) {
   return answers;
 }
 
-// For hosts that only take a command. It needs no environment of ours.
+// For hosts that only take a command. It needs none of our environment.
 function byCommand({ command, args }) {
   return new StdioClientTransport({ command, args });
 }

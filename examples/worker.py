@@ -21,22 +21,22 @@ if "WEB_URL" in os.environ:
 
 
 async def main():
-    # 1. Start the host, once. A daemon is started with it where none runs, and ends itself when both are done.
+    # 1. Connect once. If no daemon runs, this starts one, which ends itself when the worker and all sessions are gone.
     async with AsyncLeash() as leash:
         # 2. Receive a job.
         while line := await asyncio.to_thread(sys.stdin.readline):
             job = json.loads(line)
             try:
-                # 3. Make a session for it: these servers are this job's and nobody else's. They run when this returns.
+                # 3. Create a session for it: only this job uses these servers. They run when this returns.
                 async with leash.session(job.get("servers", SERVERS)) as session:
                     # 4. Process it.
                     answers = await run(job, session)
-                # 5. The session is ended by leaving its scope, whatever came of the job. Here all of it is gone.
+                # 5. End the session. When this returns, all of it is gone. Leaving its scope does the same if the job failed.
                 receipt = await session.end()
                 held = [f"{holding['kind']} {holding['how']}" for holding in receipt["holdings"]]
                 report(session=session.id, answers=answers, gone=receipt.all_gone, held=held)
             except LeashError as error:
-                # A job that fails is no reason for the worker to end.
+                # A failed job is no reason for the worker to exit.
                 report(error=error.code, message=str(error))
 
 
@@ -50,7 +50,7 @@ async def run(job, session):
 
 
 def by_command(server):
-    """For hosts that only take a command. It needs no environment of ours."""
+    """For hosts that only take a command. It needs none of our environment."""
     return StdioServerParameters(command=server.command, args=server.args)
 
 

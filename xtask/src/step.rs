@@ -1,4 +1,4 @@
-//! What chores are made of: commands that are shown, run, and must succeed.
+//! The building blocks of tasks: commands that are shown, run, and must succeed.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -9,11 +9,11 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-/// Why a chore was given up, for the person who asked for it.
+/// The reason why a task failed, for the person who started it.
 #[derive(Debug)]
 pub(crate) struct Failure(String);
 
-/// What comes of a chore.
+/// The result of a task.
 pub(crate) type Outcome<T = ()> = Result<T, Failure>;
 
 impl Failure {
@@ -21,7 +21,7 @@ impl Failure {
         Self(text.into())
     }
 
-    /// An error, and the file it is about.
+    /// An error with the file that it is about.
     pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |error| Self(format!("`{}`: {error}", path.display()))
     }
@@ -33,7 +33,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Shows what is being done, in the form that cargo has.
+/// Prints the current step, in the format of cargo.
 pub(crate) fn say(verb: &str, what: impl fmt::Display) {
     eprintln!("{verb:>12} {what}");
 }
@@ -49,8 +49,8 @@ impl Step {
     /// The cargo that runs this program.
     pub(crate) fn cargo() -> Self {
         let mut step = Self::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        // What `cargo run` says about this program is seen by the build scripts of others, some of which then build everything
-        // anew: what is built here and what is built by hand would never be the same.
+        // `cargo run` sets variables about this program. The build scripts of some crates depend on them and would
+        // rebuild everything, so that builds from here and builds by hand would always invalidate each other.
         let about_us = |name: &OsString| {
             ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|start| name.to_string_lossy().starts_with(start))
         };
@@ -91,7 +91,7 @@ impl Step {
         }
     }
 
-    /// Runs it unseen; what it says is seen when it fails.
+    /// Runs it without showing it; prints its output if it fails.
     pub(crate) fn quietly(self) -> Outcome {
         let shown = self.shown();
         let output = self.output()?;
@@ -104,25 +104,25 @@ impl Step {
         }
     }
 
-    /// Runs it unseen, for all that it says and how it ends.
+    /// Runs it without showing it, and returns its output and status.
     pub(crate) fn output(mut self) -> Outcome<Output> {
         let shown = self.shown();
         let output = self.0.stdin(Stdio::null()).output();
         output.map_err(|error| Failure(format!("cannot start `{shown}`: {error}")))
     }
 
-    /// Runs it unseen, for its answer. `None` when it does not exist or fails.
+    /// Runs it without showing it, and returns its stdout. `None` if it does not exist or fails.
     pub(crate) fn answer(mut self) -> Option<String> {
         let output = self.0.stdin(Stdio::null()).output().ok()?;
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
 
-    /// The command itself, for who starts it in another way.
+    /// The command itself, for callers that start it in another way.
     pub(crate) fn command(self) -> Command {
         self.0
     }
 
-    /// How it is shown to people.
+    /// Its text for people.
     pub(crate) fn shown(&self) -> String {
         let program = Path::new(self.0.get_program()).file_name().unwrap_or_default();
         let words = [program].into_iter().chain(self.0.get_args()).map(OsStr::to_string_lossy);
@@ -130,7 +130,7 @@ impl Step {
     }
 }
 
-/// Where things are.
+/// The paths of the workspace.
 pub(crate) struct Workspace {
     pub(crate) root: PathBuf,
     pub(crate) target: PathBuf,
@@ -161,13 +161,14 @@ impl Workspace {
         self.target.join("release").join(name)
     }
 
-    /// The step that builds the fixture. One of its own: together with leash, leash would be built with what the SDK below the
-    /// fixture wants of the crates that both have. A counterpart need not be fast: optimising the SDK would take minutes.
+    /// The step that builds the fixture. It is separate: built together with leash, leash would get the crate features
+    /// that the fixture's SDK enables in shared crates. Not optimised, because a counterpart need not be fast, and
+    /// optimising the SDK would take minutes.
     pub(crate) fn fixture(&self) -> Step {
         self.cargo(["build", "--package", "testkit", "--features", "fixture", "--bin", "fixture"])
     }
 
-    /// How tests and benches find the programs they try. Built before it is used.
+    /// The variables by which tests and benches find the programs under test. The programs must be built before.
     pub(crate) fn programs(&self) -> [(&'static str, OsString); 3] {
         [
             ("LEASH_BIN", self.release("leash").into()),
@@ -184,10 +185,10 @@ pub(crate) fn path_with(dirs: &[PathBuf]) -> OsString {
     env::join_paths(all).unwrap_or(path)
 }
 
-/// Says to this program, built for release, that it is the one that plays.
+/// Tells this program, built for release, that it should play.
 pub(crate) const PLAY: &str = "--play";
 
-/// What follows a flag; without it, how the command is used.
+/// The value of a flag; without it, the usage text as error.
 pub(crate) fn value<T: std::str::FromStr>(word: Option<&str>, usage: &str) -> Outcome<T> {
     word.and_then(|word| word.parse().ok()).ok_or_else(|| Failure::new(usage))
 }

@@ -1,17 +1,17 @@
-//! The little of SVG that plots are made of: boxes, lines, words, and the numbers at an axis.
+//! The few SVG elements that plots need: boxes, lines, text, and the numbers at an axis.
 
 use std::fmt::Write as _;
 
-/// Grey for what carries no number: frames and grids.
+/// Grey for frames and grids.
 pub(crate) const GRID: &str = "#ddd";
 
-/// A picture that is being drawn. White below, so that it can be read on a dark page too.
+/// A picture that is being drawn. Its background is white, so that it is readable on a dark page too.
 #[derive(Debug)]
 pub(crate) struct Picture {
     text: String,
 }
 
-/// Where the text is, seen from the point it is put to.
+/// The position of a text relative to its point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Anchor {
     /// It starts there.
@@ -32,7 +32,7 @@ pub(crate) struct Area {
 }
 
 impl Picture {
-    /// An empty one of this size, with a title for those who cannot see it.
+    /// An empty picture of this size, with a title for screen readers.
     pub(crate) fn new(width: f64, height: f64, title: &str) -> Self {
         let text = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" \
@@ -96,12 +96,13 @@ impl Picture {
     }
 }
 
-/// Text as it must be written between two tags.
+/// Escapes text between two tags.
 pub(crate) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// Round numbers from zero to `most` or a little more, about `count` of them: the marks at an axis. The last is where it ends.
+/// Round numbers from zero to `most` or a little more, about `count` of them: the marks at an axis. The axis ends at
+/// the last.
 pub(crate) fn ticks(most: f64, count: usize) -> Vec<f64> {
     let most = if most.is_finite() && most > 0.0 { most } else { 1.0 };
     let rough = most / count.max(1) as f64;
@@ -112,7 +113,7 @@ pub(crate) fn ticks(most: f64, count: usize) -> Vec<f64> {
     (0..=steps).map(|at| at as f64 * step).collect()
 }
 
-/// A number as people write it at an axis: no more digits than it needs, thousands apart.
+/// Formats a number at an axis: no more digits than needed, with separated thousands.
 pub(crate) fn short(value: f64) -> String {
     let text = format!("{:.4}", value.abs());
     let (whole, rest) = text.split_once('.').unwrap_or((&text, ""));
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn words_cannot_end_their_tag() {
+    fn text_is_escaped() {
         let mut picture = Picture::new(10.0, 10.0, "<&>");
         picture.words((1.0, 2.0), Anchor::End, "a </text> & b");
         let text = picture.finish();

@@ -1,21 +1,21 @@
-//! `cargo xtask test`: every test, with everything it needs.
+//! `cargo xtask test`: runs all tests, with everything that they need.
 
 use std::env;
 
 use crate::setup;
 use crate::step::{Outcome, Workspace};
 
-/// With `wanted`, only what nextest finds for these arguments.
+/// With `wanted`, only the tests that nextest finds for these arguments.
 pub(crate) fn run(workspace: &Workspace, wanted: &[String]) -> Outcome {
     let deps = setup::install(workspace)?;
     workspace.cargo(["build", "--release", "--package", "mcp-leash", "--package", "testkit", "--bins"]).run()?;
     workspace.fixture().run()?;
 
-    // Before the others, so that the summary of nextest closes the output.
+    // Before the others, so that the summary of nextest is the last output.
     if wanted.is_empty() {
         workspace.cargo(["test", "--workspace", "--doc"]).run()?;
         workspace.cargo(["test", "--package", "mcp-leash-core", "--all-features", "--doc"]).run()?;
-        // What the library has for others is not among its default features.
+        // The library's optional features are not among its default features.
         workspace
             .cargo(["nextest", "run", "--package", "mcp-leash-core", "--features", "rmcp", "--test", "rmcp"])
             .envs(&workspace.programs())

@@ -1,4 +1,5 @@
-//! A program that starts many others, and of which nothing is left when it ends, fails or is interrupted.
+//! Runs a program that starts many others, and makes sure that nothing of it is left when it ends, fails or is
+//! interrupted.
 
 use std::collections::HashSet;
 use std::fs;
@@ -16,13 +17,14 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::step::{Failure, Outcome, Step, say};
 
-/// What leash and its like need to end by themselves once their owner is gone.
+/// The time that leash and similar programs need to exit by themselves after their owner is gone.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// Far beyond what it takes to kill some thousand processes.
+/// Far beyond the time that it takes to kill some thousand processes.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Runs `step` to its end, or until we are asked to stop; then whatever it has started ends too, and its files go.
+/// Runs `step` to its end, or until a signal asks us to stop. Then ends everything that it has started, and removes its
+/// files.
 pub(crate) fn run(step: Step) -> Outcome {
     let shown = step.shown();
     let dir = Directory::create()?;
@@ -36,7 +38,7 @@ pub(crate) fn run(step: Step) -> Outcome {
     let failed = |error: std::io::Error| Failure::new(format!("cannot run `{shown}`: {error}"));
     let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let ended = runtime.block_on(async {
-        // Heard before there is anything to be ended.
+        // The signal handlers are set before anything is started.
         let mut asked = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()]
             .into_iter()
             .map(signal)
@@ -74,10 +76,10 @@ fn stop(child: &mut Child) -> std::io::Result<()> {
     child.wait().map(drop)
 }
 
-/// What nobody gets out of.
+/// A container that no process can leave.
 enum Pen {
     Cgroup(Outer),
-    /// Without a cgroup, orphans come to us.
+    /// Without a cgroup, orphans become our children.
     Descent,
 }
 
@@ -91,7 +93,7 @@ impl Pen {
         }
     }
 
-    /// Collects who died. The status of `child`, if it is among them.
+    /// Reaps dead children. Returns the status of `child`, if it is among them.
     fn collect(&self, child: &mut Child) -> std::io::Result<Option<ExitStatus>> {
         let Self::Descent = self else {
             return child.try_wait();
@@ -105,7 +107,7 @@ impl Pen {
         Ok(None)
     }
 
-    /// Waits a little for what is left, kills the rest, and says how many those were.
+    /// Waits a little for the remaining processes, kills the rest, and returns their number.
     fn empty(&self) -> usize {
         let rest = || match self {
             Self::Cgroup(outer) => outer.processes(),
@@ -118,7 +120,7 @@ impl Pen {
             return 0;
         }
         let mut killed = HashSet::new();
-        // Top down: whose parent was killed is our child in the next turn.
+        // Top down: a process whose parent was killed is our child in the next round.
         let _ = wait::within(LIMIT, || {
             let found = rest();
             for process in &found {
@@ -132,12 +134,12 @@ impl Pen {
     }
 }
 
-/// Some child that died.
+/// Reaps one dead child.
 fn collected() -> Option<(Pid, rustix::process::WaitStatus)> {
     rustix::process::wait(WaitOptions::NOHANG).ok().flatten()
 }
 
-/// Where everything that is started has its files. Its name is short, because sockets are in it.
+/// The directory for the files of all started programs. Its name is short, because it contains sockets.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -150,7 +152,7 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // What was just killed may still be on its way out.
+        // A process that was just killed may still need a moment to exit.
         let gone = wait::within(GRACE, || {
             let _ = fs::remove_dir_all(&self.0);
             (!self.0.exists()).then_some(())
@@ -170,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_program_leaves_behind_is_ended_and_its_failure_is_told() {
+    fn remaining_processes_are_ended_and_the_failure_is_reported() {
         let note = std::env::temp_dir().join(testkit::unique("ward"));
         let script = format!(
             "setsid sh -c 'trap \"\" TERM HUP; sleep 1000 & wait' & echo $TMPDIR $! > {}; exit 3",
@@ -187,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_good_end_is_a_good_end() {
+    fn successful_program_is_a_success() {
         run(sh("exit 0")).unwrap_or_else(|why| panic!("{why}"));
     }
 }

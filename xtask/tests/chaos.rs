@@ -1,5 +1,5 @@
-//! That chaos finds what it looks for: leashes that break one promise each, and the failure that is printed, made shorter and
-//! played again. The last one is no broken leash, and nothing is found.
+//! Checks that chaos finds the faults that it looks for: fake leashes that break one promise each, and the failure that
+//! is printed, shrunk and replayed. The last test uses the real leash, and nothing is found.
 
 #![expect(clippy::disallowed_methods, reason = "it starts the program that is tested")]
 
@@ -11,20 +11,21 @@ use std::process::{Command, Output};
 use testkit::leash::{fixture, leash, zoo};
 use testkit::user::Who;
 
-/// A leash in a directory of its own, which is gone with it.
+/// A leash in its own directory, which is removed with it.
 struct Fake {
     dir: PathBuf,
-    /// One of its own: it names the file that a failure is written to.
+    /// Its own seed: it names the file that a failure is written to.
     seed: u64,
 }
 
 impl Fake {
-    /// `run` and `connect` do what these lines of a shell script do; the resident of the world, and all else, is left to the real one.
+    /// `run` and `connect` run these lines of a shell script. The resident of the world and all other commands use the
+    /// real leash.
     fn new(run: &str, connect: &str) -> Self {
         Self::of(REAL, &[("run", run), ("connect", connect)])
     }
 
-    /// The same for `serve`, of which the world has one and starts another at the end.
+    /// The same for `serve`. The world starts one, and another one at the end.
     fn serving(serve: &str) -> Self {
         Self::of(REAL, &[("serve", serve)])
     }
@@ -45,14 +46,15 @@ impl Fake {
         Self { dir, seed: testkit::random() }
     }
 
-    /// A file next to it.
+    /// Writes a file next to it.
     fn file(&self, name: &str, text: &str) -> PathBuf {
         let file = self.dir.join(name);
         fs::write(&file, text).expect("cannot write a file");
         file
     }
 
-    /// Actions of whoever runs the tests, where descent keeps trees together: that is to be had everywhere.
+    /// A plan with these actions, for the user that runs the tests and the containment `reaper`, which works
+    /// everywhere.
     fn plan(&self, actions: &str) -> String {
         let who = if Who::me() == Who::Root { "root" } else { "user" };
         format!("chaos 1 seed={} episode=3 reaper {who} grace=50\n{actions}", self.seed)
@@ -93,10 +95,10 @@ const CONNECT: &str = "start 0 pipe connect polite honest grace=50 nothing=0 wai
 
 const SERVE: &str = "start 0 pipe serve-http polite honest grace=50 nothing=0 wait\n";
 
-/// The real one in the place of the script.
+/// The real leash in place of the script.
 const REAL: &str = r#"exec "$real" "$@""#;
 
-/// What starts the server, and never thinks of it again.
+/// Starts the server, and never ends it.
 const NO_LEASH: &str = r#"while [ "$1" != -- ]; do shift; done; shift; exec "$@""#;
 
 #[test]
@@ -112,12 +114,12 @@ fn a_missing_receipt_is_found() {
 }
 
 #[test]
-fn what_stays_in_the_ledger_is_found() {
+fn file_left_in_the_ledger_is_found() {
     let fake = Fake::new(r#": > "$LEASH_RUNTIME_DIR/leftover"; exec "$real" "$@""#, "");
     check(&fake, RUN, "left in the runtime directory: leftover");
 }
 
-/// A process of this scene alone can have both variables.
+/// Only a process of this scene can have both variables.
 #[test]
 fn a_bystander_that_is_hit_is_found() {
     let by_mark = r#"for file in $(grep -lzx LEASH_ID=somebody-elses /proc/[0-9]*/environ 2> /dev/null); do
@@ -127,7 +129,7 @@ fn a_bystander_that_is_hit_is_found() {
     check(&Fake::new(by_mark, ""), RUN, "the bystander with a mark was hit");
 }
 
-/// As bridges are that do not end what they open.
+/// A bridge that does not end the sessions that it opens.
 const BRIDGE: &str = r#"
 import sys, urllib.request
 headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
@@ -149,7 +151,7 @@ fn an_open_upstream_session_is_found() {
     check(&fake, CONNECT, "is open, and no receipt says so");
 }
 
-/// The keeper is held, and gone when its leash is: whatever it should have done is left to the next start of leash.
+/// Stops the keeper, and kills it when its leash exits: all its work is left to the next start of leash.
 const NO_KEEPER: &str = r#"me=$$
     (
         while kill -0 $me; do
@@ -190,7 +192,7 @@ fn a_killed_gateway_that_leaves_its_sessions_to_the_next_start_is_found() {
     check(&Fake::serving(NO_KEEPER), &actions, "before the next start of leash: honest session");
 }
 
-/// What starts the server, and says at once that it is gone.
+/// Starts the server, and writes at once a receipt that it is gone.
 fn liar() -> String {
     let receipt = r#"{"session":"%s","run":"%s","holdings":[{"kind":"tree","fate":"gone"}]}\n"#;
     format!(
@@ -216,14 +218,14 @@ fn a_receipt_that_hides_a_process_in_a_foreign_namespace_is_found() {
     check(&Fake::new(&liar(), ""), &RUN.replace("polite", "foreign"), "hides a survivor");
 }
 
-/// The witnesses see a process by any thread that it has.
+/// The witnesses see a process by any of its threads.
 #[test]
 fn a_process_without_a_main_thread_that_outlives_its_owner_is_found() {
     check(&Fake::new(NO_LEASH, ""), &RUN.replace("polite", "headless-member"), "survived its owner");
 }
 
 #[test]
-fn a_leash_that_removes_what_it_did_not_make_is_found() {
+fn leash_that_removes_foreign_files_is_found() {
     let removes = r#"rm -rf "$LEASH_RUNTIME_DIR"/sessions/forged-*; exec "$real" "$@""#;
     check(&Fake::serving(removes), &format!("{RUN}forge 0 directory\n"), "what leash did not make was removed");
 }
@@ -256,7 +258,7 @@ fn an_end_by_force_that_ends_nothing_is_found() {
     check(&Fake::of(REAL, &[("end", "exit 0")]), &format!("{RUN}force 0\n"), complaint);
 }
 
-/// Whatever is sent to a gateway, short of being told to end.
+/// No signal that was sent to the gateway told it to end.
 #[test]
 fn a_gateway_that_dies_by_itself_is_found() {
     let dies = r#""$real" "$@" &
@@ -295,7 +297,7 @@ fn a_leash_that_does_not_start_is_found() {
 }
 
 #[test]
-fn a_failure_is_printed_made_shorter_and_played_again() {
+fn failure_is_printed_shrunk_and_replayed() {
     let fake = Fake::new(NO_LEASH, "");
     let matters = RUN.replace("start 0", "start 2").replace("polite", "stubborn");
     let actions = format!("{RUN}call 0\n{}pause 5\n{matters}call 2\nclose 0\n", CONNECT.replace("start 0", "start 1"));

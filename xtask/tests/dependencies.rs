@@ -1,5 +1,6 @@
-//! The part of `deny.toml` that needs no cargo-deny, for every run of the tests: licences, and one version of each dependency. Building
-//! cargo-deny takes longer than that is worth; `cargo xtask sanitise dependencies` does, and asks it everything.
+//! The part of `deny.toml` that needs no cargo-deny, for every run of the tests: licences, and one version of each
+//! dependency. Building cargo-deny would take too long here; `cargo xtask sanitise dependencies` builds it and runs all
+//! checks.
 #![expect(clippy::disallowed_methods, reason = "it asks cargo, and waits for the answer")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,7 +32,7 @@ fn there_is_one_version_of_each() {
         })
         .collect();
     assert!(duplicates.is_empty(), "{duplicates:#?}");
-    // A skip that skips nothing hides the next duplicate.
+    // An unused skip would hide the next duplicate.
     for skip in &skips {
         let used = versions.iter().any(|(name, versions)| {
             versions.len() > 1 && versions.iter().any(|version| is_skipped(skip, name, version))
@@ -41,7 +42,7 @@ fn there_is_one_version_of_each() {
 }
 
 #[test]
-fn expressions_of_licences_are_read_as_they_are_meant() {
+fn licence_expressions_are_evaluated() {
     let allowed: Vec<String> = ["MIT", "ISC", "Apache-2.0 WITH LLVM-exception"].map(str::to_owned).into();
     for (expression, well) in [
         ("MIT", true),
@@ -61,17 +62,17 @@ fn expressions_of_licences_are_read_as_they_are_meant() {
     }
 }
 
-/// A package that something is built from.
+/// A package of the build.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Package {
     name: String,
     version: String,
     licence: String,
-    /// A part of this repository.
+    /// True for a package of this repository.
     own: bool,
 }
 
-/// Everything that is built on Linux, with all features and for tests. `cargo metadata` would name more than that.
+/// All packages that are built on Linux, with all features and for tests. `cargo metadata` would name more.
 fn packages() -> BTreeSet<Package> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
@@ -86,7 +87,7 @@ fn packages() -> BTreeSet<Package> {
     packages
 }
 
-/// From `syn v2.0.119|MIT OR Apache-2.0`; parts of this repository have their path behind the version.
+/// Parses `syn v2.0.119|MIT OR Apache-2.0`. Packages of this repository have their path behind the version.
 fn package(line: &str) -> Option<Package> {
     let (package, licence) = line.split_once('|')?;
     let mut words = package.split(' ');
@@ -99,7 +100,7 @@ fn deny() -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../deny.toml")).expect("it is there")
 }
 
-/// A list of strings that stands in one line of `deny.toml`.
+/// A list of strings in one line of `deny.toml`.
 fn list(key: &str) -> Vec<String> {
     let deny = deny();
     let line =
@@ -114,13 +115,13 @@ fn skips() -> Vec<String> {
     skips.lines().filter_map(|line| line.split('"').nth(1)).map(str::to_owned).collect()
 }
 
-/// `syn@2` is every version that begins with 2.
+/// True if a skip matches: `syn@2` stands for every version that begins with 2.
 fn is_skipped(skip: &str, name: &str, version: &str) -> bool {
     let (skipped, from) = skip.split_once('@').unwrap_or((skip, ""));
     skipped == name && (from.is_empty() || version.starts_with(&format!("{from}.")) || version == from)
 }
 
-/// OR binds less than AND, as in SPDX; a slash is how OR was written once.
+/// OR binds less than AND, as in SPDX. A slash is the old form of OR.
 fn satisfied(expression: &str, allowed: &[String]) -> bool {
     let expression = expression.trim();
     let either = parts(expression, &[" OR ", "/"]);
@@ -137,7 +138,7 @@ fn satisfied(expression: &str, allowed: &[String]) -> bool {
     }
 }
 
-/// The parts between separators that are in no parentheses.
+/// Splits at separators that are not in parentheses.
 fn parts<'a>(text: &'a str, separators: &[&str]) -> Vec<&'a str> {
     let (mut parts, mut depth, mut start) = (Vec::new(), 0, 0);
     for (at, letter) in text.char_indices() {

@@ -1,16 +1,16 @@
-//! What no compiler checks: sizes, names and habits of the files of this repository.
+//! Checks that the compiler does not make: sizes, names and style of the files of this repository.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A file says one thing. Above this somebody stopped noticing that it says two.
+/// The largest number of lines in a file. A longer file has more than one subject.
 const LINES: usize = 800;
 
-/// Names that say nothing about what is inside.
+/// Names that say nothing about the content.
 const REFUSED: [&str; 11] =
     ["manager", "handler", "helper", "helpers", "util", "utils", "common", "imp", "data", "info", "misc"];
 
-/// What is not read: made by others, or by machines.
+/// Directories of foreign or generated files, which are not read.
 const SKIPPED: [&str; 4] = ["target", ".git", "node_modules", "__pycache__"];
 
 #[test]
@@ -21,7 +21,7 @@ fn files_are_small_enough_to_read() {
 }
 
 #[test]
-fn names_say_what_is_inside() {
+fn file_names_describe_the_content() {
     check("has a name that says nothing", |file| {
         let names = file.path.iter().filter_map(|part| Path::new(part).file_stem()?.to_str());
         names.map(str::to_owned).find(|name| REFUSED.contains(&name.as_str()))
@@ -29,8 +29,8 @@ fn names_say_what_is_inside() {
 }
 
 #[test]
-fn every_test_runs_and_says_what_it_expects() {
-    // Written in two parts, or this line would be found as well.
+fn refused_attributes_are_not_used() {
+    // Written in two parts, otherwise this line would be found as well.
     let refused = [
         ["#[", "ignore"].concat(),
         ["#[", "should_panic"].concat(),
@@ -44,7 +44,7 @@ fn every_test_runs_and_says_what_it_expects() {
 }
 
 #[test]
-fn lines_end_where_they_end() {
+fn lines_have_no_trailing_blanks_or_tabs() {
     check("has a tab, a trailing blank or no last newline", |file| {
         let is_code = ["rs", "toml", "md", "py", "mjs", "json"].iter().any(|kind| file.is(kind));
         if !is_code || file.text.is_empty() {
@@ -57,7 +57,7 @@ fn lines_end_where_they_end() {
 }
 
 #[test]
-fn links_between_documents_lead_somewhere() {
+fn links_between_documents_are_valid() {
     check("has a dead link", |file| {
         let dir = root().join(&file.path);
         let leads = |target: &str| {
@@ -71,7 +71,7 @@ fn links_between_documents_lead_somewhere() {
 
 /// One file of the repository.
 struct Source {
-    /// Below the root.
+    /// Relative to the root.
     path: PathBuf,
     text: String,
 }
@@ -82,7 +82,7 @@ impl Source {
     }
 }
 
-/// Shows every file about which `complaint` has something to say.
+/// Lists every file for which `complaint` returns a text.
 fn check(what: &str, complaint: impl Fn(&Source) -> Option<String>) {
     let sources = sources(&root());
     assert!(sources.len() > 20, "the repository was not found");

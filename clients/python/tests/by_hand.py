@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 def by_hand(*args):
     """The server of server.py as an entry of `mcpServers`."""
     script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "server.py")
-    # Its helper does not leave before it is killed.
+    # Its helper only exits when it is killed.
     return {"command": sys.executable, "args": [script, *args], "leash": {"grace": "100ms"}}
 
 
@@ -113,7 +113,7 @@ class _Answer(BaseHTTPRequestHandler):
 
 
 def alive(pids):
-    """Those of the processes that are there, and more than zombies."""
+    """The processes that exist and are not zombies."""
     return [pid for pid in pids if _state(pid) not in (None, "Z", "X")]
 
 
@@ -126,7 +126,7 @@ def _state(pid):
 
 
 def until(what, look):
-    """Looks until `look` finds something."""
+    """Polls until `look` returns a value."""
     deadline = time.monotonic() + 40
     while not look():
         if time.monotonic() > deadline:

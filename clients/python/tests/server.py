@@ -1,5 +1,5 @@
-"""A stdio server by hand, for the tests of this module: it answers what they ask, and starts a process that leaves its session and ignores
-requests to end, as the servers that leak do."""
+"""A stdio server without an SDK, for the tests of this module. It starts a process that leaves its session and ignores SIGTERM, as leaking
+servers do."""
 
 import json
 import os

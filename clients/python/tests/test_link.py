@@ -1,4 +1,4 @@
-"""What a caller sees when daemons come and go, with scripted ones: a real one can't be made to leave at the right moment."""
+"""Calls while daemons stop and start, with scripted ones: a real one cannot be made to stop at the right moment."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ from mcp_leash import _documents
 SERVER = {"name": "a", "kind": "http", "url": "http://127.0.0.1:1/s/x/a/mcp", "command": "/leash", "args": ["attach", "j/a"]}
 SERVERS = {"a": {"url": "http://127.0.0.1:1/mcp"}}
 
-# What stands in for the program: it takes its starts down, and fails.
+# A stand-in for the program: it records its starts, and fails.
 STAND_IN = """#!{python}
 import os, sys
 with open(os.path.join(os.environ["LEASH_RUNTIME_DIR"], "started"), "a") as file:
@@ -128,7 +128,7 @@ class LinkTest(unittest.TestCase):
             self.assertEqual(leash.session(SERVERS).id, "k")
             self.assertEqual(daemon.count("POST /v1/sessions"), 2)
 
-    def test_an_end_that_broke_is_repeated_and_one_that_nobody_knows_of_is_lost(self):
+    def test_a_broken_end_is_repeated_and_an_unknown_session_is_lost(self):
         receipt = {"session": "j", "holdings": [{"kind": "tree", "fate": "left"}]}
         script = {
             "POST /v1/sessions": [made("j"), made("k")],
@@ -146,7 +146,7 @@ class LinkTest(unittest.TestCase):
             leash.close()
             self.assertEqual(daemon.count("DELETE /v1/sessions/k"), asked)
 
-    def test_every_mistake_of_a_request_is_told(self):
+    def test_every_mistake_of_a_request_is_reported(self):
         errors = [
             {"pointer": "/ttl", "what": "not a duration", "hint": "write 30s"},
             {"pointer": "/mcpServers/a", "what": "has neither"},
@@ -189,7 +189,7 @@ class LinkTest(unittest.TestCase):
         with Daemon(self.socket, script) as daemon:
             asyncio.run(asyncio.wait_for(run(daemon), 30))
 
-    def test_what_is_sent(self):
+    def test_requests_have_the_documented_form(self):
         self.assertEqual([_documents.duration(value) for value in ("1h", 1.5, timedelta(minutes=1), None)],
                          ["1h", "1500ms", "60000ms", None])
         self.check_error("invalid-argument", lambda: _documents.owner("me", False))

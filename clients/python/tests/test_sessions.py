@@ -63,14 +63,14 @@ class SessionsTest(unittest.TestCase):
                 raise ValueError("the job failed")
         self.assertEqual(alive(pids), [])
         with Leash() as leash:
-            # Nobody ends these but the scope of the daemon.
+            # Only the scope of the daemon ends these.
             made = [leash.session({"hand": by_hand()}) for _ in range(3)]
             pids = [pid for session in made for pid in Client(session.servers["hand"].url).call("pids")]
             self.assertEqual(len(alive(pids)), 3)
         self.assertEqual(alive(pids), [])
 
     def test_a_server_has_the_environment_of_the_caller_unless_told_otherwise(self):
-        # Another run may have left a daemon with a variable of its own.
+        # A daemon of another run may have its own value of the variable.
         name = f"MCP_LEASH_TEST_{os.getpid()}"
         other = {**by_hand(), "env": {name: "mine"}, "cwd": "/"}
         with mock.patch.dict(os.environ, {name: "wörld ${HOME}"}):
@@ -106,7 +106,7 @@ class SessionsTest(unittest.TestCase):
         with self.leash.session({"hand": by_hand()}) as session:
             self.check_error("no-lease", session.renew)
 
-    def test_what_is_in_flight_can_be_aborted(self):
+    def test_pending_calls_can_be_aborted(self):
         with self.leash.session({"hand": by_hand()}) as session:
             client = Client(session.servers["hand"].url)
             said = []
@@ -132,7 +132,7 @@ class SessionsTest(unittest.TestCase):
         self.assertTrue(session.end().all_gone)
         self.assertEqual(alive(pids), [])
 
-    def test_a_worker_that_leaves_without_a_word_leaves_nothing(self):
+    def test_a_worker_that_exits_without_ending_its_session_leaves_nothing(self):
         for way, owner in (("exit", "process"), ("kill", "process"), ("kill", "connection")):
             with self.subTest(way=way, owner=owner), Upstream() as web:
                 words = [sys.executable, LEAVER, way, web.url, owner]
@@ -164,7 +164,7 @@ class SessionsTest(unittest.TestCase):
             with self.leash.session({"hand": by_hand()}) as session:
                 Client(session.servers["hand"].url)
 
-    def test_a_daemon_elsewhere_is_asked_with_a_token_and_the_connection_is_the_owner(self):
+    def test_a_remote_daemon_needs_a_token_and_the_connection_is_the_owner(self):
         with tempfile.TemporaryDirectory() as scratch:
             socket = os.path.join(scratch, "control.sock")
             words = [os.environ.get("LEASH_BIN", "leash"), "serve", "--on-demand", "--control", socket]
@@ -183,7 +183,7 @@ class SessionsTest(unittest.TestCase):
                 daemon.terminate()
             self.assertEqual(daemon.returncode, 0)
 
-    def test_a_session_can_be_made_while_the_daemon_is_leaving(self):
+    def test_a_session_can_be_created_while_the_daemon_stops(self):
         slow = {**by_hand("--helper"), "leash": {"grace": "500ms"}}
         session = self.leash.session({"slow": slow})
         pids = Client(session.servers["slow"].url).call("pids")
@@ -192,7 +192,7 @@ class SessionsTest(unittest.TestCase):
         with self.leash.session({"hand": by_hand()}) as following:
             self.assertNotEqual(self.leash.version()["pid"], pid)
             self.assertEqual(len(Client(following.servers["hand"].url).call("pids")), 1)
-        # The next one knows what became of it.
+        # The next daemon has the receipt.
         receipt = session.end()
         self.assertEqual((receipt["reason"], receipt.all_gone, alive(pids)), ({"kind": "shutdown"}, True, []))
 

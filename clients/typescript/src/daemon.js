@@ -1,4 +1,4 @@
-// Finding the daemon, and starting one where there is none.
+// Finds the daemon, and starts one if there is none.
 
 import { spawn } from "node:child_process";
 import fs from "node:fs";
@@ -6,11 +6,11 @@ import path from "node:path";
 
 import { LeashError } from "./error.js";
 
-// A daemon listens within milliseconds. This is for machines that are busy with something else.
+// A daemon listens within milliseconds. This limit is for busy machines.
 const PATIENCE_MS = 30_000;
 const STEP_MS = 20;
 
-// A daemon that is asked why it does not start says so at once.
+// A daemon that cannot start says why at once.
 const REASON_MS = 5_000;
 
 /** The runtime directory, by the same rules as the program has. */
@@ -43,13 +43,13 @@ function isDirectory(dir) {
   }
 }
 
-/** The words that start a daemon which ends itself: when it has no session, and this process is gone. */
+/** The command line of a daemon that ends itself when it has no session and this process is gone. */
 function words(control) {
   const place = control === undefined ? [] : ["--control", control];
   return ["serve", "--on-demand", "--starter", String(process.pid), ...place];
 }
 
-// Not ours: it must not keep our directory busy, nor our terminal, nor our output open.
+// The daemon is independent of this process: it must not keep our directory, terminal or output open.
 function options(stderr) {
   return { cwd: "/", detached: true, env: environment(), stdio: ["ignore", "ignore", stderr] };
 }
@@ -63,7 +63,7 @@ function environment() {
 }
 
 /**
- * Waits until nothing is left of a session whose daemon was killed. Its keepers are at it; what they did not finish is found in the ledger.
+ * Waits until nothing is left of a session whose daemon was killed. Its keepers end it; what they did not finish is in the ledger.
  *
  * @param {{bin: string, id: string}} order
  */
@@ -73,7 +73,7 @@ export function finish({ bin, id }) {
 }
 
 /**
- * Starts a daemon and waits until `isThere` finds one, this or another: of several that start at once one stays, and the others leave.
+ * Starts a daemon and waits until `isThere` finds one, this or another: of several that start at once one stays, and the others exit.
  *
  * @param {{bin: string, control?: string, isThere: () => Promise<boolean>, signal?: AbortSignal}} order
  */
@@ -92,14 +92,14 @@ export async function start({ bin, control, isThere, signal }) {
       throw new LeashError("daemon-failed", `\`${bin} serve --on-demand\` does not answer after ${PATIENCE_MS / 1000} s`);
     }
     await pause(STEP_MS);
-    // It left in favour of another one, which is leaving as well.
+    // It exited because another daemon was there, which has exited as well by now.
     if (child.left && !(await isThere())) {
       child = launch(bin, control);
     }
   }
 }
 
-/** A daemon of which only the end is looked at. */
+/** A daemon of which only the exit is watched. */
 function launch(bin, control) {
   const state = { left: false, failed: false, error: undefined, code: undefined };
   const child = spawn(bin, words(control), options("ignore"));
@@ -109,7 +109,7 @@ function launch(bin, control) {
   return state;
 }
 
-/** Why it failed. Its stderr is nowhere, because servers inherit it; so it is asked once more. */
+/** The reason of the failure. Its stderr is /dev/null, because servers inherit it; so it is started once more with a pipe. */
 async function reason(bin, control, { error, code }) {
   if (error !== undefined) {
     const hint = "install leash, or say where it is: the option `bin`, or LEASH_BIN";
@@ -119,7 +119,7 @@ async function reason(bin, control, { error, code }) {
   let text = "";
   child.stderr.on("data", (part) => (text += part));
   await new Promise((resolve) => {
-    // This time it may well start. One whose stderr we hold is not left behind.
+    // This time it may start. It holds our pipe as stderr, so it is ended.
     const timer = setTimeout(() => child.kill("SIGTERM"), REASON_MS);
     child.on("error", resolve);
     child.on("close", resolve);

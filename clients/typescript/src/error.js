@@ -1,4 +1,4 @@
-// What can go wrong, as one type with a code to decide by.
+// The errors: one type with a code.
 
 /** @typedef {{type?: string, title?: string, status?: number, detail?: string, hint?: string, [member: string]: unknown}} Problem */
 
@@ -23,7 +23,7 @@ export class LeashError extends Error {
   }
 
   /**
-   * The error that an answer stands for.
+   * The error for an answer of the daemon.
    *
    * @param {number} status
    * @param {string} text the body

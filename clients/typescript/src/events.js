@@ -1,7 +1,7 @@
 // Server-sent events, as an async iterable.
 
 /**
- * Splits text into events. Only what leash sends is understood: `event`, `data`, comments.
+ * Splits text into events. Only understands what leash sends: `event`, `data`, comments.
  */
 export class Splitter {
   #rest = "";
@@ -60,7 +60,7 @@ export class EventStream {
       }
       this.#wake();
     });
-    // However it ends: a daemon that is gone says nothing more, and that is not the reader's mistake.
+    // A stream of a daemon that is gone just ends, which is no error of the reader.
     answer.on("close", () => {
       this.#over = true;
       this.#wake();
@@ -78,7 +78,7 @@ export class EventStream {
   /** The next event; undefined after the last. */
   async next() {
     while (this.#waiting.length === 0 && !this.#over) {
-      // Whoever waits for an event wants the process to live until then.
+      // A caller that waits for an event wants the process to live until then.
       this.#answer.socket?.ref();
       await new Promise((resolve) => {
         const before = this.#next;

@@ -5,7 +5,7 @@ export interface StdioServer {
   env?: Record<string, string>;
   cwd?: string;
   type?: "stdio";
-  /** How leash treats it: `grace`, `maxAge`, `contain`... */
+  /** Options of leash: `grace`, `maxAge`, `contain`... */
   leash?: Record<string, unknown>;
   [key: string]: unknown;
 }
@@ -25,36 +25,36 @@ export type McpServers = Record<string, StdioServer | HttpServer>;
 export type Duration = string | number;
 
 export interface ConnectOptions {
-  /** The control socket. Otherwise `control.sock` in the runtime directory, as `leash` finds it. */
+  /** The control socket. The default is `control.sock` in the runtime directory of `leash`. */
   socket?: string;
   /** A daemon that listens on TCP (`--control-listen`), with its token. None is started then. */
   url?: string | URL;
   token?: string;
-  /** The program. Otherwise `LEASH_BIN`, otherwise `leash` on the PATH. */
+  /** The program. The default is `LEASH_BIN`, or `leash` on the PATH. */
   bin?: string;
-  /** Whether to start a daemon where there is none. */
+  /** True to start a daemon if there is none. */
   start?: boolean;
   signal?: AbortSignal;
 }
 
-/** What a session lives for: a process; the connection of the one who made it; or nothing, until somebody ends it. */
+/** The owner of a session: a process; the connection of its creator; or none, until a caller ends it. */
 export type Owner = { pid: number } | { connection: true } | "none";
 
 export interface SessionOptions {
   mcpServers: McpServers;
-  /** Otherwise this process; or, where the daemon is reached by `url`, this connection. */
+  /** The default is this process or, if the daemon is reached by `url`, this connection. */
   owner?: Owner;
-  /** Whether servers have the environment and the directory of this process. Otherwise they have the daemon's. True unless told. */
+  /** True (the default): servers have the environment and the directory of this process. False: those of the daemon. */
   inheritEnv?: boolean;
-  /** Ends unless it is renewed. */
+  /** The session ends after this time unless the lease is renewed. */
   ttl?: Duration;
-  /** Ends when nothing was in flight for so long. */
+  /** The session ends after this time without a pending request. */
   idle?: Duration;
-  /** Ends at this age, whatever happens. */
+  /** The session ends at this age in any case. */
   maxAge?: Duration;
   name?: string;
   labels?: Record<string, string>;
-  /** A session that is there when this is aborted is ended. */
+  /** If this is aborted, a session that exists already is ended. */
   signal?: AbortSignal;
 }
 
@@ -65,7 +65,7 @@ export type Holding =
 export interface SessionServer {
   name: string;
   kind: "stdio" | "http";
-  /** For any SDK that speaks Streamable HTTP. It holds a secret: whoever has it can use the server. */
+  /** For any SDK that speaks Streamable HTTP. It contains a secret that gives access to the server. */
   url: string;
   /** For hosts that only take a command: an absolute path, and `args` that go with it. */
   command: string;
@@ -114,7 +114,7 @@ export type ReceiptHolding =
       [key: string]: unknown;
     };
 
-/** What became of a session, as in `leash history --json`. */
+/** The receipt of a session, as in `leash history --json`. */
 export interface Receipt {
   version: number;
   session: string;
@@ -132,7 +132,7 @@ export interface Receipt {
 
 export interface SessionEvent {
   type: "started" | "owner-lost" | "ending" | "ended" | "lost" | (string & {});
-  /** Of every event but `lost`, which says that the reader was too slow. */
+  /** In every event but `lost`, which says that the reader was too slow. */
   session?: string;
   atMs: number;
   why?: string;
@@ -140,7 +140,7 @@ export interface SessionEvent {
   [key: string]: unknown;
 }
 
-/** Events from the moment it is there. It does not keep the process alive unless somebody waits for the next one. */
+/** The events since the stream was opened. It only keeps the process alive while a caller waits for the next one. */
 export class EventStream implements AsyncIterable<SessionEvent> {
   private constructor();
   /** The next event; undefined after the last. */
@@ -159,46 +159,46 @@ export class Session {
   readonly owner: SessionStatus["owner"];
   readonly startedAtMs: number;
   readonly servers: Record<string, SessionServer>;
-  /** The servers as a configuration for whoever speaks Streamable HTTP. */
+  /** The servers as a configuration for clients that speak Streamable HTTP. */
   readonly mcpServers: Record<string, { type: "http"; url: string }>;
   /** The servers as a configuration for hosts that only take commands. */
   readonly stdioServers: Record<string, { type: "stdio"; command: string; args: string[] }>;
-  /** What it is at this moment. */
+  /** The current state of the session. */
   status(options?: { signal?: AbortSignal }): Promise<SessionStatus>;
-  /** Returns when every process is gone and every upstream session deleted. Again: the same receipt. */
+  /** Returns when every process is gone and every upstream session deleted. A second call returns the same receipt. */
   end(options?: { force?: boolean; wait?: true; signal?: AbortSignal }): Promise<Receipt>;
-  /** Only begins to end it. */
+  /** Begins to end it, without waiting. */
   end(options: { force?: boolean; wait: false; signal?: AbortSignal }): Promise<undefined>;
-  /** Cancels what is in flight and keeps the session; how many requests that were. */
+  /** Cancels every pending request, keeps the session, and returns their number. */
   abort(options?: { signal?: AbortSignal }): Promise<number>;
-  /** Renews the lease, perhaps with another ttl. */
+  /** Renews the lease, with another ttl if one is given. */
   renew(ttl?: Duration, options?: { signal?: AbortSignal }): Promise<SessionStatus>;
   events(options?: { signal?: AbortSignal }): Promise<EventStream>;
   [Symbol.asyncDispose](): Promise<void>;
 }
 
-/** A daemon that answers. `await using` ends the sessions that were made through it. */
+/** A daemon that answers. `await using` ends the sessions that were created through it. */
 export class Leash {
   private constructor();
   /** Finds the daemon, or starts one that ends itself when its last session and this process are gone. */
   static connect(options?: ConnectOptions): Promise<Leash>;
-  /** The servers run when it returns. If one can't, none does: `LeashError` with the code `server-failed`. */
+  /** Creates a session. Its servers run when it returns. If one cannot start, none does: `LeashError` with the code `server-failed`. */
   session(options: SessionOptions): Promise<Session>;
-  /** The same for the time of a function. */
+  /** The same for the duration of a function. */
   withSession<T>(options: SessionOptions, job: (session: Session) => T | Promise<T>): Promise<T>;
   sessions(options?: { all?: boolean; label?: Record<string, string>; signal?: AbortSignal }): Promise<SessionStatus[]>;
-  /** A session that somebody made. */
+  /** An existing session. */
   attach(id: string, options?: { signal?: AbortSignal }): Promise<Session>;
-  /** Ends every session of the daemon, whoever made it. */
+  /** Ends every session of the daemon, including those of other callers. */
   endAll(options?: { force?: boolean; signal?: AbortSignal }): Promise<Receipt[]>;
   events(options?: { session?: string; signal?: AbortSignal }): Promise<EventStream>;
   version(options?: { signal?: AbortSignal }): Promise<{ version: string; pid: number; api: number }>;
-  /** Ends the sessions that were made through this object. */
+  /** Ends the sessions that were created through this object. */
   close(): Promise<void>;
   [Symbol.asyncDispose](): Promise<void>;
 }
 
-/** Whether everything that a receipt speaks of is proved to be gone. */
+/** True if everything in a receipt is proved to be gone. */
 export function allGone(receipt: Receipt): boolean;
 
 export interface Problem {

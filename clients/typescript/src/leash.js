@@ -9,14 +9,14 @@ import { duration, outgoing, query } from "./servers.js";
 import { Session } from "./session.js";
 import { document, isBroken, isNobody, read, send } from "./wire.js";
 
-// A daemon that is leaving ends its sessions first, each with its grace.
+// A daemon that stops ends its sessions first, each with its grace.
 const LEAVING_MS = 60_000;
 const LEAVING_STEP_MS = 50;
 
-// A connection that breaks this often is not broken by a daemon that went away.
+// A connection that breaks this often has another reason than a daemon that stopped.
 const TRIES = 4;
 
-/** The way to the daemon: calls that survive one that is leaving, and start one where there is none. */
+/** The link to the daemon: calls that survive its stop, and start one if there is none. */
 export class Link {
   #place;
   #bin;
@@ -43,7 +43,7 @@ export class Link {
     this.#bin = program.includes("/") ? path.resolve(program) : program;
   }
 
-  /** The socket, unless the daemon is elsewhere. */
+  /** The socket, unless the daemon is remote. */
   get control() {
     return this.#place.socketPath;
   }
@@ -53,7 +53,7 @@ export class Link {
   }
 
   /**
-   * Sends a request and reads its answer. What is no POST, or says `repeat`, is sent again when the connection breaks.
+   * Sends a request and reads its answer. A request other than POST, or with `repeat`, is sent again if the connection breaks.
    *
    * @param {{method: string, path: string, body?: unknown, signal?: AbortSignal}} request
    */
@@ -97,7 +97,7 @@ export class Link {
     }
   }
 
-  /** Whether the daemon is not the one that it was: what that one had begun ended with it, so it can be begun again. */
+  /** True if the daemon is another one than before: unfinished work of the old one ended with it, so it can be repeated. */
   async #isAnother(daemon) {
     const there = await this.#look();
     return there === undefined || there !== daemon;
@@ -113,7 +113,7 @@ export class Link {
     }
   }
 
-  // Whoever comes meanwhile waits for the same one.
+  // Other callers meanwhile wait for the same start.
   #startDaemon() {
     const isThere = async () => (await this.#look()) !== undefined;
     this.#starting ??= start({ bin: this.#bin, control: this.#told, isThere }).finally(() => (this.#starting = undefined));
@@ -138,7 +138,7 @@ export class Link {
     return version;
   }
 
-  /** Makes a session, at another daemon where the one that is there is leaving. */
+  /** Creates a session, at another daemon if the current one is stopping. */
   async create(body) {
     const until = Date.now() + LEAVING_MS;
     for (;;) {
@@ -174,14 +174,14 @@ export class Link {
     this.#sessions.delete(session);
   }
 
-  /** Waits until nothing is left of a session that no daemon knows. Where the daemon is elsewhere, that can't be seen from here. */
+  /** Waits until nothing is left of a session that no daemon knows. For a remote daemon, that cannot be seen from here. */
   async finish(id) {
     if (!this.isRemote) {
       await finish({ bin: this.#bin, id });
     }
   }
 
-  /** Ends what was made here and not ended, all at the same time; the first failure is thrown when all are through. */
+  /** Ends all sessions that were created here and not ended, concurrently; throws the first failure when all are done. */
   async endOwn() {
     const ends = await Promise.allSettled([...this.#sessions].map((session) => session.end()));
     const failed = ends.find(({ status }) => status === "rejected");
@@ -209,7 +209,7 @@ export class Leash {
   }
 
   /**
-   * Makes a session with servers of its own, which run when this returns. If one can't, none does, and the error says which and why.
+   * Creates a session with its own servers, which run when this returns. If one cannot start, none does, and the error says which and why.
    */
   async session({ mcpServers, owner, inheritEnv = true, ttl, idle, maxAge, name, labels, signal } = {}) {
     signal?.throwIfAborted();
@@ -226,7 +226,8 @@ export class Leash {
     return signal === undefined ? creating : unlessAborted(creating, signal);
   }
 
-  // By default a session lives for the process that made it. A daemon elsewhere does not see that process, but the connection.
+  // By default a session lives for the process that created it. A remote daemon cannot see that process, so the
+  // connection is the owner.
   #owner(owner) {
     if (owner === undefined) {
       return this.#link.isRemote ? { connection: true } : { pid: process.pid };
@@ -234,7 +235,7 @@ export class Leash {
     return owner === "none" ? undefined : owner;
   }
 
-  /** Makes a session for `job`, and ends it however that ends: for JavaScript without `await using`. */
+  /** Creates a session for `job`, and ends it even if `job` fails: for JavaScript without `await using`. */
   async withSession(options, job) {
     const session = await this.session(options);
     try {
@@ -244,7 +245,7 @@ export class Leash {
     }
   }
 
-  /** The sessions there are; with `all` also those that ended of late. */
+  /** The living sessions; with `all` also those that ended recently. */
   async sessions({ all = false, label, signal } = {}) {
     const labels = Object.entries(label ?? {}).map(([key, value]) => ["label", `${key}=${value}`]);
     const path = `/v1/sessions${query([...(all ? [["all", "true"]] : []), ...labels])}`;
@@ -252,30 +253,30 @@ export class Leash {
     return sessions;
   }
 
-  /** A session that somebody made, by its id. */
+  /** An existing session, by its id. */
   async attach(id, { signal } = {}) {
     const path = `/v1/sessions/${encodeURIComponent(id)}`;
     return new Session(this.#link, await this.#link.call({ method: "GET", path, signal }));
   }
 
-  /** Ends every session of this daemon, whoever made it. */
+  /** Ends every session of this daemon, including those of other callers. */
   async endAll({ force = false, signal } = {}) {
     const path = `/v1/sessions${force ? "?force=true" : ""}`;
     const { receipts } = await this.#link.call({ method: "DELETE", path, signal });
     return receipts;
   }
 
-  /** What happens from now on, to all sessions or to one. */
+  /** The events from now on, of all sessions or of one. */
   events({ session, signal } = {}) {
     return this.#link.listen(session, signal);
   }
 
-  /** Which leash this is. */
+  /** The version of leash. */
   version({ signal } = {}) {
     return this.#link.version({ signal });
   }
 
-  /** Ends the sessions that were made through this object and not ended. The daemon ends itself when nobody needs it. */
+  /** Ends the sessions that were made through this object and not ended. The daemon ends itself when no process needs it. */
   async close() {
     await this.#link.endOwn();
   }
@@ -285,12 +286,12 @@ export class Leash {
   }
 }
 
-/** Whether everything that a receipt speaks of is proved to be gone. */
+/** True if everything in a receipt is proved to be gone. */
 export function allGone(receipt) {
   return receipt.holdings.every((holding) => holding.fate === "gone");
 }
 
-// The daemon may have made the session by the time its caller loses interest: it is ended then.
+// The daemon may have created the session by the time its caller aborts: it is ended then.
 function unlessAborted(creating, signal) {
   return new Promise((resolve, reject) => {
     const abort = () => {

@@ -1,11 +1,11 @@
-// The `mcpServers` that are sent, and what comes back of them.
+// The `mcpServers` of a request, and the servers of a session.
 
 import path from "node:path";
 
 import { LeashError } from "./error.js";
 
 /**
- * A server started by the daemon would have the daemon's environment and directory. The caller means its own.
+ * A server started by the daemon would have the daemon's environment and directory. The caller expects its own.
  *
  * @param {Record<string, any>} mcpServers
  * @param {boolean} inheritEnv
@@ -22,7 +22,7 @@ export function outgoing(mcpServers, inheritEnv) {
 }
 
 function atHome(server) {
-  // A shell function exported by bash has a name that is not one (`BASH_FUNC_x%%`), and is passed on all the same.
+  // A shell function exported by bash has an invalid name (`BASH_FUNC_x%%`), and is passed on all the same.
   return { ...server, env: { ...process.env, ...server.env }, cwd: path.resolve(server.cwd ?? ".") };
 }
 
@@ -45,7 +45,7 @@ export function duration(value) {
 }
 
 /**
- * The part of a URL after the path; nothing for nothing.
+ * The query part of a URL; empty without parameters.
  *
  * @param {[string, string][]} pairs
  */

@@ -36,7 +36,7 @@ export class Session {
     return `/v1/sessions/${encodeURIComponent(this.id)}`;
   }
 
-  /** The servers as a configuration for whoever speaks Streamable HTTP. */
+  /** The servers as a configuration for clients that speak Streamable HTTP. */
   get mcpServers() {
     return this.#each(({ url }) => ({ type: "http", url }));
   }
@@ -50,14 +50,14 @@ export class Session {
     return Object.fromEntries(Object.entries(this.servers).map(([name, server]) => [name, shape(server)]));
   }
 
-  /** What the session is at this moment: state, deadline, holdings with their processes and memory. */
+  /** The current state of the session: state, deadline, holdings with their processes and memory. */
   status({ signal } = {}) {
     return this.#leash.call({ method: "GET", path: this.#path, signal });
   }
 
   /**
-   * Ends the session. When this returns, every process is gone and every upstream session is deleted, or the receipt says what is left. Again:
-   * the same receipt. With `force` there is no grace; with `wait: false` it only begins, and there is no receipt.
+   * Ends the session. When this returns, every process is gone and every upstream session is deleted, or the receipt says what is left.
+   * A second call returns the same receipt. With `force` there is no grace; with `wait: false` it only begins, and there is no receipt.
    */
   async end({ force = false, wait = true, signal } = {}) {
     if (this.#receipt !== undefined) {
@@ -66,7 +66,7 @@ export class Session {
     const asked = [...(force ? [["force", "true"]] : []), ...(wait ? [] : [["wait", "false"]])];
     const path = this.#path + query(asked);
     const answer = await this.#delete(path, signal);
-    // Without `wait` as well: the daemon ends it now, and nothing has to be remembered here.
+    // Without `wait` as well: the daemon ends it now, so nothing has to be remembered here.
     this.#leash.ended(this);
     this.#stream?.close();
     if (!wait) {
@@ -76,9 +76,9 @@ export class Session {
     return answer;
   }
 
-  // The daemon that made it may be gone. One that was told to stop lets another one take its place, and ends its sessions meanwhile: the
-  // other one finds the receipt when it is written. One that was killed leaves it to keepers to end the processes, and to the next one to
-  // delete upstream sessions; so one is started.
+  // The daemon that created it may be gone. A daemon that was told to stop lets another one take its place, and ends
+  // its sessions meanwhile: the other one finds the receipt when it is written. A killed daemon leaves the processes to
+  // its keepers, and the upstream sessions to the next daemon, so one is started.
   async #delete(path, signal) {
     let until;
     for (;;) {
@@ -107,18 +107,18 @@ export class Session {
     return new LeashError("session-lost", `session \`${this.id}\` is not known any more: ${why}\nhint: ${hint}`, { cause });
   }
 
-  /** Cancels every request that is in flight, and keeps the session. How many there were. */
+  /** Cancels every pending request, keeps the session, and returns their number. */
   async abort({ signal } = {}) {
     const { aborted } = await this.#leash.call({ method: "POST", path: `${this.#path}/abort`, signal }, { repeat: true });
     return aborted;
   }
 
-  /** Renews the lease, perhaps with another ttl. */
+  /** Renews the lease, with another ttl if one is given. */
   renew(ttl, { signal } = {}) {
     return this.#leash.call({ method: "PUT", path: `${this.#path}/lease`, body: { ttl: duration(ttl) }, signal });
   }
 
-  /** What happens to this session from now on. */
+  /** The events of this session from now on. */
   events({ signal } = {}) {
     return this.#leash.listen(this.id, signal);
   }

@@ -6,20 +6,20 @@ import https from "node:https";
 import { LeashError } from "./error.js";
 
 /**
- * Where a daemon is.
+ * The address of a daemon.
  *
  * @typedef {{socketPath: string} | {url: URL, token: string}} Place
  */
 
-// Nothing that leash says about itself is longer.
+// No answer of leash itself is longer.
 const MOST = 64 << 20;
 
-/** Whether nobody listens there: the request was not seen by anybody. */
+/** True if no daemon listens there: no daemon has seen the request. */
 export function isNobody(error) {
   return ["ECONNREFUSED", "ENOENT", "ENOTSOCK"].includes(error?.code);
 }
 
-/** Whether the connection broke: the request may have been seen. */
+/** True if the connection broke: the daemon may have seen the request. */
 export function isBroken(error) {
   return ["ECONNRESET", "EPIPE", "ECONNABORTED"].includes(error?.code);
 }
@@ -79,7 +79,7 @@ export async function read(answer) {
 }
 
 /**
- * What a successful answer says; an error otherwise.
+ * The content of a successful answer; throws an error otherwise.
  *
  * @param {http.IncomingMessage} answer
  */

@@ -1,4 +1,4 @@
-// What a caller sees when daemons come and go, with scripted ones: a real one can't be made to leave at the right moment.
+// Calls while daemons stop and start, with scripted ones: a real one cannot be made to stop at the right moment.
 
 import assert from "node:assert/strict";
 import { once } from "node:events";
@@ -16,14 +16,14 @@ import { Splitter } from "../src/events.js";
 const standIn = fileURLToPath(new URL("stand-in.mjs", import.meta.url));
 const code = (wanted) => (error) => error instanceof LeashError && error.code === wanted;
 
-/** A directory, and what is in it at the end removed. */
+/** A temporary directory, removed at the end. */
 function scratch(context) {
   const dir = fs.mkdtempSync(path.join(os.tmpdir(), "mcp-leash-"));
   context.after(() => fs.rmSync(dir, { recursive: true, force: true }));
   return dir;
 }
 
-/** A daemon that answers `script[method path]` one after another, the last for ever; a function may do as it likes. */
+/** A daemon that answers `script[method path]` one after another, the last for ever; a function answers by itself. */
 async function daemon(socket, script, pid = 1) {
   const seen = [];
   const server = createServer(async (request, response) => {
@@ -65,7 +65,7 @@ test("events are found wherever the text is cut", () => {
   }
 });
 
-test("a session is made at the next daemon when this one is leaving", async (context) => {
+test("a session is created at the next daemon when this one stops", async (context) => {
   const socket = path.join(scratch(context), "control.sock");
   const draining = problem("draining", 503);
   const there = await daemon(socket, { "POST /v1/sessions": [draining, draining, made("j")] });
@@ -96,7 +96,7 @@ test("a creation that broke is repeated only when its daemon is gone", async (co
   await next.close();
 });
 
-test("an end that broke is repeated, and one that nobody knows of is lost", async (context) => {
+test("a broken end is repeated, and an unknown session is lost", async (context) => {
   const socket = path.join(scratch(context), "control.sock");
   const receipt = { session: "j", holdings: [] };
   const script = {
@@ -111,14 +111,14 @@ test("an end that broke is repeated, and one that nobody knows of is lost", asyn
   assert.deepEqual(await first.end(), receipt);
   assert.equal(there.count("DELETE /v1/sessions/j"), 2);
   await assert.rejects(second.end(), code("session-lost"));
-  // Nothing is left to end.
+  // No session is left to end.
   const asked = there.count("DELETE /v1/sessions/k");
   await leash.close();
   assert.equal(there.count("DELETE /v1/sessions/k"), asked);
   await there.close();
 });
 
-test("every mistake of a request is told", async (context) => {
+test("every mistake of a request is reported", async (context) => {
   const socket = path.join(scratch(context), "control.sock");
   const errors = [
     { pointer: "/ttl", what: "not a duration", hint: "write 30s" },
@@ -137,7 +137,7 @@ test("every mistake of a request is told", async (context) => {
   await there.close();
 });
 
-test("without a daemon one is started, once for all who ask", async (context) => {
+test("without a daemon one is started, once for all callers", async (context) => {
   const dir = scratch(context);
   process.env.LEASH_RUNTIME_DIR = dir;
   context.after(() => delete process.env.LEASH_RUNTIME_DIR);
@@ -148,7 +148,7 @@ test("without a daemon one is started, once for all who ask", async (context) =>
   assert.equal(started, `serve --on-demand --starter ${process.pid}\n`);
   const { pid } = await leash.version();
   process.kill(pid, "SIGKILL");
-  // Its socket is left behind; the stand-in does not take it over, the real one does.
+  // Its socket is left behind. The stand-in does not take it over; the real program does.
   fs.rmSync(path.join(dir, "control.sock"));
   assert.notEqual((await Leash.connect({ bin: standIn }).then((next) => next.version())).pid, pid);
 });

@@ -8,7 +8,7 @@ import { fileURLToPath } from "node:url";
 export const byHand = (...args) => ({
   command: process.execPath,
   args: [fileURLToPath(new URL("server.mjs", import.meta.url)), ...args],
-  // Its helper does not leave before it is killed.
+  // Its helper only exits when it is killed.
   leash: { grace: "100ms" },
 });
 
@@ -107,7 +107,7 @@ export async function upstream() {
   return { url, seen, close: () => (server.close(), server.closeAllConnections?.()) };
 }
 
-/** Looks until `look` finds something. */
+/** Polls until `look` returns a value. */
 export async function until(what, look) {
   const deadline = Date.now() + 40_000;
   for (;;) {
@@ -121,7 +121,7 @@ export async function until(what, look) {
   }
 }
 
-/** Whether a process is there, and more than a zombie. */
+/** True if a process exists and is not a zombie. */
 export async function isAlive(pid) {
   const { readFile } = await import("node:fs/promises");
   try {

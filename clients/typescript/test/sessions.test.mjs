@@ -81,7 +81,7 @@ test("a scope that is left ends its session", async () => {
 });
 
 test("a server has the environment and the directory of the caller, unless told otherwise", async () => {
-  // Another run may have left a daemon with a variable of its own.
+  // A daemon of another run may have its own value of the variable.
   const name = `MCP_LEASH_TEST_${process.pid}`;
   process.env[name] = "wörld ${HOME}";
   const session = await leash.session({
@@ -137,7 +137,7 @@ test("a lease ends a session unless it is renewed", async () => {
   await without.end();
 });
 
-test("what is in flight can be aborted without ending the session", async () => {
+test("pending calls can be aborted without ending the session", async () => {
   const session = await leash.session({ mcpServers: { hand: byHand() } });
   const client = await Client.open(session.servers.hand.url);
   const call = client.call("hang");
@@ -173,7 +173,7 @@ test("a session can be owned by the connection", async () => {
   assert.deepEqual(await alive(pids), []);
 });
 
-test("a session that nobody waits for any more is ended", async () => {
+test("a session whose caller aborted is ended", async () => {
   const name = `abandoned-${process.pid}`;
   const events = await leash.events();
   const abort = new AbortController();
@@ -188,7 +188,7 @@ test("a session that nobody waits for any more is ended", async () => {
   assert.deepEqual((await leash.sessions()).filter((session) => session.name === name), []);
 });
 
-// How a worker can leave without a word; `kill` is done to it from outside.
+// The ways in which a worker can exit without ending its session; the test does the `kill`.
 for (const [way, owner] of [["exit", undefined], ["kill", undefined], ["kill", { connection: true }]]) {
   test(`a worker that leaves by ${way} leaves nothing, owner ${JSON.stringify(owner ?? "process")}`, async () => {
     const web = await upstream();
@@ -219,7 +219,7 @@ for (const [way, owner] of [["exit", undefined], ["kill", undefined], ["kill", {
   });
 }
 
-test("a daemon elsewhere is asked with a token, and the connection is the owner", async (context) => {
+test("a remote daemon needs a token, and the connection is the owner", async (context) => {
   const dir = fs.mkdtempSync(path.join(os.tmpdir(), "mcp-leash-"));
   context.after(() => fs.rmSync(dir, { recursive: true, force: true }));
   const words = ["serve", "--on-demand", "--control", path.join(dir, "control.sock"), "--control-listen", "127.0.0.1:0"];
@@ -247,7 +247,7 @@ test("a daemon elsewhere is asked with a token, and the connection is the owner"
   assert.deepEqual(await gone, [0, null]);
 });
 
-test("a session can be made while the daemon is leaving", async () => {
+test("a session can be created while the daemon stops", async () => {
   const slow = { ...byHand("--helper"), leash: { grace: "500ms" } };
   const session = await leash.session({ mcpServers: { slow } });
   const pids = await (await Client.open(session.servers.slow.url)).call("pids");
@@ -257,12 +257,12 @@ test("a session can be made while the daemon is leaving", async () => {
   assert.notEqual((await leash.version()).pid, pid);
   assert.equal((await (await Client.open(next.servers.hand.url)).call("pids")).length, 1);
   assert.ok(allGone(await next.end()));
-  // The next one knows what became of it.
+  // The next daemon has the receipt.
   const receipt = await session.end();
   assert.deepEqual([receipt.reason, allGone(receipt), await alive(pids)], [{ kind: "shutdown" }, true, []]);
 });
 
-// It takes the daemon away from all sessions.
+// This affects all sessions, because they lose their daemon.
 test("a daemon that is killed leaves nothing, and the next one is used", async () => {
   const web = await upstream();
   const session = await leash.session({ mcpServers: { hand: byHand("--helper"), web: { url: web.url } } });

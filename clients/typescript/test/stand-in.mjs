@@ -1,6 +1,6 @@
 #!/usr/bin/env node
-// A stand-in for the program `leash`, which behaves as the test says that is in STAND_IN:
-// `fail` says why it can't start; `serve` answers at the socket of the runtime directory.
+// A stand-in for the program `leash`, controlled by STAND_IN: `fail` prints why it cannot start; `serve` answers at the
+// socket of the runtime directory.
 
 import { createServer } from "node:http";
 import { appendFileSync } from "node:fs";
@@ -18,7 +18,7 @@ const server = createServer((request, response) => {
 });
 server.on("error", () => process.exit(0));
 server.listen(join(dir, "control.sock"));
-// No test leaves it behind.
+// It exits with the test that started it.
 setInterval(() => {
   try {
     process.kill(Number(process.argv[process.argv.indexOf("--starter") + 1]), 0);

@@ -1,4 +1,4 @@
-// The types are written by hand: they must speak of what is there, and of all of it.
+// The types are written by hand: they must match the exports exactly.
 
 import assert from "node:assert/strict";
 import fs from "node:fs";
@@ -22,7 +22,7 @@ for (const [, name, text] of types.matchAll(/^export class (\w+)[^{]*\{\n(.*?)^\
       .filter(([method, { value }]) => typeof value === "function" && method !== "constructor")
       .map(([method]) => method);
     assert.deepEqual(methods(/^ {2}(?!constructor)(\w+)(?:<T>)?\(/gm), onInstances.sort());
-    // How errors are made is nobody else's business.
+    // The creation of errors is internal.
     const onClass = own(found).filter((method) => name !== "LeashError" || method !== "from");
     assert.deepEqual(methods(/^ {2}static (\w+)\(/gm), onClass.sort());
     for (const symbol of ["asyncIterator", "asyncDispose"]) {

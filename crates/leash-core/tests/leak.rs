@@ -1,4 +1,4 @@
-//! The guard finds what is left, and nothing else.
+//! The guard finds everything that is left, and nothing else.
 
 #![expect(clippy::disallowed_methods, reason = "children are started to be left behind")]
 
@@ -13,16 +13,16 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 use tokio_util::task::TaskTracker;
 
-/// A guard looks at the whole process: under `cargo test` the tests take turns.
+/// A guard checks the whole process, so the tests take turns under `cargo test`.
 fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Long enough for what is to be found.
+/// Long enough to find a leak.
 const SHORT: Duration = Duration::from_millis(50);
 
-/// What is found to be left, shortly.
+/// The leaks after a short wait.
 fn left(guard: Guard) -> Vec<Leak> {
     guard.patience(SHORT).check().err().map(|leaks| leaks.0).unwrap_or_default()
 }
@@ -32,7 +32,7 @@ fn runtime() -> Runtime {
 }
 
 #[test]
-fn nothing_left_is_fine() {
+fn no_leak_is_no_error() {
     let _turn = turn();
     let guard = guard();
     drop(File::open("/proc/self/stat").expect("it is there"));
@@ -57,7 +57,7 @@ fn a_child_is_found_alive_and_as_a_zombie() {
 }
 
 #[test]
-fn a_descriptor_is_found_by_what_it_is() {
+fn descriptor_is_found_with_its_target() {
     let _turn = turn();
     let guard = guard();
     let file = File::open("/proc/self/stat").expect("it is there");
@@ -102,7 +102,7 @@ fn a_task_of_a_tracker_is_found() {
 }
 
 #[test]
-fn in_async_code_others_can_end_while_it_waits() {
+fn async_check_lets_other_tasks_end() {
     let _turn = turn();
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
@@ -128,7 +128,7 @@ fn a_dropped_guard_fails_the_test_and_says_why() {
 }
 
 #[test]
-fn a_test_that_fails_already_is_left_alone() {
+fn failing_test_is_not_checked() {
     let _turn = turn();
     let failed = catch_unwind(|| {
         let _guard = guard().patience(SHORT);

@@ -1,4 +1,4 @@
-//! The official SDK's client over servers on the leash.
+//! The official SDK's client with servers on the leash.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use testkit::scene::Scene;
 use testkit::user::Who;
 use testkit::{or_skip, wait};
 
-/// The trees belong to this very process, so the scene is set for whoever runs it.
+/// The trees belong to this process, so the scene is set for the user that runs it.
 fn me() -> Who {
     if rustix::process::geteuid().is_root() { Who::Root } else { Who::User }
 }
@@ -25,7 +25,7 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// A server of the official SDK, which starts a helper when it is asked to.
+/// A server of the official SDK, which starts a helper on request.
 fn server(scene: &mut Scene) -> Spec {
     let mut words = vec![scene.fixture_path().into_os_string(), "stdio".into(), "--census".into()];
     words.push(scene.census().path().into());
@@ -34,14 +34,14 @@ fn server(scene: &mut Scene) -> Spec {
 
 type Client = RunningService<RoleClient, ()>;
 
-/// Lets the server start a helper that outlives everybody who does not look for it.
+/// Makes the server start a helper that survives unless it is searched for.
 async fn start_helper(client: &Client) {
     let result = client.call_tool(CallToolRequestParams::new("spawn_helper")).await.unwrap();
     assert_ne!(result.is_error, Some(true), "{result:?}");
 }
 
 #[test]
-fn a_session_is_spoken_to_and_ends() {
+fn session_answers_and_ends() {
     let mut scene = or_skip!(Scene::set(me()));
     let spec = server(&mut scene);
     let receipt = runtime().block_on(async {
@@ -60,7 +60,7 @@ fn a_session_is_spoken_to_and_ends() {
 }
 
 #[test]
-fn a_session_that_ends_ends_its_client() {
+fn end_of_the_session_ends_its_client() {
     let mut scene = or_skip!(Scene::set(me()));
     let spec = server(&mut scene);
     runtime().block_on(async {
@@ -77,7 +77,7 @@ fn a_session_that_ends_ends_its_client() {
 }
 
 #[test]
-fn a_child_is_gone_when_its_client_is() {
+fn child_ends_with_its_client() {
     let mut scene = or_skip!(Scene::set(me()));
     let spec = server(&mut scene);
     runtime().block_on(async {
@@ -91,7 +91,7 @@ fn a_child_is_gone_when_its_client_is() {
 }
 
 #[test]
-fn a_child_says_what_became_of_it() {
+fn child_reports_its_end() {
     let mut scene = or_skip!(Scene::set(me()));
     let spec = server(&mut scene);
     runtime().block_on(async {
@@ -120,7 +120,7 @@ fn a_child_that_is_dropped_with_its_runtime_ends_too() {
 }
 
 #[test]
-fn everything_can_be_sent() {
+fn public_types_are_send() {
     fn send<T: Send + 'static>() {}
     send::<Child>();
     send::<leash_core::rmcp::Transport>();

@@ -1,4 +1,5 @@
-//! The fuzz targets, for a few seconds and always with the same inputs: the seeds in `fuzz/corpus`, and variations of them.
+//! Runs the fuzz targets for a few seconds, always with the same inputs: the seeds in `fuzz/corpus`, and variations of
+//! them.
 
 use std::fs;
 use std::panic::catch_unwind;
@@ -6,21 +7,21 @@ use std::path::Path;
 
 use leash_protocol::fuzzing;
 
-/// Bytes that mean something to one of the readers.
+/// Bytes with a meaning in one of the formats.
 const MEANINGFUL: &[u8] = b"\n\r: \0\xef\xbb\xbf\"\\{}[],u0a19-.eE\t\xff";
 
 #[test]
-fn the_event_splitter_holds_for_variations_of_the_corpus() {
+fn event_splitter_passes_variations_of_the_corpus() {
     check("sse_splitter", fuzzing::sse_splitter, 20_000);
 }
 
 #[test]
-fn the_line_framer_holds_for_variations_of_the_corpus() {
+fn line_framer_passes_variations_of_the_corpus() {
     check("line_framer", fuzzing::line_framer, 20_000);
 }
 
 #[test]
-fn the_envelope_reader_holds_for_variations_of_the_corpus() {
+fn envelope_reader_passes_variations_of_the_corpus() {
     check("envelope_reader", fuzzing::envelope_reader, 50_000);
 }
 
@@ -37,7 +38,7 @@ fn check(target: &str, body: fn(&[u8]), variations: usize) {
     }
 }
 
-/// Runs one input. The message of the panic is on stderr already; what is missing there is the input.
+/// Runs one input. The message of the panic is on stderr already; this adds the input.
 fn run(target: &str, body: fn(&[u8]), input: &[u8]) {
     if catch_unwind(|| body(input)).is_err() {
         panic!("{target} fails for b\"{}\"", input.escape_ascii());
@@ -52,7 +53,7 @@ fn corpus(target: &str) -> Vec<Vec<u8>> {
     paths.iter().map(|path| fs::read(path).expect("a seed")).collect()
 }
 
-/// A generator of numbers that are random enough, and the same everywhere.
+/// A pseudo-random generator with the same numbers everywhere.
 struct Xorshift(u64);
 
 impl Xorshift {
@@ -67,7 +68,7 @@ impl Xorshift {
         &seeds[self.below(seeds.len())]
     }
 
-    /// A place in `bytes` and a short length from there.
+    /// A range in `bytes` with a short length.
     fn span(&mut self, bytes: &[u8]) -> std::ops::Range<usize> {
         let start = self.below(bytes.len() + 1);
         let length = self.below(16).min(bytes.len() - start);

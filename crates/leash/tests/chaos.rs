@@ -1,5 +1,5 @@
-//! Everything that can happen, for a while, in an order that a fixed seed decides. `cargo xtask chaos` does it for longer, with
-//! any seed, and plays a failure again.
+//! Random faults for a while, in an order that a fixed seed decides. `cargo xtask chaos` does it for longer, with any
+//! seed, and replays a failure.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use testkit::chaos::plan::{Offer, Plan};
 use testkit::chaos::{Options, PATIENCE, Stage};
 use testkit::user::Who;
 
-/// The same in every run: a failure here was made by a change.
+/// The same in every run: a failure here was caused by a change.
 const SEED: u64 = 0x001e_a54c_4a05;
 
-/// How long, unless `LEASH_CHAOS_SECONDS` says otherwise.
+/// The duration, unless `LEASH_CHAOS_SECONDS` sets it.
 const SECONDS: u64 = 180;
 
 #[test]
-fn promises_are_kept() {
+fn chaos_finds_no_broken_promise() {
     let wanted = std::env::var("LEASH_CHAOS_SECONDS").ok().and_then(|word| word.parse().ok());
     let time = Duration::from_secs(wanted.unwrap_or(SECONDS));
     let stage = Stage::build(None, &mut testkit::note);
@@ -25,7 +25,7 @@ fn promises_are_kept() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
     testkit::note(&format!("{}; {}; {} trees", report.episodes, report.tally.faults, report.tally.trees));
     assert!(report.unplayed.is_empty(), "not everything could be played: {:?}", report.unplayed);
-    // A machine without all of it says so; one that has all of it plays.
+    // A machine that lacks features reports them; at least one episode must be played.
     assert!(report.episodes.sum() > 0, "nothing was played: {:?}", report.lacks);
 }
 
@@ -41,8 +41,8 @@ fn the_first_episodes_have_every_attack() {
     }
 }
 
-/// No thread can be started when those that a gateway had have left for want of work: it lives, starts nothing, passes on what needs
-/// nothing, and sees that its clients are gone.
+/// A gateway cannot start a thread after its idle worker threads have exited. It must live, start nothing, pass on
+/// requests that need no thread, and notice that its clients are gone.
 #[test]
 fn a_gateway_that_gets_no_thread_lives_on() {
     testkit::or_skip!(PidsBound::small(1));
@@ -56,7 +56,7 @@ fn a_gateway_that_gets_no_thread_lives_on() {
     );
 }
 
-/// Plays what once was a failure, where descent keeps trees together: that is to be had everywhere.
+/// Replays a former failure with the containment `reaper`, which works everywhere.
 #[track_caller]
 fn check(actions: &str) {
     let who = if Who::me() == Who::Root { "root" } else { "user" };

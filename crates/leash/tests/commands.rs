@@ -25,7 +25,7 @@ fn receipts(scene: &Scene) -> Vec<Value> {
 }
 
 #[test]
-fn ps_shows_what_is_alive() {
+fn ps_shows_living_sessions() {
     let mut scene = or_skip!(Scene::set(Who::User));
     let options = ["--session", "job-1", "--name", "sample", "--label", "team=red", "--grace", "100ms"];
     let words = scene.run_words(options, &scene.tree("setsid", [] as [&str; 0]));
@@ -47,7 +47,7 @@ fn ps_shows_what_is_alive() {
     assert!(tree.contains("does not cover:") && tree.contains("label: team=red"), "{tree}");
     assert_eq!(tree.matches("zoo tree setsid").count(), 3, "the command and two members: {tree}");
 
-    // A name that was given means itself alone: `job-1` is not the beginning of `job-10`.
+    // A given name must match exactly: `job-1` is not an abbreviation of `job-10`.
     assert_eq!(scene.answer(["end", "job"]).code, 1);
     let ended = scene.answer(["end", "job-1"]);
     assert_eq!(ended.code, 0, "{ended:?}");
@@ -78,7 +78,7 @@ fn end_ends_all_runs_of_a_session_and_no_other() {
     scene.wait_gone(&hosts).expect("nothing but the hosts is left");
 }
 
-/// Only the spared one may be alive afterwards, and outside of any leaf.
+/// Checks that only the spared process is alive afterwards, and that it is outside of any leaf.
 fn check_spare(contain: &str, who: Who) {
     let scene = or_skip!(Scene::set(who));
     or_skip!(scene.outer().ok_or("there is no outer cgroup to see who is left"));
@@ -105,16 +105,16 @@ fn check_spare(contain: &str, who: Who) {
 }
 
 #[test]
-fn the_spared_survive_in_leaf() {
+fn spared_process_survives_in_leaf() {
     check_spare("leaf", Who::Root);
 }
 
 #[test]
-fn the_spared_survive_in_reaper() {
+fn spared_process_survives_in_reaper() {
     check_spare("reaper", Who::User);
 }
 
-/// Caps hold, or leash refuses and says which controller is missing.
+/// Limits are enforced, or leash refuses and names the missing controller.
 #[test]
 fn caps_are_kept_or_refused() {
     let scene = or_skip!(Scene::set(Who::Root));
@@ -133,7 +133,7 @@ fn caps_are_kept_or_refused() {
 }
 
 #[test]
-fn doctor_tells_what_works() {
+fn doctor_reports_usable_containments() {
     for who in [Who::Root, Who::User] {
         let scene = or_skip!(Scene::set(who));
         let answer = scene.answer(["doctor", "--json"]);
@@ -151,7 +151,7 @@ fn doctor_tells_what_works() {
 }
 
 #[test]
-fn doctor_says_no_when_there_is_no_ground() {
+fn doctor_fails_without_a_usable_containment() {
     let mut scene = or_skip!(Scene::set(Who::User));
     scene.set_env("LEASH_RUNTIME_DIR", "/proc/leash");
     let answer = scene.answer(["doctor"]);
@@ -173,11 +173,12 @@ fn demo_shows_the_difference_and_ends_clean() {
     }
 }
 
-/// `echo REQUEST | leash run -- server`: a server that is slow to start is not ended before it has read its input.
+/// `echo REQUEST | leash run -- server`: leash does not end a slow server before it has read its input.
 #[test]
 fn unread_input_is_waited_for() {
     let scene = or_skip!(Scene::set(Who::User));
-    // It reads when it is told to, long after its stdin was closed and several graces have passed. Then it may be slow to leave.
+    // The server reads when the test permits it, long after its stdin was closed and several graces have passed. After
+    // that it may be slow to exit.
     let go = scene.dir().join("go");
     let script = format!("while ! [ -e {} ]; do sleep 0.05; done; trap '' TERM; cat", go.display());
     let words = scene.run_words(["-v", "--grace", "500ms", "--name", "slow"], &shell(&script));
@@ -195,7 +196,7 @@ fn unread_input_is_waited_for() {
     assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(0), &b"hello\n"[..]), "{output:?}");
 }
 
-/// Receipts go where the run was told, not where `leash end` would write its own.
+/// Receipts are in the run's state directory, not in that of `leash end`.
 #[test]
 fn end_finds_the_receipt_of_another_state_directory() {
     let mut scene = or_skip!(Scene::set(Who::User));
@@ -209,9 +210,9 @@ fn end_finds_the_receipt_of_another_state_directory() {
     scene.wait_gone(&[host.pid()]).expect("nothing but the host is left");
 }
 
-/// leash and keeper wait for events; while nothing happens they use no CPU. A loop that is woken for nothing would.
+/// leash and keeper wait for events and use no CPU in between. A loop that wakes up without reason would.
 #[test]
-fn an_idle_leash_sleeps() {
+fn idle_leash_uses_no_cpu() {
     for contain in ["reaper", "sealed"] {
         let mut scene = or_skip!(Scene::set(Who::User));
         let words = scene.run_words(["--contain", contain, "--grace", "100ms"], &scene.tree("polite", [] as [&str; 0]));
@@ -220,24 +221,25 @@ fn an_idle_leash_sleeps() {
         let leash = host.server().pid();
         let keeper = testkit::leash::keeper(leash).pid();
         let before = [leash, keeper].map(cpu_ticks);
-        // Not an event that is awaited, but the absence of any.
+        // The test needs a second without any event.
         testkit::wait::step(std::time::Duration::from_secs(1));
         let spent: Vec<u64> = [leash, keeper].map(cpu_ticks).iter().zip(before).map(|(now, then)| now - then).collect();
-        // In 100 ticks of a second a spinning process has tens, a sleeping one the two or three of its looks at the tree.
+        // In 100 ticks of a second a spinning process uses tens, a sleeping one the two or three of its scans of the
+        // tree.
         assert!(spent.iter().all(|ticks| *ticks < 10), "{contain}: leash and keeper used {spent:?} ticks");
         host.close_stdin();
         scene.wait_gone(&[host.pid()]).expect("nothing but the host is left");
     }
 }
 
-/// Time a process has spent on a CPU, in ticks of 10 ms.
+/// The CPU time of a process, in ticks of 10 ms.
 fn cpu_ticks(pid: Pid) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).expect("it is alive");
     let fields = stat.rsplit_once(") ").map(|(_, fields)| fields).expect("a stat line");
     fields.split(' ').skip(11).take(2).map(|ticks| ticks.parse::<u64>().expect("a number")).sum()
 }
 
-/// What a user may call things in the hope that root looks at them: clears the screen, makes a row, turns the direction of writing.
+/// A name that a user may choose to mislead root: it clears the screen, fakes a row, and changes the writing direction.
 const EVIL: &str = "e\u{1b}[2J\nFORGED \u{202e}\u{9b}31m\u{2028}FORGED\u{85}\u{200b}\u{7f}x";
 
 #[track_caller]
@@ -252,7 +254,7 @@ fn check_harmless(answer: &testkit::leash::Answer) {
 }
 
 #[test]
-fn text_of_others_does_not_reach_the_terminal_raw() {
+fn control_characters_of_users_are_escaped() {
     let scene = or_skip!(Scene::set(Who::User));
     let (label, script) = (format!("key={EVIL}"), format!("printf 'x\\033[2J\\nFORGED' >/proc/$$/comm; cat # {EVIL}"));
     let options = ["--session", "job-1", "--name", EVIL, "--label", &label, "--grace", "100ms"];

@@ -1,4 +1,5 @@
-//! The official conformance suite, directly and through leash: whatever passes directly passes through leash as well.
+//! The official conformance suite, directly and through leash: every check that passes directly must pass through leash
+//! as well.
 
 use std::path::Path;
 use std::thread;
@@ -13,12 +14,12 @@ use testkit::relay::Relay;
 use testkit::scene::Scene;
 use testkit::user::Who;
 
-/// All but an optional extension that the fixture does not have: nobody requires its scenarios.
+/// True for all scenarios but those of an optional extension that the fixture lacks: no revision requires them.
 fn is_for_all(scenario: &str) -> bool {
     !scenario.starts_with("tasks-")
 }
 
-/// The scenarios that do not ask for tools, prompts and resources with names of their own.
+/// The scenarios that do not need tools, prompts and resources with special names.
 const FOR_STRANGERS: [&str; 11] = [
     "dns-rebinding-protection",
     "logging-set-level",
@@ -37,8 +38,8 @@ fn is_for_strangers(scenario: &str) -> bool {
     FOR_STRANGERS.contains(&scenario)
 }
 
-/// What `server-everything` does wrong: it does not know a terminated session from a bad request, and it does not look at
-/// the Host header.
+/// The faults of `server-everything`: it does not distinguish a terminated session from a bad request, and it does not
+/// check the Host header.
 const WRONG_IN_EVERYTHING: [&str; 2] = [
     "dns-rebinding-protection: localhost-host-rebinding-rejected",
     "server-session-lifecycle: server-session-terminated-returns-404",
@@ -63,7 +64,7 @@ fn the_fixture_conforms_to_2026_07_28() {
 }
 
 #[test]
-fn everything_has_two_faults() {
+fn server_everything_has_two_faults() {
     let deps = or_skip!(Deps::find());
     let everything = Everything::start(&deps, Transport::StreamableHttp);
     let direct = conformance::server(&deps, everything.url(), Revision::Legacy).only(is_for_strangers);
@@ -71,9 +72,9 @@ fn everything_has_two_faults() {
     check_scenarios(&direct, &FOR_STRANGERS, FOR_STRANGERS.len());
 }
 
-/// Both faults are gone behind leash, which knows its sessions and looks at the Host header.
+/// Both faults are gone behind leash, which tracks its sessions and checks the Host header.
 #[test]
-fn everything_has_no_faults_through_leash() {
+fn server_everything_has_no_faults_through_leash() {
     let deps = or_skip!(Deps::find());
     let everything = Everything::start(&deps, Transport::StreamableHttp);
     let scene = or_skip!(Scene::set(Who::me()));
@@ -84,12 +85,12 @@ fn everything_has_no_faults_through_leash() {
 }
 
 #[test]
-fn everything_has_no_faults_through_leash_over_stdio() {
+fn server_everything_has_no_faults_through_leash_over_stdio() {
     let deps = or_skip!(Deps::find());
     let scene = or_skip!(Scene::set(Who::me()));
     let server = ["node".into(), deps.everything().into(), "stdio".into()];
     let gateway = Gateway::single(&scene, &AT_ONCE, &server);
-    // Every session is a Node that loads all of it.
+    // Every session starts a Node process that loads the whole server.
     let results = conformance::server_in(&deps, &gateway.url("x"), &FOR_STRANGERS, Revision::Legacy);
     check_strangers(&results);
     check_end(&scene, gateway);
@@ -143,7 +144,7 @@ fn our_client_conforms_to_2026_07_28_through_leash() {
     check_connect(&MODERN_CLIENT, Revision::Modern);
 }
 
-/// Over stdio the suite sees nothing of the client but what `leash connect` makes of it.
+/// Over stdio the suite only sees the requests that `leash connect` sends for the client.
 fn check_connect(scenarios: &[&str], revision: Revision) {
     let scene = or_skip!(Scene::set(Who::me()));
     let (runtime, state) = (scene.runtime_dir(), scene.dir().join("state"));
@@ -152,7 +153,7 @@ fn check_connect(scenarios: &[&str], revision: Revision) {
     assert!(scene.ledger().is_empty(), "{:?}", scene.ledger());
 }
 
-/// `way` is what the client needs to know before the URL: `http`, or `stdio` and a command that takes one.
+/// `way` is the first part of the client's arguments, before the URL: `http`, or `stdio` and a command that takes one.
 fn check_client(way: &str, scenarios: &[&str], revision: Revision) {
     let deps = or_skip!(Deps::find());
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/conformance.mjs");
@@ -161,8 +162,8 @@ fn check_client(way: &str, scenarios: &[&str], revision: Revision) {
     check_scenarios(&results, scenarios, scenarios.len());
 }
 
-/// Bytes that are only carried from one socket to another cannot fail a check: what is lost here was lost by chance, and
-/// would be blamed on leash.
+/// A relay that only copies bytes cannot fail a check. A loss here happens by chance, and would be blamed on leash in
+/// the other tests.
 #[test]
 fn nothing_is_lost_through_a_relay() {
     let deps = or_skip!(Deps::find());
@@ -171,16 +172,16 @@ fn nothing_is_lost_through_a_relay() {
     check_through(&deps, &relay.url(fixture.url()), Revision::Legacy, &[]);
 }
 
-/// The suite's process is the owner of its sessions: those it leaves end with it, and not some seconds later.
+/// The suite's process is the owner of its sessions: the ones that it leaves end with it, and not some seconds later.
 const AT_ONCE: [&str; 4] = ["--linger", "100ms", "--grace", "500ms"];
 
-/// What a server behind a pipe cannot have, or need not. Both are notes of the suite in the place of a success.
+/// Checks that a server behind a pipe cannot or need not pass. The suite reports both as a note instead of a success.
 const OVER_STDIO: [&str; 2] = [
-    // A server that answers at once is answered by one JSON body, because a stream would only be longer. "SSE streaming is
-    // optional", says the suite.
+    // leash answers with one JSON body if the server answers at once, because a stream would only be longer. The suite
+    // says "SSE streaming is optional".
     "server-sse-multiple-streams: server-sse-streams-functional: Success -> Info",
-    // A tool of the fixture closes its own stream in the middle of a call. On a pipe there is no stream to close, and leash
-    // has no reason to: connections cost it little, and who loses one can resume (see `real_clients`).
+    // A tool of the fixture closes its own stream in the middle of a call. A pipe has no stream to close, and leash has
+    // no reason to close one: connections cost it little, and a client that loses one can resume (see `real_clients`).
     "server-sse-polling: server-sse-disconnect-resume: Success -> Info",
 ];
 
@@ -201,7 +202,7 @@ fn nothing_is_lost_of_2025_11_25_through_leash_over_stdio() {
 
 #[test]
 fn nothing_is_lost_of_2026_07_28_through_leash_over_stdio() {
-    // There is no resumption in this era, so nobody asks for it.
+    // This era has no resumption, so the suite does not test it.
     check_through_stdio(Revision::Modern, &OVER_STDIO[..1]);
 }
 
@@ -225,7 +226,7 @@ fn check_through_stdio(revision: Revision, expected: &[&str]) {
     check_end(&scene, gateway);
 }
 
-/// Whatever the suite did and left undone, no session is left, and no process.
+/// Checks that no session and no process is left, whatever the suite left open.
 fn check_end(scene: &Scene, gateway: Gateway) {
     gateway.wait_empty("x");
     gateway.stop();
@@ -233,12 +234,11 @@ fn check_end(scene: &Scene, gateway: Gateway) {
     assert!(scene.ledger().is_empty(), "{:?}", scene.ledger());
 }
 
-/// Some checks give an answer half a second, and nobody is promised that on a machine that does much else. What leash loses
-/// is lost every time.
+/// Some checks wait half a second for an answer, which a busy machine may exceed. A real loss shows in every run.
 const TRIES: usize = 3;
 
-/// Runs the suite against a fixture and, at the same time, against whatever stands in front of another one at `url`: nothing
-/// may be lost but what is expected.
+/// Runs the suite against a fixture and, at the same time, against the gateway at `url` in front of another one. Only
+/// the expected losses may occur.
 fn check_through(deps: &Deps, url: &str, revision: Revision, expected: &[&str]) {
     let fixture = Fixture::http(&[]);
     let mut tries = Vec::new();
@@ -262,7 +262,7 @@ fn run(deps: &Deps, url: &str, revision: Revision) -> Results {
     conformance::server(deps, url, revision).only(is_for_all)
 }
 
-/// A run that was cut short would have nothing to complain about.
+/// Checks that all scenarios ran: an aborted run would have no complaints.
 fn check_scenarios(results: &Results, expected: &[&str], number: usize) {
     let scenarios = results.scenarios();
     assert!(expected.iter().all(|name| scenarios.contains(name)), "{scenarios:?}");

@@ -1,4 +1,4 @@
-//! A server behind leash cannot tell the difference, and neither can its host: bytes, flags, environment, exit codes.
+//! A server behind leash sees no difference, and neither does its host: bytes, flags, environment, exit codes.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -16,8 +16,8 @@ use testkit::scene::Scene;
 use testkit::sys::{self, Step};
 use testkit::user::Who;
 
-/// Blocks of bytes without a pattern, each different from all others in every page: a byte that is lost, doubled, changed
-/// or moved is noticed. A generator that makes every byte anew takes longer than the transfer.
+/// Blocks of random bytes, each different from all others in every page: a lost, doubled, changed or moved byte is
+/// noticed. Generating every byte anew would take longer than the transfer.
 struct Noise {
     block: Vec<u8>,
     count: u64,
@@ -47,7 +47,7 @@ impl Noise {
     }
 }
 
-/// Sends `blocks` blocks of noise through `leash run -- zoo cat` and compares what comes back.
+/// Sends `blocks` blocks of noise through `leash run -- zoo cat` and compares the output.
 fn check_bytes(ends: fn() -> (OwnedFd, OwnedFd), blocks: usize, who: Who) {
     let scene = or_skip!(Scene::set(who));
     let (stdin, to_server) = ends();
@@ -71,17 +71,17 @@ fn check_bytes(ends: fn() -> (OwnedFd, OwnedFd), blocks: usize, who: Who) {
     }
     writer.join().expect("the writer panicked");
     let more = from_server.read(&mut block).expect("cannot read to the end");
-    assert_eq!(more, 0, "the server's output has bytes that nobody wrote");
+    assert_eq!(more, 0, "the server's output has extra bytes");
     assert!(child.wait().expect("cannot wait for leash").success());
     scene.wait_gone(&[]).unwrap_or_else(|left| panic!("{left}"));
 }
 
-/// A pipe: the reading end first.
+/// A pipe, with the reading end first.
 fn pipe() -> (OwnedFd, OwnedFd) {
     pipe_with(PipeFlags::CLOEXEC).expect("cannot make a pipe")
 }
 
-/// A socketpair; its ends are alike.
+/// A socketpair; its ends are equal.
 fn sockets() -> (OwnedFd, OwnedFd) {
     socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).expect("cannot make a socketpair")
 }
@@ -103,7 +103,7 @@ fn gibibyte_through_sockets() {
     check_bytes(sockets, (1 << 30) / BLOCK, Who::Root);
 }
 
-/// The flags of a description that the host, leash and the server share are the host's business.
+/// Checks that leash does not change the flags of a file description that it shares with the host and the server.
 fn check_flags(ends: fn() -> (OwnedFd, OwnedFd), given: OFlags) {
     let scene = or_skip!(Scene::set(Who::User));
     let (stdin, to_server) = ends();
@@ -123,7 +123,7 @@ fn check_flags(ends: fn() -> (OwnedFd, OwnedFd), given: OFlags) {
     let mut child = command.args(&words[1..]).stdin(stdin).stdout(stdout).spawn().expect("cannot start leash");
     drop(command);
     if given.is_empty() {
-        // Its answer means that leash has done everything it does at a start.
+        // The answer of the server shows that leash has finished its start.
         rustix::io::write(&to_server, b"hello\n").expect("cannot write to the server");
         let mut answer = [0; 6];
         fs::File::from(from_server).read_exact(&mut answer).expect("the server does not answer");
@@ -154,28 +154,28 @@ fn nonblocking_sockets_stay_so() {
     check_flags(sockets, OFlags::NONBLOCK);
 }
 
-/// What `zoo env` reports when it is started by `command`.
+/// The report of `zoo env` when it is started by `command`.
 fn report(command: &mut Command) -> Value {
     let output = command.stdin(Stdio::null()).output().expect("cannot start");
     assert!(output.status.success(), "{output:?}");
     serde_json::from_slice(&output.stdout).expect("not JSON")
 }
 
-/// What must be the same with and without leash.
+/// The parts of a report that must be the same with and without leash.
 fn comparable(mut report: Value, containment: Containment) -> Value {
     for name in ["pid", "leads_group", "leads_session"] {
         report[name] = Value::Null;
     }
     let files = report["fds"].as_array_mut().expect("no descriptors");
-    // Whoever runs the tests may have left some open for a bare server.
+    // The process that runs the tests may have left some open, which a bare server inherits.
     files.retain(|file| file["fd"].as_u64() < Some(3));
-    // Pipes of two starts have two numbers.
+    // Pipes of two starts have different inode numbers.
     for file in files {
         let link = file["link"].as_str().unwrap_or_default();
         file["link"] = link.split('[').next().unwrap_or_default().into();
     }
     if containment == Containment::Sealed {
-        // It is a namespace of its own, and groups outside of it have no number in it.
+        // The server is in its own PID namespace, where outer groups have no id.
         report["groups"] = Value::Null;
     }
     report
@@ -218,7 +218,7 @@ environment! {
     environment_is_the_same_in_reaper_as_user: Reaper User;
 }
 
-/// What a server behind leash reports when leash was started with `steps`, and what it reports without leash.
+/// The reports of a server behind a leash that was started with `steps`, and of one without leash.
 fn inherited(scene: &Scene, steps: fn() -> Vec<Step>) -> (Value, Value) {
     let mut bare = scene.zoo(["env"]);
     let mut leashed = run(scene, &[], &["env"]);
@@ -227,7 +227,7 @@ fn inherited(scene: &Scene, steps: fn() -> Vec<Step>) -> (Value, Value) {
     (report(&mut leashed), report(&mut bare))
 }
 
-/// What is done to leash reaches the server as if leash were not there.
+/// Checks that these settings of leash reach the server as if leash were not there.
 fn check_inherited(steps: fn() -> Vec<Step>) {
     let scene = or_skip!(Scene::set(Who::User));
     let (leashed, bare) = inherited(&scene, steps);
@@ -236,7 +236,7 @@ fn check_inherited(steps: fn() -> Vec<Step>) {
     }
 }
 
-/// `nohup`, and background jobs of a shell.
+/// As with `nohup`, and with background jobs of a shell.
 #[test]
 fn ignored_signals_are_inherited() {
     check_inherited(|| vec![Step::Ignore(Signal::HUP), Step::Ignore(Signal::INT), Step::Ignore(Signal::USR2)]);
@@ -318,7 +318,7 @@ fn stderr_is_the_servers_own() {
 }
 
 #[test]
-fn talking_leash_stays_off_stdout() {
+fn verbose_leash_prints_nothing_on_stdout() {
     let scene = or_skip!(Scene::set(Who::User));
     let (stdout, stderr) = shell(&scene, &["-v"], "echo said; echo warned >&2");
     assert_eq!(stdout, "said\n");

@@ -1,5 +1,5 @@
-//! Nothing outlives its owner: every containment, every way to end, every tree of the zoo, as root and as a user.
-//! Two witnesses that know nothing of leash must agree that nothing is left: the census and the outer cgroup.
+//! Nothing outlives its owner: every containment, every way to end, every tree of the zoo, as root and as a user. Two
+//! witnesses that use no code of leash must agree that nothing is left: the census and the outer cgroup.
 
 use std::ffi::OsString;
 use std::process::Child;
@@ -16,7 +16,7 @@ use testkit::scene::Scene;
 use testkit::user::Who;
 use testkit::wait::{self, LIMIT};
 
-/// A way in which a session comes to its end.
+/// A way in which a session ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     HostClosesStdin,
@@ -36,23 +36,23 @@ enum End {
     OwnerPidGone,
 }
 
-/// The trees, as `zoo` calls them.
+/// The trees, by their names in `zoo`.
 const TREES: [&str; 9] =
     ["polite", "ignores-eof", "stubborn", "setsid", "daemon", "chain", "full-stdout", "hoppers", "bomb"];
 
-/// Those that fork without end. They are kept on one CPU, because a machine that is busy with nothing else makes the whole
-/// matrix slow; a few cells below let them have all.
+/// The trees that fork without end. They run on one CPU, because an overloaded machine makes the whole matrix slow. A
+/// few cells below give them all CPUs.
 const LOUD: [&str; 2] = ["hoppers", "bomb"];
 
-/// Processes that a loud tree may have, with its host, leash and keeper.
+/// The limit of processes for a loud tree, with its host, leash and keeper.
 const BOUND: u32 = 310;
 
-/// One test: every tree on the given ground comes to the given end.
+/// One test: every tree on the given ground ends in the given way.
 fn check(containment: Containment, end: End, who: Who) {
     check_trees(containment, end, who, &TREES, Cpus::One);
 }
 
-/// Where loud trees run.
+/// The CPUs for loud trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cpus {
     One,
@@ -86,7 +86,7 @@ fn cell(ground: &Ground, scene: &mut Scene, end: End, (tree, cpus): (&str, Cpus)
     };
     let server = scene.tree(tree, options);
     let mut run = Run::start(ground, scene, end, &server)?;
-    // A session that has an age limit may be off the list before it is read.
+    // A session with an age limit may be off the list before the list is read.
     if tree == "polite" && end != End::MaxAge {
         let listed = listed_containment(scene);
         if listed != ground.containment().name() {
@@ -103,7 +103,7 @@ fn cell(ground: &Ground, scene: &mut Scene, end: End, (tree, cpus): (&str, Cpus)
     scene.wait_gone(&[]).map_err(|left| format!("with the host gone: {left}"))?;
     match cpus {
         Cpus::One => check_receipt(scene, &reasons(end, tree)),
-        // Of two processes that hardly ever run, each must take the other for stuck or dead.
+        // With hardly any CPU time, leash and keeper each may take the other for stuck or dead.
         Cpus::All => Ok(()),
     }
 }
@@ -119,7 +119,8 @@ struct Run {
 impl Run {
     fn start(ground: &Ground, scene: &mut Scene, end: End, server: &[OsString]) -> Result<Self, String> {
         let manner = Manner {
-            // Root's hosts are as in Python, users' hosts as in Node: both channels meet every end and every tree.
+            // Root's hosts are like Python's, users' hosts like Node's: both channels are combined with every end and
+            // every tree.
             channel: match ground.who() {
                 Who::Root => Channel::Pipe,
                 Who::User => Channel::Socketpair,
@@ -144,7 +145,7 @@ impl Run {
         let mut host = scene.host(&manner, pty.as_ref(), &words);
         let leash = host.server();
         match end {
-            // It may be over before a large tree is complete.
+            // The session may be over before a large tree is complete.
             End::MaxAge => scene.census().wait_first(LIMIT),
             _ => scene.census().wait_ready(LIMIT).map(drop),
         }
@@ -152,7 +153,7 @@ impl Run {
         Ok(Self { host, leash, pty, owner })
     }
 
-    /// Makes the end happen.
+    /// Causes the end.
     fn end(&mut self, scene: &mut Scene, end: End) -> Result<(), String> {
         match end {
             End::HostClosesStdin => self.host.close_stdin(),
@@ -165,7 +166,7 @@ impl Run {
             End::LeashHup => send(&self.leash, Signal::HUP),
             End::LeashKill => send(&self.leash, Signal::KILL),
             End::KeeperKill => send(&keeper(self.leash.pid()), Signal::KILL),
-            // Every leader of the zoo exits when it gets this signal, whatever else it ignores.
+            // Every leader of the zoo exits on this signal, whatever else it ignores.
             End::LeaderExits => send(&leader(scene)?, Signal::USR1),
             End::LeaderSigkill => send(&leader(scene)?, Signal::KILL),
             End::Requested => {
@@ -189,7 +190,7 @@ fn leader(scene: &mut Scene) -> Result<Handle, String> {
     scene.census().leader().ok_or_else(|| "the tree has no leader".to_owned())
 }
 
-/// A process that is not the parent of leash, for `--owner pid:N`. It ends when dropped.
+/// A process that is not the parent of leash, for `--owner pid:N`. Dropping it ends it.
 struct Owner(Child);
 
 impl Owner {
@@ -205,7 +206,7 @@ impl Drop for Owner {
     }
 }
 
-/// What `leash ps` names, once the start is over for leash too: the server may have been faster.
+/// The containment in `leash ps`, after leash has finished the start: the server may have been faster.
 fn listed_containment(scene: &Scene) -> String {
     wait::until("a containment in `leash ps`", || {
         let list = scene.answer(["ps", "--json"]).json();
@@ -213,8 +214,8 @@ fn listed_containment(scene: &Scene) -> String {
     })
 }
 
-/// What leash says must agree with what the witnesses said, and give one of the `reasons`. Without an outer cgroup nobody
-/// knows when leash itself has finished, so the receipt may be a little late.
+/// Checks that the receipt agrees with the witnesses and gives one of the `reasons`. Without an outer cgroup no witness
+/// sees the exit of leash itself, so the receipt may be a little late.
 fn check_receipt(scene: &Scene, reasons: &[&str]) -> Result<(), String> {
     let history = wait::until("a receipt", || {
         let history = scene.answer(["history", "--json"]).json();
@@ -235,8 +236,8 @@ fn is_gone(holding: &Value) -> bool {
     holding["fate"] == "gone"
 }
 
-/// What the receipt may give as the reason. Some ends are seen in several ways at once, and any of them may be first: also
-/// that a server which listens has left at the end of its input, or of its output, before leash had seen that.
+/// The reasons that the receipt may give. Some ends are noticed in several ways at once, and any of them may be first:
+/// also that a server exited at the end of its input or output before leash noticed that end.
 fn reasons(end: End, tree: &str) -> Vec<&'static str> {
     let mut reasons = match end {
         End::HostClosesStdin => vec!["stdin_closed"],
@@ -318,7 +319,7 @@ matrix! {
     reaper: Reaper;
 }
 
-/// Loud trees with all CPUs for themselves: leash gets a three-hundredth of one, and that must do.
+/// Loud trees on all CPUs: leash gets a three-hundredth of one, which must be enough.
 mod loud_on_all_cpus {
     use super::*;
 
@@ -394,7 +395,7 @@ mod group {
         chain_dies_as_user: "chain" User;
     }
 
-    /// Whether a daemon survives is not promised either way; that its end was proved must not be said when it did.
+    /// leash does not promise anything about the survival of a daemon, but must not report a proved end if it survived.
     fn daemon_is_not_called_gone(who: Who) {
         let mut scene = or_skip!(Scene::set(who));
         let mut host = start(&mut scene, "daemon");

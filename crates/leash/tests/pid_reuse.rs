@@ -1,5 +1,5 @@
-//! A recorded number that now belongs to a stranger is never signalled. Shown in a PID namespace with so few numbers that
-//! they come round after a hundred forks.
+//! leash never signals a recorded pid that now belongs to another process. Shown in a PID namespace with so few pids
+//! that they are reused after a hundred forks.
 
 use std::collections::BTreeSet;
 use std::process::{Child, Stdio};
@@ -14,13 +14,13 @@ use testkit::scene::Scene;
 use testkit::user::{User, Who};
 use testkit::wait::{self, LIMIT};
 
-/// The lowest number that the kernel gives out a second time.
+/// The lowest pid that the kernel reuses.
 const RESERVED: u32 = 300;
 
-/// With this limit a hundred numbers come round.
+/// With this limit a hundred pids are reusable.
 const PID_MAX: &[&str] = &["--pid-max", "400"];
 
-/// Runs `case` in such a namespace, where only numbers that come round are left.
+/// Runs `case` in such a namespace, after all other pids were used.
 fn check(test: &str, case: fn()) {
     or_skip!(User::find(Who::Root));
     or_skip!(small_pid_max_is_private());
@@ -30,14 +30,14 @@ fn check(test: &str, case: fn()) {
     }
 }
 
-/// Ends a process and returns the number that it had.
+/// Ends a process and returns its pid.
 fn end(mut process: Child) -> u32 {
     process.kill().expect("cannot kill");
     process.wait().expect("cannot wait");
     process.id()
 }
 
-/// Processes that took over the numbers of dead ones. Killed when dropped.
+/// Processes that got the pids of dead ones. Dropping it kills them.
 struct Strangers(Vec<Child>);
 
 impl Strangers {
@@ -73,14 +73,14 @@ impl Drop for Strangers {
     }
 }
 
-/// A process that nobody in this test has to do with; it would die of any signal.
+/// A process that has nothing to do with this test; any signal would end it.
 #[expect(clippy::disallowed_methods, reason = "strangers are not on a scene")]
 fn idle() -> Child {
     let mut command = std::process::Command::new(testkit::leash::zoo());
     command.arg("idle").stdin(Stdio::null()).spawn().expect("cannot start a stranger")
 }
 
-/// A run on a scene, with every number that leash has written down about it.
+/// A run on a scene, with every pid that leash has recorded about it.
 struct Run {
     host: Host,
     supervisor: Handle,
@@ -99,7 +99,8 @@ impl Run {
         Self { host, supervisor, keeper, leader }
     }
 
-    /// Kills all of it so that nobody can write a receipt. Returns the numbers that are free now, and still in the ledger.
+    /// Kills all of it so that no process can write a receipt. Returns the pids that are free now, and still in the
+    /// ledger.
     fn kill_all(mut self, scene: &mut Scene) -> Vec<Pid> {
         let mut numbers = vec![self.supervisor.pid(), self.keeper.pid(), self.leader.pid()];
         numbers.extend(scene.census().holders().iter().map(|process| process.pid));
@@ -146,7 +147,7 @@ fn end_spares_strangers() {
         let numbers = run.kill_all(&mut scene);
         let mut strangers = Strangers::take(&numbers);
 
-        // Whatever it says about a session that nobody holds any more: it must not look for it by number.
+        // Whatever it reports about a session without processes: it must not search for it by pid.
         let answer = scene.answer(["end", "the-one"]);
         strangers.check_alive();
         assert!(!scene.census().is_populated(), "{answer:?}");
@@ -154,15 +155,15 @@ fn end_spares_strangers() {
 }
 
 #[test]
-fn owner_is_not_mistaken_for_a_stranger() {
-    check("owner_is_not_mistaken_for_a_stranger", || {
+fn reused_pid_of_the_owner_is_not_taken_for_the_owner() {
+    check("reused_pid_of_the_owner_is_not_taken_for_the_owner", || {
         let mut scene = scene();
         let owner = idle();
         let number = Pid::from_child(&owner);
         let owner_option = format!("pid:{}", owner.id());
         let run = Run::start(&mut scene, &["--contain", "reaper", "--grace", "100ms", "--owner", &owner_option]);
 
-        // While both are stopped the owner dies and its number goes to a stranger.
+        // While both are stopped the owner dies and its pid is reused.
         for process in [&run.supervisor, &run.keeper] {
             process.signal(Signal::STOP).expect("cannot stop");
         }
@@ -176,10 +177,10 @@ fn owner_is_not_mistaken_for_a_stranger() {
     });
 }
 
-/// A number that was given on the command line and has no process at all is refused, and not waited for.
+/// A pid on the command line without any process is refused at once.
 #[test]
-fn owner_that_never_was_is_gone() {
-    check("owner_that_never_was_is_gone", || {
+fn pid_of_an_owner_without_process_is_refused() {
+    check("pid_of_an_owner_without_process_is_refused", || {
         let mut scene = scene();
         let owner_option = format!("pid:{}", end(idle()));
         let mut words = scene.run_words(["--owner", &owner_option], &scene.tree::<&str>("stubborn", []));

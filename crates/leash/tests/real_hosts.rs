@@ -1,7 +1,7 @@
-//! Real hosts: the official SDKs drive real servers through `leash run` and without it. Normal work must not differ, and
-//! whatever becomes of the host, nothing of npm, sh, node or python may stay.
+//! Real hosts: the official SDKs drive real servers through `leash run` and without it. Normal work must not differ,
+//! and whatever happens to the host, no process of npm, sh, node or python may stay.
 //!
-//! The hosts are the scripts in `real_hosts/`. What they need is installed by `cargo xtask setup`.
+//! The hosts are the scripts in `real_hosts/`. `cargo xtask setup` installs what they need.
 
 use std::ffi::OsString;
 use std::fs;
@@ -30,18 +30,18 @@ enum Sdk {
 enum Server {
     /// `npx` -> `sh` -> `node`: three processes for one server, as in most configurations.
     Everything,
-    /// One process, and a helper in a session of its own that is deaf to SIGTERM.
+    /// One process, and a helper in its own session that ignores SIGTERM.
     Python,
 }
 
-/// Whether leash stands between host and server.
+/// The program between host and server.
 #[derive(Clone, Copy)]
 enum Through {
     Nothing,
     Leash(&'static [&'static str]),
 }
 
-/// Shorter than the default: after a kill nobody is there who would want the server to take its time.
+/// Shorter than the default: after a kill there is no host that would want the server to finish its work.
 const SHORT: Through = Through::Leash(&["--grace", "500ms"]);
 
 macro_rules! pairs {
@@ -65,7 +65,7 @@ macro_rules! pairs {
             }
 
             #[test]
-            fn outlived_by_its_host_leash_leaves_nothing() {
+            fn killed_leash_of_a_living_host_leaves_nothing() {
                 check_gone_after_leash(Sdk::$sdk, Server::$server);
             }
         }
@@ -81,7 +81,7 @@ pairs! {
     python_with_python: Python, Python;
 }
 
-/// The reason for all this, and the proof that the witnesses of the tests above can see a survivor.
+/// The reason for leash, and the proof that the witnesses of the tests above can see a survivor.
 #[test]
 fn without_leash_a_helper_outlives_a_killed_host() {
     let Some(mut stage) = Stage::set() else { return };
@@ -98,14 +98,14 @@ fn without_leash_a_helper_outlives_a_killed_host() {
     assert_eq!(survivors.processes.len(), 1, "{survivors}");
 }
 
-/// The same answers with leash as without it, and a close that leaves nothing.
+/// Checks that the answers with leash are the same as without it, and that a close leaves nothing.
 fn check_same_work(sdk: Sdk, server: Server) {
     let Some(mut stage) = Stage::set() else { return };
     let mut host = stage.start(sdk, "close", server, Through::Nothing);
     let bare = stage.wait_ready(&mut host);
     stage.wait_closed(&mut host);
 
-    // Another stage: without leash, a helper may be left on the first one.
+    // Another scene: without leash, a helper may be left on the first one.
     let Some(mut stage) = Stage::set() else { return };
     let mut host = stage.start(sdk, "close", server, Through::Leash(&[]));
     let leashed = stage.wait_ready(&mut host);
@@ -124,8 +124,8 @@ fn check_gone_after(sdk: Sdk, server: Server, signal: Signal) {
     stage.check_gone();
 }
 
-/// leash itself is killed while the host lives. A Python host then keeps the server's stdin open, so without leash,
-/// killing the one process that the host knows leaves the others to themselves.
+/// leash itself is killed while the host lives. A Python host then keeps the server's stdin open. Without leash,
+/// killing the only process that the host knows would leave the others running.
 fn check_gone_after_leash(sdk: Sdk, server: Server) {
     let Some(mut stage) = Stage::set() else { return };
     let mut host = stage.start(sdk, "wait", server, SHORT);
@@ -141,25 +141,25 @@ fn check_gone_after_leash(sdk: Sdk, server: Server) {
     };
     let gone = wait::within(LIMIT, || others(&mut stage).is_empty().then_some(()));
     assert!(gone.is_some(), "survivors: {:#?}", others(&mut stage));
-    assert!(host.handle.is_alive(), "nobody asked the host to end");
+    assert!(host.handle.is_alive(), "the host was not told to end");
     host.signal(Signal::KILL);
     host.wait();
     stage.check_gone();
 }
 
-/// A stage for one host, and where the packages are.
+/// A scene for one host, and the packages.
 struct Stage {
     scene: Scene,
     deps: Deps,
 }
 
 impl Stage {
-    /// `None`, with a note, when the packages were never installed.
+    /// `None`, with a note, if the packages were never installed.
     fn set() -> Option<Self> {
         let deps = Deps::find().inspect_err(|why| testkit::note(&format!("skipped: {why}"))).ok()?;
         let who = if rustix::process::geteuid().is_root() { Who::Root } else { Who::User };
-        let mut scene = Scene::set(who).expect("everybody can be themselves");
-        // Whatever npm cannot find in `deps` shall not be fetched by a test.
+        let mut scene = Scene::set(who).expect("every user can run as itself");
+        // A test must not download a package that npm does not find in `deps`.
         scene.set_env("npm_config_offline", "true");
         scene.set_env("npm_config_update_notifier", "false");
         Some(Self { scene, deps })
@@ -187,7 +187,7 @@ impl Stage {
             Through::Nothing => server,
             Through::Leash(options) => self.scene.run_words(options, &server),
         };
-        // Everybody hands stderr on to everybody, so the census FIFO in its place is held by the whole tree.
+        // Each process passes stderr on, so the whole tree holds the census FIFO in its place.
         let census = self.scene.census().path().to_owned();
         let stderr = fs::OpenOptions::new().write(true).open(census).expect("the census can be joined");
         let child = self
@@ -196,7 +196,7 @@ impl Stage {
             .arg(script(host))
             .arg(ending)
             .args(words)
-            // Where npx and the hosts find their packages.
+            // npx and the hosts find their packages here.
             .current_dir(self.deps.npm())
             .stdout(Stdio::piped())
             .stderr(stderr)
@@ -205,7 +205,7 @@ impl Stage {
         Host::new(child)
     }
 
-    /// What the host saw, once it has seen everything: the list, the call and the progress.
+    /// The results of the host after its work: the list, the call and the progress.
     fn wait_ready(&mut self, host: &mut Host) -> Value {
         let line = self.wait_line(host, "READY ");
         let saw: Value = serde_json::from_str(&line).expect("hosts speak JSON");
@@ -231,12 +231,12 @@ impl Stage {
         }
     }
 
-    /// Where stderr goes to, everything else but the census is heard.
+    /// The stderr output: everything on the census FIFO that is not a census line.
     fn stderr(&mut self) -> String {
         self.scene.census().wait_ready(Duration::ZERO).map_or_else(|heard| heard, |_| String::new())
     }
 
-    /// The witnesses see leash and the server: so they would see them later, too.
+    /// Checks that the witnesses see leash and the server, so that they would see survivors, too.
     fn check_witnessed(&mut self, server: Server) {
         let expected: &[&str] = match server {
             Server::Everything => &["npm exec", "sh", "node"],
@@ -278,7 +278,7 @@ impl Host {
         self.handle.signal(signal).expect("cannot signal the host");
     }
 
-    /// What the host started: leash, or the server itself.
+    /// The process that the host started: leash, or the server itself.
     fn only_child(&self) -> Handle {
         let parent = self.handle.pid();
         let children = process::children(parent);
@@ -291,7 +291,7 @@ impl Host {
         self.child.wait().expect("cannot wait for the host");
     }
 
-    /// The rest of the first line that begins with `start`. `None` when the host ended, or says nothing for too long.
+    /// The rest of the first line that begins with `start`. `None` if the host ended, or printed nothing in time.
     fn wait_line(&mut self, start: &str) -> Option<String> {
         let mut buffer = [0; 65536];
         loop {

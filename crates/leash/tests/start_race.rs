@@ -1,4 +1,4 @@
-//! leash is killed before it has really begun; leash and keeper are killed together; a hundred leashes are killed at once.
+//! leash is killed during its start; leash and keeper are killed together; a hundred leashes are killed at once.
 
 use std::process::{Child, Stdio};
 use std::time::Duration;
@@ -13,13 +13,13 @@ use testkit::scene::Scene;
 use testkit::user::Who;
 use testkit::wait::{self, LIMIT};
 
-/// How often leash is killed at its start, per containment and user.
+/// The number of kills of leash at its start, per containment and user.
 const ROUNDS: u32 = 300;
 
 /// The latest of these kills, counted from the exec of leash.
 const LATEST: Duration = Duration::from_millis(6);
 
-/// A leash whose parent is the test itself. Killed and reaped when dropped.
+/// A leash whose parent is the test itself. Dropping it kills and reaps it.
 struct Leash(Child);
 
 impl Leash {
@@ -34,7 +34,7 @@ impl Leash {
         Pid::from_child(&self.0)
     }
 
-    /// Waits until the child is leash, and no longer what goes there on a user manager's ground.
+    /// Waits until the child has executed leash. With a user manager, a shell runs before that.
     fn wait_exec(&self, scene: &Scene) {
         let leash = scene.leash_path();
         let name = leash.file_name().and_then(|name| name.to_str()).expect("leash has a name");
@@ -45,10 +45,10 @@ impl Leash {
         });
     }
 
-    /// Kills it and waits for it; its stdin stays open, so it is not the end of input that ends the tree.
+    /// Kills and reaps it. Its stdin stays open, so that the end of input does not end the tree.
     fn kill(&mut self) {
         self.0.kill().expect("cannot kill leash");
-        // Not `Child::wait`, which closes stdin.
+        // `Child::wait` would close stdin.
         wait::until("the death of leash", || self.0.try_wait().expect("cannot wait for leash"));
     }
 }
@@ -80,8 +80,8 @@ fn killed_at_its_start(containment: Containment, who: Who) {
     check_swept(&scene);
 }
 
-/// leash and keeper are both killed before the start is over. The next start ends what that left, except in `reaper`, where
-/// there is nothing to know the youngest processes by.
+/// leash and keeper are both killed before the start is over. The next start ends the rest, except in `reaper`, where
+/// nothing identifies the youngest processes.
 fn both_killed_at_its_start(containment: Containment, who: Who) {
     let ground = or_skip!(Ground::prepare(containment, who));
     let scene = ground.scene().expect("the ground was prepared");
@@ -103,7 +103,7 @@ fn both_killed_at_its_start(containment: Containment, who: Who) {
             assert!(keeper.wait_gone(LIMIT), "SIGKILL does not work");
         }
         if containment == Containment::Leaf {
-            // A server that was being made, and dies with its keeper, may hold the lock for a moment longer.
+            // A server that was being started, and dies with its keeper, may hold the lock for a moment longer.
             wait::until("a start that sweeps", || {
                 start_next(&scene);
                 scene.ledger().is_empty().then_some(())
@@ -121,7 +121,7 @@ fn host_killed_at_its_start(containment: Containment, who: Who) {
     let ground = or_skip!(Ground::prepare(containment, who));
     let scene = ground.scene().expect("the ground was prepared");
     for round in 0..ROUNDS / 3 {
-        // Its own start comes first.
+        // The host's own start comes first.
         let delay = 3 * LATEST * round / (ROUNDS / 3);
         let options = ["--contain", containment.name(), "--grace", "0"];
         let words = scene.run_words(options, &scene.tree("mixed", ["--size", "5"]));
@@ -147,7 +147,7 @@ fn both_killed_together(containment: Containment, who: Who) {
 
     let supervisor = host.server();
     let keeper = keeper(supervisor.pid());
-    // Stopped first, neither of them can do anything between the two kills.
+    // Both are stopped first, so that neither can act between the two kills.
     for signal in [Signal::STOP, Signal::KILL] {
         supervisor.signal(signal).expect("cannot signal leash");
         keeper.signal(signal).expect("cannot signal the keeper");
@@ -155,7 +155,7 @@ fn both_killed_together(containment: Containment, who: Who) {
     assert!(supervisor.wait_gone(LIMIT) && keeper.wait_gone(LIMIT), "SIGKILL does not work");
     match containment {
         Containment::Sealed | Containment::Unit => {}
-        // The kernel and systemd know nothing of these: the next start of leash ends what is left.
+        // The kernel and systemd do not end these: the next start of leash ends the rest.
         Containment::Leaf | Containment::Reaper => check_swept(&scene),
     }
     let gone = scene.wait_gone(&[host.pid()]);
@@ -172,14 +172,15 @@ fn start_next(scene: &Scene) {
     assert!(status.success(), "the next start of leash: {status}");
 }
 
-/// After any start of leash, nothing of dead leashes is left in the ledger.
+/// Checks that after any start of leash no record of a dead leash is left.
 fn check_swept(scene: &Scene) {
     start_next(scene);
     let left = scene.ledger();
     assert!(left.is_empty(), "still in the ledger: {left:?}");
 }
 
-/// What a sweep can prove it says, and no more: descent was lost with the keeper, and a process can leave a cgroup.
+/// Checks that a sweep reports what it can prove, and no more: descent was lost with the keeper, and a process can
+/// leave a cgroup.
 fn check_swept_receipt(scene: &Scene, containment: Containment) {
     let history = scene.answer(["history", "--json"]).json();
     let swept =
@@ -201,7 +202,8 @@ fn hundred_killed_at_once(containment: Containment, who: Who) {
     let ground = or_skip!(Ground::prepare(containment, who));
     let mut scene = ground.scene().expect("the ground was prepared");
     let options: &[&str] = match containment {
-        // A user manager that is asked for a hundred scopes at once is too late with some, and they get the next best.
+        // A user manager that gets a hundred requests for scopes at once is too late with some, which then get the next
+        // best containment.
         Containment::Unit => &["--grace", "100ms"],
         _ => &["--grace", "100ms", "--contain", containment.name()],
     };

@@ -1,4 +1,4 @@
-//! Processes and records that are not leash's to judge: they are left alone, and nothing is claimed about them.
+//! Processes and records that do not belong to leash: it leaves them alone, and reports nothing about them.
 
 use std::ffi::OsString;
 use std::process::Stdio;
@@ -12,7 +12,7 @@ use testkit::scene::Scene;
 use testkit::user::Who;
 use testkit::wait::{self, LIMIT};
 
-/// `helper & exec leash run -- server`: the helper is a child of leash, and none of its business.
+/// `helper & exec leash run -- server`: the helper is a child of leash, but leash must not touch it.
 fn check_inherited_child(contain: &str, who: Who) {
     let mut scene = or_skip!(Scene::set(who));
     let run = scene.run_words(["--contain", contain, "--grace", "100ms"], &scene.tree::<&str>("setsid", []));
@@ -45,7 +45,7 @@ fn a_child_from_before_exec_is_spared_in_reaper() {
     check_inherited_child("reaper", Who::User);
 }
 
-/// A container that shares the runtime directory with its host must not take the host's numbers for its own.
+/// A container that shares the runtime directory with its host must not take the host's pids for its own.
 fn check_other_namespace(options: &[&str]) {
     let mut scene = or_skip!(Scene::set(Who::Root));
     let words = scene.run_words(["--contain", "reaper", "--grace", "100ms"], &scene.tree::<&str>("setsid", []));
@@ -64,7 +64,7 @@ fn check_other_namespace(options: &[&str]) {
     inside.status().expect("cannot start leash in a namespace");
     assert_eq!(scene.ledger(), recorded, "a leash in another namespace took the record");
 
-    // At home it is ended.
+    // In the original namespace it is ended.
     let status = scene.leash(["run", "--"]).args(words_that_exit(&scene)).status().expect("cannot start leash");
     assert!(status.success(), "{status}");
     scene.wait_gone(&[host.pid()]).expect("the next start at home ends the rest");
@@ -84,7 +84,7 @@ fn a_record_is_left_alone_without_our_own_proc() {
     check_other_namespace(&[]);
 }
 
-/// A process that forks and leaves, for ever, is never seen twice. A spare list that it is not on must not make it invisible.
+/// A process that forks and exits, for ever, is never seen twice. A spare list without its name must not hide it.
 fn check_hoppers_beside_a_spare(contain: &str, who: Who) {
     let mut scene = or_skip!(Scene::set(who));
     or_skip!(scene.bound(200));
@@ -106,14 +106,14 @@ fn hoppers_are_not_spared_in_reaper() {
     check_hoppers_beside_a_spare("reaper", Who::User);
 }
 
-/// The program of the server on the spare list means the ones it starts, not itself.
+/// The server's own program on the spare list means the processes that it starts, not the server itself.
 #[test]
 fn the_leader_is_not_spared() {
     let scene = or_skip!(Scene::set(Who::User));
     let mut command = scene.leash(["run", "--spare", "cat", "--", "cat"]);
     let mut leash = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("cannot start leash");
     let mut stdin = leash.stdin.take().expect("it is a pipe");
-    std::io::Write::write_all(&mut stdin, b"hello\n").expect("somebody reads");
+    std::io::Write::write_all(&mut stdin, b"hello\n").expect("the server reads");
     drop(stdin);
     let output = leash.wait_with_output().expect("cannot wait for leash");
     assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(0), &b"hello\n"[..]), "{output:?}");

@@ -1,5 +1,5 @@
-//! The census: who of a tree is alive, by a truth that does not come from leash. Every process of the zoo holds the write
-//! end of a FIFO from its first instruction; the reader sees a hang-up when the last of them is dead.
+//! The census: tells which processes of a tree are alive, without any code of leash. Every process of the zoo holds the
+//! write end of a FIFO from its first instruction; the reader sees a hang-up when the last of them is dead.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -33,18 +33,18 @@ impl Census {
         Self { path, reader, identity: (meta.dev(), meta.ino()), heard: Vec::new() }
     }
 
-    /// What to give to `zoo tree --census`.
+    /// The path to give to `zoo tree --census`.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Waits until the tree says that it is complete, and returns how many processes it has.
-    /// An error is what was heard instead within `limit`.
+    /// Waits until the tree reports that it is complete, and returns its number of processes. The error is the text
+    /// that was read instead within `limit`.
     pub fn wait_ready(&mut self, limit: Duration) -> Result<usize, String> {
         self.wait_line(limit, |line| line.strip_prefix("ready ")?.parse().ok())
     }
 
-    /// Waits until `trees` trees said that they are complete.
+    /// Waits until `trees` trees have reported that they are complete.
     pub fn wait_all_ready(&mut self, trees: usize, limit: Duration) -> Result<(), String> {
         self.wait_text(limit, |text| {
             let ready = text.lines().filter(|line| line.starts_with("ready ")).count();
@@ -73,7 +73,7 @@ impl Census {
                 return Err(text.into_owned());
             }
             if self.is_silent() {
-                // Nobody holds the FIFO, so it is always "ready" without anything to read.
+                // No process holds the FIFO, so poll would return at once without anything to read.
                 wait::step(Duration::from_millis(1));
             } else {
                 wait::ready(&self.reader, PollFlags::IN, deadline.left());
@@ -81,18 +81,18 @@ impl Census {
         }
     }
 
-    /// Forgets what was heard: for the next tree in the same census.
+    /// Forgets the lines so far: for the next tree in the same census.
     pub fn forget(&mut self) {
         self.listen();
         self.heard.clear();
     }
 
-    /// Whether the FIFO is hung up at this moment.
+    /// True if the FIFO is hung up now.
     fn is_silent(&self) -> bool {
         wait::ready(&self.reader, PollFlags::empty(), Duration::ZERO)
     }
 
-    /// Reads what is there.
+    /// Reads all available lines.
     fn listen(&mut self) {
         let mut buffer = [0; 4096];
         while let Ok(got @ 1..) = rustix::io::read(&self.reader, &mut buffer) {
@@ -102,7 +102,7 @@ impl Census {
 
     /// Waits until no process holds the FIFO.
     pub fn wait_gone(&self, limit: Duration) -> Result<(), Survivors> {
-        // A FIFO that nobody ever opened does not hang up: this makes sure that somebody did.
+        // A FIFO that no process ever opened does not hang up: opening and closing it here makes sure that one did.
         drop(open(&self.path, OFlags::WRONLY));
         if wait::ready(&self.reader, PollFlags::empty(), limit) {
             return Ok(());
@@ -110,12 +110,12 @@ impl Census {
         Err(Survivors { seen_by: "the census FIFO", processes: self.holders() })
     }
 
-    /// Whether some process holds the FIFO.
+    /// True if a process holds the FIFO.
     pub fn is_populated(&self) -> bool {
         self.wait_gone(Duration::ZERO).is_err()
     }
 
-    /// The leader of the tree, by the name it gave itself.
+    /// The leader of the tree, identified by the name that it gave itself.
     pub fn leader(&self) -> Option<Handle> {
         process::all()
             .into_iter()
@@ -124,7 +124,7 @@ impl Census {
             .find_map(|found| Handle::open(found.pid, |now| now.start == found.start))
     }
 
-    /// The processes that hold the FIFO now, this one not counted.
+    /// The processes that hold the FIFO now, without this one.
     pub fn holders(&self) -> Vec<Process> {
         process::all()
             .into_iter()
@@ -135,7 +135,7 @@ impl Census {
     }
 
     fn is_held_by(&self, pid: Pid) -> bool {
-        // The descriptors of a process are those of its main thread, unless that has exited.
+        // `/proc/PID/fd` shows the descriptors of the main thread, which are gone if that thread has exited.
         let main = format!("/proc/{}", pid.as_raw_nonzero());
         self.is_held_in(&main) || {
             let process = Process::read(pid);
@@ -149,14 +149,14 @@ impl Census {
         files.filter_map(identity).any(|meta| (meta.dev(), meta.ino()) == self.identity)
     }
 
-    /// Kills those who hold the FIFO, until nobody does: for what a failing test leaves.
+    /// Kills the processes that hold the FIFO, until none does: cleans up after a failing test.
     pub fn kill(&self) {
         let done = wait::within(Duration::from_secs(10), || {
             if !self.is_populated() {
                 return Some(());
             }
             for held in self.holders() {
-                // The number is held first and looked at again after that, so it is the same process.
+                // The pidfd is opened first and the process checked again after that, so it is the same process.
                 if let Some(handle) = Handle::open(held.pid, |_| self.is_held_by(held.pid)) {
                     let _ = handle.signal(Signal::KILL);
                 }

@@ -1,4 +1,4 @@
-//! The second witness: a cgroup around everything that a test starts.
+//! The second witness: a cgroup around all processes that a test starts.
 
 use std::fs;
 use std::io;
@@ -13,30 +13,30 @@ use crate::sys::Step;
 use crate::turn::Turn;
 use crate::wait;
 
-/// A cgroup2 directory around what a test starts. What is in it when it is dropped is killed, residents excepted.
+/// A cgroup2 directory around the processes of a test. Dropping it kills the processes in it, except the residents.
 #[derive(Debug)]
 pub struct Outer {
     dir: PathBuf,
-    /// Who was there before and stays: number and start time. Empty in a directory of our own.
+    /// The pid and start time of the processes that were in it before and stay. Empty if we made the directory.
     residents: Vec<(Pid, u64)>,
     is_ours: bool,
 }
 
 impl Outer {
-    /// Makes one, or says why there is none.
+    /// Makes one. The error is the reason why there is none.
     pub fn create() -> Result<Self, String> {
         let parent = own_directory(None).ok_or("no cgroup2 is mounted")?;
         Ok(Self { dir: make_below(&parent, "leash-test")?, residents: Vec::new(), is_ours: true })
     }
 
-    /// Uses a cgroup that somebody else made, with the processes that are in it now as residents.
+    /// Uses a cgroup that another program made. The processes that are in it now are its residents.
     pub fn borrow(dir: PathBuf) -> Self {
         let mut outer = Self { dir, residents: Vec::new(), is_ours: false };
         outer.residents = outer.processes().iter().map(|process| (process.pid, process.start)).collect();
         outer
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
@@ -51,7 +51,7 @@ impl Outer {
         join(&self.dir)
     }
 
-    /// Whether a living process is in it, at any depth, that is no resident.
+    /// True if a living process other than a resident is in it, at any depth.
     pub fn is_populated(&self) -> bool {
         if !self.is_ours {
             return !self.processes().is_empty();
@@ -60,7 +60,7 @@ impl Outer {
             .is_ok_and(|events| events.lines().any(|line| line == "populated 1"))
     }
 
-    /// The living processes in it, at any depth, residents excepted.
+    /// The living processes in it, at any depth, without the residents.
     pub fn processes(&self) -> Vec<Process> {
         directories(&self.dir)
             .iter()
@@ -71,7 +71,7 @@ impl Outer {
             .collect()
     }
 
-    /// Waits until no process is in it but `others` and the session keepers that they have started.
+    /// Waits until it only contains `others` and the session keepers that they started.
     pub fn wait_only(&self, others: &[Pid], limit: Duration) -> Result<(), Survivors> {
         let rest = || {
             let mut rest = self.processes();
@@ -91,7 +91,7 @@ impl Outer {
         }
     }
 
-    /// Kills everything in it, residents excepted.
+    /// Kills everything in it, except the residents.
     pub fn kill(&self) {
         if !self.is_populated() {
             return;
@@ -99,7 +99,7 @@ impl Outer {
         if self.is_ours {
             let _ = fs::write(self.dir.join("cgroup.kill"), "1");
         }
-        // Linux 6.18 does not end a process in that way whose main thread has exited.
+        // `cgroup.kill` of Linux 6.18 does not end a process whose main thread has exited.
         for found in self.processes() {
             if let Some(handle) = Handle::open(found.pid, |now| now.start == found.start) {
                 let _ = handle.signal(Signal::KILL);
@@ -124,25 +124,26 @@ impl Drop for Outer {
 #[derive(Debug)]
 pub struct PidsBound {
     dir: PathBuf,
-    /// Of those for fork bombs only one exists at a time, whichever process made it.
+    /// Only one cgroup for fork bombs exists at a time, across all test processes.
     _turn: Option<Turn>,
 }
 
 impl PidsBound {
-    /// Makes one for a fork bomb, or says why there is none.
-    /// With the v1 controller it is apart from `outer`, with cgroup2 it is inside.
+    /// Makes one for a fork bomb; the error is the reason why there is none. With the v1 controller it is separate from
+    /// `outer`, with cgroup2 it is inside.
     pub fn create(most: u32, outer: Option<&Outer>) -> Result<Self, String> {
         let parent = own_directory(Some("pids"))
             .or_else(|| unified_pids(outer?))
             .ok_or("no cgroup offers the pids controller here")?;
         let _turn = Turn::alone().map_err(|error| format!("no turn for a bomb: {error}"))?;
-        // The name is what `zoo` looks for before it lets such a tree loose.
+        // `zoo` checks for this name before it starts such a tree.
         let bound = Self { dir: make_below(&parent, "leash-test-bound")?, _turn: Some(_turn) };
         bound.allow(&most.to_string())?;
         Ok(bound)
     }
 
-    /// Makes one for those who must do with few processes, apart from every other cgroup; or says why there is none.
+    /// Makes one for processes that must work with few processes, separate from every other cgroup. The error is the
+    /// reason why there is none.
     pub fn small(most: u64) -> Result<Self, String> {
         let parent = own_directory(Some("pids")).ok_or("no cgroup v1 offers the pids controller here")?;
         let bound = Self { dir: make_below(&parent, "leash-test-few")?, _turn: None };
@@ -150,12 +151,12 @@ impl PidsBound {
         Ok(bound)
     }
 
-    /// As many as they like, from now on.
+    /// Removes the limit.
     pub fn lift(&self) -> Result<(), String> {
         self.allow("max")
     }
 
-    /// Puts a running process in it; what it starts from now on is in it too.
+    /// Puts a running process in it. The processes that it starts from now on are in it too.
     pub fn take(&self, pid: Pid) -> io::Result<()> {
         fs::write(self.dir.join("cgroup.procs"), pid.as_raw_nonzero().to_string())
     }
@@ -164,7 +165,7 @@ impl PidsBound {
         fs::write(self.dir.join("pids.max"), most).map_err(|error| format!("pids.max: {error}"))
     }
 
-    /// Gives it to `uid`, where the outer cgroup was given too.
+    /// Gives it to `uid`, if the outer cgroup was given to that user too.
     pub fn delegate(&self, uid: u32) -> io::Result<()> {
         delegate(&self.dir, uid)
     }
@@ -181,7 +182,7 @@ impl Drop for PidsBound {
     }
 }
 
-/// The outer cgroup, if it and the one around it can give the controller to their children.
+/// The outer cgroup, if it and its parent can pass the pids controller on to their children.
 fn unified_pids(outer: &Outer) -> Option<PathBuf> {
     for dir in [outer.dir.parent()?, &outer.dir] {
         fs::write(dir.join("cgroup.subtree_control"), "+pids").ok()?;
@@ -189,7 +190,7 @@ fn unified_pids(outer: &Outer) -> Option<PathBuf> {
     Some(outer.dir.clone())
 }
 
-/// The directory of the cgroup we are in: of a v1 hierarchy, or of cgroup2.
+/// The directory of the cgroup that this process is in: of a v1 hierarchy, or of cgroup2.
 fn own_directory(controller: Option<&str>) -> Option<PathBuf> {
     let cgroups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let path = cgroups.lines().find_map(|line| {
@@ -218,7 +219,7 @@ fn own_directory(controller: Option<&str>) -> Option<PathBuf> {
 
 fn delegate(dir: &Path, uid: u32) -> io::Result<()> {
     for file in ["", "cgroup.procs", "cgroup.subtree_control", "cgroup.threads"] {
-        // v1 has only some of them.
+        // v1 has only some of these files.
         match std::os::unix::fs::chown(dir.join(file), Some(uid), Some(uid)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             other => other?,
@@ -259,7 +260,7 @@ fn remove(dir: &Path) {
     if !dir.exists() {
         return;
     }
-    // A process that just died may keep its cgroup busy for a moment.
+    // A process that just died can keep its cgroup busy for a moment.
     let gone = wait::within(Duration::from_secs(5), || {
         for dir in directories(dir).iter().rev() {
             let _ = fs::remove_dir(dir);

@@ -1,5 +1,5 @@
-//! Real clients, written with the official SDKs: the scripts in `crates/leash/tests/clients` and `fixture client`. They all
-//! take the same words and say the same.
+//! Real clients, written with the official SDKs: the scripts in `crates/leash/tests/clients` and `fixture client`. They
+//! all take the same arguments and print the same lines.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::process::Handle;
 use crate::scene::Scene;
 use crate::wait::LIMIT;
 
-/// What a client is written with.
+/// The SDK that a client is written with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sdk {
     /// npm `@modelcontextprotocol/sdk` 1.32.2.
@@ -31,7 +31,7 @@ pub enum Sdk {
 }
 
 impl Sdk {
-    /// Whether closing a client ends its session, too. The TypeScript SDKs have another method for that.
+    /// True if closing a client ends its session, too. The TypeScript SDKs have another method for that.
     pub fn deletes_on_close(self) -> bool {
         match self {
             Self::TypeScript1 | Self::TypeScript2 => false,
@@ -40,14 +40,14 @@ impl Sdk {
     }
 }
 
-/// Which era a client asks for.
+/// The era that a client asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// `initialize`.
     Legacy,
-    /// `server/discover`, and `initialize` when that is not understood.
+    /// `server/discover`, and `initialize` if the server does not know it.
     Auto,
-    /// 2026-07-28 or nothing.
+    /// 2026-07-28 only.
     Modern,
 }
 
@@ -61,31 +61,31 @@ impl Mode {
     }
 }
 
-/// Whom a client speaks to.
+/// The server that a client speaks to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// A URL.
     Http(String),
-    /// What the client starts.
+    /// The command line of a server that the client starts.
     Stdio(Vec<OsString>),
 }
 
-/// A client and what it shall do.
+/// A client and its acts.
 #[derive(Clone, Debug)]
 pub struct Order<'a> {
-    /// What it is written with.
+    /// Its SDK.
     pub sdk: Sdk,
     /// The era.
     pub mode: Mode,
-    /// What it does, in this order: list, call, count, progress, cancel, sampling, elicitation, resume, wait, and at the end close,
-    /// terminate, obey, hang or vanish.
+    /// Its acts, in this order: list, call, count, progress, cancel, sampling, elicitation, resume, wait, and at the
+    /// end close, terminate, obey, hang or vanish.
     pub acts: &'a [&'a str],
-    /// Whom it speaks to.
+    /// The server that it speaks to.
     pub target: Target,
 }
 
 impl Order<'_> {
-    /// The words to start it with. It must be started in [`Deps::npm`].
+    /// The command line that starts it. It must be started in [`Deps::npm`].
     pub fn words(&self, deps: &Deps) -> Vec<OsString> {
         let mut words: Vec<OsString> = match self.sdk {
             Sdk::TypeScript1 => vec!["node".into(), script("sdk1.mjs").into()],
@@ -135,10 +135,10 @@ impl Client {
         Self::run(command, deps)
     }
 
-    /// Starts `command`, which is made of the words of an [`Order`] and of whatever a test needs around it.
+    /// Starts `command`, which consists of the words of an [`Order`] and of anything that a test needs around it.
     pub fn run(mut command: Command, deps: &Deps) -> Self {
         command.current_dir(deps.npm()).stdout(Stdio::piped());
-        // The scripts lie among the sources, which are not for Python to write to.
+        // The scripts are in the source tree, where Python must not write.
         command.env("PYTHONDONTWRITEBYTECODE", "1");
         let mut child = command.spawn().expect("cannot start the client");
         let pid = Pid::from_raw(child.id() as i32).expect("a child has a number");
@@ -146,10 +146,10 @@ impl Client {
         Self { says: Lines::new(child.stdout.take().expect("stdout is a pipe")), child, handle }
     }
 
-    /// Waits for what the client says next, and checks that it is about `act`.
+    /// Waits for the client's next line, and checks that it is about `act`.
     ///
     /// # Panics
-    /// When it says something else, or nothing.
+    /// If the line is about another act, or there is none.
     pub fn outcome(&mut self, act: &str) -> Value {
         let line = self.says.next(LIMIT).unwrap_or_else(|| panic!("the client said nothing about `{act}`"));
         let outcome: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("not JSON ({error}): {line}"));
@@ -157,7 +157,7 @@ impl Client {
         outcome
     }
 
-    /// Its number; not reused while this value exists.
+    /// Its pid; not reused while this value exists.
     pub fn pid(&self) -> Pid {
         self.handle.pid()
     }

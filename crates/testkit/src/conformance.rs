@@ -1,4 +1,4 @@
-//! The official conformance suite of MCP: runs it, and compares what it found with and without something in between.
+//! The official conformance suite of MCP: runs it, and compares the results with and without leash in between.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,10 +12,11 @@ use serde_json::Value;
 use crate::deps::Deps;
 use crate::turn::Turn;
 
-/// As many scenarios are run at the same time, where each is run by itself: they mostly wait for two programs to start.
+/// The number of scenarios that run at the same time, where each is run by itself: they mostly wait for two programs to
+/// start.
 const AT_ONCE: usize = 2;
 
-/// A revision of the protocol; what it requires is a frozen list of scenarios.
+/// A revision of the protocol. Its requirements are a frozen list of scenarios.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Revision {
     /// 2025-11-25, the last one with sessions.
@@ -25,7 +26,7 @@ pub enum Revision {
 }
 
 impl Revision {
-    /// As the protocol writes it.
+    /// The name of the revision in the protocol.
     pub fn name(self) -> &'static str {
         match self {
             Self::Legacy => "2025-11-25",
@@ -37,15 +38,15 @@ impl Revision {
 /// The verdict of one check, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Status {
-    /// As it should be.
+    /// The requirement is met.
     Success,
-    /// Nothing was checked, something was noted.
+    /// Nothing was checked; the suite made a note.
     Info,
     /// Does not apply.
     Skipped,
-    /// Not as it had better be.
+    /// A SHOULD is violated.
     Warning,
-    /// Not as it must be.
+    /// A MUST is violated.
     Failure,
 }
 
@@ -62,13 +63,13 @@ impl Status {
     }
 }
 
-/// What the suite found: the verdict and the explanation of each check, by scenario and check. Of checks that were made
-/// more than once the worst counts.
+/// The results of the suite: the verdict and the explanation of each check, by scenario and check. If a check was made
+/// more than once, the worst verdict counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Results(BTreeMap<(String, String), (Status, String)>);
 
 impl Results {
-    /// Nothing but the complaints, for a message.
+    /// The complaints with their explanations, for a message.
     pub fn explain(&self) -> String {
         let bad = self.0.iter().filter(|(_, (status, _))| *status >= Status::Warning);
         bad.map(|((scenario, check), (status, why))| format!("{scenario}: {check}: {status:?}: {why}\n")).collect()
@@ -86,18 +87,18 @@ impl Results {
         self.0.get(&(scenario.to_owned(), check.to_owned())).map(|(status, _)| *status)
     }
 
-    /// How many checks ended like that.
+    /// The number of checks with this verdict.
     pub fn count(&self, status: Status) -> usize {
         self.0.values().filter(|(found, _)| *found == status).count()
     }
 
-    /// The checks that did not end well, as `scenario: check`.
+    /// The checks that did not succeed, as `scenario: check`.
     pub fn complaints(&self) -> Vec<String> {
         let bad = self.0.iter().filter(|(_, (status, _))| *status >= Status::Warning);
         bad.map(|((scenario, check), _)| format!("{scenario}: {check}")).collect()
     }
 
-    /// Only what was found in the scenarios that `is_wanted`.
+    /// Keeps the results of the scenarios that `is_wanted` accepts.
     pub fn only(mut self, is_wanted: impl Fn(&str) -> bool) -> Self {
         self.0.retain(|(scenario, _), _| is_wanted(scenario));
         self
@@ -127,18 +128,18 @@ impl Results {
     }
 }
 
-/// A check that came out worse than it does without something in between.
+/// A check with a worse verdict than without leash in between.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loss {
     /// The scenario.
     pub scenario: String,
     /// The check.
     pub check: String,
-    /// How it ended directly; `None` for a check that was not made then.
+    /// The verdict of the direct run; `None` if the check was not made.
     pub direct: Option<Status>,
-    /// How it ended through something; `None` when it was not made any more.
+    /// The verdict through leash; `None` if the check was not made.
     pub through: Option<Status>,
-    /// What the suite said about it.
+    /// The explanation of the suite.
     pub why: String,
 }
 
@@ -151,7 +152,7 @@ impl fmt::Display for Loss {
     }
 }
 
-/// Every check of `direct` that is worse in `through`, and every complaint that is new in it.
+/// Every check of `direct` that is worse in `through`, and every complaint that is new in `through`.
 pub fn lost(direct: &Results, through: &Results) -> Vec<Loss> {
     let loss = |key: &(String, String), before: Option<Status>, after: Option<&(Status, String)>| Loss {
         scenario: key.0.clone(),
@@ -164,7 +165,7 @@ pub fn lost(direct: &Results, through: &Results) -> Vec<Loss> {
         let after = through.0.get(key);
         let is_worse = match after {
             Some((after, _)) => after > before,
-            // A note that is not made any more is no loss.
+            // A note that is missing in `through` is no loss.
             None => matches!(before, Status::Success | Status::Warning),
         };
         is_worse.then(|| loss(key, Some(*before), after))
@@ -174,12 +175,13 @@ pub fn lost(direct: &Results, through: &Results) -> Vec<Loss> {
     worse.chain(new.map(|(key, after)| loss(key, None, Some(after)))).collect()
 }
 
-/// Runs everything that a revision has for servers against the one at `url`: what it requires and what it only reports.
+/// Runs all scenarios that a revision has for servers against the one at `url`: the required ones and those that are
+/// only reported.
 pub fn server(deps: &Deps, url: &str, revision: Revision) -> Results {
     run(deps, &["server", "--url", url, "--requirements", revision.name()])
 }
 
-/// Runs scenarios for servers one by one: for a server that takes long to begin, and not all of which are about it.
+/// Runs scenarios for servers one by one: for a server that starts slowly and that not all scenarios apply to.
 pub fn server_in(deps: &Deps, url: &str, scenarios: &[&str], revision: Revision) -> Results {
     some(deps, &["server", "--url", url], scenarios, revision)
 }
@@ -204,7 +206,7 @@ fn some(deps: &Deps, words: &[&str], scenarios: &[&str], revision: Revision) -> 
 }
 
 fn run(deps: &Deps, words: &[&str]) -> Results {
-    // Some checks give an answer half a second, which is much, but not next to a fork bomb.
+    // Some checks wait half a second for an answer. That is enough, but not beside a fork bomb.
     let _quiet = Turn::quiet().ok();
     let dir = Directory::create();
     let output = Command::new(deps.node_22())
@@ -217,7 +219,7 @@ fn run(deps: &Deps, words: &[&str]) -> Results {
         .output()
         .expect("cannot start the conformance suite");
     let results = Results::read(&dir.0);
-    // It exits with 1 for a failed check, too: what counts is whether it found anything.
+    // The exit code is also 1 for a failed check, so the run is judged by its results.
     if results.0.is_empty() {
         let (said, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         panic!("the conformance suite did not run: {said}{complained}");
@@ -246,7 +248,7 @@ fn scenario(dir: &Path, file: &Path) -> Option<String> {
     Some(name.strip_prefix("server-").unwrap_or(name).to_owned())
 }
 
-/// Where the suite writes to.
+/// The output directory of the suite.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -284,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_check_that_gets_worse_is_lost() {
+    fn worse_check_is_a_loss() {
         check_lost(&[("a", "SUCCESS")], &[("a", "SUCCESS")], &[]);
         check_lost(&[("a", "SUCCESS")], &[("a", "FAILURE")], &["a"]);
         check_lost(&[("a", "SUCCESS")], &[("a", "INFO")], &["a"]);
@@ -292,13 +294,13 @@ mod tests {
     }
 
     #[test]
-    fn a_check_that_gets_better_is_not() {
+    fn improved_check_is_no_loss() {
         check_lost(&[("a", "FAILURE"), ("b", "WARNING")], &[("a", "SUCCESS"), ("b", "INFO")], &[]);
         check_lost(&[("a", "FAILURE")], &[], &[]);
     }
 
     #[test]
-    fn a_check_that_is_not_made_any_more_is_lost_and_a_note_is_not() {
+    fn missing_check_is_a_loss_and_missing_note_is_not() {
         check_lost(&[("a", "SUCCESS"), ("b", "INFO"), ("c", "SKIPPED")], &[], &["a"]);
     }
 
@@ -308,14 +310,14 @@ mod tests {
     }
 
     #[test]
-    fn of_repeated_checks_the_worst_counts() {
+    fn worst_verdict_of_repeated_checks_counts() {
         let results = results(&[("a", "SUCCESS"), ("a", "FAILURE"), ("a", "INFO")]);
         assert_eq!(results.status("scenario", "a"), Some(Status::Failure));
         assert_eq!(results.complaints(), ["scenario: a"]);
     }
 
     #[test]
-    fn scenarios_by_the_names_of_their_directories() {
+    fn scenario_is_read_from_the_directory_name() {
         for (path, expected) in [
             ("/o/server-tools-list-2026-11-16T00-06-47-228Z/checks.json", "tools-list"),
             ("/o/server-server-stateless-2026-11-16T00-06-47-228Z/checks.json", "server-stateless"),

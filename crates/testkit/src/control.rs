@@ -16,7 +16,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// At the usual place of a scene.
+    /// At the usual place in a scene.
     pub fn of(scene: &Scene) -> Self {
         Self::at(&scene.runtime_dir().join("control.sock"))
     }
@@ -29,57 +29,57 @@ impl Control {
     /// Sends a request and does not wait for the answer.
     ///
     /// # Panics
-    /// When nobody listens.
+    /// If no server listens at the socket.
     pub fn begin(&self, method: &str, path: &str, body: &str) -> Connection<UnixStream> {
-        let mut connection = Connection::open_local(&self.socket).expect("nobody listens");
+        let mut connection = Connection::open_local(&self.socket).expect("no server listens");
         let json: &[_] = if body.is_empty() { &[] } else { &[("content-type", "application/json"), ("accept", "*/*")] };
-        connection.send(method, path, json, body.as_bytes()).expect("the request was not taken");
+        connection.send(method, path, json, body.as_bytes()).expect("cannot send the request");
         connection
     }
 
-    /// A request and its answer.
+    /// Sends a request and returns its answer.
     ///
     /// # Panics
-    /// When there is none.
+    /// If there is no answer.
     pub fn ask(&self, method: &str, path: &str, body: &str) -> Reply {
         self.begin(method, path, body).reply().unwrap_or_else(|error| panic!("{method} {path}: {error}"))
     }
 
-    /// Begins a session.
+    /// Creates a session.
     ///
     /// # Panics
-    /// When it does not.
+    /// If that fails.
     pub fn create(&self, request: &Value) -> Value {
         let reply = self.ask("POST", "/v1/sessions", &request.to_string());
         assert_eq!(reply.status, 201, "{}", reply.text());
         reply.json()
     }
 
-    /// A session as it is now.
+    /// The current state of a session.
     pub fn show(&self, session: &Value) -> Value {
         self.ask("GET", &path(session, ""), "").json()
     }
 
-    /// Ends a session; its receipt.
+    /// Ends a session, and returns its receipt.
     ///
     /// # Panics
-    /// When it does not.
+    /// If that fails.
     pub fn end(&self, session: &Value) -> Value {
         let reply = self.ask("DELETE", &path(session, ""), "");
         assert_eq!(reply.status, 200, "{}", reply.text());
         reply.json()
     }
 
-    /// Listens to events; what comes after the head of the answer.
+    /// Subscribes to events. Returns the stream after the head of the answer.
     ///
     /// # Panics
-    /// When that is refused.
+    /// If the server refuses it.
     pub fn listen(&self, query: &str) -> Listening {
         let mut connection = self.begin("GET", &format!("/v1/events{query}"), "");
         let head = connection.head().expect("there is no answer");
         assert_eq!(head.status, 200);
         let mut listening = Listening { connection, heard: String::new() };
-        // The first thing is a comment: whoever has seen it misses nothing.
+        // The stream begins with a comment. A caller that has read it misses no later event.
         while !listening.heard.contains("\n\n") {
             assert!(listening.more(), "the stream has ended");
         }
@@ -87,18 +87,18 @@ impl Control {
     }
 }
 
-/// The path of a session, and more.
+/// The path of a session, followed by `more`.
 ///
 /// # Panics
-/// When it is none.
+/// If the value is not a session.
 pub fn path(session: &Value, more: &str) -> String {
     format!("/v1/sessions/{}{more}", session["id"].as_str().expect("a session has an id"))
 }
 
-/// The path of a server of a session, as `Gateway::post` takes names: all but the `/mcp` at its end.
+/// The path of a server of a session without the `/mcp` at its end, as `Gateway::post` takes names.
 ///
 /// # Panics
-/// When there is no such server.
+/// If there is no such server.
 pub fn server(session: &Value, name: &str) -> String {
     let servers = session["servers"].as_array().expect("a session has servers");
     let found = servers.iter().find(|server| server["name"] == name).expect("there is no such server");
@@ -115,7 +115,7 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// The stream that the answer to a request is; its head was read.
+    /// A stream over a connection whose response head was read already.
     pub fn on(connection: Connection<UnixStream>) -> Self {
         Self { connection, heard: String::new() }
     }
@@ -123,7 +123,7 @@ impl Listening {
     /// The next event: its name and its data. `None` at the end.
     ///
     /// # Panics
-    /// When there is none for too long.
+    /// If none arrives in time.
     pub fn event(&mut self) -> Option<(String, Value)> {
         let deadline = Deadline::after(LIMIT);
         loop {

@@ -1,4 +1,4 @@
-//! What `cargo xtask setup` installed for the tests: SDKs, the conformance suite, and what they run on.
+//! The programs that `cargo xtask setup` installed for the tests: SDKs, the conformance suite, and their runtimes.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -8,20 +8,20 @@ use std::path::{Path, PathBuf};
 pub struct Deps(PathBuf);
 
 impl Deps {
-    /// Finds them, or says what to do. With `LEASH_DEPS` set, a test fails for what is missing.
+    /// Finds them. The error says what to do. With `LEASH_DEPS` set, a test fails if something is missing.
     pub fn find() -> Result<Self, &'static str> {
         if let Some(dir) = env::var_os("LEASH_DEPS") {
             return Ok(Self(dir.into()));
         }
         let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/deps");
-        // The last one that is made.
+        // This file is written last by the setup.
         match dir.join("conformance/.made-by").exists() {
             true => Ok(Self(dir)),
             false => Err("the SDKs are not installed; `cargo xtask setup` does it"),
         }
     }
 
-    /// Where the TypeScript SDKs and `server-everything` are; programs that need them are started here.
+    /// The directory of the TypeScript SDKs and `server-everything`. Programs that need them are started here.
     pub fn npm(&self) -> PathBuf {
         self.0.join("npm")
     }
@@ -36,7 +36,7 @@ impl Deps {
         self.0.join("py-old/bin/python")
     }
 
-    /// Where a valgrind is unpacked, if the machine's own is too old.
+    /// The directory of an unpacked valgrind, if the machine's own is too old.
     pub fn valgrind(&self) -> PathBuf {
         self.0.join("valgrind")
     }
@@ -51,7 +51,7 @@ impl Deps {
         self.0.join("conformance/node_modules/@modelcontextprotocol/conformance/dist/index.js")
     }
 
-    /// Claude Code. Its package is a program of this machine's kind.
+    /// Claude Code. Its package contains a native program for this architecture.
     pub fn claude(&self) -> PathBuf {
         let kind = if cfg!(target_arch = "aarch64") { "arm64" } else { "x64" };
         self.0.join(format!("hosts/node_modules/@anthropic-ai/claude-code-linux-{kind}/claude"))

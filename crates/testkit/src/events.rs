@@ -1,4 +1,4 @@
-//! An event stream, read with as little code as the standard allows, and none of leash's.
+//! A reader of event streams with as little code as the standard allows, and none of leash's.
 
 use std::io;
 
@@ -8,13 +8,13 @@ use crate::wait::{Deadline, LIMIT};
 /// An event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Event {
-    /// Its id, if it has one.
+    /// Its id.
     pub id: Option<Vec<u8>>,
     /// The bytes of its data; `None` for a comment or a `retry` alone.
     pub data: Option<Vec<u8>>,
 }
 
-/// The events in the whole of a stream whose lines end with LF.
+/// Returns the events of a complete stream whose lines end with LF.
 pub fn parse(stream: &[u8]) -> Vec<Event> {
     let mut events = Vec::new();
     let mut rest = stream;
@@ -25,7 +25,7 @@ pub fn parse(stream: &[u8]) -> Vec<Event> {
     events
 }
 
-/// How long the first event is with its blank line.
+/// The length of the first event, including its blank line.
 fn end(stream: &[u8]) -> Option<usize> {
     stream.windows(2).position(|pair| pair == b"\n\n").map(|at| at + 2)
 }
@@ -49,7 +49,7 @@ fn read(text: &[u8]) -> Event {
     event
 }
 
-/// The stream that a connection's answer is, as it comes in.
+/// The event stream in the response on a connection, read as it arrives.
 #[derive(Debug)]
 pub struct Events {
     connection: Connection,
@@ -57,17 +57,17 @@ pub struct Events {
 }
 
 impl Events {
-    /// Goes on after the head of the answer.
+    /// Continues after the head of the response.
     pub fn new(connection: Connection) -> Self {
         Self { connection, heard: Vec::new() }
     }
 
-    /// The data of the next event that has some that is not empty; `None` at the end.
+    /// The data of the next event with data that is not empty; `None` at the end.
     pub fn message(&mut self) -> io::Result<Option<Vec<u8>>> {
         let deadline = Deadline::after(LIMIT);
         loop {
             let Some(event) = self.event()? else { return Ok(None) };
-            // A stream that is kept alive never falls silent.
+            // A stream with keep-alive comments never pauses, so the read timeout alone would not end this.
             if deadline.is_over() {
                 return Err(io::ErrorKind::TimedOut.into());
             }
@@ -91,7 +91,7 @@ impl Events {
         }
     }
 
-    /// The connection; what was read ahead is lost.
+    /// Returns the connection. Bytes that were read ahead are lost.
     pub fn into_connection(self) -> Connection {
         self.connection
     }

@@ -1,4 +1,4 @@
-//! A running `server-everything`, the server that everybody tests with.
+//! A running `server-everything`, the usual test server for MCP clients.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Child, ChildStderr, Command, Stdio};
@@ -15,7 +15,7 @@ pub struct Everything {
     _says: Lines<ChildStderr>,
 }
 
-/// How it is spoken to.
+/// The transport that it speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// Streamable HTTP, at `/mcp`.
@@ -28,9 +28,9 @@ impl Everything {
     /// Starts one.
     ///
     /// # Panics
-    /// When it does not listen on any of a few free ports.
+    /// If it does not listen on any of a few free ports.
     pub fn start(deps: &Deps, transport: Transport) -> Self {
-        // It cannot be told to take any port and to say which: another process may be quicker than it is.
+        // It cannot be told to take any free port and to print it, so another process may take the port first.
         let mut tries = (0..5).filter_map(|_| Self::listen_on(free_port(), deps, transport));
         tries.next().expect("server-everything does not listen")
     }
@@ -55,12 +55,12 @@ impl Everything {
         is_there.then_some(this)
     }
 
-    /// Its number; not reused while this value exists.
+    /// Its pid; not reused while this value exists.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Where clients find it.
+    /// Its URL.
     pub fn url(&self) -> &str {
         &self.url
     }

@@ -1,4 +1,4 @@
-//! A running `fixture http`: the server that leash stands in front of, and what it saw.
+//! A running `fixture http`: the server that leash is placed in front of, and the requests that it saw.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -27,10 +27,10 @@ impl Fixture {
         Self::start(Command::new(leash::fixture()), options)
     }
 
-    /// The same as `command`, which is the program with whatever a test needs around it.
+    /// Starts `command`, which is the program with anything that a test needs around it.
     ///
     /// # Panics
-    /// When it does not say where it listens.
+    /// If it does not print its address.
     pub fn start(mut command: Command, options: &[&str]) -> Self {
         command.args(["http", "--until-eof"]).args(options).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("cannot start the fixture");
@@ -42,34 +42,34 @@ impl Fixture {
         Self { child, url, address, _says: says }
     }
 
-    /// Where clients find it.
+    /// Its URL.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// The same without the path.
+    /// Its address, without the path.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Its number; not reused while this value exists.
+    /// Its pid; not reused while this value exists.
     pub fn pid(&self) -> Pid {
         Pid::from_raw(self.child.id() as i32).expect("a child has a number")
     }
 
-    /// Ends it as a crash would.
+    /// Kills it, like a crash.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// What it saw so far.
+    /// The requests that it saw so far.
     pub fn report(&self) -> Report {
         let page = get::get(self.address, "/census");
         Report(serde_json::from_str(&page.body).unwrap_or_else(|error| panic!("not a census ({error}): {page:?}")))
     }
 
-    /// Waits until it saw what `wanted` finds in a report.
+    /// Waits until `wanted` finds something in a report of what it saw.
     ///
     /// # Panics
     /// After [`LIMIT`], naming `what` was awaited and showing the last report.
@@ -78,10 +78,10 @@ impl Fixture {
         found.unwrap_or_else(|| panic!("waited {LIMIT:?} in vain for {what}: {:#}", self.report().0))
     }
 
-    /// Waits until every session that was opened is deleted, each of them once; how many there were.
+    /// Waits until every opened session is deleted, each exactly once. Returns their number.
     ///
     /// # Panics
-    /// When one is left, or was deleted twice.
+    /// If one is left, or was deleted twice.
     pub fn wait_deleted(&self) -> u64 {
         let report = self.wait("every session to be deleted", |report| {
             (report.deleted().len() as u64 == report.opened()).then(|| report.clone())
@@ -98,7 +98,7 @@ impl Drop for Fixture {
     }
 }
 
-/// What a fixture saw on the wire.
+/// The requests and sessions that a fixture saw.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report(pub Value);
 
@@ -108,18 +108,18 @@ impl Report {
         self.list("open").iter().filter_map(|id| id.as_str().map(str::to_owned)).collect()
     }
 
-    /// How many sessions were ever opened.
+    /// The number of sessions that were ever opened.
     pub fn opened(&self) -> u64 {
         self.0["opened"].as_u64().unwrap_or_default()
     }
 
-    /// How often each session was to be deleted.
+    /// The number of DELETE requests for each session.
     pub fn deleted(&self) -> BTreeMap<String, u64> {
         let deleted = self.0["deleted"].as_object().into_iter().flatten();
         deleted.map(|(id, times)| (id.clone(), times.as_u64().unwrap_or_default())).collect()
     }
 
-    /// How many calls of `sleep` were ended before their time.
+    /// The number of calls of `sleep` that were cancelled before their time was over.
     pub fn cancelled(&self) -> u64 {
         self.0["cancelled"].as_u64().unwrap_or_default()
     }
@@ -129,7 +129,7 @@ impl Report {
         self.list("requests")
     }
 
-    /// How many requests came by this method of HTTP and, where it is given, of JSON-RPC.
+    /// The number of requests with this HTTP method and, if it is given, this JSON-RPC method.
     pub fn count(&self, http: &str, rpc: Option<&str>) -> usize {
         let is_one = |seen: &&Value| seen["http"] == http && rpc.is_none_or(|rpc| seen["rpc"] == rpc);
         self.requests().iter().filter(is_one).count()

@@ -26,10 +26,10 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Starts `leash serve -v --listen 127.0.0.1:0` with further words and waits until it listens.
+    /// Starts `leash serve -v --listen 127.0.0.1:0` with further arguments and waits until it listens.
     ///
     /// # Panics
-    /// When it does not.
+    /// If it does not listen.
     pub fn start<W: AsRef<OsStr>>(scene: &Scene, words: impl IntoIterator<Item = W>) -> Self {
         Self::start_at(scene, "127.0.0.1:0", words)
     }
@@ -37,7 +37,7 @@ impl Gateway {
     /// The same with one stdio server called `x`.
     ///
     /// # Panics
-    /// When it does not listen.
+    /// If it does not listen.
     pub fn single(scene: &Scene, options: &[&str], server: &[OsString]) -> Self {
         let options = ["--name", "x"].iter().chain(options).chain(&["--"]).map(OsString::from);
         Self::start(scene, options.chain(server.iter().cloned()))
@@ -46,23 +46,23 @@ impl Gateway {
     /// The same with one HTTP server called `x`.
     ///
     /// # Panics
-    /// When it does not listen.
+    /// If it does not listen.
     pub fn in_front_of(scene: &Scene, options: &[&str], url: &str) -> Self {
         Self::start(scene, ["--name", "x", "--url", url].iter().chain(options))
     }
 
-    /// The same at an address.
+    /// The same at a given address.
     ///
     /// # Panics
-    /// When it does not listen.
+    /// If it does not listen.
     pub fn start_at<W: AsRef<OsStr>>(scene: &Scene, listen: &str, words: impl IntoIterator<Item = W>) -> Self {
         Self::prepared(scene, listen, Vec::new(), words)
     }
 
-    /// The same, after these steps.
+    /// The same, with these steps before exec.
     ///
     /// # Panics
-    /// When it does not listen.
+    /// If it does not listen.
     pub fn prepared<W: AsRef<OsStr>>(
         scene: &Scene,
         listen: &str,
@@ -72,7 +72,7 @@ impl Gateway {
         Self::attempt(scene, listen, steps, words).unwrap_or_else(|why| panic!("{why}"))
     }
 
-    /// The same for one that may fail: what it said instead.
+    /// The same for a start that may fail. The error is its stderr output.
     pub fn attempt<W: AsRef<OsStr>>(
         scene: &Scene,
         listen: &str,
@@ -89,13 +89,13 @@ impl Gateway {
             let said = Arc::clone(&said);
             move || {
                 for line in BufReader::new(stderr).split(b'\n').map_while(Result::ok) {
-                    let mut said = said.lock().expect("nobody panics with it");
+                    let mut said = said.lock().expect("no thread panics while it holds the lock");
                     said.push_str(&String::from_utf8_lossy(&line));
                     said.push('\n');
                 }
             }
         });
-        let heard = || said.lock().expect("nobody panics with it").clone();
+        let heard = || said.lock().expect("no thread panics while it holds the lock").clone();
         let address = wait::within(wait::LIMIT, || {
             if !matches!(child.try_wait(), Ok(None)) {
                 return Some(Err(format!("leash serve left: {}", heard())));
@@ -114,7 +114,7 @@ impl Gateway {
         Ok(Self { child, process, address, said, reader: Some(reader) })
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -129,9 +129,9 @@ impl Gateway {
         format!("http://{}/{name}/mcp", self.address)
     }
 
-    /// What it said so far.
+    /// Its stderr output so far.
     pub fn said(&self) -> String {
-        self.said.lock().expect("nobody panics with it").clone()
+        self.said.lock().expect("no thread panics while it holds the lock").clone()
     }
 
     /// A new connection.
@@ -139,34 +139,34 @@ impl Gateway {
         Connection::open(self.address)
     }
 
-    /// A request on a connection of its own.
+    /// Sends a request on a new connection and returns the answer.
     pub fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Reply {
         self.connect().ask(method, path, headers, body)
     }
 
-    /// A POST of a JSON-RPC message, perhaps in a session, on a connection of its own.
+    /// Posts a JSON-RPC message, with a session id if one is given, on a new connection.
     pub fn post(&self, name: &str, session: Option<&str>, body: &str) -> Reply {
         post(&mut self.connect(), name, session, body)
     }
 
-    /// How many sessions of a server it has, those that are ending counted.
+    /// The number of sessions of a server, including those that are ending.
     pub fn sessions(&self, name: &str) -> f64 {
         let state = |state: &str| self.metric(&format!("leash_sessions{{server=\"{name}\",state=\"{state}\"}}"));
         state("live").unwrap_or_default() + state("ending").unwrap_or_default()
     }
 
-    /// How many sessions of all servers it has, those that are ending counted; `None` when it does not say.
+    /// The number of sessions of all servers, including those that are ending. `None` if the metrics cannot be read.
     pub fn all_sessions(&self) -> Option<u64> {
         let mut connection = Connection::attempt(self.address).ok()?;
         connection.send("GET", "/metrics", &[], b"").ok()?;
         let page = connection.reply().ok().filter(|page| page.status == 200)?.text();
-        // Without a line there is none of it only if there could be one.
+        // Without sessions there are no lines. The TYPE line shows that the page is complete enough to have them.
         page.lines().find(|line| *line == "# TYPE leash_sessions gauge")?;
         let lines = page.lines().filter(|line| line.starts_with("leash_sessions{"));
         lines.map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok()).sum()
     }
 
-    /// Waits until a line of its numbers has this value: what has happened is counted after it.
+    /// Waits until a metric has this value. The gateway counts an event after it happened, so the value may lag.
     pub fn wait_metric(&self, line: &str, value: f64) {
         let reached = wait::within(wait::LIMIT, || (self.metric(line) == Some(value)).then_some(()));
         assert!(reached.is_some(), "{line} is {:?}, not {value}: {}", self.metric(line), self.said());
@@ -178,24 +178,24 @@ impl Gateway {
         assert!(empty.is_some(), "{} sessions are left: {}", self.sessions(name), self.said());
     }
 
-    /// Tells it to stop, and waits until it has.
+    /// Sends SIGTERM, and waits until it has exited.
     ///
     /// # Panics
-    /// When it does not leave as it should.
+    /// If it does not exit with code 0.
     pub fn stop(mut self) {
         self.signal(Signal::TERM);
         assert_eq!(self.wait(), Some(0), "{}", self.said());
     }
 
-    /// Bytes of memory that it uses.
+    /// The memory that it uses, in bytes.
     pub fn memory(&self) -> u64 {
         memory(self.pid())
     }
 
-    /// Descriptors that it has open.
+    /// The number of its open descriptors.
     ///
     /// # Panics
-    /// When it is gone.
+    /// If it has exited.
     pub fn descriptors(&self) -> usize {
         let path = format!("/proc/{}/fd", self.pid().as_raw_nonzero());
         std::fs::read_dir(path).expect("the gateway is gone").count()
@@ -206,46 +206,47 @@ impl Gateway {
         self.process.signal(signal).expect("the gateway is gone");
     }
 
-    /// Whether it has not ended.
+    /// True if it has not exited.
     pub fn is_alive(&self) -> bool {
         self.process.is_alive()
     }
 
-    /// Waits for its end; false after `limit`.
+    /// Waits for its exit. Returns false after `limit`.
     pub fn wait_gone(&self, limit: std::time::Duration) -> bool {
         self.process.wait_gone(limit)
     }
 
-    /// Waits for its end; its exit code.
+    /// Waits for its exit, and returns the exit code.
     pub fn wait(&mut self) -> Option<i32> {
         let status = wait::until("the end of leash serve", || self.child.try_wait().expect("it is our child"));
         if let Some(reader) = self.reader.take() {
-            // Servers have inherited stderr: it may stay open as long as one of them lives.
+            // Its servers inherited stderr, which may stay open as long as one of them lives, so the reader is not
+            // joined.
             drop(reader);
         }
         status.code()
     }
 
-    /// The value of a metric's line, by its beginning.
+    /// The value of the metrics line with this beginning.
     pub fn metric(&self, line: &str) -> Option<f64> {
         let page = self.ask("GET", "/metrics", &[], b"").text();
         page.lines().find_map(|known| known.strip_prefix(line)?.trim().parse().ok())
     }
 }
 
-/// Bytes of memory that are a process's own and in use, as the kernel counts them.
+/// The private memory of a process in bytes, as the kernel counts it.
 ///
 /// # Panics
-/// When it is gone.
+/// If the process has exited.
 pub fn memory(pid: Pid) -> u64 {
     let path = format!("/proc/{}/smaps_rollup", pid.as_raw_nonzero());
-    let text = std::fs::read_to_string(path).expect("the process is gone, or somebody else's");
+    let text = std::fs::read_to_string(path).expect("the process has exited, or belongs to another user");
     let kib =
         text.lines().find_map(|line| line.strip_prefix("Private_Dirty:")?.strip_suffix("kB")?.trim().parse().ok());
     kib.map(|kib: u64| kib * 1024).expect("the kernel counts it")
 }
 
-/// A POST of a JSON-RPC message, perhaps in a session.
+/// Posts a JSON-RPC message, with a session id if one is given.
 pub fn post(connection: &mut Connection, name: &str, session: Option<&str>, body: &str) -> Reply {
     let mut headers = http::POST.to_vec();
     headers.extend(session.map(|session| ("mcp-session-id", session)));

@@ -1,18 +1,18 @@
-//! The smallest HTTP client that can ask a server of ours something, one connection a request.
+//! A minimal HTTP client for our test servers, with one connection per request.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use crate::wait::LIMIT;
 
-/// What a server answered.
+/// The answer of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
     /// The status code.
     pub status: u16,
     /// The headers, by their names in lower case.
     pub headers: Vec<(String, String)>,
-    /// The body, of one that ends.
+    /// The body. It must end.
     pub body: String,
 }
 
@@ -26,15 +26,15 @@ impl Page {
 /// Gets `path`.
 ///
 /// # Panics
-/// When nobody answers in HTTP.
+/// If no HTTP server answers.
 pub fn get(address: SocketAddr, path: &str) -> Page {
     send(address, &format!("GET {path}"), &[], "")
 }
 
-/// Sends a request; `line` is its method and its path.
+/// Sends a request. `line` is its method and its path.
 ///
 /// # Panics
-/// When nobody answers in HTTP, or the answer does not end.
+/// If no HTTP server answers, or the answer does not end.
 pub fn send(address: SocketAddr, line: &str, headers: &[(&str, &str)], body: &str) -> Page {
     let mut stream = TcpStream::connect_timeout(&address, LIMIT).expect("cannot connect");
     stream.set_read_timeout(Some(LIMIT)).expect("a limit is a timeout");
@@ -62,7 +62,7 @@ fn parse(answer: &str) -> Option<Page> {
     Some(page)
 }
 
-/// A body that came in chunks.
+/// Joins the chunks of a body.
 fn join(mut chunks: &str) -> Option<String> {
     let mut body = String::new();
     loop {
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_in_one_piece_and_in_chunks() {
+    fn reads_bodies_with_length_and_in_chunks() {
         let whole = parse("HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\nX-Y:  z \r\n\r\nno").expect("it is HTTP");
         assert_eq!((whole.status, whole.body.as_str(), whole.header("x-y")), (404, "no", Some("z")));
         let chunks = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\na\r\n0123456789\r\n0\r\n\r\n";

@@ -1,4 +1,4 @@
-//! Where a containment can be tested: what it needs from the machine, arranged without leash.
+//! The machine setup that a containment needs for its tests, arranged without leash.
 
 use std::fmt;
 use std::rc::Rc;
@@ -7,7 +7,7 @@ use crate::scene::Scene;
 use crate::user::{User, Who};
 use crate::user_bus::UserBus;
 
-/// The containments that promise that nothing survives, by the names that leash has for them.
+/// The containments that promise that no process survives, by their names in leash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Containment {
     /// A PID namespace.
@@ -16,12 +16,12 @@ pub enum Containment {
     Unit,
     /// A cgroup.
     Leaf,
-    /// Descent alone.
+    /// Descent (parent and child) alone.
     Reaper,
 }
 
 impl Containment {
-    /// As `--contain` has it.
+    /// The value of `--contain`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Sealed => "sealed",
@@ -38,7 +38,7 @@ impl fmt::Display for Containment {
     }
 }
 
-/// A containment and a user, and what they need for as long as their tests run.
+/// A containment and a user, and the resources that they need while their tests run.
 #[derive(Debug)]
 pub struct Ground {
     containment: Containment,
@@ -47,7 +47,7 @@ pub struct Ground {
 }
 
 impl Ground {
-    /// Prepares it, or says why this machine cannot have it.
+    /// Prepares it. The error says why this machine does not support it.
     pub fn prepare(containment: Containment, who: Who) -> Result<Self, String> {
         let user = User::find(who)?;
         let bus = match containment {
@@ -67,7 +67,7 @@ impl Ground {
         self.containment
     }
 
-    /// Whose ground it is.
+    /// The user of this ground.
     pub fn who(&self) -> Who {
         self.who
     }
@@ -82,7 +82,8 @@ impl Ground {
         Ok(scene)
     }
 
-    /// Gives the scene's user what the containment needs; again after [`Scene::bound`], which may have made another cgroup.
+    /// Gives the scene's user the rights that the containment needs. Called again after [`Scene::bound`], which may
+    /// have made another cgroup.
     pub fn allow(&self, scene: &Scene) -> Result<(), String> {
         match self.containment {
             Containment::Leaf => scene.delegate(),
@@ -91,7 +92,7 @@ impl Ground {
     }
 }
 
-/// Whether the kernel gives this user a PID namespace with its own `/proc`, found out without leash.
+/// Checks without leash that the kernel gives this user a PID namespace with its own `/proc`.
 pub(crate) fn check_namespaces(scene: &Scene) -> Result<(), String> {
     let user = if scene.user().is_root() { "--pid" } else { "--user" };
     let mut command = scene.zoo(["ns", "--pid", "--proc", user, "--"]);

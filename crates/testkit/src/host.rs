@@ -11,27 +11,27 @@ use crate::lines::Lines;
 use crate::process::{Handle, Process};
 use crate::wait::LIMIT;
 
-/// What a host talks to its server through.
+/// The channel between a host and its server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Channel {
-    /// Pipes, as of a Python, Go or Rust host.
+    /// Pipes, as a Python, Go or Rust host uses.
     Pipe,
-    /// Socketpairs, as of a Node or Bun host.
+    /// Socketpairs, as a Node or Bun host uses.
     Socketpair,
-    /// Nothing to read for the server; its output is a pipe.
+    /// `/dev/null` as stdin of the server; its stdout is a pipe.
     DevNull,
 }
 
-/// How a host behaves.
+/// The behaviour of a host.
 #[derive(Clone, Debug)]
 pub struct Manner {
-    /// What it gives to the server as stdin and stdout.
+    /// The server's stdin and stdout.
     pub channel: Channel,
-    /// The server gets a process group of its own.
+    /// The server gets its own process group.
     pub own_group: bool,
-    /// It reads what the server says.
+    /// The host reads the server's output.
     pub reads: bool,
-    /// It goes on after these signals.
+    /// The host survives these signals.
     pub shrugs: Vec<Signal>,
 }
 
@@ -42,7 +42,7 @@ impl Default for Manner {
 }
 
 impl Manner {
-    /// The words for `zoo host`.
+    /// The arguments of `zoo host`.
     pub(crate) fn words(&self) -> Vec<OsString> {
         let channel = match self.channel {
             Channel::Pipe => "pipe",
@@ -65,12 +65,12 @@ impl Manner {
     }
 }
 
-/// How a server ended, as its host saw it.
+/// The end of a server, as its host saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// By itself, with this code.
+    /// It exited with this code.
     Exited(i32),
-    /// By this signal.
+    /// A signal ended it.
     Killed(i32),
 }
 
@@ -91,7 +91,7 @@ impl Host {
         }
     }
 
-    /// The host's own number; not reused while this value exists.
+    /// The host's own pid; not reused while this value exists.
     pub fn pid(&self) -> Pid {
         Pid::from_raw(self.host.id() as i32).expect("a child has a number")
     }
@@ -103,7 +103,7 @@ impl Host {
             .says
             .wait(LIMIT, |line| line.strip_prefix("pid ")?.parse().ok())
             .and_then(Pid::from_raw)
-            .expect("the host did not say the number of its server");
+            .expect("the host did not print the pid of its server");
         let host = self.pid().as_raw_nonzero().get();
         Handle::open(pid, |process: &Process| process.parent == host).expect("the server of the host is gone already")
     }
@@ -124,12 +124,12 @@ impl Host {
         self.says.wait(LIMIT, |line| line.strip_prefix("out ")?.contains(text).then_some(())).is_some()
     }
 
-    /// Has the host close the server's stdin.
+    /// Makes the host close the server's stdin.
     pub fn close_stdin(&mut self) {
         self.order("close-stdin");
     }
 
-    /// Has the host exit by itself.
+    /// Makes the host exit by itself.
     pub fn exit(&mut self) {
         self.order("exit");
     }
@@ -140,14 +140,14 @@ impl Host {
         rustix::process::kill_process(self.pid(), signal).expect("cannot signal the host");
     }
 
-    /// Waits until the host itself ended.
+    /// Waits until the host itself has exited.
     pub fn wait(&mut self) {
-        // It may wait for its orders to end.
+        // It may wait for the end of its orders.
         self.orders = None;
         self.host.wait().expect("cannot wait for the host");
     }
 
-    /// Waits until the host saw its server end. `None` when it did not within `limit`.
+    /// Waits until the host saw its server end. `None` if it did not within `limit`.
     pub fn wait_ended(&mut self, limit: Duration) -> Option<Ended> {
         self.says.wait(limit, |line| {
             let (how, number) = line.split_once(' ')?;
@@ -161,7 +161,7 @@ impl Host {
     }
 
     fn order(&mut self, order: &str) {
-        let orders = self.orders.as_mut().expect("the host takes no orders any more");
+        let orders = self.orders.as_mut().expect("the orders of the host are closed");
         writeln!(orders, "{order}").expect("the host does not listen");
     }
 }

@@ -1,4 +1,4 @@
-//! A plain HTTP/1.1 client over a blocking socket: tests see every byte, and no library repairs what leash got wrong.
+//! A plain HTTP/1.1 client over a blocking socket: tests see every byte, and no library repairs a fault of leash.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -15,7 +15,7 @@ use crate::wait::{Deadline, LIMIT};
 pub struct Reply {
     /// The status.
     pub status: u16,
-    /// Names in lower case, and values.
+    /// The headers: names in lower case, and values.
     pub headers: Vec<(String, String)>,
     /// The body without its transfer coding.
     pub body: Vec<u8>,
@@ -32,10 +32,10 @@ impl Reply {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// The body as JSON: itself, or the last message of an event stream.
+    /// The body as JSON: the whole body, or the last message of an event stream.
     ///
     /// # Panics
-    /// When it is something else.
+    /// If it is neither.
     pub fn json(&self) -> Value {
         let text = self.text();
         let last = text.lines().rev().find_map(|line| line.strip_prefix("data: ").filter(|data| !data.is_empty()));
@@ -54,7 +54,7 @@ pub struct Connection<S: Read = TcpStream> {
 }
 
 impl Connection<UnixStream> {
-    /// Connects to a socket of this machine.
+    /// Connects to a Unix socket.
     pub fn open_local(path: &Path) -> std::io::Result<Self> {
         let stream = UnixStream::connect(path)?;
         stream.set_read_timeout(Some(LIMIT))?;
@@ -66,17 +66,17 @@ impl Connection {
     /// Connects.
     ///
     /// # Panics
-    /// When nobody listens.
+    /// If no server listens.
     pub fn open(address: SocketAddr) -> Self {
-        Self::attempt(address).expect("nobody listens")
+        Self::attempt(address).expect("no server listens")
     }
 
-    /// Connects to somebody who may not listen.
+    /// Connects. The error is expected if no server listens.
     pub fn attempt(address: SocketAddr) -> std::io::Result<Self> {
         Self::of(TcpStream::connect(address)?, address)
     }
 
-    /// Connects from a port that is free.
+    /// Connects from the given local port.
     pub fn open_from(port: u16, address: SocketAddr) -> std::io::Result<Self> {
         let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
         rustix::net::sockopt::set_socket_reuseaddr(&socket, true)?;
@@ -96,14 +96,14 @@ impl Connection {
         self.stream.get_ref()
     }
 
-    /// The socket alone; what was read ahead is lost.
+    /// The socket alone. Bytes that were read ahead are lost.
     pub fn into_socket(self) -> TcpStream {
         self.stream.into_inner()
     }
 }
 
 impl<S: Read + Write> Connection<S> {
-    /// Sends a request; `Host` and `Content-Length` are added unless given.
+    /// Sends a request. Adds `Host` and `Content-Length` unless they are given.
     pub fn send(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> std::io::Result<()> {
         let given = |name: &str| headers.iter().any(|(known, _)| known.eq_ignore_ascii_case(name));
         let mut head = format!("{method} {path} HTTP/1.1\r\n");
@@ -143,7 +143,7 @@ impl<S: Read + Write> Connection<S> {
             reply.body.resize(length, 0);
             self.stream.read_exact(&mut reply.body)?;
         } else if reply.header("transfer-encoding") == Some("chunked") {
-            // A stream that is kept alive never falls silent.
+            // A stream with keep-alive comments never pauses, so the read timeout alone would not end this.
             let deadline = Deadline::after(LIMIT);
             while let Some(chunk) = self.chunk()? {
                 reply.body.extend(chunk);
@@ -165,12 +165,12 @@ impl<S: Read + Write> Connection<S> {
         Ok((size > 0).then_some(chunk))
     }
 
-    /// A request and its answer.
+    /// Sends a request and returns its answer.
     ///
     /// # Panics
-    /// When there is none.
+    /// If there is no answer.
     pub fn ask(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Reply {
-        self.send(method, path, headers, body).expect("the request was not taken");
+        self.send(method, path, headers, body).expect("cannot send the request");
         self.reply().expect("there is no answer")
     }
 
@@ -183,7 +183,7 @@ impl<S: Read + Write> Connection<S> {
     }
 }
 
-/// What every client of Streamable HTTP sends with a POST.
+/// The headers that every client of Streamable HTTP sends with a POST.
 pub const POST: [(&str, &str); 2] =
     [("content-type", "application/json"), ("accept", "application/json, text/event-stream")];
 

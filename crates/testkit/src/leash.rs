@@ -1,4 +1,4 @@
-//! The programs under test: where they are, what they answered, and who is who among their processes.
+//! The programs under test: their paths, the output of commands, and the roles of their processes.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,8 @@ pub fn fixture() -> &'static Path {
     FOUND.get_or_init(|| find("FIXTURE_BIN", "fixture", &["--package", "testkit", "--features", "fixture"]))
 }
 
-/// `cargo xtask test` says where the programs are. Otherwise they are next to the test executable, and built if they are not there.
+/// Returns the path that `cargo xtask test` gives in `variable`. Otherwise the program is next to the test executable,
+/// and is built if it is missing.
 fn find(variable: &str, name: &str, package: &[&str]) -> PathBuf {
     if let Some(path) = env::var_os(variable) {
         return path.into();
@@ -57,10 +58,10 @@ fn build(dir: &Path, name: &str, package: &[&str]) {
     assert!(status.success(), "cannot build `{name}`");
 }
 
-/// What a command said and how it ended.
+/// The output and exit code of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Its exit code; 128 + n by signal, as a shell has it.
+    /// Its exit code; 128 + n after signal n, as in a shell.
     pub code: i32,
     /// Its stdout.
     pub stdout: String,
@@ -84,7 +85,7 @@ impl Answer {
     /// Its stdout as JSON.
     ///
     /// # Panics
-    /// When it is something else.
+    /// If it is not JSON.
     pub fn json(&self) -> Value {
         match serde_json::from_str(&self.stdout) {
             Ok(value) => value,
@@ -93,7 +94,7 @@ impl Answer {
     }
 }
 
-/// The keeper of a running `leash serve`, which may have children of other kinds.
+/// The keeper of a running `leash serve`, which may have children with other roles.
 pub fn gateway_keeper(gateway: Pid) -> Handle {
     let parent = gateway.as_raw_nonzero().get();
     wait::until("the gateway's keeper", || {
@@ -102,7 +103,7 @@ pub fn gateway_keeper(gateway: Pid) -> Handle {
     })
 }
 
-/// The keeper of a running `leash run`: the one child of the supervisor.
+/// The keeper of a running `leash run`: the only child of the supervisor.
 pub fn keeper(supervisor: Pid) -> Handle {
     let parent = supervisor.as_raw_nonzero().get();
     wait::until("the keeper", || {

@@ -1,9 +1,9 @@
-//! For leash's own tests: misbehaving programs (`zoo`), hosts to start them, and two witnesses of who is alive that do not
-//! come from leash: the [`census`] (a FIFO that every process of a tree holds) and the outer [`cgroup`].
+//! The test kit of leash: misbehaving programs (`zoo`), hosts to start them, and two witnesses of the living processes
+//! that use no code of leash: the [`census`] (a FIFO that every process of a tree holds) and the outer [`cgroup`].
 //!
-//! A test sets a [`scene::Scene`], starts a [`host::Host`] on it, does harm, and asks both witnesses.
+//! A test sets a [`scene::Scene`], starts a [`host::Host`] on it, causes a fault, and asks both witnesses.
 
-#![expect(clippy::disallowed_methods, reason = "the kit starts what leash is tested with")]
+#![expect(clippy::disallowed_methods, reason = "the kit starts the programs that leash is tested with")]
 
 pub mod census;
 pub mod cgroup;
@@ -42,13 +42,13 @@ pub use scratch::Scratch;
 
 use std::io::Write;
 
-/// Says something about a test that is not its verdict, such as why it was skipped.
+/// Prints a note about a test, such as why it was skipped.
 pub fn note(text: &str) {
-    // Written past the capture of the test runner on purpose: a skipped test should be seen.
+    // Written past the output capture of the test runner on purpose: a skipped test should be seen.
     let _ = writeln!(std::io::stderr().lock(), "note: {text}");
 }
 
-/// The value, or the end of the test with the printed reason why it cannot run here.
+/// Unwraps the value, or prints why the test cannot run here and returns from it.
 #[macro_export]
 macro_rules! or_skip {
     ($result:expr) => {
@@ -62,7 +62,7 @@ macro_rules! or_skip {
     };
 }
 
-/// `stem` and 64 random bits. Process numbers would do for a name, were it not for tests in namespaces, which all have the same small ones.
+/// Returns `stem` and 64 random bits. A pid would not be unique: tests in PID namespaces all have the same small ones.
 pub fn unique(stem: &str) -> String {
     format!("{stem}-{:016x}", random())
 }

@@ -1,4 +1,4 @@
-//! What another process says, line by line, with a deadline.
+//! Reads the output of another process line by line, with a deadline.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use rustix::event::PollFlags;
 
 use crate::wait::{self, Deadline};
 
-/// The reader of a pipe. What nobody asked for yet is kept.
+/// The reader of a pipe. It keeps lines that the test has not asked for yet.
 #[derive(Debug)]
 pub struct Lines<P> {
     pipe: P,
@@ -20,7 +20,8 @@ impl<P: AsFd> Lines<P> {
         Self { pipe, heard: Vec::new() }
     }
 
-    /// Waits for a line that `wanted` accepts, and forgets it; the others are kept. `None` after `limit`, or at the end.
+    /// Waits for a line that `wanted` accepts, and removes it; the other lines are kept. `None` after `limit`, or at
+    /// the end.
     pub fn wait<T>(&mut self, limit: Duration, wanted: impl Fn(&str) -> Option<T>) -> Option<T> {
         let deadline = Deadline::after(limit);
         loop {
@@ -38,7 +39,7 @@ impl<P: AsFd> Lines<P> {
         self.wait(limit, |line| Some(line.to_owned()))
     }
 
-    /// What was heard and not taken.
+    /// The text that was read and not removed.
     pub fn rest(&self) -> String {
         String::from_utf8_lossy(&self.heard).into_owned()
     }
@@ -56,7 +57,7 @@ impl<P: AsFd> Lines<P> {
         None
     }
 
-    /// One read. False at the end.
+    /// Reads once. Returns false at the end.
     fn listen(&mut self) -> bool {
         let mut buffer = [0; 65536];
         match rustix::io::read(&self.pipe, &mut buffer) {

@@ -1,4 +1,4 @@
-//! Tests that run in namespaces of their own: the test starts itself again inside.
+//! Tests that run in their own namespaces: the test starts itself again inside.
 
 use std::env;
 use std::process::Command;
@@ -7,11 +7,11 @@ use crate::leash;
 
 const INSIDE: &str = "TESTKIT_INSIDE";
 
-/// Runs the test called `test` again in namespaces of its own, below a small init, with `options` for `zoo ns`.
-/// True: this is the run inside. False: the run inside has passed.
+/// Runs the test called `test` again in its own namespaces, below a small init, with `options` for `zoo ns`. Returns
+/// true in the run inside, and false in the outer run after the inner one has passed.
 ///
 /// # Panics
-/// When the run inside fails.
+/// If the run inside fails.
 pub fn inside(test: &str, options: &[&str]) -> bool {
     if env::var_os(INSIDE).is_some() {
         return true;
@@ -24,7 +24,7 @@ pub fn inside(test: &str, options: &[&str]) -> bool {
         .arg(this)
         .args([test, "--exact", "--nocapture", "--test-threads=1"])
         .env(INSIDE, "1")
-        // Found before: inside, cargo is not to be run.
+        // The programs are found before: cargo must not run inside.
         .env("LEASH_BIN", leash::leash())
         .env("ZOO_BIN", leash::zoo())
         .status()
@@ -33,8 +33,8 @@ pub fn inside(test: &str, options: &[&str]) -> bool {
     false
 }
 
-/// Whether `--pid-max` is one of the namespace alone; else why not. Before Linux 6.14 the limit was one for the whole machine, and
-/// must be left alone.
+/// Checks that `--pid-max` only affects the namespace; the error says why not. Before Linux 6.14 the limit applied to
+/// the whole machine, and must not be changed.
 pub fn small_pid_max_is_private() -> Result<(), String> {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     let mut numbers = release.split(['.', '-']).map(|part| part.parse().unwrap_or(0));

@@ -11,26 +11,26 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::wait;
 
-/// What `/proc` said about a process at one moment.
+/// The state of a process at one moment, as `/proc` shows it.
 #[derive(Clone, Debug)]
 pub struct Process {
-    /// Its number.
+    /// Its pid.
     pub pid: Pid,
-    /// The number of its parent.
+    /// The pid of its parent.
     pub parent: i32,
     /// The letter of its state, as in `ps`.
     pub state: char,
     /// The kernel's name for it.
     pub name: String,
-    /// When it started, in ticks after boot.
+    /// Its start time, in ticks after boot.
     pub start: u64,
-    /// A thread that lives although the main thread has exited.
+    /// The id of a living thread, if the main thread has exited.
     thread: Option<i32>,
 }
 
 impl Process {
-    /// Reads `/proc/PID/stat`. `None` when there is no such process. The state is that of another thread where the main thread has
-    /// exited and the process has not.
+    /// Reads `/proc/PID/stat`. `None` if there is no such process. If the main thread has exited and the process has
+    /// not, the state is that of another thread.
     pub fn read(pid: Pid) -> Option<Self> {
         let mut process = Self::parse(pid, &format!("/proc/{}", pid.as_raw_nonzero()))?;
         if !process.is_alive()
@@ -44,7 +44,7 @@ impl Process {
 
     fn parse(pid: Pid, dir: &str) -> Option<Self> {
         let stat = fs::read_to_string(format!("{dir}/stat")).ok()?;
-        // The name may contain anything, parentheses too.
+        // The name may contain any character, parentheses too.
         let (head, tail) = stat.rsplit_once(')')?;
         let name = head.split_once('(')?.1.to_owned();
         let fields: Vec<&str> = tail.split_whitespace().collect();
@@ -58,17 +58,18 @@ impl Process {
         })
     }
 
-    /// Zombies are not survivors: they hold nothing but their number.
+    /// False for zombies: they hold nothing but their pid, so they are no survivors.
     pub fn is_alive(&self) -> bool {
         !matches!(self.state, 'Z' | 'X')
     }
 
-    /// Whether it is the keeper of a `leash connect` or `leash serve`.
+    /// True if it is the keeper of a `leash connect` or `leash serve`.
     pub fn keeps_sessions(&self) -> bool {
         self.command_line().split(' ').any(|word| word == "mcp-undertaker")
     }
 
-    /// Where `/proc` shows its memory and descriptors: an exited main thread has none of them.
+    /// The `/proc` directory that shows its memory and descriptors: that of another thread if the main thread has
+    /// exited.
     pub(crate) fn dir(&self) -> String {
         let pid = self.pid.as_raw_nonzero();
         self.thread.map_or_else(|| format!("/proc/{pid}"), |thread| format!("/proc/{pid}/task/{thread}"))
@@ -109,21 +110,21 @@ fn living_thread(pid: Pid) -> Option<(i32, char)> {
 /// Processes that should be dead.
 #[derive(Debug)]
 pub struct Survivors {
-    /// How they were noticed.
+    /// The witness that noticed them.
     pub seen_by: &'static str,
-    /// Those that could be listed; may be empty when they die while being listed.
+    /// The processes that could be listed. Empty if they died while being listed.
     pub processes: Vec<Process>,
 }
 
 impl fmt::Display for Survivors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} survivors by {}", self.processes.len(), self.seen_by)?;
-        // Of a fork bomb a few are enough to know which.
+        // For a fork bomb a few are enough to identify it.
         self.processes.iter().take(12).try_for_each(|process| write!(f, "\n    {process}"))
     }
 }
 
-/// Every process there is.
+/// The pids of all processes.
 pub fn all() -> Vec<Pid> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
@@ -147,7 +148,7 @@ pub fn children(pid: Pid) -> Vec<Process> {
         .collect()
 }
 
-/// A process that cannot be mistaken for another one.
+/// A process, held by a pidfd so that it cannot be confused with another one.
 #[derive(Debug)]
 pub struct Handle {
     pid: Pid,
@@ -155,19 +156,19 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Takes hold of `pid`, and checks with `is_it` that the number had not gone to another process before.
+    /// Opens a pidfd of `pid`, and checks with `is_it` that the pid had not been reused before.
     pub fn open(pid: Pid, is_it: impl FnOnce(&Process) -> bool) -> Option<Self> {
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
         let process = Process::read(pid)?;
         is_it(&process).then_some(Self { pid, pidfd })
     }
 
-    /// Its number; it may belong to another process as soon as this one was reaped.
+    /// Its pid, which may belong to another process as soon as this one was reaped.
     pub fn pid(&self) -> Pid {
         self.pid
     }
 
-    /// Sends `signal`; to a process that is gone, nothing is sent.
+    /// Sends `signal`. Does nothing if the process has exited.
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
         match pidfd_send_signal(&self.pidfd, signal) {
             Err(rustix::io::Errno::SRCH) => Ok(()),
@@ -175,12 +176,12 @@ impl Handle {
         }
     }
 
-    /// Waits until it ended. False after `limit`.
+    /// Waits until it has exited. Returns false after `limit`.
     pub fn wait_gone(&self, limit: Duration) -> bool {
         wait::ready(&self.pidfd, PollFlags::IN, limit)
     }
 
-    /// Whether it has not ended.
+    /// True if it has not exited.
     pub fn is_alive(&self) -> bool {
         !self.wait_gone(Duration::ZERO)
     }

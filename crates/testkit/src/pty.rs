@@ -27,7 +27,7 @@ impl Pty {
         Ok(Self { master })
     }
 
-    /// The side of the programs.
+    /// The side that programs open.
     pub fn terminal(&self) -> io::Result<OwnedFd> {
         let name = ptsname(&self.master, Vec::new())?;
         let file = fs::OpenOptions::new()
@@ -38,12 +38,12 @@ impl Pty {
         Ok(file.into())
     }
 
-    /// The step that makes it the controlling terminal of a child, in a session of its own.
+    /// The step that makes it the controlling terminal of a child, in a new session.
     pub fn control(&self) -> io::Result<Step> {
         Ok(Step::ControllingTerminal(self.terminal()?))
     }
 
-    /// What a person types.
+    /// Types a text.
     pub fn enter(&self, text: &str) -> io::Result<()> {
         rustix::io::write(&self.master, text.as_bytes())?;
         Ok(())
@@ -69,7 +69,7 @@ impl Pty {
         }
     }
 
-    /// Closes the terminal: everybody in front of it gets SIGHUP.
+    /// Closes the terminal: the kernel sends SIGHUP to the processes in front of it.
     pub fn close(self) {
         drop(self.master);
     }

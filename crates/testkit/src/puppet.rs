@@ -1,4 +1,5 @@
-//! A stdio server that the test itself plays: a process of the zoo passes on what it gets, and says what it is told to.
+//! A stdio server that the test itself plays: a process of the zoo passes its stdin to the test, and prints what the
+//! test sends.
 
 use std::ffi::OsString;
 use std::fs;
@@ -13,7 +14,7 @@ use rustix::event::PollFlags;
 use crate::scene::Scene;
 use crate::wait::{self, LIMIT};
 
-/// Where puppets report.
+/// The socket that puppets connect to.
 #[derive(Debug)]
 pub struct Theatre {
     listener: UnixListener,
@@ -21,35 +22,35 @@ pub struct Theatre {
 }
 
 impl Theatre {
-    /// Opens it.
+    /// Opens the socket.
     ///
     /// # Panics
-    /// When there is one on this scene.
+    /// If the scene has one already.
     pub fn open(scene: &Scene) -> Self {
         let path = scene.dir().join("puppets");
-        let listener = UnixListener::bind(&path).expect("a scene has one theatre");
+        let listener = UnixListener::bind(&path).expect("a scene has one puppet socket");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).expect("it is ours");
         Self { listener, path }
     }
 
-    /// The words that start a puppet that is a tree of some kind.
+    /// The command line of a puppet that is a tree of this kind.
     pub fn words(&self, scene: &Scene, kind: &str) -> Vec<OsString> {
         scene.tree(kind, ["--puppet".as_ref(), self.path.as_os_str()])
     }
 
-    /// The next puppet that reports.
+    /// Waits for the next puppet that connects.
     ///
     /// # Panics
-    /// When none does for too long.
+    /// If none connects in time.
     pub fn next(&self) -> Puppet {
-        assert!(wait::ready(&self.listener, PollFlags::IN, LIMIT), "no puppet reports");
-        let (stream, _) = self.listener.accept().expect("one has reported");
+        assert!(wait::ready(&self.listener, PollFlags::IN, LIMIT), "no puppet connects");
+        let (stream, _) = self.listener.accept().expect("a puppet has connected");
         stream.set_read_timeout(Some(LIMIT)).expect("a socket has a timeout");
         Puppet { stream: BufReader::new(stream) }
     }
 }
 
-/// A server in the hands of the test. Dropping it makes it exit at once, with code 3.
+/// A server that the test controls. Dropping it makes the process exit at once, with code 3.
 #[derive(Debug)]
 pub struct Puppet {
     stream: BufReader<UnixStream>,
@@ -69,49 +70,49 @@ impl Puppet {
     /// The next line on its stdin, without the newline.
     ///
     /// # Panics
-    /// When there is none.
+    /// If there is none.
     pub fn hear(&mut self) -> Vec<u8> {
-        self.try_hear().expect("the puppet hears nothing")
+        self.try_hear().expect("the puppet got no line")
     }
 
     /// The next line as text.
     ///
     /// # Panics
-    /// When there is none.
+    /// If there is none.
     pub fn hear_text(&mut self) -> String {
         String::from_utf8(self.hear()).expect("the line is not UTF-8")
     }
 
-    /// Makes it say a line.
+    /// Makes it print a line.
     ///
     /// # Panics
-    /// When it is gone.
+    /// If the process has exited.
     pub fn say(&mut self, line: impl AsRef<[u8]>) {
         self.write(&[line.as_ref(), b"\n"].concat()).expect("the puppet is gone");
     }
 
-    /// Makes it write these bytes to its stdout. Blocks while nobody reads that.
+    /// Makes it write these bytes to its stdout. Blocks while the host does not read them.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.get_mut().write_all(bytes)
     }
 
-    /// Another handle of it, to speak from another thread.
+    /// Another handle, to write from another thread.
     ///
     /// # Panics
-    /// When there are no descriptors left.
+    /// If there are no descriptors left.
     pub fn mouth(&self) -> UnixStream {
         self.stream.get_ref().try_clone().expect("a socket can be copied")
     }
 
-    /// Makes it close its stdout and live on.
+    /// Makes it close its stdout and continue to run.
     pub fn fall_silent(&self) {
         let _ = self.stream.get_ref().shutdown(Shutdown::Write);
     }
 
-    /// Answers the `initialize` that it hears next, as a server that speaks `version`.
+    /// Answers the next `initialize` on its stdin, as a server that speaks `version`.
     ///
     /// # Panics
-    /// When it hears something else.
+    /// If the next line is something else.
     pub fn initialize(&mut self, version: &str) {
         let line = self.hear_text();
         assert!(line.contains("\"initialize\""), "{line}");

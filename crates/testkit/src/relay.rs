@@ -1,4 +1,4 @@
-//! A network that fails on command: a TCP relay in front of a server, whose connections can be cut or go silent.
+//! A network that fails on command: a TCP relay in front of a server, whose connections can be cut or silenced.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 
-/// The relay. With it, everything that passes through it ends.
+/// The relay. Dropping it ends all its connections.
 #[derive(Debug)]
 pub struct Relay {
     address: SocketAddr,
@@ -20,7 +20,7 @@ struct Network {
     is_over: AtomicBool,
     is_silent: AtomicBool,
     is_down: AtomicBool,
-    /// How often something passed.
+    /// The number of chunks that passed.
     passed: AtomicU64,
     connections: Mutex<Vec<Connection>>,
 }
@@ -29,12 +29,12 @@ struct Network {
 struct Connection {
     ends: [TcpStream; 2],
     pumps: [JoinHandle<()>; 2],
-    /// When something passed last, by the count of the network.
+    /// The value of `passed` at the last use of this connection.
     used: Arc<AtomicU64>,
 }
 
 impl Relay {
-    /// Listens on a free port of 127.0.0.1 for what goes to `target`.
+    /// Listens on a free port of 127.0.0.1 and relays connections to `target`.
     pub fn to(target: SocketAddr) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is a free port");
         let address = listener.local_addr().expect("a listener has an address");
@@ -53,7 +53,7 @@ impl Relay {
         Self { address, network, acceptor: Some(acceptor) }
     }
 
-    /// Where to connect to.
+    /// The address of the relay.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -63,28 +63,28 @@ impl Relay {
         url.replace(&self.network.target().to_string(), &self.address.to_string())
     }
 
-    /// From now on new connections go to `target`.
+    /// Directs new connections to `target` from now on.
     pub fn aim(&self, target: SocketAddr) {
-        *self.network.target.lock().expect("nobody panics with the lock") = target;
+        *self.network.target.lock().expect("no thread panics while it holds the lock") = target;
     }
 
-    /// Closes every connection there is, and returns how many. New ones are relayed as before.
+    /// Closes all connections, and returns their number. New ones are relayed as before.
     pub fn cut(&self) -> usize {
         self.network.cut()
     }
 
-    /// Closes every connection there is, and each new one at once, until [`Relay::up`].
+    /// Closes all connections, and each new one at once, until [`Relay::up`].
     pub fn down(&self) {
         self.network.is_down.store(true, Ordering::Relaxed);
         self.network.cut();
     }
 
-    /// From now on there are connections again.
+    /// Accepts connections again.
     pub fn up(&self) {
         self.network.is_down.store(false, Ordering::Relaxed);
     }
 
-    /// From now on nothing passes, not even the end of a connection: as if the other machine had lost its power.
+    /// Drops all bytes from now on, even the end of a connection: as if the other machine had lost its power.
     pub fn silence(&self) {
         self.network.is_silent.store(true, Ordering::Relaxed);
     }
@@ -93,7 +93,7 @@ impl Relay {
 impl Drop for Relay {
     fn drop(&mut self) {
         self.network.is_over.store(true, Ordering::Relaxed);
-        // The listener has to be woken up to see it.
+        // A connection wakes the accept loop, so that it sees the flag.
         drop(TcpStream::connect(self.address));
         if let Some(acceptor) = self.acceptor.take() {
             let _ = acceptor.join();
@@ -111,11 +111,11 @@ impl Network {
             if self.is_down.load(Ordering::Relaxed) {
                 continue;
             }
-            // A client that is gone again and a server that is not there look the same: no connection.
+            // A client that has left again and a server that is not there have the same effect: no connection.
             let pair = client.and_then(|client| Ok([client, TcpStream::connect(self.target())?]));
             if let Ok(connection) = pair.and_then(|ends| self.connect(ends)) {
                 self.connections().push(connection);
-                // It may have gone down meanwhile.
+                // `down` may have been called meanwhile.
                 if self.is_down.load(Ordering::Relaxed) {
                     self.cut();
                 }
@@ -152,10 +152,10 @@ impl Network {
     fn cut(&self) -> usize {
         let mut connections = std::mem::take(&mut *self.connections());
         let open = connections.iter().filter(|connection| connection.is_open()).count();
-        // Those that wait for their next use first: whoever notices the end of a call might use one of them at once.
+        // Idle connections first: a client that notices the end of a call might use one of them at once.
         connections.sort_by_key(|connection| connection.used.load(Ordering::Relaxed));
         for end in connections.iter().flat_map(|connection| &connection.ends) {
-            // One that is closed already cannot be closed more.
+            // It fails if the socket is closed already, which is fine.
             let _ = end.shutdown(Shutdown::Both);
         }
         for pump in connections.into_iter().flat_map(|connection| connection.pumps) {
@@ -165,11 +165,11 @@ impl Network {
     }
 
     fn target(&self) -> SocketAddr {
-        *self.target.lock().expect("nobody panics with the lock")
+        *self.target.lock().expect("no thread panics while it holds the lock")
     }
 
     fn connections(&self) -> MutexGuard<'_, Vec<Connection>> {
-        self.connections.lock().expect("nobody panics with the lock")
+        self.connections.lock().expect("no thread panics while it holds the lock")
     }
 }
 
@@ -183,12 +183,12 @@ impl Connection {
 mod tests {
     use super::*;
 
-    /// A server that says everything again, to one client.
+    /// A server that echoes everything, for one client.
     fn echo() -> (SocketAddr, JoinHandle<()>) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is a free port");
         let address = listener.local_addr().expect("a listener has an address");
         let server = thread::spawn(move || {
-            let (mut from, _) = listener.accept().expect("somebody connects");
+            let (mut from, _) = listener.accept().expect("a client connects");
             let mut to = from.try_clone().expect("a socket can be cloned");
             let _ = std::io::copy(&mut from, &mut to);
         });
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_is_closed_on_both_sides() {
+    fn cut_closes_both_sides() {
         let (address, server) = echo();
         let relay = Relay::to(address);
         let mut client = TcpStream::connect(relay.address()).expect("the relay listens");
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_let_through_while_it_is_down() {
+    fn relay_that_is_down_accepts_no_connection() {
         let (address, server) = echo();
         let relay = Relay::to(address);
         relay.down();
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_hides_even_the_end() {
+    fn silenced_relay_hides_the_end_of_a_connection() {
         let (address, server) = echo();
         let relay = Relay::to(address);
         let mut client = TcpStream::connect(relay.address()).expect("the relay listens");

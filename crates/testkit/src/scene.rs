@@ -1,4 +1,4 @@
-//! Everything that one test case needs, and that ends with it: a private directory, a user, the census, the outer cgroup.
+//! The surroundings of one test case, which end with it: a private directory, a user, the census, the outer cgroup.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -22,10 +22,10 @@ use crate::user::{User, Who};
 use crate::user_bus::UserBus;
 use crate::wait::{self, LIMIT};
 
-/// Where a program that was built by `cargo xtask sanitise coverage` counts its lines. Others do not look at it.
+/// The coverage output of a program that was built by `cargo xtask sanitise coverage`. Other programs ignore it.
 const PROFILE: &str = "LLVM_PROFILE_FILE";
 
-/// The stage of one test case. Whatever is left on it when it is dropped is killed and removed.
+/// The surroundings of one test case. Dropping it kills the processes and removes the files that are left.
 #[derive(Debug)]
 pub struct Scene {
     // Dropped in this order: first the processes, then what they used.
@@ -35,16 +35,16 @@ pub struct Scene {
     user: User,
     /// The user manager that `unit` needs.
     bus: Option<Rc<UserBus>>,
-    /// No noise while the manager is needed.
+    /// Keeps fork bombs of other tests away while the manager is needed.
     quiet: Option<Turn>,
     env: Vec<(OsString, OsString)>,
     dir: Directory,
-    /// The last to go: when all this is gone, the test has no more processes than it had before.
+    /// Dropped last: then the test must have no more processes than it had before.
     _guard: Option<Ending>,
 }
 
-/// What fails a test that leaves a process behind, a zombie included: the census can't see those. A test may have several scenes
-/// at once; it is looked at when the last one goes.
+/// Fails a test that leaves a process behind, including a zombie, which the census cannot see. A test may have several
+/// scenes at once; the check runs when the last one is dropped.
 #[derive(Debug)]
 struct Ending;
 
@@ -60,7 +60,7 @@ impl Ending {
         {
             let mut scenes = SCENES.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             if scenes.0 == 0 {
-                // Not descriptors: what a test holds beside its scene is its own, and may go later.
+                // Descriptors are not checked: a test may hold some beside its scene, and close them later.
                 scenes.1 = leash_tree::leak::guard_alone().map(|guard| guard.ignoring(""));
             }
             scenes.0 += 1;
@@ -75,14 +75,14 @@ impl Drop for Ending {
         let mut scenes = SCENES.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         scenes.0 -= 1;
         let last = if scenes.0 == 0 { scenes.1.take() } else { None };
-        // It may panic, and so may those who come later want the lock.
+        // The guard may panic in its drop, and other scenes still need the lock.
         drop(scenes);
         drop(last);
     }
 }
 
 impl Scene {
-    /// Sets the stage for `who`, or says why it cannot be.
+    /// Sets up a scene for `who`. The error says why that is not possible.
     pub fn set(who: Who) -> Result<Self, String> {
         let ending = Ending::begin();
         let user = User::find(who)?;
@@ -101,7 +101,7 @@ impl Scene {
         })
     }
 
-    /// Sets the stage next to a running user manager, for its user. The outer cgroup is the one around both.
+    /// Sets up a scene next to a running user manager, for its user. The outer cgroup is the one around both.
     pub fn set_with(bus: &Rc<UserBus>) -> Self {
         let user = User::numbered(bus.uid());
         let dir = Directory::create(&user);
@@ -114,12 +114,13 @@ impl Scene {
             quiet: Turn::quiet().ok(),
             env: Vec::new(),
             dir,
-            // The manager's own processes come and go beside the scene.
+            // The manager's own processes start and exit at any time.
             _guard: None,
         }
     }
 
-    /// Gives the outer cgroup to the user, so that leash can make a leaf in it; or says why not.
+    /// Gives the outer cgroup to the user, so that leash can make a leaf in it. The error says why that is not
+    /// possible.
     pub fn delegate(&self) -> Result<(), String> {
         let outer = self.outer.as_ref().ok_or("there is no outer cgroup")?;
         if self.user.is_root() {
@@ -132,20 +133,20 @@ impl Scene {
             .map_err(|error| format!("the outer cgroup cannot be delegated: {error}"))
     }
 
-    /// Bounds the number of processes that hosts and what they start can have.
+    /// Limits the number of processes of hosts and their descendants.
     pub fn bound(&mut self, most: u32) -> Result<(), String> {
-        // Otherwise it would wait for itself.
+        // Otherwise this test would wait for its own turn.
         self.quiet = None;
         self.bound = Some(PidsBound::create(most, self.outer.as_ref())?);
         Ok(())
     }
 
-    /// Sets a variable for everything that is started from now on.
+    /// Sets a variable for all processes that are started from now on.
     pub fn set_env(&mut self, name: impl Into<OsString>, value: impl Into<OsString>) {
         self.env.push((name.into(), value.into()));
     }
 
-    /// The user who runs things here.
+    /// The user of all processes in the scene.
     pub fn user(&self) -> &User {
         &self.user
     }
@@ -160,7 +161,7 @@ impl Scene {
         self.dir.0.join("run")
     }
 
-    /// The names in the ledger. A directory that does not exist is an empty one.
+    /// The paths in the ledger. A missing directory counts as empty.
     pub fn ledger(&self) -> Vec<PathBuf> {
         let entries = fs::read_dir(self.runtime_dir().join("sessions")).into_iter();
         entries.flatten().filter_map(|entry| Some(entry.ok()?.path())).collect()
@@ -171,7 +172,7 @@ impl Scene {
         &mut self.census
     }
 
-    /// The census, to be looked at only.
+    /// The census, for reading.
     pub fn witness(&self) -> &Census {
         &self.census
     }
@@ -212,17 +213,17 @@ impl Scene {
         command
     }
 
-    /// Where this user finds `leash`.
+    /// The path of `leash` for this user.
     pub fn leash_path(&self) -> PathBuf {
         self.user.executable(leash::leash()).expect("cannot copy leash")
     }
 
-    /// Where this user finds `zoo`.
+    /// The path of `zoo` for this user.
     pub fn zoo_path(&self) -> PathBuf {
         self.user.executable(leash::zoo()).expect("cannot copy zoo")
     }
 
-    /// Where this user finds `fixture`.
+    /// The path of `fixture` for this user.
     pub fn fixture_path(&self) -> PathBuf {
         self.user.executable(leash::fixture()).expect("cannot copy fixture")
     }
@@ -241,7 +242,7 @@ impl Scene {
         command
     }
 
-    /// The words of a `leash run` with `options` in front of `server`.
+    /// The command line of a `leash run` with `options` in front of `server`.
     pub fn run_words<W: AsRef<OsStr>>(
         &self,
         options: impl IntoIterator<Item = W>,
@@ -254,7 +255,7 @@ impl Scene {
         words
     }
 
-    /// The words that start a tree of the zoo, in this census.
+    /// The command line of a tree of the zoo, in this census.
     pub fn tree<W: AsRef<OsStr>>(&self, kind: &str, options: impl IntoIterator<Item = W>) -> Vec<OsString> {
         let mut words = vec![self.zoo_path().into_os_string(), "tree".into(), kind.into()];
         words.push("--census".into());
@@ -263,7 +264,7 @@ impl Scene {
         words
     }
 
-    /// Starts a host that starts `words`, perhaps in front of a terminal.
+    /// Starts a host that starts `words`, on a terminal if one is given.
     pub fn host(&self, manner: &Manner, terminal: Option<&Pty>, words: &[OsString]) -> Host {
         let mut command = self.zoo(manner.words());
         command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(self.stderr_file());
@@ -282,12 +283,13 @@ impl Scene {
             .expect("cannot open the file for stderr")
     }
 
-    /// What hosts, leash and servers said on stderr so far.
+    /// The stderr output of hosts, leash and servers so far.
     pub fn stderr(&self) -> String {
         fs::read_to_string(self.dir.0.join("stderr")).unwrap_or_default()
     }
 
-    /// How many members the records in the ledger have. Read as they are on disk: it must not depend on a living leash.
+    /// The number of members in the records of the ledger. Read from disk, because it must not depend on a living
+    /// leash.
     pub fn recorded_members(&self) -> usize {
         let records = self.ledger().into_iter().filter(|path| path.extension().is_some_and(|kind| kind == "json"));
         records
@@ -302,7 +304,7 @@ impl Scene {
         command.output().expect("cannot start leash").into()
     }
 
-    /// Everything that a command says, as a person sees it.
+    /// The whole output of a command, as a person sees it.
     pub fn transcript(&self, words: &[&str]) -> String {
         let answer = self.answer(words);
         let text = format!("$ leash {}\n{}{}[{}]\n", words.join(" "), answer.stdout, answer.stderr, answer.code);
@@ -310,7 +312,7 @@ impl Scene {
         text.replace(&dir, "DIR").lines().map(|line| format!("{}\n", line.trim_end())).collect()
     }
 
-    /// Waits until both witnesses say that nothing is left but `others`.
+    /// Waits until both witnesses say that only `others` are left.
     pub fn wait_gone(&self, others: &[Pid]) -> Result<(), Survivors> {
         self.wait_gone_within(LIMIT, others)
     }
@@ -319,8 +321,8 @@ impl Scene {
     pub fn wait_gone_within(&self, limit: Duration, others: &[Pid]) -> Result<(), Survivors> {
         self.census.wait_gone(limit)?;
         let Some(outer) = &self.outer else {
-            // Nobody says when leash itself has ended; a record that is gone is the last of its traces. What was killed leaves
-            // one for good, so this is no verdict.
+            // Without an outer cgroup no witness sees the exit of leash itself. Its last trace is its record; but a
+            // killed leash leaves one for good, so this wait has no verdict.
             wait::within(Duration::from_secs(1), || self.ledger().is_empty().then_some(()));
             return Ok(());
         };
@@ -333,7 +335,8 @@ impl Scene {
 struct Directory(PathBuf);
 
 impl Directory {
-    /// Readable for all, because root's programs and those of the user meet in it; with the private directories of leash.
+    /// Readable for all users, because programs of root and of the user share it. Contains the private directories of
+    /// leash.
     fn create(user: &User) -> Self {
         let dir = std::env::temp_dir().join(crate::unique("leash-test"));
         for (path, mode) in [("", 0o755), ("run", 0o700), ("state", 0o700)] {

@@ -1,4 +1,4 @@
-//! The only unsafe code of the kit: steps between fork and exec, and a connection that breaks without a word.
+//! The only unsafe code of the kit: steps between fork and exec, and a connection that is closed without FIN and RST.
 #![expect(unsafe_code, reason = "system calls without a safe wrapper; each has its SAFETY line")]
 
 use std::io;
@@ -8,10 +8,11 @@ use std::process::Command;
 
 use rustix::process::{Resource, Rlimit, Signal};
 
-/// Something a child does between fork and exec, with the credentials it will have.
+/// An action of a child between fork and exec, with the credentials that it will have.
 #[derive(Debug)]
 pub enum Step {
-    /// Join a cgroup through its `cgroup.procs`, opened for writing by somebody who may: the kernel asks who opened the file.
+    /// Join a cgroup through its `cgroup.procs`, opened for writing by a process with the right to do so: the kernel
+    /// checks the opener of the file.
     JoinCgroup(OwnedFd),
     /// Start a session whose controlling terminal is this one.
     ControllingTerminal(OwnedFd),
@@ -23,13 +24,13 @@ pub enum Step {
     Ignore(Signal),
     /// Block a signal.
     Block(Signal),
-    /// Have this descriptor closed.
+    /// Close this descriptor.
     Close(RawFd),
-    /// Keep this descriptor over the exec, under its own number.
+    /// Keep this descriptor across the exec, with its number.
     Keep(OwnedFd),
 }
 
-/// Adds `steps` to what `command` does before exec, in that order.
+/// Adds `steps` to the actions of `command` before exec, in that order.
 pub fn prepare(command: &mut Command, steps: Vec<Step>) {
     let run = move || steps.iter().try_for_each(take);
     // SAFETY: every step is a few system calls on things that exist already; nothing is allocated and no lock is taken.
@@ -58,7 +59,7 @@ fn take(step: &Step) -> io::Result<()> {
         }
         Step::Block(signal) => block(*signal),
         Step::Close(fd) => {
-            // SAFETY: this runs in the forked child just before exec, where nobody else uses the number.
+            // SAFETY: this runs in the forked child just before exec, where no other code uses the number.
             drop(unsafe { OwnedFd::from_raw_fd(*fd) });
         }
         Step::Keep(fd) => {
@@ -80,7 +81,8 @@ fn block(signal: Signal) {
     }
 }
 
-/// Gives this thread, and what it starts from now on, mounts of their own: what it mounts is seen by nobody else and gone with it.
+/// Gives this thread, and the processes that it starts from now on, their own mount namespace. No other process sees
+/// its mounts, which end with it.
 pub fn own_mounts() -> io::Result<()> {
     use rustix::mount::{MountPropagationFlags, mount_change};
     // SAFETY: the descriptor table is not among the flags; other threads keep the mounts they had.
@@ -88,7 +90,7 @@ pub fn own_mounts() -> io::Result<()> {
     Ok(mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?)
 }
 
-/// Whether [`close_silently`] works here; else why not.
+/// Checks that [`close_silently`] works here; the error says why not.
 pub fn may_close_silently() -> Result<(), String> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").map_err(|error| error.to_string())?;
     let address = listener.local_addr().map_err(|error| error.to_string())?;
@@ -96,15 +98,15 @@ pub fn may_close_silently() -> Result<(), String> {
     repair(&stream).map_err(|error| format!("a socket cannot be closed silently: {error}"))
 }
 
-/// Closes a connection without a word to its other end, as a machine does that loses power.
+/// Closes a connection without FIN and RST, as a machine does that loses power.
 ///
 /// # Panics
-/// Where [`may_close_silently`] says no.
+/// If [`may_close_silently`] returns an error.
 pub fn close_silently(stream: std::net::TcpStream) {
-    repair(&stream).expect("may_close_silently was asked");
+    repair(&stream).expect("may_close_silently was checked before");
 }
 
-/// In repair mode a socket is closed by the kernel without FIN and RST.
+/// The kernel closes a socket in repair mode without FIN and RST.
 fn repair(stream: &std::net::TcpStream) -> io::Result<()> {
     let on: libc::c_int = 1;
     // SAFETY: the option takes an int, which lives until the call returns.

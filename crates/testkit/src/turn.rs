@@ -1,24 +1,25 @@
-//! Turns between tests in different processes: whoever makes noise does it alone.
+//! Turns between tests in different processes: a test that overloads the machine runs alone.
 
 use std::io;
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 
-/// A turn, until it is dropped; the kernel also takes it from a test that is killed.
+/// A turn, until it is dropped. The kernel also takes it from a test that is killed.
 #[derive(Debug)]
 pub struct Turn {
     _lock: OwnedFd,
 }
 
 impl Turn {
-    /// Waits for a turn with nobody else: for trees that fork without end. Two bombs on two CPUs measure the patience of the
-    /// machine, not leash.
+    /// Waits until no other test has a turn: for trees that fork without end. Two fork bombs on two CPUs would measure
+    /// the scheduler, not leash.
     pub fn alone() -> io::Result<Self> {
         Self::take(FlockOperation::LockExclusive)
     }
 
-    /// Waits for a turn without noise: for what gives up when the machine does not answer, as leash does with a user manager.
+    /// Waits until no fork bomb runs: for code that gives up when the machine is slow, as leash does with a user
+    /// manager.
     pub fn quiet() -> io::Result<Self> {
         Self::take(FlockOperation::LockShared)
     }

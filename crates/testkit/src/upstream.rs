@@ -1,4 +1,4 @@
-//! An HTTP server that does what a test tells it to, byte for byte: no library repairs what it sends, or refuses to send it.
+//! An HTTP server that a test controls byte for byte: no library repairs or refuses its output.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -8,14 +8,14 @@ use std::thread::JoinHandle;
 
 use crate::wait;
 
-/// A request as it came in.
+/// A request as it arrived.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// The method.
     pub method: String,
     /// The path with its query.
     pub path: String,
-    /// Names in lower case, and values.
+    /// The headers: names in lower case, and values.
     pub headers: Vec<(String, String)>,
     /// The body without its transfer coding.
     pub body: Vec<u8>,
@@ -42,7 +42,7 @@ struct State {
     stopped: AtomicBool,
 }
 
-/// The server. It is gone, with all its connections, when it is dropped.
+/// The server. Dropping it closes all its connections.
 pub struct Upstream {
     address: SocketAddr,
     state: Arc<State>,
@@ -56,12 +56,12 @@ impl std::fmt::Debug for Upstream {
 }
 
 impl Upstream {
-    /// A server on loopback. The script answers a request on the wire; its error ends the connection.
+    /// Starts a server on loopback. The script answers each request on the wire; an error of it ends the connection.
     ///
     /// # Panics
-    /// When there is no port.
+    /// If there is no free port.
     pub fn start(script: impl Fn(&Seen, &mut Wire) -> io::Result<()> + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("there is no port");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("there is no free port");
         let address = listener.local_addr().expect("it is bound");
         let state = Arc::new(State {
             script: Box::new(script),
@@ -74,7 +74,7 @@ impl Upstream {
         Self { address, state, accepting: Some(accepting) }
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -84,7 +84,7 @@ impl Upstream {
         format!("http://{}/mcp", self.address)
     }
 
-    /// What it was asked so far.
+    /// The requests so far.
     pub fn seen(&self) -> Vec<Seen> {
         held(&self.state.seen).clone()
     }
@@ -94,15 +94,15 @@ impl Upstream {
         self.seen().into_iter().filter(|seen| seen.method == method).collect()
     }
 
-    /// Forgets what it was asked.
+    /// Forgets the requests so far.
     pub fn forget(&self) {
         held(&self.state.seen).clear();
     }
 
-    /// The next request that it was asked and that nobody took.
+    /// Waits for the next request that the test has not taken.
     ///
     /// # Panics
-    /// When there is none for too long.
+    /// If none arrives in time.
     pub fn take(&self) -> Seen {
         wait::until("a request upstream", || {
             let mut seen = held(&self.state.seen);
@@ -110,7 +110,7 @@ impl Upstream {
         })
     }
 
-    /// Connections that are open.
+    /// The number of open connections.
     pub fn connections(&self) -> usize {
         held(&self.state.open).iter().filter(|(_, thread)| !thread.is_finished()).count()
     }
@@ -119,7 +119,7 @@ impl Upstream {
 impl Drop for Upstream {
     fn drop(&mut self) {
         self.state.stopped.store(true, Ordering::SeqCst);
-        // It waits for somebody to come.
+        // A connection wakes the accept loop, so that it sees the flag.
         drop(TcpStream::connect(self.address));
         if let Some(accepting) = self.accepting.take() {
             let _ = accepting.join();
@@ -132,7 +132,7 @@ impl Drop for Upstream {
 }
 
 fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A script that panicked fails its test by what is missing; the list is whole.
+    // A script that panicked fails its test by its missing answer. The list itself is never half changed.
     lock.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
@@ -161,23 +161,23 @@ fn serve(stream: TcpStream, state: &State) {
             break;
         }
     }
-    // The list of open connections has a copy of the socket: without this it would stay open.
+    // The list of open connections has a copy of the socket, which would keep it open.
     let _ = wire.stream.get_ref().shutdown(Shutdown::Both);
 }
 
-/// A connection to the client, on which everything can be written.
+/// A connection to the client, on which the test can write any bytes.
 #[derive(Debug)]
 pub struct Wire {
     stream: BufReader<TcpStream>,
 }
 
 impl Wire {
-    /// Bytes as they are.
+    /// Sends bytes unchanged.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.get_mut().write_all(bytes)
     }
 
-    /// A whole answer with its length.
+    /// Sends a whole answer with its length.
     pub fn answer(&mut self, status: &str, headers: &[(&str, &str)], body: &[u8]) -> io::Result<()> {
         let mut whole = head(status, headers);
         whole.extend_from_slice(format!("Content-Length: {}\r\n\r\n", body.len()).as_bytes());
@@ -185,14 +185,14 @@ impl Wire {
         self.send(&whole)
     }
 
-    /// The head of an answer in chunks.
+    /// Sends the head of an answer in chunks.
     pub fn begin(&mut self, status: &str, headers: &[(&str, &str)]) -> io::Result<()> {
         let mut whole = head(status, headers);
         whole.extend_from_slice(b"Transfer-Encoding: chunked\r\n\r\n");
         self.send(&whole)
     }
 
-    /// One chunk; none if it is empty, which would be the end.
+    /// Sends one chunk. Sends nothing if it is empty, because an empty chunk ends the answer.
     pub fn chunk(&mut self, bytes: &[u8]) -> io::Result<()> {
         if bytes.is_empty() {
             return Ok(());
@@ -201,12 +201,12 @@ impl Wire {
         self.send(&[size.as_bytes(), bytes, b"\r\n"].concat())
     }
 
-    /// The end of an answer in chunks.
+    /// Sends the end of an answer in chunks.
     pub fn finish(&mut self) -> io::Result<()> {
         self.send(b"0\r\n\r\n")
     }
 
-    /// Says nothing more until the client is gone.
+    /// Sends nothing more, and waits until the client closes the connection.
     pub fn hold(&mut self) -> io::Result<()> {
         while self.stream.get_mut().read(&mut [0; 4096])? > 0 {}
         Err(io::ErrorKind::ConnectionAborted.into())
@@ -217,7 +217,7 @@ impl Wire {
         Err(io::ErrorKind::ConnectionAborted.into())
     }
 
-    /// Breaks the connection off by a reset.
+    /// Resets the connection.
     pub fn reset(&mut self) -> io::Result<()> {
         rustix::net::connect_unspec(self.stream.get_ref())?;
         self.close()

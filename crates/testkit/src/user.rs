@@ -11,17 +11,17 @@ use std::process::Command;
 use rustix::process::{Gid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
-/// Who runs leash in a test.
+/// The kind of user that runs leash in a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
     /// The superuser.
     Root,
-    /// Somebody without any privilege.
+    /// An unprivileged user.
     User,
 }
 
 impl Who {
-    /// Whoever runs the tests, for what only they can read or execute.
+    /// The user that runs the tests, for files that only this user can read or execute.
     pub fn me() -> Self {
         if am_root() { Self::Root } else { Self::User }
     }
@@ -30,16 +30,16 @@ impl Who {
 /// A user of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct User {
-    /// None: whoever runs the tests.
+    /// `None`: the user that runs the tests.
     uid: Option<u32>,
 }
 
-/// Far above the numbers that people, systemd's dynamic users and usual subordinate ranges have.
+/// Far above the uids of people, of systemd's dynamic users and of usual subordinate ranges.
 const FIRST: u32 = 3_000_000_000;
 
 impl User {
-    /// The user for `who`, or why there is none. As root, the unprivileged one is a fresh number without a name and
-    /// without groups; otherwise it is ourselves.
+    /// The user for `who`; the error says why there is none. As root, the unprivileged one is a fresh uid without a
+    /// name and without groups; otherwise it is the current user.
     pub fn find(who: Who) -> Result<Self, &'static str> {
         match (who, am_root()) {
             (Who::Root, true) | (Who::User, false) => Ok(Self { uid: None }),
@@ -51,18 +51,18 @@ impl User {
         }
     }
 
-    /// The user with this number.
+    /// The user with this uid.
     pub fn numbered(uid: u32) -> Self {
         let is_me = uid == rustix::process::getuid().as_raw();
         Self { uid: (!is_me).then_some(uid) }
     }
 
-    /// The number of this user.
+    /// The uid of this user.
     pub fn uid(&self) -> u32 {
         self.uid.unwrap_or_else(|| rustix::process::getuid().as_raw())
     }
 
-    /// Whether this user may do everything.
+    /// True if this user is root.
     pub fn is_root(&self) -> bool {
         self.uid() == 0
     }
@@ -74,16 +74,17 @@ impl User {
         }
     }
 
-    /// Calls `act` on a thread that is this user's, as the kernel sees it.
+    /// Calls `act` on a thread with the credentials of this user.
     ///
     /// # Panics
-    /// When `act` does, and where the tests run neither as root nor as this user.
+    /// If `act` does, or if the tests run neither as root nor as this user.
     pub fn act<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
         let Some(uid) = self.uid else { return act() };
         let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(uid));
         std::thread::scope(|scope| {
             let thread = scope.spawn(move || {
-                // Only this thread: the kernel keeps credentials per thread, and it is libc that spreads them.
+                // This affects only the current thread: the kernel keeps credentials per thread, and only the wrappers
+                // of libc set them for all threads.
                 set_thread_groups(&[]).expect("groups");
                 set_thread_res_gid(gid, gid, gid).expect("gid");
                 set_thread_res_uid(uid, uid, uid).expect("uid");
@@ -101,7 +102,8 @@ impl User {
         }
     }
 
-    /// A path under which this user can execute `program`: itself, or a copy, because a checkout may sit below a private directory.
+    /// A path under which this user can execute `program`: the program itself, or a copy, because a checkout may be
+    /// below a private directory.
     pub fn executable(&self, program: &Path) -> io::Result<PathBuf> {
         if self.uid.is_none() || is_open_to_all(program) {
             return Ok(program.to_owned());
@@ -114,7 +116,7 @@ impl User {
             meta.size(),
             meta.mtime_nsec() ^ meta.mtime(),
         ));
-        // Anybody may write to the directory, so a copy counts only if it is ours.
+        // Any user can write to the directory, so a copy only counts if root owns it.
         if fs::symlink_metadata(&copy).is_ok_and(|meta| meta.uid() == 0 && meta.is_file()) {
             return Ok(copy);
         }
@@ -136,7 +138,7 @@ fn am_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Whether others may search every directory above `file` and execute it.
+/// True if other users may search every directory above `file` and execute it.
 fn is_open_to_all(file: &Path) -> bool {
     file.ancestors().all(|path| fs::metadata(path).is_ok_and(|meta| meta.mode() & 0o001 != 0))
 }

@@ -1,8 +1,8 @@
 //! A real systemd user manager with its bus, for one uid, on a machine that may have booted without systemd.
 //!
-//! A manager wants a cgroup2 tree that is its own, `/run/systemd/system` (without it the machine counts as not booted by systemd)
-//! and, for its bus daemon, a name for the uid. All of that is arranged in a private mount namespace; nothing of the machine
-//! changes but one cgroup and one directory in `/tmp`, which are gone at the end:
+//! A manager needs its own cgroup2 tree, `/run/systemd/system` (without it systemd considers the machine as not booted
+//! by systemd) and, for its bus daemon, a name for the uid. All of that is arranged in a private mount namespace.
+//! Outside of it only one cgroup and one directory in `/tmp` are made, which are removed at the end:
 //!
 //! ```text
 //! /sys/fs/cgroup/NAME                    given to the uid, so that its manager may move processes between the two below
@@ -11,8 +11,8 @@
 //! /tmp/NAME/run                          XDG_RUNTIME_DIR, also visible outside of the namespace
 //! ```
 //!
-//! The namespace is held by a small shell, the anchor. It waits for the end of its stdin, which is ours: it tidies up when the
-//! [`UserBus`] is dropped and also when the test is killed.
+//! A small shell, the anchor, holds the namespace. It waits for the end of its stdin, which this process holds, and
+//! then cleans up: when the [`UserBus`] is dropped, and also when the test is killed.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -21,8 +21,8 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 
 use crate::user::User;
 
-/// Arranges the namespace, starts the manager, says `ready` or what is wrong, and tidies up when stdin ends.
-/// Arguments: name, uid, gid, directory.
+/// Arranges the namespace, starts the manager, prints `ready` or the reason of a failure, and cleans up at the end of
+/// stdin. Arguments: name, uid, gid, directory.
 const ANCHOR: &str = r#"
 name=$1 uid=$2 gid=$3 base=$4
 cgroup=/sys/fs/cgroup/$name
@@ -84,8 +84,8 @@ echo ready
 cat > /dev/null
 "#;
 
-/// Goes where [`UserBus::command`] promises, then becomes the program.
-/// Arguments: pid of the anchor, name, uid, gid, program and its arguments.
+/// Enters the place that [`UserBus::command`] promises, then executes the program. Arguments: pid of the anchor, name,
+/// uid, gid, program and its arguments.
 const ENTER: &str = r#"
 anchor=$1 name=$2 uid=$3 gid=$4
 shift 4
@@ -95,19 +95,19 @@ exec nsenter --mount="/proc/$anchor/ns/mnt" -- sh -c 'cd "$1" || exit 125; shift
     setpriv --reuid "$uid" --regid "$gid" --clear-groups -- "$@"
 "#;
 
-/// A running user manager. Everything that it and [`UserBus::command`] started ends when this is dropped.
+/// A running user manager. Dropping it ends everything that it and [`UserBus::command`] started.
 #[derive(Debug)]
 pub struct UserBus {
     name: String,
     uid: u32,
     gid: u32,
     anchor: Child,
-    /// Its end is the sign to tidy up.
+    /// Closing it tells the anchor to clean up.
     hold: Option<ChildStdin>,
 }
 
 impl UserBus {
-    /// Starts a manager for `uid`, which need not have a name. The error is the reason why there is none.
+    /// Starts a manager for `uid`, which need not have a name. The error says why there is none.
     pub fn start(uid: u32, gid: u32) -> Result<Self, String> {
         if !rustix::process::geteuid().is_root() {
             return Err("only root can start a user manager for a test".to_owned());
@@ -121,13 +121,13 @@ impl UserBus {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
-            // Whoever kills the group of the test must not kill the anchor with it.
+            // A signal to the group of the test must not kill the anchor.
             .process_group(0)
             .spawn()
             .map_err(|error| format!("unshare: {error}"))?;
         let hold = anchor.stdin.take();
         let said = anchor.stdout.take();
-        // Dropped on every way out of here, and then waits for the anchor.
+        // Every return below drops it, which waits for the anchor.
         let bus = Self { name, uid, gid, anchor, hold };
         let mut line = String::new();
         let heard = said.map(|said| BufReader::new(said).read_line(&mut line));
@@ -143,7 +143,7 @@ impl UserBus {
         self.uid
     }
 
-    /// What a session of this user has in its environment.
+    /// The environment of a session of this user.
     pub fn env(&self) -> Vec<(String, String)> {
         let base = base(&self.name).display().to_string();
         vec![
@@ -153,7 +153,7 @@ impl UserBus {
         ]
     }
 
-    /// A directory of the user, also visible outside: for what a test and its commands share.
+    /// A directory of the user, also visible outside: for files that a test and its commands share.
     pub fn home(&self) -> PathBuf {
         base(&self.name).join("home")
     }
@@ -163,7 +163,7 @@ impl UserBus {
         PathBuf::from(format!("/proc/{}/root/sys/fs/cgroup/{}", self.anchor.id(), self.name))
     }
 
-    /// Where a cgroup is that `/proc/PID/cgroup` or the manager names, under a path that is valid outside.
+    /// The path, valid outside, of a cgroup that `/proc/PID/cgroup` or the manager names.
     pub fn cgroup_at(&self, path: &str) -> PathBuf {
         let root = PathBuf::from(format!("/proc/{}/root/sys/fs/cgroup", self.anchor.id()));
         root.join(path.trim_start_matches('/'))
@@ -181,7 +181,7 @@ impl UserBus {
         command
     }
 
-    /// Calls `act` on a thread that has the uid, as the kernel sees it; for calls to the bus from the test itself.
+    /// Calls `act` on a thread with this uid, for calls to the bus from the test itself.
     pub fn as_user<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
         User::numbered(self.uid).act(act)
     }
@@ -190,7 +190,7 @@ impl UserBus {
 impl Drop for UserBus {
     fn drop(&mut self) {
         drop(self.hold.take());
-        // The anchor's own patience is bounded.
+        // The anchor has its own timeouts.
         let _ = self.anchor.wait();
         let left = base(&self.name);
         if left.exists() {
@@ -199,7 +199,7 @@ impl Drop for UserBus {
     }
 }
 
-/// In `/tmp` whatever `TMPDIR` says: the user must reach it, and the path of a socket must be short.
+/// In `/tmp`, regardless of `TMPDIR`: the user must reach it, and the path of a socket must be short.
 fn base(name: &str) -> PathBuf {
     Path::new("/tmp").join(name)
 }

@@ -1,4 +1,4 @@
-//! Programs under valgrind, and what it has to say of them.
+//! Runs programs under valgrind, and reads its reports.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -11,22 +11,23 @@ use crate::deps::Deps;
 use crate::leash;
 use crate::scene::Scene;
 
-/// The first one that knows the system calls without which leash does not start anything (`pidfd_open`).
+/// The first version that knows the system calls that leash needs to start a process (`pidfd_open`).
 const AT_LEAST: [u32; 2] = [3, 24];
 
-/// The processes of leash that are executed by leash.
+/// The roles that leash executes itself as.
 const ROLES: [&str; 2] = ["mcp-supervisor", "mcp-keeper"];
 
 /// A valgrind that can run leash.
 #[derive(Clone, Debug)]
 pub struct Valgrind {
     program: PathBuf,
-    /// Where its tools are, unless it knows.
+    /// The directory of its tools, if it does not know that itself.
     tools: Option<PathBuf>,
 }
 
 impl Valgrind {
-    /// The machine's own if it is new enough, else the one that `cargo xtask setup` has unpacked; or why there is none.
+    /// Returns the machine's own valgrind if it is new enough, else the one that `cargo xtask setup` unpacked. The
+    /// error says why there is none.
     pub fn find() -> Result<Self, String> {
         let own = Self { program: "valgrind".into(), tools: None };
         let unpacked = Deps::find().map(|deps| deps.valgrind().join("usr"));
@@ -53,7 +54,7 @@ impl Valgrind {
         command
     }
 
-    /// Everything that is asked of memcheck; reports go to `dir`, one for each process.
+    /// All options of memcheck. Reports go to `dir`, one for each process.
     fn words(&self, dir: &Path) -> Vec<OsString> {
         let mut words: Vec<OsString> = Vec::new();
         if let Some(tools) = &self.tools {
@@ -65,14 +66,14 @@ impl Valgrind {
         words.extend(
             [
                 "--tool=memcheck",
-                // Servers are of no interest; leash executes itself through `zoo`, which asks for the next valgrind.
+                // Servers are not checked. leash executes itself through `zoo`, which starts the next valgrind.
                 "--trace-children=no",
                 "--leak-check=full",
                 "--show-leak-kinds=definite,indirect,possible",
                 "--errors-for-leak-kinds=definite,indirect,possible",
                 "--track-fds=yes",
                 "--track-origins=yes",
-                // A listener for debuggers, with files and a thread of its own.
+                // It would start a listener for debuggers, with its own files and thread.
                 "--vgdb=no",
             ]
             .map(OsString::from),
@@ -83,10 +84,11 @@ impl Valgrind {
         words
     }
 
-    /// A program in the place of leash: executed as a supervisor or as a keeper, it executes leash as that under valgrind.
+    /// A program in the place of leash: executed as a supervisor or as a keeper, it executes leash in that role under
+    /// valgrind.
     ///
     /// # Panics
-    /// When the private directory of the scene can't be written to.
+    /// If the private directory of the scene cannot be written.
     pub fn leash(&self, scene: &Scene) -> PathBuf {
         let dir = scene.dir().join("under");
         fs::create_dir(&dir).expect("cannot make a directory");
@@ -112,39 +114,39 @@ impl Valgrind {
     }
 }
 
-/// What valgrind wrote about one process.
+/// The report of valgrind about one process.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// The process.
+    /// The pid of the process.
     pub pid: i32,
-    /// Errors and leaks; of a process that was killed or executed something else, those until then.
+    /// Errors and leaks. For a process that was killed or executed another program, the ones until then.
     pub complaints: Vec<String>,
-    /// Descriptors of its own that were open at its end; `None` when it was killed or executed something else.
+    /// Its own descriptors that were open at its exit; `None` if it was killed or executed another program.
     pub descriptors: Option<Vec<Descriptor>>,
 }
 
-/// A descriptor that was open at the end.
+/// A descriptor that was open at the exit.
 #[derive(Clone, Debug)]
 pub struct Descriptor {
     number: u32,
-    /// What it was, and where it was opened.
+    /// The kind of the descriptor, and where it was opened.
     pub text: String,
 }
 
 impl Descriptor {
-    /// Neither a standard one nor somebody else's.
+    /// True if it is neither a standard descriptor nor inherited.
     fn is_its_own(&self) -> bool {
         self.number > 2 && !self.text.contains("<inherited from parent>")
     }
 }
 
 impl Report {
-    /// Nothing to complain about.
+    /// True if there is no complaint and no open descriptor.
     pub fn is_clean(&self) -> bool {
         self.complaints.is_empty() && self.descriptors.as_ref().is_none_or(Vec::is_empty)
     }
 
-    /// Whether the process came to its own end.
+    /// True if the process exited by itself.
     pub fn is_complete(&self) -> bool {
         self.descriptors.is_some()
     }
@@ -170,7 +172,7 @@ impl Report {
         if total.is_some_and(|total: usize| total > complaints.len() + listed) {
             complaints.push(format!("{total:?} errors, of which not all are shown"));
         }
-        // Messages of valgrind about itself: a system call that it does not know is one that it did not check.
+        // Messages of valgrind about itself: it has not checked a system call that it does not know.
         let own = format!("--{pid}--");
         let unknown = text.lines().filter_map(|line| line.strip_prefix(&own)?.trim().strip_prefix("WARNING: "));
         complaints.extend(unknown.filter(|line| !UNKNOWN.contains(line)).map(str::to_owned));
@@ -179,15 +181,16 @@ impl Report {
     }
 }
 
-/// System calls that no valgrind knows (3.27 is the latest that was tried). It answers that they do not exist, as an old kernel
-/// would, and leash goes the ways that it has for those: `pidfd_send_signal`, and `clone3`, of which valgrind says nothing.
+/// System calls that no valgrind knows (3.27 is the latest that was tried). It answers ENOSYS, as an old kernel would,
+/// and leash uses its fallbacks for old kernels. The calls are `pidfd_send_signal`, and `clone3`, which valgrind does not
+/// report.
 const UNKNOWN: [&str; 1] = ["unhandled amd64-linux syscall: 424"];
 
-/// How the paragraphs begin that are no complaints.
+/// The beginnings of the paragraphs that are no complaints.
 const SUMMARY: [&str; 5] =
     ["HEAP SUMMARY:", "LEAK SUMMARY:", "All heap blocks were freed", "For lists of detected", "ERROR SUMMARY:"];
 
-/// Lines that stand together.
+/// Joins consecutive lines.
 fn paragraphs(lines: &[&str]) -> Vec<String> {
     lines.split(|line| line.is_empty()).filter(|lines| !lines.is_empty()).map(|lines| lines.join("\n")).collect()
 }
@@ -207,10 +210,10 @@ fn descriptors(paragraph: &str) -> Vec<Descriptor> {
     found
 }
 
-/// The reports of the processes of a scene that are over.
+/// The reports of the processes of a scene that have exited.
 ///
 /// # Panics
-/// When the private directory of the scene can't be read.
+/// If the private directory of the scene cannot be read.
 pub fn reports(scene: &Scene) -> Vec<Report> {
     let files = fs::read_dir(scene.dir()).expect("the scene has a directory").flatten().map(|entry| entry.path());
     let mut reports: Vec<Report> = files

@@ -1,4 +1,4 @@
-//! Waiting for an event, with a deadline. No test sleeps for a time that was guessed.
+//! Waits for an event, with a deadline. No test sleeps for a guessed time.
 #![expect(clippy::disallowed_types, reason = "the one place of the kit that reads the clock")]
 
 use std::os::fd::AsFd;
@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// How long to wait for what must happen. Far beyond any time that leash needs: on a busy machine a test may be slow,
-/// but must not fail for that.
+/// The timeout for an event that must happen. Far beyond any time that leash needs: on a busy machine a test may be
+/// slow, but must not fail because of that.
 pub const LIMIT: Duration = Duration::from_secs(40);
 
-/// What is not signalled by a descriptor is looked at this often.
+/// The polling interval for events that no descriptor signals.
 const STEP: Duration = Duration::from_millis(1);
 
 /// A moment at which waiting ends.
@@ -23,39 +23,39 @@ impl Deadline {
         Self(Instant::now() + limit)
     }
 
-    /// What is left; zero when it has passed.
+    /// The time that is left; zero after the deadline.
     pub fn left(self) -> Duration {
         self.0.saturating_duration_since(Instant::now())
     }
 
-    /// Whether it has passed.
+    /// True if the deadline has passed.
     pub fn is_over(self) -> bool {
         self.left().is_zero()
     }
 }
 
-/// What has passed since its beginning.
+/// The time since its start.
 #[derive(Clone, Copy, Debug)]
 pub struct Stopwatch(Instant);
 
 impl Stopwatch {
-    /// Begins now.
+    /// Starts now.
     pub fn start() -> Self {
         Self(Instant::now())
     }
 
-    /// How long ago it began.
+    /// The time since the start.
     pub fn time(self) -> Duration {
         self.0.elapsed()
     }
 }
 
-/// Looks until `look` finds something. `None` after `limit`.
+/// Polls until `look` returns a value. `None` after `limit`.
 pub fn within<T>(limit: Duration, look: impl FnMut() -> Option<T>) -> Option<T> {
     every(STEP, limit, look)
 }
 
-/// The same for what is expensive to look at: with `pause` between two looks.
+/// The same for an expensive `look`: with `pause` between two calls.
 pub fn every<T>(pause: Duration, limit: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let deadline = Deadline::after(limit);
     loop {
@@ -69,7 +69,7 @@ pub fn every<T>(pause: Duration, limit: Duration, mut look: impl FnMut() -> Opti
     }
 }
 
-/// Looks until `look` finds something.
+/// Polls until `look` returns a value.
 ///
 /// # Panics
 /// After [`LIMIT`], naming `what` was awaited.
@@ -80,7 +80,7 @@ pub fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Waits until one of `wanted` (or a hang-up, or an error) is seen at `fd`. False after `limit`.
+/// Waits until one of `wanted` (or a hang-up, or an error) is reported for `fd`. Returns false after `limit`.
 pub fn ready(fd: &impl AsFd, wanted: PollFlags, limit: Duration) -> bool {
     let deadline = Deadline::after(limit);
     loop {
@@ -95,7 +95,8 @@ pub fn ready(fd: &impl AsFd, wanted: PollFlags, limit: Duration) -> bool {
     }
 }
 
-/// Lets `time` pass: a step of a poll loop, or the delay that a race is tried with. Never used to hope that something has happened.
+/// Waits for `time`: a step of a poll loop, or the delay of a race test. Never used in the hope that something has
+/// happened meanwhile.
 pub fn step(time: Duration) {
     let timeout = Timespec::try_from(time).expect("a step fits a timespec");
     // An early return because of a signal only makes the step shorter.

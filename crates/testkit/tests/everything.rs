@@ -12,7 +12,7 @@ fn both_transports_listen() {
         let everything = Everything::start(&deps, transport);
         let address = everything.url().strip_prefix("http://").and_then(|rest| rest.strip_suffix(path)?.parse().ok());
         let address = address.unwrap_or_else(|| panic!("no address in {}", everything.url()));
-        // Only to see that it is this server: nobody else says this about that path.
+        // Identifies the server: only Express answers this way.
         let page = get::get(address, "/nowhere");
         assert_eq!((page.status, page.header("x-powered-by")), (404, Some("Express")));
     }

@@ -1,4 +1,4 @@
-//! The fixture is a witness in other tests, so it has to be right about what it saw and to misbehave as it is told to.
+//! The fixture is a witness in other tests, so its records must be right and it must misbehave as it is told to.
 
 use std::fs;
 use std::io::Write;
@@ -24,7 +24,7 @@ fn a_session_is_counted_from_its_opening_to_its_end() {
 }
 
 #[test]
-fn requests_are_taken_down_with_what_they_said() {
+fn requests_are_recorded_with_their_headers() {
     let fixture = Fixture::http(&[]);
     let session = open(&fixture);
     call(&fixture, &session, "counter");
@@ -48,7 +48,7 @@ fn requests_are_taken_down_with_what_they_said() {
 }
 
 #[test]
-fn a_refused_delete_changes_nothing() {
+fn refused_delete_keeps_the_session() {
     let fixture = Fixture::http(&["--delete-status", "503"]);
     let session = open(&fixture);
     assert_eq!([delete(&fixture, &session).status, delete(&fixture, &session).status], [503, 503]);
@@ -58,7 +58,7 @@ fn a_refused_delete_changes_nothing() {
 }
 
 #[test]
-fn without_the_token_nobody_gets_in() {
+fn request_without_the_token_is_refused() {
     let fixture = Fixture::http(&["--require-bearer", "secret"]);
     let page = post(&fixture, &[], &initialize());
     assert_eq!((page.status, page.header("www-authenticate")), (401, Some("Bearer")));
@@ -71,7 +71,7 @@ fn without_the_token_nobody_gets_in() {
 }
 
 #[test]
-fn stateless_means_no_session() {
+fn stateless_server_opens_no_session() {
     let fixture = Fixture::http(&["--stateless"]);
     let page = post(&fixture, &[], &initialize());
     assert_eq!((page.status, page.header("mcp-session-id")), (200, None));
@@ -88,7 +88,7 @@ fn a_server_may_end_a_session_by_itself() {
 }
 
 #[test]
-fn the_process_it_starts_stays_behind() {
+fn helper_process_outlives_the_server() {
     let dir = std::env::temp_dir().join(testkit::unique("leash-test-fixture"));
     let census = Census::create(dir);
     let mut fixture = Fixture::http(&["--census", census.path().to_str().expect("a plain path")]);
@@ -104,7 +104,7 @@ fn the_process_it_starts_stays_behind() {
 }
 
 #[test]
-fn a_slow_server_has_not_answered_yet() {
+fn init_delay_holds_the_answer_back() {
     let fixture = Fixture::http(&["--init-delay", "3600000"]);
     let mut client = TcpStream::connect(fixture.address()).expect("it listens");
     let body = initialize().to_string();

@@ -1,6 +1,6 @@
-//! A real user manager, and what `leash` builds on: a scope that is bound to a guard service dies with it.
+//! A real user manager, and the property that `leash` relies on: a scope that is bound to a guard service dies with it.
 //!
-//! The manager is asked with systemd's own `busctl`: the truth here does not come from the code under test.
+//! The test queries the manager with systemd's own `busctl`, so the facts do not come from the code under test.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -14,12 +14,12 @@ use testkit::user_bus::UserBus;
 use testkit::wait::{self, Deadline, LIMIT};
 use testkit::{note, or_skip};
 
-/// Says `up`, waits until it is told to go on, and then grows five children that ignore polite signals.
+/// Prints `up`, waits for a line, and then starts five children that ignore SIGTERM, SIGHUP and SIGINT.
 const TREE: &str = "echo up; read go; trap '' TERM HUP INT
     for i in 1 2 3 4 5; do sleep 1000 & done
     echo complete; wait";
 
-/// In its scope: kills a child in a leaf of its own, and then keeps one in another leaf.
+/// In its scope: kills a child in one leaf, and then keeps a child in another leaf.
 const GARDENER: &str = r#"echo up; read go
     scope=/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/self/cgroup)
     mkdir "$scope/one" "$scope/two" || exit
@@ -54,7 +54,7 @@ fn check_guard(who: Who, harm: fn(&Guard)) {
     let guard = Guard::start(&bus);
     let scope = start_scope(&bus, tree.pid());
     let bound = LIMIT - watch.left();
-    // Dead children of a dead shell go to whoever is above; the pipe tells when all of them are dead.
+    // The dead children of a dead shell go to its parent's reaper. The pipe shows when all of them are dead.
     tree.go_on();
     assert_eq!(tree.lines_until("complete"), ["complete"]);
 
@@ -84,7 +84,7 @@ fn a_process_in_a_delegated_scope_has_leaves_that_die_with_the_guard() {
 }
 
 #[test]
-fn a_command_has_the_pid_the_uid_and_the_directory_that_were_asked_for() {
+fn command_has_the_requested_pid_uid_and_directory() {
     let bus = or_skip!(start(Who::User));
     let child = bus
         .command(Path::new("/bin/sh"))
@@ -102,7 +102,7 @@ fn a_command_has_the_pid_the_uid_and_the_directory_that_were_asked_for() {
 }
 
 #[test]
-fn nothing_is_left_of_a_bus_that_is_dropped() {
+fn dropped_bus_leaves_nothing() {
     let bus = or_skip!(start(Who::User));
     let mut tree = Script::start(&bus, TREE);
     let guard = Guard::start(&bus);
@@ -113,7 +113,7 @@ fn nothing_is_left_of_a_bus_that_is_dropped() {
     tree.read_to_end();
     tree.wait();
     assert!(!home.exists());
-    // A file of a cgroup that was removed answers so, whatever mount it was opened on.
+    // Reading a file of a removed cgroup fails with ENODEV on every mount.
     let gone = rustix::io::pread(&cgroup, &mut [0; 64], 0);
     assert_eq!(gone, Err(rustix::io::Errno::NODEV));
 }
@@ -171,15 +171,15 @@ impl Script {
     }
 }
 
-/// The service that the scope is bound to: it waits for a writer of a FIFO and exits when that one has left.
+/// The service that the scope is bound to: it waits for a writer of a FIFO, and exits when the writer has closed it.
 struct Guard {
     handle: Handle,
     fifo: PathBuf,
 }
 
 impl Guard {
-    /// `Type=exec`: with `simple`, a guard that can't be executed counts as started for a moment, in which the scope
-    /// takes its processes in, and then they are killed with it.
+    /// `Type=exec`: with `simple`, a guard that cannot be executed counts as started for a moment. The scope would take
+    /// its processes in during that moment, and they would be killed with it.
     fn start(bus: &UserBus) -> Guard {
         let fifo = bus.home().join("guard");
         rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, 0o644.into()).expect("mkfifo");
@@ -204,7 +204,7 @@ impl Guard {
     }
 }
 
-/// Gives the directory of the scope, when `pid` has arrived in it.
+/// Returns the directory of the scope, after `pid` has arrived in it.
 fn start_scope(bus: &UserBus, pid: u32) -> PathBuf {
     let properties = [
         &format!("PIDs au 1 {pid}"),
@@ -215,7 +215,7 @@ fn start_scope(bus: &UserBus, pid: u32) -> PathBuf {
         "CollectMode s inactive-or-failed",
     ];
     start_unit(bus, "t.scope", &properties);
-    // The answer says that the job is queued, and not that it is done.
+    // The answer says that the job is queued, not that it is done.
     let path = wait::until("the process to be in its scope", || {
         let cgroups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
         let path = cgroups.lines().find_map(|line| line.strip_prefix("0::"))?;

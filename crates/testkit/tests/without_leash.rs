@@ -1,4 +1,5 @@
-//! What the trees of the zoo do without leash: they survive. A matrix that is green shows something only because this one is red.
+//! The trees of the zoo without leash: they survive. The matrix tests are only meaningful because these trees survive
+//! here.
 
 use rustix::process::Signal;
 use testkit::host::Manner;
@@ -8,8 +9,8 @@ use testkit::scene::Scene;
 use testkit::user::Who;
 use testkit::wait::LIMIT;
 
-/// Starts a bare tree of `size` processes and kills the host; then at least `survivors` are left, although the end of its
-/// host was also the end of the leader's stdin.
+/// Starts a tree of `size` processes without leash and kills the host. At least `survivors` processes must be left,
+/// although the leader's stdin ended with the host.
 fn check(who: Who, tree: &str, size: usize, survivors: usize) {
     let mut scene = or_skip!(Scene::set(who));
     if ["hoppers", "bomb"].contains(&tree) {
@@ -37,7 +38,7 @@ fn check(who: Who, tree: &str, size: usize, survivors: usize) {
     }
 }
 
-/// Without leash nobody waits for what hoppers leave: in a namespace of their own, its init does.
+/// Without leash no process reaps the zombies of hoppers, so they run in a PID namespace, whose init does it.
 #[test]
 fn hoppers_survive() {
     or_skip!(testkit::user::User::find(Who::Root));

@@ -1,4 +1,4 @@
-//! One run as one document: where and when it was, which targets are met, and every table.
+//! One run as one document: the machine and date, the targets, and every table.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -11,7 +11,7 @@ use super::order::Effort;
 use super::report::{Report, in_a_cell};
 use crate::step::{Failure, Outcome, Step, Workspace};
 
-/// What the numbers depend on.
+/// The circumstances of the measurements.
 pub(super) struct Setting {
     command: String,
     effort: Effort,
@@ -22,9 +22,9 @@ pub(super) struct Setting {
     processor: String,
     processors: usize,
     is_root: bool,
-    /// Before anything was started.
+    /// The load before anything was started.
     load: String,
-    /// Names of other gateways, and what of them is installed.
+    /// The names of other gateways, and their installed versions.
     peers: Vec<(&'static str, String)>,
 }
 
@@ -106,21 +106,22 @@ impl Setting {
     }
 }
 
-/// What came of one bench.
+/// The result of one bench.
 pub(super) struct Section {
     pub(super) name: &'static str,
     pub(super) found: Outcome<Report>,
     pub(super) took: Duration,
 }
 
-/// The whole run, as far as it has come.
+/// The whole run so far.
 pub(super) struct Document {
     pub(super) setting: Setting,
     pub(super) sections: Vec<Section>,
 }
 
 impl Document {
-    /// All of it. As a page of docs/reference, or in `target/bench`: from both, the plots are in `../bench`.
+    /// The whole document, as a page of docs/reference or in `target/bench`. Seen from both, the plots are in
+    /// `../bench`.
     pub(super) fn markdown(&self) -> String {
         let mut text = format!("# Numbers\n\n{}", self.setting.markdown(self.took()));
         let targets = self.targets();
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_has_the_setting_the_targets_and_every_bench() {
+    fn page_has_setting_targets_and_every_bench() {
         let page = document().markdown();
         for part in [
             "# Numbers\n\n2026-11-16, `cargo xtask bench`, leash at abc",
@@ -264,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_where_the_page_looks_for_them() {
+    fn files_are_where_the_page_links_to() {
         let dir = std::env::temp_dir().join(testkit::unique("leash-bench"));
         let (main, docs) = (dir.join("bench"), dir.join("docs"));
         document().save(&main, Some(&docs)).unwrap_or_else(|why| panic!("{why}"));

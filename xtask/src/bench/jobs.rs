@@ -1,4 +1,4 @@
-//! The benches of the control API: sessions created and ended, and how long it is from DELETE to the proof.
+//! The benches of the control API: creating and ending sessions, and the time from DELETE to the proof of the end.
 
 mod ends;
 mod rate;
@@ -17,7 +17,7 @@ pub(super) const BENCHES: [Bench; 2] = [
     Bench { name: "job-ends", peers: false, measure: |plan| ends::measure(plan.effort) },
 ];
 
-/// A daemon, and whoever calls it.
+/// A daemon, and its client.
 struct Stage {
     scene: Scene,
     gateway: Gateway,
@@ -32,7 +32,7 @@ impl Stage {
         Ok(Self { scene, gateway, control })
     }
 
-    /// A tree of the zoo as `mcpServers` has it.
+    /// A tree of the zoo as an entry of `mcpServers`.
     fn tree(&self, kind: &str, size: usize, grace: &str) -> Value {
         let words = self.scene.tree(kind, ["--mcp", "--size", &size.to_string()]);
         let words: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
@@ -40,7 +40,7 @@ impl Stage {
     }
 }
 
-/// Whether a receipt says that everything is gone.
+/// Checks that a receipt says that everything is gone.
 fn all_gone(receipt: &Value) -> Outcome {
     let holdings = receipt["holdings"].as_array().map(Vec::as_slice).unwrap_or_default();
     match holdings.iter().find(|holding| holding["fate"] != "gone") {

@@ -1,5 +1,5 @@
-//! `cargo xtask bench`: what leash costs and how fast it is, measured on the release binary against the same thing
-//! without leash and against other gateways, in one run. Absolute numbers are of the machine; ratios are of leash.
+//! `cargo xtask bench`: the cost and speed of leash, measured on the release binary against the same thing without
+//! leash and against other gateways, in one run. Absolute numbers depend on the machine; ratios describe leash.
 
 mod document;
 mod http;
@@ -25,23 +25,23 @@ pub(crate) use http::{play, roles};
 use order::{Effort, MEASURE, Order};
 use report::Report;
 
-/// One question and how it is answered.
+/// One measurement.
 struct Bench {
     name: &'static str,
-    /// Whether other gateways are measured as well, which have to be installed.
+    /// True if other gateways are measured as well, which have to be installed.
     peers: bool,
     measure: fn(&Plan<'_>) -> Outcome<Report>,
 }
 
-/// How it shall be answered.
+/// The parameters of a run.
 struct Plan<'a> {
     effort: Effort,
-    /// Not only those that need not be compiled.
+    /// Measure also the peers that have to be compiled.
     all_peers: bool,
     workspace: &'a Workspace,
 }
 
-/// All there are.
+/// All benches.
 fn benches() -> impl Iterator<Item = &'static Bench> {
     const RUN: &[Bench] = &run::BENCHES;
     const HTTP: &[Bench] = &http::BENCHES;
@@ -60,7 +60,7 @@ pub(crate) fn run(workspace: &Workspace, words: &[String]) -> Outcome {
     build_and_measure(workspace, words)
 }
 
-/// The clock and the driver are part of what is measured, so they are built as leash is.
+/// The clock and the load generator affect the result, so they are built as leash is.
 fn build_and_measure(workspace: &Workspace, words: &[String]) -> Outcome {
     let packages = ["mcp-leash", "testkit", "xtask"].map(|name| format!("--package={name}"));
     workspace.cargo(["build", "--release", "--bins"]).args(packages).run()?;
@@ -68,9 +68,9 @@ fn build_and_measure(workspace: &Workspace, words: &[String]) -> Outcome {
     ward::run(step.envs(&workspace.programs()))
 }
 
-/// One bench after the other. One that fails does not take the others with it.
+/// Runs one bench after the other. A failed bench does not stop the others.
 fn measure(workspace: &Workspace, order: &Order, words: &[String]) -> Outcome {
-    // Whoever waits for us ends what we start; without it we have no business.
+    // Our parent cleans up the processes that we start, so we must not outlive it.
     set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|error| Failure::new(format!("cannot be tied to cargo: {error}")))?;
     warn_if_busy();
@@ -94,7 +94,7 @@ fn measure(workspace: &Workspace, order: &Order, words: &[String]) -> Outcome {
             say("Failed", format!("{}: {why}", bench.name));
         }
         document.sections.push(Section { name: bench.name, found, took: now() - start });
-        // What was found is not lost when somebody loses patience with the rest.
+        // Saved after each bench, so that an interrupted run keeps the earlier results.
         document.save(&dir, plots)?;
     }
     match order.json {
@@ -104,7 +104,7 @@ fn measure(workspace: &Workspace, order: &Order, words: &[String]) -> Outcome {
     finish(&document, &dir, plots)
 }
 
-/// Says where everything is, and that something is missing.
+/// Prints the paths of the results, and fails if something is missing.
 fn finish(document: &Document, dir: &Path, plots: Option<&Path>) -> Outcome {
     for section in &document.sections {
         say("Measured", format!("{} in {:.0} s", section.name, section.took.as_secs_f64()));
@@ -120,7 +120,7 @@ fn finish(document: &Document, dir: &Path, plots: Option<&Path>) -> Outcome {
     }
 }
 
-/// Ratios survive company, absolute numbers do not.
+/// Warns about other load: ratios stay valid beside it, absolute numbers do not.
 fn warn_if_busy() {
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let recent: f64 = load.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or_default();

@@ -1,11 +1,11 @@
-//! What was asked for on the command line.
+//! The command line of `bench`.
 
 use std::path::PathBuf;
 
 use super::{Bench, benches};
 use crate::step::{Failure, Outcome};
 
-/// Says to this program, built for release and given the programs to measure, that it shall measure.
+/// Tells this program, built for release and with the paths of the programs under test, to measure.
 pub(super) const MEASURE: &str = "--measure";
 
 const USAGE: &str = "\
@@ -15,12 +15,12 @@ usage: cargo xtask bench [--quick] [--all-peers] [--json] [--plots DIR] [NAME...
   --json        print JSON instead of Markdown
   --plots DIR   write the plots there too (docs/bench by default, unless --quick)";
 
-/// How much work is put into a number.
+/// The number of samples per result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effort {
     /// Enough to see that the bench works.
     Quick,
-    /// Enough to believe the number.
+    /// Enough for a reliable number.
     Full,
 }
 
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_is_what_was_said() {
+    fn arguments_become_an_order() {
         let order = parse("echo --quick --plots /tmp/x churn --all-peers --json").unwrap_or_else(|why| panic!("{why}"));
         assert_eq!(names(&order), ["echo", "churn"]);
         assert!(order.all_peers && order.json && !order.measure && order.effort == Effort::Quick);
@@ -105,14 +105,14 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_measured_with_effort_unless_said_otherwise() {
+    fn default_is_all_benches_with_full_effort() {
         let order = parse("").unwrap_or_else(|why| panic!("{why}"));
         assert_eq!(names(&order).len(), benches().count());
         assert!(order.effort == Effort::Full && !order.all_peers && order.plots.is_none());
     }
 
     #[test]
-    fn what_is_no_order_is_refused() {
+    fn unknown_arguments_are_refused() {
         for line in ["--slow", "--plots", "nonsense", "echo -q"] {
             assert!(parse(line).is_err(), "{line}");
         }

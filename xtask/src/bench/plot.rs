@@ -1,28 +1,29 @@
-//! The picture of a table: a bar for each row, with its interval, and a line for the target. The same numbers give the same picture.
+//! The plot of a table: a bar for each row, with its interval, and a line for the target. The same numbers give the
+//! same picture.
 
 use super::stats::Estimate;
 use crate::svg::{Anchor, Area, GRID, Picture, short, ticks};
 
-/// Bars that have an axis in common.
+/// Bars with a common axis.
 #[derive(Debug)]
 pub(crate) struct Panel {
     title: String,
     bars: Vec<Bar>,
     goal: Option<Goal>,
-    /// What bars begin at where their length is that of a ratio.
+    /// The value at which bars begin.
     base: Base,
 }
 
-/// What a bar is about, which is its colour.
+/// The kind of a bar, which decides its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tone {
-    /// What is compared to.
+    /// The baseline of the comparison.
     Floor,
     Leash,
     Peer,
 }
 
-/// What a number should be.
+/// The target of a number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Goal {
     AtMost(f64),
@@ -39,17 +40,17 @@ enum Base {
 struct Bar {
     label: String,
     tone: Tone,
-    /// Nothing where it could not be measured.
+    /// `None` if it could not be measured.
     length: Option<Estimate>,
 }
 
 impl Panel {
-    /// Of numbers with a unit, which the title names.
+    /// A panel of numbers with a unit, which the title names.
     pub(crate) fn new(title: impl Into<String>) -> Self {
         Self { title: title.into(), bars: Vec::new(), goal: None, base: Base::Zero }
     }
 
-    /// Of ratios: on a long axis, what is below 1 goes to the left.
+    /// A panel of ratios: on a logarithmic axis, bars below 1 go to the left.
     pub(crate) fn ratios(title: impl Into<String>) -> Self {
         Self { base: Base::One, ..Self::new(title) }
     }
@@ -77,7 +78,7 @@ impl Panel {
 }
 
 impl Tone {
-    /// Told apart without colours as well: by how dark they are.
+    /// The colours also differ in brightness, so that they can be told apart without colours.
     fn color(self) -> &'static str {
         match self {
             Self::Floor => "#b8b8b8",
@@ -109,16 +110,16 @@ const FOOT: f64 = 34.0;
 const TOP: f64 = 34.0;
 const MARGIN: f64 = 12.0;
 
-/// What a letter takes at most, on the average; no font is asked.
+/// The average width of a letter at most; no font is measured.
 const LETTER: f64 = 6.6;
 
-/// The longest bar by the shortest, above which lengths cannot be seen side by side.
+/// The ratio of the longest to the shortest bar above which a linear axis shows too little.
 const WIDE: f64 = 30.0;
 
-/// What is drawn of a very small number on a long axis.
+/// The most decades of a logarithmic axis, for very small numbers.
 const DECADES: i32 = 5;
 
-/// The panels one below the other.
+/// Draws the panels one below the other.
 pub(crate) fn svg(title: &str, panels: &[Panel]) -> String {
     let bars = || panels.iter().flat_map(|panel| &panel.bars);
     let widest = |text: &dyn Fn(&Bar) -> String| bars().map(|bar| text(bar).chars().count()).max().unwrap_or(0) as f64;
@@ -126,7 +127,7 @@ pub(crate) fn svg(title: &str, panels: &[Panel]) -> String {
     let width = left + BARS + 8.0 + LETTER * widest(&shown) + MARGIN;
     let width = width.max(2.0 * MARGIN + 15.0 / 12.0 * LETTER * title.chars().count() as f64);
     let height = TOP + panels.iter().map(Panel::height).sum::<f64>();
-    // Marks of Markdown are none here.
+    // Markdown marks have no meaning here.
     let title = &title.replace('`', "");
     let mut picture = Picture::new(width.ceil(), height, title);
     picture.sized((MARGIN, 22.0), Anchor::Start, 15.0, title);
@@ -174,7 +175,7 @@ impl Panel {
     }
 }
 
-/// What is written beside a bar.
+/// The text beside a bar.
 fn shown(bar: &Bar) -> String {
     match bar.length {
         Some(Estimate { value, low, high }) => format!("{} [{}, {}]", digits(value), digits(low), digits(high)),
@@ -182,7 +183,7 @@ fn shown(bar: &Bar) -> String {
     }
 }
 
-/// Three digits that count, and no more after the point than people want to read.
+/// Formats three significant digits, without useless decimals.
 pub(crate) fn digits(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
         return short(value);
@@ -192,12 +193,12 @@ pub(crate) fn digits(value: f64) -> String {
     short((value / unit).round() * unit)
 }
 
-/// Where numbers lie, from 0 at the left to 1 at the right.
+/// The positions of numbers, from 0 at the left to 1 at the right.
 #[derive(Debug)]
 struct Axis {
     scale: Scale,
     marks: Vec<f64>,
-    /// Where bars begin.
+    /// The value at which bars begin.
     base: f64,
 }
 
@@ -206,7 +207,7 @@ enum Scale {
     Even {
         most: f64,
     },
-    /// By powers of ten.
+    /// Logarithmic.
     Long {
         from: i32,
         to: i32,
@@ -222,7 +223,7 @@ impl Axis {
             |values: &mut dyn Iterator<Item = f64>| values.filter(|value| *value > 0.0).fold(f64::INFINITY, f64::min);
         let goal = || panel.goal.map(Goal::value).into_iter();
         let most = largest(&mut lengths().map(|length| length.high).chain(goal()));
-        // Bars decide, not what may have disturbed one of them.
+        // The bars decide, not their intervals, which outliers may widen.
         let longest = largest(&mut lengths().map(|length| length.value).chain(goal()));
         let shortest = smallest(&mut lengths().map(|length| length.value));
         if longest <= WIDE * shortest || longest <= 0.0 {
@@ -231,7 +232,7 @@ impl Axis {
             return Self { scale: Scale::Even { most }, marks, base: 0.0 };
         }
         let least = smallest(&mut lengths().map(|length| length.low)).min(shortest);
-        // The end of a decade need not begin another one.
+        // A value at the end of a decade does not need another decade.
         let to = ((most * 0.999_999).log10().ceil() as i32).max(if panel.base == Base::One { 1 } else { i32::MIN });
         let from = (least.log10().floor() as i32).clamp(to - DECADES, to - 1);
         let marks = (from..=to).map(|power| 10_f64.powi(power)).collect();
@@ -245,7 +246,7 @@ impl Axis {
     fn place(&self, value: f64) -> f64 {
         let place = match self.scale {
             Scale::Even { most } => value / most,
-            // It has no logarithm, and is less than all that can be shown.
+            // Zero has no logarithm, and is less than every value on the axis.
             Scale::Long { .. } if value <= 0.0 => 0.0,
             Scale::Long { from, to } => (value.log10() - f64::from(from)) / f64::from(to - from),
         };
@@ -275,7 +276,7 @@ mod tests {
         vec![even, long]
     }
 
-    /// What a parser that is not ours finds: `x`, `width` and `fill` of every box.
+    /// Reads the picture with a parser that is not ours: `x`, `width` and `fill` of every box.
     fn boxes(text: &str) -> Vec<(f64, f64, String)> {
         const PARSER: &str = "import sys, xml.etree.ElementTree as tree\n\
             for node in tree.fromstring(sys.stdin.buffer.read()).iter('{http://www.w3.org/2000/svg}rect'):\n\
@@ -298,13 +299,13 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_can_read_it_and_finds_a_bar_for_each_number() {
+    fn xml_parser_finds_a_bar_for_each_number() {
         let found = boxes(&svg("a < b & \"c\"", &sample()));
         let colors: Vec<&str> = found.iter().map(|(_, _, fill)| fill.as_str()).collect();
         assert_eq!(colors, ["#b8b8b8", "#1465b0", "#b8b8b8", "#e0a458"]);
-        // On an even axis from zero, length is value.
+        // On a linear axis from zero, the length is the value.
         assert!((found[1].1 / found[0].1 - 3.5).abs() < 0.01, "{found:?}");
-        // What is below 1 ends where what is above begins.
+        // A bar below 1 ends where a bar above 1 begins.
         assert!((found[2].0 + found[2].1 - found[3].0).abs() < 0.11, "{found:?}");
     }
 
@@ -314,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_and_only_zeros_are_pictures_too() {
+    fn empty_and_zero_panels_can_be_drawn() {
         let mut zeros = Panel::new("KiB");
         zeros.bar("floor", Tone::Floor, estimate(0.0, 0.0, 0.0));
         let mut lost = Panel::ratios("x");
@@ -325,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn an_axis_is_long_only_where_it_must_be() {
+    fn axis_is_logarithmic_only_if_needed() {
         let axis = |values: &[f64]| {
             let mut panel = Panel::new("x");
             values.iter().for_each(|value| panel.bar("", Tone::Peer, estimate(*value, *value, *value)));
@@ -339,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn three_digits_count() {
+    fn numbers_have_three_significant_digits() {
         for (value, expected) in
             [(1.1934, "1.19"), (34.77, "34.8"), (60_312.0, "60,300"), (0.0166, "0.017"), (0.0, "0")]
         {

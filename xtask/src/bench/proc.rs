@@ -1,4 +1,4 @@
-//! What the kernel says about the processes that are measured.
+//! Memory and processor time of the measured processes, from the kernel.
 
 use std::fs;
 use std::path::Path;
@@ -24,7 +24,7 @@ pub(crate) fn processor_time(pid: Pid) -> Outcome<Duration> {
     let path = format!("/proc/{}/task", pid.as_raw_nonzero());
     let threads = fs::read_dir(&path).map_err(Failure::at(Path::new(&path)))?;
     let nanos = threads.filter_map(|thread| {
-        // A thread may end meanwhile.
+        // A thread may exit meanwhile.
         let text = fs::read_to_string(thread.ok()?.path().join("schedstat")).ok()?;
         text.split(' ').next()?.parse::<u64>().ok()
     });
@@ -43,14 +43,14 @@ pub(crate) fn descendants(pid: Pid) -> Vec<Pid> {
     found
 }
 
-/// Raises the number of descriptors that we and all that we start may have as far as `wanted`, and says how far that is.
+/// Raises the descriptor limit of this process and its children up to `wanted`, and returns the new limit.
 pub(crate) fn raise_descriptors(wanted: u64) -> u64 {
     let now = getrlimit(Resource::Nofile);
     let allowed = |limit: Option<u64>| limit.unwrap_or(u64::MAX);
     if allowed(now.current) >= wanted {
         return wanted;
     }
-    // Above the hard limit by privilege; up to it without.
+    // With privilege above the hard limit; without privilege up to it.
     let tries = [wanted.max(allowed(now.maximum)), allowed(now.maximum)];
     for maximum in tries {
         let most = wanted.min(maximum);
@@ -73,6 +73,6 @@ mod tests {
         let before = processor_time(us).expect("we are alive");
         let worked: u64 = (0..5_000_000).map(std::hint::black_box).sum();
         assert!(worked > 0 && processor_time(us).is_ok_and(|after| after > before));
-        assert!(raise_descriptors(16) == 16, "what we have is never lowered");
+        assert!(raise_descriptors(16) == 16, "the current limit is never lowered");
     }
 }

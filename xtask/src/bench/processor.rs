@@ -1,5 +1,5 @@
-//! Where things run. On several processors, a round trip takes 6 or 60 µs depending on which of them the kernel chose for
-//! whom; on one, it takes what the programs on its way need.
+//! Pins processes to one processor. On several processors, a round trip takes 6 or 60 µs depending on which of them the
+//! kernel chose for which process; on one, it takes the time that the programs on its way need.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity}
 
 use crate::step::{Failure, Outcome};
 
-/// Has this thread, all that it starts meanwhile, and `others` stay on one processor.
+/// Keeps this thread, the processes that it starts meanwhile, and `others` on one processor while `work` runs.
 pub(crate) fn on_one_processor<T>(others: &[Pid], work: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
     let failed = |error| Failure::new(format!("cannot choose a processor: {error}"));
     let before = sched_getaffinity(None).map_err(failed)?;
@@ -22,7 +22,7 @@ pub(crate) fn on_one_processor<T>(others: &[Pid], work: impl FnOnce() -> Outcome
     done
 }
 
-/// Every thread of a process. One that is gone needs no place.
+/// Pins every thread of a process. Ignores threads that have exited.
 fn place(pid: Pid, on: &CpuSet) {
     let threads = fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).into_iter().flatten();
     let numbers = threads.filter_map(|thread| Pid::from_raw(thread.ok()?.file_name().to_str()?.parse().ok()?));
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn others_come_along_and_go_back() {
+    fn other_processes_are_pinned_and_released() {
         let mut other =
             std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().expect("there is cat");
         let pid = Pid::from_child(&other);

@@ -1,4 +1,4 @@
-//! What a bench found: a table and a picture for people, and everything for programs.
+//! The result of a bench: a table and a picture for people, and all samples for programs.
 
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ pub(crate) struct Report {
     samples: Vec<Value>,
 }
 
-/// A number that leash promises something about.
+/// A number with a target.
 pub(crate) struct Claim {
     pub(crate) what: String,
     pub(crate) unit: &'static str,
@@ -25,7 +25,7 @@ pub(crate) struct Claim {
 }
 
 impl Report {
-    /// `about` says how it is measured, in sentences.
+    /// `about` explains the measurement, in sentences.
     pub(crate) fn new<const N: usize>(title: impl Into<String>, about: &'static str, head: [&str; N]) -> Self {
         Self {
             title: title.into(),
@@ -44,7 +44,7 @@ impl Report {
         self.rows.push(cells.into());
     }
 
-    /// Adds a line about what could not be measured.
+    /// Adds a row for something that could not be measured.
     pub(crate) fn missing(&mut self, name: &str, why: &str) {
         let mut cells = vec![String::new(); self.head.len()];
         cells[0] = name.to_owned();
@@ -59,7 +59,7 @@ impl Report {
         }
     }
 
-    /// Adds a number that has a target.
+    /// Adds a number with a target.
     pub(crate) fn claim(&mut self, claim: Claim) {
         self.claims.push(claim);
     }
@@ -85,7 +85,7 @@ impl Report {
         &self.claims
     }
 
-    /// How it is measured, and the table.
+    /// The explanation of the measurement, and the table.
     pub(crate) fn markdown(&self) -> String {
         let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
         let rule = vec!["---".to_owned(); self.head.len()];
@@ -93,7 +93,7 @@ impl Report {
         format!("{}\n\n{}{}{rows}", self.about, line(&self.head), line(&rule))
     }
 
-    /// The picture of it, if it has one.
+    /// The picture, if there is one.
     pub(crate) fn svg(&self) -> Option<String> {
         (!self.panels.is_empty()).then(|| svg(&self.title, &self.panels))
     }
@@ -125,17 +125,17 @@ impl Claim {
         let Estimate { value, low, high } = self.found;
         let unit = if self.unit.is_empty() { String::new() } else { format!(" {}", self.unit) };
         let found = match low == high {
-            // One sample, or all of them alike.
+            // One sample, or only equal ones.
             true => format!("{}{unit}", digits(value)),
             false => format!("{}{unit} [{}, {}]", digits(value), digits(low), digits(high)),
         };
         format!("| {} | {found} | {} | {} |\n", self.what, self.goal.words(), self.verdict())
     }
 
-    /// Whether the target is met. An interval that holds the target does not decide it.
+    /// The verdict on the target. An interval that contains the target does not decide it.
     fn verdict(&self) -> &'static str {
         let Estimate { value, low, high } = self.found;
-        // How far below the target each is.
+        // True if the number meets the target.
         let below = |number: f64| match self.goal {
             Goal::AtMost(most) => number <= most,
             Goal::AtLeast(least) => number >= least,
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_is_met_missed_or_not_decided() {
+    fn target_is_met_missed_or_undecided() {
         let check = |goal: Goal, [low, value, high]: [f64; 3], expected: &str| {
             let claim = Claim { what: "x".into(), unit: "ms", found: Estimate { value, low, high }, goal };
             assert_eq!(claim.verdict(), expected, "{goal:?} {value}");

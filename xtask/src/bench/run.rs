@@ -23,17 +23,17 @@ pub(super) const BENCHES: [Bench; 5] = [
     Bench { name: "scan", peers: false, measure: |plan| scan::measure(plan.effort) },
 ];
 
-/// The stage for one sample, for whoever runs the bench.
+/// The scene for one sample, for the user that runs the bench.
 fn scene() -> Outcome<Scene> {
     Scene::set(who()).map_err(Failure::new)
 }
 
-/// Whoever runs the bench.
+/// The user that runs the bench.
 fn who() -> Who {
     if rustix::process::geteuid().is_root() { Who::Root } else { Who::User }
 }
 
-/// A server behind nothing, or behind leash with these options.
+/// The command line of a server, either direct or through leash with these options.
 fn words(scene: &Scene, leash: Option<&[&str]>, server: &[&str]) -> Vec<OsString> {
     let mut line = vec![scene.zoo_path().into_os_string()];
     line.extend(server.iter().map(OsString::from));

@@ -1,19 +1,19 @@
-//! Numbers that can be believed: samples in interleaved rounds, medians, and intervals by bootstrap.
+//! Reliable numbers: samples in interleaved rounds, medians, and intervals by bootstrap.
 
 use std::fmt;
 
-/// How often the rounds are drawn anew for an interval. With 2,000 the ends of a 95 % interval are those of the 50th
-/// draw from either side, which moves by less than the third digit from one seed to another.
+/// The number of resamples for an interval. With 2,000 the ends of a 95 % interval are those of the 50th resample from
+/// either side, which moves by less than the third digit from one seed to another.
 const DRAWS: usize = 2_000;
 
-/// Samples of several arms. Sample `r` of each arm was taken next to sample `r` of the others, so that what disturbs the
-/// machine for a while disturbs all arms.
+/// Samples of several arms. Sample `r` of each arm was taken next to sample `r` of the others, so that a temporary
+/// disturbance of the machine affects all arms.
 #[derive(Debug)]
 pub(crate) struct Rounds {
     arms: Vec<Vec<f64>>,
 }
 
-/// A value and where it is with a probability of 95 %.
+/// A value and its 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Estimate {
     pub(crate) value: f64,
@@ -22,7 +22,8 @@ pub(crate) struct Estimate {
 }
 
 impl Rounds {
-    /// Takes one sample of each arm per round. Another arm begins each round: none is always the one after the pause.
+    /// Takes one sample of each arm per round. Each round starts with another arm, so that no arm is always the first
+    /// after the pause.
     pub(crate) fn take<E>(
         rounds: usize,
         arms: usize,
@@ -38,7 +39,7 @@ impl Rounds {
         Ok(Self { arms: taken })
     }
 
-    /// What was taken elsewhere, in rounds: as many samples of each arm.
+    /// Samples that were taken elsewhere, in rounds: the same number for each arm.
     pub(crate) fn of(arms: Vec<Vec<f64>>) -> Self {
         assert!(arms.iter().all(|arm| arm.len() == arms[0].len()), "a round has a sample of each arm");
         Self { arms }
@@ -69,7 +70,7 @@ impl Rounds {
 
     fn compare(&self, arm: usize, base: usize, by: impl Fn(f64, f64) -> f64) -> Estimate {
         let of = |arm: usize, rounds: &[usize]| median(rounds.iter().map(|&round| self.arms[arm][round]));
-        // Whole rounds are drawn, so neighbours stay together.
+        // Whole rounds are drawn, so that neighbouring samples stay together.
         self.bootstrap(|rounds| by(of(arm, rounds), of(base, rounds)))
     }
 
@@ -94,21 +95,21 @@ impl Estimate {
         Self { value, low: value, high: value }
     }
 
-    /// The same in a unit that is so many times smaller.
+    /// The same in a unit that is smaller by this factor.
     pub(crate) fn times(self, factor: f64) -> Self {
         Self { value: self.value * factor, low: self.low * factor, high: self.high * factor }
     }
 }
 
 impl fmt::Display for Estimate {
-    /// With three digits by default; `{:.1}` for less.
+    /// With three digits by default; `{:.1}` for fewer.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let digits = f.precision().unwrap_or(3);
         write!(f, "{:.digits$} [{:.digits$}, {:.digits$}]", self.value, self.low, self.high)
     }
 }
 
-/// The one in the middle; between two, their mean. NaN of nothing.
+/// The middle value, or the mean of the two in the middle. NaN for an empty list.
 pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
@@ -120,7 +121,8 @@ pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     }
 }
 
-/// The smallest of `sorted` values that is not below the `share` of them: of 100 values, the 99th is p99. NaN of nothing.
+/// The smallest of `sorted` values that is not below the `share` of them: of 100 values, the 99th is p99. NaN for an
+/// empty list.
 pub(crate) fn quantile(sorted: &[f64], share: f64) -> f64 {
     let rank = (share * sorted.len() as f64).ceil().max(1.0) as usize;
     sorted.get(rank.min(sorted.len()).wrapping_sub(1)).copied().unwrap_or(f64::NAN)
@@ -151,14 +153,14 @@ mod tests {
     }
 
     #[test]
-    fn median_of_odd_even_and_nothing() {
+    fn median_of_odd_even_and_empty_lists() {
         assert_eq!(median([3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median([4.0, 1.0, 2.0, 3.0]), 2.5);
         assert!(median([]).is_nan());
     }
 
     #[test]
-    fn quantiles_are_values_that_were_seen() {
+    fn quantiles_are_sampled_values() {
         let hundred: Vec<f64> = (1..=100).map(f64::from).collect();
         for (share, expected) in [(0.0, 1.0), (0.005, 1.0), (0.5, 50.0), (0.99, 99.0), (0.991, 100.0), (1.0, 100.0)] {
             assert_eq!(quantile(&hundred, share), expected, "{share}");
@@ -193,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn the_interval_holds_the_value_and_shrinks_with_the_noise() {
+    fn interval_contains_the_value_and_shrinks_with_the_noise() {
         let noisy: Vec<f64> = (0..40).map(|i| 10.0 + f64::from(i % 8)).collect();
         let calm: Vec<f64> = (0..40).map(|i| 10.0 + f64::from(i % 8) / 100.0).collect();
         let base = [10.0; 40];

@@ -1,4 +1,4 @@
-//! Who is checked, and how each of them is started.
+//! The checked servers and hosts, and the commands that start them.
 
 use std::any::Any;
 use std::ffi::{OsStr, OsString};
@@ -16,24 +16,24 @@ use testkit::lines::Lines;
 
 use crate::step::{Failure, Outcome, Step, Workspace};
 
-/// A call that is in flight for longer than anybody waits.
+/// The duration of a call that is longer than any client waits.
 const LONG: &str = "60";
 
-/// How long a server may take to say where it listens.
+/// The timeout until a server prints its address.
 const LISTENS: Duration = Duration::from_secs(40);
 
-/// After this time without a request a session has to be gone. Those that can be told so are told less.
+/// After this time without a request a session must be gone. Servers with an option for it get a shorter timeout.
 const IDLE: &str = "3s";
 
-/// What all of them need.
+/// The resources that all of them need.
 pub(super) struct Stage {
     pub(super) leash: PathBuf,
     deps: Deps,
     fixture: PathBuf,
-    /// Where the programs of the tests are.
+    /// The directory of the test programs.
     scripts: PathBuf,
     root: PathBuf,
-    /// A home directory and the places of leash: theirs, and not those of whoever runs this.
+    /// Their own home directory and leash directories, not those of the user who runs this.
     home: PathBuf,
 }
 
@@ -56,7 +56,7 @@ impl Stage {
         })
     }
 
-    /// A command in a home of its own, in the directory where the packages of npm are found.
+    /// A command with its own home directory, in the directory of the npm packages.
     fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         command
@@ -107,39 +107,39 @@ impl Drop for Stage {
     }
 }
 
-/// A server that is checked by its address.
+/// A server that is checked by its URL.
 enum Server {
     /// `server-everything`.
     Everything,
-    /// One that says where it listens, and leaves at the end of its stdin.
+    /// A server that prints its URL, and exits at the end of its stdin.
     Said(Vec<OsString>),
     /// `leash serve` in front of `server-everything`.
     Gateway,
 }
 
 enum Kind {
-    /// A command, and the call that is to be in flight.
+    /// A command, and the call that should be pending.
     Stdio(Vec<OsString>, Option<String>),
     Http(Server),
     Host(Vec<OsString>),
 }
 
-/// Somebody who is checked.
+/// A server or host that is checked.
 pub(super) struct Counterpart {
     pub(super) name: &'static str,
     pub(super) version: String,
     kind: Kind,
 }
 
-/// A server that runs; it is ended when this is dropped.
+/// A running server. Dropping it ends it.
 struct Running {
-    /// What has to live as long, and ends with it.
+    /// Objects that must live as long as the server, and end with it.
     parts: Vec<Box<dyn Any>>,
     pid: u32,
     url: String,
 }
 
-/// A child that does not outlive its owner.
+/// A child that is killed when this is dropped.
 struct Held(Child);
 
 impl Drop for Held {
@@ -222,7 +222,7 @@ fn hosts(stage: &Stage) -> Vec<Counterpart> {
 }
 
 impl Counterpart {
-    /// What `leash check` says of it.
+    /// The report of `leash check` about it.
     pub(super) fn check(&self, stage: &Stage) -> Outcome<Value> {
         let mut command = stage.command(&stage.leash);
         command.args(["check", "--json", "--grace", "3s", "--ready", "60s"]);
@@ -286,7 +286,7 @@ impl Server {
     }
 }
 
-/// A server, once it has said where it listens.
+/// Waits until a server has printed its URL.
 fn listening<P: AsFd + 'static>(child: Held, says: Option<P>) -> Outcome<Running> {
     let silent = || Failure::new("a server does not say where it listens");
     let mut says = Lines::new(says.ok_or_else(silent)?);

@@ -1,4 +1,4 @@
-//! `cargo xtask counterparts`: `leash check` on the servers and hosts that people have, and the table of what it found.
+//! `cargo xtask counterparts`: runs `leash check` on widely used servers and hosts, and writes a table of the findings.
 
 mod cast;
 mod report;
@@ -15,7 +15,7 @@ use crate::step::{Failure, Outcome, PLAY, Step, Workspace, say};
 
 const USAGE: &str = "counterparts has --json and names of counterparts, or parts of them";
 
-/// What the command line asked for.
+/// The parsed command line.
 #[derive(Debug, Default, PartialEq)]
 struct Order {
     json: bool,
@@ -42,7 +42,7 @@ impl Order {
     }
 }
 
-/// One counterpart, and what leash said of it.
+/// One counterpart, and the report of leash about it.
 struct Checked {
     name: &'static str,
     version: String,
@@ -67,7 +67,7 @@ fn play(workspace: &Workspace, order: &Order) -> Outcome {
     let wanted: Vec<&Counterpart> = cast.iter().filter(|counterpart| order.wants(counterpart)).collect();
     if wanted.is_empty() {
         let names: Vec<&str> = cast.iter().map(|counterpart| counterpart.name).collect();
-        return Err(Failure::new(format!("nobody is called so; there are: {}", names.join(", "))));
+        return Err(Failure::new(format!("no counterpart has this name; there are: {}", names.join(", "))));
     }
     let mut checked = Vec::new();
     for counterpart in wanted {
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_typed_is_understood() {
+    fn counterpart_arguments_become_an_order() {
         let order = |words: &[&str]| Order::parse(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
         let all = order(&[]).expect("nothing is fine");
         assert_eq!(all, Order::default());

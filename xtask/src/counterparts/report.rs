@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::Checked;
 
-/// The kinds, in their order, and what is said of each.
+/// The kinds, in their order, and their titles.
 const KINDS: [(&str, &str); 3] = [("stdio", "stdio servers"), ("http", "HTTP servers"), ("host", "hosts")];
 
 pub(super) fn markdown(date: &str, checked: &[Checked]) -> String {
@@ -54,7 +54,7 @@ fn word(status: &Value) -> &'static str {
     }
 }
 
-/// What was seen where something was not as it should be; the same words once.
+/// The explanations of all rules that did not pass; equal texts are printed once.
 fn findings(checked: &[&Checked]) -> String {
     let mut text = String::from("\n");
     for one in checked {

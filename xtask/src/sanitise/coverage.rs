@@ -1,5 +1,6 @@
-//! Which lines of leash the tests have run, in the tests themselves and in every process of leash that they start. Counters live in
-//! mapped files, so that a process that is killed, executes something else or leaves at once has counted too.
+//! The lines of leash that the tests run, in the tests themselves and in every process of leash that they start. The
+//! counters are in memory-mapped files, so that a process that is killed, executes another program or exits at once has
+//! counted too.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -14,10 +15,10 @@ use super::{Finding, Verdict};
 use crate::setup;
 use crate::step::{Failure, Outcome, Step, Workspace, say};
 
-/// Of the lines of a module on which a life depends, as many percent must have been run.
+/// The lowest acceptable percentage of executed lines in a lifecycle module.
 const LEAST: f64 = 90.0;
 
-/// The modules on which a life depends, by where they begin.
+/// The modules that implement the lifecycle, by the beginnings of their paths.
 const LIFECYCLE: [(&str, &[&str]); 10] = [
     ("trees", &["crates/leash-tree/src/tree/", "crates/leash-tree/src/contain/", "crates/leash-tree/src/platform/"]),
     ("owners", &["crates/leash-tree/src/owner/"]),
@@ -59,8 +60,8 @@ const PACKAGES: [&str; 11] = [
 /// Features of the library that its tests need.
 const FEATURES: &str = "mcp-leash-core/rmcp,mcp-leash-core/testing";
 
-/// What is run beside the unit tests: of the binary, the tests that are about lives. The others are about files and words, or need
-/// foreign programs that take long to start. Named one by one, so that nothing else is built.
+/// The tests that run beside the unit tests: those of the binary that are about lifecycles. The others are about files
+/// and texts, or need foreign programs that take long to start. Each is named, so that nothing else is built.
 const TESTS: [&str; 19] = [
     "bad_days",
     "commands",
@@ -83,12 +84,12 @@ const TESTS: [&str; 19] = [
     "strangers",
 ];
 
-/// Those of them that are run. An instrumented program leaves a variable in the environment, which some tests look at. Of the matrix,
-/// those ends are taken that somebody must take over, and all of what has no promise.
+/// The filter of the tests. An instrumented program has a variable in its environment that some tests would report. Of
+/// the matrix, it selects the cases in which another process must take over, and all cases of `group`.
 const RUN: &str = "all() - (binary(fidelity) & test(environment)) - (binary(matrix) \
     - test(keeper_kill) - test(leash_kill) - test(leader_sigkill) - test(group))";
 
-/// Has the compiler instrument the packages of leash and nothing else.
+/// Makes the compiler instrument the packages of leash and nothing else.
 const WRAPPER: &str = "#!/bin/sh
 # Made by `cargo xtask sanitise coverage`.
 case \"$CARGO_PKG_NAME\" in
@@ -97,16 +98,16 @@ case \"$CARGO_PKG_NAME\" in
 esac
 ";
 
-/// What was found.
+/// The results.
 pub(super) struct Coverage {
-    /// By file: its lines, and whether they were run.
+    /// By file: its lines, and true for those that were run.
     files: BTreeMap<String, BTreeMap<usize, bool>>,
-    /// What the runner said at the end.
+    /// The last line of the test runner.
     tests: String,
     all_passed: bool,
 }
 
-/// Lines of something.
+/// The line counts of a file or module.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Lines {
     all: usize,
@@ -144,7 +145,7 @@ pub(super) fn look(workspace: &Workspace) -> Outcome<Coverage> {
     Ok(Coverage { files, tests, all_passed: output.status.success() })
 }
 
-/// Where the instrumented programs are.
+/// The directories of the instrumented programs.
 struct Place {
     root: PathBuf,
     dir: PathBuf,
@@ -160,7 +161,7 @@ impl Place {
             fs::remove_dir_all(&profiles).map_err(Failure::at(&profiles))?;
         }
         fs::create_dir_all(&profiles).map_err(Failure::at(&profiles))?;
-        // Left alone when it is as it was: the compiler would be run again for everything.
+        // An unchanged file is not written again: otherwise cargo would recompile everything.
         if fs::read_to_string(&wrapper).ok().as_deref() != Some(WRAPPER) {
             fs::write(&wrapper, WRAPPER).map_err(Failure::at(&wrapper))?;
         }
@@ -170,7 +171,7 @@ impl Place {
         Ok(Self { root: workspace.root.clone(), dir, profiles, wrapper })
     }
 
-    /// A step of cargo with everything of its own.
+    /// A step of cargo with its own target directory and variables.
     fn cargo(&self, words: &[&str]) -> Step {
         let program = |name: &str| OsString::from(self.dir.join("debug").join(name));
         Step::cargo()
@@ -200,9 +201,10 @@ impl Place {
     fn build(&self) -> Outcome {
         self.cargo(&["build", "--package", "testkit", "--bin", "zoo"]).run()?;
         self.cargo(&["build", "--package", "testkit", "--features", "fixture", "--bin", "fixture"]).run()?;
-        // In the way that the tests are built: they would build another `leash`, whose file nobody had prepared.
+        // Built in the same way as the tests: otherwise they would build another `leash`, without a prepared counter
+        // file.
         self.nextest(&["run", "--no-run"]).run()?;
-        // Its first process makes the file. Other users' processes count in it as well.
+        // Its first process creates the counter file. Processes of other users must be able to write to it as well.
         Step::new(self.dir.join("debug/leash")).args(["--version"]).envs(&self.counters()).quietly()?;
         for entry in fs::read_dir(&self.profiles).map_err(Failure::at(&self.profiles))?.flatten() {
             fs::set_permissions(entry.path(), Permissions::from_mode(0o666)).map_err(Failure::at(&entry.path()))?;
@@ -210,7 +212,7 @@ impl Place {
         Ok(())
     }
 
-    /// What was counted, line by line.
+    /// The counters, line by line.
     fn export(&self, llvm: &Llvm) -> Outcome<String> {
         let listed = self.nextest(&["list", "--list-type=binaries-only", "--message-format=json"]).answer();
         let listed: Value = listed
@@ -223,7 +225,7 @@ impl Place {
         let profiles = fs::read_dir(&self.profiles).map_err(Failure::at(&self.profiles))?.flatten();
         let merged = self.dir.join("all.profdata");
         llvm.tool("llvm-profdata")
-            // A process of a user who may not write leaves an empty file; all the others count.
+            // A process of a user without write permission leaves an empty file; all the others are used.
             .args(["merge", "--sparse", "--failure-mode=all", "-o"])
             .args([&merged])
             .args(profiles.map(|entry| entry.path()))
@@ -239,7 +241,8 @@ impl Place {
     }
 }
 
-/// Reads the format of lcov (`SF:file`, `DA:line,count`), and leaves out what is not leash's own code or only for tests.
+/// Reads the format of lcov (`SF:file`, `DA:line,count`), without lines that are not leash's own code or only for
+/// tests.
 fn read(lcov: &str, root: &Path) -> Outcome<BTreeMap<String, BTreeMap<usize, bool>>> {
     let mut files: BTreeMap<String, BTreeMap<usize, bool>> = BTreeMap::new();
     let mut current: Option<(String, usize)> = None;
@@ -270,7 +273,7 @@ fn read(lcov: &str, root: &Path) -> Outcome<BTreeMap<String, BTreeMap<usize, boo
     }
 }
 
-/// Sources of the binary and of the library, without the files that are only for tests.
+/// True for sources of the binary and of the library, except the files that are only for tests.
 fn is_product(path: &str) -> bool {
     let is_test = |part: &str| ["tests", "tests.rs", "scripted.rs", "scratch.rs", "cases.rs"].contains(&part);
     path.starts_with("crates/leash")
@@ -278,7 +281,7 @@ fn is_product(path: &str) -> bool {
         && !path.split('/').any(|part| is_test(part) || part.ends_with("_tests.rs"))
 }
 
-/// The line where the tests in a file begin; behind its end if it has none.
+/// The line where the tests in a file begin, or the line after its end if it has none.
 fn tests_begin(text: &str) -> usize {
     let lines: Vec<&str> = text.lines().collect();
     let is_start = |pair: &[&str]| pair[0].trim() == "#[cfg(test)]" && pair[1].trim().starts_with("mod tests {");
@@ -309,7 +312,7 @@ impl Coverage {
         findings
     }
 
-    /// The files of the modules above, the least run first.
+    /// The files of the modules above, the lowest coverage first.
     pub(super) fn table(&self) -> String {
         let mut files: Vec<(&str, Lines)> = LIFECYCLE
             .iter()
@@ -325,7 +328,7 @@ impl Coverage {
         table
     }
 
-    /// Everything, with the lines that were not run.
+    /// All results, with the lines that were not run.
     pub(super) fn as_json(&self) -> Value {
         let files: serde_json::Map<String, Value> = self
             .files
@@ -359,11 +362,11 @@ mod tests {
         assert_eq!(files.keys().collect::<Vec<_>>(), ["crates/leash-model/src/id.rs"]);
         let coverage = Coverage { files, tests: String::new(), all_passed: true };
         assert_eq!(coverage.lines(&["crates/"]), Lines { all: 3, run: 2 });
-        assert!(read("SF:/rustc/x.rs\nDA:1,1\n", &root).is_err(), "nothing counted is no coverage");
+        assert!(read("SF:/rustc/x.rs\nDA:1,1\n", &root).is_err(), "a report without counters is an error");
     }
 
     #[test]
-    fn too_little_is_bad() {
+    fn low_coverage_is_a_failure() {
         let lines = |run: usize| (1..=10).map(|line| (line, line <= run)).collect();
         for (run, verdict) in [(8, Verdict::Bad), (9, Verdict::Good)] {
             let files = [("crates/leash-tree/src/tree/kill.rs".to_owned(), lines(run))].into();
@@ -374,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_run_by_tests_that_failed_prove_nothing() {
+    fn coverage_of_failed_tests_is_a_failure() {
         for (all_passed, verdict) in [(true, Verdict::Good), (false, Verdict::Bad)] {
             let coverage = Coverage { files: BTreeMap::new(), tests: String::new(), all_passed };
             assert_eq!(coverage.findings()[0].verdict, verdict);
@@ -382,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn every_module_on_which_a_life_depends_exists() {
+    fn every_lifecycle_module_exists() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         for start in LIFECYCLE.iter().flat_map(|(_, starts)| *starts) {
             let exists = root.join(start).exists() || root.join(format!("{start}.rs")).exists();

@@ -1,4 +1,4 @@
-//! What leash is made of: licences, versions, sources and advisories, by cargo-deny and `deny.toml`.
+//! The dependencies of leash: licences, versions, sources and advisories, checked with cargo-deny and `deny.toml`.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ const DENY: &str = "cargo-deny@0.20.2";
 /// The first that knows every key of `deny.toml`.
 const DENY_AT_LEAST: [u32; 3] = [0, 18, 0];
 
-/// What is checked, and what it says when all is well.
+/// The checks, and the texts for success.
 const CHECKS: [(&str, &str, &str); 4] = [
     ("licenses", "licences of dependencies", "each may be linked into a program under MIT OR Apache-2.0"),
     ("bans", "versions of dependencies", "one of each, but for those that `deny.toml` skips with a reason"),
@@ -32,13 +32,13 @@ fn deny(workspace: &Workspace) -> Outcome<PathBuf> {
         return Ok("cargo-deny".into());
     }
     let dir = workspace.target.join("tools/deny");
-    // It is asked once: that it is built quickly counts for more than that it is fast.
+    // It runs once, so a fast build matters more than a fast program.
     let words = ["install", "--locked", "--debug", DENY, "--root"];
     setup::once(&dir, DENY, || Step::cargo().args(words).args([&dir]).run())?;
     Ok(dir.join("bin/cargo-deny"))
 }
 
-/// Whether the machine has one that will do.
+/// True if the machine has a version that is new enough.
 pub(crate) fn installed() -> bool {
     let answer = Step::new("cargo-deny").args(["--version"]).answer();
     answer.is_some_and(|answer| setup::version(&answer) >= DENY_AT_LEAST)
@@ -65,14 +65,14 @@ fn ask(workspace: &Workspace, deny: &Path, (check, what, well): (&str, &str, &st
     Ok(Finding { part: "dependencies", what: what.to_owned(), found, verdict })
 }
 
-/// The errors of `check`, from the last of the lines that cargo-deny writes.
+/// The number of errors of `check`, from the last line of cargo-deny.
 fn summary(said: &str, check: &str) -> Option<u64> {
     let mut lines = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let summary = lines.rfind(|line| line["type"] == "summary")?;
     summary["fields"][check]["errors"].as_u64()
 }
 
-/// It could not get the database of advisories.
+/// True if it could not fetch the advisory database.
 fn unreachable(said: &str) -> bool {
     said.contains("failed to fetch advisory database") || said.contains("failed to load advisory database")
 }
@@ -82,12 +82,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_summary_is_the_last_word() {
+    fn summary_is_read_from_the_last_line() {
         let good = r#"{"type":"diagnostic","fields":{}}
 {"fields":{"bans":{"errors":0,"helps":0,"notes":3,"warnings":0}},"type":"summary"}"#;
         assert_eq!(summary(good, "bans"), Some(0));
         assert_eq!(summary(&good.replace("\"errors\":0", "\"errors\":2"), "bans"), Some(2));
-        // Another check than the one that was asked for, or none at all, is not well.
+        // The summary of another check, or none at all, is not a success.
         assert_eq!(summary(good, "licenses"), None);
         assert_eq!(summary("cannot read deny.toml", "bans"), None);
         assert!(!unreachable("cannot read deny.toml"));

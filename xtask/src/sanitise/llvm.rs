@@ -1,4 +1,4 @@
-//! The two tools that read what instrumented programs have counted. They must be as new as the LLVM of the compiler.
+//! The two tools that read the counters of instrumented programs. They must be as new as the LLVM of the compiler.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ pub(super) struct Llvm {
 }
 
 impl Llvm {
-    /// Those of rustup, the machine's own, or Debian's.
+    /// Finds those of rustup, the machine's own, or Debian's.
     pub(super) fn find(workspace: &Workspace) -> Outcome<Self> {
         let (sysroot, host, wanted) = compiler()?;
         let own = |dir: PathBuf, suffix: &str| Self { dir, suffix: suffix.to_owned(), loader: None };
@@ -67,7 +67,7 @@ impl Llvm {
     }
 }
 
-/// Where the compiler is, for what it compiles, and its LLVM.
+/// The compiler's sysroot, its target, and its LLVM version.
 fn compiler() -> Outcome<(PathBuf, String, u32)> {
     let answer = |words: &[&str]| {
         Step::new("rustc").args(words).answer().ok_or_else(|| Failure::new("rustc does not say what it is"))
@@ -78,7 +78,7 @@ fn compiler() -> Outcome<(PathBuf, String, u32)> {
     Ok((answer(&["--print=sysroot"])?.into(), value("host: "), major))
 }
 
-/// The entry of `dir` whose name has `part`: these names differ with the architecture.
+/// The entry of `dir` whose name contains `part`: these names differ between architectures.
 fn one_below(dir: &Path, part: &str) -> Outcome<PathBuf> {
     let entries = fs::read_dir(dir).map_err(Failure::at(dir))?.flatten().map(|entry| entry.path());
     let mut found = entries.filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().contains(part)));

@@ -1,15 +1,15 @@
-//! The keeper, the supervisor and the way from fork to exec under valgrind: runs the tests that do it, and tells of each.
+//! Runs the tests of the keeper, the supervisor and the code from fork to exec under valgrind, and reports each.
 
 use super::{Finding, Verdict};
 use crate::setup;
 use crate::step::{Failure, Outcome, Workspace, say};
 
-/// What a test that passed has seen.
+/// The finding of a test that passed.
 const CLEAN: &str = "no error, no block lost, no descriptor kept";
 
-/// The test of the tests, and what it has seen.
+/// The test of the tests, and its finding.
 const PLANTED: (&str, &str) =
-    ("what_is_planted_is_found", "an error, a lost block and a kept descriptor, each of them alone");
+    ("planted_faults_are_found", "an error, a lost block and a kept descriptor, each of them alone");
 
 pub(super) fn look(workspace: &Workspace) -> Outcome<Vec<Finding>> {
     let deps = setup::install_valgrind(workspace)?;
@@ -18,7 +18,7 @@ pub(super) fn look(workspace: &Workspace) -> Outcome<Vec<Finding>> {
     let words = ["nextest", "run", "--package", "mcp-leash", "--test", "valgrind", "--no-fail-fast"];
     let output = workspace
         .cargo(words)
-        // A test that was skipped has passed, and said so.
+        // A skipped test counts as passed, and prints a note.
         .args(["--success-output=immediate", "--status-level=pass", "--color=never"])
         .envs(&workspace.programs())
         .envs(&deps.variables())
@@ -34,7 +34,7 @@ pub(super) fn look(workspace: &Workspace) -> Outcome<Vec<Finding>> {
     }
 }
 
-/// Whether there was anything to see. What was asked for and was not looked at is no success.
+/// True if a test was not skipped. A part that was requested and could not be checked is no success.
 fn looked(findings: &[Finding]) -> bool {
     findings.iter().any(|finding| finding.verdict != Verdict::Unknown)
 }
@@ -53,7 +53,7 @@ fn read(said: &str) -> Vec<Finding> {
                 _ => "see above",
             };
             let verdict = Verdict::is(*status == "PASS");
-            // What failed is named again at the end.
+            // The runner names failed tests again at the end.
             if !findings.iter().any(|finding| finding.what == what) {
                 findings.push(Finding { part: "memory", what, found: found.to_owned(), verdict });
             }
@@ -69,14 +69,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_runner_says_of_each_test() {
+    fn findings_are_read_from_the_output_of_the_runner() {
         let said = "\
     Starting 3 tests across 1 binary
         PASS [   1.245s] (1/3) mcp-leash::valgrind the_keeper_is_killed
         FAIL [   0.100s] (2/3) mcp-leash::valgrind an_owner_is_gone
   stderr ───
     thread panicked
-        PASS [   0.001s] (3/3) mcp-leash::valgrind what_is_planted_is_found
+        PASS [   0.001s] (3/3) mcp-leash::valgrind planted_faults_are_found
   stderr ───
     note: skipped: there is no valgrind
      Summary [   1.3s] 3 tests run: 2 passed, 1 failed, 0 skipped
@@ -90,7 +90,7 @@ mod tests {
             [
                 ("the keeper is killed", Verdict::Good),
                 ("an owner is gone", Verdict::Bad),
-                ("what is planted is found", Verdict::Unknown),
+                ("planted faults are found", Verdict::Unknown),
             ]
         );
         assert!(looked(&found) && !looked(&found[2..]) && !looked(&[]));

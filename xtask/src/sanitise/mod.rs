@@ -1,5 +1,4 @@
-//! `cargo xtask sanitise`: what can be said of the code beyond that its tests pass. What it is made of, where it is unsafe, what it does
-//! with memory, and which of its lines were ever run.
+//! `cargo xtask sanitise`: checks beyond the tests: dependencies, unsafe code, memory errors and coverage.
 
 mod coverage;
 pub(crate) mod dependencies;
@@ -18,12 +17,12 @@ const USAGE: &str =
 
 const PARTS: [&str; 4] = ["dependencies", "unsafe", "memory", "coverage"];
 
-/// Whether something is as it should be.
+/// The verdict of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Good,
     Bad,
-    /// It could not be looked at, which is no reason to fail.
+    /// It could not be checked, which is no reason to fail.
     Unknown,
 }
 
@@ -50,7 +49,7 @@ pub(crate) struct Finding {
     verdict: Verdict,
 }
 
-/// What the command line asked for.
+/// The parsed command line.
 #[derive(Debug, PartialEq, Eq)]
 struct Order {
     parts: Vec<String>,
@@ -112,7 +111,7 @@ pub(crate) fn run(workspace: &Workspace, words: &[String]) -> Outcome {
     }
 }
 
-/// Where `unsafe` is.
+/// Reports the uses of `unsafe`.
 fn unsafe_findings(workspace: &Workspace) -> Outcome<Vec<Finding>> {
     let mut findings = Vec::new();
     for found in soundness::look(&workspace.root)? {
@@ -130,7 +129,7 @@ fn unsafe_findings(workspace: &Workspace) -> Outcome<Vec<Finding>> {
     Ok(findings)
 }
 
-/// When, and on what.
+/// The date and the versions.
 fn heading() -> String {
     let answer = |program: &str, words: &[&str]| Step::new(program).args(words).answer().unwrap_or_default();
     let kernel = rustix::system::uname().release().to_string_lossy().into_owned();

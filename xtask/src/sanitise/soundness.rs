@@ -1,12 +1,13 @@
-//! Where `unsafe` is, and whether each use says why it is sound. Read from the tokens of the files, so that neither a comment nor a
-//! string nor a line break hides one; what macros of other crates make of them is the compiler's business (`unsafe_code`).
+//! Finds the uses of `unsafe`, and checks that each explains why it is sound. Reads the tokens of the files, so that no
+//! comment, string or line break hides one. The compiler checks the expansion of macros of other crates
+//! (`unsafe_code`).
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::step::{Failure, Outcome};
 
-/// The files that may have it: what is not wrapped by anybody, or is the kind of the platform.
+/// The files that may use it: for system calls without a safe wrapper, and for platform code.
 pub(crate) const PLATFORM: [&str; 4] = [
     "crates/leash-tree/src/platform/linux.rs",
     "crates/testkit/src/bin/fixture/sys.rs",
@@ -14,23 +15,23 @@ pub(crate) const PLATFORM: [&str; 4] = [
     "crates/testkit/src/sys.rs",
 ];
 
-/// What is not read: made by machines.
+/// Directories with generated files, which are not read.
 const SKIPPED: [&str; 3] = ["target", ".git", "node_modules"];
 
-/// The word that is looked for, and the lint that a platform file lifts.
+/// The keyword, and the lint that a platform file lifts.
 const WORDS: [&str; 2] = ["unsafe", "unsafe_code"];
 
-/// What was found in one file.
+/// The findings in one file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) file: String,
-    /// Uses of `unsafe`.
+    /// The number of uses of `unsafe`.
     pub(crate) uses: usize,
-    /// What is wrong, with its line.
+    /// The complaints, with their lines.
     pub(crate) complaints: Vec<String>,
 }
 
-/// Every Rust file below `root` that has something to be said about.
+/// Every Rust file below `root` with a use or a complaint.
 pub(crate) fn look(root: &Path) -> Outcome<Vec<Found>> {
     let mut found = Vec::new();
     let mut read = 0;
@@ -63,7 +64,7 @@ fn below(root: &Path, path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// Looks at one file.
+/// Checks one file.
 pub(crate) fn judge(file: &str, text: &str) -> Found {
     let tokens = tokens(text);
     let is_platform = PLATFORM.contains(&file);
@@ -85,18 +86,18 @@ pub(crate) fn judge(file: &str, text: &str) -> Found {
     found
 }
 
-/// What a file consists of, as far as it matters here.
+/// The relevant parts of a file.
 struct Tokens {
     /// Identifiers and keywords, with their lines.
     words: Vec<(usize, String)>,
-    /// For each line, counted from 1: its comment if it consists of one.
+    /// For each line, counted from 1: its comment, if the line is a comment.
     comments: Vec<Option<String>>,
-    /// For each line, counted from 1: whether it is an attribute and nothing else.
+    /// For each line, counted from 1: true if it is an attribute and nothing else.
     attributes: Vec<bool>,
 }
 
 impl Tokens {
-    /// Whether the lines right above `line` are a comment that says why it is sound. Attributes may stand between.
+    /// True if the lines right above `line` are a comment that explains why it is sound. Attributes may be in between.
     fn is_explained(&self, line: usize) -> bool {
         let mut above = (1..line).rev().skip_while(|line| self.attributes[*line]);
         let comment: Vec<&str> = above.by_ref().map_while(|line| self.comments[line].as_deref()).collect();
@@ -148,7 +149,7 @@ impl<'a> Cursor<'a> {
         self.rest = rest;
     }
 
-    /// The identifier that begins here; `r#unsafe` is not one that means it.
+    /// The identifier that begins here. `r#unsafe` does not count as the keyword.
     fn word(&self) -> &'a str {
         let end =
             |text: &str| text.find(|letter: char| !(letter.is_alphanumeric() || letter == '_')).unwrap_or(text.len());
@@ -158,7 +159,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// They nest.
+    /// Skips a block comment, which may contain others.
     fn skip_block_comment(&mut self) {
         let mut depth = 0;
         loop {
@@ -191,7 +192,7 @@ fn raw_string(text: &str) -> Option<usize> {
     Some(text.len() - inside.len() + length)
 }
 
-/// The length of a string or of a character that begins here. `'a` is none: it is a lifetime.
+/// The length of a string or of a character that begins here. `None` for a lifetime such as `'a`.
 fn quoted(text: &str) -> Option<usize> {
     let start = text.strip_prefix(['b', 'c']).filter(|rest| rest.starts_with(['"', '\''])).unwrap_or(text);
     let quote = start.chars().next().filter(|letter| ['"', '\''].contains(letter))?;
@@ -224,17 +225,17 @@ mod tests {
     }
 
     #[test]
-    fn the_repository_has_it_in_platform_files_with_reasons() {
+    fn unsafe_is_only_in_platform_files_with_reasons() {
         let found = look(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..")).expect("the repository can be read");
         let complaints: Vec<&String> = found.iter().flat_map(|found| &found.complaints).collect();
         assert!(complaints.is_empty(), "{complaints:#?}");
         let files: Vec<&str> = found.iter().map(|found| found.file.as_str()).collect();
-        assert_eq!(files, PLATFORM, "a platform file without it is none");
+        assert_eq!(files, PLATFORM, "a platform file without unsafe code should not be in the list");
     }
 
-    /// The compiler refuses it where no attribute lifts the ban, and the attribute is a word that is looked for.
+    /// The compiler refuses it where no attribute lifts the ban, and this check also searches for that attribute.
     #[test]
-    fn the_compiler_refuses_it_in_every_package() {
+    fn compiler_refuses_unsafe_in_every_package() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let read = |file: &str| fs::read_to_string(root.join(file)).expect("it is there");
         let workspace = read("Cargo.toml");
@@ -248,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_refused_elsewhere_in_any_dress() {
+    fn unsafe_is_refused_elsewhere_in_every_form() {
         for text in [
             "unsafe { f() }",
             "unsafe\n{ f() }",
@@ -274,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_speaks_of_it_is_nothing() {
+    fn unsafe_in_comments_and_strings_is_ignored() {
         for text in [
             "// unsafe { f() }",
             "/// All unsafe code is elsewhere.",
@@ -295,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn each_use_has_its_reason_right_before_it() {
+    fn each_use_needs_its_reason_right_before_it() {
         for good in [
             "// SAFETY: plain integers.\nunsafe { f() };",
             "// SAFETY: a long reason,\n// with a second line.\nlet x = unsafe { f() };",

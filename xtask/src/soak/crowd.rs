@@ -1,4 +1,4 @@
-//! Clients that come, stay and go in every way: each is a process with some sessions.
+//! Clients that start, stay and exit in every way. Each is a process with some sessions.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
@@ -11,28 +11,28 @@ use testkit::wait::Stopwatch;
 use super::tally::Tally;
 use crate::step::{Failure, Outcome};
 
-/// As many clients begin at the same time.
+/// The number of clients that start at the same time.
 const AT_ONCE: usize = 8;
 
-/// How a client leaves.
+/// The way in which a client exits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leave {
     /// By SIGKILL.
     Crash,
-    /// By its own exit, without a word.
+    /// It exits by itself, without DELETE.
     Exit,
-    /// After it has ended its sessions.
+    /// It ends its sessions before it exits.
     Delete,
 }
 
 impl Leave {
-    /// Most clients never say good-bye.
+    /// Most clients never end their sessions.
     fn draw(random: &mut Random) -> Self {
         random.weigh(&[(2, Self::Crash), (1, Self::Exit), (1, Self::Delete)])
     }
 }
 
-/// A client with its sessions, which it uses once. It is killed when dropped.
+/// A client with its sessions, which it uses once. Dropping it kills it.
 #[derive(Debug)]
 pub(crate) struct Client {
     child: Child,
@@ -43,7 +43,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Starts one with as many sessions.
+    /// Starts one with this many sessions.
     fn start(scene: &Scene, url: &str, sessions: usize) -> Outcome<Self> {
         let mut command = scene.zoo(["http-client", "obey"]);
         command.args(std::iter::repeat_n(url, sessions)).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -62,7 +62,7 @@ impl Client {
         Ok(())
     }
 
-    /// Makes a call in one session and listens in it. Some streams are cut in the middle, others stay.
+    /// Makes a call in one session and opens its event stream. Some streams are cut in the middle, others stay.
     fn work(&mut self, random: &mut Random, tally: &mut Tally) -> Outcome {
         self.ask("call-one", "call 200", 1)?;
         self.ask("listen-one", "listen 200", 1)?;
@@ -94,7 +94,7 @@ impl Client {
         self.child.wait().map(drop).map_err(|error| Failure::new(error.to_string()))
     }
 
-    /// Its sessions were not used for too long: they must be gone, although the client is there.
+    /// Checks that the sessions of a living client have expired.
     fn outlive(mut self, tally: &mut Tally) -> Outcome {
         self.ask("call-one", "call 404", 1)?;
         tally.expired += self.sessions as u64;
@@ -129,16 +129,16 @@ impl Drop for Client {
 /// A group of clients of one server.
 pub(crate) struct Crowd {
     pub(crate) url: String,
-    /// Sessions of each.
+    /// The number of sessions of each client.
     pub(crate) each: usize,
-    /// So many are replaced in a round.
+    /// The number of clients that are replaced in a round.
     pub(crate) pace: usize,
     pub(crate) clients: Vec<Client>,
     pub(crate) next: usize,
 }
 
 impl Crowd {
-    /// Opens so many sessions.
+    /// Opens this many sessions.
     pub(crate) fn gather(&mut self, scene: &Scene, sessions: usize, tally: &mut Tally) -> Outcome {
         let mut missing = sessions / self.each;
         while missing > 0 {
@@ -149,12 +149,12 @@ impl Crowd {
         Ok(())
     }
 
-    /// Those of the next round begin.
+    /// Starts the clients of the next round.
     pub(crate) fn invite(&self, scene: &Scene) -> Outcome<Vec<Client>> {
         self.start(scene, self.pace.min(self.movable()), self.each)
     }
 
-    /// The next clients that are not among the idle ones leave, and others come and make their calls.
+    /// Ends the next clients that are not among the idle ones. New clients replace them and make their calls.
     pub(crate) fn churn(&mut self, coming: Vec<Client>, random: &mut Random, tally: &mut Tally) -> Outcome {
         let movable = self.movable();
         for mut client in coming {
@@ -168,7 +168,7 @@ impl Crowd {
         Ok(())
     }
 
-    /// A client whose sessions must have expired is followed by another; one at a time, the oldest first.
+    /// Replaces a client whose sessions must have expired: one at a time, the oldest first.
     pub(crate) fn renew(&mut self, scene: &Scene, idle: Duration, tally: &mut Tally) -> Outcome {
         let at = self.next % self.clients.len();
         if self.clients[at].since.time() < idle {
@@ -180,14 +180,14 @@ impl Crowd {
         std::mem::replace(&mut self.clients[at], client).outlive(tally)
     }
 
-    /// A client whose sessions nobody will ever end.
+    /// Adds a client whose sessions never end.
     pub(crate) fn leak(&mut self, scene: &Scene, sessions: usize, tally: &mut Tally) -> Outcome {
         let mut leaking = self.begin(scene, 1, sessions, tally)?;
         self.clients.append(&mut leaking);
         Ok(())
     }
 
-    /// A tenth never leaves, and does nothing.
+    /// The number of clients that may be replaced. A tenth stays for ever, and does nothing.
     fn movable(&self) -> usize {
         (self.clients.len() - self.clients.len() / 10).max(1)
     }

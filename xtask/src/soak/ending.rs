@@ -14,32 +14,32 @@ use super::meter::{AT_REST, METERS, Page, Values, look};
 use super::upstream::{Upstream, Witness};
 use crate::step::Outcome;
 
-/// Far beyond what the end of ten thousand sessions takes: a DELETE alone may be tried for 30 s.
+/// Far beyond the time that the end of ten thousand sessions takes: a DELETE alone may be retried for 30 s.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// How often a gateway that is busy with ten thousand ends is asked.
+/// The polling interval for a gateway that is busy with ten thousand ends.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Why sessions ended, in the words of the gateway's numbers.
+/// The reasons for the end of sessions, as in the gateway's metrics.
 const REASONS: [&str; 4] = ["owner_gone", "client_deleted", "idle", "client_left"];
 
-/// How it ended.
+/// The result of the end.
 #[derive(Debug)]
 pub(crate) struct Ending {
-    /// What is left, in words.
+    /// Descriptions of everything that is left.
     pub(crate) left: Vec<String>,
-    /// From the crash of all clients until the gateway was as it began.
+    /// The time from the crash of all clients until the gateway was back in its initial state.
     pub(crate) took: Duration,
-    /// The gateway before anybody came, and when all were gone.
+    /// The gateway before the first client, and after the last one.
     pub(crate) before: Values,
     pub(crate) after: Values,
     /// Sessions by the reason of their end, as the gateway counted them.
     pub(crate) reasons: BTreeMap<&'static str, u64>,
-    /// What the upstream server saw.
+    /// The counters of the upstream server.
     pub(crate) witness: Witness,
 }
 
-/// Waits until nothing is left, and says what is.
+/// Waits until nothing is left, and returns what is.
 pub(crate) fn end(scene: &Scene, mut serve: Gateway, upstream: &Upstream, before: Values) -> Outcome<Ending> {
     let watch = Stopwatch::start();
     let mut left = Vec::new();
@@ -79,7 +79,7 @@ fn ended(page: &Page, label: &str) -> u64 {
     page.sum("leash_sessions_ended_total", label) as u64
 }
 
-/// What the upstream server has to complain of.
+/// The complaints of the upstream server.
 fn upstream_left(witness: &Witness) -> Vec<String> {
     let mut left = Vec::new();
     if witness.open() > 0 {
@@ -94,7 +94,7 @@ fn upstream_left(witness: &Witness) -> Vec<String> {
     left
 }
 
-/// Processes, records and receipts that should not be there when the gateway is gone.
+/// The processes, records and receipts that should not exist after the exit of the gateway.
 fn traces(scene: &Scene) -> Vec<String> {
     let mut left = Vec::new();
     if let Err(survivors) = scene.wait_gone(&[]) {

@@ -1,4 +1,4 @@
-//! What is looked at while sessions come and go.
+//! The measured quantities while sessions start and end.
 
 use std::fs;
 
@@ -8,27 +8,28 @@ use testkit::gateway::Gateway;
 use crate::bench::proc::{descendants, kilobytes};
 use crate::step::{Failure, Outcome};
 
-/// The server whose sessions expire.
+/// The name of the server whose sessions expire.
 pub(crate) const BRIEF: &str = "brief";
 
 /// One number of `leash serve`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Meter {
     pub(crate) name: &'static str,
-    /// What a session may leave behind, on average, and still be said to leave nothing.
+    /// The average amount per session that still counts as no leak.
     pub(crate) tolerated: f64,
 }
 
-/// Half of the smallest block that the allocator has, in KiB. A whole session takes 1.7 KiB.
+/// Half of the smallest block of the allocator, in KiB. A whole session takes 1.7 KiB.
 const LESS_THAN_A_BLOCK: f64 = 16.0 / 1024.0;
 
-/// The block that holds a session's id alone, in KiB. Pages come and go as buffers move about, so that less is not seen there.
+/// The block that holds only a session's id, in KiB. Pages are allocated and freed as buffers move, so less than this
+/// cannot be seen there.
 const BLOCK: f64 = 64.0 / 1024.0;
 
-/// One of five thousand. What is left behind by some sessions only is seen as well.
+/// One in five thousand. This also detects a leak of only some sessions.
 const RARE: f64 = 1.0 / 5_000.0;
 
-/// Processes are those below `leash serve`.
+/// "Processes" are those below `leash serve`.
 pub(crate) const METERS: [Meter; 6] = [
     Meter { name: "heap in use, KiB", tolerated: LESS_THAN_A_BLOCK },
     Meter { name: "anonymous memory, KiB", tolerated: BLOCK },
@@ -38,13 +39,13 @@ pub(crate) const METERS: [Meter; 6] = [
     Meter { name: "sessions that do not expire", tolerated: RARE },
 ];
 
-/// Of these as many must be left at the end as there were at the beginning.
+/// The meters that must have the same value at the end as at the beginning.
 pub(crate) const AT_REST: [&str; 2] = ["descriptors", "processes"];
 
 /// The value of each meter.
 pub(crate) type Values = [f64; METERS.len()];
 
-/// What was seen at one moment.
+/// The measurements at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
     /// Seconds since the beginning.
@@ -54,7 +55,7 @@ pub(crate) struct Sample {
     pub(crate) values: Values,
 }
 
-/// What the gateway says of itself.
+/// The metrics page of the gateway.
 pub(crate) struct Page(String);
 
 impl Page {
@@ -62,7 +63,7 @@ impl Page {
         Self(serve.ask("GET", "/metrics", &[], b"").text())
     }
 
-    /// All lines of a family whose labels hold `label`, together.
+    /// The sum of all lines of a family whose labels contain `label`.
     pub(crate) fn sum(&self, family: &str, label: &str) -> f64 {
         let value = |line: &str| {
             let rest = line.strip_prefix(family).filter(|rest| rest.starts_with(['{', ' ']))?;
@@ -72,12 +73,12 @@ impl Page {
         self.0.lines().filter_map(value).sum()
     }
 
-    /// Sessions that are not over.
+    /// The number of sessions that have not ended.
     pub(crate) fn sessions(&self) -> f64 {
         self.sum("leash_sessions", "")
     }
 
-    /// Sessions that are not over, without those that expire by themselves: how many of those there are is a matter of the moment.
+    /// The same without sessions that expire by themselves: their number depends on the moment.
     pub(crate) fn lasting(&self) -> f64 {
         self.sessions() - self.sum("leash_sessions", &format!("server=\"{BRIEF}\""))
     }
@@ -92,7 +93,8 @@ pub(crate) fn look(serve: &Gateway) -> Outcome<Values> {
     let threads = fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).map_or(0, Iterator::count);
     Ok([
         page.sum("leash_heap_bytes", "used") / 1024.0,
-        // Not what is private and dirty: that has the pages of a program that was just built, until they are on the disk.
+        // Not `Private_Dirty`: it includes the pages of a program that was just built, until they are written to the
+        // disk.
         kilobytes(pid, "Anonymous:")?,
         serve.descriptors() as f64,
         threads as f64,
@@ -106,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_must_be_at_rest_is_looked_at() {
+    fn meters_at_rest_are_measured() {
         assert!(AT_REST.iter().all(|name| METERS.iter().any(|meter| meter.name == *name)));
     }
 

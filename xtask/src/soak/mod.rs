@@ -1,4 +1,5 @@
-//! `cargo xtask soak`: thousands of sessions that come, stay and go for a while. What leash takes must not grow.
+//! `cargo xtask soak`: thousands of sessions that start, stay and end for a while. The resources of leash must not
+//! grow.
 
 mod crowd;
 mod ending;
@@ -30,25 +31,26 @@ use report::Soaked;
 use tally::Tally;
 use upstream::Upstream;
 
-/// After so long without a word a session of the server `brief` ends.
+/// The idle timeout of sessions of the server `brief`.
 const IDLE: Duration = Duration::from_secs(10);
-/// By then it must have, on a machine that is busy with ten thousand others.
+/// By then they must have expired, on a machine that is busy with ten thousand others.
 const EXPIRED: Duration = Duration::from_secs(15);
 
-/// It is warm when so many have left for each one who was there. What is in use does not grow from the start, but of a large buffer only
-/// the pages are there that were ever written to, and with 10,000 sessions it takes as long until nearly all of them were.
+/// The warm-up ends when this many sessions have ended for each one that was there. The memory in use does not grow
+/// from the start, but a large buffer only has the pages that were ever written, and with 10,000 sessions it takes this
+/// long until nearly all of them were.
 const TURNS: u64 = 12;
 
-/// And when the connections of those who do nothing are closed, which leash does after 120 s.
+/// The warm-up also ends only after the connections of idle clients are closed, which leash does after 120 s.
 const UNUSED: Duration = Duration::from_secs(125);
 
-/// Samples are taken no more often than this, so that a soak does not measure itself.
+/// The shortest interval between samples, so that a soak does not measure itself.
 const PERIOD: f64 = 1.0;
 
-/// Sessions that end are gone by then: their linger and the grace of their trees are far below.
+/// The time for ending sessions to be gone: their linger and the grace of their trees are far below.
 const SETTLE: Duration = Duration::from_secs(5);
 
-/// Those who come and go.
+/// The groups of clients.
 struct World {
     http: Crowd,
     stdio: Crowd,
@@ -94,14 +96,14 @@ pub(crate) fn run(workspace: &Workspace, words: &[String]) -> Outcome {
     if order.play {
         return play(workspace, order);
     }
-    // Ten thousand clients and their server take as much of the machine as leash, so they are built as leash is.
+    // Ten thousand clients and their server use as much of the machine as leash, so they are built as leash is.
     let packages = ["mcp-leash", "testkit", "xtask"].map(|name| format!("--package={name}"));
     workspace.cargo(["build", "--release", "--bins"]).args(packages).run()?;
     Step::new(workspace.release("xtask")).args(["soak", PLAY]).args(words).envs(&workspace.programs()).run()
 }
 
 fn play(workspace: &Workspace, asked: Order) -> Outcome {
-    // What we may have is what all that we start may have.
+    // Child processes inherit our descriptor limit.
     let allowed = raise_descriptors(asked.descriptors());
     let too_few = || Failure::new(format!("{allowed} descriptors are too few for a soak: see `ulimit -n`"));
     let order = asked.clone().within(allowed).ok_or_else(too_few)?;
@@ -126,9 +128,9 @@ fn play(workspace: &Workspace, asked: Order) -> Outcome {
     report::tell(workspace, &Soaked { order, reduced, gathering, warm, samples, tally, ending })
 }
 
-/// The gateway, in front of two servers; sessions of the third, which is the first again, live for their traffic only.
+/// Starts the gateway in front of two servers. The third is the first again, with sessions that expire without traffic.
 fn start(scene: &Scene, upstream: &Upstream, order: &Order) -> Outcome<Gateway> {
-    // A leader that leaves when it should, and one beside it that has left the leader's session.
+    // A leader that exits when it should, and a process beside it in its own session.
     let words = scene.tree("setsid", ["--mcp"]);
     let words: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let idle = format!("{}s", IDLE.as_secs());
@@ -146,8 +148,8 @@ fn start(scene: &Scene, upstream: &Upstream, order: &Order) -> Outcome<Gateway> 
     Gateway::attempt(scene, "127.0.0.1:0", Vec::new(), words).map_err(Failure::new)
 }
 
-/// Waits until those who left are gone: how many are on their way depends on what else the machine does, and that is not what is
-/// looked for. What does not settle is looked at as it is.
+/// Waits until the ended sessions are gone: the number that is still ending depends on the load of the machine, which
+/// is not what this measures. If it does not settle, it is measured as it is.
 fn settle(serve: &Gateway, lasting: u64) -> Outcome {
     if !serve.is_alive() {
         return Err(Failure::new(format!("leash serve is gone: {}", serve.said())));
@@ -156,7 +158,7 @@ fn settle(serve: &Gateway, lasting: u64) -> Outcome {
     Ok(())
 }
 
-/// Churn, and a look after each round: until it is warm, and then for the time that was asked for.
+/// Replaces clients, and takes a sample after each round: first for the warm-up, and then for the requested time.
 fn soak(
     scene: &Scene,
     serve: &Gateway,

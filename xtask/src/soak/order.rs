@@ -1,35 +1,36 @@
-//! What the command line asked for, and what of it this machine can give.
+//! The command line, reduced to what this machine can do.
 
 use crate::step::{Failure, Outcome, PLAY, value};
 
 const USAGE: &str = "\
-soak has --minutes N, --http N, --stdio N (sessions), --seed N, --json, --plot FILE, and --leak N: so many sessions a round that
-nobody ever ends, to see that a leak is found";
+soak has --minutes N, --http N, --stdio N (sessions), --seed N, --json, --plot FILE, and --leak N: sessions per round that
+never end, to see that a leak is found";
 
-/// Sessions of one client: a hundred clients crash in the time of a soak, and not ten thousand.
+/// The sessions of one client: in the time of a soak a hundred clients can crash, but not ten thousand.
 pub(crate) const HTTP_EACH: usize = 100;
 /// The same for sessions with a tree of processes each.
 pub(crate) const STDIO_EACH: usize = 5;
 
-/// Of a hundred sessions over HTTP, so many are never used and expire.
+/// The percentage of HTTP sessions that are never used and expire.
 const BRIEF_PERCENT: usize = 5;
 
-/// Descriptors of a gateway for a tree: its pipes, its control socket and what holds it.
+/// The descriptors of a gateway for a tree: its pipes, its control socket and its containment.
 const OF_A_TREE: usize = 10;
-/// Descriptors of a gateway besides: connections of those who come before others have left, and connections upstream.
+/// The other descriptors of a gateway: for new clients that connect before others have left, and for connections
+/// upstream.
 const ROOM: usize = 3_000;
 
-/// What the command line asked for.
+/// The parsed command line.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Order {
     pub(crate) minutes: f64,
     pub(crate) http: usize,
     pub(crate) stdio: usize,
     pub(crate) seed: u64,
-    /// A planted leak.
+    /// The size of a planted leak.
     pub(crate) leak: usize,
     pub(crate) json: bool,
-    /// Where the picture goes besides.
+    /// A further path for the picture.
     pub(crate) plot: Option<String>,
     pub(crate) play: bool,
 }
@@ -59,29 +60,29 @@ impl Order {
         if is_good { Ok(order) } else { Err(Failure::new(USAGE)) }
     }
 
-    /// Descriptors that each of the processes may need.
+    /// The number of descriptors that each of the processes may need.
     pub(crate) fn descriptors(&self) -> u64 {
         (self.http + self.stdio * OF_A_TREE + ROOM) as u64
     }
 
-    /// The same with no more sessions over HTTP than so many descriptors allow. `None` when that is none.
+    /// The same order with no more HTTP sessions than this many descriptors allow. `None` if that leaves none.
     pub(crate) fn within(mut self, descriptors: u64) -> Option<Self> {
         let missing = self.descriptors().saturating_sub(descriptors);
         self.http = self.http.checked_sub(usize::try_from(missing).ok()?)?;
         (self.http >= 2 * HTTP_EACH).then_some(self)
     }
 
-    /// Sessions at a time.
+    /// The number of concurrent sessions.
     pub(crate) fn population(&self) -> u64 {
         (self.http + self.stdio) as u64
     }
 
-    /// How many of the sessions over HTTP are never used and expire.
+    /// The number of HTTP sessions that are never used and expire.
     pub(crate) fn brief(&self) -> usize {
         (self.http * BRIEF_PERCENT / 100 / HTTP_EACH).max(1) * HTTP_EACH
     }
 
-    /// How many sessions over HTTP live as long as their clients.
+    /// The number of HTTP sessions that live as long as their clients.
     pub(crate) fn lasting(&self) -> usize {
         self.http - self.brief()
     }
@@ -96,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_is_what_was_said() {
+    fn arguments_become_an_order() {
         let order = parse("--minutes 2 --http 500 --stdio 10 --seed 4 --json --leak 3 --plot x.svg").expect("good");
         let plot = Some("x.svg".to_owned());
         let expected = Order { minutes: 2.0, http: 500, stdio: 10, seed: 4, leak: 3, json: true, plot, play: false };
@@ -107,14 +108,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_order_is_refused() {
+    fn unknown_arguments_are_refused() {
         for line in ["--minutes 0", "--minutes x", "--http 100", "--stdio 5", "--http", "dance", "--plot"] {
             assert!(parse(line).is_err(), "{line}");
         }
     }
 
     #[test]
-    fn too_few_descriptors_make_fewer_sessions() {
+    fn low_descriptor_limit_reduces_the_sessions() {
         let usual = parse("").expect("good");
         assert_eq!(usual.descriptors(), 15_000);
         assert_eq!(usual.clone().within(20_000), Some(usual.clone()));

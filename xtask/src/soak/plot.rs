@@ -1,4 +1,4 @@
-//! Numbers over time as a picture.
+//! Plots numbers over time.
 
 use crate::svg::{Anchor, Area, GRID, Picture, short, ticks};
 
@@ -13,7 +13,7 @@ const HEIGHT: f64 = 130.0;
 const LEFT: f64 = 90.0;
 const GAP: f64 = 46.0;
 
-/// A picture with a panel for each curve; what is before `warm` seconds is shaded.
+/// A picture with a panel for each curve. The time before `warm` seconds is shaded.
 pub(crate) fn svg(title: &str, curves: &[Curve<'_>], warm: f64) -> String {
     let end = curves.iter().flat_map(|curve| curve.points.last()).map(|(time, _)| *time).fold(1.0, f64::max);
     let height = GAP + curves.len() as f64 * (HEIGHT + GAP);
@@ -26,7 +26,7 @@ pub(crate) fn svg(title: &str, curves: &[Curve<'_>], warm: f64) -> String {
     picture.finish()
 }
 
-/// Where one curve is drawn, and the time that its width stands for.
+/// The area of one curve, and the time that its width stands for.
 struct Panel {
     top: f64,
     end: f64,
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_a_picture_too() {
+    fn empty_curves_can_be_drawn() {
         assert!(svg("empty", &[Curve { name: "x", points: Vec::new() }], 1.0).contains("polyline"));
     }
 }

@@ -1,4 +1,4 @@
-//! What came of a soak: tables for people, everything for programs, and a picture.
+//! The result of a soak: tables for people, all data for programs, and a picture.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,15 +15,15 @@ use super::trend::Trend;
 use crate::step::{Failure, Outcome, Step, Workspace, say};
 use crate::svg::short;
 
-/// Everything that is known when all is over.
+/// All results.
 pub(crate) struct Soaked {
     pub(crate) order: Order,
-    /// Sessions over HTTP that were asked for, where there were fewer.
+    /// The requested number of HTTP sessions, if there were fewer.
     pub(crate) reduced: Option<usize>,
-    /// How long the first of all took to come.
+    /// The time until the first clients were all there.
     pub(crate) gathering: Duration,
-    /// How long the beginning took, which is no part of the verdict. Known before anything is judged: what was measured has no say
-    /// in it.
+    /// The warm-up time, which is no part of the verdict. It is decided before the evaluation, so the measurements
+    /// cannot influence it.
     pub(crate) warm: Duration,
     pub(crate) samples: Vec<Sample>,
     pub(crate) tally: Tally,
@@ -31,7 +31,7 @@ pub(crate) struct Soaked {
 }
 
 impl Soaked {
-    /// Sessions that ended in a second, when it was warm.
+    /// The number of sessions that ended per second after the warm-up.
     fn rate(&self, warm: f64) -> f64 {
         let first = self.samples.iter().find(|sample| sample.time >= warm);
         let (Some(first), Some(last)) = (first, self.samples.last()) else { return 0.0 };
@@ -43,7 +43,7 @@ impl Soaked {
         Curve { name: METERS[at].name, points }
     }
 
-    /// What each meter did when it was warm.
+    /// The trend of each meter after the warm-up.
     fn trends(&self, warm: f64, rate: f64) -> Vec<Option<Trend>> {
         let trend = |at: usize| {
             let steady: Vec<_> = self.curve(at).points.into_iter().filter(|(time, _)| *time >= warm).collect();
@@ -53,7 +53,7 @@ impl Soaked {
     }
 }
 
-/// Prints and writes it. Not flat, or something left, is a failure.
+/// Prints and writes the results. Growth, or something left, is a failure.
 pub(crate) fn tell(workspace: &Workspace, soaked: &Soaked) -> Outcome {
     let warm = soaked.warm.as_secs_f64();
     let rate = soaked.rate(warm);
@@ -85,7 +85,7 @@ pub(crate) fn tell(workspace: &Workspace, soaked: &Soaked) -> Outcome {
     verdict(&trends, &soaked.ending.left)
 }
 
-/// A soak as it is meant to be is part of the documents; `--plot` says so of any other.
+/// The picture of a soak with default options goes into the documents; for others, `--plot` names the file.
 fn picture_besides(workspace: &Workspace, order: &Order) -> Option<PathBuf> {
     let usual = Order::parse(&[]).ok()?;
     let as_meant = order.http >= usual.http && order.stdio >= usual.stdio && order.minutes >= usual.minutes;
@@ -118,7 +118,7 @@ fn as_text(soaked: &Soaked, date: &str, warm: f64, trends: &[Option<Trend>]) -> 
     format!("{}\n{}", story(soaked, date), judgement(soaked, warm, trends))
 }
 
-/// What happened.
+/// The description of the run.
 fn story(soaked: &Soaked, date: &str) -> String {
     let Soaked { order, tally, ending, gathering, .. } = soaked;
     let count = |count: u64| short(count as f64);
@@ -148,13 +148,13 @@ fn story(soaked: &Soaked, date: &str) -> String {
         ("left at the end", end),
     ];
     if order.leak > 0 {
-        rows.push(("planted leak", format!("{} sessions a round that nobody ends", order.leak)));
+        rows.push(("planted leak", format!("{} sessions a round that never end", order.leak)));
     }
     let rows: String = rows.iter().map(|(name, value)| format!("| {name} | {value} |\n")).collect();
     format!("| soak, {date} | {} minutes, seed {} |\n|---|---|\n{rows}", order.minutes, order.seed)
 }
 
-/// What it means.
+/// The verdict.
 fn judgement(soaked: &Soaked, warm: f64, trends: &[Option<Trend>]) -> String {
     let rate = soaked.rate(warm);
     let (before, after) = (&soaked.ending.before, &soaked.ending.after);

@@ -1,28 +1,28 @@
-//! What the clients did, in sessions.
+//! Counters of what the clients did, in sessions.
 
 use serde_json::{Value, json};
 
-/// What was done so far.
+/// The counters so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
-    /// Sessions that began.
+    /// Sessions that were opened.
     pub(crate) opened: u64,
-    /// Those whose client was killed.
+    /// Sessions whose client was killed.
     pub(crate) crashed: u64,
-    /// Those whose client exited without a word.
+    /// Sessions whose client exited without DELETE.
     pub(crate) exited: u64,
-    /// Those that their client ended.
+    /// Sessions that their client ended.
     pub(crate) deleted: u64,
-    /// Those that were not used until they were gone, with their client alive.
+    /// Sessions that expired, with their client alive.
     pub(crate) expired: u64,
-    /// Event streams that began, and those that were cut in the middle.
+    /// Event streams that were opened.
     pub(crate) streams: u64,
-    /// See `streams`.
+    /// Event streams that were cut in the middle.
     pub(crate) cut: u64,
 }
 
 impl Tally {
-    /// Sessions that were ended in one way or another.
+    /// Sessions that ended in any way.
     pub(crate) fn ended(&self) -> u64 {
         self.crashed + self.exited + self.deleted + self.expired
     }

@@ -1,33 +1,34 @@
-//! Whether numbers over time grow: a rank test and a robust slope, of which neither minds noise, outliers or a sawtooth.
+//! Decides if numbers grow over time: a rank test and a robust slope, which both tolerate noise, outliers and a
+//! sawtooth.
 
 use crate::bench::stats::median;
 
-/// Neighbouring samples are alike, and a test that takes them for independent sees trends everywhere. Medians of blocks as long
-/// as the load takes to come round are much less so.
+/// Neighbouring samples are correlated, and a test that takes them for independent sees trends everywhere. Medians of
+/// blocks as long as one cycle of the load are much less so.
 const BLOCKS: usize = 24;
 
-/// How sure one must be that it grows: of a hundred flat series, one looks like this.
+/// The significance level: one of a hundred flat series looks like growth.
 const SIGNIFICANT: f64 = 0.01;
 
-/// What became of one number.
+/// The trend of one number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Trend {
     /// The median.
     pub(crate) level: f64,
     /// Growth per second: the median of the slopes between all pairs (Theil-Sen).
     pub(crate) slope: f64,
-    /// The least and the most that the growth per second is, with a probability of 95 % (Sen).
+    /// The lower end of the 95 % interval of the growth per second (Sen).
     pub(crate) least: f64,
-    /// See `least`.
+    /// The upper end of that interval.
     pub(crate) most: f64,
-    /// How probable it is that a flat series looks like this or more (Mann-Kendall, one-sided).
+    /// The probability that a flat series looks like this or steeper (Mann-Kendall, one-sided).
     pub(crate) chance: f64,
-    /// Growth per second that is called flat, however sure it is.
+    /// The growth per second that counts as flat, however certain it is.
     pub(crate) tolerated: f64,
 }
 
 impl Trend {
-    /// Of samples at ascending times. `None` of fewer than eight, of which no test can say anything.
+    /// The trend of samples at ascending times. `None` for fewer than eight, which are too few for a test.
     pub(crate) fn of(samples: &[(f64, f64)], tolerated: f64) -> Option<Self> {
         let blocks = blocks(samples);
         if blocks.len() < 8 {
@@ -50,13 +51,13 @@ impl Trend {
         })
     }
 
-    /// Whether it surely grows, and as far as one can tell by an amount that matters.
+    /// True if it certainly grows, and by an amount that matters.
     pub(crate) fn grows(&self) -> bool {
         self.chance < SIGNIFICANT && self.slope > self.tolerated
     }
 }
 
-/// Medians of as many blocks as there can be.
+/// Medians of as many blocks as possible.
 fn blocks(samples: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let size = samples.len().div_ceil(BLOCKS).max(1);
     let middle = |block: &[(f64, f64)]| {
@@ -69,7 +70,8 @@ fn pairs(values: &[(f64, f64)]) -> impl Iterator<Item = ((f64, f64), (f64, f64))
     values.iter().enumerate().flat_map(|(at, first)| values[at + 1..].iter().map(|second| (*first, *second)))
 }
 
-/// How many pairs ascend less those that descend, and how much that varies where there is no trend; equal values are minded.
+/// The number of ascending pairs minus the descending ones, and its variance without a trend, corrected for equal
+/// values.
 fn mann_kendall(values: &[(f64, f64)]) -> (f64, f64) {
     let sign = |((_, from), (_, to)): ((f64, f64), (f64, f64))| match to.total_cmp(&from) {
         std::cmp::Ordering::Less => -1.0,
@@ -99,7 +101,7 @@ fn above(z: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Noise between -1 and 1 that is the same every time.
+    /// Noise between -1 and 1, the same every time.
     fn noise(seed: u64) -> impl FnMut() -> f64 {
         let mut random = testkit::chaos::random::Random::of(seed, 0);
         move || random.between(0, 2_000_001) as f64 / 1e6 - 1.0
@@ -109,20 +111,20 @@ mod tests {
         (0..count).map(|at| (at as f64, value(at as f64))).collect()
     }
 
-    /// Of what may grow by 0.01 a second.
+    /// The trend of a number that may grow by 0.01 a second.
     fn trend(samples: &[(f64, f64)]) -> Trend {
         Trend::of(samples, 0.01).expect("there are enough samples")
     }
 
     #[test]
-    fn the_normal_tail_is_that_of_the_tables() {
+    fn normal_tail_matches_the_tables() {
         for (z, expected) in [(0.0, 0.5), (1.0, 0.158_655), (1.96, 0.024_998), (2.326, 0.010_009), (-1.0, 0.841_345)] {
             assert!((above(z) - expected).abs() < 1e-5, "{z}: {}", above(z));
         }
     }
 
     #[test]
-    fn the_score_is_that_counted_by_hand() {
+    fn score_matches_the_manual_calculation() {
         // All ten pairs ascend; 5*4*15/18.
         let rising = series(5, |at| at);
         assert_eq!(mann_kendall(&rising), (10.0, 50.0 / 3.0));
@@ -151,7 +153,7 @@ mod tests {
             let mut noise = noise(*seed);
             trend(&series(240, |_| 100.0 + 10.0 * noise())).grows()
         });
-        // One of a hundred may, by what is called significant; those are not always so many.
+        // At this significance level one of a hundred may look like growth; the number varies.
         assert!(wrong.count() <= 4);
     }
 
@@ -159,14 +161,14 @@ mod tests {
     fn a_leak_below_the_noise_is_found() {
         let found = (0..200).filter(|seed| {
             let mut noise = noise(*seed);
-            // Each sample is up to 10 off, and 20 are lost in the whole time.
+            // Each sample is up to 10 off, and the leak is 20 in the whole time.
             trend(&series(240, |at| 100.0 + 10.0 * noise() + 20.0 * at / 240.0)).grows()
         });
         assert!(found.count() > 195);
     }
 
     #[test]
-    fn what_shrinks_comes_and_goes_or_stands_still_does_not_grow() {
+    fn shrinking_periodic_and_constant_series_do_not_grow() {
         assert!(!trend(&series(240, |at| 1000.0 - at)).grows());
         for period in [3.0, 7.0, 20.0, 33.0] {
             assert!(!trend(&series(240, |at| 1000.0 + 300.0 * (at % period) / period)).grows(), "sawtooth of {period}");
@@ -174,25 +176,27 @@ mod tests {
         assert!(!trend(&series(240, |_| 42.0)).grows());
         let mut spiked = series(240, |_| 100.0);
         spiked[239].1 = 1e9;
-        assert!(!trend(&spiked).grows(), "one sample is no trend");
+        assert!(!trend(&spiked).grows(), "one outlier is no trend");
     }
 
-    /// Blocks and their order in time, not their size: a sawtooth that climbs is found below its own teeth.
+    /// The test uses blocks and their order in time, not their size: it finds a rising sawtooth even if it rises by
+    /// less than a tooth.
     #[test]
     fn a_sawtooth_that_climbs_grows() {
         assert!(trend(&series(480, |at| 1000.0 + 30.0 * (at % 20.0) / 20.0 + at / 20.0)).grows());
     }
 
-    /// What a heap does: it fills its holes, more and more slowly. Once that is over it is flat, and before it is not.
+    /// A heap fills its holes, more and more slowly. It is flat when that is over, and grows before.
     #[test]
-    fn what_comes_to_rest_grows_only_before() {
+    fn series_that_settles_only_grows_before() {
         let mut noise = noise(1);
         let heap = series(600, |at| 200_000.0 * (1.0 - 0.3 * (-at / 40.0).exp()) + 500.0 * noise());
         assert!(trend(&heap[..200]).grows());
         assert!(!trend(&heap[200..]).grows());
     }
 
-    /// With 10,000 sessions of which 331 a second were replaced, 12 turns after the start: medians in KiB, every 3e+01 s.
+    /// With 10,000 sessions of which 331 a second were replaced, 12 turns after the start: medians in KiB, every 3e+01
+    /// s.
     const RATE: f64 = 331.0;
     const STEP: f64 = 3e+01;
     const IN_USE: [f64; 24] = [
@@ -206,7 +210,7 @@ mod tests {
         218_490.0, 212_084.0, 219_890.0, 217_694.0,
     ];
 
-    /// What would be said of it if each session left so many bytes more, and so many were tolerated.
+    /// The trend if each session leaked this many bytes more, and this many were tolerated.
     fn leaking(recorded: &[f64], bytes: f64, tolerated: f64) -> Trend {
         let value = |(at, value): (usize, &f64)| {
             let time = STEP * at as f64;
@@ -217,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leak_is_found_in_what_a_real_heap_does() {
+    fn leak_is_found_in_samples_of_a_real_heap() {
         for (recorded, tolerated, leak) in [(&IN_USE[..], 16.0, 20.0), (&ANONYMOUS[..], 64.0, 96.0)] {
             let (none, some) = (leaking(recorded, 0.0, tolerated), leaking(recorded, leak, tolerated));
             assert!(!none.grows(), "{none:?}");
@@ -226,14 +230,14 @@ mod tests {
     }
 
     #[test]
-    fn sure_growth_that_does_not_matter_is_flat() {
+    fn certain_growth_below_the_tolerance_is_flat() {
         let found = trend(&series(240, |at| 1000.0 + at / 200.0));
         assert!(found.chance < 1e-6 && !found.grows());
         assert!(trend(&series(240, |at| 1000.0 + at / 50.0)).grows());
     }
 
     #[test]
-    fn of_too_few_nothing_is_said() {
+    fn too_few_samples_have_no_trend() {
         assert_eq!(Trend::of(&series(7, |at| at), 0.0), None);
         assert_eq!(Trend::of(&[], 0.0), None);
     }

@@ -1,5 +1,5 @@
-//! The HTTP server behind the gateway: the echo of the benches, with a witness who sees every session begin and end. In this
-//! process, so that what it saw need not be asked for.
+//! The HTTP server behind the gateway: the echo of the benches, with a witness that sees every session begin and end.
+//! It runs in this process, so that its counters can be read directly.
 
 use std::collections::HashSet;
 use std::io;
@@ -23,22 +23,22 @@ pub(crate) struct Upstream {
     witness: Arc<Mutex<Witness>>,
 }
 
-/// What was seen on the wire.
+/// The sessions and streams that were seen on the wire.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Witness {
-    /// Sessions that began.
+    /// Sessions that were opened.
     pub(crate) opened: u64,
     /// Sessions that a DELETE ended.
     pub(crate) deleted: u64,
-    /// DELETEs of what was not there: a second one, or one of a session that never was.
+    /// DELETEs of unknown sessions: repeated ones, or of a session that never existed.
     pub(crate) astray: u64,
-    /// Event streams that began.
+    /// Event streams that were opened.
     pub(crate) streams: u64,
     open: HashSet<String>,
 }
 
 impl Witness {
-    /// Sessions that nobody has ended.
+    /// Sessions that have not ended.
     pub(crate) fn open(&self) -> usize {
         self.open.len()
     }
@@ -83,7 +83,7 @@ impl Upstream {
         format!("http://{}/mcp", self.address)
     }
 
-    /// What was seen so far.
+    /// The counters so far.
     pub(crate) fn witness(&self) -> Witness {
         held(&self.witness).clone()
     }

@@ -1,4 +1,4 @@
-"""The same for asyncio. Each call waits in a thread of its own: a pool would let calls that wait for an end stand in the way of others."""
+"""The same for asyncio. Each call waits in its own thread: in a pool, calls that wait for an end would block others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 async def _in_thread(work: Callable[[], T], unwanted: Optional[Callable[[T], object]] = None) -> T:
-    """Waits for `work`. When the one who waits is cancelled, the work goes on, and `unwanted` is given what comes of it."""
+    """Waits for `work`. If the caller is cancelled, the work continues, and `unwanted` gets its result."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 
@@ -30,7 +30,7 @@ async def _in_thread(work: Callable[[], T], unwanted: Optional[Callable[[T], obj
         try:
             loop.call_soon_threadsafe(outcome)
         except RuntimeError:
-            # The loop is closed: nobody is there to take it.
+            # The loop is closed: there is no task to take it.
             if outcome.func is deliver:
                 discard(*outcome.args)
 
@@ -46,7 +46,8 @@ async def _in_thread(work: Callable[[], T], unwanted: Optional[Callable[[T], obj
 
     def discard(value: T) -> None:
         if unwanted is not None:
-            # There is nobody to tell of a failure. What it leaves is owned by this process, and ends with it.
+            # No caller waits for this error any more. This process owns a session that is left, which ends with the
+            # process.
             with contextlib.suppress(LeashError):
                 unwanted(value)
 
@@ -54,7 +55,7 @@ async def _in_thread(work: Callable[[], T], unwanted: Optional[Callable[[T], obj
     try:
         return await done
     except asyncio.CancelledError:
-        # It may have come in the same moment.
+        # The result may have arrived at the same moment.
         if done.done() and not done.cancelled() and done.exception() is None:
             _thread(functools.partial(discard, done.result()))
         raise
@@ -73,7 +74,7 @@ class AsyncEventStream:
         loop = asyncio.get_running_loop()
 
         def read() -> None:
-            # One reader for the life of the stream: whoever gives up waiting for an event does not lose it.
+            # One reader for the life of the stream: a caller that stops waiting for an event does not lose it.
             with contextlib.suppress(RuntimeError):
                 for event in stream:
                     loop.call_soon_threadsafe(self._waiting.put_nowait, event)
@@ -116,7 +117,7 @@ class AsyncSession:
 
     @property
     def mcp_servers(self) -> Dict[str, Dict[str, Any]]:
-        """The servers as a configuration for whoever speaks Streamable HTTP."""
+        """The servers as a configuration for clients that speak Streamable HTTP."""
         return self._session.mcp_servers
 
     @property
@@ -125,11 +126,11 @@ class AsyncSession:
         return self._session.stdio_servers
 
     async def status(self) -> Dict[str, Any]:
-        """What the session is at this moment."""
+        """The current state of the session."""
         return await _in_thread(self._session.status)
 
     async def end(self, *, force: bool = False) -> Receipt:
-        """Returns when everything is gone. Whoever stops waiting does not stop it."""
+        """Returns when everything is gone. Cancelling the wait does not stop the end."""
         return await _in_thread(lambda: self._session.end(force=force))
 
     async def begin_end(self, *, force: bool = False) -> None:
@@ -137,15 +138,15 @@ class AsyncSession:
         await _in_thread(lambda: self._session.begin_end(force=force))
 
     async def abort(self) -> int:
-        """Cancels every request that is in flight, and keeps the session. How many there were."""
+        """Cancels every pending request, keeps the session, and returns their number."""
         return await _in_thread(self._session.abort)
 
     async def renew(self, ttl: Optional[Duration] = None) -> Dict[str, Any]:
-        """Renews the lease, perhaps with another ttl."""
+        """Renews the lease, with another ttl if one is given."""
         return await _in_thread(lambda: self._session.renew(ttl))
 
     async def events(self) -> AsyncEventStream:
-        """What happens to this session from now on."""
+        """The events of this session from now on."""
         return AsyncEventStream(await _in_thread(self._session.events, EventStream.close))
 
     async def __aenter__(self) -> AsyncSession:
@@ -156,7 +157,7 @@ class AsyncSession:
 
 
 class _Opening:
-    """A session that is being made: awaited, or entered."""
+    """A session that is being created: awaited, or entered."""
 
     def __init__(self, make: Callable[[], Session]) -> None:
         self._make = make
@@ -186,32 +187,32 @@ class AsyncLeash:
     def session(self, mcp_servers: Any, **options: Any) -> _Opening:
         """`async with leash.session(...) as session`, or `session = await leash.session(...)`. The arguments are those of `Leash.session`.
 
-        One that is there when its caller is cancelled is ended.
+        A session that exists when its caller is cancelled is ended.
         """
         return _Opening(lambda: self._leash.session(mcp_servers, **options))
 
     async def sessions(self, **options: Any) -> List[Dict[str, Any]]:
-        """The sessions there are."""
+        """The living sessions."""
         return await _in_thread(lambda: self._leash.sessions(**options))
 
     async def attach(self, id: str) -> AsyncSession:
-        """A session that somebody made, by its id."""
+        """An existing session, by its id."""
         return AsyncSession(await _in_thread(lambda: self._leash.attach(id)))
 
     async def end_all(self, *, force: bool = False) -> List[Receipt]:
-        """Ends every session of this daemon, whoever made it."""
+        """Ends every session of this daemon, including those of other callers."""
         return await _in_thread(lambda: self._leash.end_all(force=force))
 
     async def events(self, *, session: Optional[str] = None) -> AsyncEventStream:
-        """What happens from now on, to all sessions or to one."""
+        """The events from now on, of all sessions or of one."""
         return AsyncEventStream(await _in_thread(lambda: self._leash.events(session=session), EventStream.close))
 
     async def version(self) -> Dict[str, Any]:
-        """Which leash this is."""
+        """The version of leash."""
         return await _in_thread(self._leash.version)
 
     async def close(self) -> None:
-        """Ends the sessions that were made through this object and not ended."""
+        """Ends the sessions that were created through this object and not ended."""
         await _in_thread(self._leash.close)
 
     async def __aenter__(self) -> AsyncLeash:

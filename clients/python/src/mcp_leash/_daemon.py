@@ -1,4 +1,4 @@
-"""Finding the daemon, and starting one where there is none."""
+"""Finds the daemon, and starts one if there is none."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from typing import Callable, Dict, List, Optional
 
 from ._errors import LeashError
 
-# A daemon listens within milliseconds. This is for machines that are busy with something else.
+# A daemon listens within milliseconds. This limit is for busy machines.
 PATIENCE = 30.0
 STEP = 0.02
 
-# A daemon that is asked why it does not start says so at once.
+# A daemon that cannot start says why at once.
 REASON = 5.0
 
-# Daemons that were started here: someone has to collect what is left of those that ended.
+# The daemons that this process started: it has to reap those that ended.
 _started: List[subprocess.Popen] = []
 
 
 @atexit.register
 def _leave() -> None:
-    """They are meant to outlive us, which Python takes for a mistake."""
+    """The daemons are meant to outlive this process; Python would warn about that."""
     for child in _started:
         if child.poll() is None:
             child.returncode = 0
@@ -52,13 +52,13 @@ def _is_ours(path: str, me: int) -> bool:
 
 
 def program(told: Optional[str]) -> str:
-    """What to start. The daemon is started in another directory, so a path must not depend on ours."""
+    """The program to start. The daemon is started in another directory, so a path must not depend on ours."""
     name = told or os.environ.get("LEASH_BIN") or "leash"
     return os.path.abspath(name) if "/" in name else name
 
 
 def _words(bin: str, control: Optional[str]) -> List[str]:
-    """The words that start a daemon which ends itself: when it has no session, and this process is gone."""
+    """The command line of a daemon that ends itself when it has no session and this process is gone."""
     place = [] if control is None else ["--control", control]
     return [bin, "serve", "--on-demand", "--starter", str(os.getpid()), *place]
 
@@ -73,7 +73,7 @@ def _environment() -> Dict[str, str]:
 def _launch(bin: str, control: Optional[str], stderr: int) -> subprocess.Popen:
     _started[:] = [child for child in _started if child.poll() is None]
     try:
-        # Not ours: it must not keep our directory busy, nor our terminal, nor our output open.
+        # The daemon is independent of this process: it must not keep our directory, terminal or output open.
         child = subprocess.Popen(
             _words(bin, control),
             cwd="/",
@@ -91,7 +91,7 @@ def _launch(bin: str, control: Optional[str], stderr: int) -> subprocess.Popen:
 
 
 def start(bin: str, control: Optional[str], is_there: Callable[[], bool]) -> None:
-    """Starts a daemon and waits until there is one, this or another: of several that start at once one stays, and the others leave."""
+    """Starts a daemon and waits until one runs, this or another: of several that start at once one stays, and the others exit."""
     until = time.monotonic() + PATIENCE
     child = _launch(bin, control, subprocess.DEVNULL)
     while not is_there():
@@ -101,18 +101,18 @@ def start(bin: str, control: Optional[str], is_there: Callable[[], bool]) -> Non
         if time.monotonic() > until:
             raise LeashError("daemon-failed", f"`{bin} serve --on-demand` does not answer after {PATIENCE:.0f} s")
         time.sleep(STEP)
-        # It left in favour of another one, which is leaving as well.
+        # It exited because another daemon was there, which has exited as well by now.
         if code == 0 and not is_there():
             child = _launch(bin, control, subprocess.DEVNULL)
 
 
 def _reason(bin: str, control: Optional[str], code: int) -> LeashError:
-    """Why it failed. Its stderr is nowhere, because servers inherit it; so it is asked once more."""
+    """The reason of the failure. Its stderr is /dev/null, because servers inherit it; so it is started once more with a pipe."""
     child = _launch(bin, control, subprocess.PIPE)
     try:
         _, said = child.communicate(timeout=REASON)
     except subprocess.TimeoutExpired:
-        # This time it started. One whose stderr we hold is not left behind.
+        # This time it started. It holds our pipe as stderr, so it is ended.
         child.terminate()
         _, said = child.communicate()
     text = said.decode("utf-8", "replace").strip()[:4000]
@@ -120,7 +120,7 @@ def _reason(bin: str, control: Optional[str], code: int) -> LeashError:
 
 
 def finish(bin: str, id: str) -> None:
-    """Waits until nothing is left of a session whose daemon was killed. Its keepers are at it; what they did not finish is in the ledger."""
+    """Waits until nothing is left of a session whose daemon was killed. Its keepers end it; what they did not finish is in the ledger."""
     null = subprocess.DEVNULL
     with contextlib.suppress(OSError):
         subprocess.run([bin, "end", id], cwd="/", env=_environment(), stdin=null, stdout=null, stderr=null, check=False)

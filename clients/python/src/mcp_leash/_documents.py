@@ -1,4 +1,4 @@
-"""What is sent to the daemon, and what comes back."""
+"""The requests to the daemon, and its answers."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ Owner = Union[str, Mapping[str, Any]]
 
 
 class Receipt(Dict[str, Any]):
-    """What became of a session, as in `leash history --json`."""
+    """The receipt of a session, as in `leash history --json`."""
 
     @property
     def all_gone(self) -> bool:
-        """Whether everything that it speaks of is proved to be gone."""
+        """True if everything in it is proved to be gone."""
         return all(holding["fate"] == "gone" for holding in self["holdings"])
 
 
 class Event(Dict[str, Any]):
-    """Something that happened to a session: `session`, `atMs`, perhaps `why` and `receipt`."""
+    """An event of a session: `session`, `atMs`, and for some events `why` and `receipt`."""
 
     def __init__(self, type: str, document: Mapping[str, Any]) -> None:
         super().__init__(document)
@@ -37,7 +37,7 @@ class Server(NamedTuple):
     name: str
     #: `stdio` or `http`.
     kind: str
-    #: For any SDK that speaks Streamable HTTP. It holds a secret: whoever has it can use the server.
+    #: For any SDK that speaks Streamable HTTP. It contains a secret that gives access to the server.
     url: str
     #: For hosts that only take a command: an absolute path, and `args` that go with it.
     command: str
@@ -53,7 +53,7 @@ def servers(document: Mapping[str, Any]) -> Dict[str, Server]:
 
 
 def outgoing(mcp_servers: Mapping[str, Any], inherit_env: bool) -> Dict[str, Any]:
-    """A server started by the daemon would have the daemon's environment and directory. The caller means its own."""
+    """A server started by the daemon would have the daemon's environment and directory. The caller expects its own."""
     if not isinstance(mcp_servers, Mapping):
         shape = "{NAME: {command, args, env, cwd} or {url, headers}}"
         raise LeashError("invalid-argument", f"`mcp_servers` is not a mapping: {shape}")
@@ -70,7 +70,7 @@ def _at_home(server: Mapping[str, Any]) -> Dict[str, Any]:
 
 
 def _environment() -> Dict[str, str]:
-    # JSON has no room for bytes that are not UTF-8.
+    # JSON cannot contain bytes that are not UTF-8.
     return {name: value for name, value in os.environ.items() if _is_text(name) and _is_text(value)}
 
 
@@ -83,7 +83,7 @@ def _is_text(value: str) -> bool:
 
 
 def owner(asked: Optional[Owner], is_remote: bool) -> Optional[Dict[str, Any]]:
-    """By default a session lives for the process that made it. A daemon elsewhere does not see that process, but the connection."""
+    """By default a session lives for the process that made it. A remote daemon cannot see that process, so the connection is the owner."""
     if asked is None:
         asked = "connection" if is_remote else "process"
     if isinstance(asked, Mapping):
@@ -107,6 +107,6 @@ def duration(value: Optional[Duration]) -> Optional[str]:
 
 
 def query(*pairs: Optional[Tuple[str, str]]) -> str:
-    """The part of a URL after the path; nothing for nothing."""
+    """The query part of a URL; empty without parameters."""
     text = urlencode([pair for pair in pairs if pair is not None])
     return f"?{text}" if text else ""

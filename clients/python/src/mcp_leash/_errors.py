@@ -1,4 +1,4 @@
-"""What can go wrong, as one type with a code to decide by."""
+"""The errors: one type with a code."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class LeashError(Exception):
 
 
 def from_answer(status: int, body: bytes) -> LeashError:
-    """The error that an answer stands for."""
+    """The error for an answer of the daemon."""
     text = body.decode("utf-8", "replace")
     try:
         problem = json.loads(text)

@@ -12,7 +12,7 @@ from ._wire import EventStream
 
 
 class Leash:
-    """The daemon of this user. Found, or started, by the first call; leaving its `with` ends the sessions that were made through it.
+    """The daemon of this user. Found, or started, by the first call; leaving its `with` ends the sessions that were created through it.
 
     `socket` is another control socket; `url` and `token` a daemon that listens on TCP. `bin` is the program to start where no daemon runs
     (otherwise `LEASH_BIN`, otherwise `leash` on the PATH); it ends itself when its last session and this process are gone.
@@ -41,7 +41,7 @@ class Leash:
         name: Optional[str] = None,
         labels: Optional[Mapping[str, str]] = None,
     ) -> Session:
-        """Makes a session with servers of its own, which run when this returns. If one can't, none does, and the error says which and why.
+        """Creates a session with its own servers, which run when this returns. If one cannot start, none does, and the error says which and why.
 
         It lives for this process, or for `owner`: `{"pid": N}`, `"connection"` (of this call) or `"none"`. With `inherit_env` servers have the
         environment and the directory of this process, otherwise the daemon's. Durations are texts such as `30s`, or seconds.
@@ -58,30 +58,30 @@ class Leash:
         return self._link.create({key: value for key, value in body.items() if value is not None})
 
     def sessions(self, *, all: bool = False, label: Optional[Mapping[str, str]] = None) -> List[Dict[str, Any]]:
-        """The sessions there are; with `all` also those that ended of late."""
+        """The living sessions; with `all` also those that ended recently."""
         labels = [("label", f"{key}={value}") for key, value in (label or {}).items()]
         path = f"/v1/sessions{query(('all', 'true') if all else None, *labels)}"
         return self._link.call("GET", path, start=True)["sessions"]
 
     def attach(self, id: str) -> Session:
-        """A session that somebody made, by its id."""
+        """An existing session, by its id."""
         return Session(self._link, self._link.call("GET", f"/v1/sessions/{quote(id, safe='')}"))
 
     def end_all(self, *, force: bool = False) -> List[Receipt]:
-        """Ends every session of this daemon, whoever made it."""
+        """Ends every session of this daemon, including those of other callers."""
         answer = self._link.call("DELETE", f"/v1/sessions{query(('force', 'true') if force else None)}")
         return [Receipt(receipt) for receipt in answer["receipts"]]
 
     def events(self, *, session: Optional[str] = None) -> EventStream:
-        """What happens from now on, to all sessions or to one."""
+        """The events from now on, of all sessions or of one."""
         return self._link.stream("GET", f"/v1/events{query(None if session is None else ('session', session))}", repeat=True)
 
     def version(self) -> Dict[str, Any]:
-        """Which leash this is."""
+        """The version of leash."""
         return self._link.version()
 
     def close(self) -> None:
-        """Ends the sessions that were made through this object and not ended. The daemon ends itself when nobody needs it."""
+        """Ends the sessions that were made through this object and not ended. The daemon ends itself when no process needs it."""
         self._link.end_own()
 
     def __enter__(self) -> Leash:

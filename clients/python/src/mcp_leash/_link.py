@@ -1,4 +1,4 @@
-"""The way to the daemon: calls that survive one that is leaving, and start one where there is none."""
+"""The link to the daemon: calls that survive its stop, and start one if there is none."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from . import _daemon, _wire
 from ._errors import LeashError
 from ._session import Session
 
-# A daemon that is leaving ends its sessions first, each with its grace.
+# A daemon that stops ends its sessions first, each with its grace.
 _LEAVING = 60.0
 _LEAVING_STEP = 0.05
 
-# A connection that breaks this often is not broken by a daemon that went away.
+# A connection that breaks this often has another reason than a daemon that stopped.
 _TRIES = 4
 
 T = TypeVar("T")
@@ -47,7 +47,7 @@ class Link:
         return self._place.socket is None
 
     def call(self, method: str, path: str, body: Any = None, *, start: bool = False, repeat: Optional[bool] = None) -> Any:
-        """Sends a request and reads its answer. What is no POST, or says `repeat`, is sent again when the connection breaks."""
+        """Sends a request and reads its answer. A request other than POST, or with `repeat`, is sent again if the connection breaks."""
         repeat = method != "POST" if repeat is None else repeat
         return self._persist(lambda: _wire.call(self._place, method, path, body), start, repeat)
 
@@ -75,9 +75,9 @@ class Link:
             tries += 1
 
     def _is_another(self, daemon: Optional[int]) -> bool:
-        """Whether the daemon is not the one that it was: what that one had begun ended with it, so it can be begun again."""
+        """True if the daemon is another one than before: unfinished work of the old one ended with it, so it can be repeated."""
         there = self._look()
-        # One that was never asked for its number may be the same.
+        # A daemon whose pid was never read may be the same one.
         return there is None or (daemon is not None and there != daemon)
 
     def _look(self) -> Optional[int]:
@@ -88,7 +88,7 @@ class Link:
         return self._pid
 
     def _start(self) -> None:
-        # Whoever comes meanwhile waits for the same one.
+        # Other callers meanwhile wait for the same start.
         with self._starting:
             if self._look() is None:
                 _daemon.start(self._bin, self._told, lambda: self._look() is not None)
@@ -102,7 +102,7 @@ class Link:
         return version
 
     def create(self, body: Dict[str, Any]) -> Session:
-        """Makes a session, at another daemon where the one that is there is leaving."""
+        """Creates a session, at another daemon if the current one is stopping."""
         until = time.monotonic() + _LEAVING
         while True:
             try:
@@ -123,7 +123,7 @@ class Link:
         if first is None or first.type != "session":
             stream.close()
             raise LeashError("connection-lost", "the connection that was to own the session broke")
-        # Somebody has to read what comes: a stream that is not read is cut, and the session ends with it.
+        # The stream must be read: the daemon cuts an unread stream, and the session ends with it.
         reader = threading.Thread(target=lambda: [None for _ in stream], name="mcp-leash", daemon=True)
         reader.start()
         return Session(self, first, stream)
@@ -132,12 +132,12 @@ class Link:
         self._sessions.discard(session)
 
     def finish(self, id: str) -> None:
-        """Waits until nothing is left of a session that no daemon knows. Where the daemon is elsewhere, that can't be seen from here."""
+        """Waits until nothing is left of a session that no daemon knows. For a remote daemon, that cannot be seen from here."""
         if not self.is_remote:
             _daemon.finish(self._bin, id)
 
     def end_own(self) -> None:
-        """Ends what was made here and not ended, all at the same time; the first failure is raised when all are through."""
+        """Ends all sessions that were created here and not ended, concurrently; raises the first failure when all are done."""
         failures = []
 
         def end(session: Session) -> None:

@@ -39,7 +39,7 @@ class Session:
 
     @property
     def mcp_servers(self) -> Dict[str, Dict[str, Any]]:
-        """The servers as a configuration for whoever speaks Streamable HTTP."""
+        """The servers as a configuration for clients that speak Streamable HTTP."""
         return {name: {"type": "http", "url": server.url} for name, server in self.servers.items()}
 
     @property
@@ -51,12 +51,12 @@ class Session:
         }
 
     def status(self) -> Dict[str, Any]:
-        """What the session is at this moment: state, deadline, holdings with their processes and memory."""
+        """The current state of the session: state, deadline, holdings with their processes and memory."""
         return self._link.call("GET", self._path)
 
     def end(self, *, force: bool = False) -> Receipt:
         """Ends the session. When this returns, every process is gone and every upstream session is deleted, or the receipt says what is
-        left. Again: the same receipt. With `force` there is no grace."""
+        left. A second call returns the same receipt. With `force` there is no grace."""
         if self._receipt is None:
             self._receipt = Receipt(self._delete(("force", "true") if force else None))
             self._over()
@@ -65,13 +65,13 @@ class Session:
     def begin_end(self, *, force: bool = False) -> None:
         """Begins to end the session, and does not wait for it."""
         self._delete(("wait", "false"), ("force", "true") if force else None)
-        # The daemon ends it now, and nothing has to be remembered here.
+        # The daemon ends it now, so nothing has to be remembered here.
         self._over()
 
     def _delete(self, *asked: Any) -> Dict[str, Any]:
-        # The daemon that made it may be gone. One that was told to stop lets another one take its place, and ends its sessions meanwhile:
-        # the other one finds the receipt when it is written. One that was killed leaves it to keepers to end the processes, and to the next
-        # one to delete upstream sessions; so one is started.
+        # The daemon that created it may be gone. A daemon that was told to stop lets another one take its place, and
+        # ends its sessions meanwhile: the other one finds the receipt when it is written. A killed daemon leaves the
+        # processes to its keepers, and the upstream sessions to the next daemon, so one is started.
         until: Optional[float] = None
         while True:
             try:
@@ -99,16 +99,16 @@ class Session:
             self._stream.close()
 
     def abort(self) -> int:
-        """Cancels every request that is in flight, and keeps the session. How many there were."""
+        """Cancels every pending request, keeps the session, and returns their number."""
         return self._link.call("POST", f"{self._path}/abort", repeat=True)["aborted"]
 
     def renew(self, ttl: Optional[Duration] = None) -> Dict[str, Any]:
-        """Renews the lease, perhaps with another ttl."""
+        """Renews the lease, with another ttl if one is given."""
         body = {} if ttl is None else {"ttl": duration(ttl)}
         return self._link.call("PUT", f"{self._path}/lease", body)
 
     def events(self) -> EventStream:
-        """What happens to this session from now on."""
+        """The events of this session from now on."""
         return self._link.stream("GET", f"/v1/events{query(('session', self.id))}", repeat=True)
 
     def __enter__(self) -> Session:

@@ -11,15 +11,15 @@ from urllib.parse import urlsplit
 from ._documents import Event
 from ._errors import LeashError, from_answer
 
-#: Nobody listens there: the request was not seen by anybody.
+#: No daemon listens there: no daemon has seen the request.
 NOBODY = (ConnectionRefusedError, FileNotFoundError)
 
-#: The connection broke: the request may have been seen.
+#: The connection broke: the daemon may have seen the request.
 BROKEN = (ConnectionResetError, BrokenPipeError, ConnectionAbortedError, http.client.IncompleteRead)
 
 
 class Place(NamedTuple):
-    """Where a daemon is."""
+    """The address of a daemon."""
 
     socket: Optional[str]
     url: Optional[str] = None
@@ -67,7 +67,7 @@ def _send(place: Place, method: str, path: str, body: Any, accept: str) -> _Answ
         connection.connect()
         kept = connection.sock
         connection.request(method, path, payload, headers)
-        # The response has the socket from here on, and closes it.
+        # The response owns the socket from here on, and closes it.
         return _Answer(connection.getresponse(), kept)
     except BaseException:
         connection.close()
@@ -75,7 +75,7 @@ def _send(place: Place, method: str, path: str, body: Any, accept: str) -> _Answ
 
 
 def call(place: Place, method: str, path: str, body: Any = None) -> Any:
-    """What a successful answer says; an error otherwise."""
+    """The content of a successful answer; raises an error otherwise."""
     response = _send(place, method, path, body, "application/json").response
     with response:
         payload = response.read()
@@ -127,7 +127,7 @@ class EventStream:
                 lines.append(value)
 
     def _line(self) -> Optional[str]:
-        """A line without its end; nothing after the last, however the stream ended."""
+        """A line without its end; empty after the last, however the stream ended."""
         try:
             line = self._answer.response.readline()
         except (OSError, ValueError, http.client.HTTPException):

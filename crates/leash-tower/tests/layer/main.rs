@@ -1,4 +1,4 @@
-//! `SessionGuardLayer` in front of a service that does as it is told, and in front of the official SDK's.
+//! `SessionGuardLayer` in front of a scripted service, and in front of the official SDK's.
 
 mod mcp;
 mod over_mcp;
@@ -19,18 +19,18 @@ use leash_tower::SessionGuardLayer;
 use tokio::sync::{Mutex, mpsc};
 use tower_service::Service;
 
-/// Far beyond what anything here takes.
+/// Far beyond the time that anything here takes.
 const LIMIT: Duration = Duration::from_secs(40);
 
-/// What is short enough to wait for, and long enough for a few requests.
+/// Short enough to wait for, and long enough for a few requests.
 const IDLE: Duration = Duration::from_millis(150);
 
-/// Waits for what must happen.
+/// Waits for an event that must happen.
 async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(LIMIT, future).await.unwrap_or_else(|_| panic!("waited in vain for {what}"))
 }
 
-/// Looks until there is something to be seen.
+/// Polls until `look` returns a value.
 async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     soon(what, async {
         loop {
@@ -43,12 +43,12 @@ async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     .await
 }
 
-/// The ends that a guard has told of, in their order.
+/// The ends that a guard has reported, in their order.
 #[derive(Clone)]
 struct Ends(Arc<Mutex<mpsc::UnboundedReceiver<Ended>>>);
 
 impl Ends {
-    /// The guard with this one listening.
+    /// The guard, with a listener for its ends.
     fn of(guard: SessionGuardLayer) -> (SessionGuardLayer, Ends) {
         let (tell, told) = mpsc::unbounded_channel();
         let guard = guard.on_end(move |ended| drop(tell.send(ended.clone())));
@@ -76,7 +76,7 @@ fn request(method: Method, session: Option<&str>, body: impl Into<Bytes>) -> Req
     builder.body(Full::new(body.into())).expect("a request")
 }
 
-/// Sends a request; the answer with its body still to be read.
+/// Sends a request, and returns the answer with an unread body.
 async fn send<S, R>(service: &S, request: Request<Full<Bytes>>) -> Response<R>
 where
     S: Service<Request<Full<Bytes>>, Response = Response<R>> + Clone,
@@ -96,7 +96,7 @@ where
     String::from_utf8_lossy(&body.to_bytes()).into_owned()
 }
 
-/// The id that an answer gives to a session.
+/// The session id in an answer.
 fn session_of<R>(answer: &Response<R>) -> String {
     answer.headers()["mcp-session-id"].to_str().expect("text").to_owned()
 }

@@ -1,4 +1,4 @@
-//! A server of the official SDK, with a tool that answers when the test lets it.
+//! A server of the official SDK, with a tool that answers when the test permits it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,22 +20,22 @@ use tokio::sync::{Notify, Semaphore};
 /// The service of the SDK.
 pub(crate) type Mcp = StreamableHttpService<Server, LocalSessionManager>;
 
-/// What the test holds of it.
+/// The handles that the test has of the server.
 #[derive(Clone)]
 pub(crate) struct Below {
     pub(crate) sessions: Arc<LocalSessionManager>,
     /// A permit lets one call be answered.
     pub(crate) calls: Arc<Semaphore>,
-    /// A call waits for its permit.
+    /// Notified when a call waits for its permit.
     pub(crate) called: Arc<Notify>,
-    /// The same for `initialize`, where it waits.
+    /// The same for `initialize`, if it has to wait.
     pub(crate) handshakes: Option<Arc<Semaphore>>,
 }
 
 /// The server of one session.
 pub(crate) struct Server(Below);
 
-/// The SDK's service, with its own timer or without.
+/// The SDK's service, with or without its own timer.
 pub(crate) fn service(keep_alive: Option<Duration>, slow_handshake: bool) -> (Mcp, Below) {
     let mut sessions = LocalSessionManager::default();
     sessions.session_config.keep_alive = keep_alive;
@@ -51,7 +51,7 @@ pub(crate) fn service(keep_alive: Option<Duration>, slow_handshake: bool) -> (Mc
 }
 
 impl Below {
-    /// How many sessions the SDK has.
+    /// The number of sessions in the SDK.
     pub(crate) async fn open(&self) -> usize {
         self.sessions.sessions.read().await.len()
     }

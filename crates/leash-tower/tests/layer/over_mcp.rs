@@ -1,4 +1,4 @@
-//! In front of the official SDK: what its own timer does, and what happens without it under the guard.
+//! In front of the official SDK: the effect of its own timer, and the behaviour without that timer under the guard.
 
 use hyper::{Method, StatusCode};
 use leash_model::receipt::{DeleteHow, Reason};
@@ -24,7 +24,7 @@ impl Stage {
         Stage { below, service: guard.layer(service), sessions: guard.sessions(), ends }
     }
 
-    /// A session that is ready for calls.
+    /// Opens a session that is ready for calls.
     async fn open(&self) -> String {
         let answer = send(&self.service, mcp::initialize()).await;
         assert_eq!(answer.status(), StatusCode::OK);
@@ -41,9 +41,9 @@ impl Stage {
     }
 }
 
-/// Not ours to mend, but the reason for all this: if it changes, the advice to turn it off should go.
+/// This is a fault of the SDK and the reason for the guard. If it changes, the advice to turn the timer off should go.
 #[tokio::test]
-async fn the_timer_of_the_sdk_cuts_a_call_in_flight() {
+async fn sdk_timer_cuts_a_pending_call() {
     let (service, below) = mcp::service(Some(IDLE), false);
     let answer = send(&service, mcp::initialize()).await;
     let session = session_of(&answer);
@@ -51,7 +51,7 @@ async fn the_timer_of_the_sdk_cuts_a_call_in_flight() {
     send(&service, mcp::initialized(&session)).await;
     let call = send(&service, mcp::call(&session)).await;
     soon("the call", below.called.notified()).await;
-    // The stream ends, and there was no answer in it.
+    // The stream ends without an answer.
     let said = text(call.into_body()).await;
     assert!(!said.contains("done at last") && !said.contains("\"result\""), "{said}");
 }
@@ -63,7 +63,7 @@ async fn a_call_that_is_longer_than_the_idle_time_is_answered() {
     let call = send(&stage.service, mcp::call(&session)).await;
     soon("the call", stage.below.called.notified()).await;
     for _ in 0..3 {
-        // The idle time of another one has passed from beginning to end.
+        // Meanwhile the whole idle time of another session has passed.
         let idle = stage.open().await;
         let ended = stage.ends.next().await;
         assert_eq!((ended.session, ended.reason, ended.how), (idle, Reason::Idle, DeleteHow::Deleted));
@@ -76,7 +76,7 @@ async fn a_call_that_is_longer_than_the_idle_time_is_answered() {
 }
 
 #[tokio::test]
-async fn an_open_stream_holds_its_session() {
+async fn open_stream_keeps_its_session() {
     let stage = Stage::set(SessionGuardLayer::new().idle(IDLE), false);
     let session = stage.open().await;
     let stream = send(&stage.service, request(Method::GET, Some(&session), "")).await;
@@ -90,7 +90,7 @@ async fn an_open_stream_holds_its_session() {
 }
 
 #[tokio::test]
-async fn the_greatest_age_ends_a_call_too() {
+async fn max_age_ends_a_pending_call() {
     let stage = Stage::set(SessionGuardLayer::new().max_age(IDLE), false);
     let session = stage.open().await;
     let call = send(&stage.service, mcp::call(&session)).await;
@@ -113,7 +113,8 @@ async fn an_abandoned_handshake_leaves_no_session() {
     stage.empty().await;
 }
 
-/// A handshake may name a version that has no sessions, in its header as well; the SDK opens one, and would refuse DELETE with it.
+/// A handshake may name a version without sessions, in its header as well. The SDK opens a session all the same, and
+/// would refuse a DELETE with that version.
 #[tokio::test]
 async fn a_handshake_of_a_modern_client_is_guarded() {
     let stage = Stage::set(SessionGuardLayer::new().idle(IDLE), false);
@@ -129,7 +130,8 @@ async fn a_handshake_of_a_modern_client_is_guarded() {
     stage.empty().await;
 }
 
-/// A thousand clients: some say goodbye, some are ended, some leave in the middle of a call or of the handshake, most are never heard of again.
+/// A thousand clients: some delete their session, some are ended, some leave in the middle of a call or of the
+/// handshake, most just stop sending.
 #[tokio::test]
 async fn nothing_is_left_of_a_thousand_sessions() {
     const SESSIONS: usize = 1000;
@@ -144,7 +146,7 @@ async fn nothing_is_left_of_a_thousand_sessions() {
                 assert_eq!(answer.status(), StatusCode::ACCEPTED);
             }
             1 => {
-                // It may have been idle for too long, on a busy machine.
+                // On a busy machine it may have expired before.
                 let session = stage.open().await;
                 let _ = soon("the end", stage.sessions.end(&session)).await;
             }
@@ -168,7 +170,7 @@ async fn nothing_is_left_of_a_thousand_sessions() {
     until("every task to be gone", async || (tasks() <= before).then_some(())).await;
 }
 
-/// Polls once, and drops what is not ready: a client that leaves at the first opportunity.
+/// Polls once, and drops the future if it is not ready: a client that leaves at the first opportunity.
 async fn poll_once<T>(future: impl Future<Output = T>) -> Option<T> {
     let mut future = std::pin::pin!(future);
     std::future::poll_fn(|cx| {

@@ -1,4 +1,4 @@
-//! Whatever happens, in whatever order: every session that the service has opened is ended in it, and told of once.
+//! In every order of events, every session that the service opened is ended in it, and reported once.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -17,19 +17,19 @@ use super::{Ends, request, send, session_of, soon, until};
 enum Step {
     /// A client opens a session, and reads the answer or keeps it.
     Open { keeps: bool },
-    /// A client leaves after so many looks at its `initialize`.
+    /// A client leaves after this many polls of its `initialize`.
     OpenAndLeave { polls: usize },
     /// A request in one of the sessions, whose answer is kept or dropped.
     Call { which: usize, listens: bool, keeps: bool },
     /// The client's DELETE, which may be refused.
     Delete { which: usize, refused: bool },
-    /// It is ended through the handle, by somebody who waits or does not.
+    /// It is ended through the handle, and the caller waits or does not.
     End { which: usize, waits: bool },
-    /// The service loses it.
+    /// The service forgets it.
     Forget { which: usize },
-    /// Everything that was kept is dropped.
+    /// All kept answers are dropped.
     Drop,
-    /// Others have a turn.
+    /// Other tasks run.
     Yield,
 }
 
@@ -48,7 +48,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 0..40)
 }
 
-/// Polls so often, with a turn for others in between, and drops what is not ready by then.
+/// Polls this many times, lets other tasks run in between, and drops the future if it is not ready by then.
 async fn poll_times<T>(future: impl Future<Output = T>, times: usize) -> Option<T> {
     let mut future = std::pin::pin!(future);
     for _ in 0..times {
@@ -91,7 +91,7 @@ async fn play(steps: Vec<Step>) {
                 let Some(session) = pick(&known, which) else { continue };
                 script.world().refusals.extend(refused.then_some(StatusCode::METHOD_NOT_ALLOWED));
                 send(&service, request(Method::DELETE, Some(&session), "")).await;
-                // It was not asked, if the session was over.
+                // The service did not see the DELETE if the session was over.
                 script.world().refusals.clear();
             }
             Step::End { which, waits } => {
@@ -121,7 +121,7 @@ async fn play(steps: Vec<Step>) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn every_session_ends_and_is_told_of_once(steps in steps()) {
+    fn every_session_ends_and_is_reported_once(steps in steps()) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(play(steps));
     }

@@ -1,4 +1,4 @@
-//! A service that does as it is told, and remembers what it was asked.
+//! A scripted service that records its requests.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::convert::Infallible;
@@ -12,18 +12,18 @@ use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use tokio::sync::{Notify, Semaphore};
 use tower_service::Service;
 
-/// What it knows and what it was told.
+/// The state and the instructions of the service.
 #[derive(Default)]
 pub(crate) struct World {
     /// Sessions that are open.
     pub(crate) open: BTreeSet<String>,
-    /// How many were ever opened.
+    /// The number of sessions that were ever opened.
     pub(crate) opened: usize,
     /// The headers of every DELETE.
     pub(crate) deletes: Vec<HeaderMap>,
-    /// What it answers to the next DELETEs instead of doing it.
+    /// The status of the next answers to DELETE, which then does nothing.
     pub(crate) refusals: VecDeque<StatusCode>,
-    /// Who may speak to it; everybody, if nothing is said.
+    /// The credential that it requires; `None` for no check.
     pub(crate) credential: Option<&'static str>,
     /// It panics at the next `initialize`.
     pub(crate) panics: bool,
@@ -31,13 +31,13 @@ pub(crate) struct World {
     pub(crate) id: Option<&'static str>,
 }
 
-/// The service. A clone is the same one.
+/// The service. Clones share their state.
 #[derive(Clone)]
 pub(crate) struct Script {
     world: Arc<Mutex<World>>,
-    /// `initialize` waits for a permit, where it has to.
+    /// `initialize` waits for a permit, if this is set.
     pub(crate) gate: Option<Arc<Semaphore>>,
-    /// An `initialize` has come so far.
+    /// Notified when an `initialize` waits at the gate.
     pub(crate) waits: Arc<Notify>,
 }
 
@@ -46,7 +46,7 @@ impl Script {
         Script { world: Arc::default(), gate: None, waits: Arc::default() }
     }
 
-    /// One whose `initialize` is only answered when the gate lets it.
+    /// A service whose `initialize` is only answered when the gate permits it.
     pub(crate) fn gated() -> (Script, Arc<Semaphore>) {
         let gate = Arc::new(Semaphore::new(0));
         (Script { gate: Some(Arc::clone(&gate)), ..Script::new() }, gate)
@@ -90,7 +90,7 @@ impl Script {
             gate.acquire().await.unwrap().forget();
         }
         if self.world().panics {
-            // Without the message in the test's output.
+            // This prints no panic message.
             std::panic::resume_unwind(Box::new("told to"));
         }
         let mut world = self.world();

@@ -1,4 +1,4 @@
-//! What the guard does with answers of every kind.
+//! The guard with every kind of answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,7 @@ impl Stage {
         Stage { service: guard.layer(script.clone()), sessions: guard.sessions(), script, ends }
     }
 
-    /// Sessions that end only when something happens.
+    /// A guard whose sessions never expire.
     fn calm() -> Stage {
         Stage::set(Script::new(), SessionGuardLayer::new().idle(None))
     }
@@ -50,7 +50,7 @@ impl Stage {
         self.status(request(Method::POST, Some(session), "{}")).await
     }
 
-    /// How many sessions the service has opened, and how many are open.
+    /// The number of sessions that the service has opened, and the number that are open.
     fn counts(&self) -> (usize, usize) {
         let world = self.script.world();
         (world.opened, world.open.len())
@@ -73,7 +73,7 @@ async fn an_ended_session_is_404_and_never_reaches_the_service() {
     let ended = soon("the end", stage.sessions.end(&session)).await.unwrap();
     check(&ended, &session, Reason::Requested, DeleteHow::Deleted);
     assert!(ended.is_gone());
-    // The service would take it up again.
+    // The service would accept it again.
     stage.script.world().open.insert(session.clone());
     for method in [Method::POST, Method::GET, Method::DELETE] {
         let answer = send(&stage.service, request(method, Some(&session), "{}")).await;
@@ -100,7 +100,7 @@ async fn an_idle_session_ends() {
 async fn an_old_session_ends_though_it_is_used() {
     let stage = Stage::set(Script::new(), SessionGuardLayer::new().max_age(IDLE));
     let session = stage.open().await;
-    // Held in the hand: in flight as long as this test wants.
+    // The answer is pending as long as the test keeps it.
     let answer = send(&stage.service, request(Method::POST, Some(&session), "{}")).await;
     check(&stage.ends.next().await, &session, Reason::MaxAge, DeleteHow::Deleted);
     drop(answer);
@@ -115,7 +115,7 @@ async fn an_answer_counts_until_its_body_has_ended() {
     for held in [Some(post), None] {
         let listens = send(&stage.service, request(Method::GET, Some(&busy), "")).await;
         drop(held);
-        // Another one that does nothing shows that the time is over.
+        // The end of another, unused session shows that the idle time is over.
         let idle = stage.open().await;
         check(&stage.ends.next().await, &idle, Reason::Idle, DeleteHow::Deleted);
         assert_eq!(stage.sessions.list().len(), 1, "it is in use");
@@ -125,7 +125,7 @@ async fn an_answer_counts_until_its_body_has_ended() {
 }
 
 #[tokio::test]
-async fn the_cap_is_503_and_room_comes_back() {
+async fn limit_answers_503_and_frees_slots_again() {
     let stage = Stage::set(Script::new(), SessionGuardLayer::new().max_sessions(2));
     let (first, _second) = (stage.open().await, stage.open().await);
     let refused = send(&stage.service, request(Method::POST, None, "{}")).await;
@@ -138,7 +138,7 @@ async fn the_cap_is_503_and_room_comes_back() {
 }
 
 #[tokio::test]
-async fn what_opens_no_session_takes_no_room() {
+async fn request_that_opens_no_session_takes_no_slot() {
     let stage = Stage::set(Script::new(), SessionGuardLayer::new().max_sessions(1));
     for _ in 0..3 {
         let mut stateless = request(Method::POST, None, "{}");
@@ -150,7 +150,7 @@ async fn what_opens_no_session_takes_no_room() {
 }
 
 #[tokio::test]
-async fn a_modern_request_needs_no_room() {
+async fn modern_request_needs_no_slot() {
     let stage = Stage::set(Script::new(), SessionGuardLayer::new().max_sessions(0));
     let modern = |session: Option<&str>, stateless: bool| {
         let mut request = request(Method::POST, session, "{}");
@@ -163,15 +163,15 @@ async fn a_modern_request_needs_no_room() {
         request
     };
     assert_eq!(stage.status(modern(None, true)).await, 200);
-    // A session that nobody knows is the service's business then, which says 404 here.
+    // A session that the guard does not know is passed to the service, which answers 404 here.
     assert_eq!(stage.status(modern(Some("unknown"), false)).await, 404);
-    // One that opens a session all the same is refused, and what it opened is ended.
+    // A request that opens a session all the same is refused, and its session is ended.
     assert_eq!(stage.status(modern(None, false)).await, 503);
     assert_eq!(stage.counts(), (1, 0));
 }
 
 #[tokio::test]
-async fn delete_carries_what_the_client_last_sent_and_was_believed() {
+async fn delete_has_the_last_accepted_headers_of_the_client() {
     let stage = Stage::calm();
     let with = |session: Option<&str>, credential: &'static str| {
         let mut request = request(Method::POST, session, "{}");
@@ -223,7 +223,7 @@ async fn a_delete_that_was_refused_ends_nothing() {
 }
 
 #[tokio::test]
-async fn delete_is_sent_again_when_the_service_stumbles() {
+async fn delete_is_retried_after_a_server_error() {
     let stage = Stage::calm();
     let session = stage.open().await;
     stage.script.world().refusals.push_back(StatusCode::INTERNAL_SERVER_ERROR);
@@ -233,7 +233,7 @@ async fn delete_is_sent_again_when_the_service_stumbles() {
 }
 
 #[tokio::test]
-async fn a_service_that_refuses_delete_is_told_of() {
+async fn refused_delete_is_reported() {
     let stage = Stage::calm();
     for (refusal, how) in [
         (StatusCode::METHOD_NOT_ALLOWED, DeleteHow::Unsupported),
@@ -265,7 +265,7 @@ async fn a_session_that_the_service_forgot_is_over() {
 }
 
 #[tokio::test]
-async fn an_initialize_whose_client_left_is_seen_to_its_end() {
+async fn session_of_a_client_that_left_during_initialize_is_ended() {
     let (script, gate) = Script::gated();
     let stage = Stage::set(script, SessionGuardLayer::new().idle(None));
     let mut service = stage.service.clone();
@@ -283,7 +283,7 @@ async fn a_slow_initialize_is_504_and_its_late_session_is_ended() {
     let (script, gate) = Script::gated();
     let stage = Stage::set(script, SessionGuardLayer::new().init_timeout(IDLE).max_sessions(1));
     assert_eq!(stage.status(request(Method::POST, None, "{}")).await, 504);
-    // The service is still at it, so the room is taken.
+    // The service is still working on it, so its slot is taken.
     assert_eq!(stage.status(request(Method::POST, None, "{}")).await, 503);
     gate.add_permits(2);
     check(&stage.ends.next().await, "s-1", Reason::NotInitialized, DeleteHow::Deleted);
@@ -292,7 +292,7 @@ async fn a_slow_initialize_is_504_and_its_late_session_is_ended() {
 }
 
 #[tokio::test]
-async fn a_service_that_panics_takes_its_room_along() {
+async fn panicking_service_frees_its_slot() {
     let stage = Stage::set(Script::new(), SessionGuardLayer::new().max_sessions(1));
     stage.script.world().panics = true;
     assert_eq!(stage.status(request(Method::POST, None, "{}")).await, 503);
@@ -301,7 +301,7 @@ async fn a_service_that_panics_takes_its_room_along() {
 }
 
 #[tokio::test]
-async fn an_id_that_is_in_use_is_one_session() {
+async fn reused_id_is_one_session() {
     let stage = Stage::set(Script::new(), SessionGuardLayer::new().max_sessions(2));
     stage.script.world().id = Some("only");
     for _ in 0..5 {
@@ -341,7 +341,7 @@ async fn shutdown_ends_all_and_opens_no_more() {
     assert_eq!(stage.status(request(Method::POST, None, "{}")).await, 503);
 }
 
-/// A runtime that ends takes the sweeper along. The next one has another.
+/// A runtime that ends takes the sweeper task with it. The next runtime gets a new one.
 #[test]
 fn sessions_outlive_the_runtime_they_were_opened_on() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -358,7 +358,7 @@ fn sessions_outlive_the_runtime_they_were_opened_on() {
 }
 
 #[tokio::test]
-async fn the_sweeper_leaves_with_the_last_session_and_with_the_guard() {
+async fn sweeper_ends_with_the_last_session_and_with_the_guard() {
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     assert_eq!(tasks(), 0);
     let stage = Stage::calm();
@@ -372,7 +372,7 @@ async fn the_sweeper_leaves_with_the_last_session_and_with_the_guard() {
 }
 
 #[test]
-fn what_a_server_needs_to_share_can_be_shared() {
+fn shared_types_are_send_and_sync() {
     fn shared<T: Clone + Send + Sync + 'static>(_: &T) {}
     let guard = SessionGuardLayer::new().idle(Some(Duration::from_secs(1))).max_age(None);
     shared(&guard);

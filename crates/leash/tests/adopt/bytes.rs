@@ -1,4 +1,4 @@
-//! `adopt` then `release` is as if nothing had happened, for every client and every way of writing.
+//! `adopt` followed by `release` restores every file exactly, for every client and every way of writing.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -40,7 +40,7 @@ fn check_there_and_back(way: Way, all: bool) {
     assert_eq!(kept.len(), 1, "only the lock is left: {kept:?}");
 }
 
-/// What leash adds is written as the rest is.
+/// Checks that the text that leash adds is formatted like the rest.
 #[track_caller]
 fn check_layout(way: Way, sample: &Sample, text: &str) {
     match way {
@@ -91,9 +91,9 @@ fn one_line_without_blanks() {
     assert_eq!(home.text(".claude.json"), text);
 }
 
-/// The changes to the whole corpus, for people to read.
+/// The changes to the whole corpus, for review.
 #[test]
-fn the_changes_are_these() {
+fn changes_to_the_corpus_match_the_stored_diff() {
     let home = furnished(Way::Plain);
     let answer = home.well(&["adopt", "--diff", "--all", "--project", "p", "--leash", "leash"]);
     let dir = home.scene.dir().display().to_string();
@@ -101,7 +101,7 @@ fn the_changes_are_these() {
 }
 
 #[test]
-fn twice_is_once() {
+fn second_adopt_changes_nothing() {
     let home = furnished(Way::Plain);
     home.adopt(&options(true));
     let once: Vec<String> = SAMPLES.iter().map(|sample| home.text(sample.path)).collect();
@@ -124,7 +124,7 @@ fn a_link_stays_a_link_and_is_changed_once() {
     home.put("dotfiles/mcp.json", sample.text);
     home.put(".cursor/other", "");
     symlink("../dotfiles/mcp.json", home.path(".cursor/mcp.json")).expect("a link");
-    // Another client of the same shape shares the file.
+    // Another client with the same format shares the file.
     fs::create_dir_all(home.path(".codeium/windsurf")).expect("a directory");
     symlink(home.path("dotfiles/mcp.json"), home.path(".codeium/windsurf/mcp_config.json")).expect("a link");
     let answer = home.adopt(&[]);

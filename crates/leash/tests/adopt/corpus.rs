@@ -1,12 +1,12 @@
-//! Files in the shape that each client's own are in, and the ways in which such files differ.
+//! Configuration files in the format of each client, and the ways in which such files differ.
 
 /// A file of a client.
 pub(crate) struct Sample {
     pub(crate) client: &'static str,
-    /// Below the home directory.
+    /// Relative to the home directory.
     pub(crate) path: &'static str,
     pub(crate) text: &'static str,
-    /// How many of its servers are put on the leash, and how many with `--all`.
+    /// The number of servers that are put on the leash, without and with `--all`.
     pub(crate) servers: (usize, usize),
 }
 
@@ -41,13 +41,13 @@ impl Sample {
         self.path.ends_with(ending)
     }
 
-    /// The file as another editor would have left it.
+    /// The file as another editor would write it.
     pub(crate) fn written(&self, way: Way) -> String {
         let text = self.text;
         match way {
             Way::Plain => text.to_owned(),
             Way::Crlf => text.replace('\n', "\r\n"),
-            // YAML has no tabs for this.
+            // YAML allows no tabs here.
             Way::Tabs if self.is(".yaml") => text.to_owned(),
             Way::Tabs => text.lines().map(|line| format!("{}\n", tabs(line))).collect(),
             Way::NoLastNewline => text.trim_end().to_owned(),
@@ -63,7 +63,7 @@ fn tabs(line: &str) -> String {
     format!("{}{}{rest}", "\t".repeat(blanks / 2), " ".repeat(blanks % 2))
 }
 
-/// How a file is written.
+/// The style in which a file is written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Way {
     Plain,

@@ -1,4 +1,4 @@
-//! Disks without room, and files that can't or should not be written: what was there is still there, and nothing lies about.
+//! Full disks, and files that cannot or should not be written: the old content stays, and no temporary file is left.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -8,14 +8,14 @@ use testkit::note;
 
 use crate::Home;
 
-/// Large enough to be noticed on a disk of 64 KiB.
+/// Large enough to matter on a disk of 64 KiB.
 fn text() -> String {
     let lines: Vec<String> = (0..1000).map(|number| format!("    \"line {number}\"")).collect();
     let server = r#""a": { "command": "npx", "args": ["x"] }"#;
     format!("{{\n  \"history\": [\n{}\n  ],\n  \"mcpServers\": {{ {server} }}\n}}\n", lines.join(",\n"))
 }
 
-/// Runs a script where `disk` is a small one; `$1` is leash. Nothing if only root could make such a disk.
+/// Runs a script where `disk` is a small one; `$1` is leash. `None` if only root could make such a disk.
 fn on_a_small_disk(home: &Home, script: &str) -> Option<Answer> {
     if !rustix::process::geteuid().is_root() {
         note("skipped: only root can mount a small disk");
@@ -56,7 +56,8 @@ fn a_full_disk_under_the_file() {
     assert!(answer.stderr.contains("\nnothing was taken off the leash\n"), "{}", answer.stderr);
 }
 
-/// Without room for what a file was, it stays what it is. With none to note the end, it is released all the same.
+/// Without space for the copy of the old file, the file is not changed. Without space to record the release, it is
+/// released all the same.
 #[test]
 fn a_full_disk_under_the_copy() {
     let home = Home::new();
@@ -78,7 +79,7 @@ fn a_full_disk_under_the_copy() {
     assert!(answer.stderr.contains("hint: make room on the disk of XDG_STATE_HOME"), "{}", answer.stderr);
 }
 
-/// Whoever took the right to write away from everybody meant it.
+/// A file that no user may write is read-only on purpose.
 #[test]
 fn a_read_only_file_is_refused() {
     let home = Home::new();
@@ -100,9 +101,9 @@ fn a_read_only_file_is_refused() {
     assert_eq!(home.text(".claude.json"), text());
 }
 
-/// A pipe that nobody writes to is not waited for.
+/// leash does not wait for a pipe without a writer.
 #[test]
-fn a_pipe_is_no_file() {
+fn pipe_is_refused() {
     let home = Home::new();
     let mode = rustix::fs::Mode::from_raw_mode(0o600);
     let fifo = rustix::fs::FileType::Fifo;
@@ -112,9 +113,9 @@ fn a_pipe_is_no_file() {
     assert!(answer.stderr.contains("it can't be read: it is not a regular file"), "{answer:?}");
 }
 
-/// Texts that hold nothing, as editors and clients leave them.
+/// Files without servers, as editors and clients leave them.
 #[test]
-fn files_with_nothing_in_them() {
+fn empty_files_are_left_alone() {
     for text in ["", "\n", " \r\n", "\u{feff}", "null", "{}", "[]", r#"{"mcpServers": null}"#, r#"{"mcpServers": {}}"#]
     {
         let home = Home::new();

@@ -1,4 +1,4 @@
-//! Files that somebody changed between `adopt` and `release`: only leash's own changes are undone.
+//! Files that were edited between `adopt` and `release`: only leash's own changes are undone.
 
 use std::fs;
 
@@ -34,7 +34,7 @@ fn check(text: &str, edit: impl Fn(&str) -> String, expected: &str) {
 }
 
 #[test]
-fn what_was_added_elsewhere_stays() {
+fn additions_elsewhere_are_kept() {
     let add = |text: &str| {
         text.replace(
             "\"mcpServers\": {",
@@ -45,7 +45,7 @@ fn what_was_added_elsewhere_stays() {
 }
 
 #[test]
-fn a_file_that_was_laid_out_anew_keeps_its_new_layout() {
+fn reformatted_file_keeps_its_new_layout() {
     let wider = |text: &str| text.replace("  ", "    ");
     check(ONE, wider, &wider(ONE));
     let sample = &SAMPLES[0];
@@ -58,7 +58,7 @@ fn a_file_that_was_laid_out_anew_keeps_its_new_layout() {
 }
 
 #[test]
-fn every_client_with_something_else_changed() {
+fn other_edits_are_kept_for_every_client() {
     let home = Home::new();
     let touch = |path: &str, text: &str| match path.rsplit('.').next() {
         Some("toml" | "yaml") => format!("# touched\n{text}"),
@@ -89,7 +89,7 @@ fn a_renamed_entry_is_found() {
 }
 
 #[test]
-fn an_entry_that_is_gone_is_said() {
+fn removed_entry_is_reported() {
     let home = Home::new();
     home.put(".claude.json", ONE);
     home.adopt(&[]);
@@ -101,7 +101,7 @@ fn an_entry_that_is_gone_is_said() {
 }
 
 #[test]
-fn a_file_that_is_gone_is_said() {
+fn removed_file_is_reported() {
     let home = Home::new();
     home.put(".claude.json", ONE);
     home.adopt(&[]);
@@ -124,7 +124,7 @@ fn leashs_own_words_changed_by_hand_are_refused_with_a_hint() {
     assert!(answer.stderr.contains("`a`: its entry was changed since"), "{}", answer.stderr);
     let (_, kept) = answer.stderr.split_once("the old text is in ").expect("a hint");
     assert_eq!(fs::read_to_string(kept.lines().next().expect("a path")).expect("readable"), ONE);
-    // The other one is released all the same, and this one can be once it is put right.
+    // The other server is released all the same, and this one can be released once its entry is repaired.
     assert!(home.text(".claude.json").contains("\"b\": { \"command\": \"plain\" }"));
     home.put(".claude.json", &home.text(".claude.json").replace("\"--grace=5s\"", "\"--name=a\""));
     home.well(&["release", "--yes"]);
@@ -170,7 +170,7 @@ fn servers_added_later_are_adopted_later_and_all_are_released() {
 }
 
 #[test]
-fn one_by_one() {
+fn servers_are_adopted_and_released_one_by_one() {
     let home = Home::new();
     home.put(".claude.json", ONE);
     home.adopt(&["--server", "a"]);

@@ -1,5 +1,5 @@
-//! The official clients themselves: after `adopt` they list the servers as leash wrote them, and start them where their command
-//! does so. They run without a network; `cargo xtask setup` installed them.
+//! The official clients themselves: after `adopt` they list the servers as leash wrote them, and start them if their
+//! command does so. They run without a network; `cargo xtask setup` installed them.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use testkit::{note, or_skip};
 
 use crate::Home;
 
-/// A server that answers what clients ask before they call it healthy.
+/// A server that answers all requests that clients send before they call it healthy.
 const SERVER: &str = r#"
 import json, sys
 for line in sys.stdin:
@@ -27,7 +27,7 @@ for line in sys.stdin:
     print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
 "#;
 
-/// How long the clients wait for a server, in milliseconds. Their own patience is that of a person at a fast machine.
+/// The timeout of the clients for a server, in milliseconds. Their defaults are meant for a fast machine.
 const PATIENCE: u32 = 120_000;
 
 struct Stage {
@@ -53,7 +53,7 @@ impl Stage {
         self.command(program, words).output().expect("cannot start the client").into()
     }
 
-    /// A command of a client, in a directory of its own and without a network.
+    /// A command of a client, in its own directory and without a network.
     fn command(&self, program: PathBuf, words: &[&str]) -> Command {
         let mut command = self.without_network(program);
         command
@@ -68,7 +68,7 @@ impl Stage {
     }
 
     fn without_network(&self, program: PathBuf) -> Command {
-        // Only root may make a network namespace everywhere. Otherwise what they ask for ends at a closed port.
+        // Only root may make a network namespace everywhere. Otherwise requests to the network end at a closed port.
         let may = rustix::process::geteuid().is_root();
         let mut command = self.home.scene.command(if may { PathBuf::from("unshare") } else { program.clone() });
         match may {
@@ -81,13 +81,13 @@ impl Stage {
         command
     }
 
-    /// Adopts with the leash that is tested, which the clients then start.
+    /// Adopts with the leash under test, which the clients then start.
     #[track_caller]
     fn adopt(&self, client: &str) {
         self.home.well(&["adopt", "--yes", "--leash", &self.leash, client]);
     }
 
-    /// Waits for the receipts of what a client has started, and until nothing is left of any of it.
+    /// Waits for the receipts of the servers that a client started, and until none of their processes is left.
     #[track_caller]
     fn ended(&self, sessions: usize) -> Vec<Value> {
         let receipts = || Some(self.sessions()).filter(|found| found.len() >= sessions);
@@ -110,7 +110,7 @@ impl Stage {
 }
 
 #[test]
-fn claude_code_lists_and_starts_them() {
+fn claude_code_lists_and_starts_adopted_servers() {
     let stage = or_skip!(Stage::set());
     let before = format!(
         "{{\n  \"mcpServers\": {{\n    \"demo\": {{\n      \"type\": \"stdio\",\n      \"command\": \"python3\",\n      \"args\": [\n        \"{}\"\n      ],\n      \"env\": {{}}\n    }}\n  }}\n}}",
@@ -130,18 +130,18 @@ fn claude_code_lists_and_starts_them() {
     assert!(list.stdout.contains(&line) && list.stdout.contains("Connected"), "{list:?}");
     let get = stage.client(claude, &["mcp", "get", "demo"]);
     assert!(get.stdout.contains("Status: ✔ Connected") && get.stdout.contains("Type: stdio"), "{get:?}");
-    // Each of the two started it, in the session that Claude Code named, and each time all of it was ended.
+    // Both commands started it, in the session that Claude Code named, and each time all of it was ended.
     for receipt in stage.ended(2) {
         assert_eq!(receipt["session"].as_str().map(str::len), Some(36), "a session of Claude Code's: {receipt}");
     }
-    // Claude Code may have written its file in the meantime: the servers are what they were all the same.
+    // Claude Code may have written its file in the meantime. The servers must be the same all the same.
     stage.home.well(&["release", "--yes"]);
     let servers = |text: &str| serde_json::from_str::<Value>(text).expect("it is JSON")["mcpServers"].clone();
     assert_eq!(servers(&stage.home.text(".claude.json")), servers(&before));
 }
 
 #[test]
-fn codex_lists_them() {
+fn codex_lists_adopted_servers() {
     let stage = or_skip!(Stage::set());
     let text = format!(
         "# mine\n[mcp_servers.demo]\ncommand = \"python3\" # any\nargs = [\"{}\"]\n\n[mcp_servers.bare]\ncommand = \"bare\"\n",
@@ -164,11 +164,11 @@ fn codex_lists_them() {
     assert_eq!(stage.home.text(".codex/config.toml"), text);
 }
 
-/// Its list does not start servers; the program behind its editors does when it is asked how they are.
+/// Its list does not start servers. The program behind its editors does so when it is asked for their status.
 #[test]
-fn codex_starts_them() {
+fn codex_starts_adopted_servers() {
     let stage = or_skip!(Stage::set());
-    // Codex passes on little of its environment: leash is told where its places are.
+    // Codex passes on little of its environment, so leash gets its directories explicitly.
     let places = format!(
         "LEASH_RUNTIME_DIR = \"{}\"\nXDG_STATE_HOME = \"{}\"",
         stage.home.scene.runtime_dir().display(),
@@ -203,7 +203,7 @@ fn codex_starts_them() {
 }
 
 #[test]
-fn gemini_lists_and_starts_them() {
+fn gemini_lists_and_starts_adopted_servers() {
     let stage = or_skip!(Stage::set());
     let text = format!(
         "{{\n  // mine\n  \"security\": {{ \"folderTrust\": {{ \"enabled\": false }} }},\n  \"mcpServers\": {{\n    \"demo\": {{ \"command\": \"python3\", \"args\": [\"{}\"], \"timeout\": {PATIENCE} }}\n  }}\n}}\n",

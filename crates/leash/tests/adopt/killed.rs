@@ -1,4 +1,4 @@
-//! Killed at any moment, leash leaves the old file or the new one, and nothing that a later `release` could not undo.
+//! Killed at any moment, leash leaves the old file or the new one, and a later `release` can undo everything.
 
 use std::process::{Child, Stdio};
 use std::time::Duration;
@@ -8,10 +8,10 @@ use testkit::wait::{self, Deadline, LIMIT};
 
 use crate::Home;
 
-/// How many kills there are in each direction.
+/// The number of kills in each direction.
 const ROUNDS: u32 = 60;
 
-/// A file of the size that Claude Code's grows to, so that writing it takes a while.
+/// A file of the size that Claude Code's can reach, so that writing it takes a while.
 fn large() -> String {
     let history: Vec<String> =
         (0..20_000).map(|number| format!("    \"line {number}: {{}} [] , // no comment\"")).collect();
@@ -27,14 +27,14 @@ fn start(home: &Home, words: &[&str]) -> Child {
     command.spawn().expect("cannot start leash")
 }
 
-/// How long a command takes when nobody kills it.
+/// The duration of a command that is not killed.
 fn measured(home: &Home, words: &[&str]) -> Duration {
     let deadline = Deadline::after(LIMIT);
     home.well(words);
     LIMIT - deadline.left()
 }
 
-/// Runs a command and kills it after `delay`, unless it was quicker.
+/// Runs a command and kills it after `delay`, unless it ended before.
 fn killed_after(home: &Home, words: &[&str], delay: Duration) {
     let mut child = start(home, words);
     let pid = Pid::from_child(&child);
@@ -57,7 +57,7 @@ fn at_any_moment_the_file_is_whole() {
     let mut seen = [0, 0];
     for words in [&adopt[..], &release[..]] {
         for round in 0..ROUNDS {
-            // From the state that the command starts from, whatever the kill before has left.
+            // Restores the initial state of the command, whatever the last kill has left.
             if words.len() == adopt.len() {
                 home.well(&release)
             } else {
@@ -80,7 +80,7 @@ fn at_any_moment_the_file_is_whole() {
         assert_eq!(home.text(".claude.json"), before, "{words:?}");
     }
     assert!(seen[0] > 0 && seen[1] > 0, "the kills came too early or too late: {seen:?}");
-    // Nothing lies about, beside the file or in leash's own directory.
+    // No temporary file is left beside the file or in leash's own directory.
     let beside = std::fs::read_dir(home.scene.dir()).expect("readable").flatten();
     let litter: Vec<_> = beside.filter(|entry| entry.file_name().to_string_lossy().contains("leash-new")).collect();
     assert!(litter.is_empty(), "{litter:?}");

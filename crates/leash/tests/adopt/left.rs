@@ -1,4 +1,4 @@
-//! What leash does not touch, and how it says so.
+//! Entries and files that leash does not touch, and the messages about them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -8,7 +8,7 @@ use testkit::user::Who;
 
 use crate::Home;
 
-/// Everything in the file is left alone, with this reason for `a`.
+/// Checks that leash leaves everything in the file alone, with this reason for `a`.
 #[track_caller]
 fn check(path: &str, text: &str, why: &str) {
     let home = Home::new();
@@ -23,7 +23,7 @@ fn entry(entry: &str) -> String {
 }
 
 #[test]
-fn leashed_disabled_and_unknown_entries() {
+fn leashed_disabled_and_unknown_entries_are_left_alone() {
     for (text, why) in [
         (r#"{"command": "leash", "args": ["run", "--", "x"]}"#, "it is on the leash already"),
         (r#"{"command": "/opt/bin/leash", "args": ["connect", "http://h"]}"#, "it is on the leash already"),
@@ -42,7 +42,7 @@ fn leashed_disabled_and_unknown_entries() {
 }
 
 #[test]
-fn secrets_stay_where_they_are() {
+fn entries_with_secrets_are_left_alone() {
     let hint = "(put it into a variable that the client expands, such as `Bearer ${TOKEN}`)";
     for (text, why) in [
         (
@@ -62,7 +62,7 @@ fn secrets_stay_where_they_are() {
 }
 
 #[test]
-fn what_only_the_client_can_do_stays_with_it() {
+fn entries_that_need_the_client_are_left_alone() {
     for (path, text, why) in [
         (".claude.json", entry(r#"{"url": "https://${HOST}/mcp"}"#), "the client replaces variables in its address"),
         (
@@ -90,9 +90,9 @@ fn what_only_the_client_can_do_stays_with_it() {
     }
 }
 
-/// Clients differ in what they make of these. Behind leash they would be taken as they are.
+/// Clients interpret these differently. Behind leash they would be taken literally.
 #[test]
-fn commands_that_are_no_programs_stay() {
+fn commands_that_are_not_programs_are_left_alone() {
     let line = "its command is a whole command line, which the client may split";
     let tilde = "its command begins with `~`, which the client may replace";
     for (command, why) in
@@ -106,7 +106,7 @@ fn commands_that_are_no_programs_stay() {
     assert!(home.text(".cursor/mcp.json").contains(r#""--name=a", "--", "/opt/My App/server"]"#));
 }
 
-/// Whoever starts it looks for leash in the PATH that it has.
+/// The client looks for leash in the PATH of the entry.
 #[test]
 fn a_path_of_its_own_needs_the_whole_path_of_leash() {
     let text = entry(r#"{"command": "x", "env": {"PATH": "/opt/x/bin"}}"#);
@@ -121,7 +121,7 @@ fn a_path_of_its_own_needs_the_whole_path_of_leash() {
 }
 
 #[test]
-fn http_servers_are_asked_for() {
+fn http_servers_need_an_option() {
     let home = Home::new();
     let text = entry(r#"{"type": "http", "url": "https://h/mcp"}"#);
     home.put(".claude.json", &text);
@@ -154,7 +154,7 @@ fn one_broken_file_does_not_stop_the_others() {
 }
 
 #[test]
-fn what_is_no_file_is_said() {
+fn path_that_is_not_a_file_is_reported() {
     let home = Home::new();
     fs::create_dir_all(home.path(".claude.json")).expect("a directory");
     let answer = home.leash(&["adopt"]);
@@ -199,7 +199,7 @@ fn a_directory_that_cannot_be_written_is_a_clear_error() {
         "{answer:?}"
     );
     assert_eq!(home.text(".cursor/mcp.json"), text);
-    // The other file is on the leash, and nothing is kept for the one that is not.
+    // The other file is on the leash, and no copy is kept for this one.
     assert!(home.text(".claude.json").contains("--name=a"));
     home.well(&["release", "--yes"]);
     assert_eq!(home.text(".claude.json"), text);
@@ -219,7 +219,7 @@ fn a_file_with_two_names_is_refused() {
 }
 
 #[test]
-fn without_a_place_to_keep_what_was_nothing_is_changed() {
+fn without_a_place_for_the_copy_nothing_is_changed() {
     let home = Home::new();
     let text = entry(r#"{"command": "x"}"#);
     home.put(".claude.json", &text);

@@ -1,4 +1,5 @@
-//! `leash adopt` and `leash release` on files as clients have them: nothing but the servers' entries changes, and everything comes back.
+//! `leash adopt` and `leash release` on files in the format of the clients: only the servers' entries change, and
+//! everything is restored.
 
 mod bytes;
 mod corpus;
@@ -28,9 +29,9 @@ impl Home {
         Ok(Home { scene: Scene::set(who)? })
     }
 
-    /// One for whoever runs the tests, which is always possible.
+    /// A home for the user that runs the tests, which is always possible.
     fn new() -> Home {
-        Home::of(Who::me()).expect("whoever runs the tests can")
+        Home::of(Who::me()).expect("the user that runs the tests can")
     }
 
     fn path(&self, path: &str) -> PathBuf {
@@ -54,7 +55,7 @@ impl Home {
         self.scene.answer(words)
     }
 
-    /// Runs a command that must go well.
+    /// Runs a command that must succeed.
     #[track_caller]
     fn well(&self, words: &[&str]) -> Answer {
         let answer = self.leash(words);
@@ -62,7 +63,7 @@ impl Home {
         answer
     }
 
-    /// Puts everything on the leash, under a name that does not depend on where the tests are built.
+    /// Adopts everything, with a path of leash that does not depend on the build directory.
     #[track_caller]
     fn adopt(&self, words: &[&str]) -> Answer {
         self.well(&[&["adopt", "--yes", "--leash", "leash"], words].concat())

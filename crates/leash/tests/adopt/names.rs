@@ -1,4 +1,4 @@
-//! Names of servers that `leash run` or a client would not take as they are.
+//! Names of servers that `leash run` or a client would not accept as they are.
 
 use std::collections::BTreeSet;
 

@@ -22,12 +22,12 @@ fn session(value: Option<&str>) -> (String, String) {
 }
 
 #[test]
-fn a_session_is_joined_by_the_name_in_a_variable() {
+fn session_named_in_a_variable_is_joined() {
     assert_eq!(session(Some("952665ee-2e01-4a26")), ("952665ee-2e01-4a26".to_owned(), String::new()));
 }
 
 #[test]
-fn without_the_variable_it_is_a_session_of_its_own() {
+fn without_the_variable_it_is_a_separate_session() {
     for value in [None, Some("")] {
         let (id, said) = session(value);
         assert_eq!((id.len(), said.as_str()), (26, ""), "{id}");
@@ -73,7 +73,7 @@ fn a_header_without_its_variable_is_refused() {
     assert!(answer.stderr.contains("the variable `NOT_SET_HERE` of --header-env is not set"), "{answer:?}");
 }
 
-/// What it would write down would not be known for its own.
+/// leash could not recognise the entries that it would write.
 #[test]
 fn a_leash_by_another_name_changes_nothing() {
     let home = Home::new();

@@ -1,4 +1,4 @@
-//! What people and programs are told, and that nothing is written unasked.
+//! The output for people and programs, and the check that nothing is written without consent.
 
 use std::process::Stdio;
 
@@ -119,7 +119,7 @@ fn the_diff_can_be_applied_by_others() {
     let adopted = home.text(".cursor/mcp.json");
     home.well(&["release", "--yes"]);
     home.put("change.patch", &diff);
-    // git is where this repository is.
+    // git is available where this repository is.
     let mut git = home.scene.command("git");
     git.args(["apply", "--unsafe-paths", "-p1"]).arg(home.path("change.patch")).current_dir("/");
     let applied = git.output().expect("cannot start git");

@@ -1,5 +1,5 @@
-//! The server attacks the leash it is on, with the rights of the user that both have. It may lose its session by that; it may not
-//! outlive it, and leash may not call it gone while it lives.
+//! The server attacks its own leash, with the rights of the user that both run as. It may lose its session by that. It
+//! must not outlive the session, and leash must not report it as gone while it lives.
 
 use std::fs;
 use std::io::Read as _;
@@ -25,7 +25,7 @@ fn attacked(scene: &Scene, contain: &str, attack: &str) -> Host {
     scene.host(&Manner::default(), None, &scene.run_words(["--contain", contain, "--grace", "100ms"], &tree))
 }
 
-/// leash ends by itself after the attack, and nothing of the tree is left then.
+/// Checks that leash ends by itself after the attack, and that nothing of the tree is left then.
 fn check_ends(attack: &str) {
     for (contain, who) in [("reaper", Who::User), ("leaf", Who::Root), ("group", Who::User)] {
         let scene = or_skip!(Scene::set(who));
@@ -38,7 +38,7 @@ fn check_ends(attack: &str) {
         let history = scene.answer(["history", "--json"]).json();
         let last = history["receipts"].as_array().and_then(|all| all.last()).expect("a receipt").clone();
         let fate = &last["holdings"][0]["fate"];
-        // In `group` the attacker has left the group: it may live, and then it is named.
+        // In `group` the attacker has left the group: it may live, and then the receipt names it.
         let is_alive = scene.witness().is_populated();
         assert_eq!(fate == "gone", !is_alive, "{contain}, `{attack}`: {last:#}");
         assert_eq!(last["ended_by"], "supervisor", "{contain}, `{attack}`: {last:#}");
@@ -65,7 +65,7 @@ fn forged_failure_on_the_control_socket_ends_the_tree() {
     }
 }
 
-/// The owner goes after the attack: the tree ends all the same, and so does leash.
+/// Checks that the tree and leash end with the owner, also after the attack.
 fn check_ends_with_its_owner(contain: &str, attack: &str) {
     let mut scene = or_skip!(Scene::set(Who::User));
     or_skip!(scene.delegate());
@@ -85,7 +85,7 @@ fn traced_keeper_is_replaced() {
     }
 }
 
-/// The zombie of a traced keeper is never handed to leash.
+/// The kernel never gives the zombie of a traced keeper to leash.
 #[test]
 fn traced_and_killed_keeper_is_replaced() {
     let scene = or_skip!(Scene::set(Who::User));
@@ -94,7 +94,7 @@ fn traced_and_killed_keeper_is_replaced() {
     check_gone(&scene, &[host.pid()]);
 }
 
-/// A tracer that is no member of the tree is not ended with it, and holds on to the dead keeper.
+/// A tracer outside of the tree is not ended with it, and keeps the dead keeper as a zombie.
 #[test]
 fn tracer_outside_of_the_tree_does_not_make_the_end_doubtful() {
     let mut scene = or_skip!(Scene::set(Who::User));
@@ -116,7 +116,7 @@ fn tracer_outside_of_the_tree_does_not_make_the_end_doubtful() {
     check_gone(&scene, &[host.pid()]);
 }
 
-/// Without a single descriptor nothing can be watched, which is an end, and nothing can be listed.
+/// Without a single descriptor leash cannot watch or list anything, so it ends the tree.
 #[test]
 fn limit_of_no_descriptors_ends_the_tree() {
     for (contain, who) in [("reaper", Who::User), ("leaf", Who::Root)] {
@@ -127,7 +127,7 @@ fn limit_of_no_descriptors_ends_the_tree() {
     }
 }
 
-/// Takes leash and keeper away at once.
+/// Kills leash and keeper at once.
 fn kill_both(leash: &Handle) {
     let keeper = keeper(leash.pid());
     for signal in [Signal::STOP, Signal::KILL] {
@@ -137,7 +137,7 @@ fn kill_both(leash: &Handle) {
     assert!(leash.wait_gone(LIMIT) && keeper.wait_gone(LIMIT), "SIGKILL does not work");
 }
 
-/// A copy of the lock looks as if a leash were still there.
+/// A copy of the lock looks like a living leash.
 #[test]
 fn stolen_lock_does_not_keep_the_sweep_away() {
     let mut scene = or_skip!(Scene::set(Who::User));
@@ -151,7 +151,7 @@ fn stolen_lock_does_not_keep_the_sweep_away() {
     assert!(scene.ledger().is_empty(), "{:?}", scene.ledger());
 }
 
-/// An orphaned tree in `leaf`, its host, and its record.
+/// A tree in `leaf` without leash and keeper, its host, and its record.
 fn orphaned_leaf(scene: &mut Scene) -> (Host, Value) {
     let words = scene.run_words(["--contain", "leaf"], &scene.tree::<&str>("setsid", []));
     let mut host = start_words(scene, &Manner::default(), &words);
@@ -161,7 +161,7 @@ fn orphaned_leaf(scene: &mut Scene) -> (Host, Value) {
     (host, serde_json::from_slice(&record).expect("JSON"))
 }
 
-/// Nothing was said to be gone, and the record waits for the next start, which ends the tree.
+/// Checks that no receipt says "gone", and that the record waits for the next start, which ends the tree.
 fn check_postponed(scene: &mut Scene, host: &Host) {
     let told = scene.answer(["history", "--json"]).json();
     let all = told["receipts"].as_array().cloned().unwrap_or_default();
@@ -177,7 +177,7 @@ fn check_postponed(scene: &mut Scene, host: &Host) {
     assert!(scene.ledger().is_empty(), "{:?}", scene.ledger());
 }
 
-/// With too few descriptors to look, nothing is forgotten and nothing is called gone.
+/// With too few descriptors to look, leash keeps the record and does not report the tree as gone.
 #[test]
 fn sweep_without_descriptors_leaves_the_record_to_the_next_start() {
     for most in 4..14 {
@@ -190,7 +190,7 @@ fn sweep_without_descriptors_leaves_the_record_to_the_next_start() {
     }
 }
 
-/// Where no cgroup is to be seen, the leaf may be full.
+/// If no cgroup is visible, the leaf may still have processes.
 #[test]
 fn sweep_without_cgroups_leaves_the_record_to_the_next_start() {
     let mut scene = or_skip!(Scene::set(Who::Root));
@@ -203,7 +203,7 @@ fn sweep_without_cgroups_leaves_the_record_to_the_next_start() {
     check_postponed(&mut scene, &host);
 }
 
-/// A process that left the leaf and is in no record can't be found, and so nothing is called gone.
+/// leash cannot find a process that left the leaf and is in no record, so it must not report the tree as gone.
 #[test]
 fn swept_leaf_that_was_left_is_not_called_gone() {
     let mut scene = or_skip!(Scene::set(Who::Root));
@@ -224,7 +224,7 @@ fn swept_leaf_that_was_left_is_not_called_gone() {
     assert_eq!(swept.expect("a receipt")["holdings"][0]["fate"], "left", "{told:#}");
 }
 
-/// A receipt that says that all of a run is gone.
+/// A receipt that says that everything of a run is gone.
 pub(super) fn forged_end(record: &Value, containment: &str) -> Value {
     serde_json::json!({
         "version": 1, "session": record["session"], "run": record["run"], "name": record["name"],
@@ -236,7 +236,7 @@ pub(super) fn forged_end(record: &Value, containment: &str) -> Value {
     })
 }
 
-/// The supervisor looks whether a forged end is true, and must not lose the number of the group by that: it is the dead leader's.
+/// The supervisor checks a forged end, and must not release the dead leader's pid by that: it is the id of the group.
 #[test]
 fn forged_end_does_not_save_a_group_whose_leader_is_dead() {
     let mut scene = or_skip!(Scene::set(Who::User));
@@ -257,7 +257,7 @@ fn forged_end_does_not_save_a_group_whose_leader_is_dead() {
     check_gone(&scene, &[host.pid()]);
 }
 
-/// A record that nobody looks after is not believed when it says that all is over.
+/// leash does not believe a record without a living supervisor or keeper that says that all is over.
 #[test]
 fn forged_end_in_an_abandoned_record_is_not_believed() {
     let mut scene = or_skip!(Scene::set(Who::Root));
@@ -268,7 +268,7 @@ fn forged_end_in_an_abandoned_record_is_not_believed() {
     check_gone(&scene, &[host.pid()]);
 }
 
-/// leash starts and ends, whatever lies in its directories.
+/// Checks that leash starts and ends although a pipe is in its directories.
 fn check_not_held_up(path: &str) {
     let scene = or_skip!(Scene::set(Who::User));
     let path = scene.dir().join(path);
@@ -293,23 +293,23 @@ fn check_not_held_up(path: &str) {
 }
 
 #[test]
-fn pipe_in_the_place_of_a_record_holds_nobody_up() {
+fn pipe_in_the_place_of_a_record_does_not_block_leash() {
     check_not_held_up("run/sessions/x.json");
 }
 
 #[test]
-fn pipe_in_the_place_of_a_lock_holds_nobody_up() {
+fn pipe_in_the_place_of_a_lock_does_not_block_leash() {
     check_not_held_up("run/sessions/x.lock");
 }
 
 #[test]
-fn pipe_in_the_place_of_the_receipts_holds_nobody_up() {
+fn pipe_in_the_place_of_the_receipts_does_not_block_leash() {
     check_not_held_up("state/leash/receipts.jsonl");
 }
 
-/// The keeper replaces the record of a tree that changes, through a file beside it.
+/// The keeper replaces the record of a changing tree through a temporary file.
 #[test]
-fn pipe_in_the_place_of_a_new_record_holds_nobody_up() {
+fn pipe_in_the_place_of_a_new_record_does_not_block_the_keeper() {
     let mut scene = or_skip!(Scene::set(Who::User));
     let words = scene.run_words(["--contain", "reaper", "--grace", "100ms"], &scene.tree::<&str>("stubborn", []));
     let mut host = start_words(&mut scene, &Manner::default(), &words);

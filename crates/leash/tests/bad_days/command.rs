@@ -1,4 +1,4 @@
-//! What is to be run cannot be, or hardly.
+//! Commands that cannot be started, or barely.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -39,7 +39,7 @@ fn directory() {
     check_refusal(&scene, scene.leash(["run", "--"]).arg("/usr"), CANNOT_EXECUTE);
 }
 
-/// As `execvp` has it, which is what Node and Python start servers with.
+/// As with `execvp`, which Node and Python use to start servers.
 #[test]
 fn script_without_interpreter_line() {
     let scene = or_skip!(Scene::set(Who::User));
@@ -75,9 +75,9 @@ fn is_missing() {
     assert_eq!((answer.code, answer.stdout.as_str()), (2, ""), "{answer:?}");
 }
 
-/// As long as the kernel takes, less what leash itself may need.
+/// As long as the kernel accepts, less what leash itself may need.
 #[test]
-fn huge() {
+fn long_command_line_is_passed() {
     let scene = or_skip!(Scene::set(Who::User));
     let word = "x".repeat(100_000);
     let mut command = scene.leash(["run", "--"]);
@@ -90,12 +90,12 @@ fn huge() {
     check_gone(&scene, &[]);
 }
 
-/// At the limit either all of it arrives or leash says why not.
+/// At the limit the server gets all arguments, or leash says why not.
 #[test]
-fn hugest() {
+fn command_line_at_the_limit_is_passed_or_refused() {
     let scene = or_skip!(Scene::set(Who::User));
     let word = "x".repeat(1000);
-    // The kernel's limit is a quarter of the stack limit, pointers included.
+    // The kernel's limit is a quarter of the stack limit, including pointers.
     let fits = |count: usize| {
         let mut bare = scene.zoo(["exit", "0"]);
         bare.args(std::iter::repeat_n(&word, count)).output().is_ok()

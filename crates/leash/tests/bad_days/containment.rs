@@ -1,4 +1,4 @@
-//! A containment that cannot be had.
+//! Containments that are not available.
 
 use testkit::or_skip;
 use testkit::scene::Scene;
@@ -6,7 +6,7 @@ use testkit::user::{User, Who};
 
 use super::{FAILED, answer, check_refusal, trivial};
 
-/// Less than what was required is not started.
+/// leash does not start a server with less than the required containment.
 #[test]
 fn required_one_is_missing() {
     or_skip!(User::find(Who::Root));
@@ -31,7 +31,7 @@ fn unknown_name_is_refused() {
     assert_eq!(answer(&mut trivial(&scene, &["--contain", "cardboard"])).code, 2);
 }
 
-/// Without being asked for anything, leash takes what there is and says why it is not more.
+/// Without any option, leash takes the best available containment and says why it is not better.
 #[test]
 fn worse_one_is_explained() {
     or_skip!(User::find(Who::Root));

@@ -47,7 +47,7 @@ fn host_is_killed() {
     check(|host, _| host.signal(Signal::KILL));
 }
 
-/// What `docker stop` sends.
+/// The signal of `docker stop`.
 #[test]
 fn gets_sigterm() {
     check(|_, leash| leash.signal(Signal::TERM).expect("cannot signal leash"));
@@ -68,7 +68,7 @@ fn mirrors_exit_codes() {
     check_gone(&scene, &[]);
 }
 
-/// Numbers in `/proc` that mean other processes are never used.
+/// leash never uses pids from a `/proc` of another namespace.
 #[test]
 fn foreign_proc_is_refused_by_the_reaper() {
     let scene = or_skip!(Scene::set(Who::Root));
@@ -79,7 +79,7 @@ fn foreign_proc_is_refused_by_the_reaper() {
 }
 
 #[test]
-fn foreign_proc_is_done_without() {
+fn foreign_proc_is_not_used() {
     let mut scene = or_skip!(Scene::set(Who::Root));
     let words = scene.run_words(["--grace", "100ms", "-v"], &scene.tree::<&str>("mixed", []));
     let words = contained(&scene, &["--init"], &words);

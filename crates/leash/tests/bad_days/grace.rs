@@ -1,4 +1,4 @@
-//! The pace of the ladder.
+//! The timing of the ladder.
 
 use std::fs;
 
@@ -22,21 +22,21 @@ fn zero_kills_at_once() {
     assert_eq!(history["receipts"][0]["holdings"][0]["how"], "kill", "{history}");
 }
 
-/// Each further signal is a further step: with an hour between the steps nothing else can have made it.
+/// Each further signal is a further step: with an hour between the steps nothing else can have caused it.
 #[test]
 fn signals_escalate() {
     let mut scene = or_skip!(Scene::set(Who::User));
     let mut host = start(&mut scene, &Manner::default(), &["--grace", "1h"], "stubborn");
     let leash = host.server();
     wait::until("the end of a tree that ignores everything", || {
-        // Signals that come faster than they are taken are one signal.
+        // Signals that arrive faster than leash reads them are merged into one.
         leash.signal(Signal::TERM).expect("cannot signal leash");
         scene.wait_gone_within(std::time::Duration::from_millis(20), &[host.pid()]).ok()
     });
 }
 
-/// Has leash begin an end with `begin`, in which nothing happens by itself for an hour; then a signal makes the next step,
-/// which is the one that the receipt names.
+/// Makes leash begin an end with `begin`, in which no timer fires for an hour. A signal then causes the next step,
+/// which the receipt must name.
 fn check_next_step(tree: &str, begin: fn(&mut Host, &Handle), how: &str) {
     let mut scene = or_skip!(Scene::set(Who::User));
     let mut host = start(&mut scene, &Manner::default(), &["--grace", "1h"], tree);
@@ -53,20 +53,20 @@ fn check_next_step(tree: &str, begin: fn(&mut Host, &Handle), how: &str) {
     assert_eq!(history["receipts"][0]["holdings"][0]["how"], how, "{history}");
 }
 
-/// The host closed stdin, which this server ignores: the signal is passed on to it.
+/// The host closed stdin, which this server ignores: leash passes the signal on.
 #[test]
 fn first_signal_after_eof_terminates() {
     check_next_step("ignores-eof", |host, _| host.close_stdin(), "term");
 }
 
-/// The first signal was passed on to the server, which ignores that too: the second kills.
+/// The server ignores the first signal too: the second kills it.
 #[test]
 fn second_signal_kills() {
     check_next_step("stubborn", |_, leash| leash.signal(Signal::INT).expect("cannot signal leash"), "kill");
 }
 
 #[test]
-fn nonsense_is_refused() {
+fn invalid_grace_is_refused() {
     let scene = or_skip!(Scene::set(Who::User));
     let answer = answer(&mut trivial(&scene, &["--grace", "soon"]));
     assert_eq!(answer.code, 2, "{answer:?}");

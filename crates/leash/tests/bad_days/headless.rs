@@ -1,4 +1,4 @@
-//! Processes whose main thread has exited while another thread works on: /proc calls them zombies, and they are none.
+//! Processes whose main thread has exited while another thread runs: /proc calls them zombies, but they are alive.
 
 use rustix::process::Signal;
 use testkit::host::Manner;
@@ -10,7 +10,7 @@ use testkit::wait;
 
 use super::{check_gone, start};
 
-/// Such a process is a member to the end: it gets SIGTERM, and `gone` is said when it is gone.
+/// Checks that such a process is a member to the end: it gets SIGTERM, and the receipt says `gone` only after its exit.
 fn check_termed(who: Who, contain: &str, spare: &[&str]) {
     let mut scene = or_skip!(Scene::set(who));
     or_skip!(scene.delegate());
@@ -23,7 +23,7 @@ fn check_termed(who: Who, contain: &str, spare: &[&str]) {
     assert_eq!((&tree["fate"], &tree["how"]), (&"gone".into(), &"term".into()), "{history:#}");
 }
 
-/// And it is killed where there is no time for SIGTERM.
+/// Checks that it is killed if there is no time for SIGTERM.
 fn check_killed(who: Who, contain: &str, spare: &[&str]) {
     let mut scene = or_skip!(Scene::set(who));
     or_skip!(scene.delegate());
@@ -67,7 +67,8 @@ fn a_process_without_a_main_thread_is_ended_in_sealed() {
     check_termed(Who::User, "sealed", &[]);
 }
 
-/// leash and keeper are killed together. `cgroup.kill` alone does not end such a process, so the next start must do more.
+/// leash and keeper are killed together. `cgroup.kill` alone does not end such a process, so the next start must do
+/// more.
 fn check_swept(who: Who, contain: &str) {
     let mut scene = or_skip!(Scene::set(who));
     or_skip!(scene.delegate());
@@ -94,7 +95,7 @@ fn a_sweep_ends_a_process_without_a_main_thread_in_reaper() {
     check_swept(Who::User, "reaper");
 }
 
-/// A leaf has a member without a main thread that is no descendant of ours any more: descent does not find it, and
+/// The leaf has a member without a main thread that is not a descendant of leash: descent does not find it, and
 /// `cgroup.kill` does not end it.
 #[test]
 fn a_leaf_member_without_a_main_thread_is_killed_through_its_pidfd() {

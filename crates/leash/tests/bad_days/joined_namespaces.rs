@@ -1,5 +1,5 @@
-//! Members that fork into a PID namespace that was there before. Its first process adopts what they leave, so that it is
-//! neither our descendant nor our child.
+//! Members that fork into an existing PID namespace. Its first process adopts the orphans there, so they are neither
+//! our descendants nor our children.
 
 use std::fs;
 use std::process::{Child, Stdio};
@@ -16,7 +16,7 @@ use testkit::wait::{self, LIMIT};
 use super::attacks::forged_end;
 use super::{check_gone, record_file, start_words};
 
-/// A PID namespace that leash did not make, as bwrap or the sandbox of a browser makes it.
+/// A PID namespace that leash did not make, like those of bwrap or of a browser's sandbox.
 struct Sandbox {
     outside: Child,
     first: Handle,
@@ -31,7 +31,7 @@ impl Sandbox {
         command.args(["--pid", "--init", "--"]).arg(scene.zoo_path()).arg("idle").stdin(Stdio::null());
         let outside = command.spawn().expect("cannot make a namespace");
         let pid = Pid::from_child(&outside);
-        // The first process, and the one that it starts.
+        // The first process, and its child.
         let first = wait::until("a process in the namespace", || {
             let first = process::children(pid).into_iter().next()?;
             process::children(first.pid).first()?;
@@ -53,7 +53,7 @@ impl Sandbox {
     }
 }
 
-/// Start times are counted in ticks of 10 ms: what is started after this is younger than what was started before.
+/// Start times have a resolution of 10 ms: a process that is started after this is younger than one from before.
 fn wait_for_next_tick() {
     let tick = || {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
@@ -71,7 +71,7 @@ fn start_joiner(scene: &mut Scene, sandbox: &Sandbox, contain: &str, options: &[
     let tree = scene.tree("joiner", words);
     let words = scene.run_words(["--contain", contain, "--grace", "100ms"], &tree);
     let host = start_words(scene, &Manner::default(), &words);
-    // The one that joined was seen.
+    // The keeper has seen the member that joined.
     wait::until("the members in the ledger", || (scene.recorded_members() >= 2).then_some(()));
     let holders = scene.witness().holders();
     let stray = holders.iter().find(|process| process.name == "zoo-stray").expect("it is there");
@@ -80,7 +80,8 @@ fn start_joiner(scene: &mut Scene, sandbox: &Sandbox, contain: &str, options: &[
     (host, stray)
 }
 
-/// A host with a tree in `reaper` that has a process in the sandbox. The members between it and the leader die with the leader.
+/// A host with a tree in `reaper` that has a process in the sandbox. The members between it and the leader die with the
+/// leader.
 fn start_foreign(scene: &mut Scene, sandbox: &Sandbox, grace: &str) -> Host {
     let first = sandbox.first.pid().as_raw_nonzero().to_string();
     let tree = scene.tree("foreign", ["--to", &first]);
@@ -88,7 +89,7 @@ fn start_foreign(scene: &mut Scene, sandbox: &Sandbox, grace: &str) -> Host {
     start_words(scene, &Manner::default(), &words)
 }
 
-/// What is proved to come out of the tree is ended, wherever it is.
+/// Checks that leash ends a process that provably belongs to the tree, wherever it is.
 fn check_ended(who: Who, contain: &str, options: &[&str]) {
     let mut scene = or_skip!(Scene::set(who));
     or_skip!(scene.delegate());
@@ -127,7 +128,7 @@ fn a_stray_with_its_own_session_is_ended_in_a_users_leaf() {
     check_ended(Who::User, "leaf", &["--own-session"]);
 }
 
-/// What may have come out of the tree, and may not, is neither ended nor called gone.
+/// Checks that leash neither ends a process that may belong to the tree nor reports it as gone.
 fn check_left(who: Who, contain: &str) {
     let mut scene = or_skip!(Scene::set(who));
     let sandbox = Sandbox::open(&scene, who);
@@ -141,7 +142,7 @@ fn check_left(who: Who, contain: &str) {
     assert_eq!(tree["fate"], "left", "{history:#}");
     let named: Vec<i64> =
         tree["left"].as_array().into_iter().flatten().filter_map(|left| left["pid"].as_i64()).collect();
-    // The processes of the namespace that are older than the run are not ours.
+    // The processes of the namespace that are older than the run do not belong to it.
     assert_eq!(named, [i64::from(stray.pid().as_raw_nonzero().get())], "{history:#}");
     let why = tree["left"][0]["why"].as_str().expect("there is a reason");
     assert!(why.contains("PID namespace"), "{why}");
@@ -164,10 +165,11 @@ fn a_stray_that_may_be_ours_is_called_left_in_group() {
     check_left(Who::User, "group");
 }
 
-/// The keeper kills a tree that it has not looked at yet: it looks at the members first, and sees who has entered a namespace.
+/// The keeper kills a tree that it has not scanned yet: it scans the members first, and sees which ones have entered a
+/// namespace.
 #[test]
 fn a_stray_of_a_tree_that_is_killed_at_once_is_not_called_gone() {
-    // The first look is 20 ms after the start. Some of the rounds end before it.
+    // The first scan is 20 ms after the start. Some of the rounds end before it.
     for _ in 0..8 {
         let mut scene = or_skip!(Scene::set(Who::User));
         let sandbox = Sandbox::open(&scene, Who::User);
@@ -201,7 +203,7 @@ fn a_stray_is_called_left_after_the_keeper_was_killed() {
     check_gone(&scene, &[host.pid()]);
 }
 
-/// The same when all who had entered the namespace are gone before the supervisor looks itself.
+/// The same when all members that had entered the namespace are gone before the supervisor looks.
 #[test]
 fn a_stray_is_called_left_after_the_keeper_was_stopped_and_the_leader_killed() {
     let mut scene = or_skip!(Scene::set(Who::User));
@@ -223,7 +225,8 @@ fn a_stray_is_called_left_after_the_keeper_was_stopped_and_the_leader_killed() {
     check_gone(&scene, &[host.pid()]);
 }
 
-/// A forged end in the record is checked, and the check knows of the namespace, too. All other members die with the keeper.
+/// The supervisor checks a forged end in the record, and the check includes the namespace. All other members die with
+/// the keeper.
 #[test]
 fn a_stray_is_called_left_although_the_record_says_that_all_is_over() {
     let mut scene = or_skip!(Scene::set(Who::User));

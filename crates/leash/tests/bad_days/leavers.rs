@@ -1,4 +1,4 @@
-//! Those who leave the place they were put in, and those who are taken out of it.
+//! Processes that leave their containment, and processes that are removed from it.
 
 use std::ffi::OsString;
 use std::fs::{self, Permissions};
@@ -24,20 +24,20 @@ fn cgroup_leaver_is_found_by_descent() {
     let tree = scene.tree("leaver", [OsString::from("--to"), elsewhere.dir().into()]);
     let words = scene.run_words(["--contain", "leaf", "--grace", "100ms"], &tree);
     let host = start_words(&mut scene, &Manner::default(), &words);
-    assert!(elsewhere.is_populated(), "nobody went there");
+    assert!(elsewhere.is_populated(), "no process moved there");
     host.signal(Signal::KILL);
     check_gone(&scene, &[host.pid()]);
     assert!(!elsewhere.is_populated(), "the leaver survived");
 }
 
-/// Kills each process between keeper and server in turn: in `sealed` there are two, and neither may be missed.
+/// Kills each process between keeper and server in turn: `sealed` has two, and the death of either must end the tree.
 #[test]
 fn nothing_survives_the_processes_in_between() {
     let mut killed = 0;
     while let Some(depth) = kill_in_between(killed) {
         killed = depth + 1;
     }
-    assert!(killed > 0, "there is nobody in between");
+    assert!(killed > 0, "there is no process in between");
 }
 
 /// Kills the process `depth` below the keeper, unless that is the server.
@@ -47,7 +47,7 @@ fn kill_in_between(depth: usize) -> Option<usize> {
     let mut above = keeper(host.server().pid());
     for _ in 0..=depth {
         let parent = above.pid().as_raw_nonzero().get();
-        let below = process::children(above.pid()).into_iter().next().expect("somebody is below");
+        let below = process::children(above.pid()).into_iter().next().expect("there is a child");
         above = Handle::open(below.pid, |now| now.parent == parent).expect("it has not ended");
         if below.name == "zoo-leader" {
             return None;
@@ -58,10 +58,10 @@ fn kill_in_between(depth: usize) -> Option<usize> {
     Some(depth)
 }
 
-/// Who became root is out of a user's reach. leash says so, with the reason, and does not wait for ever. A leaf is another matter: its
-/// owner may kill everybody in it.
+/// An ordinary user cannot signal a process that became root. leash reports it as left, with the reason, and does not
+/// wait for ever. A leaf is different: its owner may kill every process in it.
 #[test]
-fn who_became_root_is_called_left() {
+fn process_that_became_root_is_reported_as_left() {
     let mut scene = or_skip!(Scene::set(Who::User));
     if scene.user().uid() == rustix::process::getuid().as_raw() {
         testkit::note("skipped: only root can make programs that run as root");
@@ -77,7 +77,7 @@ fn who_became_root_is_called_left() {
     let leash = host.server();
     host.close_stdin();
     assert!(leash.wait_gone(LIMIT), "leash waits for what it can't end");
-    assert!(scene.census().is_populated(), "somebody could end it after all");
+    assert!(scene.census().is_populated(), "the process is gone, and nothing was tested");
     let said = scene.stderr();
     assert!(said.contains("not everything is gone"), "{said}");
     let history = scene.answer(["history", "--json"]).json();

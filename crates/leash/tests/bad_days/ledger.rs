@@ -1,4 +1,4 @@
-//! Records in the ledger that are not what they should be.
+//! Invalid records in the ledger.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -26,7 +26,7 @@ fn plant(scene: &Scene, bytes: &[u8]) {
     }
 }
 
-/// leash starts all the same, and the record is not met again.
+/// Checks that leash starts all the same, and that the record is gone after that.
 fn check(bytes: &[u8]) {
     let scene = or_skip!(Scene::set(Who::User));
     plant(&scene, bytes);
@@ -62,7 +62,7 @@ fn newer_version() {
     let scene = or_skip!(Scene::set(Who::User));
     plant(&scene, br#"{"version":99,"boot":"x","members":"in another shape"}"#);
     let answer = answer(&mut trivial(&scene, &[]));
-    assert_eq!(answer.code, 0, "a record of a newer leash stops nobody: {answer:?}");
+    assert_eq!(answer.code, 0, "a record of a newer leash does not stop this one: {answer:?}");
 }
 
 /// A tree whose leash and keeper are dead, its host, and its record.
@@ -84,13 +84,13 @@ fn orphaned(scene: &mut Scene) -> (Host, Value) {
     (host, record)
 }
 
-/// Replaces the only record by one that was changed.
+/// Replaces the only record with a changed one.
 fn replace(scene: &Scene, record: &Value) {
     let path = record_file(scene).expect("a killed leash leaves its record");
     fs::write(path, record.to_string()).expect("cannot replace the record");
 }
 
-/// What is in a record that is not to be believed is not touched.
+/// Checks that leash does not touch the processes in a record that it must not believe.
 fn check_not_believed(change: impl FnOnce(&mut Value)) {
     let mut scene = or_skip!(Scene::set(Who::User));
     let (_host, mut record) = orphaned(&mut scene);
@@ -102,7 +102,7 @@ fn check_not_believed(change: impl FnOnce(&mut Value)) {
     assert!(scene.ledger().is_empty(), "{:?}", scene.ledger());
 }
 
-/// The same steps without the change do end the tree: otherwise the tests below show nothing.
+/// The same steps without the change do end the tree: otherwise the tests below would prove nothing.
 #[test]
 fn record_of_this_boot_is_believed() {
     let mut scene = or_skip!(Scene::set(Who::User));
@@ -123,7 +123,7 @@ fn members_that_started_at_another_time_are_not_believed() {
     check_not_believed(shift_starts);
 }
 
-/// Moves every start time in the record, wherever it is.
+/// Changes every start time in the record.
 fn shift_starts(value: &mut Value) {
     match value {
         Value::Object(fields) => fields.iter_mut().for_each(|(name, value)| match value.as_u64() {

@@ -1,4 +1,4 @@
-//! There is no process or descriptor left for leash.
+//! leash runs out of processes or descriptors.
 
 use std::process::Stdio;
 
@@ -11,7 +11,7 @@ use testkit::{or_skip, wait};
 
 use super::{FAILED, check_gone};
 
-/// leash works, or says that it cannot; nothing in between, and nothing is left.
+/// Checks that leash works or says that it cannot, with nothing in between and nothing left.
 fn check(contain: &str, resource: Resource, most: u64) {
     let mut scene = or_skip!(Scene::set(Who::User));
     or_skip!(scene.delegate());
@@ -53,7 +53,7 @@ fn descriptors() {
     }
 }
 
-/// Found by chaos: a keeper that cannot open anything ends its tree and tells of it all the same.
+/// Found by chaos: a keeper that cannot open any file must still end its tree and report it.
 #[test]
 fn descriptors_of_a_running_keeper() {
     let mut scene = or_skip!(Scene::set(Who::User));
@@ -73,7 +73,7 @@ fn descriptors_of_a_running_keeper() {
     assert_eq!(told, (&"keeper".into(), &"gone".into()), "{receipts:#}");
 }
 
-/// No file may grow, the ledger's neither.
+/// No file may grow, including the ledger's.
 #[test]
 fn file_size() {
     for most in [0, 1, 100, 1000] {

@@ -1,4 +1,4 @@
-//! Bad input and bad days: a clear message, the documented exit code, and nothing survives.
+//! Invalid input and broken environments: a clear message, the documented exit code, and no survivors.
 
 mod attacks;
 mod command;
@@ -37,7 +37,8 @@ fn answer(command: &mut Command) -> Answer {
     command.output().expect("cannot start leash").into()
 }
 
-/// leash refuses with `code`, says what failed and what to do, says nothing on stdout, and nothing is left.
+/// Checks that leash refuses with `code`, says what failed and what to do, prints nothing on stdout, and leaves
+/// nothing.
 fn check_refusal(scene: &Scene, command: &mut Command, code: i32) -> Answer {
     let answer = answer(command);
     assert_eq!(answer.code, code, "{answer:?}");
@@ -65,7 +66,7 @@ fn record_file(scene: &Scene) -> Option<PathBuf> {
     scene.ledger().into_iter().find(|path| path.extension().is_some_and(|kind| kind == "json"))
 }
 
-/// A host on `scene` with a tree behind `leash run`, complete.
+/// Starts a host on `scene` with a complete tree behind `leash run`.
 fn start(scene: &mut Scene, manner: &Manner, options: &[&str], tree: &str) -> Host {
     let words = scene.run_words(options, &scene.tree::<&str>(tree, []));
     start_words(scene, manner, &words)

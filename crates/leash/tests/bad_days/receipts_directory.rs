@@ -11,7 +11,7 @@ use testkit::wait::LIMIT;
 
 use super::{check_gone, start};
 
-/// A receipt that cannot be written never stops an end.
+/// Checks that the tree ends although its receipt cannot be written.
 fn check(scene: &mut Scene) {
     let mut host = start(scene, &Manner::default(), &["--grace", "100ms"], "stubborn");
     host.close_stdin();

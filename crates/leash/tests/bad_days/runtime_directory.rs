@@ -33,9 +33,9 @@ fn is_a_file() {
     check_refusal(&scene, &mut trivial(&scene, &[]), FAILED);
 }
 
-/// Somebody else could put records there, and have root kill by them.
+/// Another user could put records there, and make root kill processes by them.
 #[test]
-fn owned_by_somebody_else() {
+fn owned_by_another_user() {
     let scene = or_skip!(Scene::set(Who::Root));
     chown(scene.runtime_dir(), Some(3_000_000_001), Some(3_000_000_001)).expect("cannot give it away");
     let answer = check_refusal(&scene, &mut trivial(&scene, &[]), FAILED);
@@ -51,7 +51,7 @@ fn owned_by_root() {
 }
 
 #[test]
-fn sessions_owned_by_somebody_else() {
+fn sessions_owned_by_another_user() {
     let scene = or_skip!(Scene::set(Who::Root));
     let sessions = scene.runtime_dir().join("sessions");
     fs::create_dir(&sessions).expect("cannot make a directory");
@@ -60,7 +60,7 @@ fn sessions_owned_by_somebody_else() {
 }
 
 #[test]
-fn open_to_everybody() {
+fn open_to_all_users() {
     let scene = or_skip!(Scene::set(Who::Root));
     fs::set_permissions(scene.runtime_dir(), fs::Permissions::from_mode(0o777)).expect("cannot set a mode");
     let answer = answer(&mut trivial(&scene, &[]));
@@ -68,7 +68,7 @@ fn open_to_everybody() {
     assert!(answer.code == FAILED || (answer.code == 0 && mode == 0o700), "mode {mode:o}: {answer:?}");
 }
 
-/// On a full file system nothing is started, because nothing could be swept later.
+/// On a full file system leash starts nothing, because a later sweep would find no record.
 #[test]
 fn full() {
     let scene = or_skip!(Scene::set(Who::Root));
@@ -79,7 +79,7 @@ fn full() {
     check_refusal(&scene, &mut command, FAILED);
 }
 
-/// Without any of its variables leash uses a directory in `/tmp`, where any user may have been first.
+/// Without any of its variables leash uses a directory in `/tmp`, where another user may have made it first.
 mod in_tmp {
     use super::*;
 
@@ -87,7 +87,7 @@ mod in_tmp {
     use testkit::host::{Host, Manner};
     use testkit::wait;
 
-    /// Another user's directory where leash would have its own.
+    /// Another user's directory in the place of leash's own.
     struct Taken(PathBuf);
 
     impl Taken {
@@ -108,7 +108,7 @@ mod in_tmp {
         }
     }
 
-    /// A scene without a word about directories, and the one in `/tmp` that is leash's first choice.
+    /// A scene without any directory variable, and the path in `/tmp` that is leash's first choice.
     fn set() -> Result<(Scene, PathBuf), String> {
         User::find(Who::Root)?;
         let mut scene = Scene::set(Who::User)?;
@@ -118,7 +118,7 @@ mod in_tmp {
         Ok((scene, dir))
     }
 
-    /// The private directory that the state directory names.
+    /// The private directory that a file in the state directory names.
     fn private(scene: &Scene) -> PathBuf {
         let pointer = scene.dir().join(".local/state/leash/runtime-directory");
         PathBuf::from(fs::read_to_string(pointer).expect("it is named").trim_end())
@@ -156,7 +156,7 @@ mod in_tmp {
         check_gone(&scene, &[]);
     }
 
-    /// All commands meet in a private directory, also after the other user has removed theirs.
+    /// All commands use the same private directory, also after the other user has removed theirs.
     #[test]
     fn a_private_directory_is_used_when_another_user_was_first() {
         let (mut scene, dir) = or_skip!(set());
@@ -225,7 +225,7 @@ mod in_tmp {
         }
     }
 
-    /// The file in the state directory leads nowhere but to a private directory of this user.
+    /// leash only follows the file in the state directory to a private directory of this user.
     #[test]
     fn a_pointer_to_another_directory_is_not_followed() {
         let (scene, dir) = or_skip!(set());

@@ -1,4 +1,4 @@
-//! Signals that leash was started without, or that mean something to others.
+//! Signals that leash inherits as blocked or ignored, or that are sent to processes by name.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -16,7 +16,7 @@ use testkit::wait::LIMIT;
 
 use super::{check_gone, start};
 
-/// Starts leash as a child of the test with `steps`, with a tree that is complete.
+/// Starts leash as a child of the test with `steps`, with a complete tree.
 fn start_with(scene: &mut Scene, steps: Vec<Step>, tree: &str) -> Child {
     let words = scene.run_words(["--grace", "100ms"], &scene.tree::<&str>(tree, []));
     let mut command = scene.command(&words[0]);
@@ -43,7 +43,7 @@ fn blocked_signals_still_end() {
     leash.wait().expect("cannot wait for leash");
 }
 
-/// A host that ignores the death of its children has them ignore that of theirs.
+/// If a host ignores SIGCHLD, its children inherit that.
 #[test]
 fn ignored_sigchld_does_not_hide_the_exit_code() {
     let scene = or_skip!(Scene::set(Who::User));
@@ -54,7 +54,7 @@ fn ignored_sigchld_does_not_hide_the_exit_code() {
     check_gone(&scene, &[]);
 }
 
-/// `nohup leash run`: a hang-up is then no reason to end.
+/// `nohup leash run`: SIGHUP must then not end it.
 #[test]
 fn nohup_is_honoured() {
     let mut scene = or_skip!(Scene::set(Who::User));
@@ -70,9 +70,9 @@ fn nohup_is_honoured() {
     assert_eq!(history["receipts"][0]["reason"]["signal"], 15, "{code}, {history}");
 }
 
-/// `pkill -9 leash`, or `pkill -9 -f` with the name of the server, takes one of the two and leaves the other.
+/// `pkill -9 leash`, or `pkill -9 -f` with the name of the server, kills one of the two and not the other.
 #[test]
-fn keeper_does_not_go_by_the_name_of_leash_or_the_server() {
+fn keeper_has_neither_the_name_of_leash_nor_of_the_server() {
     let mut scene = or_skip!(Scene::set(Who::User));
     let mut host = start(&mut scene, &Manner::default(), &["--grace", "100ms"], "stubborn");
     let keeper = keeper(host.server().pid()).pid().as_raw_nonzero();

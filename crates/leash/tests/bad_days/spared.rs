@@ -1,4 +1,4 @@
-//! A list of programs that are spared must not make others invisible, and what it leaves is named.
+//! A list of spared programs must not hide other processes, and the receipt names the spared ones.
 
 use std::process::Stdio;
 
@@ -12,7 +12,7 @@ use testkit::wait::{self, LIMIT};
 
 use super::{check_gone, start};
 
-/// A keeper that cannot list the processes of its tree must not take it for an empty one.
+/// Checks that a keeper that cannot list the processes of its tree does not take the tree for empty.
 fn check_starved_keeper(contain: &str) {
     let mut scene = or_skip!(Scene::set(Who::User));
     or_skip!(scene.delegate());
@@ -27,7 +27,7 @@ fn check_starved_keeper(contain: &str) {
     scene.user().act(|| prlimit(Some(keeper.pid()), Resource::Nofile, limit)).expect("cannot limit the keeper");
     for _ in 0..3 {
         let before = switches(keeper.pid());
-        // Without a meaning to the keeper, but it wakes up and looks at its tree.
+        // The keeper ignores this signal, but it wakes up and scans its tree.
         keeper.signal(Signal::USR2).expect("cannot signal the keeper");
         wait::until("the keeper sleeps again", || {
             let asleep = || Process::read(keeper.pid()).is_none_or(|process| process.state != 'R');
@@ -44,14 +44,15 @@ fn check_starved_keeper(contain: &str) {
     assert_eq!(told, (&"stdin_closed".into(), &"gone".into()), "{history:#}");
 }
 
-/// The lowest number that no descriptor of a process has: with that as its limit it cannot open another, and can still poll.
+/// The lowest free descriptor number of a process: with that as its limit it cannot open another one, and can still
+/// poll.
 fn first_free(pid: Pid) -> u64 {
     let is_open =
         |number: &u64| std::fs::symlink_metadata(format!("/proc/{}/fd/{number}", pid.as_raw_nonzero())).is_ok();
     (0..).find(|number| !is_open(number)).expect("there is a limit")
 }
 
-/// How often a process went to sleep by itself.
+/// The number of times that a process went to sleep by itself.
 fn switches(pid: Pid) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).unwrap_or_default();
     let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
@@ -73,7 +74,7 @@ fn a_keeper_without_descriptors_and_a_spare_list_keeps_its_tree_in_group() {
     check_starved_keeper("group");
 }
 
-/// What a spared process started stays with it, and the receipt names both.
+/// Checks that the children of a spared process stay with it, and that the receipt names both.
 fn check_family(who: Who, contain: &str) {
     let mut scene = or_skip!(Scene::set(who));
     or_skip!(scene.delegate());

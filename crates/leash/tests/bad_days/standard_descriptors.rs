@@ -58,7 +58,7 @@ fn stdin_is_a_file() {
     check_gone(&scene, &[]);
 }
 
-/// With nothing to see on stdin, the host itself is watched.
+/// With `/dev/null` as stdin, leash watches the host process itself.
 #[test]
 fn host_of_a_null_stdin_is_watched() {
     let mut scene = or_skip!(Scene::set(Who::User));
@@ -68,7 +68,7 @@ fn host_of_a_null_stdin_is_watched() {
     check_gone(&scene, &[host.pid()]);
 }
 
-/// A leash in front of a terminal, without a host that pipes, and its terminal.
+/// A leash on a terminal, without a host with pipes, and its terminal.
 fn start_in_terminal(scene: &mut Scene, tree: &str) -> (Pty, Child) {
     let pty = Pty::open().expect("cannot open a terminal");
     let terminal = || pty.terminal().expect("cannot open its other side");
@@ -91,7 +91,7 @@ fn terminal_is_closed() {
     leash.wait().expect("cannot wait for leash");
 }
 
-/// What is typed reaches the server: once it is shown by the terminal, and once by the server.
+/// Typed text reaches the server: the terminal shows it once, and the server's echo once more.
 #[test]
 fn terminal_is_read_by_the_server() {
     let mut scene = or_skip!(Scene::set(Who::User));
@@ -113,7 +113,7 @@ fn interrupt_key_ends_the_server() {
     drop(pty);
 }
 
-/// leash has something to say, and nobody to say it to.
+/// leash has a message, and stderr has no reader.
 #[test]
 fn reader_of_stderr_is_gone() {
     let scene = or_skip!(Scene::set(Who::User));
@@ -125,9 +125,9 @@ fn reader_of_stderr_is_gone() {
     check_gone(&scene, &[]);
 }
 
-/// A host that does not read stderr has leash wait for ever, if leash waits.
+/// If leash blocked on stderr, a host that does not read stderr would block it for ever.
 #[test]
-fn nobody_reads_stderr() {
+fn unread_stderr_does_not_block_leash() {
     let mut scene = or_skip!(Scene::set(Who::User));
     let (reader, writer) = std::io::pipe().expect("cannot make a pipe");
     rustix::io::ioctl_fionbio(&writer, true).expect("cannot fill the pipe");
@@ -145,9 +145,9 @@ fn nobody_reads_stderr() {
     drop(reader);
 }
 
-/// A host that outlives its terminal, as under `nohup` or in a forgotten `tmux`: nothing but the terminal tells.
+/// A host that outlives its terminal, as under `nohup` or in a forgotten `tmux`: only the terminal shows it.
 #[test]
-fn terminal_of_a_host_that_stays() {
+fn closed_terminal_of_a_living_host_ends_the_server() {
     let mut scene = or_skip!(Scene::set(Who::User));
     let manner = Manner { shrugs: vec![Signal::HUP], own_group: true, ..Manner::default() };
     let pty = Pty::open().expect("cannot open a terminal");
@@ -158,7 +158,7 @@ fn terminal_of_a_host_that_stays() {
     check_gone(&scene, &[host.pid()]);
 }
 
-/// The server's output goes nowhere, and it ends like any other.
+/// The server's output has no reader, and the server ends like any other.
 #[test]
 fn reader_of_stdout_is_gone() {
     let mut scene = or_skip!(Scene::set(Who::User));

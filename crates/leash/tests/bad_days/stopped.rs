@@ -1,4 +1,4 @@
-//! One of the two does not run, and the other must do.
+//! Leash or keeper is stopped, and the other one must do the work.
 
 use rustix::process::Signal;
 use testkit::host::Manner;
@@ -22,7 +22,7 @@ fn check(contain: &str, who: Who, whom: fn(&Handle) -> Handle) {
     if let Err(left) = scene.census().wait_gone(LIMIT) {
         panic!("{contain}: {left}\n{}", scene.stderr());
     }
-    // A stopped process of leash itself holds nothing; it ends when it can.
+    // A stopped process of leash itself holds nothing; it exits after SIGCONT.
     victim.signal(Signal::CONT).expect("cannot continue");
     check_gone(&scene, &[host.pid()]);
 }
@@ -61,7 +61,7 @@ stopped! {
     keeper_in_sealed_as_user: "sealed" User its_keeper;
 }
 
-/// The keeper is stopped when it has begun to end the tree, of which the ladder allows more than a minute.
+/// The keeper is stopped after it has begun to end the tree, for which the ladder allows more than a minute.
 #[test]
 fn keeper_that_is_stopped_while_it_ends_the_tree_is_replaced() {
     let mut scene = or_skip!(Scene::set(Who::User));
@@ -77,7 +77,7 @@ fn keeper_that_is_stopped_while_it_ends_the_tree_is_replaced() {
     assert!(leash.wait_gone(LIMIT), "leash waits for its keeper\n{}", scene.stderr());
 }
 
-/// A server that is stopped sees neither the end of its input nor SIGTERM.
+/// A stopped server sees neither the end of its input nor SIGTERM.
 fn tree_is_stopped(who: Who) {
     let mut scene = or_skip!(Scene::set(who));
     let host = start(&mut scene, &Manner::default(), &["--grace", "100ms"], "mixed");

@@ -1,16 +1,16 @@
-// A host written with @modelcontextprotocol/sdk 1.x, or with @modelcontextprotocol/client 2.x, that connects to everything in its
-// configuration:
+// A host written with @modelcontextprotocol/sdk 1.x, or with @modelcontextprotocol/client 2.x, that connects to every
+// server in its configuration:
 //
 //     node host.mjs careful|closes|careless [2]
 //
-// A careful one ends its sessions and closes its clients when it is told to leave, one that closes does only that, which is
-// what the SDK does by itself, and a careless one just leaves. It is told by the end of its stdin, or by a signal.
+// When it is told to exit, a `careful` host ends its sessions and closes its clients. A `closes` host only closes them,
+// as the SDK does by itself. A `careless` host just exits. The end of its stdin or a signal tells it to exit.
 
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join } from "node:path";
 
-// The packages live in target/deps/npm, where the host is started, and not beside this file.
+// The packages are in target/deps/npm, where the host is started, and not beside this file.
 const require = createRequire(join(process.cwd(), "package.json"));
 const [manner, line] = process.argv.slice(2);
 const packages =

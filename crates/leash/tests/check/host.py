@@ -1,10 +1,10 @@
-"""A host written with the official Python SDK, of either line, that connects to everything in its configuration.
+"""A host written with the official Python SDK, of either line, that connects to every server in its configuration.
 
     python host.py closes|careless|deaf|brief
 
-One that closes leaves its clients' contexts when it is told to leave, and a careless one just leaves. It is told by the end of its
-stdin, or by a signal. A deaf one does not listen to anything but SIGKILL, and a brief one connects to those
-that are quick to leave, and leaves by itself.
+When it is told to exit, a `closes` host leaves its clients' contexts, and a `careless` one just exits. The end of its stdin or
+a signal tells it to exit. A `deaf` host ignores everything but SIGKILL. A `brief` host connects to the servers that are quick
+to exit, and exits by itself.
 """
 
 import json
@@ -48,7 +48,7 @@ async def wait_for_end(told):
         while await anyio.to_thread.run_sync(sys.stdin.buffer.read1, 4096, abandon_on_cancel=True):
             pass
     except OSError:
-        # A terminal that was closed has no end, it breaks.
+        # Reading a closed terminal fails instead of returning the end of input.
         pass
     told.set()
 
@@ -80,7 +80,7 @@ async def main(manner):
             await told.wait()
             if manner == "careless":
                 os._exit(0)
-        # The thread that waits for the end of stdin may wait for ever.
+        # The thread that reads stdin may block for ever.
         os._exit(0)
 
 

@@ -9,7 +9,7 @@ use testkit::scene::Scene;
 
 use super::{check_clean, deps, me, row, script, with};
 
-/// Runs the check on a host, and looks that nothing is left of it afterwards.
+/// Runs the check on a host, and checks that nothing is left of it afterwards.
 fn check(scene: &mut Scene, deps: &Deps, host: &[OsString]) -> Answer {
     check_for(scene, deps, "3s", host)
 }
@@ -23,14 +23,14 @@ fn check_for(scene: &mut Scene, deps: &Deps, grace: &str, host: &[OsString]) -> 
     answer
 }
 
-/// Those that a host can answer.
+/// The endings that a host can react to.
 const ENDINGS: [&str; 5] = ["exit", "term", "int", "hup", "terminal"];
 
 fn all(endings: &[&str], what: &str) -> Vec<String> {
     endings.iter().map(|ending| format!("host.{ending}.{what}")).collect()
 }
 
-/// It does all that the SDK can: only the helper of a server survives it.
+/// It uses everything that the SDK offers: only the helper of a server survives it.
 #[test]
 fn a_careful_host_of_the_typescript_sdk() {
     let Some(deps) = deps() else { return };
@@ -39,7 +39,7 @@ fn a_careful_host_of_the_typescript_sdk() {
     assert_eq!((answer.code, with(&answer, "fail")), (0, vec![]), "{answer:?}");
     let mut warned = with(&answer, "warn");
     warned.retain(|id| id.ends_with(".servers"));
-    // A terminal that is closed takes the whole group along, the helper too.
+    // The kernel sends SIGHUP to the whole group of a closed terminal, including the helper.
     assert_eq!(warned, all(&["exit", "term", "int", "hup", "kill"], "servers"), "{answer:?}");
     assert!(row(&answer, "host.exit.servers")["detail"].to_string().contains("1 left: a helper"), "{answer:?}");
 }
@@ -53,7 +53,7 @@ fn a_host_of_the_typescript_sdk_that_only_closes() {
     assert_eq!(with(&answer, "fail"), all(&ENDINGS, "sessions"), "{answer:?}");
 }
 
-/// It ends groups and deletes sessions: nothing survives but what a killed host leaves.
+/// It ends groups and deletes sessions: nothing survives, except after SIGKILL of the host.
 #[test]
 fn a_host_of_the_python_sdk_passes() {
     let Some(deps) = deps() else { return };
@@ -63,14 +63,14 @@ fn a_host_of_the_python_sdk_passes() {
     assert_eq!(with(&answer, "warn"), ["host.kill.servers", "host.kill.sessions"], "{answer:?}");
 }
 
-/// It leaves, and that is all: what leaves at the end of its input is gone, the rest stays.
+/// It just exits: servers that exit at the end of their input are gone, the others stay.
 #[test]
-fn a_careless_host_is_found_out() {
+fn careless_host_fails() {
     let Some(deps) = deps() else { return };
     let mut scene = or_skip!(Scene::set(me()));
     let answer = check(&mut scene, &deps, &["node".into(), script("host.mjs"), "careless".into()]);
     let mut found = with(&answer, "fail");
-    // A terminal that is closed takes the whole group along, also those whom the host forgot.
+    // The kernel sends SIGHUP to the whole group of a closed terminal, including the processes that the host forgot.
     found.retain(|id| id != "host.terminal.servers");
     let mut expected: Vec<String> = Vec::new();
     for ending in ENDINGS {
@@ -82,19 +82,19 @@ fn a_careless_host_is_found_out() {
     assert!(detail.contains("the server that leaves on SIGTERM only, a helper of that server"), "{detail}");
 }
 
-/// It takes every signal and does nothing.
+/// It catches every signal and does nothing.
 #[test]
-fn a_host_that_stays_is_found_out() {
+fn host_that_ignores_signals_fails() {
     let Some(deps) = deps() else { return };
     let mut scene = or_skip!(Scene::set(me()));
     let answer = check_for(&mut scene, &deps, "500ms", &[deps.python().into(), script("host.py"), "deaf".into()]);
     assert_eq!(with(&answer, "fail"), all(&["term", "int", "hup", "terminal"], "leaves"), "{answer:?}");
-    // Nobody has to read its stdin.
+    // A host need not read its stdin.
     assert_eq!(row(&answer, "host.exit.leaves")["status"], "skip", "{answer:?}");
     assert_eq!(row(&answer, "host.kill.leaves")["status"], "pass", "{answer:?}");
 }
 
-/// One that does its work and leaves is judged by how it leaves, and ended while it works.
+/// A host that does its work and exits is judged by its exit, and by kills during its work.
 #[test]
 fn a_host_that_leaves_by_itself_is_judged() {
     let Some(deps) = deps() else { return };
@@ -107,9 +107,9 @@ fn a_host_that_leaves_by_itself_is_judged() {
     assert!(row(&answer, "host.kill.leaves")["detail"].to_string().starts_with("\"in "), "{answer:?}");
 }
 
-/// A lock that only an end in peace takes away: after SIGTERM it never connects again, and that is its fault.
+/// A lock that only a clean exit removes: after SIGTERM the host never connects again, which is its own fault.
 #[test]
-fn a_host_that_does_not_connect_again_is_found_out() {
+fn host_that_does_not_connect_again_fails() {
     let Some(deps) = deps() else { return };
     let mut scene = or_skip!(Scene::set(me()));
     let says = "test -e \"$1\" && echo locked >&2 && exit 3; touch \"$1\"; \"$2\" \"$3\" careless && rm \"$1\"";
@@ -126,9 +126,9 @@ fn a_host_that_does_not_connect_again_is_found_out() {
     assert_eq!(row(&answer, "host.terminal.leaves")["status"], "skip", "{answer:?}");
 }
 
-/// One that has no servers of ours: the placeholders reach it, and it says what it got.
+/// A host without the servers of the check: it gets the placeholders, and prints them.
 #[test]
-fn a_host_that_connects_to_nothing_is_told_so() {
+fn host_that_connects_to_no_server_is_reported() {
     let Some(deps) = deps() else { return };
     let mut scene = or_skip!(Scene::set(me()));
     let says = "test -s \"$1\" && test \"$1\" = \"$LEASH_CHECK_CONFIG\" && echo \"$2 $3\" >&2";

@@ -16,7 +16,7 @@ fn check(options: &[&str]) -> Option<Answer> {
     Some(scene.answer(["check", "--json"].iter().chain(options)))
 }
 
-/// The Rust SDK checks no origin by default; all else is as it should be.
+/// The Rust SDK checks no origin by default; everything else passes.
 #[test]
 fn a_server_of_the_rust_sdk() {
     let fixture = Fixture::http(&[]);
@@ -27,13 +27,13 @@ fn a_server_of_the_rust_sdk() {
     assert!(found.iter().all(|id| known.contains(&id.as_str())), "{answer:?}");
     assert_eq!(with(&answer, "skip"), ["http.expiry"], "{answer:?}");
     assert_eq!(row(&answer, "http.memory")["status"], "pass", "{answer:?}");
-    // It opened hundreds of sessions, and none of them is left.
+    // The check opened hundreds of sessions, and none of them is left.
     assert!(fixture.wait_deleted() >= 300);
 }
 
-/// What is known of it: 400 in the place of 404, no origin check, no idle time.
+/// Its known faults: 400 instead of 404, no origin check, no idle timeout.
 #[test]
-fn server_everything_is_found_out() {
+fn server_everything_has_its_known_faults() {
     let Some(deps) = deps() else { return };
     let server = Everything::start(&deps, Transport::StreamableHttp);
     let Some(answer) = check(&["--url", server.url(), "--expect-idle", "500ms"]) else { return };
@@ -43,7 +43,7 @@ fn server_everything_is_found_out() {
 }
 
 #[test]
-fn nobody_there_is_a_finding_and_no_address_a_mistake() {
+fn missing_server_is_a_finding_and_invalid_address_a_usage_error() {
     let mut fixture = Fixture::http(&[]);
     fixture.kill();
     let Some(answer) = check(&["--url", fixture.url()]) else { return };
@@ -52,7 +52,7 @@ fn nobody_there_is_a_finding_and_no_address_a_mistake() {
     assert_eq!(answer.code, 2, "{answer:?}");
 }
 
-/// What is found when a server has these faults.
+/// Checks the findings for a server with these faults.
 fn check_faults(faults: &[&str], options: &[&str], expected: &[(&str, &str)]) {
     let Some(deps) = deps() else { return };
     let scene = or_skip!(Scene::set(me()));
@@ -89,16 +89,16 @@ fn each_fault_is_found_and_nothing_else() {
     check_faults(&["delete-500"], IDLE, &[("fail", "delete"), ("skip", "terminated"), memory]);
 }
 
-/// The specification allows it, so it is a finding for those only who ask for more.
+/// The specification allows it, so it is only a finding with a stricter option.
 #[test]
-fn a_server_that_lets_nobody_delete_is_warned_of() {
+fn server_that_refuses_delete_gets_a_warning() {
     check_faults(&["delete-405"], IDLE, &[("warn", "delete"), ("skip", "terminated"), ("skip", "memory")]);
     let strict = [IDLE, &["--strict"]].concat();
     check_faults(&["delete-405"], &strict, &[("fail", "delete"), ("skip", "terminated"), ("skip", "memory")]);
 }
 
-/// Sessions that nobody may end are not ended sessions, and what they need is no leak.
-/// It grows in each of the first rounds.
+/// Sessions that the client may not end are not ended sessions, and their memory is no leak. It grows in each of the
+/// first rounds.
 #[test]
 fn garbage_that_is_collected_late_is_no_leak() {
     check_faults(&["garbage"], &["--pid", "PID"], &[("skip", "expiry")]);
@@ -117,7 +117,7 @@ fn a_server_of_an_older_revision_passes_everything() {
     check_faults(&["older"], &["--expect-idle", "500ms", "--pid", "PID"], &[]);
 }
 
-/// The id came, and the answer did not: it is waited for as long as was said, and what was opened is ended.
+/// The id arrived, but the answer did not: the check waits for the given time, and ends the session.
 #[test]
 fn a_session_whose_answer_never_comes_is_ended() {
     let Some(deps) = deps() else { return };
@@ -139,15 +139,15 @@ fn a_server_without_sessions_has_nothing_to_leave_behind() {
 }
 
 #[test]
-fn a_server_that_refuses_everything_is_found_out() {
+fn server_that_refuses_everything_fails() {
     let skipped = ["delete", "terminated", "unknown", "expiry", "memory"].map(|id| ("skip", id));
     let found: Vec<_> = [("fail", "session"), ("fail", "origin")].into_iter().chain(skipped).collect();
     check_faults(&["refuses"], IDLE, &found);
 }
 
-/// leash's own gateway in front of the same server repairs what the server does wrong.
+/// leash's own gateway in front of the same server repairs its faults.
 #[test]
-fn a_gateway_of_ours_passes() {
+fn own_gateway_passes() {
     let scene = or_skip!(Scene::set(Who::User));
     let fixture = Fixture::http(&[]);
     let gateway = Gateway::in_front_of(&scene, &[], fixture.url());
@@ -158,9 +158,9 @@ fn a_gateway_of_ours_passes() {
     fixture.wait_deleted();
 }
 
-/// And it ends what nobody uses, which the server would keep.
+/// It also ends unused sessions, which the server would keep.
 #[test]
-fn a_gateway_of_ours_ends_what_nobody_uses() {
+fn own_gateway_ends_unused_sessions() {
     let scene = or_skip!(Scene::set(Who::User));
     let fixture = Fixture::http(&[]);
     let gateway = Gateway::in_front_of(&scene, &["--idle", "500ms", "--linger", "500ms"], fixture.url());

@@ -1,4 +1,4 @@
-//! `leash check`, on servers and hosts that are known: a good one passes, and each bad one is found out for what it does.
+//! `leash check` on known servers and hosts: a good one passes, and each bad one fails for its fault.
 
 mod hosts;
 mod http;
@@ -30,13 +30,13 @@ fn row(answer: &Answer, id: &str) -> Value {
     rows.clone().find(|row| row["id"] == id).cloned().unwrap_or_else(|| panic!("no {id} in {report:#}"))
 }
 
-/// Nothing of a check may be left, whatever was tested.
+/// Checks that nothing is left of a check.
 fn check_clean(scene: &mut Scene) {
     scene.wait_gone(&[]).expect("the check ends what it started");
     assert_eq!(scene.ledger(), Vec::<std::path::PathBuf>::new());
 }
 
-/// Whoever runs the tests: the packages may be in a directory of their own.
+/// The user that runs the tests: the packages may be in a private directory.
 fn me() -> Who {
     if rustix::process::geteuid().is_root() { Who::Root } else { Who::User }
 }
@@ -46,7 +46,7 @@ fn script(name: &str) -> OsString {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/check").join(name).into()
 }
 
-/// The packages, or a note.
+/// The packages; prints a note if they are missing.
 fn deps() -> Option<Deps> {
     Deps::find().inspect_err(|why| testkit::note(&format!("skipped: {why}"))).ok()
 }

@@ -1,9 +1,9 @@
-"""Becomes an official host that knows the servers of the check, in a home directory of its own, without a login or a network.
+"""Executes an official host with the servers of the check, in its own home directory, without a login or a network.
 
     python real_host.py claude|gemini|codex PROGRAM
 
-Claude Code and Gemini CLI list their servers, which connects to each, and leave. Codex is the program behind its editors: it is
-asked how its servers are, and stays until its stdin ends.
+Claude Code and Gemini CLI list their servers, which connects to each, and exit. Codex runs as the program behind its editors: this
+script asks it for the status of its servers, and it stays until its stdin ends.
 """
 
 import json
@@ -11,7 +11,7 @@ import os
 import sys
 from pathlib import Path
 
-# What they would ask for ends at a closed port; the servers are on loopback.
+# Requests to the network end at a closed port; the servers are on loopback.
 QUIET = {
     "HTTPS_PROXY": "http://127.0.0.1:9",
     "HTTP_PROXY": "http://127.0.0.1:9",
@@ -47,7 +47,7 @@ def codex(servers):
     lines = []
     for name, entry in servers.items():
         lines.append(f"[mcp_servers.{name}]")
-        # What JSON writes of texts and lists of texts is also TOML.
+        # JSON strings and lists of strings are also valid TOML.
         lines += [f"{key} = {json.dumps(entry[key])}" for key in ("command", "args", "url") if key in entry]
     put(".codex/config.toml", "\n".join(lines) + "\n")
     ask()
@@ -55,7 +55,7 @@ def codex(servers):
 
 
 def ask():
-    """Somebody has to ask. Whoever does it passes on what else is said to this process, and its end."""
+    """Asks Codex for the status of its servers. Passes on everything else on this process's stdin, and its end."""
     reader, writer = os.pipe()
     if os.fork():
         os.close(writer)

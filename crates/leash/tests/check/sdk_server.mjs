@@ -1,9 +1,9 @@
-// A server written with @modelcontextprotocol/sdk 1.x, and nothing else: what it does is what the SDK does.
+// A server written with @modelcontextprotocol/sdk 1.x only, so that it behaves as the SDK does:
 //
 //     node sdk_server.mjs stdio
 //     node sdk_server.mjs http
 //
-// Over HTTP it keeps a transport per session, as the examples of the SDK do. It says where it listens, and leaves at the end of
+// Over HTTP it keeps a transport per session, as the examples of the SDK do. It prints its URL, and exits at the end of
 // its stdin.
 
 import { randomUUID } from "node:crypto";
@@ -11,7 +11,7 @@ import { createServer } from "node:http";
 import { createRequire } from "node:module";
 import { join } from "node:path";
 
-// The packages live in target/deps/npm, where the server is started, and not beside this file.
+// The packages are in target/deps/npm, where the server is started, and not beside this file.
 const require = createRequire(join(process.cwd(), "package.json"));
 const { McpServer } = require("@modelcontextprotocol/sdk/server/mcp.js");
 const { StdioServerTransport } = require("@modelcontextprotocol/sdk/server/stdio.js");

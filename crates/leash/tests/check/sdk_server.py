@@ -1,10 +1,10 @@
-"""A server written with the official Python SDK, of either line, and nothing else: what it does is what the SDK does. Its sessions
-may be idle for two seconds; by default the SDK lets them be so for half an hour.
+"""A server written with the official Python SDK only, of either line, so that it behaves as the SDK does. Its sessions expire
+after two idle seconds; the default of the SDK is half an hour.
 
     python sdk_server.py stdio
     python sdk_server.py http
 
-Over HTTP it says where it listens, and leaves at the end of its stdin.
+Over HTTP it prints its URL, and exits at the end of its stdin.
 """
 
 import os

@@ -1,15 +1,15 @@
-"""An HTTP server with sessions that does everything right, except for what it is told to do wrong.
+"""A correct HTTP server with sessions, except for the given faults.
 
     python server.py [FAULT...]
 
     delete-405      lets no client end a session
     delete-500      fails when a client ends a session
-    zombie          goes on with sessions that were ended
+    zombie          continues to serve ended sessions
     unknown-400     answers 400 to ids that it does not know
-    immortal        keeps sessions that nobody uses
-    any-origin      does not look at the origin
+    immortal        keeps unused sessions for ever
+    any-origin      does not check the origin
     leaks           keeps 128 KiB of every session that was ended
-    garbage         keeps as much, until it is 400 sessions' worth, and then throws it all away, which is no fault
+    garbage         keeps as much for up to 400 sessions, and then frees it all, which is no fault
     modern          has no handshake and no sessions (2026-07-28)
     refuses         answers 500 to everything
     older           agrees to 2025-06-18 only, which is no fault
@@ -17,7 +17,7 @@
     held-open       answers all `initialize` but the first one only when a line has come on its stdin
     held-delete     answers the second DELETE only then
 
-It says where it listens, and leaves at the end of its stdin. A GET is answered with what it has seen.
+It prints its URL, and exits at the end of its stdin. It answers GET with its counters.
 """
 
 import json
@@ -34,12 +34,12 @@ VERSION = "2025-06-18" if "older" in FAULTS else "2025-11-25"
 sessions = {}
 kept = []
 held = threading.Event()
-# How many sessions were opened, how many were to be deleted, and how many requests are held now.
+# The number of opened sessions, of DELETE requests, and of requests that are held now.
 seen = {"opened": 0, "deletes": 0, "held": 0}
 
 
 def find(session):
-    """The session, if it is there; its idle time begins anew."""
+    """The session, if it exists; restarts its idle timeout."""
     last = sessions.get(session)
     if last is None or ("immortal" not in FAULTS and time.monotonic() - last > IDLE):
         sessions.pop(session, None)
@@ -50,7 +50,7 @@ def find(session):
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    # An answer in one packet: two small ones wait for each other.
+    # Sends an answer in one packet: two small ones would delay each other.
     wbufsize = -1
 
     def log_message(self, *_):
@@ -83,7 +83,8 @@ class Handler(BaseHTTPRequestHandler):
         if self.headers.get("Origin") and "any-origin" not in FAULTS:
             self.answer(403)
             return True
-        # As the specification has it: before anything else, and whatever the session is. Without the header it has to guess.
+        # As the specification requires: before any other check, for every session. Without the header the server has to
+        # guess.
         if "modern" not in FAULTS and self.headers.get("MCP-Protocol-Version", VERSION) != VERSION:
             self.answer(400)
             return True
@@ -126,7 +127,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "text/event-stream")
         self.end_headers()
         self.wfile.flush()
-        # Until the client has enough of it. There is no length, so nothing else can come on this connection.
+        # Holds the response until the client disconnects. It has no length, so this connection cannot be used again.
         self.close_connection = True
         self.rfile.read(1)
 

@@ -1,4 +1,4 @@
-//! A server that does what it is told to do wrong: `server.py`.
+//! A server with selectable faults: `server.py`.
 
 use std::io::Write as _;
 use std::process::{Child, ChildStdout, Stdio};
@@ -36,7 +36,7 @@ impl Server {
         self.child.id().to_string()
     }
 
-    /// What it has seen: `opened`, `deletes`, `held`, and how many sessions are `open`.
+    /// Its counters: `opened`, `deletes`, `held`, and the number of `open` sessions.
     pub(super) fn seen(&self) -> Value {
         let address = self.url.strip_prefix("http://").and_then(|rest| rest.strip_suffix("/mcp")?.parse().ok());
         let page = get::get(address.expect("it is an address"), "/seen");
@@ -48,7 +48,7 @@ impl Server {
         wait::until("a request that is held", || (self.seen()["held"] == 1).then_some(()));
     }
 
-    /// Lets it go on with what it holds.
+    /// Makes it continue with the held request.
     pub(super) fn release(&mut self) {
         let stdin = self.child.stdin.as_mut().expect("stdin is a pipe");
         stdin.write_all(b"go on\n").expect("it reads");

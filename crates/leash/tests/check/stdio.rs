@@ -9,7 +9,7 @@ use testkit::user::Who;
 
 use super::{check_clean, deps, me, row, with};
 
-/// Runs the check on a command, and looks that nothing is left of it afterwards.
+/// Runs the check on a command, and checks that nothing is left of it afterwards.
 fn check(scene: &mut Scene, options: &[&str], command: &[OsString]) -> Answer {
     let words = ["check", "--json"].iter().chain(options).map(OsString::from);
     let answer = scene.answer(words.chain(["--".into()]).chain(command.iter().cloned()));
@@ -17,12 +17,12 @@ fn check(scene: &mut Scene, options: &[&str], command: &[OsString]) -> Answer {
     answer
 }
 
-/// A tree of the zoo, which speaks MCP.
+/// A tree of the zoo that speaks MCP.
 fn tree(scene: &Scene, kind: &str) -> Vec<OsString> {
     scene.tree(kind, ["--mcp"])
 }
 
-/// A server of the zoo that starts something else first, in the background.
+/// A server of the zoo that starts another command in the background first.
 fn after(scene: &Scene, first: &str) -> Vec<OsString> {
     let server = tree(scene, "polite");
     let words = server.iter().map(|word| format!("'{}'", word.to_string_lossy()));
@@ -42,7 +42,7 @@ fn a_polite_server_passes() {
 }
 
 #[test]
-fn a_server_that_ignores_the_end_of_input_is_found_out() {
+fn server_that_ignores_the_end_of_input_fails() {
     let mut scene = or_skip!(Scene::set(Who::User));
     let server = tree(&scene, "ignores-eof");
     let answer = check(&mut scene, GRACE, &server);
@@ -55,7 +55,7 @@ fn a_server_that_ignores_the_end_of_input_is_found_out() {
 }
 
 #[test]
-fn a_stubborn_server_is_found_out_everywhere() {
+fn stubborn_server_fails_every_ending() {
     let mut scene = or_skip!(Scene::set(Who::User));
     let server = tree(&scene, "stubborn");
     let answer = check(&mut scene, GRACE, &server);
@@ -64,7 +64,7 @@ fn a_stubborn_server_is_found_out_everywhere() {
 }
 
 #[test]
-fn helpers_are_found_out_wherever_they_hide() {
+fn hidden_helpers_are_found() {
     for kind in ["setsid", "daemon"] {
         let mut scene = or_skip!(Scene::set(Who::User));
         let server = tree(&scene, kind);
@@ -75,18 +75,18 @@ fn helpers_are_found_out_wherever_they_hide() {
     }
 }
 
-/// A helper that leaves on SIGTERM is left as well, where nobody sends it one.
+/// A helper that would exit on SIGTERM is left too, because no process sends it one.
 #[test]
-fn a_helper_that_would_obey_is_found_out() {
+fn helper_that_would_exit_on_sigterm_is_found() {
     let mut scene = or_skip!(Scene::set(Who::User));
     let server = after(&scene, "sleep 600");
     let answer = check(&mut scene, GRACE, &server);
     assert_eq!(with(&answer, "fail"), ["stdio.helpers"], "{answer:?}");
 }
 
-/// A lock that only a server that ends in peace takes away: after SIGTERM nobody starts any more.
+/// A lock that only a clean exit removes: after SIGTERM the server cannot start again.
 #[test]
-fn a_server_that_does_not_start_again_is_found_out() {
+fn server_that_does_not_start_again_fails() {
     let mut scene = or_skip!(Scene::set(Who::User));
     let server = tree(&scene, "polite").iter().map(|word| format!("'{}'", word.to_string_lossy())).collect::<Vec<_>>();
     let script = format!(
@@ -99,7 +99,7 @@ fn a_server_that_does_not_start_again_is_found_out() {
     assert!(found.contains(&"stdio.again".to_owned()) && found.contains(&"stdio.host-gone".to_owned()), "{answer:?}");
 }
 
-/// The call was over before the end was asked for: then nothing was in flight, and the row says so.
+/// The call was answered before the end was requested: then nothing was pending, and the row says so.
 #[test]
 fn a_call_that_is_answered_at_once_is_not_in_flight() {
     let Some(deps) = deps() else { return };
@@ -110,7 +110,7 @@ fn a_call_that_is_answered_at_once_is_not_in_flight() {
     assert!(told.contains("the call was answered before"), "{told}");
 }
 
-/// The same for the call that is made where none is named. It has its answer before it is asked anything.
+/// The same for the default call. Its answer arrives before the next request.
 #[test]
 fn a_list_that_is_answered_at_once_is_not_in_flight() {
     let mut scene = or_skip!(Scene::set(Who::User));
@@ -124,9 +124,9 @@ fn a_list_that_is_answered_at_once_is_not_in_flight() {
     }
 }
 
-/// It was gone before it was asked to leave, which is no way to pass.
+/// It exited before it was told to, which is no way to pass.
 #[test]
-fn a_server_that_crashes_on_a_call_is_found_out() {
+fn server_that_crashes_on_a_call_fails() {
     let mut scene = or_skip!(Scene::set(Who::User));
     let server = tree(&scene, "polite");
     let answer = check(&mut scene, &["--grace", "2s", "--call", "exit"], &server);
@@ -134,9 +134,9 @@ fn a_server_that_crashes_on_a_call_is_found_out() {
     assert_eq!(row(&answer, "stdio.eof-in-flight")["detail"], "it had exited before it was asked, exit code 3");
 }
 
-/// Lines without end, a line without end, and questions without end from one that does not listen: each is over in its time.
+/// Endless lines, one endless line, and endless requests from a server that does not read: each check ends in time.
 #[test]
-fn one_that_never_stops_talking_is_not_listened_to_for_ever() {
+fn endless_output_does_not_block_the_check() {
     let ping = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
     for command in [&["yes"][..], &["cat", "/dev/zero"], &["yes", ping]] {
         let mut scene = or_skip!(Scene::set(Who::User));
@@ -148,7 +148,7 @@ fn one_that_never_stops_talking_is_not_listened_to_for_ever() {
 }
 
 #[test]
-fn a_browser_is_called_one() {
+fn browser_is_reported_as_browser() {
     let mut scene = or_skip!(Scene::set(Who::User));
     let server = after(&scene, "(exec -a chrome sleep 600)");
     let answer = check(&mut scene, GRACE, &server);
@@ -168,7 +168,7 @@ fn a_port_that_stays_open_is_named() {
 }
 
 #[test]
-fn what_is_no_server_is_said_to_be_none() {
+fn command_that_is_not_a_server_is_reported() {
     let mut scene = or_skip!(Scene::set(Who::User));
     let script = ["sh", "-c", "echo cannot find my key >&2; exit 3"].map(OsString::from);
     let answer = check(&mut scene, GRACE, &script);
@@ -188,7 +188,7 @@ fn junit_is_written_where_it_was_asked_for() {
     assert!(xml.contains("<failure message=\"") && xml.contains("anthropics/claude-code#26658"), "{xml}");
 }
 
-/// The server that everybody tests with.
+/// The usual test server.
 #[test]
 fn server_everything_passes() {
     let Some(deps) = deps() else { return };
@@ -198,7 +198,7 @@ fn server_everything_passes() {
     assert_eq!(with(&answer, "fail"), [""; 0], "{answer:?}");
 }
 
-/// Its own timer holds it: it stays until the call is done.
+/// Its own timer keeps it: it stays until the call is done.
 #[test]
 fn server_everything_with_a_long_call_stays() {
     let Some(deps) = deps() else { return };
@@ -211,7 +211,7 @@ fn server_everything_with_a_long_call_stays() {
 
 /// A server of the official Python SDK, whose helper outlives it.
 #[test]
-fn a_python_server_with_a_helper_is_found_out() {
+fn helper_of_a_python_server_is_found() {
     let Some(deps) = deps() else { return };
     let mut scene = or_skip!(Scene::set(me()));
     let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/real_hosts/server.py");

@@ -1,4 +1,4 @@
-//! A check that is stopped: by Ctrl-C, once or twice, by SIGTERM, by SIGKILL. Whenever that is, nothing is left.
+//! A check that is stopped by Ctrl-C, once or twice, by SIGTERM or by SIGKILL. Nothing is left in any case.
 
 use std::ffi::OsString;
 use std::fs;
@@ -17,7 +17,7 @@ use testkit::wait::{self, LIMIT};
 use super::server::Server;
 use super::{check_clean, deps, me, row, script};
 
-/// A check at work.
+/// A running check.
 struct AtWork {
     child: Child,
     process: Handle,
@@ -42,14 +42,14 @@ impl AtWork {
     }
 }
 
-/// The directories of checks that are there.
+/// The directories of checks that exist.
 fn rooms(scene: &Scene) -> Vec<String> {
     let entries = fs::read_dir(scene.dir().join("state")).into_iter().flatten().flatten();
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
     names.filter(|name| name.starts_with("leash-check-")).collect()
 }
 
-/// A check of a server that nothing but SIGKILL ends, with more patience than the test has.
+/// A check of a server that only SIGKILL ends, with timeouts beyond those of the test.
 fn check_of_a_stubborn_one(scene: &mut Scene) -> AtWork {
     let options = ["--grace", "10m", "--ready", "10m", "--"].map(OsString::from);
     let server = scene.tree("stubborn", ["--mcp"]);
@@ -86,7 +86,7 @@ fn a_second_signal_leaves_nothing_either() {
     check_clean(&mut scene);
 }
 
-/// `nohup leash check`: what was ignored stays ignored, and a signal that counts still stops it.
+/// `nohup leash check`: an ignored signal stays ignored, and another signal still stops it.
 #[test]
 fn a_signal_that_was_ignored_stays_ignored() {
     let mut scene = or_skip!(Scene::set(Who::User));
@@ -105,9 +105,9 @@ fn a_signal_that_was_ignored_stays_ignored() {
     check_clean(&mut scene);
 }
 
-/// What the check was told to ignore, what it tests was not: else it would be blamed for it.
+/// The check inherits an ignored signal, but the tested program must not: it would be blamed for it.
 #[test]
-fn a_signal_that_was_ignored_is_not_ignored_by_what_is_tested() {
+fn tested_program_does_not_inherit_an_ignored_signal() {
     let mut scene = or_skip!(Scene::set(Who::User));
     let mut command = scene.command("sh");
     command.args(["-c", r#"trap "" INT HUP QUIT; exec "$@""#, "sh"]).arg(scene.leash_path());
@@ -115,12 +115,13 @@ fn a_signal_that_was_ignored_is_not_ignored_by_what_is_tested() {
     let answer: Answer = command.output().expect("sh starts").into();
     let told = row(&answer, "stdio.handshake")["detail"].as_str().unwrap_or_default().to_owned();
     let ignored = told.split_whitespace().last().and_then(|mask| u64::from_str_radix(mask, 16).ok());
-    // Those above are not for people.
+    // Real-time signals are not checked.
     assert_eq!(ignored.map(|mask| mask & 0x7fff_ffff), Some(0), "{answer:?}");
     check_clean(&mut scene);
 }
 
-/// Nobody can clean up after SIGKILL but those who are left: the keeper ends the processes, and the next check finds the rest.
+/// After SIGKILL only the keeper and the next check can clean up: the keeper ends the processes, and the next check
+/// removes the rest.
 #[test]
 fn a_killed_check_leaves_no_process_and_the_next_one_sweeps() {
     let mut scene = or_skip!(Scene::set(Who::User));
@@ -131,11 +132,11 @@ fn a_killed_check_leaves_no_process_and_the_next_one_sweeps() {
     let [left] = &rooms(&scene)[..] else { panic!("{:?}", rooms(&scene)) };
     let (left, young) = (left.clone(), rooms(&scene).len());
     assert_eq!(scene.answer(["check", "--", "true"]).code, 1);
-    assert_eq!(rooms(&scene).len(), young, "it may be somebody's who has just begun");
+    assert_eq!(rooms(&scene).len(), young, "it may belong to a check that has just begun");
     let path = scene.dir().join("state").join(&left);
     let long_ago = std::time::SystemTime::UNIX_EPOCH;
     fs::File::open(&path).and_then(|dir| dir.set_modified(long_ago)).expect("it is there");
-    // People call theirs alike, and put results there.
+    // People may give their own directories such a name, and put results there.
     let results = scene.dir().join("state/leash-check-results");
     fs::create_dir(&results).and_then(|()| fs::write(results.join("a.xml"), "")).expect("it is ours");
     fs::File::open(&results).and_then(|dir| dir.set_modified(long_ago)).expect("it is there");
@@ -145,7 +146,7 @@ fn a_killed_check_leaves_no_process_and_the_next_one_sweeps() {
     assert!(results.join("a.xml").exists());
 }
 
-/// A session that is waited for is ended before the check leaves.
+/// A stopped check ends a session that it waits for before it exits.
 #[test]
 fn sessions_are_ended_by_a_check_that_is_stopped() {
     let mut scene = or_skip!(Scene::set(Who::User));
@@ -158,7 +159,8 @@ fn sessions_are_ended_by_a_check_that_is_stopped() {
     assert_eq!(fixture.wait_deleted(), 2);
 }
 
-/// A real Ctrl-C reaches everybody in front of the terminal, also who opens a session just then. It is ended all the same.
+/// A real Ctrl-C reaches every process on the terminal, including the one that is opening a session. That session is
+/// ended all the same.
 #[test]
 fn a_session_that_is_just_being_opened_is_ended() {
     let Some(deps) = deps() else { return };
@@ -172,7 +174,7 @@ fn a_session_that_is_just_being_opened_is_ended() {
     let supervisor = Handle::open(supervisor.pid, |now| now.parent == parent).expect("it waits for the visitor");
     check.signal(Signal::INT);
     supervisor.signal(Signal::INT).expect("it is ours");
-    // Time for the visitor to be ended, which it must not be.
+    // Gives the check time to end the visitor, which it must not do.
     wait::step(Duration::from_millis(300));
     server.release();
     let answer = check.end();
@@ -181,7 +183,7 @@ fn a_session_that_is_just_being_opened_is_ended() {
     assert_eq!((&seen["opened"], &seen["open"]), (&2.into(), &0.into()), "{seen}: {answer:?}");
 }
 
-/// The second signal comes while the session of the foreign web page is being deleted: it is deleted once more.
+/// The second signal arrives while the session of the foreign web page is being deleted: the DELETE is sent again.
 #[test]
 fn a_delete_that_is_interrupted_is_sent_again() {
     let Some(deps) = deps() else { return };
@@ -189,7 +191,7 @@ fn a_delete_that_is_interrupted_is_sent_again() {
     let server = Server::start(&scene, &deps, &["any-origin", "held-delete"]);
     let check = AtWork::start(&mut scene, ["--url", server.url()].map(OsString::from));
     server.wait_held();
-    // Two of the same kind could become one.
+    // Two signals of the same kind could be merged into one.
     check.signal(Signal::INT);
     check.signal(Signal::TERM);
     let answer = check.end();
@@ -206,7 +208,7 @@ fn a_check_of_a_host_that_is_stopped_leaves_nothing() {
         let options = ["--host", "--grace", "10m", "--"].map(OsString::from);
         let host = [deps.python().into(), script("host.py"), "deaf".into()];
         let check = AtWork::start(&mut scene, options.into_iter().chain(host));
-        // The first life is over only when the host leaves, which it does not.
+        // The first run is over only when the host exits, which it does not.
         wait::until("the servers", || {
             let journal =
                 rooms(&scene).first().map(|room| scene.dir().join("state").join(room).join("journal-0.jsonl"));

@@ -1,28 +1,28 @@
-// What every TypeScript client here can do, whichever SDK it is written with:
+// The acts of every TypeScript client here, for all SDKs:
 //
 //     node sdk1.mjs MODE ACT,ACT,... http URL
 //     node client2.mjs MODE ACT,ACT,... stdio COMMAND ARG...
 //
-// MODE is legacy, auto or modern. Each act ends with one line of JSON on stdout that says what came of it. The last act
-// is one of those after which nothing is left to do: close, terminate, obey, hang or vanish.
+// MODE is legacy, auto or modern. Each act ends with one line of JSON on stdout with its result. The last act is one
+// that ends the client: close, terminate, obey, hang or vanish.
 //
-// The server is the fixture, or whatever has the fixture behind it. acts.py is the same for Python.
+// The server is the fixture, or a gateway with the fixture behind it. acts.py is the same for Python.
 
 import { createRequire } from "node:module";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 
-// The packages live in target/deps/npm, where the client is started, and not beside this file.
+// The packages are in target/deps/npm, where the client is started, and not beside this file.
 export const require = createRequire(join(process.cwd(), "package.json"));
 
-// Longer than anything should take, and shorter than the patience of the test.
+// Longer than any act should take, and shorter than the timeout of the test.
 const LIMIT = 30_000;
 
-// How long a call is that is to be cut in the middle, and one that shall not be answered at all.
+// The duration of a call that the test interrupts, and of a call that must never be answered.
 const LONG = 1_000;
 const ENDLESS = 600_000;
 
-// One of them is known to every server that tests start.
+// Every server that tests start knows one of them.
 const ENDLESS_CALLS = [
   { name: "hang", arguments: {} },
   { name: "sleep", arguments: { ms: ENDLESS, steps: 1 } },
@@ -33,7 +33,7 @@ const say = (act, outcome) => process.stdout.write(`${JSON.stringify({ act, ...o
 
 const text = (result) => result.content.map((part) => part.text).join("");
 
-// `sdk` hides the differences between the SDKs that show here.
+// `sdk` hides the relevant differences between the SDKs.
 export async function play(sdk) {
   const [mode, list, kind, ...target] = process.argv.slice(2);
   const acts = list?.split(",") ?? [];
@@ -67,13 +67,13 @@ function http(sdk, url) {
   return new sdk.Http(new URL(url), { requestInit });
 }
 
-// By default the SDKs hand down six variables only. The tests need theirs (LEASH_RUNTIME_DIR and the like).
+// By default the SDKs pass on six variables only. The tests need theirs (LEASH_RUNTIME_DIR and similar).
 function stdio(sdk, [command, ...args]) {
   return new sdk.Stdio({ command, args, env: process.env });
 }
 
-// The reports that arrive, as the transport hands them over, and whoever waits for the next one. The SDK's own callback
-// does not see all of them: when the last one and the answer come in one read, SDK 1 has already forgotten whom to call.
+// Collects progress reports from the transport, and notifies the waiter for the next one. The SDK's own callback misses
+// some: if the last report and the answer arrive in one read, SDK 1 has already forgotten the callback.
 function listen(transport) {
   const reports = { seen: [], next: null };
   const { onmessage } = transport;
@@ -87,7 +87,7 @@ function listen(transport) {
   return reports;
 }
 
-// A call that reports its progress. `started` is called when the first report is there.
+// Makes a call that reports its progress, and calls `started` at the first report.
 async function sleep({ sdk, client, reports }, { ms, steps, started, signal }) {
   reports.seen = [];
   reports.next = () => {
@@ -122,7 +122,7 @@ const ACTS = {
     return { text: text(await sdk.callTool(client, { name: "echo", arguments: { message: "hello, wörld ✓" } })) };
   },
 
-  // The tool counts its calls in a session: who is answered 1 and 2 had the same one.
+  // The tool counts its calls in a session: a client that gets 1 and 2 had the same session twice.
   async count({ sdk, client }) {
     const count = async () => text(await sdk.callTool(client, { name: "counter", arguments: {} }));
     return { counts: [await count(), await count()] };
@@ -132,7 +132,7 @@ const ACTS = {
     return sleep(stage, { ms: 200, steps: 4 });
   },
 
-  // Cancels a call in the middle. The server says whether it heard of it.
+  // Cancels a call in the middle. The server reports whether it saw the cancellation.
   async cancel(stage) {
     const before = await census(stage);
     const abort = new AbortController();
@@ -155,32 +155,33 @@ const ACTS = {
     return { text: text(await sdk.callTool(client, { name: "elicit", arguments: { message: "Who are you?" } })) };
   },
 
-  // Says when the call is under way: then somebody cuts the connection, and the answer has to come by another one.
+  // Prints a line when the call is under way. The test then cuts the connection, and the answer has to arrive on
+  // another one.
   async resume(stage) {
     const { text } = await sleep(stage, { ms: LONG, steps: 1, started: () => say("resume", { started: true }) });
     return { text };
   },
 
-  // The same, but nobody will ever know the answer.
+  // The same for a call that is never answered.
   async wait(stage) {
     const { text } = await sleep(stage, { ms: ENDLESS, steps: 1, started: () => say("wait", { started: true }) });
     return { text };
   },
 
-  // All that most programs do.
+  // Most programs do only this.
   async close({ client }) {
     await client.close();
     return {};
   },
 
-  // What the specification wants.
+  // The specification asks for this.
   async terminate({ client, transport }) {
     await transport.terminateSession?.();
     await client.close();
     return {};
   },
 
-  // Does what stdin asks for, line by line, until it asks for the end or has one.
+  // Follows orders from stdin, line by line, until one tells it to end or stdin ends.
   async obey(stage) {
     const { sdk, client, transport } = stage;
     for await (const line of createInterface({ input: process.stdin })) {

@@ -1,4 +1,4 @@
-"""What every Python client here can do, whichever SDK it is written with: the same as in acts.mjs.
+"""The acts of every Python client here, for all SDKs: the same as in acts.mjs.
 
     python mcp2.py MODE ACT,ACT,... http URL
     python mcp1.py MODE ACT,ACT,... stdio COMMAND ARG...
@@ -13,7 +13,7 @@ import anyio
 LONG = 1_000
 ENDLESS = 600_000
 
-# One of them is known to every server that tests start.
+# Every server that tests start knows one of them.
 ENDLESS_CALLS = [
     ("hang", {}),
     ("sleep", {"ms": ENDLESS, "steps": 1}),
@@ -35,7 +35,7 @@ def whole(number):
 
 
 class Acts:
-    """The acts, by their names. `call(name, arguments, on_progress)` and `cancel(call)` are what the SDKs differ in."""
+    """The acts, by their names. The SDKs differ in `call(name, arguments, on_progress)` and `cancel(call)`."""
 
     def __init__(self, session, call, cancel):
         self.session = session
@@ -100,14 +100,14 @@ class Acts:
         return {"text": done["text"]}
 
     async def abandon(self, name, arguments):
-        """A call whose answer nobody waits for; a server that does not know the tool refuses it."""
+        """A call without waiting for its answer; a server that does not know the tool refuses it."""
         try:
             await self.call_tool(name, arguments)
         except Exception:
             pass
 
     async def obey(self):
-        """Does what stdin asks for, line by line, until it asks for the end or has one."""
+        """Follows orders from stdin, line by line, until one tells it to end or stdin ends."""
         async with anyio.create_task_group() as tasks:
             while (line := (await anyio.to_thread.run_sync(sys.stdin.readline)).strip()) not in ("", "close", "delete"):
                 if line == "call":
@@ -144,7 +144,7 @@ def headers():
 
 
 async def play(acts, names):
-    """Plays until the end. `close` and `terminate` are done by leaving, which is what these SDKs do both by."""
+    """Plays all acts. `close` and `terminate` both leave the context: these SDKs have no other way."""
     for name in names:
         if name in ("close", "terminate"):
             return name

@@ -1,10 +1,10 @@
-// The client of the conformance suite's scenarios for clients: does with a server whatever the server offers.
+// The client for the conformance suite's client scenarios: uses everything that a server offers.
 //
 //     node conformance.mjs http URL
 //     node conformance.mjs stdio COMMAND ARG... URL
 //
-// The suite adds the URL, says in the environment which revision it speaks and, for some scenarios, what to call. Over
-// stdio it is not this program that the suite looks at but COMMAND, which speaks to the URL for it.
+// The suite appends the URL, and sets the revision and, for some scenarios, the calls in the environment. Over stdio
+// the suite does not test this program but COMMAND, which connects it to the URL.
 
 import { createRequire } from "node:module";
 import { join } from "node:path";
@@ -55,7 +55,7 @@ function examples({ properties = {}, required = [] }) {
   return Object.fromEntries(required.map((name) => [name, example(properties[name] ?? {})]));
 }
 
-// What goes wrong with one thing does not keep it from the others: the suite judges.
+// A failed step does not stop the others: the suite judges.
 async function attempt(what, act) {
   try {
     return await act();

@@ -45,7 +45,7 @@ async def main():
                 return session.call_tool(tool, arguments, progress_callback=on_progress)
 
             async def cancel(call, started):
-                """This SDK leaves it to the program to tell the server; the number of the request is the next one."""
+                """With this SDK the program itself has to notify the server; the id of the request is the next number."""
                 number = session._request_id
 
                 async def give_up():

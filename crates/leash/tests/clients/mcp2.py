@@ -22,7 +22,7 @@ async def elicit(_context, _params):
 
 
 async def cancel(call, started):
-    """Whoever gives up waiting tells the server so."""
+    """A caller that stops waiting notifies the server."""
 
     async def give_up():
         await started.wait()

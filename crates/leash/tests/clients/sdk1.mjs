@@ -1,4 +1,4 @@
-// A client written with @modelcontextprotocol/sdk 1.x, which knows the legacy era only.
+// A client written with @modelcontextprotocol/sdk 1.x, which only knows the legacy era.
 
 import { play, require } from "./acts.mjs";
 
@@ -20,6 +20,6 @@ await play({
   },
   answer: (client, method, answer) => client.setRequestHandler(schemas[method], answer),
   callTool: (client, params, options) => client.callTool(params, undefined, options),
-  // Over stdio it keeps what was agreed on to itself.
+  // Over stdio this SDK does not expose the negotiated version.
   version: (_, transport) => transport.protocolVersion ?? "2025-11-25",
 });

@@ -1,4 +1,5 @@
-//! Whatever ends a connection: the upstream session is DELETEd exactly once, nothing of leash stays, and a receipt says so.
+//! However a connection ends: the upstream session is DELETEd exactly once, no process of leash is left, and a receipt
+//! says so.
 
 use std::fs;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use crate::host::{Connect, INITIALIZE, call, open_below, scene};
 use crate::order::Gate;
 use crate::upstream::{Sessions, Upstream, result};
 
-/// A way in which a connection comes to its end.
+/// A way in which a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     HostClosesStdin,
@@ -34,7 +35,7 @@ enum End {
     OwnerPidGone,
 }
 
-/// A session that a host has open, to be ended.
+/// An open session of a host, to be ended.
 struct Open {
     scene: Scene,
     sessions: Arc<Sessions>,
@@ -48,7 +49,7 @@ impl Open {
         Open { scene: scene(), sessions, upstream: Upstream::start(move |seen, talk| serving.serve(seen, talk)) }
     }
 
-    /// Waits for the DELETE, and checks that it says what it must and is the only one.
+    /// Waits for the DELETE, and checks its headers and that it is the only one.
     fn check_deleted(&self) {
         self.upstream.wait_count("DELETE", 1);
         self.scene.wait_gone(&[]).unwrap_or_else(|left| panic!("{left}\n{}", self.scene.stderr()));
@@ -60,7 +61,7 @@ impl Open {
         assert_eq!(self.sessions.open(), Vec::<String>::new());
     }
 
-    /// The one receipt there is.
+    /// The only receipt.
     fn receipt(&self) -> Value {
         let listed = self.scene.answer(["history", "--json"]).json();
         let [receipt] = &listed["receipts"].as_array().expect("a list")[..] else {
@@ -85,14 +86,14 @@ impl Open {
         assert_eq!(upstream["tries"], 1);
     }
 
-    /// No book is left.
+    /// Checks that no book is left.
     fn check_ledger(&self) {
         let left: Vec<_> = fs::read_dir(self.scene.runtime_dir().join("gateways")).expect("a directory").collect();
         assert!(left.is_empty(), "{left:?}");
     }
 }
 
-/// The words for all of them.
+/// The arguments of all cases.
 fn words(url: &str) -> Vec<&str> {
     vec!["--header", "Authorization: Bearer hush", "--name", "test", "--label", "a=b", url]
 }
@@ -132,7 +133,7 @@ fn check(end: End, channel: Channel) {
         End::LeashStoppedHostKill => {
             leash.signal(Signal::STOP).expect("it lives");
             host.signal(Signal::KILL);
-            // The keeper did it; leash may find out.
+            // The keeper has done the work. leash notices that when it continues.
             assert!(keeper.wait_gone(LIMIT), "the keeper stays");
             leash.signal(Signal::CONT).expect("it lives");
         }
@@ -153,7 +154,7 @@ fn check(end: End, channel: Channel) {
     open.check_ledger();
 }
 
-/// The code by which the host learns of the end, where it is there to learn of it.
+/// Checks the exit code that the host sees, if the host is still there.
 fn check_exit(end: End, host: &mut testkit::host::Host) {
     let expected = match end {
         End::HostClosesStdin | End::MaxAge | End::OwnerPidGone => Ended::Exited(0),
@@ -166,7 +167,7 @@ fn check_exit(end: End, host: &mut testkit::host::Host) {
     assert_eq!(host.wait_ended(LIMIT), Some(expected));
 }
 
-/// leash was asleep while the keeper did its work, and then tried itself.
+/// The keeper did the work while leash was stopped; leash tried it again later.
 fn check_stopped(open: &Open) {
     open.scene.wait_gone(&[]).unwrap_or_else(|left| panic!("{left}"));
     assert_eq!(open.sessions.open(), Vec::<String>::new());
@@ -177,7 +178,7 @@ fn check_stopped(open: &Open) {
 fn reasons(end: End) -> &'static [&'static str] {
     match end {
         End::HostClosesStdin => &["stdin_closed"],
-        // Whichever is noticed first.
+        // Any of these may be noticed first.
         End::HostExits | End::HostSigkill | End::HostTerm => &["stdin_closed", "owner_gone"],
         End::PtyClosed => &["terminal_closed", "signal", "owner_gone", "stdin_closed"],
         End::LeashTerm | End::LeashInt | End::LeashHup => &["signal"],
@@ -187,7 +188,7 @@ fn reasons(end: End) -> &'static [&'static str] {
     }
 }
 
-/// A process to be owned by; it is killed when dropped.
+/// An owner process; dropping it kills it.
 struct Owner(std::process::Child);
 
 impl Owner {
@@ -229,7 +230,7 @@ ends! {
     another_owner_is_gone: OwnerPidGone;
 }
 
-/// A keeper that is killed is replaced, and the new one knows what the old one knew.
+/// A killed keeper is replaced, and the new one gets the knowledge of the old one.
 #[test]
 fn keeper_is_killed_and_then_leash() {
     let open = Open::new();
@@ -244,7 +245,7 @@ fn keeper_is_killed_and_then_leash() {
         let other = children.iter().find(|child| child.pid != first.pid())?;
         Handle::open(other.pid, |now| now.parent == leash.pid().as_raw_nonzero().get())
     });
-    // It was started before it was told; the answer to a call shows that leash is done with that.
+    // The new keeper was started before it got its data. The answer to a call shows that leash has sent it.
     host.send(&call(2));
     assert!(host.wait_answer(&result(&2.into(), "session-1")));
     leash.signal(Signal::KILL).expect("it lives");
@@ -255,7 +256,7 @@ fn keeper_is_killed_and_then_leash() {
     open.check_ledger();
 }
 
-/// Both are killed in one instant: the next start finds the session in the book.
+/// Both are killed at once: the next start finds the session in the book.
 #[test]
 fn leash_and_keeper_are_killed() {
     let open = Open::new();
@@ -263,14 +264,14 @@ fn leash_and_keeper_are_killed() {
     let mut host = open_below(&open.scene, &Manner::default(), None, &words(&url));
     let leash = host.server();
     let keeper = keeper(leash.pid());
-    // Stopped first, so that neither can act before both are dead.
+    // The keeper is stopped first, so that neither can act before both are dead.
     keeper.signal(Signal::STOP).expect("it lives");
     leash.signal(Signal::KILL).expect("it lives");
     keeper.signal(Signal::KILL).expect("it lives");
     assert!(leash.wait_gone(LIMIT) && keeper.wait_gone(LIMIT));
     drop(host);
     assert_eq!(open.sessions.open(), ["session-1"]);
-    // The same server again, with the credentials that were not written down.
+    // The same server again, with the credentials that were not written to disk.
     let mut next = Connect::start(&open.scene, &words(&url));
     open.upstream.wait_count("DELETE", 1);
     let listed = wait::until("the receipt", || {
@@ -284,9 +285,9 @@ fn leash_and_keeper_are_killed() {
     open.check_ledger();
 }
 
-/// A session that the upstream will not end is left, and everybody is told.
+/// A session that the upstream refuses to end is left, and every report says so.
 #[test]
-fn upstream_denies_the_end() {
+fn refused_delete_is_reported_as_left() {
     let sessions = Sessions::default();
     let upstream = Upstream::start(move |seen, talk| match seen.method.as_str() {
         "DELETE" => talk.answer(403, &[], ""),
@@ -302,7 +303,7 @@ fn upstream_denies_the_end() {
     assert!(history.contains("LEFT") && history.contains("denied"), "{history}");
 }
 
-/// A second signal does not wait for a slow upstream; the keeper does.
+/// After a second signal leash does not wait for a slow upstream; the keeper does.
 #[test]
 fn a_second_signal_leaves_the_end_to_the_keeper() {
     let sessions = Sessions::default();
@@ -332,7 +333,7 @@ fn a_second_signal_leaves_the_end_to_the_keeper() {
     assert_eq!(listed["receipts"].as_array().map(Vec::len), Some(1));
 }
 
-/// What was asked before stdin was closed is still answered, for a moment: `echo REQUEST | leash connect URL` works.
+/// Requests from before the end of stdin are still answered for a moment: `echo REQUEST | leash connect URL` works.
 #[test]
 fn requests_in_flight_are_answered_after_stdin_is_closed() {
     let sessions = Sessions::default();
@@ -349,9 +350,9 @@ fn requests_in_flight_are_answered_after_stdin_is_closed() {
     assert_eq!(upstream.of("DELETE").len(), 1);
 }
 
-/// What is never answered does not keep it longer than its grace.
+/// An unanswered request does not delay the exit beyond the grace.
 #[test]
-fn a_request_that_is_never_answered_does_not_keep_it() {
+fn unanswered_request_does_not_delay_the_exit() {
     let sessions = Sessions::default();
     let upstream = Upstream::start(move |seen, talk| match seen.rpc().as_str() {
         "tools/call" => talk.wait_gone(),
@@ -366,7 +367,7 @@ fn a_request_that_is_never_answered_does_not_keep_it() {
     assert_eq!(upstream.of("DELETE").len(), 1);
 }
 
-/// The host leaves in the middle of its handshake. The session that opens when it is gone is ended, too.
+/// The host exits in the middle of its handshake. A session that opens after that is ended, too.
 #[test]
 fn a_session_that_opens_too_late_is_ended() {
     let (gate, sessions) = (Arc::new(Gate::default()), Arc::new(Sessions::default()));
@@ -392,9 +393,9 @@ fn a_session_that_opens_too_late_is_ended() {
     assert_eq!(receipts[0]["holdings"][0]["how"], "deleted", "{receipts:#}");
 }
 
-/// A host that does not listen any more is gone, even if it still holds stdin.
+/// A host that no longer reads counts as gone, even if it still holds stdin.
 #[test]
-fn a_host_that_closes_its_end_of_stdout_is_gone() {
+fn host_that_closes_stdout_ends_the_connection() {
     let open = Open::new();
     let url = open.upstream.url();
     let mut connect = Connect::open(&open.scene, &words(&url));
@@ -407,7 +408,7 @@ fn a_host_that_closes_its_end_of_stdout_is_gone() {
 
 /// `leash ps` shows it, `leash end` ends it.
 #[test]
-fn it_is_listed_and_ended_by_name() {
+fn connection_is_listed_and_ended_by_name() {
     let open = Open::new();
     let url = open.upstream.url();
     let mut connect = Connect::open(&open.scene, &[&words(&url)[..], &["--session", "job-7"]].concat());

@@ -1,4 +1,5 @@
-//! Whatever the upstream does wrong: every request is answered, nothing that is no protocol reaches the host, and leash lives.
+//! Whatever fault the upstream has: every request is answered, the host gets nothing but protocol messages, and leash
+//! lives.
 
 use std::net::{Ipv4Addr, TcpListener};
 
@@ -16,7 +17,7 @@ fn error(line: &str) -> (Value, i64, String) {
 }
 
 #[test]
-fn nobody_is_there() {
+fn missing_server_is_reported_for_each_request() {
     let address = {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         listener.local_addr().expect("an address")
@@ -32,7 +33,7 @@ fn nobody_is_there() {
     connect.send(INITIALIZED);
     connect.send(r#"{"jsonrpc":"2.0","id":"q","method":"ping"}"#);
     assert_eq!(error(&connect.next()).0, "q");
-    // Somebody comes after all, and nothing has to be started again.
+    // A server starts later, and leash need not be started again.
     let sessions = Sessions::default();
     let upstream = Upstream::start_at(address, move |seen, talk| sessions.serve(seen, talk));
     connect.send(INITIALIZE);
@@ -40,7 +41,7 @@ fn nobody_is_there() {
     connect.close();
     assert_eq!(connect.code(), Some(0));
     assert_eq!(upstream.of("DELETE").len(), 1);
-    // Said once, however many notifications were lost.
+    // Reported once, however many notifications were lost.
     assert_eq!(scene.stderr().matches("was not delivered").count(), 1, "{}", scene.stderr());
 }
 
@@ -64,7 +65,7 @@ fn credentials_are_missing_or_right() {
     let mut connect = Connect::open(&scene, &["--bearer-env", "TOKEN", "--header", "X-Other:  1 2 ", &url]);
     connect.send(&call(1));
     assert_eq!(connect.next(), result(&1.into(), "session-1"));
-    // The keeper knows them, but not by its environment.
+    // The keeper has them, but not in its environment.
     let keepers = testkit::process::children(connect.pid());
     assert!(!keepers.is_empty(), "connect has a keeper");
     for keeper in keepers {
@@ -76,7 +77,7 @@ fn credentials_are_missing_or_right() {
     assert!(!scene.stderr().contains("s3cret"), "{}", scene.stderr());
 }
 
-/// A request that fails does not take the others with it.
+/// A failed request does not affect the others.
 #[test]
 fn statuses_become_errors() {
     let sessions = Sessions::default();
@@ -137,15 +138,15 @@ fn garbage_does_not_reach_the_host() {
     assert_eq!(error(&ask(7, "nothing")).0, 7);
     let cut = "the connection to upstream broke before the response; it may have been carried out";
     assert_eq!(error(&ask(8, "cut")), (8.into(), -32000, cut.to_owned()));
-    // An answer to nobody is passed on, and the request is told that it got none.
+    // An answer with an unknown id is passed on, and the request gets an error because it got no answer.
     assert_eq!(ask(6, "stranger"), r#"{"jsonrpc":"2.0","id":"somebody else","result":{}}"#);
     assert_eq!(error(&connect.next()), (6.into(), -32000, nothing.to_owned()));
     assert_eq!(scene.stderr().matches("not MCP").count(), 1, "{}", scene.stderr());
 }
 
-/// Lines of the host that are no JSON are answered here; those that are JSON are the upstream's to judge.
+/// leash answers lines of the host that are not JSON; the upstream judges the others.
 #[test]
-fn what_the_host_gets_wrong() {
+fn invalid_lines_of_the_host_are_answered() {
     let sessions = Sessions::default();
     let upstream = Upstream::start(move |seen, talk| match seen.text().as_str() {
         "42" => talk.answer(
@@ -170,7 +171,7 @@ fn what_the_host_gets_wrong() {
     assert_eq!(bodies, [INITIALIZE, INITIALIZED, "42", &call(1)]);
 }
 
-/// A redirect within the server is followed, for the session and for its end.
+/// leash follows a redirect within the server, for the session and for its end.
 #[test]
 fn a_redirect_of_the_same_origin_is_followed() {
     let sessions = Sessions::default();
@@ -191,9 +192,10 @@ fn a_redirect_of_the_same_origin_is_followed() {
     assert_eq!(upstream.of("DELETE").len(), 1);
 }
 
-/// An answer that is larger than a line may be is left out, and the request is told so: asked for again, it would only come again.
+/// An answer that exceeds the line limit is dropped, and the request gets an error: a repeated request would get the
+/// same answer.
 #[test]
-fn an_answer_that_is_too_large() {
+fn too_large_answer_becomes_an_error() {
     let sessions = Sessions::default();
     let upstream = Upstream::start(move |seen, talk| {
         let large = || format!(r#"{{"jsonrpc":"2.0","id":1,"result":"{}"}}"#, "x".repeat(17 * 1024 * 1024));

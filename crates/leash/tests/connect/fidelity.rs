@@ -1,11 +1,12 @@
-//! Not one byte is changed: lines reach the upstream as the host wrote them, and messages the host as the upstream did.
+//! No byte is changed: lines reach the upstream as the host wrote them, and messages reach the host as the upstream
+//! wrote them.
 
 use std::sync::{Arc, Mutex};
 
 use crate::host::{Connect, scene};
 use crate::upstream::{Sessions, Upstream};
 
-/// Messages that libraries like to repair.
+/// Messages that libraries tend to change.
 const ODD: [&str; 12] = [
     r#"{"jsonrpc":"2.0","id":123456789012345678901234567890,"method":"x"}"#,
     r#"{ "method" : "x" , "id" : "a\u0062\/\"" , "jsonrpc" : "2.0" , "future" : [ 1.0 , 1e400 , -0 , 0.10 ] }"#,
@@ -21,7 +22,7 @@ const ODD: [&str; 12] = [
     r#"{"jsonrpc":"2.0","id":10,"method":"x","params":{"_meta":{"progressToken":1e2,"x/y":true}}}"#,
 ];
 
-/// What an upstream answers to each, in its own odd way: the same ids, so that the answer is known to be one.
+/// The answers of the upstream, in an equally odd form, with the same ids so that they are recognised as answers.
 const ANSWERS: [&str; 12] = [
     r#"{"jsonrpc":"2.0","id":123456789012345678901234567890,"result":{"n":123456789012345678901234567890}}"#,
     r#"{ "result" : { "x" : 1.0 , "x" : 1e400 } , "id" : "ab/\u0022" , "jsonrpc" : "2.0" , "later" : null }"#,
@@ -37,7 +38,7 @@ const ANSWERS: [&str; 12] = [
     r#"{"jsonrpc":"2.0","id":10,"result":{"_meta":{"x":1E+2}}}"#,
 ];
 
-/// How the upstream answers.
+/// The form of the upstream's answers.
 #[derive(Clone, Copy)]
 enum Manner {
     Whole,
@@ -55,7 +56,7 @@ fn check(manner: Manner) {
                 Manner::Stream => {
                     talk.begin_stream();
                     talk.event(": comment\r\n\r\nid: 1\r\ndata:\r\n\r\n");
-                    // In pieces, as networks like it.
+                    // Sent in pieces, as networks deliver them.
                     let event = format!("event: message\rid: 2\rdata: {}\r\r", ANSWERS[index]);
                     let middle = (0..=event.len() / 2).rev().find(|at| event.is_char_boundary(*at)).unwrap_or(0);
                     talk.event(&event[..middle]);
@@ -88,7 +89,7 @@ fn odd_messages_pass_unchanged_in_streams() {
     check(Manner::Stream);
 }
 
-/// Line breaks between tokens are the only thing that can't stay.
+/// Only line breaks between tokens are replaced.
 #[test]
 fn a_message_of_several_lines_becomes_one() {
     let sessions = Sessions::default();
@@ -111,7 +112,7 @@ fn a_message_of_several_lines_becomes_one() {
     assert_eq!(connect.next(), "{   \"jsonrpc\": \"2.0\", \"id\": 2, \"result\": {} }");
 }
 
-/// How hosts end lines, and what they write besides.
+/// The line endings of hosts, and other bytes that they write.
 #[test]
 fn lines_may_end_in_every_way() {
     let sessions = Sessions::default();
@@ -129,9 +130,9 @@ fn lines_may_end_in_every_way() {
     assert_eq!(bodies, [r#"{"jsonrpc":"2.0","id":1,"method":"a"}"#, r#"{"jsonrpc":"2.0","id":2,"method":"b"}"#]);
 }
 
-/// Large messages go through whole, and one that is too large is refused without harm to the others.
+/// Large messages pass whole. A too large one is refused without affecting the others.
 #[test]
-fn large_lines() {
+fn large_lines_pass_and_too_large_ones_are_refused() {
     const LARGE: usize = 15 * 1024 * 1024;
     let sessions = Sessions::default();
     let answer = Arc::new(Mutex::new(String::new()));

@@ -1,4 +1,4 @@
-//! A host of `leash connect`: the test itself, over pipes, or a process of its own that can be killed.
+//! A host of `leash connect`: the test itself, over pipes, or a separate process that can be killed.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -24,10 +24,10 @@ pub(crate) fn call(id: u32) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"x"}}}}"#)
 }
 
-/// A stage for the user that runs the tests.
+/// A scene for the user that runs the tests.
 pub(crate) fn scene() -> Scene {
     let who = if rustix::process::geteuid().is_root() { Who::Root } else { Who::User };
-    Scene::set(who).expect("everybody can be themselves")
+    Scene::set(who).expect("every user can run as itself")
 }
 
 /// `leash connect` as a child of the test.
@@ -63,7 +63,7 @@ impl Connect {
         self.write(format!("{line}\n").as_bytes());
     }
 
-    /// Writes anything.
+    /// Writes any bytes.
     pub(crate) fn write(&mut self, bytes: &[u8]) {
         self.stdin.as_mut().expect("stdin is open").write_all(bytes).expect("leash reads");
     }
@@ -86,13 +86,13 @@ impl Connect {
         std::fs::read_to_string(&self.stderr).unwrap_or_default()
     }
 
-    /// The next line that contains a text; others are kept.
+    /// The next line that contains a text; the others are kept.
     pub(crate) fn wait(&mut self, text: &str) -> String {
         let found = self.says().wait(|line| line.contains(text));
         found.unwrap_or_else(|| panic!("leash did not say {text}: {}\n{}", self.says().rest(), self.stderr()))
     }
 
-    /// Whether it has said nothing more, up to the end of its stdout.
+    /// True if it printed nothing more, up to the end of its stdout.
     pub(crate) fn is_silent(&mut self) -> bool {
         self.says().next().is_none() && self.says().rest().is_empty()
     }
@@ -114,7 +114,7 @@ impl Connect {
         self.stdin = None;
     }
 
-    /// Waits for its end; its exit code.
+    /// Waits for its exit, and returns the exit code.
     pub(crate) fn code(&mut self) -> Option<i32> {
         assert!(self.handle().wait_gone(LIMIT), "leash does not end");
         self.child.wait().expect("it was not waited for").code()
@@ -128,10 +128,10 @@ impl Drop for Connect {
     }
 }
 
-/// What leash says, line by line, however long the lines are.
+/// The output of leash, line by line, with lines of any length.
 struct Said {
     stdout: ChildStdout,
-    /// Lines that nobody asked for yet.
+    /// Lines that the test has not asked for yet.
     lines: VecDeque<String>,
     /// The beginning of the next one.
     begun: Vec<u8>,
@@ -142,7 +142,7 @@ impl Said {
         Said { stdout, lines: VecDeque::new(), begun: Vec::new() }
     }
 
-    /// Waits for a line that is wanted; the others are kept. `None` at the end, or after a long time.
+    /// Waits for a line that `wanted` accepts; the others are kept. `None` at the end, or after a timeout.
     fn wait(&mut self, wanted: impl Fn(&str) -> bool) -> Option<String> {
         let mut known = 0;
         loop {
@@ -160,13 +160,13 @@ impl Said {
         self.wait(|_| true)
     }
 
-    /// What was said and not taken.
+    /// The output that was not taken.
     fn rest(&self) -> String {
         let lines: String = self.lines.iter().map(|line| format!("{line}\n")).collect();
         lines + &String::from_utf8_lossy(&self.begun)
     }
 
-    /// One read. False at the end.
+    /// Reads once. Returns false at the end.
     fn read(&mut self) -> bool {
         let mut buffer = [0; 65536];
         let Ok(count @ 1..) = rustix::io::read(&self.stdout, &mut buffer) else { return false };
@@ -180,7 +180,7 @@ impl Said {
     }
 }
 
-/// A host process with `leash connect` below it, and a session that is open.
+/// A host process with `leash connect` below it, and an open session.
 pub(crate) fn open_below(scene: &Scene, manner: &Manner, pty: Option<&Pty>, words: &[&str]) -> Host {
     let mut command: Vec<OsString> = vec![scene.leash_path().into(), "connect".into()];
     command.extend(words.iter().map(OsString::from));

@@ -1,4 +1,4 @@
-//! `leash connect` as hosts meet it: real processes, and upstreams that do what a script says.
+//! `leash connect` as hosts use it: real processes, and scripted upstreams.
 
 mod ends;
 mod errors;

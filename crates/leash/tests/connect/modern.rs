@@ -49,7 +49,7 @@ fn headers_repeat_the_message() {
     assert!(seen.iter().all(|seen| seen.method == "POST"));
 }
 
-/// Taking a request back closes its connection; nothing is sent, and nothing is answered.
+/// Cancelling a request closes its connection; nothing is sent, and nothing is answered.
 #[test]
 fn a_cancellation_closes_the_connection() {
     let upstream = Upstream::start(|seen, talk| match seen.rpc().as_str() {
@@ -58,7 +58,7 @@ fn a_cancellation_closes_the_connection() {
             talk.event(
                 "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progress\":1}}\n\n",
             );
-            // Fails the test's wait below if the client stays.
+            // If the client stays connected, the test's wait below fails.
             talk.wait_gone();
         }
         "slow" => talk.wait_gone(),
@@ -72,7 +72,7 @@ fn a_cancellation_closes_the_connection() {
     connect.send(&modern(2, "slow", ""));
     upstream.wait_count("POST", 2);
     connect.send(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}"#);
-    // One that was answered long ago has no connection to close; it is not sent either.
+    // A request that was answered before has no connection to close. Its cancellation is not sent either.
     connect.send(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
     connect.send(&modern(3, "ping", ""));
     assert_eq!(connect.next(), answer(3));
@@ -83,7 +83,7 @@ fn a_cancellation_closes_the_connection() {
     assert_eq!(methods, ["tools/call", "slow", "ping"]);
 }
 
-/// A subscription stays, does not keep the host, and ends with its connection.
+/// A subscription stays open, does not delay the exit, and ends with its connection.
 #[test]
 fn a_subscription_ends_with_its_connection() {
     let (gone, left) = std::sync::mpsc::channel();
@@ -109,7 +109,7 @@ fn a_subscription_ends_with_its_connection() {
     left.recv_timeout(testkit::wait::LIMIT).expect("the connection is closed");
 }
 
-/// A modern stream that breaks can't be taken up.
+/// A broken modern stream cannot be resumed.
 #[test]
 fn a_stream_that_is_cut_is_an_error() {
     let upstream = Upstream::start(|_, talk| {
@@ -124,7 +124,7 @@ fn a_stream_that_is_cut_is_an_error() {
     assert_eq!(upstream.of("GET").len(), 0);
 }
 
-/// A host that probes a legacy server gets the server's own refusal, falls back, and has a session.
+/// A host that probes a legacy server gets the server's own refusal, falls back, and opens a session.
 #[test]
 fn a_probe_of_a_legacy_server_is_answered_so_that_the_host_falls_back() {
     let sessions = Sessions::default();
@@ -153,7 +153,7 @@ fn a_probe_of_a_legacy_server_is_answered_so_that_the_host_falls_back() {
     assert_eq!(upstream.seen()[2].header("mcp-protocol-version"), "2025-11-25");
 }
 
-/// The upstream's own error, for the very request, is passed unchanged.
+/// The upstream's own error for this request is passed unchanged.
 #[test]
 fn a_modern_refusal_is_passed_unchanged() {
     let error =

@@ -1,4 +1,4 @@
-//! HTTP+SSE of 2024-11-05: found out, spoken, and opened again.
+//! HTTP+SSE of 2024-11-05: detected, spoken, and reopened.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -16,11 +16,11 @@ use crate::upstream::{Seen, Talk, Upstream, initialized, result};
 #[derive(Default)]
 struct Old {
     streams: AtomicUsize,
-    /// Where the answers to what is POSTed go: the newest stream.
+    /// The stream that gets the answers to POSTs: the newest one.
     stream: Mutex<Option<Sender<Said>>>,
 }
 
-/// What a stream is told.
+/// A message to a stream's thread.
 enum Said {
     Event(String),
     Cut,
@@ -42,7 +42,7 @@ impl Old {
     fn listen(&self, talk: &mut Talk) {
         let (sender, said): (Sender<Said>, Receiver<Said>) = channel();
         let number = self.streams.fetch_add(1, Ordering::SeqCst) + 1;
-        // Before the client knows where to POST: it may be quick.
+        // Set before the client knows the POST endpoint: the client may be quick.
         *self.stream.lock().expect("no thread panics") = Some(sender);
         talk.begin_stream();
         talk.event(&format!("event: endpoint\ndata: /post?session=old-{number}\n\n"));
@@ -81,7 +81,7 @@ fn start() -> (Arc<Old>, Upstream) {
 }
 
 #[test]
-fn it_is_found_out_and_spoken() {
+fn old_transport_is_detected_and_spoken() {
     let (old, upstream) = start();
     let scene = scene();
     let mut connect = Connect::open(&scene, &[&upstream.url()]);
@@ -112,7 +112,7 @@ fn it_is_found_out_and_spoken() {
 }
 
 #[test]
-fn it_is_spoken_at_once_when_asked_for() {
+fn old_transport_is_used_at_once_if_requested() {
     let (_, upstream) = start();
     let scene = scene();
     let mut connect = Connect::open(&scene, &["--transport", "sse", &upstream.url()]);
@@ -122,7 +122,7 @@ fn it_is_spoken_at_once_when_asked_for() {
 }
 
 #[test]
-fn it_is_not_tried_when_another_is_asked_for() {
+fn old_transport_is_not_tried_if_another_is_requested() {
     let (_, upstream) = start();
     let scene = scene();
     let mut connect = Connect::start(&scene, &["--transport", "http", &upstream.url()]);
@@ -131,7 +131,7 @@ fn it_is_not_tried_when_another_is_asked_for() {
     assert_eq!(upstream.of("GET").len(), 0);
 }
 
-/// The stream is the session: when it breaks, what was asked is lost, and a new session is opened.
+/// The stream is the session: when it breaks, pending requests are lost, and leash opens a new session.
 #[test]
 fn a_stream_that_breaks_is_a_lost_session() {
     let (old, upstream) = start();
@@ -166,7 +166,7 @@ fn without_revive_a_broken_stream_is_the_end() {
     assert_eq!(upstream.of("GET").len(), 1);
 }
 
-/// Credentials are not sent to where an upstream points.
+/// leash does not send credentials to another origin that an upstream names.
 #[test]
 fn an_endpoint_of_another_origin_is_refused() {
     let upstream = Upstream::start(|seen, talk| match seen.method.as_str() {
@@ -184,7 +184,7 @@ fn an_endpoint_of_another_origin_is_refused() {
     assert_eq!(told["error"]["message"], "upstream did not name an endpoint of its own; check the URL");
 }
 
-/// The connection dies with leash, and so does the session; the keeper writes it down.
+/// The connection and the session die with leash; the keeper writes the receipt.
 #[test]
 fn a_killed_leash_has_a_receipt() {
     let (_, upstream) = start();
@@ -203,7 +203,7 @@ fn a_killed_leash_has_a_receipt() {
     );
 }
 
-/// The server is away for a while: what is asked meanwhile is answered, and when it is back, so is the session.
+/// The server is away for a while. Requests in that time get errors, and after that the session is opened again.
 #[test]
 fn an_outage_is_survived() {
     let (_, upstream) = start();

@@ -1,4 +1,4 @@
-//! Lines go upstream in the order in which the host wrote them, and only so many at once.
+//! Lines go upstream in the order of the host, and only a limited number at once.
 
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex};
@@ -24,7 +24,7 @@ impl Gate {
     }
 }
 
-/// `initialize` is answered before anything else is sent, and a notification is accepted before what follows it.
+/// `initialize` is answered before any other line is sent, and a notification is accepted before the next line is sent.
 #[test]
 fn the_handshake_is_not_overtaken() {
     let (gates, sessions) = (Arc::new([Gate::default(), Gate::default()]), Sessions::default());
@@ -59,7 +59,7 @@ fn the_handshake_is_not_overtaken() {
     }
 }
 
-/// A slow request does not hold up the next, and answers come as they are ready.
+/// A slow request does not delay the next one, and answers are passed on as they arrive.
 #[test]
 fn answers_come_as_they_are_ready() {
     let (gate, sessions) = (Arc::new(Gate::default()), Sessions::default());
@@ -79,7 +79,7 @@ fn answers_come_as_they_are_ready() {
     assert!(connect.next().contains(r#""id":1"#));
 }
 
-/// With as many requests unanswered as may be, the host's answers and cancellations still pass: the server may wait for those.
+/// At the limit of unanswered requests, the host's answers and cancellations still pass: the server may wait for them.
 #[test]
 fn responses_pass_requests_that_wait() {
     const MOST: u32 = 64;
@@ -90,7 +90,7 @@ fn responses_pass_requests_that_wait() {
             holding.wait();
         }
         sessions.serve(seen, talk);
-        // The server got what it waited for.
+        // The server has got the answer that it waits for.
         if seen.text().contains("pressed") {
             holding.open();
         }
@@ -109,13 +109,13 @@ fn responses_pass_requests_that_wait() {
     }
     connect.close();
     assert_eq!(connect.code(), Some(0));
-    // The last one was taken back before it was sent: then neither it nor the cancellation is.
+    // The last request was cancelled before it was sent, so neither it nor the cancellation is sent.
     assert_eq!(calls(&upstream), MOST as usize + 9);
     assert!(upstream.of("POST").iter().all(|seen| seen.rpc() != "notifications/cancelled"));
     assert!(connect.is_silent());
 }
 
-/// A host that does not read is not read from either: memory stays bounded, and nothing is lost.
+/// If a host does not read, leash stops reading from the upstream: memory stays bounded, and nothing is lost.
 #[test]
 fn a_host_that_does_not_read_stops_the_upstream() {
     let sessions = Sessions::default();
@@ -139,7 +139,7 @@ fn a_host_that_does_not_read_stops_the_upstream() {
     let scene = scene();
     let mut connect = Connect::open(&scene, &[&upstream.url()]);
     connect.send(r#"{"jsonrpc":"2.0","id":1,"method":"flood"}"#);
-    // The server gets stuck long before all 32 MiB are sent: pipes and sockets hold a few.
+    // The server blocks long before all 32 MiB are sent: pipes and sockets hold a few.
     let stuck = std::iter::from_fn(|| sending.recv_timeout(std::time::Duration::from_secs(2)).ok()).last();
     assert!(stuck.is_some_and(|number| number < 400), "{stuck:?} were taken from the server and not from leash");
     for number in 0..512 {
@@ -148,7 +148,7 @@ fn a_host_that_does_not_read_stops_the_upstream() {
     assert_eq!(connect.next(), r#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
 }
 
-/// A cancellation in a legacy session goes upstream as it is; an answer that comes all the same is passed on.
+/// A cancellation in a legacy session is passed on. An answer that arrives all the same is passed on too.
 #[test]
 fn legacy_cancellations_are_passed_on() {
     let (gate, sessions) = (Arc::new(Gate::default()), Sessions::default());
@@ -171,9 +171,10 @@ fn legacy_cancellations_are_passed_on() {
     connect.wait(r#""id":1"#);
 }
 
-/// Many servers never answer what was cancelled, and leave its connection open. That does not use up all the room.
+/// Many servers never answer a cancelled request, and leave its connection open. Such requests must not use up the
+/// limit.
 #[test]
-fn what_was_cancelled_takes_up_no_room() {
+fn cancelled_request_frees_its_slot() {
     let sessions = Sessions::default();
     let upstream = Upstream::start(move |seen, talk| match seen.rpc().as_str() {
         "tools/call" => talk.wait_gone(),

@@ -1,4 +1,4 @@
-//! Any message passes unchanged, in both directions: the property of `serve`, here between a pipe and HTTP.
+//! Any message passes unchanged, in both directions: the same property as for `serve`, here between a pipe and HTTP.
 
 #[path = "../serve/fidelity/odd.rs"]
 mod odd;
@@ -17,12 +17,13 @@ use crate::host::{Connect, scene};
 use crate::upstream::initialized;
 use odd::Space;
 
-/// What happens on a connection, and is over before the next.
+/// One exchange on a connection, which is over before the next.
 #[derive(Clone, Debug)]
 enum Case {
-    /// A request (or several) of the host, answered as a stream: what comes before the answer, the answer, and the line ending.
+    /// A request (or several) of the host, answered by a stream: the messages before the answer, the answer, and the
+    /// line ending.
     Streamed { body: String, messages: Vec<String>, ending: &'static str },
-    /// The same in one piece, which may be of several lines.
+    /// The same as one body, which may have several lines.
     Whole { body: String, answer: String },
     /// A notification or a response of the host.
     Told { body: String },
@@ -68,7 +69,7 @@ fn event(message: &str, ending: &str) -> Vec<u8> {
     format!("event: message{ending}data: {message}{ending}{ending}").into_bytes()
 }
 
-/// What the upstream answers next, and what it says to those who listen.
+/// The next answer of the upstream, and the messages for its listeners.
 struct Script {
     next: Mutex<Option<Case>>,
     stream: Mutex<Receiver<Vec<u8>>>,
@@ -78,7 +79,7 @@ impl Script {
     fn answer(&self, seen: &Seen, wire: &mut Wire) -> io::Result<()> {
         const JSON: (&str, &str) = ("Content-Type", "application/json");
         const EVENTS: (&str, &str) = ("Content-Type", "text/event-stream");
-        let case = self.next.lock().expect("nobody panics with it").take();
+        let case = self.next.lock().expect("no thread panics while it holds the lock").take();
         match (seen.method.as_str(), case) {
             ("POST", Some(Case::Streamed { messages, ending, .. })) => {
                 wire.begin("200 OK", &[EVENTS])?;
@@ -92,7 +93,7 @@ impl Script {
             }
             ("GET", _) => {
                 wire.begin("200 OK", &[EVENTS])?;
-                let stream = self.stream.lock().expect("nobody panics with it");
+                let stream = self.stream.lock().expect("no thread panics while it holds the lock");
                 stream.iter().try_for_each(|bytes| wire.chunk(&bytes))?;
                 wire.finish()
             }
@@ -102,7 +103,7 @@ impl Script {
     }
 }
 
-/// Dropped in this order: the end of what it says lets the upstream go.
+/// Dropped in this order: dropping `stream` makes the upstream end its own stream.
 struct Stage {
     stream: Sender<Vec<u8>>,
     connect: Connect,
@@ -123,7 +124,7 @@ impl Stage {
     }
 
     fn send(&mut self, body: &str, case: Case) -> TestCaseResult {
-        *self.script.next.lock().expect("nobody panics with it") = Some(case);
+        *self.script.next.lock().expect("no thread panics while it holds the lock") = Some(case);
         self.connect.send(body);
         let seen = self.upstream.take();
         prop_assert_eq!((seen.method.clone(), seen.text()), ("POST".to_owned(), body.to_owned()));
@@ -145,7 +146,7 @@ impl Stage {
             }
             Case::Whole { body, answer } => {
                 self.send(body, case.clone())?;
-                // A line for the host: its line breaks are blanks, and what is around it is not looked at.
+                // The host gets one line: line breaks become blanks, and surrounding whitespace does not matter.
                 let answer = answer.replace(['\n', '\r'], " ");
                 let line = self.connect.next();
                 prop_assert_eq!(line.trim(), answer.trim());
@@ -161,7 +162,7 @@ fn any_message_passes_unchanged() {
     let stage = std::cell::RefCell::new(None);
     let config = Config { cases: 200, failure_persistence: None, max_shrink_time: 20_000, ..Config::default() };
     let tried = TestRunner::new(config).run(&case(), |case| {
-        // After a case that failed in the middle there is a new connection.
+        // After a failed case a new connection is opened.
         let mut used = stage.take().unwrap_or_else(|| Stage::open(&scene));
         used.run(case)?;
         stage.replace(Some(used));

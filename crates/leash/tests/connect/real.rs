@@ -47,7 +47,7 @@ fn everything_over_sse() {
     check_everything(Transport::Sse);
 }
 
-/// The SDK of another language, which counts its sessions itself.
+/// An SDK in another language, which counts its sessions itself.
 #[test]
 fn the_rust_sdk_sees_its_session_deleted() {
     let fixture = Fixture::http(&[]);

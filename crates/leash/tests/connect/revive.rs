@@ -1,4 +1,4 @@
-//! An upstream that lost the session: the host of a pipe can't be told 404, so leash opens the session again, or leaves.
+//! An upstream that lost the session: a host on a pipe cannot be told 404, so leash opens the session again, or exits.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ fn start(sessions: &Arc<Sessions>) -> Upstream {
     Upstream::start(move |seen, talk| serving.serve(seen, talk))
 }
 
-/// The messages that were POSTed, with the session each was sent in.
+/// The POSTed messages, each with its session.
 fn posted(upstream: &Upstream) -> Vec<(String, String)> {
     let named = |seen: &Seen| (seen.text(), seen.header("mcp-session-id").to_owned());
     upstream.of("POST").iter().map(named).collect()
@@ -48,7 +48,7 @@ fn a_lost_session_is_opened_again() {
     connect.close();
     assert_eq!(connect.code(), Some(0));
     assert!(connect.is_silent());
-    // The upstream forgot the first one by itself; the second one is ended.
+    // The upstream forgot the first one by itself; leash ends the second one.
     let deleted: Vec<String> =
         upstream.of("DELETE").iter().map(|seen| seen.header("mcp-session-id").to_owned()).collect();
     assert_eq!(deleted, ["session-2"]);
@@ -58,7 +58,7 @@ fn a_lost_session_is_opened_again() {
     assert_eq!(how, ["forgotten", "deleted"], "{receipt:#}");
 }
 
-/// The keeper is told of the new session, too.
+/// The keeper gets the id of the new session, too.
 #[test]
 fn a_killed_leash_leaves_no_revived_session() {
     let sessions = Arc::new(Sessions::default());
@@ -78,14 +78,14 @@ fn a_killed_leash_leaves_no_revived_session() {
     assert_eq!(ends(receipt), ["session-/forgotten", "session-/deleted"], "{receipt:#}");
 }
 
-/// Beginnings of ids and ends, as a receipt has them.
+/// The beginnings of ids, and their ends, as in a receipt.
 fn ends(receipt: &serde_json::Value) -> Vec<String> {
     let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
     let ends = receipt["holdings"].as_array().into_iter().flatten();
     ends.map(|end| format!("{}/{}", text(&end["id"]), text(&end["how"]))).collect()
 }
 
-/// leash is killed while the DELETE of the session that it replaced is under way: the keeper sends it again.
+/// leash is killed during the DELETE of the session that it replaced: the keeper sends it again.
 #[test]
 fn a_killed_leash_leaves_no_replaced_session() {
     let sessions = Arc::new(Sessions::default());
@@ -109,7 +109,7 @@ fn a_killed_leash_leaves_no_replaced_session() {
     assert_eq!(ends(receipt), ["session-/deleted", "session-/deleted"], "{receipt:#}");
 }
 
-/// Several requests are met by the loss at once: one new session, and everything in its order.
+/// Several requests notice the loss at once: leash opens one new session, and keeps their order.
 #[test]
 fn requests_that_wait_for_the_new_session_keep_their_order() {
     let sessions = Arc::new(Sessions::default());
@@ -133,7 +133,8 @@ fn requests_that_wait_for_the_new_session_keep_their_order() {
     assert_eq!(again.len(), 38);
 }
 
-/// Servers of the SDK's first version say it with 400; nobody knows then whether it is really gone, so it is DELETEd as well.
+/// Servers of the SDK's first version answer 400. leash cannot know then if the session is really gone, so it sends a
+/// DELETE as well.
 #[test]
 fn a_400_that_speaks_of_the_session_is_a_loss() {
     let sessions = Arc::new(Sessions::default());
@@ -159,9 +160,9 @@ fn a_400_that_speaks_of_the_session_is_a_loss() {
     assert_eq!(deleted, ["session-1", "session-2"]);
 }
 
-/// A server that is really started again: the connection breaks, nobody is there, somebody is.
+/// A real restart of the server: the connection breaks, no server listens, and then one does.
 #[test]
-fn an_upstream_that_is_started_again() {
+fn session_is_reopened_after_an_upstream_restart() {
     let upstream = start(&Arc::new(Sessions::default()));
     let (address, url) = (upstream.address(), upstream.url());
     let scene = scene();
@@ -181,7 +182,7 @@ fn an_upstream_that_is_started_again() {
     assert_eq!(again.of("DELETE").len(), 1);
 }
 
-/// A session that is lost twice in a row is the upstream's fault; the request is answered all the same.
+/// If a session is lost twice in a row, the upstream is at fault; the request is answered all the same.
 #[test]
 fn a_request_is_repeated_once() {
     let sessions = Arc::new(Sessions::default());
@@ -201,7 +202,7 @@ fn a_request_is_repeated_once() {
 }
 
 #[test]
-fn without_revive_the_host_is_told_and_left() {
+fn without_revive_the_host_gets_an_error_and_leash_exits() {
     let sessions = Arc::new(Sessions::default());
     let upstream = start(&sessions);
     let scene = scene();
@@ -221,7 +222,7 @@ fn without_revive_the_host_is_told_and_left() {
     assert_eq!(receipt["reason"]["kind"], "upstream_forgot", "{receipt:#}");
 }
 
-/// A host that begins anew: the session it leaves is ended.
+/// A host that sends `initialize` again: the session that it leaves is ended.
 #[test]
 fn a_second_initialize_ends_the_first_session() {
     let sessions = Arc::new(Sessions::default());

@@ -1,4 +1,4 @@
-//! Event streams of legacy servers: their own, those of requests, and what becomes of both when they break.
+//! Event streams of legacy servers: the server's own stream, the streams of requests, and their resumption.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,9 +29,9 @@ fn start(
     })
 }
 
-/// The server speaks by itself, breaks off, and is asked to go on where it was.
+/// The server sends messages by itself, breaks the stream off, and leash resumes it.
 #[test]
-fn the_servers_own_stream_is_taken_up_again() {
+fn broken_stream_of_the_server_is_resumed() {
     let upstream = start(
         |_, talk, number| {
             talk.begin_stream();
@@ -64,9 +64,9 @@ fn the_servers_own_stream_is_taken_up_again() {
     assert_eq!(upstream.of("DELETE").len(), 1);
 }
 
-/// A server without a stream of its own is not asked again.
+/// leash does not ask a server without its own stream again.
 #[test]
-fn a_405_is_an_answer() {
+fn server_that_answers_405_is_not_asked_again() {
     let upstream = start(|_, talk, _| talk.answer(405, &[], ""), |_, _| false);
     let scene = scene();
     let mut connect = Connect::open(&scene, &[&upstream.url()]);
@@ -78,7 +78,7 @@ fn a_405_is_an_answer() {
     assert_eq!(scene.stderr(), "");
 }
 
-/// What a server asks the host, and the host's answer.
+/// A request of the server, and the host's answer.
 #[test]
 fn requests_of_the_server_are_answered_by_the_host() {
     let upstream = start(
@@ -138,11 +138,11 @@ fn a_stream_that_is_closed_after_its_priming_event_is_polled() {
 
 /// The network fails in the middle of an answer.
 #[test]
-fn a_stream_that_is_cut_is_taken_up_where_it_broke() {
+fn cut_stream_of_a_request_is_resumed() {
     let upstream = start(
         |seen, talk, number| match (seen.header("last-event-id"), number) {
             ("", _) => talk.answer(405, &[], ""),
-            // Not yet: the server comes back.
+            // A temporary failure: the server comes back.
             ("7", 1) => talk.answer(503, &[], ""),
             ("7", 2) => talk.cut(),
             _ => {
@@ -172,7 +172,7 @@ fn a_stream_that_is_cut_is_taken_up_where_it_broke() {
     assert!(connect.is_silent());
 }
 
-/// Where nothing was numbered, nothing can be taken up.
+/// Without event ids a stream cannot be resumed.
 #[test]
 fn a_stream_without_ids_that_is_cut_is_an_error() {
     let upstream = start(
@@ -229,7 +229,7 @@ fn an_answer_may_come_on_the_servers_own_stream() {
     assert_eq!(connect.next(), r#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
 }
 
-/// The server's own stream tells of the loss before any request does.
+/// The server's own stream shows the loss before any request does.
 #[test]
 fn a_lost_session_is_noticed_by_the_listener() {
     let sessions = Arc::new(Sessions::default());
@@ -242,7 +242,7 @@ fn a_lost_session_is_noticed_by_the_listener() {
         talk.begin_stream();
         talk.event(&format!("retry: 1\ndata: {}\n\n", notice(seen.header("mcp-session-id").len())));
         if seen.header("mcp-session-id") == "session-1" {
-            // Started again in this very moment.
+            // The server loses its sessions at this moment.
             serving.forget();
             return talk.cut();
         }

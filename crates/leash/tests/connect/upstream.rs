@@ -1,5 +1,5 @@
-//! An upstream that does what its script says, and remembers what it was asked. Blocking sockets and threads: every byte is the
-//! script's own, and nothing repairs what leash got wrong.
+//! A scripted upstream that records its requests. It uses blocking sockets and threads: the script controls every byte,
+//! and no library repairs a fault of leash.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use serde_json::Value;
 use testkit::wait::{Deadline, LIMIT};
 
-/// A request as it came in.
+/// A request as it arrived.
 #[derive(Clone)]
 pub(crate) struct Seen {
     pub(crate) method: String,
@@ -28,7 +28,7 @@ impl std::fmt::Debug for Seen {
 }
 
 impl Seen {
-    /// A header; empty when it is not there.
+    /// A header; empty if it is missing.
     pub(crate) fn header(&self, name: &str) -> &str {
         self.headers.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value.as_str())
     }
@@ -52,7 +52,7 @@ impl Seen {
 /// The side of a connection on which a script answers.
 pub(crate) struct Talk {
     stream: TcpStream,
-    /// It is not used for another request.
+    /// The connection is not used for another request.
     cut: bool,
 }
 
@@ -85,7 +85,7 @@ impl Talk {
         self.raw(format!("{:x}\r\n{text}\r\n", text.len()).as_bytes());
     }
 
-    /// The end of the stream, as it should be.
+    /// The proper end of the stream.
     pub(crate) fn end_stream(&mut self) {
         self.raw(b"0\r\n\r\n");
     }
@@ -96,9 +96,9 @@ impl Talk {
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 
-    /// Anything.
+    /// Sends any bytes.
     pub(crate) fn raw(&mut self, bytes: &[u8]) {
-        // A client that has left is what some scripts wait for.
+        // Some scripts wait until the client has disconnected, so an error is fine.
         let _ = self.stream.write_all(bytes);
     }
 
@@ -121,7 +121,7 @@ struct Shared {
     over: AtomicBool,
 }
 
-/// The upstream. It is gone, with all its connections, when it is dropped.
+/// The upstream. Dropping it closes all its connections.
 pub(crate) struct Upstream {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -134,7 +134,7 @@ impl Upstream {
         Upstream::start_at((Ipv4Addr::LOCALHOST, 0).into(), script)
     }
 
-    /// Starts one where another was.
+    /// Starts one at a given address.
     pub(crate) fn start_at(address: SocketAddr, script: impl Fn(&Seen, &mut Talk) + Send + Sync + 'static) -> Upstream {
         let listener = TcpListener::bind(address).expect("cannot listen");
         let shared = Arc::new(Shared {
@@ -158,7 +158,7 @@ impl Upstream {
         format!("http://{}/mcp", self.address)
     }
 
-    /// Everything it was asked so far.
+    /// All requests so far.
     pub(crate) fn seen(&self) -> Vec<Seen> {
         lock(&self.shared.seen).clone()
     }
@@ -168,10 +168,10 @@ impl Upstream {
         self.seen().into_iter().filter(|seen| seen.method == method).collect()
     }
 
-    /// Waits until it has been asked something.
+    /// Waits until `wanted` finds something in the requests.
     ///
     /// # Panics
-    /// When it is not, for too long.
+    /// If it does not in time.
     pub(crate) fn wait<T>(&self, what: &str, wanted: impl Fn(&[Seen]) -> Option<T>) -> T {
         let deadline = Deadline::after(LIMIT);
         let mut seen = lock(&self.shared.seen);
@@ -184,7 +184,7 @@ impl Upstream {
         }
     }
 
-    /// Waits until so many requests of a method have come.
+    /// Waits until this many requests of a method have arrived.
     pub(crate) fn wait_count(&self, method: &str, count: usize) {
         let counted = |seen: &[Seen]| seen.iter().filter(|seen| seen.method == method).count() >= count;
         self.wait(&format!("{count} {method}"), |seen| counted(seen).then_some(()));
@@ -194,7 +194,7 @@ impl Upstream {
 impl Drop for Upstream {
     fn drop(&mut self) {
         self.shared.over.store(true, Ordering::SeqCst);
-        // Wakes the acceptor.
+        // Wakes the accept loop.
         let _ = TcpStream::connect(self.address);
         lock(&self.shared.streams).drain(..).for_each(|stream| drop(stream.shutdown(Shutdown::Both)));
         if let Some(acceptor) = self.acceptor.take() {
@@ -260,17 +260,17 @@ fn read(reader: &mut BufReader<TcpStream>) -> Option<Seen> {
 pub(crate) struct Sessions(Mutex<(u32, BTreeSet<String>)>);
 
 impl Sessions {
-    /// Forgets all of them, as a server that is started again does.
+    /// Forgets all of them, as a restarted server does.
     pub(crate) fn forget(&self) {
         lock(&self.0).1.clear();
     }
 
-    /// Those that are open.
+    /// The open sessions.
     pub(crate) fn open(&self) -> Vec<String> {
         lock(&self.0).1.iter().cloned().collect()
     }
 
-    /// Answers as a server of 2025-11-25 does that has no stream of its own. True if it did.
+    /// Answers like a server of 2025-11-25 without its own stream.
     pub(crate) fn serve(&self, seen: &Seen, talk: &mut Talk) {
         if seen.rpc() == "initialize" {
             let session = {
@@ -310,7 +310,7 @@ pub(crate) fn initialized(id: &Value) -> String {
     )
 }
 
-/// The answer to anything else: which session it was asked in.
+/// The answer to any other request: the session that it was sent in.
 pub(crate) fn result(id: &Value, session: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"session":"{session}"}}}}"#)
 }

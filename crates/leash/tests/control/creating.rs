@@ -1,4 +1,4 @@
-//! A session begins: all of its servers run, or none does.
+//! The start of a session: all of its servers run, or none does.
 
 use serde_json::json;
 use testkit::control::{path, server};
@@ -15,11 +15,11 @@ fn a_session_is_created_used_and_gone_when_the_call_returns() {
     let fixture = Fixture::http(&[]);
     let servers = json!({"a": stage.tree("setsid", "2s"), "b": stage.tree("daemon", "2s"), "web": web(&fixture)});
     let session = stage.control.create(&json!({"name": "job", "labels": {"n": "1"}, "mcpServers": servers}));
-    stage.scene.census().wait_all_ready(2, LIMIT).expect("both run before anybody has asked for them");
+    stage.scene.census().wait_all_ready(2, LIMIT).expect("both run before the first client");
     let started = &session["servers"][0]["holdings"][0];
     assert_eq!(started["kind"], "tree", "{session}");
 
-    // The first client gets the tree that was started, the next one another.
+    // The first client gets the tree that was started, the next one a new tree.
     let first = stage.open(&session, "a");
     assert_eq!(json!(stage.pid(&session, "a", &first)), started["pid"], "{session}");
     let second = stage.open(&session, "a");
@@ -46,7 +46,7 @@ fn a_session_is_created_used_and_gone_when_the_call_returns() {
 }
 
 #[test]
-fn one_server_that_cannot_start_means_none() {
+fn failed_server_prevents_the_session() {
     let mut stage = or_skip!(Stage::set());
     let fixture = Fixture::http(&[]);
     let servers =
@@ -61,7 +61,7 @@ fn one_server_that_cannot_start_means_none() {
     stage.gateway.stop();
 }
 
-/// Somebody ends everything while a session begins, sooner or later.
+/// Another caller ends everything while a session starts, sooner or later.
 #[test]
 fn an_end_during_the_start_leaves_nothing() {
     let mut stage = or_skip!(Stage::set());
@@ -76,9 +76,9 @@ fn an_end_during_the_start_leaves_nothing() {
         assert_eq!(ended.status, 200, "{}", ended.text());
         let reply = begun.reply().expect("an answer");
         match reply.status {
-            // Everything was started, and ended, by then.
+            // Everything was started and ended by then.
             409 => assert_eq!(reply.json()["type"], "urn:leash:problem:ended", "{}", reply.text()),
-            // It was known before it was ended, or begun after it.
+            // The session was known before the end, or began after it.
             201 => drop(stage.control.end(&reply.json())),
             other => panic!("{other}: {}", reply.text()),
         }
@@ -87,11 +87,11 @@ fn an_end_during_the_start_leaves_nothing() {
     stage.gateway.stop();
 }
 
-/// A caller that leaves does not know the session: nobody could ever end it.
+/// A caller that disconnects does not know the session, so no caller could ever end it.
 #[test]
 fn a_caller_that_leaves_during_the_start_leaves_nothing() {
     let mut stage = or_skip!(Stage::set());
-    // It takes connections and says nothing, so that the start lasts until the caller leaves.
+    // The server accepts connections and never answers, so that the start lasts until the caller disconnects.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}/mcp", silent.local_addr().expect("its address"));
     let request = json!({"mcpServers": {"a": stage.tree("setsid", "300ms"), "b": {"url": url}}}).to_string();
@@ -99,7 +99,7 @@ fn a_caller_that_leaves_during_the_start_leaves_nothing() {
         let caller = stage.control.begin("POST", "/v1/sessions", &request);
         let sessions = || stage.control.ask("GET", "/v1/sessions", "").json()["sessions"].clone();
         testkit::wait::until("a session that begins", || (sessions() != json!([])).then_some(()));
-        // The tree is there, or is about to be.
+        // The tree exists, or is about to.
         for _ in 0..round {
             assert_eq!(sessions()[0]["state"], "starting");
         }
@@ -118,10 +118,10 @@ fn a_tree_that_leaves_before_its_first_client_is_replaced() {
     let stage = or_skip!(Stage::set());
     let session =
         stage.control.create(&json!({"mcpServers": {"a": {"command": "true"}, "b": stage.tree("polite", "2s")}}));
-    testkit::wait::until("the end of a server that nobody asked for", || {
+    testkit::wait::until("the unrequested end of a server", || {
         (stage.control.show(&session)["servers"][0]["holdings"] == json!([])).then_some(())
     });
-    // The next client starts another one, which leaves as well; the session goes on.
+    // The next client starts another tree, which exits as well; the session continues.
     let reply = stage.gateway.post(&server(&session, "a"), None, &initialize("2025-06-18"));
     assert_eq!(reply.status, 502, "{}", reply.text());
     stage.open(&session, "b");

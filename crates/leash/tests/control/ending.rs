@@ -1,4 +1,4 @@
-//! The ends of a session, with servers that do not want to leave and daemons that have to.
+//! The ends of a session, with servers that ignore signals and with daemons that stop.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use testkit::wait::{self, LIMIT};
 use super::{Stage, trees, web};
 
 #[test]
-fn without_waiting_the_end_goes_on() {
+fn end_continues_without_a_waiting_caller() {
     let mut stage = or_skip!(Stage::set());
     let session = stage.control.create(&json!({"mcpServers": {"a": stage.tree("stubborn", "200ms")}}));
     stage.scene.census().wait_ready(LIMIT).expect("it runs");
@@ -28,7 +28,7 @@ fn without_waiting_the_end_goes_on() {
     stage.gateway.stop();
 }
 
-/// Somebody joined by the session's id: that is a member like any other, in the same receipt.
+/// A run that joined by the session's id is a member like any other, in the same receipt.
 #[test]
 fn a_run_that_joined_ends_with_the_session() {
     for force in [false, true] {
@@ -54,14 +54,14 @@ fn a_run_that_joined_ends_with_the_session() {
     }
 }
 
-/// A grace that nobody would wait for: what returns before it is over did not wait.
+/// The grace is longer than the test's timeout: a call that returns did not wait for it.
 #[test]
-fn force_means_no_grace() {
+fn force_ends_without_grace() {
     let mut stage = or_skip!(Stage::set());
     for escalated in [false, true] {
         let session = stage.control.create(&json!({"mcpServers": {"a": stage.tree("stubborn", "1h")}}));
         stage.scene.census().wait_first(LIMIT).expect("it runs");
-        // Somebody else has asked politely before, and still waits.
+        // Another caller has asked for a normal end before, and still waits.
         let polite = escalated.then(|| stage.control.begin("DELETE", &path(&session, ""), ""));
         if escalated {
             wait::until("the end to begin", || (stage.control.show(&session)["state"] == "ending").then_some(()));
@@ -97,7 +97,7 @@ fn all_sessions_end_at_the_same_time() {
     stage.gateway.stop();
 }
 
-/// The daemon is told to stop in the middle of an end: who waits for it gets the receipt, and nothing is left of anything.
+/// The daemon is told to stop in the middle of an end: the waiting caller gets the receipt, and nothing is left.
 #[test]
 fn a_daemon_that_stops_during_an_end_finishes_it() {
     let mut stage = or_skip!(Stage::set());
@@ -122,7 +122,7 @@ fn a_daemon_that_stops_during_an_end_finishes_it() {
     assert_eq!(fixture.report().open().len(), 0);
 }
 
-/// The daemon is killed: keepers end the trees, and its own deletes what is open upstream.
+/// The daemon is killed: the keepers end the trees, and its own keeper deletes the upstream sessions.
 #[test]
 fn a_killed_daemon_leaves_nothing() {
     let mut stage = or_skip!(Stage::set());

@@ -1,4 +1,4 @@
-//! Sessions as an API, with real processes and two witnesses that do not come from leash: the census and the outer cgroup.
+//! The control API with real processes and two witnesses that use no code of leash: the census and the outer cgroup.
 
 mod creating;
 mod ending;
@@ -15,7 +15,7 @@ use testkit::http::initialize;
 use testkit::scene::Scene;
 use testkit::user::Who;
 
-/// A daemon, and whoever calls it.
+/// A daemon, and its client.
 struct Stage {
     scene: Scene,
     gateway: Gateway,
@@ -30,7 +30,7 @@ impl Stage {
         Ok(Stage { scene, gateway, control })
     }
 
-    /// A tree of the zoo as `mcpServers` has it.
+    /// A tree of the zoo as an entry of `mcpServers`.
     fn tree(&self, kind: &str, grace: &str) -> Value {
         let words = self.scene.tree(kind, ["--mcp"]);
         let words: Vec<&str> = words.iter().map(|word| word.to_str().expect("plain words")).collect();
@@ -52,7 +52,7 @@ impl Stage {
         text.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{}", reply.text()))
     }
 
-    /// Nothing of the zoo is alive at this very moment, and nothing but the daemon soon.
+    /// Checks that no process of the zoo is alive at this moment, and that soon only the daemon is.
     fn nothing_is_left(&mut self) {
         let pid = self.gateway.pid();
         assert!(!self.scene.census().is_populated(), "the call returned before everything was gone");
@@ -60,14 +60,14 @@ impl Stage {
     }
 }
 
-/// What became of the trees of a receipt: fate and step of each.
+/// The trees of a receipt: fate and step of each.
 fn trees(receipt: &Value) -> Vec<(&str, &str)> {
     let holdings = receipt["holdings"].as_array().expect("holdings");
     let trees = holdings.iter().filter(|holding| holding["kind"] == "tree");
     trees.map(|tree| (tree["fate"].as_str().unwrap_or_default(), tree["how"].as_str().unwrap_or_default())).collect()
 }
 
-/// An HTTP server, as `mcpServers` has it.
+/// An HTTP server as an entry of `mcpServers`.
 fn web(fixture: &Fixture) -> Value {
     json!({"type": "http", "url": fixture.url()})
 }

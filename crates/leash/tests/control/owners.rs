@@ -1,4 +1,4 @@
-//! What a session lives for: a process, a connection, a lease.
+//! The owners of a session: a process, a connection, a lease.
 
 use std::process::Stdio;
 
@@ -10,7 +10,7 @@ use testkit::wait::{self, LIMIT};
 
 use super::{Stage, trees};
 
-/// Waits for the end of a session that nobody asked for; its receipt.
+/// Waits for the end of a session that no caller requested, and returns its receipt.
 fn ended(control: &Control, session: &Value) -> Value {
     let over = wait::until("the end of the session", || {
         let now = control.show(session);
@@ -37,7 +37,7 @@ fn a_session_ends_with_its_process() {
     let names: Vec<String> = (0..3).filter_map(|_| events.event()).map(|(name, _)| name).collect();
     assert_eq!(names, ["owner-lost", "ending", "ended"]);
     assert_eq!(stage.gateway.post(&server(&session, "a"), Some(&client), "{}").status, 404);
-    // Nobody begins a session for somebody who is gone.
+    // The daemon refuses a session for an owner that is gone.
     let refused = stage.control.ask("POST", "/v1/sessions", &request.to_string());
     assert_eq!(refused.status, 400, "{}", refused.text());
     assert_eq!(refused.json()["errors"][0]["pointer"], "/owner/pid");
@@ -88,7 +88,7 @@ fn a_lease_that_is_not_renewed_ends_a_session_in_the_middle_of_a_call() {
 }
 
 #[test]
-fn a_call_in_flight_is_not_idle() {
+fn pending_call_is_not_idle() {
     let stage = or_skip!(Stage::set());
     let session = stage.control.create(&json!({"mcpServers": {"a": stage.tree("polite", "300ms")}, "idle": "300ms"}));
     let client = stage.open(&session, "a");

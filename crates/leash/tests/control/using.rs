@@ -1,4 +1,4 @@
-//! What an abort does to stdio servers, and that a thousand sessions leave no trace in the daemon.
+//! The effect of an abort on stdio servers, and the resources of a daemon after a thousand sessions.
 
 use serde_json::{Value, json};
 use testkit::control::{path, server};
@@ -8,7 +8,7 @@ use testkit::wait::{self, LIMIT};
 
 use super::Stage;
 
-/// Begins a call and returns its connection.
+/// Sends a call and returns its connection.
 fn begin(stage: &Stage, session: &Value, client: &str, message: &str) -> Connection {
     let mut connection = stage.gateway.connect();
     let headers = [POST[0], POST[1], ("mcp-session-id", client)];
@@ -18,9 +18,9 @@ fn begin(stage: &Stage, session: &Value, client: &str, message: &str) -> Connect
 }
 
 #[test]
-fn an_abort_cancels_what_is_in_flight_and_keeps_the_session() {
+fn abort_cancels_pending_calls_and_keeps_the_session() {
     let stage = or_skip!(Stage::set());
-    // It answers nothing, and everything that it hears comes back.
+    // It answers nothing, and echoes everything that it reads.
     let session = stage.control.create(&json!({"mcpServers": {"a": stage.tree("polite", "2s")}}));
     let client = stage.open(&session, "a");
     let hang = |id: u32| format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"hang"}}}}"#);
@@ -33,7 +33,7 @@ fn an_abort_cancels_what_is_in_flight_and_keeps_the_session() {
         assert_eq!(answer, json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32000, "message": "aborted"}}));
     }
     assert_eq!(stage.control.show(&session)["servers"][0]["inFlight"], 0);
-    // The same tree goes on.
+    // The same tree continues.
     let before = session["servers"][0]["holdings"][0]["pid"].clone();
     assert_eq!(json!(stage.pid(&session, "a", &client)), before);
     assert_eq!(stage.control.ask("POST", &path(&session, "/abort"), "").json(), json!({"aborted": 0}));
@@ -41,7 +41,7 @@ fn an_abort_cancels_what_is_in_flight_and_keeps_the_session() {
     stage.gateway.stop();
 }
 
-/// Sessions begin and end, and the daemon has as many descriptors and as little memory as before.
+/// After many sessions the daemon has as many descriptors and as little memory as before.
 #[test]
 fn many_sessions_leave_no_trace_in_the_daemon() {
     let mut stage = or_skip!(Stage::set());
@@ -52,7 +52,7 @@ fn many_sessions_leave_no_trace_in_the_daemon() {
         stage.open(&session, "a");
         stage.control.end(&session);
     };
-    // What is kept of the last ones is full after a hundred.
+    // The daemon's memory of the last sessions is full after a hundred.
     (0..110).for_each(|_| round(&stage));
     let settled = |stage: &Stage| {
         let mut least = stage.gateway.descriptors();

@@ -1,4 +1,4 @@
-//! The control API on an address: for those who know the token, and for no page in a browser.
+//! The control API on a TCP address: only for clients with the token, and for no page in a browser.
 
 use testkit::gateway::Gateway;
 use testkit::http::{Connection, Reply};
@@ -9,7 +9,7 @@ use testkit::wait;
 
 const TOKEN: &str = "correct-horse";
 
-/// A gateway whose control API is on an address, and where.
+/// A gateway whose control API is on a TCP address, and that address.
 fn gateway() -> Option<(Scene, Gateway, std::net::SocketAddr)> {
     let mut scene = Scene::set(Who::User).inspect_err(|why| testkit::note(&format!("skipped: {why}"))).ok()?;
     scene.set_env("CONTROL_TOKEN", TOKEN);
@@ -30,7 +30,7 @@ fn bearer(token: &str) -> String {
 }
 
 #[test]
-fn only_the_token_opens_it() {
+fn token_is_required() {
     let Some((_scene, gateway, address)) = gateway() else { return };
     let reply = ask(address, &[("authorization", &bearer(TOKEN))]);
     assert_eq!(reply.status, 200, "{}", reply.text());

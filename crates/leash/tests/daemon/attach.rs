@@ -1,4 +1,4 @@
-//! `leash attach`: a stdio host gets a server of a session, and the secret in its address gets nowhere.
+//! `leash attach`: a stdio host gets a server of a session, and the secret in its URL stays hidden.
 
 use std::ffi::OsString;
 use std::fs;
@@ -21,7 +21,8 @@ use super::{ask, create, socket, stdio_server};
 
 const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}"#;
 
-/// A daemon with a session that has a stdio server (`files`), one that is made with the Rust SDK (`sdk`), and an HTTP server (`web`).
+/// A daemon with a session that has a stdio server (`files`), one made with the Rust SDK (`sdk`), and an HTTP server
+/// (`web`).
 struct Stage {
     scene: Scene,
     fixture: Fixture,
@@ -80,7 +81,7 @@ impl Stage {
     }
 }
 
-/// Every file below a directory that holds a text.
+/// Every file below a directory that contains a text.
 fn holding(dir: &std::path::Path, text: &str) -> Vec<std::path::PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
@@ -108,7 +109,7 @@ fn real_clients_reach_both_kinds_of_servers_and_leave_the_session_alive() {
     for server in ["sdk", "web"] {
         let found = stage.session["servers"].as_array().expect("servers").iter().find(|found| found["name"] == server);
         let found = found.expect("it was asked for");
-        // As a host has it: without the environment that says where the daemon's runtime directory is.
+        // As a host starts it: without the environment variable of the daemon's runtime directory.
         let elsewhere = format!("LEASH_RUNTIME_DIR={}", scene.dir().join("elsewhere").display());
         let mut words: Vec<OsString> = ["env", &elsewhere].map(OsString::from).into();
         let word = |word: &Value| OsString::from(word.as_str().expect("a word"));
@@ -122,7 +123,7 @@ fn real_clients_reach_both_kinds_of_servers_and_leave_the_session_alive() {
         }
         assert!(client.wait().success());
     }
-    // Their own sessions upstream are over; the session that they were attached to is not.
+    // Their own upstream sessions are over; the session that they were attached to is not.
     assert_eq!(stage.fixture.wait_deleted(), 1);
     assert_eq!(stage.now()["state"], "live");
     stage.end();
@@ -175,7 +176,7 @@ fn when_attach_is_killed_its_keeper_ends_the_connection() {
 }
 
 #[test]
-fn the_end_of_the_session_is_the_end_of_attach() {
+fn end_of_the_session_ends_attach() {
     let mut stage = or_skip!(Stage::set());
     let mut host = stage.host("files");
     let attached = host.server();
@@ -204,7 +205,7 @@ fn the_secret_is_in_no_command_line_no_listing_and_no_receipt() {
         let answer = stage.scene.answer(words);
         assert!(!format!("{answer:?}").contains(&secret), "{words:?}: {answer:?}");
     }
-    // The book needs it, in case that everybody is killed: a file of ours in a directory of ours.
+    // The book needs it in case all processes are killed: it is our own file in our own directory.
     for path in holding(stage.scene.dir(), &secret) {
         use std::os::unix::fs::MetadataExt as _;
         assert!(path.starts_with(stage.scene.runtime_dir().join("gateways")), "{}", path.display());
@@ -225,7 +226,7 @@ fn the_secret_is_in_no_command_line_no_listing_and_no_receipt() {
 }
 
 #[test]
-fn what_is_not_there_is_told() {
+fn missing_session_or_server_is_reported() {
     let stage = or_skip!(Stage::set());
     let check = |target: &str, expected: &Expect| {
         let answer = stage.scene.answer(["attach", target]);

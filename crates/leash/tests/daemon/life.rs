@@ -1,4 +1,4 @@
-//! Sessions and the life of their daemon: a reload, a stop, a kill.
+//! Sessions and the lifecycle of their daemon: a reload, a stop, a kill.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -67,7 +67,7 @@ fn a_reload_leaves_sessions_alone() {
 }
 
 #[test]
-fn a_stop_ends_sessions_and_says_so() {
+fn stop_ends_sessions_and_reports_it() {
     let mut scene = or_skip!(Scene::set(Who::User));
     let fixture = Fixture::http(&[]);
     let gateway = Gateway::single(&scene, &[], &["cat".into()]);
@@ -78,7 +78,7 @@ fn a_stop_ends_sessions_and_says_so() {
     gateway.stop();
     scene.wait_gone(&[]).expect("nothing is left");
     fixture.wait_deleted();
-    // The keepers of its trees write their own, in case that nobody else is left.
+    // The keepers of its trees write their own receipts, because all other processes may be gone.
     let mut receipts = receipts_of(&scene, &session);
     receipts.retain(|receipt| receipt["ended_by"] == "gateway");
     assert_eq!(receipts.len(), 1, "{receipts:#?}");
@@ -86,7 +86,7 @@ fn a_stop_ends_sessions_and_says_so() {
     let fates: Vec<_> =
         receipts[0]["holdings"].as_array().expect("holdings").iter().map(|held| &held["fate"]).collect();
     assert!(fates.len() >= 2 && fates.iter().all(|fate| *fate == "gone"), "{receipts:#?}");
-    // Who listened was told to the end.
+    // Listeners got all events up to the end.
     let mut heard = String::new();
     while let Ok(Some(chunk)) = events.chunk() {
         heard.push_str(&String::from_utf8_lossy(&chunk));
@@ -95,9 +95,9 @@ fn a_stop_ends_sessions_and_says_so() {
     assert!(!socket(&scene).exists());
 }
 
-/// While one stops, the next one begins: nobody has to wait for the other's sessions.
+/// While one daemon stops, the next one starts: its clients need not wait for the old sessions.
 #[test]
-fn the_next_one_need_not_wait_for_the_end_of_a_stop() {
+fn next_daemon_starts_while_the_old_one_stops() {
     let mut scene = or_skip!(Scene::set(Who::User));
     let gateway = Gateway::single(&scene, &[], &["cat".into()]);
     let words: Vec<String> =
@@ -112,7 +112,7 @@ fn the_next_one_need_not_wait_for_the_end_of_a_stop() {
     assert_eq!(answering(&socket(&scene)), Some(next.pid().as_raw_nonzero().get()));
     assert!(!next.said().contains("warning"), "{}", next.said());
     assert!(scene.census().is_populated(), "the first one was not stopping any more");
-    // One who had connected to the old one is told, or sees the connection closed: never left without an answer.
+    // A client of the old daemon gets an answer, or sees its connection closed. It is never left without an answer.
     if waiting.send("POST", "/v1/sessions", &[("content-type", "application/json")], b"{}").is_ok()
         && let Ok(reply) = waiting.reply()
     {

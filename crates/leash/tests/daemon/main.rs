@@ -1,4 +1,4 @@
-//! `leash serve` as the daemon behind its control socket: whose it is, how it begins and ends, and what hosts get from it.
+//! `leash serve` as the daemon behind its control socket: its owner, its start and end, and the service for hosts.
 
 mod address;
 mod attach;
@@ -22,7 +22,7 @@ fn socket(scene: &Scene) -> PathBuf {
     scene.runtime_dir().join("control.sock")
 }
 
-/// A request over a control socket; the error when nobody answers.
+/// A request over a control socket; an error if no daemon answers.
 fn try_ask(socket: &Path, method: &str, path: &str, body: &str) -> std::io::Result<Reply> {
     let mut connection = Connection::open_local(socket)?;
     let headers: &[_] = if body.is_empty() { &[] } else { &[("content-type", "application/json")] };
@@ -30,12 +30,12 @@ fn try_ask(socket: &Path, method: &str, path: &str, body: &str) -> std::io::Resu
     connection.reply()
 }
 
-/// The same, where somebody must answer.
+/// The same, but a daemon must answer.
 fn ask(socket: &Path, method: &str, path: &str, body: &str) -> Reply {
     try_ask(socket, method, path, body).unwrap_or_else(|error| panic!("{method} {path}: {error}"))
 }
 
-/// The process that answers on a control socket, if one does.
+/// The pid of the process that answers on a control socket, if there is one.
 fn answering(socket: &Path) -> Option<i32> {
     let reply = try_ask(socket, "GET", "/v1/version", "").ok()?;
     assert_eq!(reply.status, 200, "{}", reply.text());
@@ -49,14 +49,14 @@ fn create(socket: &Path, request: &Value) -> Value {
     reply.json()
 }
 
-/// A stdio server of the zoo as `mcpServers` has it, with a helper that called `setsid`.
+/// A stdio server of the zoo as an entry of `mcpServers`, with a helper that called `setsid`.
 fn stdio_server(scene: &Scene) -> Value {
     let words: Vec<String> =
         scene.tree("setsid", ["--mcp"]).iter().map(|word| word.to_str().expect("plain words").to_owned()).collect();
     json!({ "command": words[0], "args": words[1..], "leash": { "grace": "300ms" } })
 }
 
-/// A child of the test. It is killed when dropped.
+/// A child of the test. Dropping it kills it.
 struct Process {
     child: Child,
     handle: Handle,
@@ -76,7 +76,7 @@ impl Process {
         self.pid().as_raw_nonzero().get()
     }
 
-    /// Waits for its end.
+    /// Waits for its exit.
     fn wait(&mut self) -> ExitStatus {
         assert!(self.handle.wait_gone(LIMIT), "it does not end");
         self.child.wait().expect("it is our child")
@@ -90,7 +90,7 @@ impl Drop for Process {
     }
 }
 
-/// Waits until somebody answers on a control socket: who it is.
+/// Waits until a process answers on a control socket, and returns its pid.
 fn wait_answering(socket: &Path) -> i32 {
     wait::until("an answer on the control socket", || answering(socket))
 }

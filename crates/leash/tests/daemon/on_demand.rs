@@ -1,4 +1,4 @@
-//! `leash serve --on-demand`: there is one while somebody needs it, and none afterwards.
+//! `leash serve --on-demand`: it runs while a process needs it, and not longer.
 
 use std::process::Stdio;
 
@@ -12,7 +12,7 @@ use testkit::wait::LIMIT;
 
 use super::{Process, answering, ask, create, socket, stdio_server, wait_answering};
 
-/// Somebody who needs a daemon, and does nothing else.
+/// A process that needs a daemon, and does nothing else.
 fn starter(scene: &Scene) -> Process {
     let mut command = scene.command("sleep");
     Process::new(command.arg("100000").stdout(Stdio::null()).spawn().expect("cannot start sleep"))
@@ -34,7 +34,7 @@ fn for_starter(scene: &Scene, starter: &Process) -> Process {
     daemon(scene, &["--starter", &starter.number().to_string()])
 }
 
-/// Nothing of a daemon that has ended by itself is left.
+/// Checks that nothing is left of a daemon that ended by itself.
 fn ended_by_itself(scene: &Scene, mut daemon: Process) {
     assert_eq!(daemon.wait().code(), Some(0), "{}", scene.stderr());
     assert!(!socket(scene).exists());
@@ -57,12 +57,12 @@ fn check_ten_at_once(scene: &Scene) {
 }
 
 #[test]
-fn of_ten_that_start_at_once_one_stays() {
+fn one_of_ten_concurrent_daemons_stays() {
     check_ten_at_once(&or_skip!(Scene::set(Who::User)));
 }
 
 #[test]
-fn of_ten_that_find_the_socket_of_a_dead_one_one_stays() {
+fn one_of_ten_daemons_takes_over_a_dead_socket() {
     let scene = or_skip!(Scene::set(Who::User));
     let starter = starter(&scene);
     let mut dead = for_starter(&scene, &starter);
@@ -75,10 +75,10 @@ fn of_ten_that_find_the_socket_of_a_dead_one_one_stays() {
 }
 
 #[test]
-fn its_parent_is_its_starter_unless_told() {
+fn parent_is_the_default_starter() {
     let scene = or_skip!(Scene::set(Who::User));
     let mut shell = scene.command("sh");
-    // A shell that has more to do stays, and is the parent.
+    // A shell with another command to run stays, and is the parent.
     shell.args(["-c", "\"$@\" & wait", "sh"]).arg(scene.leash_path()).args(["serve", "--on-demand"]);
     let shell = Process::new(shell.stdout(Stdio::null()).stderr(scene_stderr(&scene)).spawn().expect("a shell"));
     let daemon = wait_answering(&socket(&scene));
@@ -92,7 +92,7 @@ fn its_parent_is_its_starter_unless_told() {
 }
 
 #[test]
-fn a_starter_that_is_dead_already_is_no_reason_to_stay() {
+fn dead_starter_does_not_keep_the_daemon() {
     let scene = or_skip!(Scene::set(Who::User));
     let mut dead = starter(&scene);
     let number = dead.number().to_string();
@@ -102,7 +102,7 @@ fn a_starter_that_is_dead_already_is_no_reason_to_stay() {
 }
 
 #[test]
-fn a_session_is_a_reason_to_stay_without_a_starter() {
+fn session_keeps_the_daemon_without_a_starter() {
     let mut scene = or_skip!(Scene::set(Who::User));
     let starter = starter(&scene);
     let daemon = for_starter(&scene, &starter);
@@ -110,7 +110,7 @@ fn a_session_is_a_reason_to_stay_without_a_starter() {
     let session = create(&socket(&scene), &json!({ "mcpServers": { "a": stdio_server(&scene) } }));
     scene.census().wait_ready(LIMIT).expect("the server runs");
     drop(starter);
-    // Longer than it would wait for somebody: the session is over by its own clock, and not before.
+    // The lease is longer than the daemon waits for a starter: the session must end by its lease, and not before.
     let id = session["id"].as_str().expect("an id");
     let lease = ask(&socket(&scene), "PUT", &format!("/v1/sessions/{id}/lease"), r#"{"ttl": "8s"}"#);
     assert_eq!(lease.status, 200, "{}", lease.text());
@@ -123,7 +123,7 @@ fn a_session_is_a_reason_to_stay_without_a_starter() {
 }
 
 #[test]
-fn it_is_not_in_the_session_of_its_starter() {
+fn daemon_has_its_own_process_session() {
     let scene = or_skip!(Scene::set(Who::User));
     let starter = starter(&scene);
     let daemon = for_starter(&scene, &starter);
@@ -135,7 +135,7 @@ fn it_is_not_in_the_session_of_its_starter() {
 }
 
 #[test]
-fn a_configuration_that_lies_around_is_not_read() {
+fn configuration_in_the_directory_is_not_read() {
     let scene = or_skip!(Scene::set(Who::User));
     std::fs::write(scene.dir().join(".mcp.json"), "{ this is no configuration").expect("a file");
     let starter = starter(&scene);
@@ -144,7 +144,7 @@ fn a_configuration_that_lies_around_is_not_read() {
 }
 
 #[test]
-fn it_can_be_stopped_like_any_other() {
+fn daemon_stops_on_sigterm() {
     let scene = or_skip!(Scene::set(Who::User));
     let starter = starter(&scene);
     let mut daemon = for_starter(&scene, &starter);
@@ -152,7 +152,7 @@ fn it_can_be_stopped_like_any_other() {
     daemon.handle.signal(Signal::TERM).expect("it is alive");
     assert_eq!(daemon.wait().code(), Some(0), "{}", scene.stderr());
     assert!(!socket(&scene).exists());
-    // The next one does not wait for anything.
+    // The next one starts without waiting.
     let next = for_starter(&scene, &starter);
     assert_eq!(wait_answering(&socket(&scene)), next.number());
 }

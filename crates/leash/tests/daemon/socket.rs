@@ -22,7 +22,7 @@ fn pid(gateway: &Gateway) -> i32 {
 }
 
 #[test]
-fn every_gateway_has_one_that_only_its_user_can_use_and_removes_it() {
+fn gateway_makes_a_private_socket_and_removes_it() {
     let scene = or_skip!(Scene::set(Who::User));
     let gateway = gateway(&scene, &[]);
     let meta = fs::symlink_metadata(socket(&scene)).expect("it is there");
@@ -35,7 +35,7 @@ fn every_gateway_has_one_that_only_its_user_can_use_and_removes_it() {
 }
 
 #[test]
-fn a_second_gateway_says_so_and_goes_on_without() {
+fn second_gateway_warns_and_runs_without_a_socket() {
     let scene = or_skip!(Scene::set(Who::User));
     let first = gateway(&scene, &[]);
     let second = gateway(&scene, &[]);
@@ -48,14 +48,14 @@ fn a_second_gateway_says_so_and_goes_on_without() {
 }
 
 #[test]
-fn a_second_gateway_can_have_one_elsewhere() {
+fn second_gateway_can_have_a_socket_elsewhere() {
     let scene = or_skip!(Scene::set(Who::User));
     let first = gateway(&scene, &[]);
     let elsewhere = scene.runtime_dir().join("other.sock");
     let second = gateway(&scene, &["--control", elsewhere.to_str().expect("a plain path")]);
     assert_eq!(answering(&elsewhere), Some(pid(&second)));
     assert_eq!(answering(&socket(&scene)), Some(pid(&first)));
-    // What was asked for by name is not silently left out.
+    // A path that was given explicitly is not silently ignored.
     let path = elsewhere.to_str().expect("a plain path");
     let third = scene.answer(["serve", "--listen", "127.0.0.1:0", "--control", path, "--name", "x", "--", "cat"]);
     assert_eq!(third.code, 125, "{third:?}");
@@ -65,13 +65,13 @@ fn a_second_gateway_can_have_one_elsewhere() {
 }
 
 #[test]
-fn what_a_killed_gateway_left_is_taken_over() {
+fn socket_of_a_killed_gateway_is_taken_over() {
     let scene = or_skip!(Scene::set(Who::User));
     let mut first = gateway(&scene, &[]);
     assert_eq!(answering(&socket(&scene)), Some(pid(&first)));
     first.signal(Signal::KILL);
     first.wait();
-    assert!(socket(&scene).exists(), "nobody could have removed it");
+    assert!(socket(&scene).exists(), "no process could have removed it");
     assert_eq!(answering(&socket(&scene)), None);
     let second = gateway(&scene, &[]);
     assert_eq!(answering(&socket(&scene)), Some(pid(&second)));
@@ -89,7 +89,7 @@ fn a_socket_that_took_its_place_is_not_removed() {
 }
 
 #[test]
-fn none_is_made_when_none_is_wanted() {
+fn no_socket_is_made_if_disabled() {
     let scene = or_skip!(Scene::set(Who::User));
     let gateway = gateway(&scene, &["--no-control"]);
     assert!(!socket(&scene).exists());
@@ -97,7 +97,7 @@ fn none_is_made_when_none_is_wanted() {
 }
 
 #[test]
-fn a_runtime_directory_that_is_too_deep_for_a_socket_is_told() {
+fn too_long_socket_path_is_reported() {
     let mut scene = or_skip!(Scene::set(Who::User));
     let deep = scene.runtime_dir().join("d".repeat(120));
     scene.set_env("LEASH_RUNTIME_DIR", &deep);

@@ -1,4 +1,4 @@
-//! Two users on one machine: neither can see, use or end what the other has.
+//! Two users on one machine: neither can see, use or end the sessions of the other.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -13,14 +13,14 @@ use testkit::wait::LIMIT;
 
 use super::{create, socket, stdio_server};
 
-/// A `leash` command of the user of `scene` that uses the runtime directory of `other`.
+/// Runs a `leash` command as the user of `scene`, with the runtime directory of `other`.
 fn against(scene: &Scene, other: &Scene, words: &[&str]) -> Answer {
     let mut command = scene.leash(words);
     command.env("LEASH_RUNTIME_DIR", other.runtime_dir());
     command.output().expect("cannot start leash").into()
 }
 
-/// Opens every door that permissions could close.
+/// Opens all file permissions, so that only leash itself can refuse.
 fn open_up(scene: &Scene) {
     for (path, mode) in [(scene.runtime_dir(), 0o755), (socket(scene), 0o666)] {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("we may do everything");
@@ -43,7 +43,7 @@ fn check(owner: Who, sent_away: &str) {
         if opened {
             open_up(&scene);
         }
-        // With a ledger of its own, so that nothing but the daemon is in its way.
+        // With its own ledger, so that only the daemon can refuse.
         let attached = stranger.answer(["attach", "--control", path.to_str().expect("a plain path"), &target]);
         assert_eq!((attached.code, attached.stdout.as_str()), (125, ""), "{attached:?}");
         assert!(attached.stderr.contains(why), "{attached:?}");
@@ -55,20 +55,20 @@ fn check(owner: Who, sent_away: &str) {
     assert!(scene.census().is_populated(), "a stranger ended the session: {}", gateway.said());
     let own = super::ask(&socket(&scene), "GET", &format!("/v1/sessions/{id}"), "");
     assert_eq!(own.json()["state"], "live", "{}", own.text());
-    // Our own runtime directory has nothing of it either.
+    // The other user's own runtime directory shows nothing of it either.
     let listed = stranger.answer(["ps", "--json"]);
     assert!(!listed.stdout.contains(id), "{listed:?}");
     gateway.stop();
     scene.wait_gone(&[]).expect("nothing is left");
 }
 
-/// The stranger's own leash does not speak to a daemon of somebody else.
+/// A user's leash refuses to speak to another user's daemon.
 #[test]
 fn a_stranger_cannot_use_the_daemon_of_a_user() {
     check(Who::User, "belongs to a process of uid");
 }
 
-/// A stranger's leash trusts root, so it is the daemon that sends the stranger away.
+/// A user's leash trusts root, so root's daemon has to refuse the user.
 #[test]
 fn a_stranger_cannot_use_the_daemon_of_root() {
     check(Who::Root, "the answer of `leash serve` broke off");

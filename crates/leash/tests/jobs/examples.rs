@@ -1,4 +1,5 @@
-//! The examples of the guide, as a reader would run them: official SDK clients, a real server through npx, one over HTTP.
+//! The examples of the guide, as a reader would run them: official SDK clients, a real server through npx, one over
+//! HTTP.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -13,7 +14,7 @@ use super::stage::{Stage, Worker, source};
 #[test]
 fn typescript() {
     let stage = or_skip!(Stage::set());
-    // What `npm install` makes of examples/package.json.
+    // The directory that `npm install` would make from examples/package.json.
     let dir = stage.scene.dir().join("examples");
     let modules = dir.join("node_modules");
     fs::create_dir_all(&modules).expect("cannot make a directory");
@@ -34,9 +35,10 @@ fn python() {
     check(stage, command);
 }
 
-/// Each job is answered by both servers and leaves nothing; the one that can't be done changes nothing for the next.
+/// Checks that both servers answer each job, that no job leaves anything, and that a failed job does not affect the
+/// next.
 fn check(stage: Stage, mut command: Command) {
-    // npx finds its package here: by default servers have the directory of the worker.
+    // npx finds its package here: by default servers start in the directory of the worker.
     command.current_dir(stage.deps.npm()).env("WEB_URL", stage.fixture.url());
     let mut worker = Worker::start(command, &stage);
     let jobs = fs::read_to_string(source("examples/jobs.jsonl")).expect("the example has jobs");
@@ -53,7 +55,7 @@ fn check(stage: Stage, mut command: Command) {
         let text = job["say"].as_str().expect("a job has something to say");
         assert_eq!(outcome["answers"], json!({"everything": format!("Echo: {text}"), "web": text}), "{outcome}");
         assert_eq!(outcome["gone"], true, "{outcome}");
-        // At once: the call that ended the session has returned.
+        // No wait is needed: the call that ended the session has returned.
         let report = stage.fixture.report();
         assert_eq!((report.open().len(), report.opened()), (0, done), "{outcome}");
         let processes = stage.scene.outer().map(|outer| outer.processes()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The worker is killed at any moment: nothing that it had made remains.
+//! The worker is killed at a random moment: none of its sessions remains.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use testkit::{note, or_skip, wait};
 
 use super::stage::{Stage, Worker, size};
 
-/// As many workers at a time, each with two lanes.
+/// The number of concurrent workers, each with two lanes.
 const WORKERS: usize = 2;
 
-/// Within this a worker starts, finds the daemon, makes its sessions, uses them and ends some of them.
+/// In this time a worker starts, finds the daemon, creates its sessions, uses them and ends some of them.
 const SPAN: Duration = Duration::from_millis(3_000);
 
 #[test]
@@ -54,7 +54,7 @@ fn a_worker_killed_at_any_moment_leaves_nothing() {
     stage.check_end();
 }
 
-/// Nobody else needs the daemon that the worker had started: it ends itself.
+/// No other process needs the daemon that the worker had started, so it ends by itself.
 #[test]
 fn the_daemon_of_a_killed_worker_ends_itself() {
     let stage = or_skip!(Stage::set());

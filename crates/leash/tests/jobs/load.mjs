@@ -1,8 +1,8 @@
 // A worker under load: node --expose-gc load.mjs ORDER
 //
-// ORDER is JSON: {module, mcp, jobs, lanes, waits, lane: [MCPSERVERS...]}. Each lane does one job after another with the servers of its own,
-// all lanes at the same time, until `jobs` are done. After each job the worker says so, and (`waits`) does nothing in that lane until it
-// is told to go on, so that others can look at what is left.
+// ORDER is JSON: {module, mcp, jobs, lanes, waits, lane: [MCPSERVERS...]}. Each lane does one job after another with
+// its own servers, all lanes at the same time, until `jobs` are done. After each job the worker prints a line. With
+// `waits` the lane then pauses until it gets a line, so that the test can check what is left.
 
 import { createInterface } from "node:readline";
 
@@ -12,7 +12,7 @@ const { Client } = await import(order.mcp);
 
 const say = (what) => process.stdout.write(`${JSON.stringify(what)}\n`);
 
-// Who waits for the word to go on, by lane.
+// The lanes that wait for a line.
 const waiting = new Map();
 const words = createInterface({ input: process.stdin });
 words.on("line", (lane) => waiting.get(Number(lane))?.());
@@ -29,7 +29,7 @@ async function work(lane) {
     const servers = structuredClone(order.lane[lane]);
     for (const server of Object.values(servers)) {
       if (server.command !== undefined) {
-        // A mark of the test's own, for whoever looks for what is left.
+        // A mark of the test, which the test searches for in process environments.
         server.env = { LEASH_TEST_JOB: `${process.pid}.${job}` };
       }
     }
@@ -39,7 +39,7 @@ async function work(lane) {
     const number = Object.values(session.servers).findIndex(({ kind }) => kind === "http");
     const about = { lane, mark: `${process.pid}.${job}`, upstream: clients[number]?.session };
     if (order.waits && !seen.has(lane)) {
-      // Once in each lane others shall see that there is something to see.
+      // Once in each lane the worker pauses, so that the test can see the running job.
       seen.add(lane);
       const told = word(lane);
       say({ at: "running", ...about });

@@ -17,7 +17,7 @@ fn jobs_at_a_time_leave_nothing() {
     check(20, size("LEASH_JOBS", 80));
 }
 
-/// What is looked at after each job.
+/// The measurements after each job.
 #[derive(Debug, Default)]
 struct Samples {
     daemon_memory: Vec<u64>,
@@ -55,7 +55,7 @@ fn check(lanes: usize, jobs: usize) {
     stage.check_end();
 }
 
-/// The witnesses see a job that has not ended.
+/// Checks that the witnesses see a running job.
 fn check_running(stage: &Stage, lane: &Census, said: &Value) {
     assert!(lane.is_populated(), "{said}");
     if stage.scene.outer().is_some() {
@@ -67,7 +67,7 @@ fn check_running(stage: &Stage, lane: &Census, said: &Value) {
     assert!(report.open().iter().any(|open| said["upstream"] == open.as_str()), "{said}: {:?}", report.open());
 }
 
-/// The call that ended the job has returned: its processes and its upstream session are gone, not going.
+/// After the call that ended the job has returned, its processes and its upstream session must be gone already.
 fn check_done(stage: &Stage, lane: &Census, done: &Value) {
     assert!(!lane.is_populated(), "{:#?} are left of {done}", lane.holders());
     let mark = done["mark"].as_str().expect("a job has a mark");
@@ -97,11 +97,11 @@ impl Samples {
     }
 }
 
-/// The daemon remembers the last hundred sessions: until there were as many, it has a reason to grow.
+/// The daemon remembers the last hundred sessions, so it may grow until then.
 const REMEMBERED: usize = 100;
 
-/// The middle of the first hundred jobs after that against the middle of the last hundred: 5% are noise. In a suite with fewer jobs an
-/// allocator and a few connections take as much as `slack` more at one moment than at another.
+/// Compares the median of the first hundred jobs after that with the median of the last hundred: 5% are noise. With
+/// fewer jobs, the allocator and a few connections can differ by `slack` between two moments.
 fn check_flat(what: &str, samples: &[u64], lanes: usize, slack: u64) {
     let samples = &samples[REMEMBERED.max(lanes).min(samples.len() / 3)..];
     let part = (samples.len() / 3).clamp(1, 100);

@@ -1,4 +1,4 @@
-//! The modules' own tests, on a scene: whatever they do, nothing is left at the end.
+//! The modules' own tests, on a scene: nothing is left after them.
 
 use std::process::{Command, Stdio};
 
@@ -27,11 +27,11 @@ fn python() {
     check(stage, command, "OK");
 }
 
-/// Runs them. `verdict` is a line that they end with.
+/// Runs them. `verdict` is a line that they print at the end.
 fn check(stage: Stage, mut command: Command, verdict: &str) {
     let path = stage.scene.dir().join("said");
     let said = std::fs::File::create(&path).expect("cannot make a file");
-    // No pipe: whoever inherited it would keep the test waiting.
+    // A file instead of a pipe: a process that inherited a pipe would block the test.
     command.stdout(said.try_clone().expect("a file can be shared")).stderr(Stdio::from(said));
     let mut child = command.spawn().expect("cannot start the tests");
     let handle = Handle::open(Pid::from_child(&child), |_| true).expect("it is our child");

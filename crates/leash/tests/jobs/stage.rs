@@ -1,4 +1,4 @@
-//! What every test here needs: a scene on which the modules find leash and the packages, an HTTP server, and the way to a worker.
+//! The common setup: a scene on which the modules find leash and the packages, an HTTP server, and a worker.
 
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
@@ -18,7 +18,7 @@ use testkit::scene::Scene;
 use testkit::user::Who;
 use testkit::wait::LIMIT;
 
-/// How long a server has to leave before it is told by a signal, and killed. None of these helpers leaves before that.
+/// The time between closing stdin, SIGTERM and SIGKILL. None of these helpers exits before SIGKILL.
 const GRACE: &str = "100ms";
 
 /// The stage of a test.
@@ -35,15 +35,15 @@ impl Stage {
         let mut scene = Scene::set(Who::me())?;
         let leash = scene.leash_path();
         scene.set_env("LEASH_BIN", leash);
-        // The scripts lie among the sources, which are not for Python to write to; and nobody asks the network for news.
+        // The scripts are in the source tree, where Python must not write, and npm must not use the network.
         scene.set_env("PYTHONDONTWRITEBYTECODE", "1");
         scene.set_env("npm_config_offline", "true");
         scene.set_env("npm_config_update_notifier", "false");
-        // The era in which there is something to delete.
+        // The legacy era, which has sessions to delete.
         Ok(Self { fixture: Fixture::http(&["--era", "legacy"]), deps, scene })
     }
 
-    /// Servers as the report has them: one through npx, one with helpers that leave their session, one over HTTP.
+    /// Servers as in the original report: one through npx, one with helpers that leave their session, one over HTTP.
     pub(crate) fn servers(&self, census: &Census) -> Value {
         let dir = self.npx_dir();
         let tree = [OsString::from("setsid"), "--mcp".into(), "--census".into(), census.path().into()];
@@ -57,7 +57,7 @@ impl Stage {
         })
     }
 
-    /// A directory in which npx finds a package of ours: `npm exec -> sh -> server`, without the time that a server of Node takes.
+    /// A directory in which npx finds our package: `npm exec -> sh -> server`, without the start time of a Node server.
     fn npx_dir(&self) -> PathBuf {
         let dir = self.scene.dir().join("npx");
         let bin = dir.join("node_modules/.bin");
@@ -71,14 +71,14 @@ impl Stage {
         dir
     }
 
-    /// The processes on the stage that have this mark in their environment.
+    /// The processes on the scene with this mark in their environment.
     pub(crate) fn marked(&self, mark: &str) -> Vec<Process> {
         let wanted = format!("LEASH_TEST_JOB={mark}");
         let processes = self.scene.outer().map(|outer| outer.processes()).unwrap_or_default();
         processes.into_iter().filter(|process| has_variable(process.pid, wanted.as_bytes())).collect()
     }
 
-    /// The end of every test: workers and daemon are gone, and so is everything that was theirs.
+    /// Checks at the end of every test that workers, daemon and all their processes are gone.
     pub(crate) fn check_end(self) {
         self.fixture.wait_deleted();
         if let Err(survivors) = self.scene.wait_gone(&[]) {
@@ -87,7 +87,7 @@ impl Stage {
         assert!(self.scene.ledger().is_empty(), "{:?}", self.scene.ledger());
     }
 
-    /// Somewhere to write what is only for reading when a test fails.
+    /// A file for output that is only read when a test fails.
     pub(crate) fn stderr(&self) -> fs::File {
         let path = self.scene.dir().join("stderr");
         OpenOptions::new().append(true).create(true).open(path).expect("cannot open the file for stderr")
@@ -104,12 +104,12 @@ pub(crate) fn source(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
-/// A number from the environment, or the one of the suite.
+/// A number from the environment, or the default.
 pub(crate) fn size(variable: &str, suite: usize) -> usize {
     std::env::var(variable).map_or(suite, |text| text.parse().expect("a size is a number"))
 }
 
-/// A worker: a process that speaks JSON lines. It is killed when dropped.
+/// A worker: a process that speaks JSON lines. Dropping it kills it.
 #[derive(Debug)]
 pub(crate) struct Worker {
     child: Child,
@@ -131,7 +131,7 @@ impl Worker {
         Self { handle, orders: child.stdin.take(), says, child }
     }
 
-    /// A worker that does `jobs` jobs, one lane for each of `lanes`.
+    /// A worker that does `jobs` jobs, with one lane for each of `lanes`.
     pub(crate) fn load(stage: &Stage, lanes: &[Census], jobs: usize, waits: bool) -> Self {
         let order = json!({
             "module": source("clients/typescript/src/index.js"),
@@ -149,14 +149,14 @@ impl Worker {
         self.handle.pid()
     }
 
-    /// The next line, or why there is none.
+    /// The next line; panics with the worker's output if there is none.
     pub(crate) fn heard(&mut self, stage: &Stage) -> Value {
         let line = self.says.next(LIMIT);
         let line = line.unwrap_or_else(|| panic!("the worker says nothing more\n{}", stage.scene.stderr()));
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("not JSON ({error}): {line}"))
     }
 
-    /// Tells it something.
+    /// Sends it a line.
     pub(crate) fn tell(&mut self, line: &str) {
         let orders = self.orders.as_mut().expect("it was not told the end");
         writeln!(orders, "{line}").expect("the worker is gone");

@@ -1,4 +1,4 @@
-//! Dropping without ending ends too, wherever it happens.
+//! Dropping a session without ending it ends it too, wherever that happens.
 
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use testkit::{or_skip, wait};
 
 use super::{me, places, tree_of};
 
-/// Starts a session with two trees, lets `drops` get rid of it, and waits until nothing is left and both receipts are written.
+/// Starts a session with two trees, drops it through `drops`, and waits until nothing is left and both receipts are
+/// written.
 fn check(drops: impl FnOnce(Session)) {
     let mut scene = or_skip!(Scene::set(me()));
     let mut session = Session::new(places(&scene)).grace(Duration::from_millis(100));
@@ -25,7 +26,7 @@ fn check(drops: impl FnOnce(Session)) {
         known.retain(|receipt| receipt.session == id);
         (known.len() == 2).then_some(known)
     });
-    // Whose streams go before the handle is told by those.
+    // If the streams are dropped before the handle, the reason is `StdinClosed`.
     let known = |reason: &Reason| matches!(reason, Reason::Dropped | Reason::StdinClosed);
     assert!(ends.iter().all(|end| end.all_gone() && known(&end.reason)), "{ends:?}");
     wait::until("an empty ledger", || scene.ledger().is_empty().then_some(()));
@@ -53,7 +54,7 @@ fn in_a_runtime_of_many_threads() {
 }
 
 #[test]
-fn with_the_runtime_that_had_it() {
+fn together_with_its_runtime() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     check(|mut session| {
         let mut tasks = tokio::task::JoinSet::new();

@@ -1,4 +1,4 @@
-//! Hosts that end without a word. The host is this very test, started again as a process of its own.
+//! Hosts that exit without ending their session. The host is this test program, started again as a separate process.
 
 use std::io::Read as _;
 use std::process::{Child, Stdio};
@@ -11,10 +11,10 @@ use testkit::wait;
 
 use super::{me, places};
 
-/// Set for the process that plays the host: where the other one has set its scene.
+/// Set for the process that plays the host: the data of the scene.
 const PLAYS: &str = "LEASH_TEST_PLAYS_HOST";
 
-/// What the host needs, as JSON in the variable.
+/// The data that the host needs, as JSON in the variable.
 fn script(scene: &Scene) -> String {
     let trees: Vec<Vec<String>> = ["daemon", "mixed"]
         .map(|kind| scene.tree(kind, ["--size", "4"]).iter().map(|word| word.to_string_lossy().into_owned()).collect())
@@ -22,7 +22,7 @@ fn script(scene: &Scene) -> String {
     serde_json::json!({"trees": trees, "places": places(scene)}).to_string()
 }
 
-/// Plays the host, if this process was started for that: starts a session, and then waits for the end of its stdin.
+/// Plays the host if this process was started for that: starts a session, and waits for the end of its stdin.
 fn play() {
     let Ok(script) = std::env::var(PLAYS) else { return };
     let script: serde_json::Value = serde_json::from_str(&script).unwrap();
@@ -35,7 +35,7 @@ fn play() {
     if std::env::var_os("LEASH_TEST_ABORTS").is_some() {
         std::process::abort();
     }
-    // As a crash does: no destructor runs.
+    // As in a crash: no destructor runs.
     std::mem::forget(session);
 }
 
@@ -48,7 +48,7 @@ fn host(scene: &Scene, test: &str, aborts: bool) -> Child {
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-/// Starts the host and lets `ends` end it; nothing may be left.
+/// Starts the host and ends it through `ends`; nothing may be left.
 fn check(test: &str, aborts: bool, ends: impl FnOnce(&mut Child)) {
     if std::env::var_os(PLAYS).is_some() {
         return play();
@@ -63,30 +63,30 @@ fn check(test: &str, aborts: bool, ends: impl FnOnce(&mut Child)) {
 }
 
 #[test]
-fn a_host_that_is_killed() {
-    check("hosts::a_host_that_is_killed", false, |host| host.kill().unwrap());
+fn killed_host_leaves_nothing() {
+    check("hosts::killed_host_leaves_nothing", false, |host| host.kill().unwrap());
 }
 
 #[test]
-fn a_host_that_aborts() {
-    check("hosts::a_host_that_aborts", true, |host| drop(host.stdin.take()));
+fn aborting_host_leaves_nothing() {
+    check("hosts::aborting_host_leaves_nothing", true, |host| drop(host.stdin.take()));
 }
 
 #[test]
-fn a_host_that_exits_and_forgets() {
-    check("hosts::a_host_that_exits_and_forgets", false, |host| drop(host.stdin.take()));
+fn host_that_exits_without_ending_leaves_nothing() {
+    check("hosts::host_that_exits_without_ending_leaves_nothing", false, |host| drop(host.stdin.take()));
 }
 
 #[test]
-fn a_host_that_is_killed_while_it_starts_a_server() {
-    const TEST: &str = "hosts::a_host_that_is_killed_while_it_starts_a_server";
+fn host_killed_while_it_starts_a_server_leaves_nothing() {
+    const TEST: &str = "hosts::host_killed_while_it_starts_a_server_leaves_nothing";
     if std::env::var_os(PLAYS).is_some() {
         return play();
     }
     for delay in (0..48).step_by(3) {
         let scene = or_skip!(Scene::set(me()));
         let mut host = host(&scene, TEST, false);
-        // How far it gets is left to chance; that nothing is left is not.
+        // The progress of the host is random. The result is not: nothing may be left.
         wait::step(Duration::from_millis(delay));
         host.kill().unwrap();
         host.wait().unwrap();
@@ -94,17 +94,17 @@ fn a_host_that_is_killed_while_it_starts_a_server() {
     }
 }
 
-/// What this process has: descriptors, threads, children.
+/// The descriptors, threads and children of this process.
 fn belongings() -> [usize; 3] {
     let count = |dir: &str| std::fs::read_dir(dir).map_or(0, Iterator::count);
     let children = testkit::process::children(rustix::process::getpid());
     [count("/proc/self/fd"), count("/proc/self/task"), children.len()]
 }
 
-/// In a process of its own, because what is counted is the whole process.
+/// In a separate process, because it counts for the whole process.
 #[test]
-fn a_worker_keeps_nothing_of_its_jobs() {
-    const TEST: &str = "hosts::a_worker_keeps_nothing_of_its_jobs";
+fn worker_keeps_no_resources_of_its_jobs() {
+    const TEST: &str = "hosts::worker_keeps_no_resources_of_its_jobs";
     let Ok(script) = std::env::var(PLAYS) else {
         let scene = or_skip!(Scene::set(me()));
         let mut worker = host(&scene, TEST, false);
@@ -120,7 +120,7 @@ fn a_worker_keeps_nothing_of_its_jobs() {
         session
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    // What is made once and for all is made now.
+    // The first job creates the objects that stay for the life of the process.
     runtime.block_on(job().end());
     let before = belongings();
     for number in 0..30 {

@@ -16,7 +16,7 @@ use testkit::scene::Scene;
 use testkit::user::Who;
 use testkit::wait;
 
-/// The trees belong to this very process, so the scene is set for whoever runs it.
+/// The trees belong to this process, so the scene is set for the user that runs it.
 fn me() -> Who {
     if rustix::process::geteuid().is_root() { Who::Root } else { Who::User }
 }
@@ -63,7 +63,7 @@ fn a_stubborn_tree_is_killed_and_proved_gone() {
     assert!(!scene.census().is_populated(), "something was alive when end() had returned");
 }
 
-/// The server can write to the socket on which the supervisor reports: its word is not the end.
+/// The server can write to the socket on which the supervisor reports: such a report must not count as the end.
 #[test]
 fn a_forged_report_is_not_the_end() {
     let mut scene = or_skip!(Scene::set(me()));

@@ -1,4 +1,4 @@
-//! Sessions: what goes for all of their servers, and the one receipt of their end.
+//! Sessions: settings that apply to all of their servers, and the one receipt of their end.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::pin::pin;
@@ -19,7 +19,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _};
 
 use super::{me, places, tree_of};
 
-/// Runs a future on this thread and nothing else: what it needs of a runtime, it does not have.
+/// Runs a future on this thread, without any runtime.
 fn block_on<F: Future>(future: F) -> F::Output {
     struct Unpark(Thread);
     impl Wake for Unpark {
@@ -41,7 +41,7 @@ fn current_thread() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// Three servers that would stay, and their session.
+/// A session with three servers that would stay.
 fn three(scene: &mut Scene) -> Session {
     let mut session = Session::named("job-7", places(scene)).label("job", "7").grace(Duration::from_millis(100));
     for kind in ["setsid", "chain", "polite"] {
@@ -89,7 +89,7 @@ fn the_end_can_be_awaited_on_tokio() {
 }
 
 #[test]
-fn the_end_goes_on_when_nobody_waits_any_more() {
+fn end_continues_without_a_waiter() {
     let mut scene = or_skip!(Scene::set(me()));
     let mut ending = three(&mut scene).end();
     let mut cx = Context::from_waker(Waker::noop());
@@ -119,11 +119,11 @@ fn a_server_is_started_and_spoken_to_without_blocking() {
 }
 
 #[test]
-fn servers_that_nobody_reads_are_all_drained_while_they_end() {
+fn unread_output_is_drained_during_the_end() {
     let scene = or_skip!(Scene::set(me()));
     let mut session = Session::new(places(&scene)).grace(wait::LIMIT);
     for _ in 0..3 {
-        // More than a pipe holds, and no ear for anything else before it is said.
+        // More than a pipe holds, and the server reads nothing before it is written.
         session.start(Spec::new(["sh", "-c", "trap '' TERM; head -c 1000000 /dev/zero; exec cat"])).unwrap();
     }
     let receipt = session.end().wait();
@@ -132,7 +132,7 @@ fn servers_that_nobody_reads_are_all_drained_while_they_end() {
 }
 
 #[test]
-fn a_session_that_is_too_old_ends_by_itself() {
+fn session_ends_at_its_max_age() {
     let mut scene = or_skip!(Scene::set(me()));
     let mut session = Session::new(places(&scene)).grace(Duration::ZERO).max_age(Duration::from_millis(500));
     session.start(tree_of(&scene, "daemon")).unwrap();
@@ -161,7 +161,7 @@ fn a_session_ends_with_a_further_owner() {
 }
 
 #[test]
-fn a_killed_supervisor_is_no_gap_in_the_receipt() {
+fn receipt_includes_the_tree_of_a_killed_supervisor() {
     let mut scene = or_skip!(Scene::set(me()));
     let mut session = Session::new(places(&scene)).grace(Duration::ZERO);
     session.start(tree_of(&scene, "setsid")).unwrap();
@@ -178,7 +178,7 @@ fn a_killed_supervisor_is_no_gap_in_the_receipt() {
 }
 
 #[test]
-fn what_a_server_says_for_itself_counts_more() {
+fn settings_of_a_server_override_those_of_the_session() {
     let scene = or_skip!(Scene::set(me()));
     let mut session = Session::new(places(&scene)).label("job", "7").label("tier", "gold").grace(Duration::ZERO);
     let echo = Spec::new([scene.zoo_path().as_os_str(), "echo".as_ref()]);
@@ -209,16 +209,16 @@ fn a_failed_start_names_the_server_and_leaves_the_others() {
 }
 
 #[test]
-fn an_id_that_cannot_be_one_is_told() {
+fn invalid_id_is_reported() {
     let scene = or_skip!(Scene::set(me()));
     let error = Session::named("../x", places(&scene)).start(Spec::new(["true"])).unwrap_err();
     assert!(matches!(&error, SessionError::Id { id, .. } if id == "../x"), "{error}");
     assert!(scene.ledger().is_empty());
 }
 
-/// What a host would move to another thread can be moved there.
+/// Checks that hosts can move these types to another thread.
 #[test]
-fn everything_can_be_sent() {
+fn public_types_are_send() {
     fn send<T: Send + 'static>(_: Option<&T>) {}
     fn sync<T: Sync>() {}
     send::<Session>(None);

@@ -1,4 +1,4 @@
-//! Hosts as they are written: in Python (pipes), Node (socketpairs) and shell, and the ways in which they start servers.
+//! Hosts in Python (pipes), Node (socketpairs) and shell, and their ways to start servers.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use testkit::census::Census;
 use testkit::deps::Deps;
 
-/// Starts its servers, says so, and does nothing more. As a daemon it has left its session, its parent and its own channels.
+/// Starts its servers, prints a line, and does nothing more. As a daemon it has left its session, its parent and its
+/// own channels.
 pub(crate) const PYTHON: &str = r#"
 import json, os, signal, subprocess, sys
 from subprocess import DEVNULL, PIPE
@@ -70,23 +71,23 @@ process.stdin.resume();
 process.stdin.on('end', () => process.exit());
 "#;
 
-/// A shell has one server, whose both ends it keeps.
+/// A shell with one server, which keeps both ends of its pipes.
 pub(crate) const SHELL: &str = "coproc SERVER { exec \"$@\"; }; echo up; while read -r line; do :; done";
 
-/// Ways to start a server and leave: it is nobody's child, and speaks with whoever held the shell's channels. What a shell puts into the
-/// background has the null device as stdin, unless it is given another.
+/// Ways to start a server and exit: the server has no living parent, and its channels belong to the process that held
+/// the shell's. A shell gives background jobs the null device as stdin, unless they get another.
 pub(crate) const DETACHED: [&str; 3] = [
     r#"exec 3<&0; setsid "$@" <&3 3<&- & exit 0"#,
     r#"exec 3<&0; nohup "$@" <&3 3<&- & exit 0"#,
     r#"exec 3<&0; ( ( setsid "$@" <&3 3<&- & ) & ); exit 0"#,
 ];
 
-/// What a host shall start, and how.
+/// A server for a host to start.
 pub(crate) fn server(words: &[String]) -> Value {
     json!({ "words": words })
 }
 
-/// The same with more to say about it.
+/// The same with further options.
 pub(crate) fn server_with(words: &[String], how: Value) -> Value {
     let mut plan = server(words);
     if let (Value::Object(plan), Value::Object(how)) = (&mut plan, how) {
@@ -95,11 +96,11 @@ pub(crate) fn server_with(words: &[String], how: Value) -> Value {
     plan
 }
 
-/// The words that a real server is asked for in most configurations: `npx` -> `sh` -> `node`, three processes for one server.
+/// The command of a real server in most configurations: `npx` -> `sh` -> `node`, three processes for one server.
 pub(crate) const EVERYTHING: [&str; 3] = ["npx", "-y", "@modelcontextprotocol/server-everything"];
 
-/// The same, in the middle of a call that takes an hour: this is how such a server comes to survive the end of its input. Everybody
-/// hands stderr on to everybody, so the FIFO in its place is held by all three.
+/// The same, in the middle of a call that takes an hour: such a server survives the end of its input. Each process
+/// passes stderr on, so all three hold the FIFO in its place.
 pub(crate) fn everything(deps: &Deps, census: &Census) -> Value {
     let client = json!({ "name": "host", "version": "1" });
     let hello = json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client });
@@ -140,16 +141,16 @@ pub(crate) fn node(mut command: Command, servers: &[Value]) -> Command {
     command
 }
 
-/// The end of a census that its members hold.
+/// The write end of a census, for its members.
 pub(crate) fn join(census: &Path) -> Stdio {
     std::fs::OpenOptions::new().write(true).open(census).expect("the census can be joined").into()
 }
 
-/// A host, and what it has started. It is killed when dropped.
+/// A host, and its servers. Dropping it kills it.
 pub(crate) struct Host(Child);
 
 impl Host {
-    /// Starts it. It takes its time: see [`Host::wait_up`].
+    /// Starts it without waiting: see [`Host::wait_up`].
     pub(crate) fn start(mut command: Command) -> Host {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         Host(command.spawn().expect("cannot start the host"))

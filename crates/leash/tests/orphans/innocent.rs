@@ -1,4 +1,4 @@
-//! Programs that are no servers, and have something in common with the command of one.
+//! Programs that are not servers, but have something in common with the command of one.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use testkit::user::Who;
 use super::hosts::{Host, server_with};
 use super::zoo::{Zoo, living};
 
-/// Holds a census and does not notice the end of its input.
+/// Holds a census and ignores the end of its input.
 const WORKER: &str = r#"
 import os, signal, sys
 census = os.open(sys.argv[1] if len(sys.argv) > 1 else os.environ["CENSUS"], os.O_WRONLY)
@@ -18,7 +18,7 @@ os.write(census, b"ready 1\n")
 while True: signal.pause()
 "#;
 
-/// Writes a file of VS Code for all of the user's workspaces.
+/// Writes a VS Code configuration for all of the user's workspaces.
 fn declare(zoo: &Zoo, command: &[&str]) {
     let path = zoo.home().join(".config/Code/User/mcp.json");
     fs::create_dir_all(path.parent().expect("it has one")).expect("the scene has room");
@@ -43,7 +43,7 @@ fn abandon(zoo: &mut Zoo, doomed: bool, dir: &Path, words: &[&str]) {
     zoo.expect(doomed, 1);
 }
 
-/// Ends what is proved, by `reap` and by `watch`, and says whether everybody who must stay did.
+/// Ends all proved orphans, with `reap` and with `watch`, and checks that all others are alive.
 fn end_all(zoo: &mut Zoo) {
     let stay = zoo.begin();
     assert!(!stay.is_empty());
@@ -64,7 +64,7 @@ fn a_program_with_the_interpreter_of_a_server_is_not_ended() {
     let (billing, work) = (zoo.home().join("billing"), zoo.home().join("work"));
     abandon(&mut zoo, false, &billing, &["python3", "production_billing_worker.py"]);
     let server = work.join("tools/mcp.py").display().to_string();
-    // The same file, and not of the workspace it was started in: nothing says that a client did so.
+    // The same file, but not in the workspace that it was started in: nothing shows that a client started it.
     abandon(&mut zoo, false, &billing, &["python3", &server]);
     abandon(&mut zoo, true, &work, &["python3", &server]);
     end_all(&mut zoo);
@@ -97,7 +97,7 @@ fn a_server_of_a_project_is_ended_in_its_directory_only() {
     assert_eq!((answer.code, living(&zoo.safe)), (0, stay), "{answer:?}");
 }
 
-/// A process that is named is ended, and no other that is as likely.
+/// A named process is ended, and no other likely orphan.
 #[test]
 fn a_likely_orphan_is_ended_only_by_its_pid() {
     let mut zoo = or_skip!(Zoo::open(Who::User));

@@ -1,4 +1,4 @@
-//! `leash watch --install` and `--uninstall`, with a user manager that is really there and without one.
+//! `leash watch --install` and `--uninstall`, with a real user manager and without one.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -38,7 +38,7 @@ impl Session {
         self.scene.command(&self.leash).args(words).output().expect("cannot start leash").into()
     }
 
-    /// What the manager says of the unit.
+    /// A property of the unit, from the manager.
     fn asked(&self, property: &str) -> String {
         let words = ["--user", "show", "--value", &format!("--property={property}"), UNIT];
         let output = self.scene.command("systemctl").args(words).output().expect("cannot start systemctl");
@@ -71,7 +71,7 @@ impl Session {
             assert!(stays.contains(&wanted), "{wanted} is not in {stays:?}");
         }
 
-        // Once more is another watch, with what is asked for now.
+        // A second install replaces the watch, with the new options.
         let answer = self.leash(&["watch", "--install", "--interval", "30s"]);
         assert_eq!(answer.code, 0, "{answer:?}");
         assert_ne!(self.asked("MainPID"), pid);
@@ -97,7 +97,7 @@ impl Session {
     }
 }
 
-/// The words in a file of a process that separates them by zeros.
+/// The zero-separated words of a file in `/proc/PID`.
 fn words_of(pid: u32, file: &str) -> Vec<String> {
     let text = fs::read(format!("/proc/{pid}/{file}")).expect("the process lives");
     let words = text.split(|byte| *byte == 0).filter(|word| !word.is_empty());
@@ -105,12 +105,12 @@ fn words_of(pid: u32, file: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_manager_runs_it_and_lets_go_of_it() {
+fn manager_starts_and_stops_the_watch() {
     let session = or_skip!(Session::start());
     session.check_there_and_back();
 }
 
-/// Starts a server and is killed. It says the number of the server.
+/// Starts a server, prints its pid, and is killed.
 const HOST: &str = "
 import os, signal, subprocess
 server = subprocess.Popen(['sleep', '86399'], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -119,7 +119,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 ";
 
 #[test]
-fn what_the_manager_runs_ends_orphans() {
+fn installed_watch_ends_orphans() {
     let session = or_skip!(Session::start());
     let config = session.bus.home().join(".claude.json");
     fs::write(&config, r#"{"mcpServers": {"slow": {"command": "sleep", "args": ["86399"]}}}"#).expect("a file");
@@ -135,14 +135,14 @@ fn what_the_manager_runs_ends_orphans() {
         let history = session.leash(&["history", "--json"]).json();
         history["receipts"].as_array().filter(|receipts| !receipts.is_empty()).cloned()
     };
-    // In the history of whoever installed it.
+    // The receipt is in the history of the user that installed it.
     let receipts = wait::until("the receipt", receipts);
     assert_eq!((&receipts[0]["reason"]["kind"], receipts.len()), (&"orphan".into(), 1), "{receipts:?}");
     assert_eq!(receipts[0]["holdings"][0]["leader"]["pid"], server, "{receipts:?}");
     assert_eq!(session.leash(&["watch", "--uninstall"]).code, 0);
 }
 
-/// What means something in a unit is taken as it is in a path.
+/// Special characters of unit files are taken literally in a path.
 #[test]
 fn paths_with_blanks_and_percent_signs_are_paths() {
     let mut session = or_skip!(Session::start());
@@ -157,9 +157,9 @@ fn paths_with_blanks_and_percent_signs_are_paths() {
     }
 }
 
-/// The name on PATH is written, not what it leads to: that one goes with the next version.
+/// The unit has the name on PATH, not the link's target: the target goes with the next version.
 #[test]
-fn the_unit_has_the_name_that_stays() {
+fn unit_has_the_name_on_path() {
     let session = or_skip!(Session::start());
     let bin = session.scene.dir().join("bin");
     fs::create_dir(&bin).expect("a directory");
@@ -174,7 +174,7 @@ fn the_unit_has_the_name_that_stays() {
     assert_eq!(session.leash(&["watch", "--uninstall"]).code, 0);
 }
 
-/// A unit that the manager can't find is no success.
+/// An install fails if the manager cannot find the unit.
 #[test]
 fn a_manager_that_looks_elsewhere_is_an_error() {
     let session = or_skip!(Session::start());
@@ -188,11 +188,11 @@ fn a_manager_that_looks_elsewhere_is_an_error() {
     assert!(elsewhere.join("systemd/user").join(UNIT).exists());
 }
 
-/// It says what was written and what is left to do.
+/// It prints what was written and what is left to do.
 #[test]
 fn without_a_manager_it_is_left_enabled() {
     let mut scene = or_skip!(Scene::set(Who::me()));
-    // Whoever runs the tests may have a manager.
+    // The user that runs the tests may have a manager.
     scene.set_env("XDG_RUNTIME_DIR", scene.runtime_dir());
     scene.set_env("DBUS_SESSION_BUS_ADDRESS", format!("unix:path={}/bus", scene.runtime_dir().display()));
     let units = scene.dir().join(".config/systemd/user");
@@ -205,7 +205,7 @@ fn without_a_manager_it_is_left_enabled() {
     let link = units.join("default.target.wants").join(UNIT);
     assert_eq!(fs::read_link(&link).expect("a link"), units.join(UNIT));
 
-    // What is half gone is removed as well.
+    // A partly removed installation is removed as well.
     fs::remove_file(units.join(UNIT)).expect("it was written");
     let answer = scene.answer(["watch", "--uninstall"]);
     assert_eq!((answer.code, answer.stdout), (0, format!("removed {}\n", units.join(UNIT).display())));

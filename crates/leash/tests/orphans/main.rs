@@ -1,4 +1,4 @@
-//! Orphans of others: every one that can be proved is ended, and nobody else is touched.
+//! Orphans of other hosts: every proved one is ended, and no other process is touched.
 
 #![expect(clippy::disallowed_methods, reason = "the hosts whose servers are orphaned are started here")]
 
@@ -23,15 +23,15 @@ use testkit::user::Who;
 use testkit::wait::LIMIT;
 use zoo::{Zoo, living};
 
-/// `LEASH_ORPHAN_ROUNDS=100 cargo test -p mcp-leash --test orphans every_orphan` plays it a hundred times in a row, for longer than
-/// nextest would let it.
+/// `LEASH_ORPHAN_ROUNDS=100 cargo test -p mcp-leash --test orphans every_proved_orphan` repeats it a hundred times, for
+/// longer than nextest would allow.
 fn rounds() -> usize {
     std::env::var("LEASH_ORPHAN_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(2)
 }
 
-/// As an unprivileged user of its own: nothing else on the machine is that user's.
+/// As a fresh unprivileged user, who has no other processes on the machine.
 #[test]
-fn every_orphan_is_ended_and_nobody_else() {
+fn every_proved_orphan_is_ended_and_no_other_process() {
     for round in 0..rounds() {
         let mut zoo = or_skip!(Zoo::open(Who::User));
         zoo.with_npx();
@@ -43,7 +43,7 @@ fn every_orphan_is_ended_and_nobody_else() {
         if let Err(left) = zoo.doomed.wait_gone(LIMIT) {
             panic!("round {round}: {left}\n{answer:?}");
         }
-        assert_eq!(living(&zoo.safe), stay, "round {round}: somebody was touched: {answer:?}");
+        assert_eq!(living(&zoo.safe), stay, "round {round}: a process was touched: {answer:?}");
         if rounds() > 2 {
             testkit::note(&format!("round {round}: {} ended, {} untouched", go.len(), stay.len()));
         }
@@ -53,14 +53,14 @@ fn every_orphan_is_ended_and_nobody_else() {
     }
 }
 
-/// Nothing is done without being asked for.
+/// Without `--yes` nothing is ended.
 #[test]
-fn a_plan_touches_nobody() {
+fn plan_ends_no_process() {
     let mut zoo = or_skip!(Zoo::open(Who::User));
     let stay = zoo.play();
     let go = living(&zoo.doomed);
     let plan = zoo.reap(&[]);
-    assert_eq!((living(&zoo.safe), living(&zoo.doomed)), (stay.clone(), go.clone()), "somebody was touched");
+    assert_eq!((living(&zoo.safe), living(&zoo.doomed)), (stay.clone(), go.clone()), "a process was touched");
     let planned = planned(&plan);
     // The shells in front of some servers are in no census.
     assert!(go.iter().all(|(pid, _)| planned.contains(pid)), "{go:?} in {plan:?}");
@@ -69,7 +69,8 @@ fn a_plan_touches_nobody() {
     assert!(memory.is_some_and(|bytes| bytes > 0), "{plan:?}");
 }
 
-/// The superuser sees the orphans of others as well; only a plan is made, because the machine has further ones.
+/// The superuser sees the orphans of other users as well. The test only makes a plan, because the machine may have
+/// further ones.
 #[test]
 fn root_proves_the_orphans_of_another_user() {
     if !rustix::process::geteuid().is_root() {
@@ -103,9 +104,9 @@ fn planned(plan: &Answer) -> BTreeSet<i32> {
     due.flat_map(tree).filter_map(|id| i32::try_from(id["pid"].as_i64()?).ok()).collect()
 }
 
-/// `why` says the same, in sentences.
+/// `why` explains the same in sentences.
 #[test]
-fn why_explains_who_holds_a_server() {
+fn why_explains_the_holders_of_a_server() {
     let mut zoo = or_skip!(Zoo::open(Who::User));
     let stay = zoo.play();
     let user = zoo.scene.user().uid();

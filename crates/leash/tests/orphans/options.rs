@@ -1,4 +1,4 @@
-//! What `reap` does only when it is asked for, and what it says about what it ends.
+//! The options of `reap`, and its reports about ended processes.
 
 use std::fs::{self, File};
 use std::net::{TcpListener, TcpStream};
@@ -18,12 +18,12 @@ use testkit::wait::{self, LIMIT};
 use super::hosts::{EVERYTHING, Host, join, lingering, server, server_with};
 use super::zoo::{Zoo, living};
 
-/// Whether this is a server of the test. Where all tests have the same user, they see each other's packages.
+/// True if this is a server of the test. If all tests run as the same user, they see each other's packages.
 fn is_ours(name: &Value) -> bool {
     name != EVERYTHING[2]
 }
 
-/// Every finding of a plan: its first process, what is thought of it, and whether it would be ended.
+/// Every finding of a plan: its first process, its verdict, and true if it would be ended.
 fn plan(answer: &Answer) -> Vec<(i64, String, bool)> {
     let plan = answer.json();
     let one = |one: &Value| {
@@ -38,9 +38,9 @@ fn receipts(answer: &Answer) -> usize {
     answer.json()["receipts"].as_array().into_iter().flatten().filter(|receipt| is_ours(&receipt["name"])).count()
 }
 
-/// Nobody can say who reads what goes to the null device.
+/// For the null device, nothing shows which process reads it.
 #[test]
-fn what_is_only_likely_is_asked_for() {
+fn likely_orphan_needs_an_option() {
     let mut zoo = or_skip!(Zoo::open(Who::User));
     let words = zoo.declared(true, "setsid", 2);
     zoo.hosts.push(Host::start(zoo.python(&[server_with(&words, json!({ "mute": true }))])));
@@ -61,7 +61,7 @@ fn what_is_only_likely_is_asked_for() {
 
 /// A terminal was closed, and its host did not notice.
 #[test]
-fn a_stale_host_is_asked_for_and_goes_with_its_servers() {
+fn stale_host_needs_an_option_and_ends_with_its_servers() {
     let mut zoo = or_skip!(Zoo::open(Who::User));
     let (words, kept) = (zoo.declared(true, "mixed", 8), zoo.declared(false, "stubborn", 1));
     zoo.others.push(Host::start(zoo.python(&[server(&kept)])));
@@ -73,13 +73,13 @@ fn a_stale_host_is_asked_for_and_goes_with_its_servers() {
     command.arg0("claude").stdin(screen()).stdout(screen()).stderr(join(zoo.doomed.path()));
     sys::prepare(&mut command, vec![pty.control().expect("it has not been closed")]);
     let mut host = command.spawn().expect("cannot start the host");
-    // It has a copy of all that the host has.
+    // The command has a copy of all descriptors of the host.
     drop(command);
     pty.wait_shown("up", 1).expect("the host starts its servers");
     let stay = zoo.begin();
     let go = living(&zoo.doomed);
     assert_eq!(go.len(), 9, "the host and its server: {go:?}");
-    assert!(plan(&zoo.reap(&["--stale"])).is_empty(), "somebody sits at the terminal");
+    assert!(plan(&zoo.reap(&["--stale"])).is_empty(), "the terminal is open");
 
     pty.close();
     let stale = wait::until("the terminal to be gone", || plan(&zoo.reap(&[])).into_iter().next());
@@ -95,7 +95,7 @@ fn a_stale_host_is_asked_for_and_goes_with_its_servers() {
     assert_eq!(living(&zoo.safe), stay, "{answer:?}");
 }
 
-/// Has a port and a lock, and does not notice the end of its input.
+/// Has a port and a lock, and ignores the end of its input.
 const GREEDY: &str = r#"
 import fcntl, os, socket, sys
 census = os.open(sys.argv[1], os.O_WRONLY)
@@ -109,7 +109,7 @@ while True: clients.append(listener.accept())
 "#;
 
 #[test]
-fn ports_and_locks_are_told_and_come_back() {
+fn ports_and_locks_are_reported_and_released() {
     let mut zoo = or_skip!(Zoo::open(Who::User));
     let (script, lock) = (zoo.home().join("greedy.py"), zoo.home().join("profile.lock"));
     fs::write(&script, GREEDY).expect("the scene has room");
@@ -120,7 +120,7 @@ fn ports_and_locks_are_told_and_come_back() {
     zoo.expect(true, 1);
     zoo.begin();
     let port: u16 = fs::read_to_string(zoo.home().join("profile.lock.port")).expect("it says").parse().expect("a port");
-    // As long as somebody is connected to it, it is in use.
+    // As long as a client is connected to it, it is in use.
     let client = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
     let planned = zoo.reap(&["--yes"]);
     assert_eq!(receipts(&planned), 0, "{planned:?}");
@@ -151,7 +151,7 @@ fn ports_and_locks_are_told_and_come_back() {
     File::open(&lock).expect("it is there").try_lock().expect("the lock is free again");
 }
 
-/// A part of a leashed server leaves it when leash and its keeper have been killed: nobody has a record of it, but it has the mark.
+/// A process leaves a leashed server after leash and its keeper were killed: no record names it, but it has the mark.
 const LEAVER: &str = r#"
 import os, signal, sys
 census = os.open(sys.argv[1], os.O_WRONLY)
@@ -166,7 +166,7 @@ os.execv(sys.argv[2], [sys.argv[2], "tree", "ignores-eof", "--census", sys.argv[
 "#;
 
 #[test]
-fn what_a_leashed_server_left_is_found_by_its_mark() {
+fn process_left_by_a_leashed_server_is_found_by_its_mark() {
     let mut zoo = or_skip!(Zoo::open(Who::User));
     let program = zoo.scene.zoo_path();
     let server = ["/usr/bin/python3".into(), "-c".into(), LEAVER.into(), zoo.doomed.path().into(), program.into()];
@@ -183,7 +183,7 @@ fn what_a_leashed_server_left_is_found_by_its_mark() {
     host.wait_ended(LIMIT).expect("the host did not see leash end");
     // The server has the host's own channels.
     drop(host);
-    zoo.doomed.wait_all_ready(2, LIMIT).expect("nobody has left");
+    zoo.doomed.wait_all_ready(2, LIMIT).expect("no process has left");
 
     let answer = zoo.reap(&["--yes"]);
     assert_eq!(receipts(&answer), 2, "the server by its record, and what it left by its mark: {answer:?}");
@@ -192,9 +192,9 @@ fn what_a_leashed_server_left_is_found_by_its_mark() {
     zoo.doomed.wait_gone(LIMIT).unwrap_or_else(|left| panic!("{left}\n{answer:?}"));
 }
 
-/// A program that the user told leash to leave alone is left alone by everybody.
+/// No command ends a program that the user told leash to spare.
 #[test]
-fn what_was_spared_stays_spared() {
+fn spared_process_stays_spared() {
     let mut zoo = or_skip!(Zoo::open(Who::User));
     let tree = zoo.tree(false, "daemon", 2).into_iter().map(Into::into).collect::<Vec<_>>();
     let words = zoo.scene.run_words(["--contain", "reaper", "--grace", "100ms", "--spare", "zoo-daemon"], &tree);

@@ -1,5 +1,5 @@
-//! A number that went from an orphan to somebody innocent, between the look and the first signal. Shown in a PID namespace with so
-//! few numbers that they come round after a hundred forks.
+//! A pid of an orphan that is reused by an innocent process between the scan and the first signal. Shown in a PID
+//! namespace with so few pids that they are reused after a hundred forks.
 
 use std::collections::BTreeSet;
 use std::process::{Child, Command, Stdio};
@@ -22,10 +22,10 @@ use testkit::wait::{self, LIMIT};
 use super::hosts::{Host, server};
 use super::zoo::{Zoo, living};
 
-/// The lowest number that the kernel gives out a second time.
+/// The lowest pid that the kernel reuses.
 const RESERVED: u32 = 300;
 
-/// Runs `case` where a hundred numbers come round.
+/// Runs `case` in a namespace with a hundred reusable pids.
 fn check(test: &str, case: fn()) {
     or_skip!(User::find(Who::Root));
     or_skip!(small_pid_max_is_private());
@@ -35,21 +35,21 @@ fn check(test: &str, case: fn()) {
     }
 }
 
-/// A process that nobody in this test has to do with; it would die of any signal.
+/// A process that has nothing to do with this test; any signal would end it.
 fn innocent() -> Child {
     let mut command = Command::new(testkit::leash::zoo());
-    command.arg("idle").stdin(Stdio::null()).spawn().expect("cannot start somebody")
+    command.arg("idle").stdin(Stdio::null()).spawn().expect("cannot start an innocent process")
 }
 
-/// Ends one, who has lived until now, and returns the number that it had.
+/// Ends one, which must be alive until now, and returns its pid.
 fn end(mut process: Child) -> u32 {
-    assert_eq!(process.try_wait().expect("it is a child of ours"), None, "somebody innocent was ended");
+    assert_eq!(process.try_wait().expect("it is a child of ours"), None, "an innocent process was ended");
     process.kill().expect("cannot kill");
     process.wait().expect("cannot wait");
     process.id()
 }
 
-/// Innocent processes with the numbers of dead ones.
+/// Innocent processes with the pids of dead ones.
 struct Innocents(Vec<Child>);
 
 impl Innocents {
@@ -76,19 +76,19 @@ impl Innocents {
     }
 }
 
-/// Kills these processes and waits until their numbers are free.
+/// Kills these processes and waits until their pids are free.
 fn free(numbers: &[i32]) {
     for pid in numbers.iter().filter_map(|pid| Pid::from_raw(*pid)) {
         if let Some(handle) = Handle::open(pid, |_| true) {
             handle.signal(Signal::KILL).expect("cannot kill an orphan");
             assert!(handle.wait_gone(LIMIT), "it does not die");
         }
-        // The init of the namespace waits for it.
+        // The init of the namespace reaps it.
         wait::until("its number to be free", || testkit::process::Process::read(pid).is_none().then_some(()));
     }
 }
 
-/// A machine with one orphan, and what is known of it.
+/// A machine with one orphan, and the facts about it.
 struct Stage {
     zoo: Zoo,
     knowledge: Knowledge,
@@ -111,13 +111,13 @@ impl Stage {
         judge(&facts, &self.knowledge, &Policy::default())
     }
 
-    /// The orphan and its `size` processes, as the first look finds it.
+    /// The orphan and its `size` processes, as the first scan finds it.
     fn orphan(&self, size: usize) -> Finding {
         let is_it = |found: &Finding| found.verdict == Verdict::OrphanProved && found.tree.len() == size;
         wait::until("the orphan", || self.look().into_iter().find(is_it))
     }
 
-    /// Ends it; at each further look, `meanwhile` happens right after the look.
+    /// Ends it; `meanwhile` runs right after each further scan.
     fn end(&self, root: Identity, mut meanwhile: impl FnMut(usize)) -> Outcome {
         let terms = Terms { verdicts: vec![Verdict::OrphanProved], grace: Duration::from_millis(200) };
         let mut looks = 0;
@@ -151,7 +151,7 @@ fn between_the_looks() {
     });
 }
 
-/// The latest moment: it was judged again, and the signal is all that is left to do.
+/// The latest moment: it was judged again, and only the signal is missing.
 #[test]
 fn after_the_last_look() {
     check("after_the_last_look", || {
@@ -167,12 +167,12 @@ fn after_the_last_look() {
     });
 }
 
-/// Everybody but the first of a tree has died and has given their number away, at each of the looks.
+/// All members of a tree but the first died, and their pids were reused, at each of the scans.
 #[test]
 fn of_the_members_of_a_tree() {
     check("of_the_members_of_a_tree", || {
         for at in 1..=2 {
-            // The one that has started the others goes with its host, so each of them is nobody's child.
+            // The process that started the others exits with its host, so none of them has a living parent.
             let stage = Stage::set("setsid", 4);
             let orphan = stage.orphan(3);
             let members: Vec<i32> = orphan.tree.iter().skip(1).map(|id| id.pid).collect();
@@ -191,7 +191,7 @@ fn of_the_members_of_a_tree() {
     });
 }
 
-/// The program itself, while orphans die and their numbers go to others as fast as that is possible.
+/// The program itself, while orphans die and their pids are reused as fast as possible.
 #[test]
 fn while_reap_is_at_work() {
     check("while_reap_is_at_work", || {

@@ -1,4 +1,4 @@
-//! Servers whose processes leave them while they are ended. Who lives is told by the census, never by leash.
+//! Servers whose processes leave them while they are ended. The census shows which ones are alive, never leash.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ use testkit::wait::LIMIT;
 use super::hosts::{Host, server};
 use super::zoo::{Zoo, living};
 
-/// Asked to end, it forks into a session of its own and goes on there; with `null` it also lets go of stdin and stdout.
+/// On SIGTERM it forks into its own session and continues there; with `null` it also closes stdin and stdout.
 const DAEMON: &str = r#"
 import os, signal, sys, time
 census = os.open(sys.argv[1], os.O_WRONLY)
@@ -28,7 +28,8 @@ os.write(census, b"ready 1\n")
 while True: time.sleep(1000)
 "#;
 
-/// A child of the server whose first thread exits while another goes on, and which ignores SIGTERM. The server ends when it is asked to.
+/// A child of the server whose main thread exits while another goes on, and which ignores SIGTERM. The server itself
+/// ends on SIGTERM.
 const LEADERLESS: &str = r#"
 import ctypes, os, signal, sys, threading, time
 census = os.open(sys.argv[1], os.O_WRONLY)
@@ -57,13 +58,13 @@ fn abandon(zoo: &mut Zoo, text: &str, word: &str) {
     zoo.begin();
 }
 
-/// The end of the one tree.
+/// The holding of the only tree.
 fn tree(answer: &Answer) -> Value {
     answer.json()["receipts"][0]["holdings"][0].clone()
 }
 
 #[test]
-fn a_server_that_becomes_a_daemon_when_it_is_asked_to_end_is_ended() {
+fn server_that_becomes_a_daemon_on_sigterm_is_ended() {
     let mut zoo = or_skip!(Zoo::open(Who::User));
     abandon(&mut zoo, DAEMON, "keep");
     let answer = zoo.reap(&["--yes"]);
@@ -82,16 +83,16 @@ fn a_child_without_its_first_thread_is_ended() {
     assert_eq!((answer.code, &tree(&answer)["fate"]), (0, &"ended".into()), "{answer:?}");
 }
 
-/// Nothing proves that such a process came out of the server, so it is not ended; and it is not concealed.
+/// Nothing proves that such a process came from the server, so it is not ended; but it is reported.
 #[test]
-fn a_daemon_that_has_left_everything_is_told() {
+fn daemon_without_any_link_to_the_server_is_reported() {
     let mut zoo = or_skip!(Zoo::open(Who::User));
     abandon(&mut zoo, DAEMON, "null");
     let answer = zoo.reap(&["--yes"]);
     let tree = tree(&answer);
     let left = tree["left"].as_array().cloned().unwrap_or_default();
     let alive = living(&zoo.doomed);
-    // It may have been caught before it had let go of everything.
+    // It may have been found before it had closed everything.
     let expected = if alive.is_empty() { (0, "ended") } else { (1, "left") };
     assert_eq!((answer.code, tree["fate"].as_str().unwrap_or_default()), expected, "{answer:?}");
     let is_named = |pid: i32| left.iter().any(|one| one["pid"] == pid);

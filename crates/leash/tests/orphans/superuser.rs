@@ -1,4 +1,4 @@
-//! Root ends the orphans of everybody. In a PID namespace of its own, where nobody else's are.
+//! Root ends the orphans of all users. Runs in its own PID namespace, which has no orphans of others.
 
 use std::process::{Command, Stdio};
 
@@ -21,14 +21,14 @@ fn reap(zoo: &Zoo) -> Answer {
 }
 
 #[test]
-fn root_ends_the_orphans_of_everybody() {
+fn root_ends_the_orphans_of_all_users() {
     or_skip!(User::find(Who::Root));
-    if !inside("superuser::root_ends_the_orphans_of_everybody", &[]) {
+    if !inside("superuser::root_ends_the_orphans_of_all_users", &[]) {
         return;
     }
-    let mut zoo = Zoo::open(Who::User).expect("root can be anybody");
+    let mut zoo = Zoo::open(Who::User).expect("root can run as any user");
     zoo.fill();
-    // An orphan of root's own, and a server that root holds.
+    // An orphan of root, and a server that root holds.
     zoo.foreigner(true);
     let words = zoo.declared(false, "mixed", 8);
     let mut python = Command::new("/usr/bin/python3");
@@ -41,7 +41,7 @@ fn root_ends_the_orphans_of_everybody() {
     let answer = reap(&zoo);
     assert_eq!(answer.code, 0, "{answer:?}");
     zoo.doomed.wait_gone(LIMIT).unwrap_or_else(|left| panic!("{left}\n{answer:?}"));
-    assert_eq!(living(&zoo.safe), stay, "somebody was touched: {answer:?}");
+    assert_eq!(living(&zoo.safe), stay, "a process was touched: {answer:?}");
     let receipts = answer.json()["receipts"].as_array().map(Vec::len);
     assert_eq!(receipts, Some(10), "9 of the user and 1 of root: {answer:?}");
     assert_eq!(reap(&zoo).json()["receipts"], Value::Array(Vec::new()));

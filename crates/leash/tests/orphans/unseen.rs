@@ -1,4 +1,4 @@
-//! What may not be seen is never taken for *nobody*: it makes an orphan likely at most.
+//! A holder that cannot be seen never counts as no holder: it makes an orphan likely at most.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,7 +13,7 @@ use testkit::wait::{self, LIMIT};
 use super::hosts::{self, DETACHED, Host, server, server_with};
 use super::zoo::{Zoo, living};
 
-/// What is thought of the servers in a census, by the first process of each.
+/// The verdicts on the servers in a census, by the first process of each.
 fn verdicts(plan: &Answer, zoo: &Zoo) -> BTreeMap<i64, String> {
     let ours: Vec<i64> = living(&zoo.doomed).iter().chain(&living(&zoo.safe)).map(|(pid, _)| i64::from(*pid)).collect();
     let one = |one: &Value| {
@@ -31,7 +31,7 @@ fn is(verdicts: &BTreeMap<i64, String>, expected: &[&str]) -> bool {
     found == expected
 }
 
-/// Looks until all is thought what is expected: it takes a moment until the kernel has given a process to another parent.
+/// Scans until the verdicts are as expected: the kernel needs a moment to give a process to another parent.
 fn wait_for(zoo: &Zoo, expected: &[&str], look: impl Fn() -> Answer) {
     let mut last = look();
     let found = wait::within(LIMIT, || {
@@ -41,13 +41,13 @@ fn wait_for(zoo: &Zoo, expected: &[&str], look: impl Fn() -> Answer) {
     assert!(found.is_some(), "not {expected:?}: {last:?}");
 }
 
-/// Somebody who may start servers as another user than their own.
+/// A zoo, if this user may start servers as another user.
 fn zoo() -> Result<Zoo, String> {
     User::find(Who::Root)?;
     Zoo::open(Who::User)
 }
 
-/// Becomes the user with this number, and then the program.
+/// Becomes the user with this uid, and executes the program.
 const AS_USER: &str = "import os, sys
 os.setgroups([])
 os.setgid(int(sys.argv[1]))
@@ -60,7 +60,7 @@ fn as_user(zoo: &Zoo, words: &[String]) -> Vec<String> {
     first.into_iter().chain(words.iter().cloned()).collect()
 }
 
-/// A host of root; it says nothing to us.
+/// A host of root without output.
 fn roots(program: &str) -> Command {
     let mut command = Command::new(program);
     command.stderr(Stdio::null());
@@ -75,7 +75,7 @@ fn as_root(zoo: &Zoo, mut command: Command, words: &[&str]) -> Answer {
     command.output().expect("cannot start leash").into()
 }
 
-/// Root started a server as the user, and has its other ends: the user can't see by whom it is held.
+/// Root started a server as the user, and has its other ends: the user cannot see that root holds it.
 #[test]
 fn a_server_that_root_holds_is_not_proved() {
     let mut zoo = or_skip!(zoo());
@@ -87,12 +87,13 @@ fn a_server_that_root_holds_is_not_proved() {
     zoo.expect(true, 4);
     zoo.begin();
     let held = living(&zoo.doomed);
-    // Those that were left to process 1 look like orphans, and who holds them can't be seen.
+    // Those that were reparented to process 1 look like orphans, and their holders cannot be seen.
     wait_for(&zoo, &["orphan_likely"; 2], || zoo.reap(&[]));
     let answer = zoo.reap(&["--yes"]);
-    assert_eq!(living(&zoo.doomed), held, "somebody holds them: {answer:?}");
+    assert_eq!(living(&zoo.doomed), held, "root holds them: {answer:?}");
 
-    // The kernel tells everybody about sockets. A pipe of root's may not be asked about by the user, so that stays likely.
+    // The kernel answers every user about sockets. A user may not ask about a pipe of root, so that verdict stays
+    // likely.
     zoo.others.clear();
     wait_for(&zoo, &["orphan_likely", "orphan_likely", "orphan_proved", "orphan_proved"], || zoo.reap(&[]));
     let answer = zoo.reap(&["--yes"]);
@@ -101,9 +102,9 @@ fn a_server_that_root_holds_is_not_proved() {
     zoo.doomed.wait_gone(LIMIT).unwrap_or_else(|left| panic!("{left}\n{answer:?}"));
 }
 
-/// It has inherited the other end of its own stdin, so the kernel can't say that nobody has it.
+/// It has inherited the other end of its own stdin, so the kernel cannot say that no process has it.
 #[test]
-fn a_server_that_holds_itself_is_proved_only_by_who_sees_everybody() {
+fn server_that_holds_its_own_stdin_is_proved_only_with_full_view() {
     let mut zoo = or_skip!(zoo());
     let words = zoo.declared(true, "stubborn", 1);
     zoo.hosts.push(Host::start(zoo.python(&[server_with(&words, json!({ "keeps_own": true }))])));
@@ -114,16 +115,16 @@ fn a_server_that_holds_itself_is_proved_only_by_who_sees_everybody() {
     assert!(is(&found, &["orphan_likely"]), "root may hold it: {found:?}");
     let answer = zoo.reap(&["--yes"]);
     assert_eq!(living(&zoo.doomed), alone, "{answer:?}");
-    // In a container root does not see everybody either.
+    // In a container root does not see all processes either.
     let is_whole = std::fs::read_link("/proc/self/ns/pid").is_ok_and(|name| name.ends_with("pid:[4026531836]"));
     let expected = if is_whole { "orphan_proved" } else { "orphan_likely" };
     let answer = as_root(&zoo, Command::new(testkit::leash::leash()), &[]);
     assert!(is(&verdicts(&answer, &zoo), &[expected]), "{answer:?}");
 }
 
-/// It holds itself, root holds it as well, and the user's /proc does not even show that there is root.
+/// It holds its own stdin, root holds it as well, and the user's /proc does not show any process of root.
 #[test]
-fn a_server_that_somebody_hidden_holds_is_not_proved() {
+fn server_held_by_a_hidden_process_is_not_proved() {
     let mut zoo = or_skip!(zoo());
     let words = zoo.declared(true, "stubborn", 1);
     zoo.hosts.push(Host::start(zoo.python(&[server_with(&words, json!({ "keeps_own": true }))])));
@@ -131,7 +132,7 @@ fn a_server_that_somebody_hidden_holds_is_not_proved() {
     zoo.begin();
     let held = living(&zoo.doomed);
     let pid = held.first().expect("it lives").0;
-    // The pipe is the user's, so the user may ask the kernel about it, and hears that somebody has the other end.
+    // The user owns the pipe, so the user may ask the kernel, which says that a process has the other end.
     let stdin = File::options().write(true).open(format!("/proc/{pid}/fd/0")).expect("root may open it");
     let leash = as_user(&zoo, &[zoo.scene.leash_path().display().to_string()]);
     let look = |words: &[&str]| {
@@ -148,7 +149,7 @@ fn a_server_that_somebody_hidden_holds_is_not_proved() {
     drop(stdin);
 }
 
-/// Without an answer about sockets, the servers of Node hosts can't be proved, and those of Python hosts still can.
+/// Without an answer about sockets, orphans of Node hosts cannot be proved, but those of Python hosts can.
 #[test]
 fn without_an_answer_about_sockets_nothing_is_proved_by_them() {
     let mut zoo = or_skip!(zoo());
@@ -173,7 +174,7 @@ fn without_an_answer_about_sockets_nothing_is_proved_by_them() {
     });
     assert_eq!([of(&plan, pipe), of(&plan, socket)], expected, "{plan:?}");
     assert_eq!(living(&zoo.safe), stay);
-    // Where the kernel answers, both are.
+    // Where the kernel answers, both are proved.
     let plan = zoo.reap(&[]);
     assert_eq!([of(&plan, pipe), of(&plan, socket)], [expected[0].clone(), expected[0].clone()], "{plan:?}");
 }

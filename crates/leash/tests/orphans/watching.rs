@@ -1,4 +1,4 @@
-//! `leash watch`: the same, continuously.
+//! `leash watch`: the same as `reap`, continuously.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -12,7 +12,7 @@ use super::zoo::{Zoo, living};
 const QUICK: [&str; 8] = ["--min-age", "0", "--settle", "200ms", "--grace", "200ms", "--interval", "1s"];
 
 #[test]
-fn once_ends_what_two_looks_prove() {
+fn once_ends_orphans_that_two_scans_prove() {
     let mut zoo = or_skip!(Zoo::open(Who::User));
     let stay = zoo.play();
     let answer = zoo.scene.answer(["watch", "--once"].iter().chain(&QUICK));
@@ -22,7 +22,7 @@ fn once_ends_what_two_looks_prove() {
 }
 
 #[test]
-fn who_is_too_young_is_left_alone() {
+fn too_young_orphan_is_left_alone() {
     let mut zoo = or_skip!(Zoo::open(Who::User));
     let stay = zoo.play();
     let go = living(&zoo.doomed);

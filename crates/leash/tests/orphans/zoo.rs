@@ -1,5 +1,6 @@
-//! A machine full of servers: some whose hosts were killed, and many more that somebody holds, that are no servers, or that
-//! belong to somebody else. Who lives is told by two FIFOs, one for those who must go and one for those who must stay.
+//! A machine full of servers: some whose hosts were killed, and many more that a process holds, that are not servers,
+//! or that belong to another user. Two FIFOs show which processes live: one for those that must end and one for those
+//! that must stay.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -20,13 +21,13 @@ use super::hosts::{self, DETACHED, EVERYTHING, Host, SHELL, server, server_with}
 
 /// The machine.
 pub(crate) struct Zoo {
-    /// Those who are killed when all is there.
+    /// The hosts that are killed when everything is complete.
     pub(crate) hosts: Vec<Host>,
-    /// Those who live.
+    /// The hosts that live.
     pub(crate) others: Vec<Host>,
     pub(crate) doomed: Census,
     pub(crate) safe: Census,
-    /// Trees that say when they are complete, of those who must go and of those who must stay.
+    /// The number of trees that report their completion: those that must end, and those that must stay.
     awaited: [usize; 2],
     declared: Vec<Vec<String>>,
     pub(crate) scene: Scene,
@@ -40,7 +41,7 @@ impl Zoo {
         Ok(Zoo { hosts: Vec::new(), others: Vec::new(), doomed, safe, awaited: [0, 0], declared: Vec::new(), scene })
     }
 
-    /// The words of a tree in one of the two.
+    /// The command line of a tree in one of the two.
     pub(crate) fn tree(&mut self, doomed: bool, kind: &str, size: usize) -> Vec<String> {
         let census = if doomed { &self.doomed } else { &self.safe };
         let zoo = self.scene.zoo_path();
@@ -48,7 +49,7 @@ impl Zoo {
         [&zoo, "tree", kind, "--size", &size.to_string(), "--census", &census].map(str::to_owned).to_vec()
     }
 
-    /// The same, and the user's configuration has it.
+    /// The same, and adds it to the user's configuration.
     pub(crate) fn declared(&mut self, doomed: bool, kind: &str, size: usize) -> Vec<String> {
         let words = self.tree(doomed, kind, size);
         self.declare(&words);
@@ -68,12 +69,12 @@ impl Zoo {
         fs::write(path, json!({ "mcpServers": servers }).to_string()).expect("cannot write the configuration");
     }
 
-    /// So many more trees will say that they are complete.
+    /// Expects this many more trees to report their completion.
     pub(crate) fn expect(&mut self, doomed: bool, trees: usize) {
         self.awaited[usize::from(!doomed)] += trees;
     }
 
-    /// A command of the user that says nothing to us.
+    /// A command of the user without output.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = self.scene.command(program);
         command.stderr(Stdio::null());
@@ -94,7 +95,7 @@ impl Zoo {
         command
     }
 
-    /// Hosts that will be killed, and whose servers must go.
+    /// Hosts that will be killed, and whose servers must end.
     fn doom(&mut self) {
         let mixed = self.declared(true, "mixed", 8);
         let helpers = self.declared(true, "setsid", 3);
@@ -107,12 +108,12 @@ impl Zoo {
         self.expect(true, 2 * servers.len() + 1);
     }
 
-    /// Servers that somebody holds.
+    /// Servers that a process holds.
     fn hold(&mut self) {
         let mixed = server(&self.declared(false, "mixed", 8));
         let stubborn = self.declared(false, "stubborn", 1);
         let left = self.declared(false, "ignores-eof", 1);
-        // Nobody's children, on purpose; their host lives and has the other ends.
+        // Reparented on purpose; their host lives and has the other ends.
         let detached = DETACHED.map(|script| {
             let shell = ["sh", "-c", script, "sh"].map(str::to_owned);
             server(&shell.into_iter().chain(left.clone()).collect::<Vec<_>>())
@@ -122,7 +123,7 @@ impl Zoo {
         let hosts = [self.python(&plain), self.node(&plain), self.shell(&stubborn), self.python(&detached), daemon];
         self.others.extend(hosts.map(Host::start));
         self.expect(false, 2 + 2 + 1 + detached.len() + 2);
-        // Its host is killed below, and somebody else has got one or both of the ends.
+        // Its host is killed below, and another process has one or both of the ends.
         let holder = self.tree(false, "ignores-eof", 2);
         let lend = |ends: &[&str]| server_with(&stubborn, json!({ "lends": ends, "to": holder }));
         let lender = self.python(&[lend(&["stdin", "stdout"]), lend(&["stdin"]), lend(&["stdout"])]);
@@ -130,13 +131,13 @@ impl Zoo {
         self.expect(false, 6);
     }
 
-    /// What is no server, whatever it looks like.
+    /// Processes that look like servers and are not.
     fn confuse(&mut self) {
-        // Not declared: somebody's own program, started from a host's shell, whose host is killed below.
+        // Not declared: a user's own program, started from the shell of a host that is killed below.
         let own = self.tree(false, "stubborn", 2);
         let mut devs_host = self.python(&[server(&own)]);
         devs_host.env("CLAUDECODE", "1");
-        // Decoys: nobody holds them, and they have the name.
+        // Decoys: no process holds them, and they have the name of a server.
         let zoo: OsString = self.scene.zoo_path().into();
         let mut decoy = self.command("/bin/bash");
         decoy.args(["-c", "coproc S { exec -a mcp-server-git \"$@\"; }; echo up; read -r line", "bash"]).arg(zoo);
@@ -145,7 +146,7 @@ impl Zoo {
         self.expect(false, 2);
     }
 
-    /// A server of whoever runs the tests, whose host is killed below.
+    /// A server of the user that runs the tests, whose host is killed below.
     pub(crate) fn foreigner(&mut self, doomed: bool) {
         let words = self.declared(doomed, "stubborn", 1);
         let mut python = Command::new("/usr/bin/python3");
@@ -160,7 +161,7 @@ impl Zoo {
             Ok(deps) => deps,
             Err(why) => return testkit::note(&format!("without npx: {why}")),
         };
-        // Whatever npm cannot find there shall not be fetched by a test.
+        // A test must not download a package that npm does not find there.
         self.scene.set_env("npm_config_offline", "true");
         self.scene.set_env("npm_config_update_notifier", "false");
         self.declare(&EVERYTHING.map(str::to_owned));
@@ -170,7 +171,7 @@ impl Zoo {
         self.others.push(Host::start(self.python(&safe)));
     }
 
-    /// Starts everything, kills the hosts that are to be killed, and says who is to stay.
+    /// Starts everything, kills the hosts that are to be killed, and returns the processes that must stay.
     pub(crate) fn play(&mut self) -> BTreeSet<(i32, u64)> {
         self.fill();
         if rustix::process::geteuid().is_root() && self.scene.user().uid() != 0 {
@@ -179,14 +180,15 @@ impl Zoo {
         self.begin()
     }
 
-    /// Starts everything that is the user's.
+    /// Starts everything of the user.
     pub(crate) fn fill(&mut self) {
         self.doom();
         self.hold();
         self.confuse();
     }
 
-    /// Waits for all that was started, kills the hosts that are to be killed, and says who is to stay.
+    /// Waits for everything that was started, kills the hosts that are to be killed, and returns the processes that
+    /// must stay.
     pub(crate) fn begin(&mut self) -> BTreeSet<(i32, u64)> {
         self.hosts.iter_mut().chain(&mut self.others).for_each(Host::wait_up);
         let [doomed, safe] = self.awaited;
@@ -200,19 +202,20 @@ impl Zoo {
         self.scene.answer(["reap", "--grace", "200ms", "--json"].iter().chain(words))
     }
 
-    /// The same, with every process of a census named as one that may be ended although it is only likely an orphan.
+    /// The same, and names every process of a census as a likely orphan that may be ended.
     pub(crate) fn reap_named(&self, named: &Census, words: &[&str]) -> Answer {
         let pids: Vec<String> = living(named).iter().map(|(pid, _)| format!("--likely={pid}")).collect();
         self.reap(&pids.iter().map(String::as_str).chain(words.iter().copied()).collect::<Vec<_>>())
     }
 
-    /// The configuration's home, for a leash that another user starts.
+    /// The home directory of the configuration, for a leash of another user.
     pub(crate) fn home(&self) -> PathBuf {
         self.scene.dir().to_owned()
     }
 }
 
-/// Who holds a FIFO now. Another test in this process may be about to start something, with a copy of our own end.
+/// The processes that hold a FIFO now. Another test in this process may be about to start a process, which has a copy
+/// of our own end until its exec.
 pub(crate) fn living(census: &Census) -> BTreeSet<(i32, u64)> {
     let identity = |process: &Process| (process.pid.as_raw_nonzero().get(), process.start);
     let this = std::env::current_exe().expect("the test has a path");

@@ -1,5 +1,5 @@
 //! The owners of local HTTP clients, with real clients: from an accepted connection to the processes that hold its
-//! other end, and to the news that they are gone.
+//! other end, and to the notification that they exited.
 
 mod owners;
 mod permission;
@@ -24,12 +24,12 @@ use tokio::task::LocalSet;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
-/// Whoever runs the tests.
+/// The user that runs the tests.
 fn me() -> Who {
     if rustix::process::geteuid().is_root() { Who::Root } else { Who::User }
 }
 
-/// A gateway as far as owners are concerned.
+/// The parts of a gateway that deal with owners.
 struct Gateway {
     listener: TcpListener,
     resolver: Resolver,
@@ -70,7 +70,7 @@ impl Gateway {
         command
     }
 
-    /// What is notified when the process is gone.
+    /// Notified when the process has exited.
     fn news_of(&self, held: &Held) -> Rc<Notify> {
         let news = Rc::new(Notify::new());
         let told = Rc::clone(&news);
@@ -79,8 +79,8 @@ impl Gateway {
     }
 }
 
-/// Runs `case` with a gateway that listens on `listen`, and makes sure that no task is left behind. False where the
-/// machine has no such address.
+/// Runs `case` with a gateway that listens on `listen`, and checks that no task is left. Returns false if the machine
+/// has no such address.
 fn with_gateway(listen: &str, case: impl AsyncFnOnce(&Gateway)) -> bool {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("cannot start a runtime");
     LocalSet::new().block_on(&runtime, async {
@@ -105,14 +105,14 @@ async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     }
 }
 
-/// Lets other tasks and the reactor have many turns: what can happen at once has happened.
+/// Lets other tasks and the reactor run many times: everything that can happen without waiting has happened.
 async fn settle() {
     for _ in 0..1000 {
         tokio::task::yield_now().await;
     }
 }
 
-/// The processes that must be known, in the order of their numbers.
+/// The processes, which must be known, in the order of their pids.
 fn known(holders: &Holders) -> Vec<&Arc<Held>> {
     let Holders::Known(holders) = holders else { panic!("the owners should be known: {holders:?}") };
     let mut holders: Vec<_> = holders.iter().collect();

@@ -1,4 +1,4 @@
-//! Who holds a connection.
+//! The owners of a connection.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use testkit::user::Who;
 
 use super::{Gateway, known, me, pids, soon, sorted, with_gateway};
 
-/// The only holder is the client.
+/// Checks that the client is the only holder.
 fn check_found(listen: &str, connect: &str, options: &[&str]) {
     let scene = or_skip!(Scene::set(me()));
     with_gateway(listen, async |gateway: &Gateway| {
@@ -50,7 +50,7 @@ fn another_loopback_address() {
     check_found("127.0.0.7", "127.0.0.7", &[]);
 }
 
-/// As `curl --interface lo` does.
+/// As with `curl --interface lo`.
 #[test]
 fn bound_to_an_interface() {
     check_found("127.0.0.1", "127.0.0.1", &["--device", "lo"]);
@@ -66,9 +66,9 @@ fn every_process_that_inherited_the_connection() {
     });
 }
 
-/// The first search makes the leader a hint, and its children are still found by it.
+/// The first search makes the leader a hint, and its children are found through it.
 #[test]
-fn a_family_is_found_by_one_of_it() {
+fn children_are_found_through_a_known_parent() {
     let scene = or_skip!(Scene::set(me()));
     with_gateway("127.0.0.1", async |gateway: &Gateway| {
         let client = gateway.client(&scene, "127.0.0.1", &["--connections", "2", "--fork", "1"]);
@@ -101,7 +101,7 @@ fn root_finds_the_client_of_another_user() {
     });
 }
 
-/// The socket was found, then the client died: its number, free again, is nobody's.
+/// The client died after its socket was found: its free pid is not reported as an owner.
 #[test]
 fn a_client_that_is_gone_before_the_search() {
     let scene = or_skip!(Scene::set(me()));
@@ -127,13 +127,13 @@ fn a_connection_that_a_living_client_has_closed() {
     });
 }
 
-/// 200 connections at once are a search or two, and those of one search share what it holds.
+/// 200 connections at once need one or two searches, and connections of one search share the handle.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a test that gets no thread may panic")]
 fn a_burst_of_one_client_is_held_once() {
     let scene = or_skip!(Scene::set(me()));
     with_gateway("127.0.0.1", async |gateway: &Gateway| {
-        // More than a backlog: the client waits for us to accept.
+        // More than a backlog: the client waits until we accept.
         let command = gateway.client_command(&scene, "127.0.0.1", &["--connections", "200"]);
         let starting = tokio::task::spawn_blocking(move || Client::start(command));
         let mut accepted = Vec::new();
@@ -141,7 +141,7 @@ fn a_burst_of_one_client_is_held_once() {
             accepted.push(gateway.accept().await);
         }
         let client = soon("the client", starting).await.expect("the client starts");
-        // All of them are asked about before the search has a turn.
+        // All of them are requested before the search runs.
         let waiting: Vec<_> =
             accepted.iter().map(|accepted| gateway.resolver.owners(accepted.peer, accepted.local)).collect();
         let mut all = Vec::new();
@@ -153,7 +153,7 @@ fn a_burst_of_one_client_is_held_once() {
     });
 }
 
-/// Nobody's life depends on a program that only passes on what others say.
+/// Checks that a program that only forwards data is no owner: sessions must not depend on its life.
 fn check_stand_in(name: &str, why: Why) {
     let scene = or_skip!(Scene::set(me()));
     with_gateway("127.0.0.1", async |gateway: &Gateway| {
@@ -174,7 +174,7 @@ fn a_messenger_is_no_owner() {
     check_stand_in("curl", Why::Messenger);
 }
 
-/// The kernel says that it is held, and no other process has it: a gateway that talks to itself.
+/// The kernel says that the socket is held, and no other process has it: the gateway is connected to itself.
 #[test]
 fn our_own_connection_has_no_known_owner() {
     with_gateway("127.0.0.1", async |gateway: &Gateway| {

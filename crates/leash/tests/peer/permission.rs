@@ -1,4 +1,4 @@
-//! A client that may not be looked at.
+//! Clients whose processes the gateway may not inspect.
 
 use leash_tree::owner::peer::{Holders, Lookup, Why, holders};
 use leash_tree::platform::proc::Proc;
@@ -10,7 +10,7 @@ use testkit::user::{User, Who};
 
 use super::{Gateway, with_gateway};
 
-/// Runs `case` on a thread of its own that belongs to `user`: to the kernel, credentials are a thread's.
+/// Runs `case` on a thread with the credentials of `user`: the kernel keeps credentials per thread.
 fn as_user<T: Send>(user: &User, case: impl FnOnce() -> T + Send) -> T {
     let (uid, gid) = (Uid::from_raw(user.uid()), Gid::from_raw(user.uid()));
     std::thread::scope(|scope| {
@@ -24,11 +24,11 @@ fn as_user<T: Send>(user: &User, case: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// What a gateway of `who` sees of a client of `client`.
+/// Checks what a gateway of `who` sees of a client of `client`.
 fn check(client: Who, who: Who, is_right: fn(&Holders, &[i32]) -> bool) {
     or_skip!(Scene::set(Who::Root));
     let scene = or_skip!(Scene::set(client));
-    // The same number for both when both are the user.
+    // The same uid for both if both are the user.
     let user = if who == client { *scene.user() } else { or_skip!(User::find(who)) };
     with_gateway("127.0.0.1", async |gateway: &Gateway| {
         let client = gateway.client(&scene, "127.0.0.1", &[]);
@@ -64,13 +64,14 @@ fn a_user_may_not_look_at_another() {
         let socket = Lookup::open().socket(accepted.peer, accepted.local).unwrap().expect("it is connected");
         let look = || as_user(&other, || holders(&Proc::own().unwrap(), socket, &[]));
         assert!(matches!(look(), Holders::Unknown(Why::NotPermitted)), "{:?}", look());
-        // That it is gone can't be told either.
+        // It cannot see either that the client is gone.
         client.kill();
         assert!(matches!(look(), Holders::Unknown(Why::NotPermitted)), "{:?}", look());
     });
 }
 
-/// A user can tell that nobody has a socket of its own any more, though the processes of others can't be looked at.
+/// A user can see that no process has a socket of its own any more, although it may not inspect the processes of other
+/// users.
 #[test]
 fn a_user_knows_when_its_own_client_is_gone() {
     or_skip!(User::find(Who::Root));

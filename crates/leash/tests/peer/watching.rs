@@ -1,4 +1,4 @@
-//! The news that a process is gone.
+//! Notifications that a process has exited.
 
 use std::cell::RefCell;
 use std::fs;
@@ -22,7 +22,7 @@ fn held(client: &Client) -> Held {
     Held::open(&Proc::own().unwrap(), client.pids()[0]).expect("it lives")
 }
 
-/// How many descriptors of this process are pidfds of `pid`, asked of the kernel.
+/// The number of descriptors of this process that are pidfds of `pid`, according to the kernel.
 fn pidfds_of(pid: i32) -> usize {
     let line = format!("Pid:\t{pid}");
     let infos = fs::read_dir("/proc/self/fdinfo").unwrap();
@@ -30,7 +30,7 @@ fn pidfds_of(pid: i32) -> usize {
     texts.filter(|text| text.lines().any(|found| found == line)).count()
 }
 
-/// With a client that is connected and watched by nobody yet.
+/// Runs `case` with a connected client that is not watched yet.
 fn with_client(case: impl AsyncFnOnce(&Gateway, Client)) {
     let scene = or_skip!(Scene::set(me()));
     with_gateway("127.0.0.1", async |gateway: &Gateway| {
@@ -40,7 +40,7 @@ fn with_client(case: impl AsyncFnOnce(&Gateway, Client)) {
 }
 
 #[test]
-fn a_killed_client_is_news() {
+fn killed_client_is_reported() {
     with_client(async |gateway, mut client| {
         let owners = gateway.next_owners().await;
         let news = gateway.news_of(known(&owners)[0]);
@@ -53,7 +53,7 @@ fn a_killed_client_is_news() {
 }
 
 #[test]
-fn a_client_that_was_gone_already_is_news_too() {
+fn client_that_was_gone_before_is_reported() {
     with_client(async |gateway, mut client| {
         let held = held(&client);
         client.kill();
@@ -61,9 +61,9 @@ fn a_client_that_was_gone_already_is_news_too() {
     });
 }
 
-/// Closing the connection is not the end of the process.
+/// A closed connection does not mean that the process has exited.
 #[test]
-fn a_closed_connection_is_no_news() {
+fn closed_connection_is_not_reported() {
     with_client(async |gateway, mut client| {
         let news = gateway.news_of(&held(&client));
         client.close();
@@ -96,7 +96,7 @@ fn ten_thousand_watches_are_one_descriptor() {
 }
 
 #[test]
-fn a_wish_that_was_taken_back_is_not_called() {
+fn removed_watch_is_not_called() {
     with_client(async |gateway, mut client| {
         let id = gateway.watchers.watch(&held(&client), || panic!("it was taken back")).unwrap();
         let news = gateway.news_of(&held(&client));
@@ -109,7 +109,7 @@ fn a_wish_that_was_taken_back_is_not_called() {
 }
 
 #[test]
-fn the_last_wish_taken_back_closes_the_descriptor() {
+fn removing_the_last_watch_closes_the_descriptor() {
     with_client(async |gateway, client| {
         let pid = client.pids()[0];
         let kit = pidfds_of(pid);
@@ -121,7 +121,7 @@ fn the_last_wish_taken_back_closes_the_descriptor() {
     });
 }
 
-/// The task of the first watch has not left yet when the second begins.
+/// The task of the first watch has not ended yet when the second begins.
 #[test]
 fn watched_again_at_once() {
     with_client(async |gateway, mut client| {
@@ -135,9 +135,9 @@ fn watched_again_at_once() {
     });
 }
 
-/// Calls may do anything with the watchers, even end them.
+/// Callbacks may use the watchers in any way, even end them.
 #[test]
-fn calls_may_come_back() {
+fn callbacks_may_use_the_watchers() {
     with_client(async |gateway, mut client| {
         let tracker = TaskTracker::new();
         let watchers = Watchers::new(&tracker);
@@ -168,7 +168,7 @@ fn calls_may_come_back() {
     });
 }
 
-/// What was captured may hold the watchers; clearing them frees it all.
+/// A callback may capture the watchers; clearing them frees everything.
 #[test]
 fn clearing_ends_everything() {
     with_client(async |gateway, client| {
@@ -189,7 +189,7 @@ fn clearing_ends_everything() {
     });
 }
 
-/// In a process of its own, because the limit is the process's.
+/// In a separate process, because the limit applies to the whole process.
 #[test]
 fn out_of_descriptors_is_unknown_and_not_fatal() {
     or_skip!(User::find(Who::Root));
@@ -208,16 +208,16 @@ fn out_of_descriptors_is_unknown_and_not_fatal() {
         while let Ok(plug) = fs::File::open("/dev/null") {
             plugs.push(plug);
         }
-        // What is in reserve is enough for a search.
+        // The reserved descriptors are enough for a search.
         assert_eq!(super::pids(&gateway.owners(&accepted).await), client.pids());
-        // Not even a descriptor that is given up can be used again.
+        // Not even a released descriptor can be used again.
         limit(4);
         let owners = gateway.owners(&accepted).await;
         assert!(matches!(owners, Holders::Unknown(Why::OutOfDescriptors)), "{owners:?}");
         let refused = gateway.watchers.watch(&held, || panic!("it is not watched")).unwrap_err();
         assert_eq!(refused.raw_os_error(), Some(rustix::io::Errno::MFILE.raw_os_error()), "{refused}");
         assert_eq!((gateway.watchers.processes(), gateway.watchers.watches()), (0, 0));
-        // With room again, all is well.
+        // With free descriptors again, everything works.
         limit(open + 8);
         drop(plugs);
         assert_eq!(super::pids(&gateway.owners(&accepted).await), client.pids());

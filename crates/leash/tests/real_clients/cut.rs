@@ -1,5 +1,5 @@
-//! The connection between a client and leash is cut in the middle of a call. (That between leash and the server is cut in
-//! `through`.)
+//! The connection between a client and leash is cut in the middle of a call. (`through` cuts the one between leash and
+//! the server.)
 
 use serde_json::Value;
 use testkit::client::{Mode, Order, Sdk, Target};
@@ -15,8 +15,8 @@ use super::road::{Road, Way};
 each_legacy_client!(is_resumed_over_http: |sdk| check_resume(sdk, Way::ServeHttp));
 each_legacy_client!(is_resumed_over_stdio: |sdk| check_resume(sdk, Way::ServeStdio));
 
-/// What leash makes of HTTP, with a relay in front of it. The relay is in this process, so this is the owner of all sessions:
-/// those whose clients leave them end with the gateway.
+/// A way with HTTP at the client's side, with a relay in front of it. The relay is in this process, so this process is
+/// the owner of all sessions: abandoned ones end with the gateway.
 fn relayed(way: Way) -> Result<(Road, Relay), String> {
     let mut road = way.build()?;
     let gateway = road.gateway.as_ref().expect("there is one on this way");
@@ -48,7 +48,7 @@ fn check_resume(sdk: Sdk, way: Way) {
     assert_eq!(road.check_stop(1), [reason]);
 }
 
-/// Who goes away in the middle of a modern call has cancelled it, and the server is told.
+/// A client that disconnects in the middle of a modern call has cancelled it, and leash tells the server.
 #[test]
 fn cancels_a_modern_call() {
     let deps = or_skip!(Deps::find());
@@ -63,14 +63,15 @@ fn cancels_a_modern_call() {
             let gateway = road.gateway.as_ref().expect("there is one on this way");
             let heard = wait::within(wait::LIMIT, || (cancelled(gateway) == 1).then_some(()));
             assert!(heard.is_some(), "{sdk:?} {way:?}: {} cancelled", cancelled(gateway));
-            // What becomes of the client is the business of its SDK: one of them waits until its own time is over.
+            // The rest depends on the client's SDK: one of them waits for its own timeout.
             drop(client);
             road.check_stop(0);
         }
     }
 }
 
-/// leash loses its connection in the middle of a modern call: the host is told, because nobody can resume it.
+/// leash loses its connection in the middle of a modern call: the host gets an error, because the call cannot be
+/// resumed.
 #[test]
 fn fails_a_modern_call_of_connect() {
     let deps = or_skip!(Deps::find());
@@ -93,7 +94,8 @@ fn fails_a_modern_call_of_connect() {
     }
 }
 
-/// How many calls the fixture knows to be cancelled, asked by a modern call: there is no other way to one behind a pipe.
+/// The number of cancelled calls that the fixture knows, from a modern call: there is no other way to reach a fixture
+/// behind a pipe.
 fn cancelled(gateway: &Gateway) -> u64 {
     let meta = r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}"#;
     let params = format!(r#"{{"name":"census","arguments":{{}},"_meta":{meta}}}"#);

@@ -1,4 +1,4 @@
-//! How they do without leash, which is what they are measured by.
+//! The clients without leash, as the reference for the other tests.
 
 use std::ffi::OsString;
 
@@ -20,10 +20,10 @@ enum Way {
     Stdio,
 }
 
-/// The fixture behind a way, and where the client finds it.
+/// The fixture behind a way, and the target for the client.
 struct Road {
     target: Target,
-    /// None where the client starts the fixture itself.
+    /// `None` if the client starts the fixture itself.
     fixture: Option<Fixture>,
 }
 
@@ -44,13 +44,13 @@ each_client!(over_stdio: |sdk, mode| check_work(sdk, mode, Way::Stdio));
 each_legacy_client!(a_cut_connection_is_resumed: check_resume);
 each_legacy_client!(who_vanishes_leaves_a_session: check_vanish);
 
-/// What a client without leash sees: the others shall not see a difference.
+/// The work of a client without leash: the other tests must see no difference.
 fn check_work(sdk: Sdk, mode: Mode, way: Way) {
     let deps = or_skip!(Deps::find());
     let road = way.build();
     let acts = [&WORK[..], &["close"]].concat();
     let mut client = Client::start(&deps, &Order { sdk, mode, acts: &acts, target: road.target.clone() });
-    // Without sessions, nobody remembers over HTTP; a process does.
+    // Over HTTP without sessions the server keeps no state between calls; a process does.
     check_acts(&mut client, mode, mode == Mode::Legacy || way == Way::Stdio);
     check_close(&mut client);
     if let Some(fixture) = &road.fixture {
@@ -58,7 +58,8 @@ fn check_work(sdk: Sdk, mode: Mode, way: Way) {
     }
 }
 
-/// One session in the legacy era, and nobody but the SDKs that are known for it ends it; none at all in the modern one.
+/// Checks that there is one session in the legacy era, which only some SDKs are known to end, and none in the modern
+/// one.
 fn check_sessions(fixture: &Fixture, sdk: Sdk, is_modern: bool) {
     let report = fixture.report();
     assert_eq!(report.opened(), u64::from(!is_modern));
@@ -67,7 +68,7 @@ fn check_sessions(fixture: &Fixture, sdk: Sdk, is_modern: bool) {
     assert_eq!(report.open().len(), usize::from(!is_modern && !is_deleted));
 }
 
-/// The connection is cut in the middle of a call; the answer comes by another one.
+/// The connection is cut in the middle of a call, and the answer arrives on another one.
 fn check_resume(sdk: Sdk) {
     let deps = or_skip!(Deps::find());
     let fixture = Fixture::http(&[]);
@@ -86,8 +87,8 @@ fn check_resume(sdk: Sdk) {
     assert_eq!(report.cancelled(), 0);
 }
 
-/// However a client leaves without a word, its session stays. This is what leash is for, and the proof that the witness of
-/// the tests with leash can see a session that was left.
+/// If a client exits without DELETE, its session stays. This is the reason for leash, and it proves that the witness of
+/// the other tests can see a left session.
 fn check_vanish(sdk: Sdk) {
     let deps = or_skip!(Deps::find());
     let fixture = Fixture::http(&[]);
@@ -108,7 +109,7 @@ fn check_vanish(sdk: Sdk) {
     assert_eq!((report.opened(), report.open().len(), report.deleted().len()), (2, 2, 0));
 }
 
-/// The modern era has no resumption: who goes away in the middle of a call has cancelled it.
+/// The modern era has no resumption: a client that disconnects in the middle of a call has cancelled it.
 #[test]
 fn a_cut_connection_cancels_a_modern_call() {
     let deps = or_skip!(Deps::find());
@@ -120,14 +121,14 @@ fn a_cut_connection_cancels_a_modern_call() {
         client.outcome("connect");
         assert_eq!(client.outcome("wait")["started"], true);
         assert!(relay.cut() > 0);
-        // What becomes of the client is the business of its SDK: one of them waits until its own time is over.
+        // The rest depends on the client's SDK: one of them waits for its own timeout.
         fixture.wait("the cancellation", |report| (report.cancelled() == 1).then_some(()));
     }
 }
 
-/// Clients that ask find out that a server is from before their time, and go back to what it understands.
+/// Clients that probe the server notice that it is older, and fall back to the handshake.
 #[test]
-fn who_asks_falls_back() {
+fn probing_client_falls_back() {
     let deps = or_skip!(Deps::find());
     for sdk in [Sdk::TypeScript2, Sdk::Python2, Sdk::Rust] {
         let fixture = Fixture::http(&["--era", "legacy"]);
@@ -142,9 +143,9 @@ fn who_asks_falls_back() {
     }
 }
 
-/// A TypeScript client that knows how to end a session does it once.
+/// A TypeScript client that ends its session does so once.
 #[test]
-fn who_terminates_a_session_deletes_it_once() {
+fn terminating_client_deletes_its_session_once() {
     let deps = or_skip!(Deps::find());
     for sdk in [Sdk::TypeScript1, Sdk::TypeScript2] {
         let road = Way::Http.build();

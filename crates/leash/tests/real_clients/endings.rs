@@ -1,4 +1,4 @@
-//! The ways in which a client leaves, through leash: none of them leaves a session.
+//! The ways in which a client exits, through leash: none of them leaves a session.
 
 use rustix::process::Signal;
 use testkit::client::{Mode, Order, Sdk, Target};
@@ -8,12 +8,12 @@ use testkit::or_skip;
 use super::each_legacy_client;
 use super::road::Way;
 
-/// What these tests do not look at: the road knows.
+/// These tests do not use it: the road sets the target.
 const ANY: Target = Target::Http(String::new());
 
-/// The TypeScript SDKs have another method for ending a session, which nearly no program calls.
+/// The TypeScript SDKs have a separate method for ending a session, which nearly no program calls.
 #[test]
-fn who_only_closes_has_its_session_deleted_once() {
+fn session_of_a_client_that_only_closes_is_deleted_once() {
     let deps = or_skip!(Deps::find());
     for sdk in [Sdk::TypeScript1, Sdk::TypeScript2] {
         for (way, reason) in [(Way::ServeHttp, "owner_gone"), (Way::Connect, "stdin_closed")] {
@@ -31,10 +31,10 @@ fn who_only_closes_has_its_session_deleted_once() {
     }
 }
 
-/// A process that closes and lives on may still come back: real clients do not recover from losing a session. It is kept, and
-/// deleted with the process.
+/// A process that closes its client and lives may still come back, and real clients do not recover from a lost session.
+/// leash keeps it, and deletes it with the process.
 #[test]
-fn who_closes_and_stays_keeps_its_session_until_it_leaves() {
+fn closed_client_keeps_its_session_until_its_process_exits() {
     let deps = or_skip!(Deps::find());
     let road = or_skip!(Way::ServeHttp.build());
     let order = Order { sdk: Sdk::TypeScript2, mode: Mode::Legacy, acts: &["call", "close", "hang"], target: ANY };
@@ -42,7 +42,7 @@ fn who_closes_and_stays_keeps_its_session_until_it_leaves() {
     for act in ["connect", "call", "close", "hang"] {
         client.outcome(act);
     }
-    // Another client comes and goes meanwhile, which shows that leash had the time to end this one, too.
+    // Another client runs meanwhile, which shows that leash had the time to end this session, too.
     let order = Order { sdk: Sdk::TypeScript2, mode: Mode::Legacy, acts: &["call", "close"], target: ANY };
     assert!(road.start(&deps, order).wait().success());
     let fixture = road.fixture.as_ref().expect("it is an HTTP server");
@@ -53,9 +53,9 @@ fn who_closes_and_stays_keeps_its_session_until_it_leaves() {
     assert_eq!(road.check_end(2), ["owner_gone", "owner_gone"]);
 }
 
-/// A client that knows how to end its session does so through leash, and leash does not do it again.
+/// A client that ends its session does so through leash, and leash does not do it again.
 #[test]
-fn who_terminates_its_session_has_it_deleted_once() {
+fn terminated_session_is_deleted_once() {
     let deps = or_skip!(Deps::find());
     for sdk in [Sdk::TypeScript1, Sdk::TypeScript2] {
         let road = or_skip!(Way::ServeHttp.build());
@@ -87,14 +87,14 @@ fn check_vanish(sdk: Sdk) {
         start("vanish").wait();
         killed.signal(Signal::KILL);
         killed.wait();
-        // Which of the owners of `leash connect` is missed first is a matter of chance.
+        // Any of the owners of `leash connect` may be noticed first.
         for reason in road.check_end(2) {
             assert!(reasons.contains(&&*reason), "{way:?}: {reason}");
         }
     }
 }
 
-mod who_asks_falls_back {
+mod probing_client_falls_back {
     use super::*;
 
     #[test]
@@ -113,7 +113,7 @@ mod who_asks_falls_back {
     }
 }
 
-/// Clients that ask find out through leash as well that a server is from before their time.
+/// Clients that probe the server also notice through leash that it is older.
 fn check_fallback(sdk: Sdk) {
     let deps = or_skip!(Deps::find());
     for way in [Way::ServeStdio, Way::ServeHttp, Way::Connect] {

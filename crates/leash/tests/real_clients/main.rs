@@ -1,5 +1,5 @@
-//! Real clients: the official SDKs in their eras do everything a client does, and leave in every way a client leaves; first
-//! without leash, then through `leash serve`, `leash connect` and both.
+//! Real clients: the official SDKs in their eras do everything that clients do, and exit in every way; first without
+//! leash, then through `leash serve`, `leash connect` and both.
 
 mod cut;
 mod directly;
@@ -10,7 +10,7 @@ mod through;
 use serde_json::{Value, json};
 use testkit::client::{Client, Mode};
 
-/// What every client does in one conversation before it leaves.
+/// The acts of every client in one conversation before it exits.
 const WORK: [&str; 7] = ["list", "call", "count", "progress", "cancel", "sampling", "elicitation"];
 
 /// A module with a test for every SDK in every era that it speaks.
@@ -69,7 +69,7 @@ macro_rules! each_legacy_client {
 
 use {each_client, each_legacy_client};
 
-/// What a client says of its [`WORK`]. `remembers`: two calls meet the same counter.
+/// Checks the outcomes of a client's [`WORK`]. `remembers`: two calls reach the same counter.
 fn check_acts(client: &mut Client, mode: Mode, remembers: bool) {
     let connected = client.outcome("connect");
     assert_eq!(connected["version"], if mode == Mode::Legacy { "2025-11-25" } else { "2026-07-28" });
@@ -93,7 +93,7 @@ fn check_list(list: &Value) {
     assert_eq!([tools.len(), names("resources").len(), names("prompts").len()], [38, 3, 5], "{list}");
 }
 
-/// The end of a client that closes, which is all that most of them do.
+/// Checks the end of a client that only closes, as most do.
 fn check_close(client: &mut Client) {
     assert_eq!(client.outcome("close"), json!({"act": "close"}));
     assert!(client.wait().success());

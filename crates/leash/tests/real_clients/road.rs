@@ -1,4 +1,4 @@
-//! The ways from a client to the fixture on which leash stands, and what must be true at their end.
+//! The ways from a client through leash to the fixture, and the checks at their end.
 
 use std::ffi::OsString;
 
@@ -28,14 +28,14 @@ pub(crate) enum Way {
 pub(crate) struct Road {
     pub(crate) target: Target,
     pub(crate) gateway: Option<Gateway>,
-    /// The fixture where it is an HTTP server.
+    /// The fixture, if it is an HTTP server.
     pub(crate) fixture: Option<Fixture>,
-    /// What leash and an HTTP fixture speak through.
+    /// The relay between leash and an HTTP fixture.
     pub(crate) relay: Option<Relay>,
     pub(crate) scene: Scene,
 }
 
-/// A client that leaves without a word is believed to be gone at once: otherwise each test would take seconds.
+/// leash considers a client without connection as gone at once: otherwise each test would take seconds.
 const OPTIONS: [&str; 4] = ["--linger", "100ms", "--grace", "500ms"];
 
 impl Way {
@@ -43,7 +43,7 @@ impl Way {
         self.build_with(&[])
     }
 
-    /// The same with a fixture that has these options.
+    /// The same with these options of the fixture.
     pub(crate) fn build_with(self, options: &[&str]) -> Result<Road, String> {
         let scene = Scene::set(Who::me())?;
         let fixture = matches!(self, Self::ServeHttp | Self::Connect).then(|| Fixture::http(options));
@@ -62,7 +62,7 @@ impl Way {
         Ok(Road { target, gateway, fixture, relay, scene })
     }
 
-    /// Whether two calls without a session meet the same process.
+    /// True if two calls without a session reach the same process.
     pub(crate) fn ends_in_a_process(self) -> bool {
         matches!(self, Self::ServeStdio | Self::Both)
     }
@@ -75,13 +75,13 @@ fn stdio(scene: &Scene, options: &[&str]) -> Vec<OsString> {
 }
 
 impl Road {
-    /// Starts a client at the beginning of it.
+    /// Starts a client on this way.
     pub(crate) fn start(&self, deps: &Deps, order: Order<'_>) -> Client {
         Client::start_on(&self.scene, deps, &Order { target: self.target.clone(), ..order })
     }
 
-    /// The clients are gone, and so is everything that was theirs: there is no session at leash, every session at the server
-    /// was deleted once, and no process is left. The reasons in the receipts, oldest first.
+    /// Checks that everything of the clients is gone: leash has no session, every session at the server was deleted
+    /// once, and no process is left. Returns the reasons in the receipts, oldest first.
     pub(crate) fn check_end(self, sessions: u64) -> Vec<String> {
         if let Some(gateway) = &self.gateway {
             gateway.wait_empty("x");
@@ -92,7 +92,7 @@ impl Road {
         self.check_stop(sessions)
     }
 
-    /// The same where sessions may be left for the end of the gateway.
+    /// The same if sessions may be left until the end of the gateway.
     pub(crate) fn check_stop(self, sessions: u64) -> Vec<String> {
         if let Some(gateway) = self.gateway {
             gateway.stop();

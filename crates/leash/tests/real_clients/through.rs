@@ -1,4 +1,4 @@
-//! Every client through leash: it does and sees what it does and sees without, and whatever it leaves undone at its end is done.
+//! Every client through leash: it works and sees the same as without, and leash cleans up what it leaves.
 
 use testkit::client::{Mode, Order, Sdk, Target};
 use testkit::deps::Deps;
@@ -11,7 +11,7 @@ each_client!(serve_in_front_of_stdio: |sdk, mode| check_work(sdk, mode, Way::Ser
 each_client!(serve_in_front_of_http: |sdk, mode| check_work(sdk, mode, Way::ServeHttp));
 each_client!(connect: |sdk, mode| check_work(sdk, mode, Way::Connect));
 
-/// Both commands in a row are no other than each of them: one client of each kind will do.
+/// Both commands in a row are nothing new after each of them: one client of each kind is enough.
 #[test]
 fn connect_and_serve() {
     for (sdk, mode) in [(Sdk::TypeScript1, Mode::Legacy), (Sdk::Python2, Mode::Auto), (Sdk::Rust, Mode::Modern)] {
@@ -19,7 +19,7 @@ fn connect_and_serve() {
     }
 }
 
-/// Everything that a client does, in one conversation; with a session also the loss of leash's own connection to the server.
+/// All acts of a client in one conversation; with a session also the loss of leash's own connection to the server.
 fn check_work(sdk: Sdk, mode: Mode, way: Way) {
     let deps = or_skip!(Deps::find());
     let road = or_skip!(way.build());
@@ -36,20 +36,20 @@ fn check_work(sdk: Sdk, mode: Mode, way: Way) {
     check_close(&mut client);
     let mut reasons = road.check_end(is_legacy.into());
     if way == Way::Connect && sdk == Sdk::TypeScript2 && !is_legacy {
-        // This one starts a process only to ask which revision it speaks, and ends it with whatever comes first.
+        // This client starts a process only to ask for its revision, and ends it in a way that differs.
         assert!(["stdin_closed", "signal"].contains(&&*reasons.remove(0)));
     }
     assert_eq!(reasons, expected_reasons(sdk, mode, way));
 }
 
-/// Why things ended, in the order in which they did.
+/// The expected reasons of the ends, in their order.
 fn expected_reasons(sdk: Sdk, mode: Mode, way: Way) -> Vec<&'static str> {
     let is_legacy = mode == Mode::Legacy;
     match way {
         Way::ServeStdio | Way::ServeHttp if is_legacy && sdk.deletes_on_close() => vec!["client_deleted"],
-        // Its process is gone, and that is all that anybody will ever know.
+        // The exit of its process is the only sign.
         Way::ServeStdio | Way::ServeHttp if is_legacy => vec!["owner_gone"],
-        // Nobody's in particular, and there for the next one who asks.
+        // It belongs to no single client, and stays for the next one.
         Way::ServeStdio => vec!["shutdown"],
         Way::ServeHttp => vec![],
         Way::Connect => vec!["stdin_closed"],

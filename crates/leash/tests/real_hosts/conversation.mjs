@@ -1,23 +1,23 @@
-// What every TypeScript host here does, whichever SDK it is written with:
+// The conversation of every TypeScript host here, for all SDKs:
 //
 //     node ts1.mjs close|wait COMMAND ARG...
 //
-// It starts the server, lists its tools, calls two of them (the second reports progress), says what it saw in one
-// line `READY {json}`, and then either closes the client and leaves (`close`) or stays until it is killed (`wait`).
+// It starts the server, lists its tools, calls two of them (the second reports progress), prints the results in one
+// line `READY {json}`, and then either closes the client and exits (`close`) or stays until it is killed (`wait`).
 
 import { createRequire } from "node:module";
 import { join } from "node:path";
 
-// The packages live in target/deps/npm, where the host is started, and not beside this file.
+// The packages are in target/deps/npm, where the host is started, and not beside this file.
 export const require = createRequire(join(process.cwd(), "package.json"));
 
-// `callTool(client, params, options)` hides the one difference between the SDKs that shows here.
+// `callTool(client, params, options)` hides the only relevant difference between the SDKs.
 export async function converse({ Client, StdioClientTransport, callTool }) {
   const [ending, command, ...args] = process.argv.slice(2);
   if (!["close", "wait"].includes(ending) || !command) {
     throw new Error("usage: HOST close|wait COMMAND ARG...");
   }
-  // By default the SDKs hand down six variables only. The tests need theirs (LEASH_RUNTIME_DIR and the like).
+  // By default the SDKs pass on six variables only. The tests need theirs (LEASH_RUNTIME_DIR and similar).
   const transport = new StdioClientTransport({ command, args, env: process.env });
   const client = new Client({ name: "leash-test-host", version: "1.0.0" });
   await client.connect(transport);
@@ -48,8 +48,8 @@ export async function converse({ Client, StdioClientTransport, callTool }) {
   process.stdout.write("CLOSED\n");
 }
 
-// The reports that arrive from now on, as the transport hands them over. The SDK's own callback does not see all of
-// them: when the last one and the answer come in one read, SDK 1 has already forgotten whom to call.
+// Collects progress reports from the transport from now on. The SDK's own callback misses some: if the last report and
+// the answer arrive in one read, SDK 1 has already forgotten the callback.
 function listen(transport) {
   const progress = [];
   const { onmessage } = transport;

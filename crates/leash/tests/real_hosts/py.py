@@ -12,7 +12,7 @@ from mcp import Client, StdioServerParameters
 
 
 def plain(value):
-    """A pydantic model as what was on the wire."""
+    """A pydantic model in its wire format."""
     return value.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 

@@ -28,8 +28,8 @@ async def long_running(duration: float, steps: int, context: Context) -> str:
     return f"Long running operation completed. Duration: {duration} seconds, Steps: {steps}."
 
 
-# stdin and stdout belong to the protocol. stderr is handed on, as most servers do; it is also how the test sees
-# that the helper lives: it holds the write end of the pipe that the test reads.
+# stdin and stdout belong to the protocol. stderr is passed on, as most servers do. By it the test also sees that the
+# helper lives: it holds the write end of the pipe that the test reads.
 HELPER = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(3600)"
 subprocess.Popen(
     [sys.executable, "-c", HELPER],

@@ -1,4 +1,4 @@
-//! Clients that vanish: nothing of theirs stays, neither a process nor a session upstream. go-sdk#499, claude-code#56456.
+//! Clients that vanish: no process and no upstream session of theirs stays. go-sdk#499, claude-code#56456.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Stdio};
@@ -16,12 +16,12 @@ use testkit::wait;
 
 use super::{both, nothing_is_left, open, receipts};
 
-/// How many clients vanish. Each has a session upstream, and every fifth one a process tree as well.
+/// The number of clients. Each has an upstream session, and every fifth one a process tree as well.
 const CLIENTS: usize = 200;
 const WITH_TREE: usize = 5;
-/// How many come at the same time, where they do not wait for each other.
+/// The number of concurrent clients, if they do not wait for each other.
 const AT_ONCE: usize = 20;
-/// A connection that was reset is gone by then.
+/// A reset connection is gone by then.
 const SOON: Duration = Duration::from_millis(200);
 
 fn urls(gateway: &Gateway, client: usize) -> Vec<String> {
@@ -29,7 +29,7 @@ fn urls(gateway: &Gateway, client: usize) -> Vec<String> {
     [gateway.url("http")].into_iter().chain(stdio).collect()
 }
 
-/// Client processes, each with its sessions open.
+/// Client processes, each with open sessions.
 fn clients(scene: &Scene, gateway: &Gateway, then: &str) -> Vec<Child> {
     let start = |client| {
         let mut command = scene.zoo(["http-client", then]);
@@ -74,7 +74,7 @@ fn clients_that_exit_leave_nothing() {
     vanish("exit", |client| client.stdin.take().expect("stdin is piped").write_all(b"go\n").expect("it reads"));
 }
 
-/// Each of their sessions is deleted on a connection of its own, all of them at once: what those needed is given back too.
+/// Each of their sessions is deleted on its own connection, all at once: the memory for that must be freed too.
 #[test]
 fn killed_clients_leave_no_memory() {
     const SESSIONS: usize = 400;
@@ -92,12 +92,12 @@ fn killed_clients_leave_no_memory() {
     client.kill().expect("it is our child");
     client.wait().expect("it is our child");
     nothing_is_left(&mut scene, &gateway, &fixture);
-    // Without it 9 MiB stay; up to 2 MiB are not worth a word.
+    // Without heap trimming 9 MiB stay; up to 2 MiB are tolerated.
     let freed = wait::within(wait::LIMIT, || (gateway.memory() < before + (4 << 20)).then_some(()));
     assert!(freed.is_some(), "{} bytes of memory, and {before} before", gateway.memory());
 }
 
-/// Programs that are started for one question: there is hardly time to find out who they are.
+/// Programs that are started for one request: there is hardly time to look up their process.
 #[test]
 fn clients_that_leave_at_once_leave_nothing() {
     let mut scene = or_skip!(Scene::set(Who::User));
@@ -121,8 +121,8 @@ fn clients_that_leave_at_once_leave_nothing() {
     }
 }
 
-/// The gateway is stopped meanwhile, so that it reads the last request when its client is gone: the request says nothing of
-/// its client, and the process that opened the session decides.
+/// The gateway is stopped meanwhile, so that it reads the last request after its client is gone. The request does not
+/// identify its client; the process that opened the session decides.
 #[test]
 fn a_last_request_that_is_read_too_late_does_not_keep_the_session() {
     const SESSIONS: usize = 50;
@@ -151,7 +151,7 @@ fn a_last_request_that_is_read_too_late_does_not_keep_the_session() {
     }
 }
 
-/// Connections of others take every descriptor of the gateway. It has some in reserve to find out who its client is.
+/// Other connections use every descriptor of the gateway. It has some in reserve to look up its client.
 #[test]
 fn a_gateway_without_descriptors_still_finds_its_client() {
     let scene = or_skip!(Scene::set(Who::User));
@@ -185,9 +185,9 @@ fn a_gateway_without_descriptors_still_finds_its_client() {
     gateway.stop();
 }
 
-/// Ports are used again: whoever connects from the port of a connection that is closed has nothing to do with its session.
+/// Ports are reused: a process that connects from the port of a closed connection has nothing to do with its session.
 #[test]
-fn the_next_on_the_same_port_is_no_owner() {
+fn next_process_on_the_same_port_is_no_owner() {
     let mut scene = or_skip!(Scene::set(Who::me()));
     let fixture = Fixture::http(&[]);
     let gateway = both(&scene, &fixture, r#""linger": "300ms""#);
@@ -199,11 +199,11 @@ fn the_next_on_the_same_port_is_no_owner() {
     assert_eq!(hear(), "ready", "{}", gateway.said());
     let mut orders = client.stdin.take().expect("stdin is piped");
     let mut stranger = wait::within(wait::LIMIT, || {
-        // Others are after the same ports: where one of them was faster, the session is used on the next.
+        // Other programs use the same ports: if one of them was faster, the test tries the next port.
         orders.write_all(b"call\nreset\n").expect("it reads");
         assert_eq!(hear(), "call 200");
         let port = hear().strip_prefix("reset ").and_then(|port| port.parse().ok()).expect("it says its port");
-        // It is free as soon as the kernel has seen the end of the old one.
+        // The port is free as soon as the kernel has processed the end of the old connection.
         wait::within(SOON, || Connection::open_from(port, gateway.address()).ok())
     })
     .expect("a port is free");
@@ -244,7 +244,7 @@ fn closed_sockets_leave_nothing() {
 
 #[test]
 fn half_open_connections_leave_nothing() {
-    // Not one word to the gateway: it can only notice by writing.
+    // The gateway gets no FIN and no RST: it can only notice by writing.
     if let Err(why) = sys::may_close_silently() {
         return testkit::note(&format!("skipped: {why}"));
     }
@@ -267,7 +267,7 @@ fn a_client_that_dies_in_the_middle_of_initialize_leaves_nothing() {
             waiting.push(connection);
         }
     }
-    // Who leaves before that has not asked for anything.
+    // A client that leaves before that has not sent a request.
     let received = |name| gateway.metric(&format!("leash_received_bytes_total{{server=\"{name}\"}}"));
     let all = Some((20 * body.len()) as f64);
     wait::until("all requests to be heard", || (received("http") == all && received("stdio") == all).then_some(()));
@@ -277,11 +277,11 @@ fn a_client_that_dies_in_the_middle_of_initialize_leaves_nothing() {
     nothing_is_left(&mut scene, &gateway, &fixture);
 }
 
-/// Each one leaves while its server is being started, so that the session is over before there is a tree.
+/// Each client leaves while its server is being started, so that the session is over before there is a tree.
 #[test]
-fn trees_that_nobody_waits_for_take_up_room() {
+fn abandoned_trees_count_against_the_limit() {
     let scene = or_skip!(Scene::set(Who::User));
-    // A client that is gone before its connection is accepted has no user any more.
+    // The user of a client that is gone before its connection is accepted cannot be determined.
     let (most, options) = (2, ["--max-sessions", "2", "--grace", "300ms", "--local-users", "any"]);
     let gateway = Gateway::single(&scene, &options, &scene.tree("stubborn", ["--mcp"]));
     let body = initialize("2025-06-18");
@@ -294,7 +294,7 @@ fn trees_that_nobody_waits_for_take_up_room() {
     gateway.wait_empty("x");
     let started = gateway.metric("leash_trees_started_total{server=\"x\"}").unwrap_or_default();
     assert!(started > 0.0, "not even one was started");
-    // There is room again.
+    // There is a free slot again.
     wait::until("room", || (gateway.post("x", None, &body).status == 200).then_some(()));
     gateway.stop();
     scene.wait_gone(&[]).expect("nothing is left");

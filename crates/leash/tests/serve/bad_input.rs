@@ -1,4 +1,4 @@
-//! Every answer that leash gives by itself; docs/reference/http-status.md is the same list.
+//! Every answer that leash gives by itself; docs/reference/http-status.md has the same list.
 
 use std::io::Write as _;
 
@@ -10,7 +10,7 @@ use testkit::user::Who;
 
 use super::LIST;
 
-/// A request that is wrong in one way, and what leash says.
+/// A request with one fault, and the answer of leash.
 struct Case {
     name: &'static str,
     method: &'static str,
@@ -138,7 +138,7 @@ fn bad_requests_get_their_answer() {
         assert_eq!(reply.json()["error"]["code"], case.code, "{}: {}", case.name, reply.text());
         assert_eq!(reply.json()["jsonrpc"], "2.0", "{}", case.name);
     }
-    // Nothing of all this was a session.
+    // None of them opened a session.
     assert_eq!(gateway.metric("leash_sessions{server=\"x\",state=\"live\"}").unwrap_or_default(), 0.0);
     assert!(scene.ledger().is_empty());
 }
@@ -155,7 +155,7 @@ fn one_connection_survives_bad_requests() {
     assert_eq!(connection.ask("GET", "/healthz", &[], b"").text(), "ok\n");
 }
 
-/// Sends bytes as they are, and reads the answer.
+/// Sends bytes unchanged, and reads the answer.
 fn raw(gateway: &Gateway, bytes: &[u8]) -> std::io::Result<Reply> {
     let mut connection = Connection::open(gateway.address());
     // The gateway may refuse while we are still writing.
@@ -170,7 +170,7 @@ fn a_large_body_is_refused_before_it_is_read() {
     let head = "POST /x/mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
     let told = raw(&gateway, format!("{head}Content-Length: 99999999\r\n\r\n").as_bytes()).expect("an answer");
     assert_eq!(told.status, 413);
-    // Nobody told, so it is counted.
+    // Without a declared length the gateway counts the bytes.
     let mut chunked = format!("{head}Transfer-Encoding: chunked\r\n\r\n").into_bytes();
     for _ in 0..5 {
         chunked.extend_from_slice(b"100000\r\n");
@@ -191,7 +191,7 @@ fn a_flood_of_headers_is_refused() {
     assert_eq!(reply.expect("an answer").status, 431);
     let long = "y".repeat(1 << 20);
     let reply = raw(&gateway, format!("GET /healthz HTTP/1.1\r\nHost: localhost\r\nx: {long}\r\n\r\n").as_bytes());
-    // Refused with an answer, or cut off: never swallowed.
+    // Refused with an answer, or cut off: never accepted.
     assert!(reply.is_err() || reply.is_ok_and(|reply| reply.status == 431));
     assert_eq!(gateway.ask("GET", "/healthz", &[], b"").status, 200);
 }

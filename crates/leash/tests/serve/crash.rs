@@ -1,4 +1,4 @@
-//! The gateway is killed: its trees are ended by their keepers at once, and what is open upstream is deleted by its own.
+//! The gateway is killed: the keepers of its trees end them at once, and its own keeper deletes its upstream sessions.
 
 use rustix::process::Signal;
 use testkit::fixture::Fixture;

@@ -1,4 +1,4 @@
-//! Peers that vanish without a word: the kernel must notice, on both sides of the gateway, within a minute.
+//! Peers that vanish without FIN or RST: the kernel must notice, on both sides of the gateway, within a minute.
 
 use std::os::fd::OwnedFd;
 
@@ -17,7 +17,7 @@ use super::both;
 /// A minute, in seconds.
 const NOTICED: u64 = 60;
 
-/// The gateway's own TCP connections, as copies of its descriptors; listeners are left out.
+/// The gateway's own TCP connections, as copies of its descriptors, without listeners.
 fn connections(gateway: &Gateway) -> Result<Vec<OwnedFd>, Errno> {
     let gateway_fd = pidfd_open(gateway.pid(), PidfdFlags::empty())?;
     let listed = std::fs::read_dir(format!("/proc/{}/fd", gateway.pid().as_raw_nonzero())).expect("it lives");

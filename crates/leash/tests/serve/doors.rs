@@ -1,4 +1,4 @@
-//! Who is let in: other users of this machine, pages in browsers, requests that mean two things, and answers that do.
+//! Access control: other users of this machine, pages in browsers, and ambiguous requests and answers.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -16,7 +16,7 @@ use testkit::wait;
 
 use super::LIST;
 
-/// Runs `case` on a thread that belongs to another user, so that its sockets do.
+/// Runs `case` on a thread with the credentials of another user, so that its sockets belong to that user.
 fn as_user<T: Send>(user: &User, case: impl FnOnce() -> T + Send) -> T {
     let (uid, gid) = (Uid::from_raw(user.uid()), Gid::from_raw(user.uid()));
     std::thread::scope(|scope| {
@@ -30,7 +30,7 @@ fn as_user<T: Send>(user: &User, case: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// A gateway of a user, and another user. Only root can be two users.
+/// A gateway of a user, and another user. Only root can run as two users.
 fn two_users(options: &[&str]) -> Result<(Scene, Gateway, User), String> {
     User::find(Who::Root)?;
     let mut scene = Scene::set(Who::User)?;
@@ -49,7 +49,7 @@ fn another_user_is_refused_without_a_token() {
     let (scene, gateway, other) = or_skip!(two_users(&["--grace", "300ms"]));
     let hello = initialize("2025-06-18");
     as_user(&other, || {
-        // A forwarder's header does not hide whose connection it is.
+        // A forwarding header does not hide the user of the connection.
         for more in [&[][..], &[("x-forwarded-for", "192.0.2.1")], &[("authorization", "Bearer guess")]] {
             let reply = post(&gateway, more, &hello);
             assert_eq!(reply.status, 403, "{}", reply.text());
@@ -70,14 +70,14 @@ fn another_user_is_refused_without_a_token() {
         opened.header("mcp-session-id").expect("a session").to_owned()
     });
     assert_eq!(post(&gateway, &[], &hello).status, 200, "root is served");
-    // A known id is of no use to another uid, root included.
+    // A session id is of no use to another uid, including root.
     assert_eq!(post(&gateway, &[("mcp-session-id", &session)], LIST).status, 404);
     as_user(&own, || assert_eq!(post(&gateway, &[("mcp-session-id", &session)], LIST).status, 200));
     gateway.stop();
     scene.wait_gone(&[]).expect("nothing is left");
 }
 
-/// A client may bind itself to any address of its machine before it connects to loopback.
+/// A client may bind to any address of its machine before it connects to loopback.
 #[test]
 fn another_user_is_refused_from_another_source_address() {
     let (_scene, gateway, other) = or_skip!(two_users(&[]));
@@ -96,7 +96,7 @@ fn another_user_is_refused_from_another_source_address() {
     assert_eq!(status.as_deref(), Some("403"));
 }
 
-/// An address of this machine that is not loopback. Nothing is sent: the kernel chooses it for a route.
+/// An address of this machine that is not loopback. The kernel chooses it for a route, without sending a packet.
 fn own_address() -> Option<SocketAddr> {
     let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
     socket.connect("192.0.2.1:9").ok()?;
@@ -105,7 +105,7 @@ fn own_address() -> Option<SocketAddr> {
 }
 
 #[test]
-fn another_user_is_served_where_any_user_is() {
+fn another_user_is_served_with_local_users_any() {
     let (scene, gateway, other) = or_skip!(two_users(&["--local-users", "any", "--grace", "300ms"]));
     let hello = initialize("2025-06-18");
     let session = as_user(&other, || {
@@ -114,7 +114,7 @@ fn another_user_is_served_where_any_user_is() {
         assert_eq!(opened.status, 200, "{}", opened.text());
         opened.header("mcp-session-id").expect("a session").to_owned()
     });
-    // Its session is still its own.
+    // Its session is still private.
     for method in ["POST", "GET", "DELETE"] {
         let headers = [&POST[..], &[("mcp-session-id", &*session)]].concat();
         assert_eq!(gateway.ask(method, "/x/mcp", &headers, LIST.as_bytes()).status, 404, "{method}");
@@ -166,7 +166,7 @@ fn only_our_own_origin_and_configured_ones_are_accepted() {
 }
 
 #[test]
-fn a_header_that_decides_is_not_given_twice() {
+fn repeated_deciding_header_is_refused() {
     let scene = or_skip!(Scene::set(Who::User));
     let gateway = Gateway::start(&scene, ["--name", "x", "--", "cat"]);
     let own = format!("http://localhost:{}", gateway.address().port());
@@ -189,7 +189,7 @@ fn a_header_that_decides_is_not_given_twice() {
 }
 
 #[test]
-fn an_answer_that_means_two_things_is_an_error() {
+fn ambiguous_answer_is_an_error() {
     let scene = or_skip!(Scene::set(Who::User));
     let upstream = Upstream::start(|seen, wire| {
         let answer: &[u8] = match (&*seen.method, &*seen.text()) {
@@ -211,7 +211,7 @@ fn an_answer_that_means_two_things_is_an_error() {
     let reply = post(&gateway, &[], &initialize("2025-06-18"));
     assert_eq!(reply.status, 502, "{}", reply.text());
     assert!(reply.text().contains("Content-Length and Transfer-Encoding"), "{}", reply.text());
-    // The session that the answer opened does not stay.
+    // The session that the answer opened is ended.
     let deleted = || upstream.of("DELETE").iter().any(|seen| seen.header("mcp-session-id") == Some("two"));
     wait::until("the DELETE", || deleted().then_some(()));
     gateway.stop();

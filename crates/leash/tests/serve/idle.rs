@@ -1,4 +1,4 @@
-//! Idleness: what is in flight is never cut, and who really listens stays.
+//! Idle sessions: a pending call is never cut, and a real listener stays.
 
 use testkit::fixture::Fixture;
 use testkit::gateway::post;
@@ -11,7 +11,7 @@ use super::{LIST, both, live, open};
 
 const IDLE: &str = r#""owner": "traffic", "idle": "400ms", "grace": "500ms""#;
 
-/// A call that takes four times the idle time.
+/// A call that takes four times the idle timeout.
 fn long_call(tool: &str) -> String {
     format!(
         r#"{{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{{"name":"{tool}","arguments":{{"ms":1600}}}}}}"#
@@ -44,7 +44,7 @@ fn a_listener_stays_while_it_is_there() {
         let headers = [("accept", "text/event-stream"), ("mcp-session-id", session.as_str())];
         listener.send("GET", &format!("/{name}/mcp"), &headers, b"").expect("it is sent");
         assert_eq!(listener.head().expect("an answer").status, 200);
-        // Another session is idle meanwhile, which shows that time has passed.
+        // Another session expires meanwhile, which shows that the time has passed.
         let other = open(&gateway, name);
         wait::until("the other to be idle", || (live(&gateway, name) == 1.0).then_some(()));
         assert_eq!(gateway.post(name, Some(&other), LIST).status, 404);
@@ -56,7 +56,7 @@ fn a_listener_stays_while_it_is_there() {
 }
 
 #[test]
-fn the_cap_refuses_one_more_and_admits_the_next() {
+fn limit_refuses_one_more_session_and_admits_the_next() {
     let scene = or_skip!(Scene::set(Who::User));
     let fixture = Fixture::http(&[]);
     let gateway = both(&scene, &fixture, r#""owner": "traffic", "maxSessions": 2, "grace": "500ms""#);

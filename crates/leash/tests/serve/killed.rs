@@ -1,5 +1,5 @@
-//! The gateway is killed by SIGKILL: its keeper deletes what is open upstream, with the clients' credentials, before any other leash
-//! starts.
+//! The gateway is killed by SIGKILL: its keeper deletes its upstream sessions, with the clients' credentials, before
+//! any other leash starts.
 
 use std::sync::{Arc, Mutex};
 
@@ -19,7 +19,7 @@ use super::receipts;
 const SESSIONS: usize = 40;
 const RESULT: &str = r#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-06-18","capabilities":{},"serverInfo":{"name":"x","version":"1"}}}"#;
 
-/// Sessions of a server that lets a client end its session only with the credentials that opened it: id and credentials.
+/// Sessions of a server that requires the credentials that opened a session also for its end: id and credentials.
 #[derive(Default)]
 struct Sessions {
     open: Mutex<Vec<(String, String)>>,
@@ -62,7 +62,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// A gateway with sessions of clients that each have a key of their own; every fourth has none.
+    /// A gateway with sessions of clients that each have their own key; every fourth has none.
     fn set() -> Result<Stage, String> {
         let scene = Scene::set(Who::User)?;
         let sessions = Arc::new(Sessions::default());
@@ -89,7 +89,7 @@ impl Stage {
         assert_eq!(self.gateway.wait(), None);
     }
 
-    /// Every session was deleted once and has one receipt, and neither a process nor a book is left.
+    /// Checks that every session was deleted once and has one receipt, and that no process and no book is left.
     fn check(&self, keeper: &Handle) {
         assert!(keeper.wait_gone(LIMIT), "{} sessions are left", self.sessions.left());
         assert_eq!(self.sessions.left(), 0);
@@ -112,7 +112,7 @@ impl Stage {
         std::fs::read_dir(self.scene.dir().join("run/gateways")).map_or(0, Iterator::count)
     }
 
-    /// The keeper in the place of this one, when it was told everything.
+    /// The keeper that replaced this one, after it got all data.
     fn next_keeper(&self, first: &Handle) -> Handle {
         let next = wait::until("another keeper", || {
             let keeper = gateway_keeper(self.gateway.pid());
@@ -143,23 +143,24 @@ fn killed_keeper_is_replaced_and_knows_every_session() {
     stage.check(&second);
 }
 
-/// A stopped keeper holds up no request, and does its work when it goes on. What had no room in its socket is in the book: of those
-/// sessions it knows no credentials, so the next start deletes the ones that the server lets it delete.
+/// A stopped keeper blocks no request, and does its work after SIGCONT. Messages that did not fit into its socket are
+/// in the book. It has no credentials for those sessions, so the next start deletes the ones that the server lets it
+/// delete.
 #[test]
 fn stopped_keeper_does_not_hold_up_the_gateway() {
     let mut stage = or_skip!(Stage::set());
     let keeper = gateway_keeper(stage.gateway.pid());
     keeper.signal(Signal::STOP).expect("it lives");
-    // Far more than a socket has room for; none of these needs credentials.
+    // Far more than fit into a socket; none of these needs credentials.
     (0..1000).for_each(|client| stage.open(client * 4));
     stage.kill();
     keeper.signal(Signal::CONT).expect("it lives");
     stage.check(&keeper);
 }
 
-/// A keeper that was stopped for a while catches up with the gateway.
+/// A keeper that was stopped for a while gets the messages that it missed.
 #[test]
-fn continued_keeper_is_told_what_it_missed() {
+fn continued_keeper_gets_missed_messages() {
     let mut stage = or_skip!(Stage::set());
     let keeper = gateway_keeper(stage.gateway.pid());
     keeper.signal(Signal::STOP).expect("it lives");
@@ -174,7 +175,7 @@ fn continued_keeper_is_told_what_it_missed() {
 fn killed_gateway_and_keeper_leave_their_sessions_to_the_next_start() {
     let mut stage = or_skip!(Stage::set());
     let keeper = gateway_keeper(stage.gateway.pid());
-    // Stopped first, so that it can't act before both are dead.
+    // The keeper is stopped first, so that it cannot act before both are dead.
     keeper.signal(Signal::STOP).expect("it lives");
     stage.kill();
     keeper.signal(Signal::KILL).expect("it was not waited for");

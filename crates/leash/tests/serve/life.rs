@@ -1,4 +1,4 @@
-//! The gateway's own life: it stops when told, reads its configuration again, and refuses what can't be.
+//! The lifecycle of the gateway itself: it stops on a signal, reloads its configuration, and refuses invalid settings.
 
 use rustix::process::Signal;
 use testkit::gateway::Gateway;
@@ -11,7 +11,7 @@ use testkit::wait;
 use super::{LIST, config, open, stdio_server};
 
 #[test]
-fn a_reload_touches_only_what_changed() {
+fn reload_only_affects_changed_servers() {
     let scene = or_skip!(Scene::set(Who::User));
     let echo = stdio_server(&scene);
     let three = format!(r#"{{"mcpServers": {{"a": {{{echo}}}, "b": {{{echo}}}, "c": {{{echo}}}}}}}"#);
@@ -29,7 +29,7 @@ fn a_reload_touches_only_what_changed() {
     assert_eq!(gateway.post("c", Some(&c), LIST).status, 404);
     open(&gateway, "b");
     open(&gateway, "d");
-    // A mistake changes nothing and is told.
+    // An invalid file changes nothing and is reported.
     config(&scene, r#"{"mcpServers": {"a": {"command": 1}}}"#);
     wait::until("the mistake", || gateway.said().contains("was not reloaded").then_some(()));
     assert_eq!(gateway.post("a", Some(&a), LIST).status, 200);
@@ -41,7 +41,7 @@ fn a_reload_touches_only_what_changed() {
 }
 
 #[test]
-fn a_stop_ends_everything_and_says_so() {
+fn stop_ends_everything_and_reports_it() {
     let scene = or_skip!(Scene::set(Who::User));
     let mut gateway = Gateway::single(&scene, &[], &scene.tree("setsid", ["--mcp"]));
     let sessions: Vec<String> = (0..3).map(|_| open(&gateway, "x")).collect();
@@ -72,13 +72,13 @@ fn a_second_signal_does_not_wait() {
     wait::until("the stop", || gateway.said().contains("stopping").then_some(()));
     gateway.signal(Signal::TERM);
     assert_eq!(gateway.wait(), Some(0));
-    // The keeper goes on with the ladder.
+    // The keeper continues with the ladder.
     assert_eq!(scene.answer(["ps", "--json"]).json()["sessions"].as_array().map(Vec::len), Some(1));
     scene.wait_gone(&[]).expect("the keeper finishes it");
 }
 
 #[test]
-fn a_taken_address_is_told() {
+fn address_in_use_is_reported() {
     let scene = or_skip!(Scene::set(Who::User));
     let gateway = Gateway::start(&scene, ["--name", "x", "--", "cat"]);
     let address = gateway.address().to_string();
@@ -88,7 +88,7 @@ fn a_taken_address_is_told() {
 }
 
 #[test]
-fn an_open_door_without_a_token_is_refused() {
+fn public_address_without_a_token_is_refused() {
     let scene = or_skip!(Scene::set(Who::User));
     for listen in ["0.0.0.0:0", "[::]:0"] {
         let answer = scene.answer(["serve", "--listen", listen, "--name", "x", "--", "cat"]);
@@ -98,7 +98,7 @@ fn an_open_door_without_a_token_is_refused() {
 }
 
 #[test]
-fn the_command_line_counts_before_the_file_is_judged() {
+fn command_line_overrides_the_file_before_validation() {
     let mut scene = or_skip!(Scene::set(Who::User));
     scene.set_env("LEASH_TEST_TOKEN", "s3cret");
     let config = r#"{"mcpServers": {"a": {"command": "sh"}}, "leash": {"listen": "0.0.0.0:0"}}"#;

@@ -1,4 +1,5 @@
-//! `leash serve`, from outside: bad input, life and end of the gateway itself, and what becomes of those whose clients vanish.
+//! `leash serve`, from outside: invalid input, the lifecycle of the gateway itself, and the sessions of clients that
+//! vanish.
 
 mod abandoned;
 mod bad_input;
@@ -25,7 +26,7 @@ use testkit::wait;
 
 const LIST: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
 
-/// A configuration, put in place as editors do it: a new file takes the place of the old one.
+/// Writes a configuration as editors do it: a new file replaces the old one.
 fn config(scene: &Scene, text: &str) -> String {
     let file = scene.dir().join("leash.json");
     let young = scene.dir().join("leash.json.new");
@@ -34,7 +35,7 @@ fn config(scene: &Scene, text: &str) -> String {
     file.to_str().expect("a plain path").to_owned()
 }
 
-/// A stdio server with a helper that called `setsid`, as a configuration has it.
+/// A stdio server with a helper that called `setsid`, as a configuration entry.
 fn stdio_server(scene: &Scene) -> String {
     let words: Vec<String> = scene.tree("setsid", ["--mcp"]).iter().map(|word| format!("{word:?}")).collect();
     format!(r#""command": {}, "args": [{}]"#, words[0], words[1..].join(", "))

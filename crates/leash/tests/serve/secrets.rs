@@ -1,4 +1,4 @@
-//! The gateway's tokens: no process that it starts finds them in its environment.
+//! The gateway's tokens: no process that it starts has them in its environment.
 
 use std::collections::BTreeMap;
 
@@ -15,13 +15,13 @@ use testkit::wait::{self, LIMIT};
 
 use super::{config, stdio_server};
 
-/// The environment of a process when it was started, as the kernel shows it.
+/// The initial environment of a process, as the kernel shows it.
 fn environment(pid: Pid) -> Option<String> {
     let bytes = std::fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero())).ok()?;
     Some(String::from_utf8_lossy(&bytes).replace('\0', "\n"))
 }
 
-/// Every living process below another one, with its environment.
+/// Every living descendant of a process, with its environment.
 fn below(pid: Pid) -> BTreeMap<i32, (String, String)> {
     let mut found = BTreeMap::new();
     for child in process::children(pid) {
@@ -33,7 +33,8 @@ fn below(pid: Pid) -> BTreeMap<i32, (String, String)> {
     found
 }
 
-/// Supervisor, keeper, server and helper of each tree have the scene's other variables and none of the secrets.
+/// Checks that supervisor, keeper, server and helper of each tree have the scene's other variables and none of the
+/// secrets.
 fn nobody_has(secrets: &[&str], gateway: &Gateway, trees: usize) {
     let processes = below(gateway.pid());
     assert!(processes.len() >= 4 * trees, "{trees} trees are {} processes", processes.len());
@@ -72,13 +73,13 @@ fn token_variables_reach_no_process_of_a_tree() {
     open(&gateway, "a", "alpha-s3cret");
     nobody_has(&["alpha-s3cret", "FIRST=", "gamma-s3cret", "CONTROL="], &gateway, 1);
 
-    // Another file names another variable: trees that begin now have neither. The tree from before has the second one, and ends.
+    // Another file names another variable: new trees have neither. The old tree has the second one, and ends.
     let changed = text("${SECOND}").replace(r#""a": "#, r#""z": "#);
     config(&scene, &changed);
     wait::until("the reload", || gateway.said().contains("reloaded;").then_some(()));
     wait::until("the first tree to end", || below(gateway.pid()).is_empty().then_some(()));
     open(&gateway, "b", "beta-s3cret");
-    // A session of the control API is a tree like any other.
+    // A session of the control API has a tree like any other.
     let words: Vec<String> =
         scene.tree("setsid", ["--mcp"]).iter().map(|word| word.to_str().expect("plain").to_owned()).collect();
     let request = json!({"mcpServers": {"j": {"command": words[0], "args": words[1..], "leash": {"grace": "300ms"}}}});
@@ -88,7 +89,7 @@ fn token_variables_reach_no_process_of_a_tree() {
     gateway.stop();
     scene.wait_gone(&[]).expect("nothing is left");
 
-    // A flag withholds as a file does.
+    // A flag withholds the variable as a file does.
     let gateway =
         Gateway::single(&scene, &["--token-env", "FLAG", "--grace", "300ms"], &scene.tree("setsid", ["--mcp"]));
     open(&gateway, "x", "delta-s3cret");

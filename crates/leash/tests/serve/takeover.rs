@@ -1,4 +1,5 @@
-//! The gateway is killed by SIGKILL and comes back: it takes the sessions over from the keeper of the killed one, and no client notices.
+//! The gateway is killed by SIGKILL and started again: it takes the sessions over from the keeper of the killed one,
+//! and no client notices.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::net::UnixStream;
@@ -21,11 +22,11 @@ use super::{LIST, config, receipts};
 
 const CLIENTS: usize = 40;
 const RESULT: &str = r#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-06-18","capabilities":{},"serverInfo":{"name":"x","version":"1"}}}"#;
-/// No test waits for it: the keeper of a killed gateway is there until the next gateway comes.
+/// Longer than any test: the keeper of a killed gateway stays until the next gateway starts.
 const PATIENT: &str = r#""takeover": "1h""#;
 const IMPATIENT: &str = r#""takeover": "50ms""#;
 
-/// A server whose sessions can be used and ended only with the credentials that opened them: ids and credentials.
+/// A server that requires the credentials that opened a session for its use and its end: ids and credentials.
 #[derive(Default)]
 struct Sessions {
     open: Mutex<Vec<(String, String)>>,
@@ -74,11 +75,11 @@ struct Stage {
     upstream: Upstream,
     address: String,
     gateway: Gateway,
-    /// What the clients present.
+    /// The session ids of the clients.
     ids: Vec<String>,
 }
 
-/// An address that no other test listens on: a gateway that comes back must find it free.
+/// An address that no other test uses: a restarted gateway must find it free.
 fn own_address() -> String {
     static COUNT: AtomicU16 = AtomicU16::new(0);
     let [.., third, second, first] = std::process::id().to_be_bytes();
@@ -97,7 +98,7 @@ impl Stage {
         Ok(Stage { scene, sessions, upstream, address, gateway, ids: Vec::new() })
     }
 
-    /// A gateway with sessions of clients that each have a key of their own; every fourth has none.
+    /// A gateway with sessions of clients that each have their own key; every fourth has none.
     fn set(policy: &str) -> Result<Stage, String> {
         Stage::set_as(Who::User, policy)
     }
@@ -112,7 +113,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// A request with a client's key.
+    /// Sends a request with a client's key.
     fn ask(&self, client: usize, method: &str, session: Option<&str>, body: &str) -> Reply {
         let key = format!("Bearer key-{client}");
         let mut headers = POST.to_vec();
@@ -123,7 +124,7 @@ impl Stage {
         self.gateway.ask(method, "/x/mcp", &headers, body.as_bytes())
     }
 
-    /// Kills the gateway; its keeper.
+    /// Kills the gateway, and returns its keeper.
     fn kill(&mut self) -> Handle {
         let keeper = gateway_keeper(self.gateway.pid());
         self.gateway.wait_metric("leash_keeper_backlog", 0.0);
@@ -132,7 +133,7 @@ impl Stage {
         keeper
     }
 
-    /// Asks the keeper for everything. It answers when the gateway is dead.
+    /// Asks the keeper for all sessions. It answers when the gateway is dead.
     fn knock(&self) -> UnixStream {
         let books = std::fs::read_dir(self.scene.dir().join("run/gateways")).expect("there is a book");
         let mut paths = books.map(|entry| entry.expect("an entry").path());
@@ -150,7 +151,7 @@ impl Stage {
         self.gateway = start(&self.scene, &self.address, &x_at(&self.upstream), policy);
     }
 
-    /// Every client goes on with its session, and no other client does.
+    /// Checks that every client can use its session, and no other client can.
     fn check_use(&self) {
         for (client, id) in self.ids.iter().enumerate() {
             assert_eq!(self.ask(client, "POST", Some(id), LIST).status, 202, "{}", self.gateway.said());
@@ -160,7 +161,8 @@ impl Stage {
         assert_eq!(receipts(&self.scene).len(), 0);
     }
 
-    /// Every session was deleted once and has one receipt, which says this; and neither a process nor a book is left.
+    /// Checks that every session was deleted once and has one receipt with this reason, and that no process and no book
+    /// is left.
     fn check_end(&self, reason: &str, ended_by: &str) {
         assert_eq!((self.sessions.left(), self.upstream.of("DELETE").len()), (0, self.sessions.opened()));
         let receipts = receipts(&self.scene);
@@ -186,7 +188,7 @@ fn start(scene: &Scene, address: &str, servers: &str, policy: &str) -> Gateway {
 #[test]
 fn next_gateway_goes_on_with_the_sessions_of_a_killed_one() {
     let mut stage = or_skip!(Stage::set(PATIENT));
-    // Twice: what was taken over can be taken over.
+    // Twice: sessions that were taken over can be taken over again.
     for _ in 0..2 {
         let keeper = stage.kill();
         stage.come_back(PATIENT);
@@ -253,7 +255,7 @@ fn keeper_of_a_gateway_that_took_sessions_over_deletes_them() {
     stage.check_end("supervisor_killed", "keeper");
 }
 
-/// The gateway that comes back does not wait for a stopped keeper, which does its work when it goes on.
+/// The restarted gateway does not wait for a stopped keeper, which does its work after SIGCONT.
 #[test]
 fn stopped_keeper_keeps_its_sessions() {
     let mut stage = or_skip!(Stage::set(IMPATIENT));
@@ -284,7 +286,7 @@ fn killed_keeper_leaves_its_sessions_to_the_sweep_of_the_next_gateway() {
     stage.stop();
 }
 
-/// One that asks for the sessions and dies before it has made the book its own.
+/// A process asks for the sessions and dies before it owns the book.
 #[test]
 fn keeper_deletes_the_sessions_that_were_asked_for_and_not_taken() {
     let mut stage = or_skip!(Stage::set_as(Who::me(), IMPATIENT));
@@ -301,7 +303,7 @@ fn keeper_deletes_the_sessions_that_were_asked_for_and_not_taken() {
 }
 
 #[test]
-fn keeper_gives_another_user_nothing() {
+fn keeper_refuses_another_user() {
     let is_other = rustix::process::geteuid().is_root();
     let stage = if is_other { Stage::set(IMPATIENT) } else { Err("only root can ask as another user".to_owned()) };
     let mut stage = or_skip!(stage);

@@ -1,4 +1,4 @@
-//! Upstreams behind TLS: a private authority is trusted where `SSL_CERT_FILE` names it, and nowhere else.
+//! Upstreams behind TLS: leash trusts a private authority only if `SSL_CERT_FILE` names it.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -15,11 +15,11 @@ use testkit::wait;
 
 use super::config;
 
-/// A server with a certificate of its own for `localhost`; it ends with the test's process.
+/// A server with its own certificate for `localhost`; it ends with the test's process.
 struct Secure {
     port: u16,
     certificate: String,
-    /// `METHOD SESSION` of what it was asked.
+    /// `METHOD SESSION` of each request.
     asked: Arc<Mutex<Vec<String>>>,
 }
 
@@ -37,7 +37,7 @@ impl Secure {
         let seen = Arc::clone(&asked);
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                // A client that does not trust us leaves in the middle.
+                // A client that does not trust the certificate disconnects during the handshake.
                 let _ = answer(&settings, stream, &seen);
             }
         });
@@ -45,7 +45,7 @@ impl Secure {
     }
 
     fn asked(&self) -> Vec<String> {
-        self.asked.lock().expect("nobody panics with it").clone()
+        self.asked.lock().expect("no thread panics while it holds the lock").clone()
     }
 }
 
@@ -68,7 +68,7 @@ fn answer(settings: &Arc<ServerConfig>, stream: TcpStream, asked: &Mutex<Vec<Str
     }
     let mut body = vec![0; length];
     stream.read_exact(&mut body)?;
-    asked.lock().expect("nobody panics with it").push(format!("{method} {session}"));
+    asked.lock().expect("no thread panics while it holds the lock").push(format!("{method} {session}"));
     let result =
         r#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-06-18","capabilities":{},"serverInfo":{}}}"#;
     let head = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: application/json\r\nMcp-Session-Id: secure";
@@ -85,7 +85,7 @@ fn gateway(scene: &Scene, server: &Secure) -> Gateway {
 }
 
 #[test]
-fn a_private_authority_is_trusted_where_it_is_named() {
+fn private_authority_is_trusted_if_named() {
     let mut scene = or_skip!(Scene::set(Who::User));
     let server = Secure::start();
     let file = scene.dir().join("authority.pem");
@@ -100,7 +100,7 @@ fn a_private_authority_is_trusted_where_it_is_named() {
 }
 
 #[test]
-fn a_stranger_s_certificate_is_refused_and_the_client_told_why() {
+fn unknown_certificate_is_refused_with_a_reason() {
     let scene = or_skip!(Scene::set(Who::User));
     let server = Secure::start();
     let gateway = gateway(&scene, &server);

@@ -1,4 +1,4 @@
-//! Servers and clients that do not behave.
+//! Servers and clients that misbehave.
 
 use std::ffi::OsString;
 
@@ -13,7 +13,7 @@ use testkit::wait;
 use super::{Client, LATEST, call, events, gateway, read_events};
 
 #[test]
-fn a_crash_answers_everything_at_once() {
+fn crash_answers_every_request_at_once() {
     let scene = or_skip!(Scene::set(Who::User));
     let gateway = gateway(&scene, &[]);
     let client = Client::open(&gateway, LATEST);
@@ -37,7 +37,7 @@ fn a_crash_answers_everything_at_once() {
 }
 
 #[test]
-fn garbage_is_dropped_and_told_once() {
+fn garbage_is_dropped_and_reported_once() {
     let scene = or_skip!(Scene::set(Who::User));
     let gateway = gateway(&scene, &[]);
     let client = Client::open(&gateway, LATEST);
@@ -45,7 +45,7 @@ fn garbage_is_dropped_and_told_once() {
     let reply = client.post(&call(1, "say", json!({"text": garbage})));
     assert_eq!(reply.header("content-type"), Some("application/json"), "{}", reply.text());
     assert_eq!(reply.json()["id"], 1);
-    // An empty line is no line.
+    // An empty line does not count.
     assert_eq!(gateway.metric("leash_garbage_lines_total{server=\"x\"}"), Some(4.0));
     wait::until("a warning", || gateway.said().contains("no protocol").then_some(()));
     client.post(&call(2, "say", json!({"text": garbage})));
@@ -63,9 +63,9 @@ fn a_server_that_does_not_answer_initialize_is_given_up() {
 }
 
 #[test]
-fn a_server_that_cannot_be_started_is_told_with_the_reason() {
+fn failed_start_of_a_server_is_reported_with_the_reason() {
     let scene = or_skip!(Scene::set(Who::User));
-    // It is there when the gateway looks, and gone when it is needed.
+    // The program exists when the gateway starts, and is gone when a session needs it.
     let program = scene.dir().join("short-lived");
     std::fs::copy(scene.zoo_path(), &program).expect("cannot copy a program");
     let gateway = Gateway::single(&scene, &[], &[program.clone().into_os_string(), "idle".into()]);
@@ -77,7 +77,7 @@ fn a_server_that_cannot_be_started_is_told_with_the_reason() {
 }
 
 #[test]
-fn a_server_that_leaves_before_initialize_is_answered_is_told() {
+fn exit_before_initialize_is_answered_is_reported() {
     let scene = or_skip!(Scene::set(Who::User));
     let gateway = Gateway::single(&scene, &[], &[scene.zoo_path().into(), "exit".into(), "3".into()]);
     let reply = gateway.post("x", None, &initialize(LATEST));
@@ -88,7 +88,7 @@ fn a_server_that_leaves_before_initialize_is_answered_is_told() {
 #[test]
 fn a_client_that_does_not_wait_for_initialize_leaves_nothing() {
     let mut scene = or_skip!(Scene::set(Who::User));
-    // A tree sends back what it reads, which would be an answer of a kind: this one reads nothing.
+    // A tree echoes its input, which would be a kind of answer: this one reads nothing.
     let silent = ["sh", "-c", r#"tail -f /dev/null | "$@""#, "sh"].map(OsString::from);
     let silent = [silent.as_slice(), &scene.tree("polite", [] as [&str; 0])].concat();
     let gateway = Gateway::single(&scene, &["--init-timeout", "1h"], &silent);
@@ -100,7 +100,7 @@ fn a_client_that_does_not_wait_for_initialize_leaves_nothing() {
     gateway.wait_metric("leash_sessions_ended_total{server=\"x\",reason=\"client_left\"}", 1.0);
 }
 
-/// This server sends back what it is sent: it asks the client to initialize, and the client's answer becomes its own.
+/// This server echoes its input: it asks the client to initialize, and the client's answer becomes its own.
 #[test]
 fn a_server_may_speak_before_it_answers_initialize() {
     let scene = or_skip!(Scene::set(Who::User));
@@ -131,7 +131,7 @@ fn a_server_may_speak_before_it_answers_initialize() {
 }
 
 #[test]
-fn initialize_is_for_the_beginning() {
+fn second_initialize_in_a_session_is_refused() {
     let scene = or_skip!(Scene::set(Who::User));
     let gateway = gateway(&scene, &[]);
     let client = Client::open(&gateway, LATEST);
@@ -142,10 +142,10 @@ fn initialize_is_for_the_beginning() {
 }
 
 #[test]
-fn a_version_must_be_one_that_there_is() {
+fn version_must_be_the_negotiated_one() {
     let scene = or_skip!(Scene::set(Who::User));
     let gateway = gateway(&scene, &[]);
-    // A server may agree on anything, and then that is what its session speaks.
+    // A server may agree on any version, and its session then uses that version.
     for agreed in [LATEST, "2026-07-28", "2031-01-01"] {
         let client = Client::open(&gateway, agreed);
         let status = |version: &str| {
@@ -168,7 +168,7 @@ fn a_listener_that_answers_no_ping_is_gone() {
         let pings = events(text).into_iter().filter_map(|event| event.message);
         pings.filter(|message| message["method"] == "ping").map(|ping| ping["id"].clone()).collect()
     };
-    // One that answers stays; the server sees nothing of it.
+    // A listener that answers the pings stays; the server sees none of them.
     let there = Client::open(&gateway, LATEST);
     let (mut listener, _) = there.get(None);
     let gone = Client::open(&gateway, LATEST);
@@ -176,7 +176,7 @@ fn a_listener_that_answers_no_ping_is_gone() {
     let silent = || gateway.metric("leash_sessions_ended_total{server=\"x\",reason=\"client_silent\"}");
     let mut text = String::new();
     let mut answered = 0;
-    // Not by asking in its name: whatever a client says shows that it is there.
+    // The test sends no request in the silent session: any message of a client would show that it is alive.
     wait::until("the silent one to be given up", || {
         let chunk = listener.chunk().expect("a stream").expect("it goes on");
         text.push_str(&String::from_utf8(chunk).expect("events are text"));

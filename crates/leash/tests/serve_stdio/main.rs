@@ -1,5 +1,5 @@
-//! Stdio servers behind `leash serve`: which message goes to which stream, what is kept for those who come back, and what a
-//! client hears of a server that misbehaves.
+//! Stdio servers behind `leash serve`: the routing of messages to streams, the messages that are kept for resumption,
+//! and the errors for clients of a server that misbehaves.
 
 mod failures;
 mod modern;
@@ -11,15 +11,15 @@ use testkit::gateway::Gateway;
 use testkit::http::{Connection, POST, Reply, initialize};
 use testkit::scene::Scene;
 
-/// The last version with sessions: its clients understand an event without a message.
+/// The last version with sessions: its clients accept an event without a message.
 const LATEST: &str = "2025-11-25";
 
-/// A gateway in front of a legacy server that says what it is told to.
+/// A gateway in front of a scripted legacy server.
 fn gateway(scene: &Scene, options: &[&str]) -> Gateway {
     Gateway::single(scene, options, &scene.tree("polite", ["--mcp"]))
 }
 
-/// A session as its client knows it.
+/// A session as its client sees it.
 struct Client<'g> {
     gateway: &'g Gateway,
     session: String,
@@ -37,7 +37,7 @@ impl<'g> Client<'g> {
         self.gateway.post("x", Some(&self.session), &message.to_string())
     }
 
-    /// Begins a POST and returns its connection.
+    /// Sends a POST and returns its connection.
     fn begin(&self, message: &Value) -> Connection {
         let mut connection = self.gateway.connect();
         let headers = [POST[0], POST[1], ("mcp-session-id", &self.session)];
@@ -45,7 +45,7 @@ impl<'g> Client<'g> {
         connection
     }
 
-    /// Begins a GET, perhaps from an event on, and returns its connection with the head of the answer.
+    /// Sends a GET, with `Last-Event-ID` if one is given, and returns its connection with the head of the answer.
     fn get(&self, from: Option<&str>) -> (Connection, Reply) {
         let mut connection = self.gateway.connect();
         let mut headers = vec![("accept", "text/event-stream"), ("mcp-session-id", self.session.as_str())];
@@ -77,7 +77,7 @@ struct Event {
     message: Option<Value>,
 }
 
-/// The events in a text; comments are no events.
+/// The events in a text, without comments.
 fn events(text: &str) -> Vec<Event> {
     let blocks =
         text.split("\n\n").filter(|block| block.lines().any(|line| !line.starts_with(':') && !line.is_empty()));
@@ -89,7 +89,7 @@ fn events(text: &str) -> Vec<Event> {
     blocks.map(|block| Event { id: field(block, "id"), message: field(block, "data").map(message) }).collect()
 }
 
-/// Reads a stream until so many events have come.
+/// Reads a stream until this many events have arrived.
 fn read_events(connection: &mut Connection, count: usize) -> Vec<Event> {
     let mut text = String::new();
     loop {

@@ -32,7 +32,7 @@ fn call(id: &Value, tool: &str, arguments: Value) -> Value {
     request(id, "tools/call", json!({"name": tool, "arguments": arguments}))
 }
 
-/// Begins a request, for a principal by its credential.
+/// Sends a request, with the credential of a principal.
 fn begin(gateway: &Gateway, message: &Value, credential: Option<&str>) -> Connection {
     let mut connection = gateway.connect();
     let mut headers = POST.to_vec();
@@ -61,7 +61,7 @@ fn requests_of_one_principal_share_a_tree() {
     assert_eq!((discovered.status, &discovered.json()["id"]), (200, &json!("d")), "{}", discovered.text());
     assert_eq!(discovered.header("mcp-session-id"), None);
     assert_eq!(trees(&gateway), (1.0, 1.0), "the question was the client's own, and asked once");
-    // The same id at the same time, by clients that know nothing of each other.
+    // The same id at the same time, by independent clients.
     let list = request(&json!(1), "tools/list", json!({}));
     let mut lists = [0, 1, 2].map(|_| begin(&gateway, &list, None));
     for connection in &mut lists {
@@ -91,7 +91,7 @@ fn an_idle_tree_ends_and_the_next_request_starts_one() {
 }
 
 #[test]
-fn errors_have_their_status() {
+fn errors_have_the_right_http_status() {
     let scene = or_skip!(Scene::set(Who::User));
     let gateway = modern(&scene, &[]);
     let check = |message: &Value, status: u16, code: i64| {
@@ -103,7 +103,7 @@ fn errors_have_their_status() {
     let mut bare = request(&json!(1), "tools/list", json!({}));
     bare["params"]["_meta"] = json!({"io.modelcontextprotocol/protocolVersion": MODERN});
     check(&bare, 400, -32602);
-    // Headers that say another thing than the body.
+    // Headers that contradict the body.
     let list = request(&json!(2), "tools/list", json!({})).to_string();
     for headers in [
         vec![("mcp-method", "tools/list")],
@@ -148,7 +148,7 @@ fn a_legacy_server_makes_clients_fall_back() {
     assert_eq!(client.post(&super::call(1, "echo", json!({}))).status, 200);
 }
 
-/// What the server knows of its calls.
+/// The counters of the server about its calls.
 fn census(gateway: &Gateway) -> Value {
     let reply = ask(gateway, &call(&json!("census"), "census", json!({})));
     let text = reply.json()["result"]["content"][0]["text"].as_str().expect("a text").to_owned();
@@ -156,7 +156,7 @@ fn census(gateway: &Gateway) -> Value {
 }
 
 #[test]
-fn a_closed_connection_takes_its_request_back() {
+fn closed_connection_cancels_its_request() {
     let scene = or_skip!(Scene::set(Who::User));
     let gateway = modern(&scene, &[]);
     let asleep = begin(&gateway, &call(&json!(7), "sleep", json!({"ms": 3_600_000, "steps": 1})), None);
@@ -168,7 +168,7 @@ fn a_closed_connection_takes_its_request_back() {
 }
 
 #[test]
-fn a_subscription_is_known_by_its_clients_name() {
+fn subscription_has_the_id_of_its_client() {
     let scene = or_skip!(Scene::set(Who::User));
     let gateway = modern(&scene, &[]);
     let wanted = json!({"notifications": {"toolsListChanged": true}});
@@ -189,7 +189,8 @@ fn a_subscription_is_known_by_its_clients_name() {
     }
     let heard = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // This server acknowledges a subscription a moment before it has it, so it is asked for changes until all were told.
+        // This server acknowledges a subscription a moment before it is active, so the test triggers changes until both
+        // clients got one.
         scope.spawn(|| {
             wait::until("both to hear of a change", || {
                 let change = ask(&gateway, &call(&json!(1), "test_trigger_tool_change", json!({})));

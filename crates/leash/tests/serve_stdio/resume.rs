@@ -1,4 +1,4 @@
-//! A connection is lost; the session is not.
+//! A lost connection does not end the session.
 
 use std::ffi::OsStr;
 
@@ -16,11 +16,11 @@ fn data(event: &super::Event) -> &Value {
 }
 
 #[test]
-fn a_call_is_found_again_with_all_that_was_missed() {
+fn resumed_call_gets_all_missed_events() {
     let scene = or_skip!(Scene::set(Who::User));
     let gateway = gateway(&scene, &[]);
     let client = Client::open(&gateway, LATEST);
-    // The server is busy with the first, so the second is lost while it waits.
+    // The server is busy with the first call, so the second connection is lost while it waits.
     let mut slow = client.begin(&call(1, "sleep", json!({"ms": 700})));
     let mut cut = client.begin(&call(2, "log", json!({"count": 3})));
     assert_eq!(cut.head().expect("a stream").header("content-type"), Some("text/event-stream"));
@@ -36,7 +36,7 @@ fn a_call_is_found_again_with_all_that_was_missed() {
     assert_eq!(told[3].message.as_ref().expect("the answer")["id"], 2);
     assert_eq!(again.chunk().expect("an end"), None, "the answer ends the stream");
     assert_eq!(slow.reply().expect("an answer").json()["id"], 1, "the other call is not disturbed");
-    // Once more, from the middle, although it is over.
+    // Resumed again, from the middle, although the call is over.
     let (mut again, _) = client.get(told[1].id.as_deref());
     let rest = read_events(&mut again, 2);
     assert_eq!(data(&rest[0]), "2");
@@ -45,7 +45,7 @@ fn a_call_is_found_again_with_all_that_was_missed() {
 }
 
 #[test]
-fn a_listener_comes_back_to_what_it_missed() {
+fn resumed_listener_gets_all_missed_events() {
     let scene = or_skip!(Scene::set(Who::User));
     let gateway = gateway(&scene, &[]);
     let client = Client::open(&gateway, LATEST);
@@ -54,11 +54,11 @@ fn a_listener_comes_back_to_what_it_missed() {
     let mut waiting = client.begin(&call(1, "log", json!({"count": 2})));
     let told = read_events(&mut first, 3);
     waiting.reply().expect("an answer");
-    // The client has lost its connection, and we have not noticed.
+    // The client has lost its connection, and the gateway has not noticed.
     let (mut second, head) = client.get(told[1].id.as_deref());
     assert_eq!(head.status, 200);
     assert_eq!(read_events(&mut second, 1)[0], told[2], "what came after the one that was seen");
-    // The old connection is told nothing more: it is cut.
+    // The old connection gets nothing more: it is cut.
     let ended = wait::until("the first connection to be cut", || match first.chunk() {
         Ok(Some(_)) => None,
         Ok(None) => Some("ended"),
@@ -85,7 +85,7 @@ fn an_event_that_is_not_kept_is_refused() {
     for wrong in ["nonsense", "0-1", "999-0", "1-99", "-", "1-", "1-x", ""] {
         assert_eq!(status(wrong), 400, "{wrong}");
     }
-    // Newer streams take its room.
+    // Newer streams use up the buffer.
     client.post(&call(2, "log", json!({"count": 5, "text": "x".repeat(200)})));
     assert_eq!(status(&old), 400);
     assert_eq!(client.post(&call(3, "echo", json!({}))).status, 200, "the session goes on");

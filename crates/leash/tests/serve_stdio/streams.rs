@@ -1,4 +1,4 @@
-//! Which message goes to which stream.
+//! The routing of messages to streams.
 
 use serde_json::{Value, json};
 use testkit::or_skip;
@@ -52,7 +52,7 @@ fn progress_goes_to_the_call_that_it_is_about() {
     let client = Client::open(&gateway, LATEST);
     let (mut listener, head) = client.get(None);
     assert_eq!(head.status, 200);
-    // Two more in flight: nothing has only one place to go.
+    // Two more pending calls, so that the target is not obvious.
     let _others = [8, 9].map(|id| client.begin(&call(id, "hang", json!({}))));
     let mut message = call(3, "progress", json!({}));
     message["params"]["_meta"] = json!({"progressToken": "t"});
@@ -62,18 +62,18 @@ fn progress_goes_to_the_call_that_it_is_about() {
         (&progress["method"], &progress["params"]["progressToken"]),
         (&json!("notifications/progress"), &json!("t"))
     );
-    // What is about nothing in particular goes to who listens.
+    // A message about no particular call goes to the listener.
     client.post(&say(4, &note("to the listener")));
     let heard = read_events(&mut listener, 2);
     assert_eq!(heard[1].message, Some(note("to the listener")));
 }
 
 #[test]
-fn what_nobody_hears_waits_for_a_listener() {
+fn messages_wait_for_a_listener() {
     let scene = or_skip!(Scene::set(Who::User));
     let gateway = gateway(&scene, &[]);
     let client = Client::open(&gateway, LATEST);
-    // A response with an id that nobody asked with is dropped; a note after the answer has no request to belong to.
+    // leash drops a response with an unknown id; a notification after the answer belongs to no request.
     let two_lines = format!("{}\n{}", json!({"jsonrpc": "2.0", "id": 1, "result": {}}), note("late"));
     assert_eq!(client.post(&call(1, "say", json!({"text": two_lines}))).status, 200);
     let (mut listener, _) = client.get(None);
@@ -97,7 +97,7 @@ fn a_servers_request_is_answered_by_a_post() {
 }
 
 #[test]
-fn what_a_client_wrote_is_what_the_server_reads() {
+fn server_reads_the_bytes_that_the_client_wrote() {
     let scene = or_skip!(Scene::set(Who::User));
     let gateway = gateway(&scene, &[]);
     let client = Client::open(&gateway, LATEST);
@@ -107,12 +107,12 @@ fn what_a_client_wrote_is_what_the_server_reads() {
     };
     let odd = r#" {"x":123456789012345678901234567890 , "jsonrpc":"2.0","id":"\u0061","method":"zoo\/raw","x":"\ud83d\ude00é"}"#;
     assert_eq!(raw(odd), odd);
-    // Line breaks between values are the one thing that a line can't have.
+    // Line breaks between values are the only characters that a line cannot contain.
     let pretty = "{\n  \"jsonrpc\": \"2.0\",\r\n  \"id\": 1,\n  \"method\": \"zoo/raw\"\n}\n";
     assert_eq!(raw(pretty), pretty.replace(['\n', '\r'], " "));
 }
 
-/// The server reads numbers as values and writes them in its own form, as most do.
+/// The server parses numbers as values and writes them in its own form, as most do.
 #[test]
 fn an_answer_finds_its_request_by_the_value_of_the_id() {
     let scene = or_skip!(Scene::set(Who::User));
@@ -150,7 +150,7 @@ fn a_batch_is_answered_whole() {
 }
 
 #[test]
-fn an_id_in_flight_is_refused() {
+fn id_of_a_pending_request_is_refused() {
     let scene = or_skip!(Scene::set(Who::User));
     let gateway = gateway(&scene, &[]);
     let client = Client::open(&gateway, LATEST);

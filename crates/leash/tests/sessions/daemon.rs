@@ -1,4 +1,5 @@
-//! Sessions that a `leash serve` holds and others have joined: `leash ps` shows all of it, `leash end` ends all of it.
+//! Sessions that a `leash serve` holds and other processes have joined: `leash ps` shows all of it, `leash end` ends
+//! all of it.
 
 use std::ffi::OsString;
 
@@ -14,7 +15,7 @@ use testkit::wait::{self, LIMIT};
 
 use crate::stage::{Joiner, NONE, alive, groups, wait_members, web};
 
-/// A daemon that has a session with a stdio server and an HTTP server, both in use.
+/// A daemon with a session that has a stdio server and an HTTP server, both in use.
 struct Held {
     scene: Scene,
     web: Upstream,
@@ -58,7 +59,7 @@ fn create(scene: &Scene, request: &Value) -> Value {
     reply.json()
 }
 
-/// A client of one of the session's servers.
+/// Connects a client to one of the session's servers.
 fn open(gateway: &Gateway, session: &Value, server: &str) -> Connection {
     let servers = session["servers"].as_array().expect("a list");
     let url = servers.iter().find(|known| known["name"] == server).and_then(|known| known["url"].as_str());
@@ -69,15 +70,15 @@ fn open(gateway: &Gateway, session: &Value, server: &str) -> Connection {
     client
 }
 
-/// What the daemon holds, and who joined it by name, end in one call with one receipt.
+/// The daemon's servers, and the runs that joined by name, end in one call with one receipt.
 #[test]
-fn what_the_daemon_holds_and_who_joined_it_end_together() {
+fn servers_of_the_daemon_and_joined_runs_end_together() {
     for who in [Who::Root, Who::User] {
         let mut held = or_skip!(Held::set(who));
         let id = held.id().to_owned();
         let mut joined = Joiner::run(&held.scene, &["--session", &id, "--grace", "100ms"], "stubborn");
         held.scene.census().wait_all_ready(2, LIMIT).expect("the tree did not come up");
-        // The stdio server, what is open upstream, and who joined.
+        // The stdio server, the upstream session, and the run that joined.
         let group = wait_members(&held.scene, &id, 3);
         assert_eq!((&group["name"], &group["servers"]), (&"shop".into(), &json!(["files", "web"])), "{group:#}");
         let secret =
@@ -110,7 +111,7 @@ fn what_the_daemon_holds_and_who_joined_it_end_together() {
     }
 }
 
-/// The daemon's sessions are chosen like any other.
+/// The daemon's sessions are selected like any other.
 #[test]
 fn sessions_of_the_daemon_are_found_by_label_and_by_all() {
     let held = or_skip!(Held::set(Who::User));
@@ -132,13 +133,13 @@ fn sessions_of_the_daemon_are_found_by_label_and_by_all() {
     held.scene.wait_gone(&[]).expect("nothing is left");
 }
 
-/// The daemon and its keeper were killed. Its trees end by themselves; what it had open upstream is ended by name.
+/// The daemon and its keeper were killed. Its trees end by themselves; `leash end` ends its upstream sessions.
 #[test]
-fn what_a_dead_daemon_left_is_ended_by_name() {
+fn sessions_of_a_dead_daemon_are_ended_by_name() {
     let mut held = or_skip!(Held::set(Who::User));
     let id = held.id().to_owned();
     let keeper = testkit::leash::gateway_keeper(held.gateway.pid());
-    // Stopped first, so that it can't act before both are dead.
+    // The keeper is stopped first, so that it cannot act before both are dead.
     keeper.signal(Signal::STOP).expect("it lives");
     held.gateway.signal(Signal::KILL);
     held.gateway.wait();
@@ -159,7 +160,7 @@ fn what_a_dead_daemon_left_is_ended_by_name() {
     held.scene.wait_gone(&[]).expect("nothing is left");
 }
 
-/// What a gateway holds for its own clients has a name in the list, and ends with its client.
+/// The sessions of a gateway's own clients are listed, and end with their client.
 #[test]
 fn a_clients_session_is_not_ended_from_outside() {
     let scene = or_skip!(Scene::set(Who::User));

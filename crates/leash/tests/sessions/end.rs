@@ -1,4 +1,4 @@
-//! `leash end`: all members, wherever they were started; one receipt; nothing is left.
+//! `leash end`: all members, whichever process started them; one receipt; nothing is left.
 
 use std::process::Stdio;
 
@@ -12,7 +12,7 @@ use testkit::wait::{self, LIMIT};
 
 use crate::stage::{Joiner, NONE, alive, shell, wait_members, web};
 
-/// The one receipt of a `leash end --json`.
+/// The only receipt of a `leash end --json`.
 fn receipt(answer: &Answer) -> Value {
     let answered = answer.json();
     assert_eq!((&answered["version"], &answered["unfinished"]), (&1.into(), &Value::Array(Vec::new())), "{answered:#}");
@@ -24,7 +24,7 @@ fn of_kind(receipt: &Value, kind: &str) -> usize {
     receipt["holdings"].as_array().into_iter().flatten().filter(|holding| holding["kind"] == kind).count()
 }
 
-/// Servers and connections, started by different processes, end in one call with one receipt.
+/// Servers and connections of different processes end in one call with one receipt.
 #[test]
 fn all_members_end_with_one_receipt() {
     for who in [Who::Root, Who::User] {
@@ -58,9 +58,9 @@ fn all_members_end_with_one_receipt() {
     }
 }
 
-/// People get a line for the session and one for each thing that it held.
+/// The text output has a line for the session and one for each holding.
 #[test]
-fn people_see_what_became_of_each() {
+fn text_output_has_a_line_for_each_holding() {
     let mut scene = or_skip!(Scene::set(Who::User));
     let web = web();
     let mut members = [
@@ -69,12 +69,12 @@ fn people_see_what_became_of_each() {
     ];
     scene.census().wait_ready(LIMIT).expect("the tree did not come up");
     wait_members(&scene, "red", 2);
-    // Without a grace, what the keeper has not looked at by then is ended and not counted.
+    // With a zero grace, processes that the keeper has not seen by then are ended but not counted.
     wait::until("both processes to be known", || (scene.recorded_members() == 2).then_some(()));
     let answer = scene.answer(["end", "red"]);
     assert_eq!(answer.code, 0, "{answer:?}");
     let mut lines: Vec<&str> = answer.stdout.lines().collect();
-    // The members are in the order in which they joined, and that is anybody's guess.
+    // The members are in the order in which they joined, which is random.
     lines[1..].sort_unstable();
     let [head, files, web] = lines[..] else { panic!("{answer:?}") };
     assert!(
@@ -88,7 +88,7 @@ fn people_see_what_became_of_each() {
     scene.wait_gone(&[]).expect("nothing is left");
 }
 
-/// A connection is a member before there is anything upstream.
+/// A connection is a member before it has an upstream session.
 #[test]
 fn a_connection_that_has_nothing_open_is_ended_too() {
     let scene = or_skip!(Scene::set(Who::User));
@@ -104,7 +104,7 @@ fn a_connection_that_has_nothing_open_is_ended_too() {
     scene.wait_gone(&[]).expect("nothing is left");
 }
 
-/// With a grace of an hour, the test would not end without --force.
+/// The grace is an hour: without --force the test would time out.
 #[test]
 fn force_gives_no_grace() {
     for contain in ["reaper", "sealed"] {
@@ -123,7 +123,7 @@ fn force_gives_no_grace() {
     }
 }
 
-/// Force also ends what is already ending with a long grace.
+/// Force also ends members that are already ending with a long grace.
 #[test]
 fn force_cuts_a_grace_short() {
     let mut scene = or_skip!(Scene::set(Who::User));
@@ -140,7 +140,7 @@ fn force_cuts_a_grace_short() {
     scene.wait_gone(&[]).expect("nothing is left");
 }
 
-/// Somebody stopped all of leash: it hears all the same.
+/// All processes of leash are stopped: force works all the same.
 #[test]
 fn force_wakes_a_stopped_leash() {
     let mut scene = or_skip!(Scene::set(Who::User));
@@ -156,9 +156,9 @@ fn force_wakes_a_stopped_leash() {
     scene.wait_gone(&[]).expect("nothing is left");
 }
 
-/// The first member stays until the second has joined; then both go, by the one call that was made before.
+/// The first member stays until the second has joined; then one earlier call ends both.
 #[test]
-fn who_joins_meanwhile_is_ended_too() {
+fn member_that_joins_meanwhile_is_ended_too() {
     let mut scene = or_skip!(Scene::set(Who::User));
     let go = scene.dir().join("go");
     let script = format!("trap '' TERM; while ! [ -e {} ]; do sleep 0.05; done", go.display());
@@ -181,9 +181,9 @@ fn who_joins_meanwhile_is_ended_too() {
     scene.wait_gone(&[]).expect("nothing is left");
 }
 
-/// That `leash end` is killed changes nothing for those who were told.
+/// Killing `leash end` changes nothing for the members that it has told.
 #[test]
-fn an_end_that_is_cut_off_goes_on() {
+fn end_continues_after_leash_end_is_killed() {
     let mut scene = or_skip!(Scene::set(Who::User));
     let options = ["--session", "red", "--grace", "500ms"];
     let mut members = [Joiner::run(&scene, &options, "stubborn"), Joiner::run(&scene, &options, "stubborn")];
@@ -233,7 +233,7 @@ fn sessions_are_chosen_by_label() {
         start("red-2", ["team=red", "stage=production"]),
         start("blue-1", ["team=blue", "stage=test"]),
         Joiner::connect(&scene, &["--session", "web-1", "--label", "team=web", "--label", "stage=test"], &web.url()),
-        // A member without the label goes with its session.
+        // A member without the label ends with its session.
         Joiner::run(&scene, &["--session", "red-1", "--grace", "0"], "polite"),
     ];
     scene.census().wait_all_ready(4, LIMIT).expect("the trees did not come up");
@@ -259,7 +259,7 @@ fn sessions_are_chosen_by_label() {
     scene.wait_gone(&[]).expect("nothing is left");
 }
 
-/// leash, keeper and all: what they left open upstream and alive here is ended by name all the same.
+/// leash and keeper of a member were killed: `leash end` ends its upstream session and its processes by name.
 #[test]
 fn members_whose_leash_was_killed_are_ended() {
     let mut scene = or_skip!(Scene::set(Who::Root));
@@ -271,7 +271,7 @@ fn members_whose_leash_was_killed_are_ended() {
     wait::until("both members in the ledger", || (scene.recorded_members() == 2).then_some(()));
     for member in [&run, &connection] {
         let keeper = keeper(member.handle().pid());
-        // Stopped first, so that none of the two sees the other die.
+        // Both are stopped first, so that neither sees the other die.
         for signal in [Signal::STOP, Signal::KILL] {
             member.signal(signal);
             keeper.signal(signal).expect("the keeper can be signalled");
@@ -282,7 +282,7 @@ fn members_whose_leash_was_killed_are_ended() {
     connection.wait();
     assert_eq!(web.of("DELETE").len(), 0);
     let answer = scene.answer(["end", "--json", "red"]);
-    // Not all is proved to be gone: a process may have left the cgroup, and descent was lost with the keeper.
+    // The end is not proved: a process may have left the cgroup, and descent was lost with the keeper.
     assert_eq!(answer.code, 1, "{answer:?}");
     let receipt = receipt(&answer);
     assert_eq!((of_kind(&receipt, "tree"), of_kind(&receipt, "upstream")), (1, 1), "{receipt:#}");

@@ -1,4 +1,4 @@
-//! The guide to hooks, word for word: its configuration, its command and its input end a session.
+//! The guide to hooks, literally: its configuration, its command and its input end a session.
 
 use std::fs;
 use std::io::Write as _;
@@ -14,7 +14,7 @@ use testkit::wait::LIMIT;
 
 use crate::stage::{Joiner, NONE, alive, wait_members, web};
 
-/// The JSON in the guide, in the order in which it is there.
+/// The JSON blocks in the guide, in their order.
 fn documented() -> [Value; 3] {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/hooks.md");
     let text = fs::read_to_string(path).expect("the guide is there");
@@ -23,7 +23,7 @@ fn documented() -> [Value; 3] {
     values.try_into().expect("the servers, the hook, and its input")
 }
 
-/// What the host does with its hook: a shell, and the input on stdin.
+/// Runs the hook as the host does: with a shell, and the input on stdin.
 fn run_hook(scene: &Scene, settings: &Value, input: &Value) -> Answer {
     let hook = &settings["hooks"]["SessionEnd"][0]["hooks"][0];
     assert_eq!(hook["type"], "command");
@@ -31,7 +31,7 @@ fn run_hook(scene: &Scene, settings: &Value, input: &Value) -> Answer {
     let mut command = scene.command("sh");
     command.args(["-c", line]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let leash = scene.leash_path();
-    // The program under test is called as people call it.
+    // The program under test is called by its usual name.
     let bin = scene.dir().join("bin");
     fs::create_dir_all(&bin).expect("cannot make a directory");
     let _ = std::os::unix::fs::symlink(leash, bin.join("leash"));
@@ -46,7 +46,7 @@ fn run_hook(scene: &Scene, settings: &Value, input: &Value) -> Answer {
     output.into()
 }
 
-/// The options of a documented server, up to what stands for the server itself.
+/// The options of a documented server, without the server's own command.
 fn options(server: &Value) -> Vec<&str> {
     assert_eq!(server["command"], "leash");
     let args = server["args"].as_array().expect("a list").iter().filter_map(Value::as_str);
@@ -85,7 +85,7 @@ fn the_documented_hook_ends_the_documented_servers() {
     assert!(answer.stdout.starts_with(&format!("{session}: leash end; 1 server, 2 processes")), "{answer:?}");
     assert_eq!((alive(&scene), web.of("DELETE").len()), (vec!["another".to_owned()], 1));
     members.iter_mut().for_each(Joiner::wait);
-    // A conversation without servers, or whose servers have another name, is no failure.
+    // A conversation without servers, or with servers of another name, is no failure.
     let answer = run_hook(&scene, &settings, &input);
     assert_eq!((answer.code, answer.stdout.as_str()), (0, ""), "{answer:?}");
 
@@ -94,9 +94,9 @@ fn the_documented_hook_ends_the_documented_servers() {
     scene.wait_gone(&[]).expect("nothing is left");
 }
 
-/// A hook's id means that session, and none that only begins alike.
+/// A hook's id must match exactly, not only its beginning.
 #[test]
-fn a_hook_ends_nothing_by_halves() {
+fn hook_needs_the_full_session_id() {
     let mut scene = or_skip!(Scene::set(Who::User));
     let [_, settings, mut input] = documented();
     let mut member = Joiner::run(&scene, &["--session", "abc-1", "--grace", "0"], "polite");

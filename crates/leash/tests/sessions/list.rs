@@ -30,7 +30,7 @@ fn a_session_is_shown_with_its_members_below() {
     assert_eq!(group["processes"].as_u64(), Some(sum));
     assert!(sum >= 3 && group["memory_bytes"].as_u64() > Some(0), "{group:#}");
 
-    // What was there before is there as it was.
+    // The older fields are unchanged.
     let json = scene.answer(["ps", "--json"]).json();
     assert_eq!((&json["version"], json["sessions"].as_array().map(Vec::len)), (&1.into(), Some(3)));
     assert_eq!((&json["upstream"][0]["session"], &json["upstream"][0]["name"]), (&"red".into(), &"web".into()));
@@ -53,9 +53,9 @@ fn a_session_is_shown_with_its_members_below() {
 }
 
 #[test]
-fn the_history_of_a_session_is_all_of_it() {
+fn history_of_a_session_is_complete() {
     let mut scene = or_skip!(Scene::set(Who::User));
-    // More than are shown when nobody asks for one, and another whose id begins alike.
+    // More than are shown by default, and another session whose id begins alike.
     let mut members: Vec<Joiner> = Vec::new();
     for session in std::iter::repeat_n("red", 3).chain(["red-2"]) {
         members.push(Joiner::run(&scene, &["--session", session, "--grace", "0"], "polite"));

@@ -1,4 +1,4 @@
-//! Ids that are made of variables.
+//! Session ids made of variables.
 
 use testkit::or_skip;
 use testkit::scene::Scene;
@@ -20,7 +20,7 @@ fn one_line_gives_every_host_session_its_own_name() {
         wait_members(&scene, &format!("claude-{id}.dev"), 2);
     }
     scene.census().wait_all_ready(2, LIMIT).expect("the trees did not come up");
-    // The variable is still set to the second one.
+    // The variable still has the second value.
     assert_eq!(scene.answer(["end", "claude-{CLAUDE_CODE_SESSION_ID}.dev"]).code, 0);
     assert_eq!(alive(&scene), ["claude-7c0e3b7e-6a52-4c86.dev"]);
     assert_eq!(scene.answer(["end", "--all"]).code, 0);
@@ -28,9 +28,9 @@ fn one_line_gives_every_host_session_its_own_name() {
     scene.wait_gone(&[]).expect("nothing is left");
 }
 
-/// Nothing is started under a wrong name, and nothing is ended by one.
+/// Nothing is started or ended with an invalid name.
 #[test]
-fn a_name_that_can_not_be_made_is_an_error() {
+fn name_with_a_missing_variable_is_an_error() {
     let mut scene = or_skip!(Scene::set(Who::User));
     scene.set_env("LEASH_TEST_EMPTY", "");
     scene.set_env("LEASH_TEST_BAD", "not an id");
@@ -50,7 +50,7 @@ fn a_name_that_can_not_be_made_is_an_error() {
         for answer in [run, connect] {
             assert_eq!(answer.code, 2, "{name}: {answer:?}");
             assert!(answer.stderr.contains(why) && answer.stderr.contains("hint: "), "{name}: {answer:?}");
-            assert!(!answer.stderr.contains("not an id"), "the value is nobody's business: {answer:?}");
+            assert!(!answer.stderr.contains("not an id"), "the value must not be printed: {answer:?}");
         }
     }
     assert!(!started.exists(), "something was started");

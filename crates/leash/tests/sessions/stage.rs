@@ -1,4 +1,4 @@
-//! Members of sessions, as these tests start them.
+//! The members of sessions in these tests.
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -19,7 +19,7 @@ const INITIALIZED: &str = r#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion"
 /// No options.
 pub(crate) const NONE: [&str; 0] = [];
 
-/// A `leash run` or `leash connect`, held by its stdin. What is left of it when it is dropped is killed; its tree is the scene's.
+/// A `leash run` or `leash connect`, held by its stdin. Dropping it kills leash; the scene kills its tree.
 pub(crate) struct Joiner {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -45,14 +45,14 @@ impl Joiner {
         Joiner::start(command)
     }
 
-    /// A connection that has not said anything.
+    /// A connection that has sent nothing.
     pub(crate) fn connect(scene: &Scene, options: &[&str], url: &str) -> Joiner {
         let mut command = scene.leash(["connect"]);
         command.args(options).arg(url);
         Joiner::start(command)
     }
 
-    /// A connection with a session that is open upstream.
+    /// A connection with an open upstream session.
     pub(crate) fn connect_open(scene: &Scene, options: &[&str], url: &str) -> Joiner {
         let mut joiner = Joiner::connect(scene, options, url);
         let stdin = joiner.stdin.as_mut().expect("it is a pipe");
@@ -71,7 +71,7 @@ impl Joiner {
         self.handle().signal(signal).expect("it can be signalled");
     }
 
-    /// Waits until leash itself has ended.
+    /// Waits until leash itself has exited.
     pub(crate) fn wait(&mut self) {
         assert!(self.handle().wait_gone(LIMIT), "leash does not end");
         self.child.wait().expect("it was not waited for");
@@ -89,7 +89,7 @@ impl Drop for Joiner {
     }
 }
 
-/// An MCP server over HTTP that gives every client a session, and lets go of it when it is told to.
+/// An MCP server over HTTP that gives every client a session, and ends it on DELETE.
 pub(crate) fn web() -> Upstream {
     let opened = AtomicUsize::new(0);
     Upstream::start(move |seen, wire| match seen.method.as_str() {
@@ -110,7 +110,7 @@ pub(crate) fn groups(scene: &Scene) -> Vec<Value> {
     scene.answer(["ps", "--json"]).json()["groups"].as_array().cloned().unwrap_or_default()
 }
 
-/// Waits until a session has so many members that run.
+/// Waits until a session has this many running members.
 pub(crate) fn wait_members(scene: &Scene, session: &str, count: usize) -> Value {
     wait::until(&format!("{count} members of {session}"), || {
         let group = groups(scene).into_iter().find(|group| group["session"] == session)?;
@@ -120,7 +120,7 @@ pub(crate) fn wait_members(scene: &Scene, session: &str, count: usize) -> Value 
     })
 }
 
-/// The names of the sessions that are alive.
+/// The names of the living sessions.
 pub(crate) fn alive(scene: &Scene) -> Vec<String> {
     let name = |group: &Value| group["session"].as_str().unwrap_or_default().to_owned();
     groups(scene).iter().map(name).collect()

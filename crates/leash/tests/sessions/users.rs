@@ -1,4 +1,4 @@
-//! Two users on one machine: neither sees nor ends what the other has.
+//! Two users on one machine: neither sees nor ends the sessions of the other.
 
 use testkit::or_skip;
 use testkit::scene::Scene;
@@ -7,7 +7,7 @@ use testkit::wait::LIMIT;
 
 use crate::stage::{Joiner, alive, wait_members};
 
-/// What somebody else can do about a session: nothing, by their own directory or by its owner's.
+/// Checks that another user cannot do anything with a session, with their own directory or with its owner's.
 fn check_stranger(owner: &Scene, mut stranger: Scene) {
     assert_ne!(owner.user().uid(), stranger.user().uid(), "these are not two users");
     let blind = |stranger: &Scene| {
@@ -26,7 +26,7 @@ fn check_stranger(owner: &Scene, mut stranger: Scene) {
     blind(&stranger);
     stranger.set_env("LEASH_RUNTIME_DIR", owner.runtime_dir());
     blind(&stranger);
-    // Not even one's own server can be put among those of another.
+    // Not even the user's own server can join a session of another user.
     let answer = stranger.answer(["run", "--session", "red", "--", "true"]);
     assert_eq!(answer.code, 125, "{answer:?}");
     assert_eq!(alive(owner), ["red"], "it is still there");
@@ -45,7 +45,7 @@ fn sessions_are_their_users_own() {
     owner.census().wait_ready(LIMIT).expect("the tree did not come up");
     wait_members(&owner, "red", 1);
     check_stranger(&owner, stranger);
-    // `leash end --all` of root means root's own.
+    // `leash end --all` of root ends root's own sessions only.
     check_stranger(&owner, root);
     assert!(member.is_alive() && owner.census().is_populated());
     assert_eq!(owner.answer(["end", "--all"]).code, 0);

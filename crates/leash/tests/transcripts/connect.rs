@@ -1,4 +1,4 @@
-//! What a person sees of `leash connect`: its help page and its errors.
+//! The output of `leash connect`: its help page and its errors.
 
 use expect_test::expect;
 use testkit::or_skip;
@@ -250,7 +250,7 @@ fn no_ledger() {
     .assert_eq(&scene.transcript(&["connect", "http://h/"]));
 }
 
-/// Nothing was asked, so nobody was reached and nothing is said.
+/// Without a request leash does not connect, and prints nothing.
 #[test]
 fn nothing_to_do() {
     check(

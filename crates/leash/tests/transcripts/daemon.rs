@@ -1,20 +1,20 @@
-//! What a person sees of the control socket and of `leash attach`: help and errors.
+//! The output about the control socket and of `leash attach`: help and errors.
 
 use expect_test::{Expect, expect};
 use testkit::or_skip;
 use testkit::scene::Scene;
 use testkit::user::Who;
 
-/// Runs a command on a fresh scene and compares everything it said.
+/// Runs a command on a fresh scene and compares its output.
 fn check(words: &[&str], expected: &Expect) {
     let scene = or_skip!(Scene::set(Who::User));
     let words: Vec<String> = words.iter().map(|word| word.replace("DIR", &scene.dir().display().to_string())).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    // The number of bytes is that of the directory's name.
+    // The number of bytes depends on the name of the directory.
     expected.assert_eq(&without_bytes(&scene.transcript(&words)));
 }
 
-/// `... 123 bytes ...` without the number, which depends on where the tests run.
+/// `... 123 bytes ...` without the number, which depends on the directory of the tests.
 fn without_bytes(text: &str) -> String {
     let Some((head, tail)) = text.split_once(" bytes, and the kernel") else { return text.to_owned() };
     let head = head.trim_end_matches(|c: char| c.is_ascii_digit());

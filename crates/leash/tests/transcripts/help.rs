@@ -1,4 +1,4 @@
-//! Help pages, and what is said to who does not know the commands.
+//! Help pages, and the output for missing and unknown commands.
 
 use expect_test::expect;
 use testkit::or_skip;

@@ -13,7 +13,7 @@ use testkit::or_skip;
 use testkit::scene::Scene;
 use testkit::user::Who;
 
-/// Runs a command on a fresh scene and compares everything it said.
+/// Runs a command on a fresh scene and compares its output.
 fn check(words: &[&str], expected: &Expect) {
     let scene = or_skip!(Scene::set(Who::User));
     expected.assert_eq(&scene.transcript(words));

@@ -1,4 +1,4 @@
-//! Servers that others left behind.
+//! Orphans of other hosts.
 
 use expect_test::expect;
 

@@ -5,7 +5,7 @@ use testkit::or_skip;
 use testkit::scene::Scene;
 use testkit::user::Who;
 
-/// Runs a command on a scene with a configuration and compares everything it said.
+/// Runs a command on a scene with a configuration and compares its output.
 fn check(config: &str, words: &[&str], expected: &Expect) {
     let scene = or_skip!(Scene::set(Who::User));
     std::fs::write(scene.dir().join(".mcp.json"), config).expect("cannot write the configuration");

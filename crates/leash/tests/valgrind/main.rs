@@ -1,6 +1,6 @@
-//! The keeper, the supervisor and the way from fork to exec under valgrind: no use of memory that is not theirs or was never
-//! written, no block lost, no descriptor left open, whatever the end. Both are the built `leash`, as a library's trees have it:
-//! `leash run` executes `/proc/self/exe`, which under valgrind is valgrind.
+//! The keeper, the supervisor and the code from fork to exec under valgrind: no invalid or uninitialised memory, no
+//! lost block, no descriptor left open, for every end. Both run the built `leash`, as with a library's trees: `leash
+//! run` executes `/proc/self/exe`, which under valgrind is valgrind.
 
 use std::process::{Child, Stdio};
 use std::time::Duration;
@@ -18,15 +18,15 @@ use testkit::user::Who;
 use testkit::valgrind::{self, Report, Valgrind};
 use testkit::wait;
 
-/// How long anything may take: valgrind is thirty times slower, and so is everybody's grace.
+/// The timeout for everything: valgrind is thirty times slower, and so is every grace.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A way in which a tree comes to its end.
+/// A way in which a tree ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// The host closes stdin, and the tree leaves.
+    /// The host closes stdin, and the tree exits.
     Eof,
-    /// The host has the tree ended, which does not want to.
+    /// The host ends the tree, which ignores signals.
     Asked,
     /// SIGTERM to the supervisor.
     Term,
@@ -42,7 +42,7 @@ fn me() -> Who {
     if rustix::process::geteuid().is_root() { Who::Root } else { Who::User }
 }
 
-/// One tree, one end; the receipt of it, and what valgrind says.
+/// Checks one tree with one end: its receipt, and the reports of valgrind.
 fn check(end: End) {
     let valgrind = or_skip!(Valgrind::find());
     let mut scene = or_skip!(Scene::set(me()));
@@ -58,7 +58,8 @@ fn check(end: End) {
     let spec = Spec::new(scene.tree(kind, ["--size".to_owned(), size.to_string()]))
         .grace(Duration::from_millis(300))
         .owners(vec![Owner::Pid(owner.0.id() as i32)]);
-    // Whatever works is taken: valgrind knows no clone3, so the ways to refuse `sealed` and `leaf` are walked as well.
+    // Any containment is accepted: valgrind does not know clone3, so this also runs the code that refuses `sealed` and
+    // `leaf`.
     let mut tree = Tree::start(spec, &places).unwrap();
     assert_eq!(tree.containment(), Some(Containment::Reaper), "valgrind has learned something: {:?}", tree.refused());
     assert_eq!(scene.census().wait_ready(LIMIT).unwrap(), size);
@@ -96,7 +97,7 @@ fn check(end: End) {
         let pid = handle.pid().as_raw_nonzero().get();
         reports.iter().find(|report| report.pid == pid).expect("every process has a report")
     };
-    // Who was killed has no last word, but all the others must.
+    // A killed process has no complete report, but all the others must.
     assert_eq!(of(&supervisor).is_complete(), end != End::SupervisorKill, "{reports:?}");
     assert_eq!(of(&keeper).is_complete(), end != End::KeeperKill, "{reports:?}");
     // The third is the server between fork and exec.
@@ -107,7 +108,7 @@ fn check(end: End) {
 
 fn judge_receipt(end: End, receipt: Option<&Receipt>) {
     let Some(receipt) = receipt else {
-        // It would come from the supervisor.
+        // The supervisor would have sent it.
         assert_eq!(end, End::SupervisorKill);
         return;
     };
@@ -121,7 +122,7 @@ fn judge_receipt(end: End, receipt: Option<&Receipt>) {
     }
 }
 
-/// Somebody whose end ends the tree.
+/// An owner: its exit ends the tree.
 struct Owned(Child);
 
 impl Owned {
@@ -141,7 +142,7 @@ impl Drop for Owned {
     }
 }
 
-/// The one child of ours that is leash.
+/// Our only child that is leash.
 fn supervisor() -> Handle {
     let me = rustix::process::getpid();
     wait::until("the supervisor", || {
@@ -161,7 +162,7 @@ fn the_host_closes_stdin() {
 }
 
 #[test]
-fn the_end_is_asked_for() {
+fn host_ends_the_tree() {
     check(End::Asked);
 }
 
@@ -185,9 +186,9 @@ fn the_keeper_is_killed() {
     check(End::KeeperKill);
 }
 
-/// The check can fail: each kind of misuse is found, by the same words and the same eyes, and nothing else.
+/// Checks the check itself: each kind of misuse is found in the same way, and nothing else.
 #[test]
-fn what_is_planted_is_found() {
+fn planted_faults_are_found() {
     let valgrind = or_skip!(Valgrind::find());
     let planted = [("nothing", ""), ("memory", "uninitialised"), ("block", "lost"), ("descriptor", "descriptor")];
     for (misuse, found) in planted {

@@ -1,9 +1,9 @@
-//! What can happen in an episode, as values and as lines of a replay.
+//! The actions of an episode, as values and as lines of a replay.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// An enum whose values have a word each in a replay.
+/// An enum whose variants each have a word in a replay.
 macro_rules! worded {
     ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $word:literal,)* }) => {
         $(#[$about])*
@@ -11,7 +11,7 @@ macro_rules! worded {
         pub enum $name { $($(#[$doc])* $variant,)* }
 
         impl $name {
-            /// All there are.
+            /// All variants.
             pub const ALL: &[Self] = &[$(Self::$variant,)*];
         }
 
@@ -36,11 +36,11 @@ macro_rules! worded {
 pub(crate) use worded;
 
 worded! {
-    /// Who drives.
+    /// The program that plays the host or client.
     Driver {
-        /// A host by hand with pipes, as of Python, Go and Rust.
+        /// A host of the zoo with pipes, as Python, Go and Rust hosts use.
         Pipe = "pipe",
-        /// A host by hand with socketpairs, as of Node.
+        /// A host of the zoo with socketpairs, as Node hosts use.
         Socketpair = "socketpair",
         /// The Python SDK, 1.x.
         Python1 = "python-1",
@@ -54,14 +54,14 @@ worded! {
 }
 
 impl Driver {
-    /// Whether it is a program of the zoo, which speaks by hand.
+    /// True if it is a program of the zoo, which speaks the protocol without an SDK.
     pub fn is_raw(self) -> bool {
         matches!(self, Self::Pipe | Self::Socketpair)
     }
 }
 
 worded! {
-    /// The way from the host to what it uses.
+    /// The path from the host to the server that it uses.
     Route {
         /// `leash run` in front of a stdio server.
         Run = "run",
@@ -79,7 +79,7 @@ worded! {
 worded! {
     /// A stdio server.
     Server {
-        /// Leaves when it should.
+        /// Exits when it should.
         Polite = "polite",
         /// Ignores the end of its input.
         IgnoresEof = "ignores-eof",
@@ -89,15 +89,15 @@ worded! {
         Setsid = "setsid",
         /// Has a helper that forked twice.
         Daemon = "daemon",
-        /// Each the parent of the next.
+        /// Each process is the parent of the next.
         Chain = "chain",
-        /// All of that.
+        /// A mixture of the kinds above.
         Mixed = "mixed",
         /// Its main thread has exited; another thread serves.
         Headless = "headless",
         /// Has a helper whose main thread has exited.
         HeadlessMember = "headless-member",
-        /// Has a helper in a PID namespace that was there before, where the helper's orphans go to another process.
+        /// Has a helper in a PID namespace that existed before; the helper's orphans go to another process there.
         Foreign = "foreign",
         /// The Rust SDK.
         Fixture = "fixture",
@@ -109,29 +109,29 @@ worded! {
 }
 
 impl Route {
-    /// Whether `leash serve` is on it.
+    /// True if the route goes through `leash serve`.
     pub fn uses_serve(self) -> bool {
         matches!(self, Self::ConnectServe | Self::ServeStdio | Self::ServeHttp)
     }
 
-    /// Whether an upstream server is at its end.
+    /// True if the route ends at an upstream server.
     pub fn has_upstream(self) -> bool {
         matches!(self, Self::Connect | Self::ServeHttp)
     }
 
-    /// Whether the host speaks HTTP.
+    /// True if the host speaks HTTP.
     pub fn is_http(self) -> bool {
         matches!(self, Self::ServeStdio | Self::ServeHttp)
     }
 }
 
 impl Server {
-    /// Whether the zoo has it.
+    /// True if it is a tree of the zoo.
     pub fn is_of_the_zoo(self) -> bool {
         !matches!(self, Self::Fixture | Self::Python | Self::Everything)
     }
 
-    /// Whether none of its processes leaves the group of the first.
+    /// True if all of its processes stay in the group of the first.
     pub fn stays_in_its_group(self) -> bool {
         matches!(
             self,
@@ -145,7 +145,7 @@ impl Server {
         )
     }
 
-    /// Whether it is started with a name to be spared that no process has: leash then looks at the names of all.
+    /// True if it is started with a name to spare that no process has. leash then reads the names of all processes.
     pub fn spares_a_name(self) -> bool {
         matches!(self, Self::Headless | Self::HeadlessMember)
     }
@@ -154,15 +154,15 @@ impl Server {
 worded! {
     /// An HTTP server.
     Origin {
-        /// Does what is asked.
+        /// Does what the client asks for.
         Honest = "honest",
-        /// Answers DELETE by 405.
+        /// Answers DELETE with 405.
         Keeper = "refuses-delete",
     }
 }
 
 worded! {
-    /// A limit on what leash and its server may have.
+    /// A resource limit for leash and its server.
     Scarce {
         /// No limit.
         Nothing = "nothing",
@@ -180,7 +180,7 @@ worded! {
         Host = "host",
         /// leash: `run`, `connect`, or the `serve` that it uses.
         Leash = "leash",
-        /// Who is between `leash serve` and a keeper.
+        /// The supervisor between `leash serve` and a keeper.
         Supervisor = "supervisor",
         /// Its keeper.
         Keeper = "keeper",
@@ -202,7 +202,7 @@ worded! {
         Hup = "HUP",
         /// SIGKILL.
         Kill = "KILL",
-        /// SIGSTOP, and SIGCONT when the episode comes to its end.
+        /// SIGSTOP. SIGCONT follows at the end of the episode.
         Stop = "STOP",
         /// SIGCONT.
         Cont = "CONT",
@@ -210,7 +210,7 @@ worded! {
 }
 
 worded! {
-    /// What becomes of the disk of the ledger.
+    /// A change of the disk of the ledger.
     Disk {
         /// It is full.
         Full = "full",
@@ -226,9 +226,9 @@ worded! {
 worded! {
     /// A file in the ledger that leash did not write.
     Forgery {
-        /// An actor's own record, which says that the run is over and its tree gone; its keeper is killed.
+        /// An actor's own record, changed to say that the run is over and its tree gone. Its keeper is killed.
         Over = "over",
-        /// The same with a keeper that lives.
+        /// The same, but the keeper lives.
         OverKept = "over-kept",
         /// A record of random bytes.
         Noise = "noise",
@@ -245,72 +245,72 @@ worded! {
     }
 }
 
-/// Somebody who begins to use something.
+/// The start of an actor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Start {
-    /// Whom others mean by this number.
+    /// The number by which other actions refer to it.
     pub actor: u32,
-    /// Who drives.
+    /// The program that plays it.
     pub driver: Driver,
-    /// How it gets there.
+    /// Its route to the server.
     pub route: Route,
-    /// What is at the end of `leash run`.
+    /// The stdio server at the end of the route.
     pub server: Server,
-    /// What is at the end of HTTP.
+    /// The upstream server at the end of the route.
     pub origin: Origin,
     /// `--grace` in milliseconds.
     pub grace: u64,
-    /// What it has little of, and how little.
+    /// The scarce resource, and its limit.
     pub scarce: (Scarce, u64),
-    /// Nobody waits until it is up.
+    /// The episode does not wait until it is up.
     pub hurry: bool,
 }
 
-/// One thing that happens.
+/// One action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Somebody begins.
+    /// An actor starts.
     Start(Start),
     /// An actor makes a call.
     Call(u32),
-    /// An actor makes a call that is never answered, and goes on.
+    /// An actor makes a call that is never answered, and continues.
     Abandon(u32),
-    /// An actor closes what it uses, and leaves.
+    /// An actor closes its session, and exits.
     Close(u32),
     /// An actor ends its HTTP session.
     Delete(u32),
     /// `leash end` of an actor's session.
     End(u32),
-    /// Processes get a signal, all in one moment.
+    /// Several processes get a signal at the same moment.
     Strike(Blow, Vec<(u32, Part)>),
-    /// A running process has no more than so much of something from now on.
+    /// A running process gets this limit on a resource.
     Squeeze((u32, Part), Scarce, u64),
-    /// Something becomes of the disk of the ledger.
+    /// The disk of the ledger changes.
     Disk(Disk),
-    /// A file is forged in the ledger; some are the record of an actor.
+    /// A file is forged in the ledger. Some forgeries use the record of an actor.
     Forge(u32, Forgery),
-    /// Leash and keeper of an actor's tree are killed in one moment, and the next leash starts with so many descriptors, or without
-    /// any cgroup in sight.
+    /// Leash and keeper of an actor's tree are killed at the same moment. The next leash starts with this limit on
+    /// descriptors, or with no cgroup in sight.
     Starve(u32, Option<u64>),
     /// A process of the same user traces the keeper of an actor's tree, stops it, and never waits for it.
     Trace(u32),
-    /// Leash and keeper of an actor are stopped in one moment, and `leash end --force` ends its session.
+    /// Leash and keeper of an actor are stopped at the same moment, and `leash end --force` ends its session.
     Force(u32),
-    /// So many HTTP clients open a session and a stream, make a call, and are gone at once.
+    /// This many HTTP clients open a session and a stream, make a call, and exit at once.
     Visit(Route, Server, Origin, u64),
     /// Every connection to an upstream server is cut.
     Cut(Origin),
     /// An upstream server crashes and is started again.
     RestartOrigin(Origin),
-    /// An upstream server cannot be reached any more, and keeps what it has.
+    /// An upstream server becomes unreachable, and keeps its sessions.
     Down(Origin),
-    /// It can be reached again; if nobody says so, when everybody who could need it is gone.
+    /// It becomes reachable again. Without this action, that happens when all owners that could need it are gone.
     Up(Origin),
     /// `leash serve` gets a signal and is started again.
     RestartServe(Blow),
-    /// `leash serve` reads a configuration with another grace, in milliseconds.
+    /// `leash serve` reloads its configuration with another grace, in milliseconds.
     Grace(u64),
-    /// Time passes, in milliseconds.
+    /// A pause, in milliseconds.
     Pause(u64),
 }
 
@@ -424,7 +424,7 @@ fn scarcity(word: &str) -> Result<(Scarce, u64), String> {
 }
 
 fn part(word: &str) -> Result<(u32, Part), String> {
-    let (actor, part) = word.split_once(':').ok_or_else(|| format!("`{word}` is nobody's part"))?;
+    let (actor, part) = word.split_once(':').ok_or_else(|| format!("`{word}` is not ACTOR:PART"))?;
     Ok((number(actor)?, part.parse()?))
 }
 

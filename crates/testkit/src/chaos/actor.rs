@@ -1,4 +1,4 @@
-//! Somebody who uses something through leash: a host or a client, and the processes that belong to it.
+//! An actor: a host or a client that uses a server through leash, and the processes that belong to it.
 
 use std::io::Write;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -11,13 +11,13 @@ use crate::http;
 use crate::lines::Lines;
 use crate::process::{self, Handle, Process};
 
-/// How long a start is waited for. Longer is of no use: the episode goes on.
+/// The timeout for a start. A longer one is of no use: the episode continues.
 pub(crate) const UP: Duration = Duration::from_secs(20);
 
-/// How long an answer is waited for, which may never come.
+/// The timeout for an answer, which may never come.
 const ANSWER: Duration = Duration::from_secs(2);
 
-/// How a keeper of sessions at upstream servers is called, be it of `connect` or of `serve`: the role in
+/// The role name of a keeper of upstream sessions, of `connect` and of `serve`: see
 /// `crates/leash-core/src/http/connect/undertaker.rs`.
 const KEEPER_OF_SESSIONS: &str = "mcp-undertaker";
 
@@ -29,17 +29,17 @@ pub(crate) struct Actor {
     host: Handle,
     orders: Option<ChildStdin>,
     says: Lines<ChildStdout>,
-    /// Whether it came up; not known while it waits.
+    /// True if it came up, false if it failed. `None` while it starts.
     pub(crate) up: Option<bool>,
-    /// The leash that opens its session at an upstream server, as that server knows it.
+    /// The name by which the upstream server knows the leash that opens its session.
     pub(crate) opener: Option<String>,
-    /// How often the upstream server had been started again when it began.
+    /// The number of restarts of the upstream server when the actor started.
     pub(crate) restarts: u64,
-    /// Whether something happened while it waited for its session: there may be one that nobody was told of.
+    /// True if a fault hit while it waited for its session: a session may exist whose id no client learnt.
     pub(crate) is_doubted: bool,
-    /// The same while its leash may have opened another session in the place of a lost one.
+    /// The same for a session that its leash may have opened in place of a lost one.
     pub(crate) reopening_is_doubted: bool,
-    /// Its own `leash run` or `leash connect`, and the keeper of that, once they were seen.
+    /// Its own `leash run` or `leash connect`, and the keeper of that, after they were seen.
     leash: Option<Handle>,
     keeper: Option<Handle>,
 }
@@ -71,7 +71,7 @@ impl Actor {
         Ok(actor)
     }
 
-    /// Speaks JSON-RPC line by line through `zoo host`.
+    /// True if it speaks JSON-RPC line by line through `zoo host`.
     fn is_raw_host(&self) -> bool {
         self.is_raw() && !self.is_http()
     }
@@ -84,12 +84,12 @@ impl Actor {
         self.start.route.is_http()
     }
 
-    /// Listens whether it came up meanwhile.
+    /// Checks without waiting whether it came up.
     pub(crate) fn hear(&mut self) {
         self.wait_up(Duration::ZERO);
     }
 
-    /// Waits until what it uses answers, or never will.
+    /// Waits until its server answers, or until it is clear that it never will.
     pub(crate) fn wait_up(&mut self, limit: Duration) {
         if self.up.is_some() {
             return;
@@ -105,7 +105,7 @@ impl Actor {
         });
     }
 
-    /// Looks for its processes while they can be found.
+    /// Looks up its processes while they exist.
     pub(crate) fn look(&mut self) {
         if self.is_http() {
             return;
@@ -113,7 +113,7 @@ impl Actor {
         if self.leash.is_none() {
             self.leash = child_of(self.host.pid(), |process| process.name == "leash");
         }
-        // One that is killed is replaced.
+        // A killed keeper is replaced by another one.
         if let (None, Some(leash)) = (self.keeper.as_ref().filter(|keeper| keeper.is_alive()), &self.leash)
             && leash.is_alive()
         {
@@ -121,18 +121,18 @@ impl Actor {
         }
     }
 
-    /// Its own leash, unless it uses that of all.
+    /// Its own leash; `None` if it uses the shared gateway.
     pub(crate) fn leash(&self) -> Option<Pid> {
         self.leash.as_ref().filter(|leash| leash.is_alive()).map(Handle::pid)
     }
 
-    /// One of its processes, where there is one.
+    /// One of its processes, if it exists.
     pub(crate) fn part(&self, part: Part) -> Option<Handle> {
         let keeper = self.keeper.as_ref().filter(|keeper| keeper.is_alive());
         match part {
             Part::Host => again(&self.host),
             Part::Leash => self.leash.as_ref().and_then(again),
-            // It is one with leash here.
+            // `leash run` is its own supervisor.
             Part::Supervisor => None,
             Part::Keeper => keeper.and_then(again),
             Part::Leader => child_of(keeper?.pid(), |_| true),
@@ -140,7 +140,7 @@ impl Actor {
         }
     }
 
-    /// Makes a call; whether it could be told to.
+    /// Makes a call. Returns true if the actor took the order.
     pub(crate) fn call(&mut self) -> bool {
         let is_told = match self.is_raw_host() {
             true => self.order(r#"send {"jsonrpc":"2.0","id":1,"method":"ping"}"#),
@@ -162,7 +162,7 @@ impl Actor {
         }
     }
 
-    /// Ends its HTTP session. The Python SDKs do that by leaving.
+    /// Ends its HTTP session. The Python SDKs do that when they exit.
     pub(crate) fn delete(&mut self) -> bool {
         let is_told = self.is_http() && self.order("delete");
         if is_told {
@@ -171,7 +171,7 @@ impl Actor {
         is_told
     }
 
-    /// Closes as it should, and leaves.
+    /// Closes its session properly, and exits.
     pub(crate) fn close(&mut self) -> bool {
         let is_told = match self.is_raw_host() {
             true => self.order("close-stdin") && self.order("exit"),
@@ -186,7 +186,7 @@ impl Actor {
         let _ = self.child.wait();
     }
 
-    /// An actor does what it is told, if it still can.
+    /// Sends an order to the actor. Returns true if it was written.
     fn order(&mut self, order: &str) -> bool {
         let is_taken = self.orders.as_mut().is_some_and(|orders| writeln!(orders, "{order}").is_ok());
         if !is_taken {
@@ -195,7 +195,7 @@ impl Actor {
         is_taken
     }
 
-    /// Whether it gets an answer at this moment.
+    /// True if a ping is answered now.
     pub(crate) fn is_answered(&mut self) -> bool {
         self.order(r#"send {"jsonrpc":"2.0","id":77,"method":"ping"}"#);
         self.says.wait(crate::wait::LIMIT, |line| line.contains("\"id\":77").then_some(())).is_some()
@@ -209,12 +209,12 @@ impl Drop for Actor {
     }
 }
 
-/// Whether a child of leash is a keeper of a tree or of a connection.
+/// True if a child of leash is a keeper of a tree or of a connection.
 fn is_keeper(process: &Process) -> bool {
     process.command_line().split(' ').any(|word| matches!(word, "mcp-keeper" | KEEPER_OF_SESSIONS))
 }
 
-/// Whether a child of leash is the keeper of its sessions at upstream servers; that of a tree is below a supervisor.
+/// True if a child of leash is the keeper of its upstream sessions. The keeper of a tree is a child of a supervisor.
 pub(crate) fn is_keeper_of_sessions(process: &Process) -> bool {
     process.command_line().split(' ').any(|word| word == KEEPER_OF_SESSIONS)
 }
@@ -231,12 +231,12 @@ fn child_of(parent: Pid, is_it: impl Fn(&Process) -> bool) -> Option<Handle> {
     process::children(parent).into_iter().find(is_it).and_then(hold)
 }
 
-/// Everybody below a process, parents before children.
+/// All descendants of a process, parents before children.
 pub(crate) fn descendants(pid: Pid) -> Vec<Process> {
     let mut found = process::children(pid);
     let mut next = 0;
     while let Some(process) = found.get(next) {
-        // A tree that changes meanwhile is as good as one that changes after.
+        // The tree may change during the walk; that is no worse than a change after it.
         let below = process::children(process.pid);
         found.extend(below);
         next += 1;

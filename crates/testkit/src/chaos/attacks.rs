@@ -1,5 +1,5 @@
-//! What a program of the same user does to those who look after a tree: it kills both and starves the next one, traces one of them, or
-//! stops both. And clients that are gone before anybody has looked who they are.
+//! Attacks by a program of the same user on the supervisor and the keeper of a tree: it kills both and starves the next
+//! leash, traces one of them, or stops both. Also: clients that exit before leash has looked up their processes.
 
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::process::{self, Handle, Process};
 use crate::sys::{self, Step};
 use crate::wait;
 
-/// How long clients are waited for that the gateway may never answer.
+/// The timeout for clients that the gateway may never answer.
 const VISIT: Duration = Duration::from_secs(3);
 
-/// Somebody who traces a keeper. It lets go when dropped.
+/// A process that traces a keeper. Dropping it detaches the keeper.
 #[derive(Debug)]
 pub(crate) struct Tracer {
     child: Child,
@@ -33,7 +33,8 @@ impl Drop for Tracer {
 }
 
 impl World {
-    /// One of the two who look after an actor's tree: leash itself, or the supervisor in front of a gateway's tree, and the keeper.
+    /// The supervisor or the keeper of an actor's tree. The supervisor is leash itself, or the one in front of a
+    /// gateway's tree.
     pub(crate) fn tree_part(&mut self, actor: u32, part: Part) -> Option<Handle> {
         if !self.has_tree(actor) {
             return None;
@@ -43,12 +44,13 @@ impl World {
         self.part((actor, part))
     }
 
-    /// Kills both who look after a tree, and starts a leash that has hardly anything to find out what they left.
+    /// Kills supervisor and keeper of a tree, and starts a leash with very few resources, which has to clean up after
+    /// them.
     pub(crate) fn starve(&mut self, actor: u32, most: Option<u64>) -> String {
         self.look();
         let (Some(leash), Some(keeper)) = (self.tree_part(actor, Part::Leash), self.tree_part(actor, Part::Keeper))
         else {
-            return "nobody".to_owned();
+            return "no such process".to_owned();
         };
         let session = descendants(keeper.pid()).iter().find_map(session_of);
         self.hit(Blow::Kill, (actor, self.leash_part(actor)), leash.pid());
@@ -62,7 +64,7 @@ impl World {
             Some(_) => "start with few descriptors after both were killed",
             None => "start without cgroups after both were killed",
         });
-        // What this start forgets was known once.
+        // The members are noted before this start, which may drop the record.
         self.known.extend(self.recorded());
         let record = session.as_deref().and_then(|session| self.record_of(session));
         let code = self.starved_start(most);
@@ -76,13 +78,13 @@ impl World {
         code
     }
 
-    /// A run of something that leaves at once. It may fail, but not hang.
+    /// Runs leash with a server that exits at once. The run may fail, but must not hang.
     fn starved_start(&mut self, most: Option<u64>) -> String {
         let server = [self.scene.zoo_path().into_os_string(), "exit".into(), "0".into()];
         let words = self.scene.run_words(["--contain", &self.plan.hold.to_string()], &server);
         let mut command = match most {
             Some(_) => self.scene.command(&words[0]),
-            // An empty file system in the place of all cgroups; an ordinary user needs a user namespace for that.
+            // Mounts an empty file system over all cgroups. An ordinary user needs a user namespace for that.
             None => {
                 let user = (!self.scene.user().is_root()).then_some("--user");
                 let mut command = self.scene.zoo(["ns"].into_iter().chain(user));
@@ -95,7 +97,7 @@ impl World {
         self.finished(command, "a start of leash with little")
     }
 
-    /// Runs a command of leash to its end, and says with which code; one that hangs is wrong.
+    /// Runs a command of leash to its end, and returns its exit code as text. A command that hangs is a complaint.
     fn finished(&mut self, mut command: Command, name: &str) -> String {
         command.stdout(Stdio::null()).stderr(self.scene.stderr_file());
         let mut child = match command.spawn() {
@@ -115,8 +117,8 @@ impl World {
 
     /// Has the keeper of a tree traced and stopped until the end of the episode.
     pub(crate) fn trace(&mut self, actor: u32) -> String {
-        let Some(keeper) = self.tree_part(actor, Part::Keeper) else { return "nobody".to_owned() };
-        let Some(process) = Process::read(keeper.pid()) else { return "nobody".to_owned() };
+        let Some(keeper) = self.tree_part(actor, Part::Keeper) else { return "no such process".to_owned() };
+        let Some(process) = Process::read(keeper.pid()) else { return "no such process".to_owned() };
         let sessions = descendants(keeper.pid()).iter().filter_map(session_of).collect();
         let (pid, start) = (process.pid.as_raw_nonzero().to_string(), process.start.to_string());
         let mut command = self.scene.zoo(["trace", &pid, &start]);
@@ -134,32 +136,32 @@ impl World {
         }
         self.tracers.push(tracer);
         self.tally.faults.add("keeper traced");
-        // It stops at every signal then, and only its tracer can have it go on.
+        // A traced keeper stops at every signal, and only its tracer can let it continue.
         let _ = keeper.signal(Signal::STOP);
         self.stopped.push(keeper);
         format!("keeper {pid}")
     }
 
-    /// Lets go of keepers that nobody else could do the work of: their leash was killed, or had too little of something.
+    /// Detaches the keepers whose work no other process can do: their leash was killed, or was short of a resource.
     pub(crate) fn let_go(&mut self) {
         let trees = &self.trees;
         let is_alone = |session: &String| trees.get(session).is_some_and(|harm| harm.leash || harm.short);
         self.tracers.retain(|tracer| !tracer.sessions.iter().any(is_alone));
     }
 
-    /// Stops both who look after a tree, and has `leash end --force` end it.
+    /// Stops supervisor and keeper of a tree, and ends the tree with `leash end --force`.
     pub(crate) fn force(&mut self, actor: u32) -> String {
         self.look();
         let is_direct = self.actors.get(&actor).is_some_and(|actor| actor.start.route == Route::Run);
         let (Some(leash), Some(keeper), true) =
             (self.tree_part(actor, Part::Leash), self.tree_part(actor, Part::Keeper), is_direct)
         else {
-            return "nobody".to_owned();
+            return "no such process".to_owned();
         };
         let Some(session) = descendants(keeper.pid()).iter().find_map(session_of) else {
             return "no session".to_owned();
         };
-        // Both are killed by leash now, or it has not done what it was asked for.
+        // leash now kills both, or it has not done what it was asked for.
         self.hit(Blow::Kill, (actor, Part::Leash), leash.pid());
         self.hit(Blow::Kill, (actor, Part::Keeper), keeper.pid());
         for one in [leash, keeper] {
@@ -176,11 +178,12 @@ impl World {
         format!("{session} {came}")
     }
 
-    /// Whatever the ledger knew of a session that was ended by force is gone, and told of.
+    /// Checks that every process that the ledger knew of a session is gone after `leash end --force`, and is in the
+    /// receipt.
     fn check_forced(&mut self, session: &str, came: &str) {
         let survivors = self.survivors(&self.known).into_iter();
         let mut survivors = survivors.filter(|one| one.session.as_deref() == Some(session));
-        // What nobody knew of is left, and the code says so.
+        // A process that the ledger did not know may be left, and then the exit code must say so.
         if let Some(one) = survivors.find(|one| one.recorded || came.ends_with(" 0")) {
             let shown = one.shown.clone();
             self.wrong.push(format!("`leash end --force` ended with {came}, and there is {shown}"));
@@ -190,7 +193,7 @@ impl World {
         }
     }
 
-    /// Clients that leave as soon as they have said all: every second one by SIGKILL.
+    /// Starts clients that exit as soon as they have sent everything. Every second one is killed by SIGKILL.
     pub(crate) fn visit(&mut self, route: Route, server: Server, origin: Origin, clients: u64) -> String {
         let (name, is_upstream) = match route {
             Route::ServeHttp => (origin.to_string(), true),
@@ -212,7 +215,8 @@ impl World {
             let _ = child.kill();
             let _ = child.wait();
         }
-        // A gateway that is stopped, or has no descriptor, answers later. If it is killed then, nobody was told of their sessions.
+        // A gateway that is stopped, or has no descriptor, answers later. If it is killed before that, no client learns
+        // the ids of these sessions.
         if is_upstream {
             self.wounds(&self.gateway_name()).doubts += late;
         }
@@ -220,7 +224,7 @@ impl World {
         format!("{} of {clients} were answered", visitors.len() - late)
     }
 
-    /// The first process of a PID namespace that has nothing to do with leash, for servers that have a child there.
+    /// Starts the first process of a PID namespace that has nothing to do with leash. Servers start children in it.
     pub(crate) fn start_namespace(&mut self) -> Result<(), String> {
         let user = if self.scene.user().is_root() { "--pid" } else { "--user" };
         let mut command = self.scene.zoo(["ns", "--pid", user, "--init", "--"]);
@@ -240,12 +244,12 @@ impl World {
         Ok(())
     }
 
-    /// Has a process nothing to do with leash: it may be there at the end.
+    /// Notes a process that has nothing to do with leash: it may live at the end.
     fn excuse(&mut self, pid: Pid) {
         self.innocent.extend(Process::read(pid).map(|process| (process.pid, process.start)));
     }
 
-    /// Whether a process is in the foreign namespace.
+    /// True if a process is in the foreign namespace.
     pub(crate) fn is_foreign(&self, pid: Pid) -> bool {
         self.namespace.as_ref().is_some_and(|foreign| namespace_of(pid).is_some_and(|id| id == foreign.id))
     }
@@ -256,7 +260,7 @@ impl World {
     }
 }
 
-/// A PID namespace that leash has not made.
+/// A PID namespace that leash did not make.
 #[derive(Debug)]
 pub(crate) struct Namespace {
     /// Its first process.

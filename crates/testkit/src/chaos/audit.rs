@@ -1,4 +1,4 @@
-//! The end of an episode, and the facts that are gathered then, by witnesses that know nothing of leash.
+//! The end of an episode, and the facts that are gathered then, by witnesses that use no code of leash.
 
 use std::collections::HashSet;
 use std::fs;
@@ -19,17 +19,17 @@ use crate::gateway::Gateway;
 use crate::process::{Process, children};
 use crate::wait;
 
-/// How often all processes are looked at: it takes some milliseconds.
+/// The interval between two looks at all processes. One look takes some milliseconds.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// How long a gateway is waited for that may not know who its clients are.
+/// The timeout for a gateway that may not be able to look up the processes of its clients.
 const BLIND: Duration = Duration::from_secs(5);
 
-/// Number and start time, as the ledger has them.
+/// Pid and start time of processes, as the ledger has them.
 pub(crate) type Known = HashSet<(i64, u64)>;
 
 impl World {
-    /// Ends the owners, waits, lets the next leash sweep, and says what is there.
+    /// Ends the owners, waits, lets the next leash sweep, and returns the facts.
     pub(crate) fn finish(&mut self, patience: Duration) -> Facts {
         self.heal();
         self.look();
@@ -41,15 +41,15 @@ impl World {
         self.count_doubts();
         self.note_inherited();
         let mut facts = self.facts();
-        // A gateway that lives must have seen by itself that its clients are gone: it is stopped after that. Without a descriptor it
-        // could not look who they are, and then has their traffic alone.
+        // A living gateway must notice by itself that its clients are gone, so it is stopped only after that. Without a
+        // descriptor it cannot look up its clients' processes, and only sees their traffic.
         let is_blind = self.openers.get(&self.gateway_name()).is_some_and(|wounds| wounds.mute);
         let limit = if is_blind { patience.min(BLIND) } else { patience };
         let mut wrong = self.wait_over(&facts, limit);
         wrong.extend(self.wait_empty(limit));
         wrong.retain(|_| !is_blind);
         if let (false, Some(said)) = (wrong.is_empty(), self.serve.as_ref().map(Gateway::said)) {
-            // It knows why it still has them, and nobody asks it later.
+            // The log of the gateway says why it still has sessions, and is lost later.
             said.lines().for_each(|line| self.note(&format!("serve said: {line}")));
         }
         self.note("all owners are gone");
@@ -78,7 +78,7 @@ impl World {
         facts
     }
 
-    /// What was done, before anything is found.
+    /// The faults of the episode, before any findings.
     fn facts(&self) -> Facts {
         Facts {
             trees: self.trees.clone(),
@@ -90,9 +90,9 @@ impl World {
         }
     }
 
-    /// What is there before the next start of leash, which would repair it.
+    /// The state before the next start of leash, which would repair it.
     fn early(&self) -> Early {
-        // A record may be on its way into its place.
+        // A record may be in the middle of a rename.
         let stem = |name: &String| name.rsplit_once('.').map_or(name.clone(), |(stem, _)| stem.to_owned());
         let living: HashSet<String> = self.ledger_of_the_resident.iter().map(stem).collect();
         let mut ledger = files(&self.scene.runtime_dir());
@@ -100,7 +100,8 @@ impl World {
         Early { sessions: self.sessions(), receipts: self.receipts(), ledger }
     }
 
-    /// Every upstream session, with the gateway that opened it where several had the same configuration.
+    /// Every upstream session. If several gateways had the same configuration, it is attributed to the one that opened
+    /// it.
     fn sessions(&self) -> Vec<Session> {
         let name = |session: &Session| match self.inherited.get(&session.id) {
             Some(opener) => opener.clone(),
@@ -111,7 +112,7 @@ impl World {
         sessions.map(|session| Session { opener: name(&session), ..session }).collect()
     }
 
-    /// Notes the sessions that were opened so far as those of the gateway that is there, or was there last.
+    /// Attributes the sessions that were opened so far to the current gateway, or to the last one.
     pub(crate) fn note_inherited(&mut self) {
         for session in self.sessions() {
             self.inherited.entry(session.id).or_insert(session.opener);
@@ -122,7 +123,7 @@ impl World {
         receipts(&self.scene.dir().join("state/leash/receipts.jsonl"))
     }
 
-    /// Closes the books of the episode.
+    /// Fills in the tally of the episode.
     fn count(&mut self, facts: &Facts) {
         let tally = &mut self.tally;
         tally.sessions.opened += facts.sessions.len() as u64;
@@ -135,15 +136,15 @@ impl World {
             }
         }
         tally.processes = self.seen.len() as u64;
-        // That of the resident is never hit.
+        // The resident's tree is never hit.
         tally.trees = facts.trees.keys().filter(|session| facts.resident.as_ref() != Some(session)).count() as u64;
         tally.orphaned = facts.trees.values().filter(|harm| harm.is_orphaned()).count() as u64;
         tally.receipts = facts.receipts.len() as u64;
-        // With the one who has a server of its own.
+        // Includes the resident, which has its own server.
         tally.bystanders = self.bystanders.len() as u64 + 1;
     }
 
-    /// Waits until nobody is left but a living gateway and those who may be; who else is.
+    /// Waits until only a living gateway and permitted processes are left. Returns the others.
     fn wait_over(&self, facts: &Facts, patience: Duration) -> Vec<String> {
         let serve = self.serve.as_ref().filter(|serve| serve.is_alive()).map(Gateway::pid);
         let left = || -> Vec<Survivor> {
@@ -151,7 +152,7 @@ impl World {
             let living: Vec<_> = keepers.map(|keeper| keeper.pid).chain(serve).collect();
             let mut survivors = self.survivors(&Known::new());
             survivors.retain(|one| !living.contains(&one.pid) && !facts.may_wait_for_a_sweep(one));
-            // Who is in another namespace may be left, once a receipt says so.
+            // A process in another namespace may be left, if a receipt says so.
             let receipts = if survivors.iter().any(|one| one.foreign) { self.receipts() } else { Vec::new() };
             survivors.retain(|one| !may_stay(one, &receipts));
             survivors
@@ -162,11 +163,11 @@ impl World {
         }
     }
 
-    /// Waits until a living gateway that nobody told to end has no session: all its clients are gone.
+    /// Waits until a living gateway that was not told to end has no session: all its clients are gone.
     fn wait_empty(&self, patience: Duration) -> Option<String> {
         let is_told = self.openers.get(&self.gateway_name()).is_some_and(|wounds| wounds.stops > 0);
         let serve = self.serve.as_ref().filter(|serve| serve.is_alive() && !is_told)?;
-        // One that was killed may still be on its way out; one that dies by itself is found out later.
+        // A killed gateway may need a moment to exit. One that dies by itself is detected later.
         let is_over = || serve.all_sessions() == Some(0) || !serve.is_alive();
         match wait::every(LOOK, patience, || is_over().then_some(())) {
             Some(()) => None,
@@ -178,20 +179,20 @@ impl World {
         self.check_serve();
         let wounds = *self.wounds(&self.gateway_name());
         let Some(serve) = self.serve.take() else { return Vec::new() };
-        // A second signal would not wait for what is under way.
+        // A second signal would make it abandon pending work.
         let stopping =
             Stopping { name: "`leash serve`", is_told: wounds.stops > 0, is_excused: wounds.short || wounds.leash };
         stop(serve, &stopping, patience)
     }
 
-    /// The next start of leash, which finds what others left.
+    /// Runs the next start of leash, which sweeps the remains of earlier ones.
     fn sweep(&mut self, patience: Duration) -> Vec<String> {
-        // Anywhere: the old place may be taken meanwhile.
+        // On any port: the old one may be taken by now.
         let serve = match self.serve_at("127.0.0.1:0") {
             Ok(serve) => serve,
             Err(why) => return vec![format!("the next start of leash failed: {why}")],
         };
-        // Its own book is all that there is when it is done, and the record of the resident.
+        // When the sweep is done, only its own book and the record of the resident are left.
         let books =
             || files(&self.scene.runtime_dir().join("gateways")).iter().filter(|name| name.ends_with(".jsonl")).count();
         let swept = wait::every(LOOK, patience, || (books() <= 1).then_some(()));
@@ -211,7 +212,7 @@ impl World {
         found.iter().map(|one| Survivor { foreign: self.is_foreign(one.pid), ..survivor(one, recorded) }).collect()
     }
 
-    /// Members that the ledger knows.
+    /// The members that the ledger knows.
     pub(crate) fn recorded(&self) -> Known {
         let members = |record: Value| {
             let mut all = record["members"].as_array().cloned().unwrap_or_default();
@@ -224,18 +225,18 @@ impl World {
             .collect()
     }
 
-    /// How many runs have members that were seen to enter a PID namespace.
+    /// The number of runs with members that leash saw enter a PID namespace.
     pub(crate) fn seen_in_namespaces(&self) -> usize {
         self.records().filter(|record| record["entered"].as_array().is_some_and(|all| !all.is_empty())).count()
     }
 
-    /// The records of runs in the ledger, as far as they can be read.
+    /// The readable records of runs in the ledger.
     fn records(&self) -> impl Iterator<Item = Value> {
         let records = self.scene.ledger().into_iter().filter(|path| is_record(path));
         records.filter_map(|path| serde_json::from_slice(&fs::read(path).ok()?).ok())
     }
 
-    /// The resident works as before and leaves as it should; the others have not noticed anything.
+    /// Checks that the resident still works and exits properly, and that the other bystanders are untouched.
     fn ask_the_innocent(&mut self, patience: Duration) -> Vec<String> {
         let mut wrong = Vec::new();
         for (name, _, handle) in &self.bystanders {
@@ -259,12 +260,12 @@ impl World {
     }
 }
 
-/// How a gateway is stopped.
+/// The circumstances in which a gateway is stopped.
 struct Stopping {
     name: &'static str,
-    /// It knows already.
+    /// It has got a signal before.
     is_told: bool,
-    /// It may have failed; it must be gone all the same.
+    /// It may have failed. It must exit all the same.
     is_excused: bool,
 }
 
@@ -284,7 +285,8 @@ fn stop(mut serve: Gateway, how: &Stopping, patience: Duration) -> Vec<String> {
     wrong
 }
 
-/// Nothing is a reason to panic: where the build makes that the end of the process, a gateway takes everybody along.
+/// Returns the panics of leash. None is ever excused: in a build with `panic=abort` a panic ends the gateway and all
+/// its sessions.
 pub(crate) fn panics(said: &str) -> Vec<String> {
     let ours = said.lines().filter(|line| line.contains("panicked at crates/leash"));
     ours.map(|line| format!("leash panicked: {line}")).collect()
@@ -301,7 +303,7 @@ fn survivor(process: &Process, recorded: &Known) -> Survivor {
     }
 }
 
-/// The files below a directory, by their paths in it.
+/// The files below a directory, as relative paths.
 pub(crate) fn files(dir: &Path) -> Vec<String> {
     let mut found = Vec::new();
     let mut dirs: Vec<PathBuf> = vec![dir.to_owned()];
@@ -318,6 +320,6 @@ pub(crate) fn files(dir: &Path) -> Vec<String> {
 
 fn receipts(file: &Path) -> Vec<Value> {
     let text = fs::read_to_string(file).unwrap_or_default();
-    // A line that is no receipt is one of its own, which agrees with nothing.
+    // A line that is not a receipt is kept as a string, which matches no expectation.
     text.lines().map(|line| serde_json::from_str(line).unwrap_or(Value::String(line.to_owned()))).collect()
 }

@@ -1,4 +1,4 @@
-//! What hits those who are in the world: signals, and having too little of something.
+//! Signals and resource limits for the processes of an episode.
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
 
@@ -9,7 +9,7 @@ use crate::cgroup::PidsBound;
 use crate::process::{Handle, Process, children};
 
 impl World {
-    /// Sends a signal to all of them, in one moment.
+    /// Sends a signal to all of them at the same moment.
     pub(crate) fn strike(&mut self, blow: Blow, parts: &[(u32, Part)]) -> String {
         self.look();
         let found: Vec<((u32, Part), Handle)> =
@@ -30,16 +30,16 @@ impl World {
                 self.stopped.push(handle);
             }
         }
-        if came.is_empty() { "nobody".to_owned() } else { came }
+        if came.is_empty() { "no such process".to_owned() } else { came }
     }
 
-    /// Leaves a running process so much of something, until [`World::release`].
+    /// Limits a resource of a running process, until [`World::release`].
     pub(crate) fn squeeze(&mut self, whom: (u32, Part), scarce: Scarce, most: u64) -> String {
-        let (part, Some(handle)) = (whom.1, self.part(whom)) else { return "nobody".to_owned() };
+        let (part, Some(handle)) = (whom.1, self.part(whom)) else { return "no such process".to_owned() };
         let pid = handle.pid();
         let done = match scarce {
             Scarce::Nothing => return "done".to_owned(),
-            // Above the number of those that are open it changes nothing, below it there is no new one.
+            // A limit above the number of open descriptors changes nothing; below it no new one can be opened.
             Scarce::Descriptors => self.limit(pid, Some(most)).map(|()| Some(most)).map_err(|error| error.to_string()),
             Scarce::Processes => PidsBound::small(most).and_then(|bound| {
                 bound.take(pid).map_err(|error| error.to_string())?;
@@ -55,10 +55,10 @@ impl World {
         format!("{part} {}", pid.as_raw_nonzero())
     }
 
-    /// Everybody who was squeezed has enough again.
+    /// Lifts the limits of all squeezed processes.
     pub(crate) fn release(&mut self) {
         for one in std::mem::take(&mut self.squeezed) {
-            // The number of one that is gone may be somebody else's by now.
+            // After the exit of the process its pid may belong to another one.
             if one.handle.is_alive() {
                 let _ = self.limit(one.handle.pid(), None);
             }
@@ -68,8 +68,8 @@ impl World {
         }
     }
 
-    /// How many descriptors a process that runs may have. The hard limit stays what it is for all of us, so that it needs no
-    /// privilege to lift the other again; and it is done by the user of the process, whom the kernel does not ask for one.
+    /// Sets the descriptor limit of a running process. The hard limit stays unchanged, so that lifting the soft limit
+    /// needs no privilege. The call is made as the user of the process, so that it needs no privilege either.
     fn limit(&self, pid: Pid, most: Option<u64>) -> std::io::Result<()> {
         let maximum = getrlimit(Resource::Nofile).maximum;
         let limit = Rlimit { current: most.or(maximum), maximum };
@@ -77,7 +77,7 @@ impl World {
         Ok(())
     }
 
-    /// One of an actor's processes, where there is one: its own, or one of those of the gateway that it uses.
+    /// One of an actor's processes, if it exists: its own, or one of the gateway that it uses.
     pub(crate) fn part(&mut self, (actor, part): (u32, Part)) -> Option<Handle> {
         let actor = self.actors.get_mut(&actor)?;
         actor.look();

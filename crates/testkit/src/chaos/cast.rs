@@ -1,4 +1,4 @@
-//! Who is in the world: hosts, what they are told, the gateway, and those who have nothing to do with any of it.
+//! The processes of an episode: hosts and their command lines, the gateway, and bystanders.
 
 use std::ffi::OsString;
 use std::fs;
@@ -21,14 +21,14 @@ use crate::process::Handle;
 use crate::scene::Scene;
 use crate::sys::{self, Step};
 
-/// How long a gateway keeps a session whose client is gone.
+/// The time that a gateway keeps a session after its client is gone.
 const LINGER: &str = "100ms";
 
-/// A name to be spared, which no process has.
+/// A name to spare, which no process has.
 const SPARED: &str = "zoo-of-nobody";
 
 impl World {
-    /// The host or client with everything it is told.
+    /// The command of the host or client, with all its arguments.
     pub(crate) fn command(&mut self, start: &Start) -> Result<Command, String> {
         let url = match start.route {
             Route::Run => String::new(),
@@ -85,7 +85,7 @@ impl World {
         let steps = match start.scarce {
             (Scarce::Nothing, _) => Vec::new(),
             (Scarce::Descriptors, most) => vec![Step::Limit(Resource::Nofile, most)],
-            // The limit on a user's processes is none for root, and counts all that a user has.
+            // RLIMIT_NPROC does not apply to root, and counts all processes of a user, so a cgroup is used.
             (Scarce::Processes, most) => {
                 let bound = PidsBound::small(most)?;
                 let join = bound.join().map_err(|error| error.to_string())?;
@@ -97,7 +97,7 @@ impl World {
         Ok(command)
     }
 
-    /// The words that start a stdio server.
+    /// The command line of a stdio server.
     fn server_words(&self, server: Server) -> Result<Vec<OsString>, String> {
         Ok(match server {
             Server::Everything => ["npx", "-y", "@modelcontextprotocol/server-everything"].map(OsString::from).into(),
@@ -126,11 +126,12 @@ impl World {
         self.serve.as_ref().ok_or_else(|| "there is no gateway".to_owned())
     }
 
-    /// Starts `leash serve` in front of every server that the plan wants behind it, at the same place as before: those who were
-    /// there find the next one.
+    /// Starts `leash serve` in front of every server that the plan wants behind it, at the same address as before:
+    /// existing clients find the new one.
     pub(crate) fn start_serve(&mut self) -> Result<(), String> {
         self.note_inherited();
-        // One that was killed leaves its sessions to the next, which finds the same servers. Every other one is told of new ones.
+        // A killed gateway leaves its sessions to the next one, which must have the same servers. After any other end
+        // the next gateway gets new ones.
         let was_killed = self.openers.get(&self.gateway_name()).is_some_and(|wounds| wounds.leash);
         self.generation += 1;
         if !was_killed {
@@ -143,7 +144,7 @@ impl World {
         Ok(())
     }
 
-    /// The same somewhere.
+    /// Starts the same gateway at another address.
     pub(crate) fn serve_at(&self, listen: &str) -> Result<Gateway, String> {
         let words = ["--config".into(), self.configure()?.into_os_string()];
         Gateway::attempt(&self.scene, listen, Vec::new(), words)
@@ -155,13 +156,13 @@ impl World {
         let contain = self.plan.hold.to_string();
         let policy = json!({"linger": LINGER, "grace": format!("{}ms", self.plan.grace), "contain": contain});
         let text = json!({"mcpServers": self.servers()?, "leash": policy}).to_string();
-        // In one moment: a gateway that watches the file must not find half of it.
+        // Written with a rename: a gateway that watches the file must not read half of it.
         let fresh = self.scene.dir().join("leash.json.new");
         fs::write(&fresh, text).and_then(|()| fs::rename(&fresh, &file)).map_err(|error| error.to_string())?;
         Ok(file)
     }
 
-    /// `sealed` and `unit` take no name to be spared.
+    /// `sealed` and `unit` accept no name to spare.
     fn spares_a_name(&self, server: Server) -> bool {
         server.spares_a_name() && !matches!(self.plan.hold, Hold::Sealed | Hold::Unit)
     }
@@ -204,7 +205,7 @@ fn sdk(driver: Driver) -> Option<Sdk> {
     }
 }
 
-/// A host with a server that nobody touches.
+/// A host with a server that no action touches.
 pub(crate) fn resident(scene: &Scene, hold: Hold) -> Result<Actor, Unset> {
     let start = Start {
         actor: u32::MAX,
@@ -216,7 +217,7 @@ pub(crate) fn resident(scene: &Scene, hold: Hold) -> Result<Actor, Unset> {
         scarce: (Scarce::Nothing, 0),
         hurry: false,
     };
-    // What stays in its group is all that `group` promises to end.
+    // `group` only promises to end the processes that stay in the group.
     let kind = if hold == Hold::Group { "chain" } else { "setsid" };
     let census = scene.dir().join("census-of-the-resident");
     let mut server: Vec<OsString> =
@@ -234,7 +235,8 @@ pub(crate) fn resident(scene: &Scene, hold: Hold) -> Result<Actor, Unset> {
     }
 }
 
-/// Processes that have nothing to do with leash, one of them with a mark as leash has them: a mark is no reason to end anybody.
+/// Processes that have nothing to do with leash. One of them has leash's mark in its environment: a mark alone is no
+/// reason to end a process.
 pub(crate) fn bystanders(scene: &Scene) -> Result<Vec<(String, Child, Handle)>, String> {
     let all = [("in our session", false, false), ("in its own session", true, false), ("with a mark", true, true)];
     let start = |(name, is_apart, is_marked): (&str, bool, bool)| {
@@ -243,7 +245,7 @@ pub(crate) fn bystanders(scene: &Scene) -> Result<Vec<(String, Child, Handle)>, 
         if is_marked {
             command.env("LEASH_ID", "somebody-elses");
         }
-        // It may outlive a run that is killed, and must not keep anybody waiting for the end of its output then.
+        // It may outlive a run that is killed, and then must not hold that run's output open.
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().map_err(|error| error.to_string())?;
         let handle = Handle::open(Pid::from_child(&child), |_| true).ok_or("a bystander has no number")?;

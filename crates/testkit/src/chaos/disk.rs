@@ -9,11 +9,11 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, mount_remount, 
 
 use super::action::Disk;
 
-/// The disk, mounted over a directory; see [`crate::sys::own_mounts`]. It is gone when dropped.
+/// The disk, mounted over a directory; see [`crate::sys::own_mounts`]. Dropping it unmounts it.
 #[derive(Debug)]
 pub(crate) struct SmallDisk {
     dir: PathBuf,
-    /// Whether the read-only view of it lies over it.
+    /// True if the read-only view of the disk is mounted over it.
     is_covered: Cell<bool>,
 }
 
@@ -24,7 +24,7 @@ impl SmallDisk {
         Ok(Self { dir: dir.to_owned(), is_covered: Cell::new(false) })
     }
 
-    /// Does it, or says why it cannot be done at this moment.
+    /// Changes the disk. The error is the reason why that is not possible now.
     pub(crate) fn change(&self, disk: Disk) -> io::Result<()> {
         let ballast = self.dir.join("ballast");
         match disk {
@@ -35,8 +35,9 @@ impl SmallDisk {
         }
     }
 
-    /// The kernel makes no mount read-only while a file on it is open for writing, as those of leash are. A second mount of the
-    /// same disk over it has no such files: whatever is opened, made, renamed or removed from now on meets the read-only one.
+    /// The kernel refuses to make a mount read-only while a file on it is open for writing, and leash has such files. A
+    /// second, read-only mount of the same disk over it has no open files: everything that is opened, made, renamed or
+    /// removed from now on meets the read-only one.
     fn cover(&self) -> io::Result<()> {
         if self.is_covered.get() {
             return Err(io::Error::other("it is so already"));
@@ -55,12 +56,12 @@ impl SmallDisk {
         Ok(())
     }
 
-    /// Whether it can be written.
+    /// True if it can be written.
     pub(crate) fn is_good(&self) -> bool {
         !self.is_covered.get() && !self.dir.join("ballast").exists()
     }
 
-    /// Makes it a good disk again. What is good already stays so.
+    /// Makes it writable and frees its space. Does nothing to a good disk.
     pub(crate) fn heal(&self) {
         let _ = self.change(Disk::Writable);
         let _ = self.change(Disk::Free);
@@ -89,7 +90,7 @@ impl Drop for SmallDisk {
 mod tests {
     use super::*;
 
-    /// Who can write to a disk with an open file on it, after each of its changes.
+    /// Checks which writes succeed after each change of a disk that has an open file.
     #[test]
     fn a_disk_is_full_and_read_only_under_an_open_file() {
         crate::or_skip!(crate::sys::own_mounts());
@@ -109,10 +110,10 @@ mod tests {
             assert_eq!(kind("new"), expected, "{change}");
             assert_eq!(disk.is_good(), expected.is_none(), "{change}");
         }
-        disk.change(Disk::ReadOnly).expect("a file is open, and yet");
+        disk.change(Disk::ReadOnly).expect("works although a file is open");
         disk.heal();
         assert_eq!(kind("new"), None);
         drop((open, disk));
-        fs::remove_dir(dir).expect("nothing is left in it");
+        fs::remove_dir(dir).expect("the directory is empty");
     }
 }

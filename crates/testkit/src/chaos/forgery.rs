@@ -1,4 +1,4 @@
-//! Files in the ledger that leash did not write: whoever has the same user can write them.
+//! Files in the ledger that leash did not write. Any process of the same user can write them.
 
 use std::fs;
 use std::io;
@@ -14,7 +14,7 @@ use super::promise::Forged;
 use super::world::{World, session_of};
 use crate::process::Process;
 
-/// From linux/magic.h: where pidfds have inodes of their own.
+/// From linux/magic.h: the file system in which each pidfd has its own inode.
 const PID_FS_MAGIC: u32 = 0x5049_4446;
 
 impl World {
@@ -32,14 +32,14 @@ impl World {
         }
     }
 
-    /// Writes into the record of an actor's run that its tree is gone, and kills the keeper, or does not.
+    /// Writes into the record of an actor's run that its tree is gone, and kills the keeper if `kills`.
     fn forge_end(&mut self, actor: u32, kills: bool) -> Result<String, String> {
         let keeper = self.tree_part(actor, Part::Keeper).ok_or("no keeper of a tree")?;
         let session = descendants(keeper.pid()).iter().find_map(session_of).ok_or("no session")?;
         let (path, mut record) = self.record_of(&session).ok_or("no record")?;
         record["over"] = gone(&record);
         let text = record.to_string();
-        // As leash writes it: nobody reads half of it.
+        // Written with a rename, as leash does, so that no reader sees half of it.
         let fresh = path.with_extension("forged");
         let written = self.scene.user().act(|| fs::write(&fresh, text).and_then(|()| fs::rename(&fresh, &path)));
         if let Err(error) = written {
@@ -63,7 +63,7 @@ impl World {
         };
         let made = self.scene.user().act(|| make(&file, forgery, record));
         let fate = match forgery {
-            // A full disk took a part of it.
+            // A full disk stored a part of it.
             _ if made.is_err() && !file.is_dir() => Forged::Torn,
             Forgery::Fifo | Forgery::FifoLock | Forgery::Directory => Forged::Foreign,
             Forgery::WrongStart | Forgery::WrongInode => Forged::Record,
@@ -75,16 +75,16 @@ impl World {
         made.map(|()| run).map_err(|error| error.to_string())
     }
 
-    /// The record of a run whose only process has nothing to do with leash, and is not quite the one that is named.
+    /// A record of a run whose only process has nothing to do with leash, with one detail of its identity wrong.
     fn innocent_record(&self, run: &str, forgery: Forgery) -> Result<Value, String> {
-        let (_, _, handle) = self.bystanders.last().ok_or("nobody is innocent")?;
+        let (_, _, handle) = self.bystanders.last().ok_or("there is no bystander")?;
         let process = Process::read(handle.pid()).ok_or("the innocent is gone")?;
         let pidfd = pidfd_open(process.pid, PidfdFlags::empty()).map_err(|error| error.to_string())?;
         let has_inodes = fstatfs(&pidfd).is_ok_and(|about| about.f_type as u32 == PID_FS_MAGIC);
         let mut identity = json!({"pid": process.pid.as_raw_nonzero(), "start": process.start, "inode": 1});
         match forgery {
             Forgery::WrongStart => identity["start"] = json!(process.start + 1),
-            // There, number and start time are all that tells processes apart.
+            // Without inodes, only pid and start time tell processes apart.
             _ if !has_inodes => return Err("pidfds have no inodes here".to_owned()),
             _ => {}
         }
@@ -102,7 +102,7 @@ impl World {
         Ok(record)
     }
 
-    /// The record of a session's run, and where it is.
+    /// The record of a session's run, and its path.
     pub(crate) fn record_of(&self, session: &str) -> Option<(PathBuf, Value)> {
         let records = self.scene.ledger().into_iter().filter(|path| is_record(path));
         let mut records = records.filter_map(|path| {
@@ -112,14 +112,14 @@ impl World {
         records.find(|(_, record)| record["session"] == session)
     }
 
-    /// Whether an actor has a tree with a keeper that belongs to it.
+    /// True if an actor has its own tree with a keeper.
     pub(crate) fn has_tree(&self, actor: u32) -> bool {
         let route = self.actors.get(&actor).map(|actor| actor.start.route);
         matches!(route, Some(Route::Run | Route::ServeStdio))
     }
 }
 
-/// A regular file: whoever opens a FIFO waits for another one to do the same.
+/// True if it is a regular file with the name of a record: opening a FIFO would block until another process opens it.
 pub(crate) fn is_record(path: &Path) -> bool {
     path.extension().is_some_and(|kind| kind == "json") && fs::symlink_metadata(path).is_ok_and(|meta| meta.is_file())
 }

@@ -1,8 +1,9 @@
-//! Chaos: episodes in which everything happens that happens to hosts, leash, servers and machines, in an order that a seed
-//! decides, and after each of which every promise of leash must have been kept.
+//! Chaos: episodes of random faults in hosts, leash, servers and machines, in an order that a seed decides. After each
+//! episode every promise of leash must have been kept.
 //!
-//! [`plan`] (what happens), [`shrink`](shrink()) and [`promise`] (what must be true then) are pure; the rest does it. A failure is a seed, a
-//! history and a replay: a text with the fewest actions that still show it, for `cargo xtask chaos --replay FILE`.
+//! [`plan`] (the actions), [`shrink`](shrink()) and [`promise`] (the expectations) are pure; the rest performs the
+//! actions. A failure is a seed, a history and a replay: a text with the fewest actions that still show it, for `cargo
+//! xtask chaos --replay FILE`.
 
 pub mod action;
 mod actor;
@@ -35,45 +36,45 @@ use crate::scene::Scene;
 use crate::user::{User, Who};
 use crate::wait::{Deadline, Stopwatch};
 
-/// Nothing that leash does in an episode takes as long, unless something else is wrong: it is worth a look.
+/// No episode should take longer, so a longer one is reported: something may be wrong.
 const SLOW: Duration = Duration::from_secs(15);
 
-/// How long is waited for what should be gone. Beyond every grace, the 20 s after which leash gives up, and the 30 s of a DELETE
-/// that nobody answers.
+/// The timeout for the end of everything that should be gone. Beyond every grace, the 20 s after which leash gives up,
+/// and the 30 s of a DELETE that is never answered.
 pub const PATIENCE: Duration = Duration::from_secs(75);
 
-/// The same while a failure is made shorter, which was seen once already: beyond the 30 s.
+/// The same while a failure is being shrunk, which was seen once already: beyond the 30 s.
 const LESS_PATIENCE: Duration = Duration::from_secs(40);
 
-/// What to do.
+/// The options of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What decides everything.
+    /// The seed of all random choices.
     pub seed: u64,
     /// The first episode.
     pub first: u64,
-    /// No episode begins after this time.
+    /// The duration of the run: no episode begins after it.
     pub time: Duration,
-    /// How many episodes may be played to find the shortest history of a failure.
+    /// The most episodes to play in search of the shortest history of a failure.
     pub tries: usize,
-    /// How long is waited for what should be gone; see [`PATIENCE`].
+    /// The timeout for the end of everything that should be gone; see [`PATIENCE`].
     pub patience: Duration,
 }
 
-/// What was seen.
+/// The results of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// How long it took.
+    /// The duration of the run.
     pub time: Duration,
-    /// Episodes that were played to their end, by their containment and user.
+    /// The episodes that were played to their end, by containment and user.
     pub episodes: Counts,
-    /// What was done in them, and to whom.
+    /// The actions and faults in them.
     pub tally: Tally,
-    /// What this machine does not have, and why.
+    /// The features that this machine lacks, and why.
     pub lacks: Vec<String>,
-    /// Episodes that the machine did not let begin, although it had offered it, and why.
+    /// The episodes that could not begin although the machine had offered the containment, and why.
     pub unplayed: Vec<String>,
-    /// Every promise that was not kept.
+    /// All episodes in which a promise was not kept.
     pub failures: Vec<Failure>,
 }
 
@@ -82,37 +83,37 @@ pub struct Report {
 pub struct Failure {
     /// The whole episode.
     pub plan: Plan,
-    /// What is wrong.
+    /// The promises that were not kept.
     pub complaints: Vec<String>,
-    /// What was done and what came of it.
+    /// The actions and their results.
     pub history: Vec<String>,
-    /// What leash and the others said.
+    /// The stderr output of leash and the other programs.
     pub said: String,
     /// The fewest actions that were found to show it.
     pub replay: Plan,
 }
 
-/// What came of one episode.
+/// The result of one episode.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// What is wrong.
+    /// The promises that were not kept.
     pub complaints: Vec<String>,
-    /// What was done and what came of it.
+    /// The actions and their results.
     pub history: Vec<String>,
-    /// What leash and the others said.
+    /// The stderr output of leash and the other programs.
     pub said: String,
-    /// What was counted.
+    /// The counters.
     pub tally: Tally,
 }
 
 impl Outcome {
-    /// leash did not even begin.
+    /// The outcome of an episode in which leash did not start.
     fn never(why: String) -> Self {
         Self { complaints: vec![why], history: Vec::new(), said: String::new(), tally: Tally::default() }
     }
 }
 
-/// Where episodes are played.
+/// The grounds on which episodes are played.
 #[derive(Debug)]
 pub struct Stage {
     grounds: Vec<(Hold, Who, Ground)>,
@@ -121,7 +122,8 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Finds out what this machine offers; what it does not is said. For one plan, it is that plan's ground alone.
+    /// Finds out what this machine offers, and reports what it lacks. For one plan, it only prepares that plan's
+    /// ground.
     pub fn build(wanted: Option<&Plan>, say: &mut dyn FnMut(&str)) -> Self {
         let mut lacks = Vec::new();
         let disk = crate::sys::own_mounts();
@@ -129,7 +131,7 @@ impl Stage {
             lacks.push(format!("no disk for the ledger: {error}"));
         }
         if let Err(why) = PidsBound::small(1) {
-            lacks.push(format!("nobody is short of processes: {why}"));
+            lacks.push(format!("no limit on processes: {why}"));
         }
         let namespaces = namespaces();
         if let Err(why) = &namespaces {
@@ -149,7 +151,7 @@ impl Stage {
         Self { grounds, offer, lacks }
     }
 
-    /// What episodes are drawn from.
+    /// The features that episodes are drawn from.
     pub fn offer(&self) -> &Offer {
         &self.offer
     }
@@ -159,7 +161,8 @@ impl Stage {
         found.map(|(_, _, ground)| ground)
     }
 
-    /// Plays one episode to its end, or says why the machine does not let it begin. A leash that does not is a complaint.
+    /// Plays one episode to its end. The error is the reason why the machine does not let it begin. A leash that does
+    /// not start is a complaint instead.
     pub fn play(&self, plan: &Plan, patience: Duration) -> Result<Outcome, String> {
         let missing = || format!("no {} as {} here", plan.hold, plan::name(plan.who));
         let mut world = match World::set(plan, self.ground(plan).ok_or_else(missing)?.scene()?) {
@@ -179,7 +182,7 @@ impl Stage {
         })
     }
 
-    /// Plays episode after episode until the time is over.
+    /// Plays episodes until the time is over.
     pub fn run(&self, options: &Options, say: &mut dyn FnMut(&str)) -> Report {
         let (watch, deadline) = (Stopwatch::start(), Deadline::after(options.time));
         let mut report = Report { lacks: self.lacks.clone(), ..Report::default() };
@@ -187,7 +190,7 @@ impl Stage {
         while !deadline.is_over() && !self.grounds.is_empty() {
             let plan = Plan::draw(options.seed, episode, &self.offer);
             episode += 1;
-            // That it is not there was said when the stage was built.
+            // A missing ground was reported when the stage was built.
             if self.ground(&plan).is_some() {
                 self.episode(&plan, options, &mut report, say);
             }
@@ -196,7 +199,7 @@ impl Stage {
         report
     }
 
-    /// Plays one that was written down.
+    /// Plays an episode from a replay file.
     pub fn replay(&self, plan: &Plan, options: &Options, say: &mut dyn FnMut(&str)) -> Report {
         let watch = Stopwatch::start();
         let mut report = Report { lacks: self.lacks.clone(), ..Report::default() };
@@ -205,7 +208,7 @@ impl Stage {
         report
     }
 
-    /// Plays one, and makes it shorter when it fails.
+    /// Plays an episode, and shrinks it if it fails.
     fn episode(&self, plan: &Plan, options: &Options, report: &mut Report, say: &mut dyn FnMut(&str)) {
         let watch = Stopwatch::start();
         let outcome = match self.play(plan, options.patience) {
@@ -243,7 +246,7 @@ impl Stage {
     }
 }
 
-/// Whether every user of this machine that plays can make a PID namespace.
+/// Checks that every user that plays on this machine can make a PID namespace.
 fn namespaces() -> Result<(), String> {
     let users = [Who::Root, Who::User].into_iter().filter(|who| User::find(*who).is_ok());
     users.map(Scene::set).try_for_each(|scene| check_namespaces(&scene?))

@@ -1,4 +1,4 @@
-//! The HTTP servers behind leash, which log every session and who opened it, and the network in front of them.
+//! The HTTP servers behind leash, which log every session and its opener, and the network in front of them.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +15,11 @@ pub(crate) struct Upstream {
     origin: Origin,
     fixture: Fixture,
     relay: Relay,
-    /// What was logged by those that crashed.
+    /// The log of earlier servers that crashed.
     crashed: Log,
 }
 
-/// Sessions by their ids, as a server saw them: who opened each, and what became of it.
+/// Sessions by their ids, as a server saw them: the opener and the state of each.
 pub(crate) type Log = BTreeMap<String, (String, State)>;
 
 fn options(origin: Origin) -> &'static [&'static str] {
@@ -36,7 +36,7 @@ impl Upstream {
         Self { origin, fixture, relay, crashed: Log::default() }
     }
 
-    /// Where a leash finds it: behind the network. The server logs by which of them a session was opened.
+    /// The URL that a leash uses: it goes through the relay. The query tells the server which leash opened a session.
     pub(crate) fn url(&self, opener: &str) -> String {
         format!("{}?{opener}", self.relay.url(self.fixture.url()))
     }
@@ -45,7 +45,7 @@ impl Upstream {
         self.relay.cut()
     }
 
-    /// Nobody reaches it, until [`Upstream::up`].
+    /// Makes it unreachable, until [`Upstream::up`].
     pub(crate) fn down(&self) {
         self.relay.down();
     }
@@ -54,32 +54,32 @@ impl Upstream {
         self.relay.up();
     }
 
-    /// A crash: its sessions are gone with it. The next one is found at the same place.
+    /// Crashes the server, which loses its sessions, and starts another one at the same address.
     pub(crate) fn restart(&mut self) {
         let mut log = self.log();
         self.fixture.kill();
-        // What it opened between the last look and its end is lost as well, and was never seen.
+        // Sessions that it opened between the last look and its end are lost as well, and were never seen.
         log.values_mut().filter(|(_, state)| *state == State::Open).for_each(|(_, state)| *state = State::Lost);
         self.crashed = log;
         self.fixture = Fixture::http(options(self.origin));
         self.relay.aim(self.fixture.address());
     }
 
-    /// Everything that was logged.
+    /// The log of all servers so far.
     pub(crate) fn log(&self) -> Log {
         let mut log = self.crashed.clone();
         log.extend(read(&self.fixture.report()));
         log
     }
 
-    /// The same, for the judge.
+    /// The same log, as the checker takes it.
     pub(crate) fn sessions(&self) -> impl Iterator<Item = Session> {
         let origin = self.origin;
         self.log().into_iter().map(move |(id, (opener, state))| Session { origin, id, opener, state })
     }
 }
 
-/// What one server logged.
+/// Reads the log of one server.
 fn read(report: &Report) -> Log {
     let text = |seen: &Value, name: &str| seen[name].as_str().unwrap_or_default().to_owned();
     let asked = || report.requests().iter().filter(|seen| seen["rpc"] == "initialize");
@@ -88,12 +88,13 @@ fn read(report: &Report) -> Log {
         .map(|seen| (text(seen, "opened"), (text(seen, "query"), State::Lost)))
         .collect();
     for id in report.open() {
-        // Whoever did not wait for the answer has no line of it; such a session belongs to one of those.
+        // A client that did not wait for the answer leaves a request without a status. A session that no answer names
+        // belongs to one of those.
         let unheard = || asked().find(|seen| seen["status"].is_null()).map(|seen| text(seen, "query"));
         let known = log.entry(id).or_insert_with(|| (unheard().unwrap_or_default(), State::Open));
         known.1 = State::Open;
     }
-    // One that a server before it had opened is refused, and not ended here.
+    // A server refuses a session that an earlier server opened: that does not end it.
     let is_done = |seen: &&Value| seen["http"] == "DELETE" && matches!(seen["status"].as_u64(), Some(200..300));
     for seen in report.requests().iter().filter(is_done) {
         log.entry(text(seen, "session")).or_insert_with(|| (String::new(), State::Ended)).1 = State::Ended;
@@ -108,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_says_who_opened_what_and_what_became_of_it() {
+    fn log_has_opener_and_state_of_each_session() {
         let asked = |query: &str, opened: Option<&str>| json!({"http": "POST", "rpc": "initialize", "query": query, "status": opened.map(|_| 200), "opened": opened});
         let delete = |id: &str, status: u16| json!({"http": "DELETE", "session": id, "status": status});
         let requests = [

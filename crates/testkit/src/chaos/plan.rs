@@ -1,4 +1,4 @@
-//! The plan of an episode: a pure function of a seed and a number, and a text that is one.
+//! The plan of an episode: a pure function of a seed and a number, which can be written as text and read back.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use crate::ground::Containment;
 use crate::user::Who;
 
 worded! {
-    /// What keeps trees together.
+    /// The containment of the trees.
     Hold {
         /// A PID namespace.
         Sealed = "sealed",
@@ -17,15 +17,15 @@ worded! {
         Unit = "unit",
         /// A cgroup.
         Leaf = "leaf",
-        /// Descent.
+        /// Descent (parent and child).
         Reaper = "reaper",
-        /// The process group: promises little, and is held to that.
+        /// The process group: it promises little, and is checked for that.
         Group = "group",
     }
 }
 
 impl Hold {
-    /// Where it can be had.
+    /// The ground that it needs.
     pub fn ground(self) -> Containment {
         match self {
             Self::Sealed => Containment::Sealed,
@@ -39,40 +39,40 @@ impl Hold {
 /// An episode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// What it was drawn from.
+    /// The seed that it was drawn from.
     pub seed: u64,
-    /// Which of the seed's episodes it is.
+    /// The number of the episode in the seed.
     pub episode: u64,
-    /// What keeps trees together.
+    /// The containment of the trees.
     pub hold: Hold,
-    /// Who runs everything.
+    /// The user that runs everything.
     pub who: Who,
     /// The grace of `leash serve`, in milliseconds.
     pub grace: u64,
-    /// What happens.
+    /// The actions.
     pub actions: Vec<Action>,
 }
 
-/// What this machine offers.
+/// The features that this machine offers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// Whether the SDKs are installed.
+    /// True if the SDKs are installed.
     pub sdks: bool,
-    /// Whether a disk can be made for the ledger.
+    /// True if a disk can be made for the ledger.
     pub disk: bool,
-    /// Whether every user can make a PID namespace.
+    /// True if every user can make a PID namespace.
     pub namespaces: bool,
 }
 
-/// From nothing at all up to longer than most of an episode.
+/// From zero to longer than most of an episode.
 const GRACES: [u64; 4] = [0, 50, 300, 1000];
 
 impl Plan {
     /// Draws an episode.
     pub fn draw(seed: u64, episode: u64, offer: &Offer) -> Self {
         let mut random = Random::of(seed, episode);
-        // In turn: however short a run is, each is met about as often as the others. Also those that this machine does not have
-        // at the moment: what is played does not depend on what is not.
+        // The containments take turns, so that even a short run plays each about equally often. Missing ones take their
+        // turn too, so that the plan of an episode does not depend on what the machine lacks.
         let turn = Random::of(seed, u64::MAX).bits().wrapping_add(episode) as usize;
         let (hold, who) = (Hold::ALL[turn / 2 % Hold::ALL.len()], [Who::Root, Who::User][turn % 2]);
         let grace = random.pick(&GRACES);
@@ -82,12 +82,12 @@ impl Plan {
         Self { seed, episode, hold, who, grace, actions }
     }
 
-    /// The same with other actions.
+    /// The same plan with other actions.
     pub fn with(&self, actions: Vec<Action>) -> Self {
         Self { actions, ..self.clone() }
     }
 
-    /// Whether something is done to `leash serve`, or by it.
+    /// True if an action uses `leash serve` or acts on it.
     pub fn needs_serve(&self) -> bool {
         self.actions.iter().any(|action| match action {
             Action::Start(start) => !matches!(start.route, Route::Run | Route::Connect),
@@ -96,7 +96,7 @@ impl Plan {
         })
     }
 
-    /// Whether somebody starts this server.
+    /// True if an action starts this server.
     pub fn needs_server(&self, wanted: Server) -> bool {
         self.actions.iter().any(|action| match action {
             Action::Start(Start { server, .. }) | Action::Visit(_, server, ..) => *server == wanted,
@@ -104,7 +104,7 @@ impl Plan {
         })
     }
 
-    /// Whether something becomes of the disk.
+    /// True if an action changes the disk.
     pub fn needs_disk(&self) -> bool {
         self.actions.iter().any(|action| matches!(action, Action::Disk(_)))
     }
@@ -146,7 +146,7 @@ enum Kind {
 impl Draft<'_> {
     fn next(&mut self, at: u64) -> Action {
         let kind = match at {
-            // Nothing can be done to nobody.
+            // The first actions start actors: the others need one.
             0 | 1 => Kind::Start,
             _ => self.random.weigh(&[
                 (22, Kind::Start),
@@ -160,7 +160,7 @@ impl Draft<'_> {
                 (if self.has_disk() { 8 } else { 0 }, Kind::Disk),
                 (4, Kind::Cut),
                 (3, Kind::Origin),
-                // Whoever has to end something there tries for long.
+                // Rare, because leash retries for long to end a session at an unreachable server.
                 (1, Kind::Down),
                 (1, Kind::Up),
                 (4, Kind::Serve),
@@ -198,12 +198,12 @@ impl Draft<'_> {
         }
     }
 
-    /// The manager of `unit` has mounts of its own, where a new disk is not seen.
+    /// False for `unit`: the manager runs in its own mount namespace, where a new disk is not visible.
     fn has_disk(&self) -> bool {
         self.offer.disk && self.hold != Hold::Unit
     }
 
-    /// Root's programs alone can be sure to read where the SDKs are.
+    /// True if the SDKs can be used: only the user who runs the tests can be sure to read their directory.
     fn has_sdks(&self) -> bool {
         self.offer.sdks && self.who == Who::me()
     }
@@ -238,9 +238,9 @@ impl Draft<'_> {
                 _ => self.random.pick(&[Server::Everything, Server::Python, Server::Fixture]),
             };
         }
-        // A process in a foreign namespace excuses what a receipt says: it has to be seen.
+        // A process in a foreign namespace excuses a receipt with the fate "left", so leash must have time to see it.
         let hurry = hurry && server != Server::Foreign;
-        // The SDKs need more than the least that is given here, and say nothing of it.
+        // The SDKs need more resources than the lowest limits here, and do not report it if they lack them.
         let is_direct = matches!(route, Route::Run | Route::Connect) && server != Server::Foreign;
         let scarce = match driver.is_raw() && server.is_of_the_zoo() && is_direct {
             true => (scarcity, most),
@@ -251,7 +251,7 @@ impl Draft<'_> {
         start
     }
 
-    /// Half of them are of somebody's own record.
+    /// Half of the forgeries change an actor's own record.
     fn forge(&mut self) -> Action {
         let forgery = match self.random.happens(40) {
             true => self.random.pick(&[Forgery::Over, Forgery::OverKept]),
@@ -265,7 +265,7 @@ impl Draft<'_> {
         Action::Starve(self.somebody(), self.random.happens(75).then_some(most))
     }
 
-    /// Each client of a stdio server has a tree of its own, so they are fewer.
+    /// Each client of a stdio server gets its own tree, so there are fewer of them.
     fn visit(&mut self) -> Action {
         let (server, origin) = (self.random.pick(&[Server::Polite, Server::Stubborn]), self.random.pick(Origin::ALL));
         match self.random.happens(70) {
@@ -281,7 +281,7 @@ impl Draft<'_> {
     fn squeeze(&mut self) -> Action {
         let whom = (self.somebody(), self.random.weigh(&[(4, Part::Leash), (2, Part::Keeper), (1, Part::Leader)]));
         match self.random.happens(60) {
-            // From fewer than every program has open to a few more.
+            // From fewer descriptors than every program has open to a few more.
             true => Action::Squeeze(whom, Scarce::Descriptors, self.random.between(3, 30)),
             false => Action::Squeeze(whom, Scarce::Processes, self.random.between(1, 4)),
         }
@@ -299,7 +299,7 @@ impl Draft<'_> {
         let first = self.somebody();
         let parts = match self.random.weigh(&[(6, 1), (2, 2), (1, 3)]) {
             1 => vec![(first, self.random.pick(Part::ALL))],
-            // Those who watch each other, in one moment.
+            // Leash and keeper, which watch each other, at the same moment.
             2 => vec![(first, Part::Leash), (first, Part::Keeper)],
             _ => (0..3).map(|_| (self.somebody(), self.random.pick(Part::ALL))).collect(),
         };
@@ -307,7 +307,8 @@ impl Draft<'_> {
     }
 }
 
-/// The servers of the zoo that can be had, and that a containment promises to end: `group`, what stays in its group.
+/// The servers of the zoo that this machine can start and that the containment promises to end. For `group`: the ones
+/// that stay in their group.
 fn zoo(hold: Hold, offer: &Offer) -> Vec<Server> {
     let is_promised = |server: Server| hold != Hold::Group || server.stays_in_its_group();
     let is_there = |server: Server| offer.namespaces || server != Server::Foreign;
@@ -315,7 +316,7 @@ fn zoo(hold: Hold, offer: &Offer) -> Vec<Server> {
     zoo.filter(|server| is_promised(*server) && is_there(*server)).collect()
 }
 
-/// Who runs everything, in a word.
+/// The name of the user that runs everything.
 pub(crate) fn name(who: Who) -> &'static str {
     match who {
         Who::Root => "root",
@@ -367,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_is_the_same_episode_and_another_one_is_not() {
+    fn same_seed_gives_same_episode_and_another_seed_does_not() {
         for episode in 0..200 {
             assert_eq!(Plan::draw(5, episode, &offer()), Plan::draw(5, episode, &offer()));
         }
@@ -375,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_survives_being_written_down() {
+    fn plan_can_be_written_and_read_back() {
         for episode in 0..500 {
             let plan = Plan::draw(9, episode, &offer());
             assert_eq!(plan.to_string().parse::<Plan>(), Ok(plan));
@@ -383,14 +384,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_plan_is_refused_with_its_reason() {
+    fn invalid_plan_is_refused_with_a_reason() {
         for (text, why) in [
             ("", "begins with"),
             ("chaos 1 seed=x episode=1 leaf root grace=0", "`x` is no number"),
             ("chaos 1 seed=1 episode=1 cage root grace=0", "`cage` is no hold"),
             ("chaos 1 seed=1 episode=1 leaf nobody grace=0", "neither root nor user"),
             ("chaos 1 seed=1 episode=1 leaf root grace=0\ndance 3", "nothing that can happen: `dance 3`"),
-            ("chaos 1 seed=1 episode=1 leaf root grace=0\nstrike KILL 3", "`3` is nobody's part"),
+            ("chaos 1 seed=1 episode=1 leaf root grace=0\nstrike KILL 3", "`3` is not ACTOR:PART"),
             ("chaos 1 seed=1 episode=1 leaf root grace=0\nforge 0 gold", "`gold` is no forgery"),
             ("chaos 1 seed=1 episode=1 leaf root grace=0\nstarve 0 processes=3", "nothing that can happen"),
         ] {
@@ -400,16 +401,16 @@ mod tests {
     }
 
     #[test]
-    fn every_ground_has_its_turn() {
+    fn every_ground_is_drawn() {
         let grounds: Vec<String> =
             (0..10).map(|at| Plan::draw(4, at, &offer())).map(|plan| format!("{} {:?}", plan.hold, plan.who)).collect();
         let different: std::collections::HashSet<&String> = grounds.iter().collect();
         assert_eq!(different.len(), 10, "{grounds:?}");
     }
 
-    /// Whatever is on the list happens sooner or later; otherwise the list lies.
+    /// Checks that every action, server and part in the lists is drawn sooner or later.
     #[test]
-    fn everything_happens() {
+    fn every_action_is_drawn_sooner_or_later() {
         let plans: Vec<Plan> = (0..2000).map(|episode| Plan::draw(3, episode, &offer())).collect();
         let lines: Vec<String> = plans.iter().map(Plan::to_string).collect();
         let text = lines.concat();
@@ -437,9 +438,9 @@ mod tests {
         }
     }
 
-    /// What cannot be had is not asked for.
+    /// A plan does not ask for features that the machine lacks.
     #[test]
-    fn a_poor_machine_gets_a_plan_that_it_can_play() {
+    fn plan_only_uses_features_of_the_machine() {
         let poor = Offer { sdks: false, disk: false, namespaces: false };
         for episode in 0..300 {
             let plan = Plan::draw(3, episode, &poor);

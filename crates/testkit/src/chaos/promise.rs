@@ -1,4 +1,4 @@
-//! What leash promises, no more and no less, and whether the facts agree. Pure: facts in, complaints out.
+//! The promises of leash, no more and no less, and the check of the facts against them. Pure: facts in, complaints out.
 
 mod upstream;
 
@@ -12,21 +12,22 @@ use super::action::Origin;
 use super::plan::Hold;
 pub use upstream::{Session, State, Wounds};
 
-/// What was done to the two who look after a tree.
+/// The faults that hit the supervisor and the keeper of a tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Harm {
     /// Its leash was killed by SIGKILL.
     pub leash: bool,
-    /// Its keeper was.
+    /// Its keeper was killed by SIGKILL.
     pub keeper: bool,
-    /// One of them had too little of something for a while.
+    /// One of them was short of a resource for a while.
     pub short: bool,
-    /// It had a process in a PID namespace that was there before: its orphans belong to the first process of that namespace.
+    /// It had a process in a PID namespace that existed before: orphans of that process go to the first process of the
+    /// namespace.
     pub foreign: bool,
 }
 
 impl Harm {
-    /// Whether nobody was left who could have ended the tree.
+    /// True if both processes that could have ended the tree were killed.
     pub fn is_orphaned(self) -> bool {
         self.leash && self.keeper
     }
@@ -35,81 +36,81 @@ impl Harm {
 /// A process that should be gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Survivor {
-    /// Its number.
+    /// Its pid.
     pub pid: Pid,
-    /// How it is shown.
+    /// Its description for a message.
     pub shown: String,
     /// The session that its environment names.
     pub session: Option<String>,
-    /// Whether the ledger knew it when its leash died.
+    /// True if the ledger knew it when its leash died.
     pub recorded: bool,
-    /// Whether it is in a PID namespace that was there before.
+    /// True if it is in a PID namespace that existed before.
     pub foreign: bool,
 }
 
-/// What was forged in the ledger.
+/// The kind of a forged file in the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forged {
-    /// No file of leash: it is neither used nor removed.
+    /// Not a file of leash: leash neither uses nor removes it.
     Foreign,
-    /// No record, and no more than half of one: it may be removed.
+    /// Not a record, or half of one: leash may remove it.
     Torn,
-    /// A record of a run that nobody looks after: it is told of like any other.
+    /// A record of a run without a living supervisor or keeper: leash reports it like any other.
     Record,
 }
 
-/// A process in a foreign namespace may be left, as long as a receipt says so.
+/// True if a receipt says that this tree is left and the process is in a foreign namespace: then it may live.
 pub(super) fn may_stay(one: &Survivor, receipts: &[Value]) -> bool {
     let is_left = |session: &String| trees(receipts, session).iter().any(|tree| tree["fate"] == "left");
     one.foreign && one.session.as_ref().is_some_and(is_left)
 }
 
-/// Everything that was seen in and after an episode.
+/// The facts that were gathered in and after an episode.
 #[derive(Clone, Debug)]
 pub struct Facts {
-    /// What kept trees together.
+    /// The containment of the trees.
     pub hold: Hold,
-    /// Every tree that was ever seen, by its session, and what was done to those who look after it.
+    /// Every tree that was ever seen, by its session, and the faults that hit its supervisor and keeper.
     pub trees: BTreeMap<String, Harm>,
-    /// The tree of somebody who lives on until the end.
+    /// The tree of the resident, which lives until the end.
     pub resident: Option<String>,
-    /// Who lived when owners were gone and graces had passed.
+    /// The processes that lived when the owners were gone and the graces had passed.
     pub before_sweep: Vec<Survivor>,
-    /// Who lived after the next start of leash.
+    /// The processes that lived after the next start of leash.
     pub after_sweep: Vec<Survivor>,
-    /// What was there before that start: it repairs much.
+    /// The state before that start, which repairs much.
     pub early: Early,
-    /// What was in the runtime directory after it.
+    /// The files in the runtime directory after it.
     pub ledger: Vec<String>,
     /// Every receipt.
     pub receipts: Vec<Value>,
     /// Every session that was opened at an upstream server.
     pub sessions: Vec<Session>,
-    /// What was done to those who opened them.
+    /// The faults that hit the leashes that opened them.
     pub openers: BTreeMap<String, Wounds>,
-    /// For how long upstream servers could not be reached, in all.
+    /// The total time for which each upstream server was unreachable.
     pub outages: BTreeMap<Origin, Duration>,
-    /// What was forged in the runtime directory, by the names of runs.
+    /// The forged files in the runtime directory, by the names of runs.
     pub forged: BTreeMap<String, Forged>,
-    /// Whether anybody of leash was killed by SIGKILL or had too little of something, or the disk of the ledger failed.
+    /// True if a process of leash was killed by SIGKILL or was short of a resource, or the disk of the ledger failed.
     pub was_hurt: bool,
-    /// What else was seen to be wrong: with those who had nothing to do with it, with gateways, with starts.
+    /// Other complaints: about bystanders, gateways and starts.
     pub wrong: Vec<String>,
 }
 
-/// What was seen when all owners were gone, and before the next start of leash.
+/// The state when all owners were gone, before the next start of leash.
 #[derive(Clone, Debug, Default)]
 pub struct Early {
     /// Sessions at upstream servers.
     pub sessions: Vec<Session>,
     /// Every receipt.
     pub receipts: Vec<Value>,
-    /// What was in the runtime directory, but for what belongs to somebody who lives.
+    /// The files in the runtime directory, except those of living processes.
     pub ledger: Vec<String>,
 }
 
 impl Facts {
-    /// What is not as promised.
+    /// The promises that were not kept.
     pub fn complaints(&self) -> Vec<String> {
         let mut complaints = self.wrong.clone();
         complaints.extend(
@@ -139,31 +140,34 @@ impl Facts {
         format!("session {:?}, {:?}, recorded: {}", one.session, self.harm(one), one.recorded)
     }
 
-    /// With leash and keeper killed, `sealed` and `unit` end a tree all the same; the others do at the next start.
+    /// True if the survivor may live until the next start: supervisor and keeper were killed, and the containment is
+    /// not `sealed` or `unit`, which end a tree even then.
     pub fn may_wait_for_a_sweep(&self, one: &Survivor) -> bool {
         self.harm(one).is_orphaned() && !matches!(self.hold, Hold::Sealed | Hold::Unit)
     }
 
-    /// Descent is lost with the keeper: what the ledger did not know yet cannot be known any more.
+    /// True if the survivor may live after the next start. Without the keeper descent is lost: a process that the
+    /// ledger did not know yet cannot be found any more.
     fn may_survive_a_sweep(&self, one: &Survivor) -> bool {
         self.harm(one).is_orphaned() && matches!(self.hold, Hold::Reaper | Hold::Group) && !one.recorded
     }
 
-    /// Whether a receipt may say of a tree that it is not proved to be gone.
+    /// True if a receipt may say that the end of a tree is not proved.
     fn may_be_left(&self, harm: Harm, tree: &Value) -> bool {
         match self.hold {
-            // It never can prove that nobody left the group.
+            // `group` can never prove that no process left the group.
             Hold::Group => true,
             // A process can leave a cgroup, and descent is lost with the keeper.
             Hold::Reaper | Hold::Unit | Hold::Leaf => harm.is_orphaned() || harm.foreign,
-            // Both were killed before the keeper could write down that there is a namespace.
+            // Both were killed before the keeper could record that there is a namespace.
             Hold::Sealed => harm.foreign || harm.is_orphaned() && tree["leader"].is_null(),
         }
     }
 
-    /// Empty after the next start; before it, if everybody had what it takes to clear up.
+    /// The runtime directory must be empty after the next start. It must be empty before it too, if no process of leash
+    /// was hurt.
     fn about_ledger(&self) -> Vec<String> {
-        // What could not be reached stays in the book of the gateway that had to stop.
+        // An unreachable session stays in the book of the gateway that had to stop.
         let may_stay =
             |name: &str| self.forged_as(name).is_some() || !self.outages.is_empty() && name.starts_with("gateways/");
         let early = self.early.ledger.iter().filter(|name| !self.was_hurt && !may_stay(name));
@@ -172,13 +176,13 @@ impl Facts {
         early.chain(late.map(|name| format!("left in the runtime directory: {name}"))).collect()
     }
 
-    /// What a file in the runtime directory was forged as. leash may have made a lock for it.
+    /// The kind of forgery that a file in the runtime directory belongs to. leash may have made a lock for it.
     fn forged_as(&self, name: &str) -> Option<Forged> {
         let is_it = |run: &&String| name.strip_prefix("sessions/").is_some_and(|name| name.starts_with(run.as_str()));
         self.forged.keys().find(is_it).map(|run| self.forged[run])
     }
 
-    /// What leash did not make is still there; a record is told of.
+    /// A file that leash did not make must still be there; a forged record must have a receipt.
     fn about_forged(&self) -> Vec<String> {
         let is_there = |run: &str| self.ledger.iter().any(|name| name.starts_with(&format!("sessions/{run}.")));
         let is_told = |run: &str| self.receipts.iter().any(|receipt| receipt["run"] == run);
@@ -213,7 +217,7 @@ impl Facts {
         complaints
     }
 
-    /// What could not be reached is left, and told of once more when the next start has ended it.
+    /// True if the second receipt says more: a process that was left is gone since the next start.
     fn is_news(&self, before: &Value, now: &Value) -> bool {
         let all = |receipt: &Value, fate: &str| {
             let all = receipt["holdings"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -235,7 +239,7 @@ impl Facts {
         if hides(&self.early.receipts, &self.before_sweep) || hides(&self.receipts, &self.after_sweep) {
             complaints.push(format!("the receipt of {session} hides a survivor: {tree}"));
         }
-        // Without a descriptor nobody can write one, and the next start does.
+        // Without a descriptor no process can write a receipt; the next start writes it.
         let may_be_late = harm.is_orphaned() || harm.short || self.resident.as_deref() == Some(session);
         if trees(&self.early.receipts, session).is_empty() && !may_be_late {
             complaints.push(format!("the receipt of {session} ({harm:?}) came with the next start: {tree}"));
@@ -244,7 +248,7 @@ impl Facts {
     }
 }
 
-/// What receipts say of the tree of a session.
+/// The holdings of a session's tree in the receipts.
 fn trees<'a>(receipts: &'a [Value], session: &str) -> Vec<&'a Value> {
     holdings(receipts, "tree").filter(|(receipt, _)| receipt["session"] == session).map(|(_, tree)| tree).collect()
 }
@@ -258,7 +262,7 @@ fn holdings<'a>(receipts: &'a [Value], kind: &'static str) -> impl Iterator<Item
 }
 
 impl Facts {
-    /// Nothing happened, and nothing is there.
+    /// The facts of an episode without actions.
     pub(super) fn none(hold: Hold) -> Self {
         Self {
             hold,
@@ -320,14 +324,14 @@ mod tests {
     }
 
     #[test]
-    fn a_clean_end_is_fine() {
+    fn clean_end_has_no_complaint() {
         for hold in Hold::ALL {
             check(&facts(*hold, Harm::default()), &[]);
         }
     }
 
     #[test]
-    fn who_may_survive_until_the_next_start() {
+    fn only_orphaned_trees_may_survive_until_the_next_start() {
         for (hold, harm, is_fine) in [
             (Hold::Sealed, BOTH, false),
             (Hold::Unit, BOTH, false),
@@ -352,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_survive_the_next_start_and_what_the_receipt_says_then() {
+    fn only_unrecorded_processes_may_survive_the_next_start_and_the_receipt_says_so() {
         for (hold, recorded, fate, complaints) in [
             (Hold::Reaper, false, "left", &[][..]),
             (Hold::Reaper, true, "left", &["survived the next start"]),
@@ -376,7 +380,7 @@ mod tests {
         check(&told(same), &["two receipts for one run", "2 receipts for the tree"]);
     }
 
-    /// Whoever is left to end a tree tells of it, and does not leave that to the next start.
+    /// The process that ends a tree also writes its receipt, and does not leave that to the next start.
     #[test]
     fn a_receipt_is_there_before_the_next_start() {
         let short = Harm { short: true, ..ONE };
@@ -389,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn left_needs_a_reason_that_was_there() {
+    fn left_receipt_needs_a_real_reason() {
         for (hold, harm, is_fine) in [
             (Hold::Sealed, BOTH, false),
             (Hold::Leaf, BOTH, true),
@@ -402,16 +406,16 @@ mod tests {
             let facts = told(hold, harm, vec![tree_receipt("r", "left")]);
             check(&facts, if is_fine { &[] } else { &["left, says the receipt"] });
         }
-        // Of a tree that was only about to start nothing is known, also not that it is sealed.
+        // leash knows nothing about a tree that was about to start, not even that it is sealed.
         let mut unknown = tree_receipt("r", "left");
         unknown["holdings"][0]["leader"] = Value::Null;
         check(&told(Hold::Sealed, BOTH, vec![unknown.clone()]), &[]);
         check(&told(Hold::Sealed, ONE, vec![unknown]), &["left, says the receipt"]);
     }
 
-    /// It may live if the receipt says that it does, and in no other case.
+    /// Such a process may live if the receipt says so, and in no other case.
     #[test]
-    fn a_process_in_a_foreign_namespace_is_gone_or_told_of_as_left() {
+    fn process_in_a_foreign_namespace_is_gone_or_reported_as_left() {
         let foreign = Harm { foreign: true, ..Harm::default() };
         for (is_foreign, fate, complaints) in [
             (true, "left", &[][..]),
@@ -446,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn leavings_and_what_else_is_wrong() {
+    fn left_files_and_other_faults_are_complaints() {
         let facts = Facts {
             ledger: vec!["sessions/x.json".to_owned()],
             wrong: vec!["the echo is dead".to_owned()],
@@ -456,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn who_can_clear_up_does_not_leave_it_to_the_next_start() {
+    fn unhurt_leash_leaves_no_files_for_the_next_start() {
         for (was_hurt, complaints) in [(false, &["for the next start: gateways/x.jsonl"][..]), (true, &[])] {
             let facts = facts(Hold::Leaf, ONE);
             let early = Early { ledger: vec!["gateways/x.jsonl".to_owned()], ..facts.early.clone() };

@@ -1,11 +1,11 @@
-//! Chance that can be repeated.
+//! Reproducible random numbers.
 
 /// SplitMix64: the same seed gives the same numbers, on every machine and in every version of any library.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// The numbers of one episode of a seed: no episode needs those before it.
+    /// The numbers of one episode of a seed. They do not depend on earlier episodes.
     pub fn of(seed: u64, episode: u64) -> Self {
         let mut random = Self(seed ^ episode.wrapping_mul(0xd1b5_4a32_d192_ed03));
         random.bits();
@@ -20,22 +20,22 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number from `low` up to but not with `high`.
+    /// A number from `low` up to, but without, `high`.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.bits() % (high - low).max(1)
     }
 
-    /// Whether something happens that happens `percent` times of a hundred.
+    /// True with a probability of `percent`.
     pub fn happens(&mut self, percent: u64) -> bool {
         self.between(0, 100) < percent
     }
 
-    /// One of `all`, which are not none.
+    /// One of `all`, which must not be empty.
     pub fn pick<T: Copy>(&mut self, all: &[T]) -> T {
         all[self.between(0, all.len() as u64) as usize]
     }
 
-    /// One of `all`, each as often as its number says.
+    /// One of `all`, weighted by its number.
     pub fn weigh<T: Copy>(&mut self, all: &[(u64, T)]) -> T {
         let mut at = self.between(0, all.iter().map(|(weight, _)| weight).sum());
         for (weight, one) in all {
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_is_a_story() {
+    fn same_seed_gives_same_numbers() {
         let numbers = |seed, episode| {
             let mut random = Random::of(seed, episode);
             (0..8).map(|_| random.bits()).collect::<Vec<_>>()
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn every_choice_is_made_and_none_beside() {
+    fn every_choice_is_drawn_and_no_other() {
         let mut random = Random::of(1, 1);
         let mut seen = [0; 3];
         for _ in 0..1000 {

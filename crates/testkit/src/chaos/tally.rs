@@ -1,21 +1,21 @@
-//! How often what was done. A fault that met nobody is not counted.
+//! Counters of actions and faults. A fault that hit no process is not counted.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use super::action::Start;
 
-/// Numbers by their words.
+/// Counters by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts(pub BTreeMap<String, u64>);
 
 impl Counts {
-    /// One more.
+    /// Adds one.
     pub fn add(&mut self, word: impl fmt::Display) {
         *self.0.entry(word.to_string()).or_default() += 1;
     }
 
-    /// All of them together.
+    /// The sum of all counters.
     pub fn sum(&self) -> u64 {
         self.0.values().sum()
     }
@@ -39,52 +39,52 @@ impl fmt::Display for Counts {
     }
 }
 
-/// Everything that is counted in an episode, or in many.
+/// The counters of one episode, or of many.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Who used something.
+    /// The hosts and clients.
     pub hosts: Counts,
-    /// By which way.
+    /// Their routes.
     pub routes: Counts,
-    /// Which stdio and upstream servers.
+    /// The stdio and upstream servers.
     pub servers: Counts,
-    /// With how much grace.
+    /// The graces.
     pub graces: Counts,
-    /// What was done.
+    /// The actions.
     pub actions: Counts,
-    /// What was done to somebody who was there.
+    /// The faults that hit a living process.
     pub faults: Counts,
-    /// How many processes were seen; those that came and went between two looks are not among them.
+    /// The number of processes that were seen. Processes that came and went between two looks are not counted.
     pub processes: u64,
-    /// How many trees were seen.
+    /// The number of trees that were seen.
     pub trees: u64,
-    /// Of those, how many lost both who looked after them.
+    /// The number of trees whose supervisor and keeper were both killed.
     pub orphaned: u64,
-    /// How many receipts were written.
+    /// The number of receipts.
     pub receipts: u64,
-    /// How many had nothing to do with it, and were asked at the end.
+    /// The number of bystanders, which were checked at the end.
     pub bystanders: u64,
-    /// What became of the sessions at upstream servers.
+    /// The fates of the sessions at upstream servers.
     pub sessions: Sessions,
 }
 
-/// What became of the sessions at upstream servers.
+/// The fates of the sessions at upstream servers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sessions {
-    /// How many were opened.
+    /// The number of opened sessions.
     pub opened: u64,
-    /// How many were ended by DELETE.
+    /// The number of sessions that were ended by DELETE.
     pub deleted: u64,
-    /// How many were lost when their server crashed.
+    /// The number of sessions that were lost when their server crashed.
     pub lost: u64,
-    /// How many are open and named as left in a receipt, by the reason.
+    /// The number of open sessions that a receipt names as left, by the reason.
     pub left: Counts,
-    /// How many are open and named nowhere: nobody but their server can know of them.
+    /// The number of open sessions without a receipt: only their server knows of them.
     pub unknown: u64,
 }
 
 impl Tally {
-    /// Counts somebody who begins.
+    /// Counts the start of an actor.
     pub(crate) fn start(&mut self, start: &Start) {
         self.hosts.add(start.driver);
         self.routes.add(start.route);
@@ -95,7 +95,7 @@ impl Tally {
         self.graces.add(format_args!("{} ms", start.grace));
     }
 
-    /// Adds another one.
+    /// Adds the counters of another tally.
     pub fn extend(&mut self, other: &Self) {
         self.hosts.extend(&other.hosts);
         self.routes.extend(&other.routes);
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_most_frequent_is_first() {
+    fn most_frequent_word_is_first() {
         let mut counts = Counts::default();
         assert_eq!(counts.to_string(), "none");
         ["b", "a", "c", "c"].iter().for_each(|word| counts.add(word));
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn two_are_added_word_by_word() {
+    fn counters_are_added_by_word() {
         let mut one = Tally { processes: 2, ..Tally::default() };
         one.faults.add("KILL");
         one.sessions.left.add("unsupported");

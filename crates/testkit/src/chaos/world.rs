@@ -1,4 +1,5 @@
-//! The world of one episode, and what is done in it. [`super::cast`] says who is in it, [`super::blows`] what hits them.
+//! The world of one episode, and the actions in it. [`super::cast`] has the processes in it, [`super::blows`] the
+//! faults that hit them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs;
@@ -27,21 +28,21 @@ use crate::process::{Handle, Process};
 use crate::scene::Scene;
 use crate::wait::{self, Stopwatch};
 
-/// How long somebody is waited for who can hardly come up.
+/// The timeout for an actor that can hardly come up.
 const LITTLE_HOPE: Duration = Duration::from_secs(1);
 
-/// How long leash may take to look at a young tree. It looks several times in the first second.
+/// The time that leash may take for its first looks at a new tree. It looks several times in the first second.
 const FIRST_LOOKS: Duration = Duration::from_secs(2);
 
-/// How long somebody is waited for who must come up: on a busy machine it takes long, and is no complaint.
+/// The timeout for an actor that must come up. On a busy machine that takes long, which is no complaint.
 const SURELY_UP: Duration = Duration::from_secs(60);
 
-/// Why there is no world.
+/// The reason why there is no world.
 #[derive(Debug)]
 pub(crate) enum Unset {
-    /// The machine does not give what it takes.
+    /// The machine lacks a feature.
     Machine(String),
-    /// leash does not, before anything has happened to it.
+    /// leash does not start, although no fault has hit it.
     Leash(String),
 }
 
@@ -51,68 +52,69 @@ impl From<String> for Unset {
     }
 }
 
-/// All that there is in an episode. Dropped in this order: first those who use things, then the things.
+/// Everything in an episode. Dropped in this order: first the actors, then what they use.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) plan: Plan,
-    /// First of all they let go.
+    /// Dropped first, so that they detach their keepers.
     pub(crate) tracers: Vec<Tracer>,
     pub(crate) actors: BTreeMap<u32, Actor>,
     pub(crate) serve: Option<Gateway>,
-    /// Where it listens.
+    /// The address of the gateway.
     pub(crate) listen: String,
-    /// How many there were before it.
+    /// The number of earlier gateways.
     pub(crate) generation: u64,
-    /// The one of them whose configuration it has: one that is killed leaves its sessions to the next, which finds the same servers.
+    /// The number of the first gateway with the same configuration: a killed gateway leaves its sessions to the next
+    /// one, which must have the same servers.
     pub(crate) epoch: u64,
-    /// Upstream sessions that were there when a gateway began, and the gateway that had opened them.
+    /// The upstream sessions that existed when a gateway started, and the gateway that had opened them.
     pub(crate) inherited: HashMap<String, String>,
-    /// What was done to those who open sessions at upstream servers, by the names that the servers know.
+    /// The faults that hit the leashes that open upstream sessions, by the names that the servers know.
     pub(crate) openers: BTreeMap<String, Wounds>,
-    /// Somebody who lives on, untouched, with the same ledger.
+    /// An actor that lives through the episode, untouched, with the same ledger.
     pub(crate) resident: Actor,
     /// The session of its server.
     pub(crate) resident_tree: Option<String>,
     pub(crate) bystanders: Vec<(String, Child, Handle)>,
-    /// Who was there before anything happened: number and start time.
+    /// Pid and start time of the processes that existed before the first action.
     pub(crate) innocent: HashSet<(Pid, u64)>,
     pub(crate) upstreams: BTreeMap<Origin, Upstream>,
-    /// How often each of them was started again.
+    /// The number of restarts of each upstream server.
     pub(crate) restarts: BTreeMap<Origin, u64>,
-    /// Those that cannot be reached, and since when.
+    /// The unreachable upstream servers, and since when.
     pub(crate) unreached: BTreeMap<Origin, Stopwatch>,
-    /// For how long each of them could not, in all.
+    /// The total time for which each of them was unreachable.
     pub(crate) outages: BTreeMap<Origin, Duration>,
     pub(crate) deps: Option<Deps>,
     pub(crate) stopped: Vec<Handle>,
-    /// What was forged in the ledger, by the names of runs.
+    /// The forged files in the ledger, by the names of runs.
     pub(crate) forged: BTreeMap<String, Forged>,
-    /// Processes that the ledger knew when both who looked after them were gone.
+    /// The processes that the ledger knew when their supervisor and keeper were both gone.
     pub(crate) known: Known,
-    /// A PID namespace that leash has not made.
+    /// A PID namespace that leash did not make.
     pub(crate) namespace: Option<Namespace>,
     pub(crate) squeezed: Vec<Squeezed>,
-    /// What is in the runtime directory of somebody who lives on.
+    /// The files of the resident in the runtime directory.
     pub(crate) ledger_of_the_resident: Vec<String>,
-    /// Whether anybody of leash was killed by SIGKILL or had too little of something, or the disk of the ledger failed.
+    /// True if a process of leash was killed by SIGKILL or was short of a resource, or the disk of the ledger failed.
     pub(crate) was_hurt: bool,
-    /// What was seen to be wrong on the way.
+    /// The complaints so far.
     pub(crate) wrong: Vec<String>,
     pub(crate) trees: BTreeMap<String, Harm>,
     /// The trees that were ever seen below a process.
     pub(crate) below: HashMap<Pid, BTreeSet<String>>,
-    /// Everybody who was ever seen.
+    /// Every process that was ever seen.
     pub(crate) seen: HashSet<(Pid, u64)>,
     pub(crate) tally: Tally,
-    /// When it began.
+    /// The time since the start.
     watch: Stopwatch,
-    /// What was done and what came of it, for people.
+    /// The actions and their results, for people.
     pub(crate) history: Vec<String>,
     pub(crate) disk: Option<SmallDisk>,
-    /// The census of the resident, who is not to be counted.
+    /// The census of the resident, which is not counted.
     pub(crate) other_census: Census,
     pub(crate) scene: Scene,
-    /// Where those are who have few processes. They are killed with the scene.
+    /// The cgroups of the actors with few processes. Their processes are killed with the scene.
     pub(crate) bounds: Vec<PidsBound>,
 }
 
@@ -178,7 +180,7 @@ impl World {
         Ok(world)
     }
 
-    /// Does one thing, as far as it can be done.
+    /// Performs one action, as far as that is possible.
     pub(crate) fn act(&mut self, action: &Action) {
         let came = match action {
             Action::Start(start) => self.start(start),
@@ -215,7 +217,7 @@ impl World {
         self.history.push(format!("{:7.3} {what}", self.watch.time().as_secs_f64()));
     }
 
-    /// Counts what was done; not everybody can do everything, and the dead do nothing.
+    /// Performs and counts an action of an actor. Not every actor can do everything, and a dead one does nothing.
     fn with(&mut self, actor: u32, name: &str, act: fn(&mut Actor) -> bool) -> String {
         match self.actors.get_mut(&actor).map(act) {
             Some(true) => {
@@ -223,7 +225,7 @@ impl World {
                 "done".to_owned()
             }
             Some(false) => "in vain".to_owned(),
-            None => "nobody".to_owned(),
+            None => "no such actor".to_owned(),
         }
     }
 
@@ -244,7 +246,7 @@ impl World {
         let must_come = self.must_come_up(start);
         let seen_before = self.seen_in_namespaces();
         if !start.hurry {
-            // Behind a gateway that is stopped nobody comes up, and behind one without descriptors hardly anybody.
+            // Behind a stopped gateway no actor comes up, and behind one without descriptors hardly any.
             let is_hopeless = start.route.uses_serve() && (self.serve_is_stopped() || self.serve_is_squeezed());
             actor.wait_up(if must_come {
                 SURELY_UP
@@ -258,8 +260,8 @@ impl World {
         let is_up = actor.up == Some(true);
         self.actors.insert(start.actor, actor);
         if is_up && start.server == Server::Foreign {
-            // leash promises nothing of a process that left the tree through a namespace before leash looked. A failing disk hides
-            // that it has looked, so this wait is not for ever.
+            // leash promises nothing about a process that left the tree through a namespace before leash looked. The
+            // wait has a limit, because a failing disk hides that leash has looked.
             wait::within(FIRST_LOOKS, || (self.seen_in_namespaces() > seen_before).then_some(()));
         }
         if must_come && !is_up {
@@ -320,7 +322,7 @@ impl World {
             let is_over = || !serve.is_alive() || self.serve_is_stopped();
             wait::within(wait::LIMIT, || is_over().then_some(()));
             if serve.is_alive() {
-                // It ends when the episode does.
+                // It ends at the end of the episode.
                 return "it stays".to_owned();
             }
             self.check_serve();
@@ -337,7 +339,7 @@ impl World {
         }
     }
 
-    /// The gateway reads another grace, and keeps what it has.
+    /// Makes the gateway reload its configuration with another grace. It keeps its sessions.
     fn reload(&mut self, grace: u64) -> String {
         self.plan.grace = grace;
         let Some(serve) = &self.serve else { return "no gateway".to_owned() };
@@ -349,16 +351,16 @@ impl World {
         "done".to_owned()
     }
 
-    /// `leash end` of what a client of its own leash has.
+    /// Runs `leash end` for the session of an actor with its own leash.
     fn end(&mut self, actor: u32) -> String {
-        let Some(leash) = self.actors.get(&actor).and_then(Actor::leash) else { return "nobody".to_owned() };
+        let Some(leash) = self.actors.get(&actor).and_then(Actor::leash) else { return "no such process".to_owned() };
         let Some(session) = descendants(leash).iter().find_map(session_of) else { return "no session".to_owned() };
         self.tally.actions.add("leash end");
         let answer = self.scene.answer(["end", &session]);
         format!("{session} {} {}", answer.code, answer.stderr.trim_end())
     }
 
-    /// Notes everybody and every tree that can be seen.
+    /// Notes every process and every tree that exists now.
     pub(crate) fn look(&mut self) {
         let Some(outer) = self.scene.outer() else { return };
         let all = outer.processes();
@@ -374,7 +376,7 @@ impl World {
         self.look_at_short();
     }
 
-    /// Everything that was broken works again. Who was started with little still has little.
+    /// Ends all faults. An actor that was started with a limit keeps it.
     pub(crate) fn heal(&mut self) {
         if let Some(disk) = &self.disk {
             disk.heal();
@@ -387,13 +389,13 @@ impl World {
     }
 }
 
-/// The session that a process was started for, as its environment says.
+/// The session that a process was started for, from its environment.
 pub(crate) fn session_of(process: &Process) -> Option<String> {
     session_in(&fs::read(format!("{}/environ", process.dir())).ok()?)
 }
 
-/// The same in an environment as `/proc` has it. Of a process that is about to execute something else it may break off anywhere: only
-/// what has its end is read.
+/// The same from the bytes of `/proc/PID/environ`. If the process is about to execute another program, the bytes may
+/// end anywhere, so only variables with their terminator are read.
 fn session_in(environ: &[u8]) -> Option<String> {
     let mut variables = environ.split_inclusive(|byte| *byte == 0);
     let id = variables.find_map(|variable| variable.strip_prefix(b"LEASH_ID=")?.strip_suffix(&[0]))?;
@@ -414,7 +416,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn half_a_name_is_none() {
+    fn unterminated_session_name_is_ignored() {
         assert_eq!(session_in(b"A=1\0LEASH_ID=abc\0B=2\0"), Some("abc".to_owned()));
         assert_eq!(session_in(b"A=1\0LEASH_ID=abc\0"), Some("abc".to_owned()));
         assert_eq!(session_in(b"A=1\0LEASH_ID=ab"), None);

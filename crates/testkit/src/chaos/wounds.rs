@@ -1,4 +1,4 @@
-//! What was done to whom, as far as it excuses anybody: noted before it is done.
+//! The faults, as far as they excuse a broken promise. Each is noted before it is caused.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,35 +16,37 @@ use crate::gateway::Gateway;
 use crate::process::{Handle, Process};
 use crate::wait::Stopwatch;
 
-/// So many descriptors a leash may want at once beyond those that it has: connections, and files that it writes.
+/// The number of descriptors that a leash may need at once beyond its open ones: for connections, and for files that it
+/// writes.
 const SPARE: u64 = 8;
 
-/// Somebody who has too few descriptors for a while.
+/// A process that has too few descriptors for a while.
 #[derive(Debug)]
 pub(crate) struct Squeezed {
     pub(crate) handle: Handle,
-    /// The leash that may be unable to speak for that, and how many it has.
+    /// The leash that may be unable to open a connection because of that, and its limit.
     pub(crate) mute: Option<(String, u64)>,
 }
 
 impl World {
-    /// What was done to the leash that is there by this name.
+    /// The faults of the leash with this name.
     pub(crate) fn wounds(&mut self, opener: &str) -> &mut Wounds {
         let is_gateway = opener.starts_with("serve");
         self.openers.entry(opener.to_owned()).or_insert_with(|| Wounds { is_gateway, ..Wounds::default() })
     }
 
-    /// How the gateway that is there now is called.
+    /// The name of the current gateway.
     pub(crate) fn gateway_name(&self) -> String {
         format!("serve-{}", self.generation)
     }
 
-    /// By which name upstream servers know all gateways that had the same configuration, each in the place of a killed one.
+    /// The name by which upstream servers know all gateways that had the same configuration, each in the place of a
+    /// killed one.
     pub(crate) fn epoch_name(&self) -> String {
         format!("serve-{}", self.epoch)
     }
 
-    /// By which name they know the leash that somebody's way leads through; nobody's, where none of them keeps a book of sessions.
+    /// The name by which they know the leash on an actor's route. `None` if no leash on it keeps a book of sessions.
     pub(crate) fn opener(&self, start: &Start) -> Option<String> {
         match start.route {
             Route::Connect | Route::ConnectServe => Some(format!("connect-{}", start.actor)),
@@ -57,7 +59,7 @@ impl World {
         self.serve.as_ref().is_some_and(|serve| serve.pid() == pid)
     }
 
-    /// The leash that opens sessions upstream and that a part of somebody belongs to.
+    /// The leash that opens upstream sessions and that a process of an actor belongs to.
     pub(crate) fn owner_of(&self, actor: u32, part: Part, pid: Pid) -> Option<String> {
         if self.is_serve(pid) {
             return Some(self.gateway_name());
@@ -71,7 +73,7 @@ impl World {
         is_its_own.then(|| self.opener(start)).flatten()
     }
 
-    /// A signal is about to hit somebody.
+    /// Notes a signal that is about to be sent to an actor's process.
     pub(crate) fn hit(&mut self, blow: Blow, (actor, part): (u32, Part), pid: Pid) {
         if blow == Blow::Kill {
             self.harm(part, pid);
@@ -81,7 +83,7 @@ impl World {
         self.hit_opener(&opener, blow, part);
     }
 
-    /// The same for a leash that opens sessions upstream, or its keeper.
+    /// The same for a leash that opens upstream sessions, or its keeper.
     pub(crate) fn hit_opener(&mut self, opener: &str, blow: Blow, part: Part) {
         self.was_hurt |= blow == Blow::Kill;
         let wounds = self.wounds(opener);
@@ -89,21 +91,21 @@ impl World {
         match part {
             Part::Keeper => wounds.keeper |= blow == Blow::Kill,
             _ if blow == Blow::Kill => wounds.leash = true,
-            // A keeper does not end by these, and a gateway reads its configuration again for the last.
+            // A keeper ignores these signals, and a gateway reloads its configuration at SIGHUP.
             _ if is_stop => wounds.stops += 1,
             _ => {}
         }
-        // A second signal does not wait for what is being opened.
+        // After a second signal leash does not wait for a session that is being opened.
         if part != Part::Keeper && (blow == Blow::Kill || is_stop && self.wounds(opener).stops > 1) {
             self.doubt(|actor| actor.opener.as_deref() == Some(opener));
         }
     }
 
-    /// Notes below whom a process of a tree is.
+    /// Notes the ancestors of a process of a tree.
     pub(crate) fn note_above(&mut self, all: &[Process], process: &Process, session: &str) {
         let mut above = process.parent;
         while let Some(parent) = all.iter().find(|one| one.pid.as_raw_nonzero().get() == above) {
-            // Whoever is known has been followed up to the top.
+            // The ancestors of a known process were noted before.
             if !self.below.entry(parent.pid).or_default().insert(session.to_owned()) {
                 return;
             }
@@ -111,15 +113,16 @@ impl World {
         }
     }
 
-    /// The trees below a process, also those that have died a moment ago: who looks after one has to tell of its end yet.
+    /// The trees below a process. Includes trees that died a moment ago, because the process still has to write their
+    /// receipts.
     fn trees_below(&self, pid: Pid) -> BTreeSet<String> {
         let known = self.below.get(&pid).into_iter().flatten().cloned();
         known.chain(descendants(pid).iter().filter_map(session_of)).collect()
     }
 
-    /// Notes who is about to be killed, for the trees below.
+    /// Notes for the trees below a process that it is about to be killed.
     pub(crate) fn harm(&mut self, part: Part, pid: Pid) {
-        // A gateway leaves a tree to two who look after it, as `leash run` and its keeper do.
+        // A gateway does not look after trees itself: each has a supervisor and a keeper, as with `leash run`.
         if !matches!(part, Part::Leash | Part::Supervisor | Part::Keeper) || self.is_serve(pid) {
             return;
         }
@@ -132,24 +135,25 @@ impl World {
         }
     }
 
-    /// Who of these waits at this moment for a session to be opened may get one that nobody but its server hears of.
+    /// Notes a doubt for each matching actor that waits for its session now: one may be opened whose id only the server
+    /// knows.
     pub(crate) fn doubt(&mut self, is_hit: impl Fn(&Actor) -> bool) {
         let restarts = &self.restarts;
         for actor in self.actors.values_mut().filter(|actor| actor.opener.is_some() && is_hit(actor)) {
             actor.hear();
-            // `leash connect` opens another one by itself when the server has lost the first.
+            // `leash connect` opens another session by itself when the server has lost the first.
             let now = restarts.get(&actor.start.origin).copied().unwrap_or_default();
             actor.reopening_is_doubted |= actor.start.route == Route::Connect && now > actor.restarts;
             actor.is_doubted |= actor.up.is_none();
         }
     }
 
-    /// The same for those who wait for a server.
+    /// The same for the actors that wait for a server.
     pub(crate) fn doubt_origin(&mut self, origin: Origin) {
         self.doubt(|actor| actor.start.origin == origin);
     }
 
-    /// A server cannot be reached from now on.
+    /// Makes a server unreachable.
     pub(crate) fn lose(&mut self, origin: Origin) -> String {
         if self.unreached.contains_key(&origin) {
             return "it is so already".to_owned();
@@ -161,7 +165,7 @@ impl World {
         "done".to_owned()
     }
 
-    /// It can be reached again.
+    /// Makes it reachable again.
     pub(crate) fn regain(&mut self, origin: Origin) -> String {
         let Some(since) = self.unreached.remove(&origin) else { return "it is so already".to_owned() };
         self.upstreams.get(&origin).into_iter().for_each(Upstream::up);
@@ -169,7 +173,7 @@ impl World {
         "done".to_owned()
     }
 
-    /// Counts doubts: who was told of its session after all has none.
+    /// Counts the doubts. An actor that did get its session has none.
     pub(crate) fn count_doubts(&mut self) {
         let doubts = |actor: &Actor| {
             usize::from(actor.is_doubted && actor.up != Some(true)) + usize::from(actor.reopening_is_doubted)
@@ -180,7 +184,8 @@ impl World {
         }
     }
 
-    /// Somebody has too little of something from now on; how much, in descriptors.
+    /// Notes that a process is short of a resource from now on. `descriptors` is its limit on descriptors, if it has
+    /// one.
     pub(crate) fn squeezed(&mut self, (actor, part): (u32, Part), handle: Handle, descriptors: Option<u64>) {
         self.was_hurt = true;
         let pid = handle.pid();
@@ -196,7 +201,8 @@ impl World {
         self.look_at_short();
     }
 
-    /// Notes the trees of those who have too little of something, and who could not speak for want of descriptors.
+    /// Notes the trees of actors that are short of a resource, and the leashes that could not open a connection because
+    /// they had too few descriptors.
     pub(crate) fn look_at_short(&mut self) {
         let scarce = self.actors.values().filter(|actor| actor.start.scarce.0 != Scarce::Nothing);
         let mut short: Vec<Pid> = scarce.filter_map(Actor::leash).collect();
@@ -215,12 +221,12 @@ impl World {
         mute.iter().for_each(|opener| self.wounds(opener).mute = true);
     }
 
-    /// Whether somebody who begins at this moment, and is waited for, has to come up.
+    /// True if an actor that starts now, and is waited for, has to come up.
     pub(crate) fn must_come_up(&self, start: &Start) -> bool {
         let wounds = self.openers.get(&self.gateway_name()).copied().unwrap_or_default();
         let serves = || {
             let is_well = self.serve.as_ref().is_some_and(Gateway::is_alive) && !self.serve_is_stopped();
-            // Whoever is killed takes a moment to be gone.
+            // A killed gateway needs a moment to exit.
             is_well && !wounds.leash && !wounds.short && wounds.stops == 0
         };
         let is_rich = start.scarce.0 == Scarce::Nothing && !self.disk_is_bad();
@@ -228,7 +234,7 @@ impl World {
         !start.hurry && is_rich && reaches && (!start.route.uses_serve() || serves())
     }
 
-    /// A gateway that is gone must have been told to go, and leave as it should.
+    /// A gateway that is gone must have been told to end, and must have exited properly.
     pub(crate) fn check_serve(&mut self) {
         let Some(mut serve) = self.serve.take_if(|serve| !serve.is_alive()) else { return };
         let wounds = *self.wounds(&self.gateway_name());
@@ -244,14 +250,15 @@ impl World {
         }
     }
 
-    /// A gateway that was to come back and did not: unless somebody else has its place, or it cannot write its ledger, that is wrong.
+    /// A gateway that did not start again is a complaint, unless another process has its port, or it cannot write its
+    /// ledger.
     pub(crate) fn check_restart(&mut self, why: &str) {
         if !self.disk_is_bad() && TcpListener::bind(&self.listen).is_ok() {
             self.wrong.push(format!("`leash serve` does not come back: {}", why.trim_end()));
         }
     }
 
-    /// Whether nothing new can be written in the runtime directory.
+    /// True if no new file can be written in the runtime directory.
     pub(crate) fn disk_is_bad(&self) -> bool {
         self.disk.as_ref().is_some_and(|disk| !disk.is_good())
     }

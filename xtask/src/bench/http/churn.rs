@@ -1,4 +1,4 @@
-//! Sessions that come and go: opened, used once and closed, as fast as they can be. Nothing may be left of them.
+//! Sessions that are opened, used once and closed as fast as possible. Nothing of them may be left.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ use super::load::AT_ONCE;
 use super::peers::Peer;
 use crate::step::{Failure, Outcome, say};
 
-/// What a client does with its connection.
+/// The use of connections by a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Connections {
-    /// All sessions of a client on one.
+    /// All sessions of a client on one connection.
     Kept,
-    /// One for each session, as programs do that come and go themselves.
+    /// A new connection for each session, as short-lived programs use.
     New,
 }
 
@@ -40,10 +40,10 @@ leash and supergateway start a server for each session and end it; the floor and
 have one server for all sessions. Memory is the gateway's own, after a quarter of the rounds and after all; processes \
 are those below it when all sessions are closed and two seconds have passed.";
 
-/// Bytes for each session: what holes in the heap make of it, not what is kept.
+/// Bytes left per session. This much is heap fragmentation, not memory that is still held.
 const LEFT: Goal = Goal::AtMost(16.0);
 
-/// With fewer, it is the heap that is measured.
+/// With fewer sessions, the bench would measure heap fragmentation only.
 const ENOUGH: u64 = 10_000;
 
 pub(super) fn measure(plan: &Plan<'_>) -> Outcome<Report> {
@@ -64,7 +64,7 @@ pub(super) fn measure(plan: &Plan<'_>) -> Outcome<Report> {
     Ok(report(&arms))
 }
 
-/// Everything that is compared.
+/// All ways that are compared.
 fn ways(all_peers: bool) -> Vec<(Way, Connections)> {
     let peers = |behind: Behind| Peer::chosen(all_peers).filter(move |peer| peer.can(behind)).map(Front::Peer);
     let mut ways = Vec::new();
@@ -72,7 +72,7 @@ fn ways(all_peers: bool) -> Vec<(Way, Connections)> {
         let fronts = [Front::Nothing, Front::Floor, Front::Leash].into_iter().chain(peers(Behind::Http));
         ways.extend(fronts.map(|front| (Way { front, behind: Behind::Http }, connections)));
     }
-    // A connection is nothing next to the start of a server.
+    // The cost of a connection is negligible next to the start of a server.
     let fronts = [Front::Floor, Front::Leash].into_iter().chain(peers(Behind::Stdio));
     ways.extend(fronts.map(|front| (Way { front, behind: Behind::Stdio }, Connections::Kept)));
     ways
@@ -107,7 +107,7 @@ impl Arm {
         }
     }
 
-    /// How many processes the gateway has when nobody uses it any more.
+    /// The number of processes of the gateway when it has no clients any more.
     fn processes(&self) -> usize {
         let Ok(gateway) = &self.gateway else {
             return 0;
@@ -120,7 +120,7 @@ impl Arm {
         least
     }
 
-    /// leash may be missing; what it is compared to may not.
+    /// Fails if a way is missing that the others are compared with; reports any other missing way.
     fn forgive(&self) -> Outcome {
         match &self.gateway {
             Err(why) if self.way.is_needed() => Err(Failure::new(format!("{}: {why}", self.name()))),
@@ -133,7 +133,7 @@ impl Arm {
     }
 }
 
-/// As many sessions as fit into `time`, of which some are always alive. How many that were, and how long it took.
+/// Opens as many sessions as fit into `time`, with some always alive. Returns their number, and the time it took.
 async fn churn(endpoint: Endpoint, connections: Connections, time: Duration) -> Outcome<(u64, Duration)> {
     let start = now();
     let mut clients = JoinSet::new();
@@ -161,7 +161,7 @@ async fn churn(endpoint: Endpoint, connections: Connections, time: Duration) -> 
     Ok((total, now() - start))
 }
 
-/// Memory at a quarter and at the end, in kB, and the bytes that each session in between has left.
+/// The memory at a quarter and at the end, in kB, and the bytes left by each session in between.
 fn growth(memory: &[(u64, f64)]) -> (f64, f64, f64) {
     let quarter = memory.len().div_ceil(4) - 1;
     let ((sessions_before, before), (sessions_after, after)) = (memory[quarter], memory[memory.len() - 1]);

@@ -1,4 +1,4 @@
-//! The load: an MCP client that does nothing but open sessions, call `echo` and check what comes back.
+//! The load generator: an MCP client that opens sessions, calls `echo` and checks the answers.
 
 use std::cell::Cell;
 use std::fmt::Write as _;
@@ -18,16 +18,16 @@ use tokio_util::task::AbortOnDropHandle;
 use super::reply;
 use crate::step::{Failure, Outcome};
 
-/// Spoken by all peers.
+/// All peers speak this revision.
 const VERSION: &str = "2025-06-18";
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const PROTOCOL: HeaderName = HeaderName::from_static("mcp-protocol-version");
 
-/// Of the size of a small request, as in the bench `echo`.
+/// The size of a small request, as in the bench `echo`.
 pub(super) const LINE: usize = 200;
 
-/// Where a gateway is, and what it calls the tool.
+/// The address of a gateway, and its name for the tool.
 #[derive(Clone, Debug)]
 pub(super) struct Endpoint {
     address: SocketAddr,
@@ -44,19 +44,19 @@ impl Endpoint {
     }
 }
 
-/// A kept connection.
+/// A persistent connection.
 pub(super) struct Connection {
     sender: SendRequest<Full<Bytes>>,
     _driver: AbortOnDropHandle<()>,
 }
 
-/// A session, which is not bound to a connection. Gateways without sessions give no id.
+/// A session, which is not bound to a connection. A gateway without sessions gives no id.
 #[derive(Clone)]
 pub(super) struct Session {
     id: Option<HeaderValue>,
 }
 
-/// An event stream that is held open.
+/// An open event stream.
 pub(super) struct Listening(#[cfg_attr(not(test), expect(dead_code, reason = "held, not read"))] Response<Incoming>);
 
 impl Listening {
@@ -74,7 +74,7 @@ impl Connection {
         stream.set_nodelay(true).map_err(|error| failed(&error))?;
         let (sender, driver) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| failed(&error))?;
         let driver = tokio::task::spawn_local(async {
-            // A request in flight hears of it.
+            // A pending request gets the error.
             let _ = driver.await;
         });
         Ok(Self { sender, _driver: AbortOnDropHandle::new(driver) })
@@ -114,7 +114,7 @@ impl Connection {
         }
     }
 
-    /// Opens the event stream of the session. The connection is taken by it.
+    /// Opens the event stream of the session, which occupies the connection.
     pub(super) async fn listen(&mut self, to: &Endpoint, session: &Session) -> Outcome<Listening> {
         let accept = HeaderValue::from_static("text/event-stream");
         let request = session.on(request(Method::GET, to).header(ACCEPT, accept)).body(Full::default());
@@ -157,7 +157,8 @@ pub(super) fn next_id() -> u64 {
     LAST.get()
 }
 
-/// Appends a call of [`LINE`] bytes or a little more, and says where in it the text is: unique, as the id is in it.
+/// Appends a call of [`LINE`] bytes or a little more, and returns the range of its text. The text contains the id, so
+/// it is unique.
 pub(super) fn call(tool: &str, id: u64, body: &mut String) -> std::ops::Range<usize> {
     let written = write!(
         body,
@@ -184,7 +185,7 @@ fn request(method: Method, to: &Endpoint) -> request::Builder {
     Request::builder().method(method).uri(to.path.clone()).header(HOST, to.host.clone())
 }
 
-/// The whole body of an answer that is a success.
+/// The whole body of a successful answer.
 async fn whole(response: Response<Incoming>) -> Outcome<Bytes> {
     let status = response.status();
     let lost = |error: hyper::Error| Failure::new(format!("an answer was cut: {error}"));
@@ -208,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_has_the_size_of_the_bench_and_a_text_of_its_own() {
+    fn call_has_the_size_of_the_bench_and_a_unique_text() {
         for id in [1, 4_294_967_296] {
             let mut body = String::new();
             let text = call("echo", id, &mut body);
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_name_of_the_tool_cuts_nothing() {
+    fn long_tool_name_does_not_cut_the_text() {
         let mut body = String::new();
         call(&"t".repeat(LINE), 7, &mut body);
         let sent: Value = serde_json::from_str(&body).expect("it is JSON");

@@ -21,20 +21,20 @@ use super::peers::{self, Order, Peer};
 use super::pipe::Pipe;
 use crate::step::{Failure, Outcome, Workspace};
 
-/// Far beyond what the slowest peer needs on a busy machine.
+/// Far beyond the start time of the slowest peer on a busy machine.
 const START: Duration = Duration::from_secs(60);
 
-/// One try to reach a gateway that is starting.
+/// The timeout of one try to reach a gateway that is starting.
 const TRY: Duration = Duration::from_secs(5);
 
-/// What the server speaks.
+/// The transport of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Behind {
     Stdio,
     Http,
 }
 
-/// What is between the client and the server.
+/// The program between the client and the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Front {
     Nothing,
@@ -72,17 +72,17 @@ impl Way {
         }
     }
 
-    /// Without which there is nothing to compare. Others may be missing.
+    /// True for the ways that others are compared with. The others may be missing.
     pub(super) fn is_needed(self) -> bool {
         matches!(self.front, Front::Nothing | Front::Floor)
     }
 }
 
-/// Where gateways are started.
+/// The resources to start gateways with.
 pub(super) struct Stage {
     pub(super) driver: Driver,
     peers: PathBuf,
-    /// This program, which plays the other roles.
+    /// This program, which also plays the other roles.
     program: OsString,
 }
 
@@ -99,7 +99,7 @@ impl Stage {
         Pipe::start(command)
     }
 
-    /// Starts everything on `way`, and returns when a call was answered.
+    /// Starts everything on `way`, and returns after a call was answered.
     pub(super) fn start(&self, way: Way) -> Outcome<Gateway> {
         let who = if rustix::process::geteuid().is_root() { Who::Root } else { Who::User };
         let scene = Scene::set(who).map_err(Failure::new)?;
@@ -160,7 +160,7 @@ impl Stage {
         }
     }
 
-    /// Tries until a call is answered, the process is gone or the time is over.
+    /// Tries until a call is answered, the process has exited or the time is over.
     fn wait_ready(&self, mut running: Running, endpoint: &Endpoint, scene: &Scene) -> Outcome<Running> {
         let deadline = Deadline::after(START);
         loop {
@@ -181,17 +181,17 @@ impl Stage {
     }
 }
 
-/// A session with one call.
+/// Opens a session and makes one call.
 async fn probe(endpoint: &Endpoint) -> Outcome {
     let mut connection = Connection::open(endpoint).await?;
     let session = connection.initialize(endpoint).await?;
     connection.call(endpoint, &session).await?;
-    // Not every peer can.
+    // The result is ignored: not every peer supports DELETE.
     let _ = connection.delete(endpoint, &session).await;
     Ok(())
 }
 
-/// A port that was free a moment ago: no peer can be asked to choose one and say which.
+/// A port that was free a moment ago: no peer can choose one itself and print it.
 fn free_address() -> Outcome<SocketAddr> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
     listener
@@ -199,10 +199,10 @@ fn free_address() -> Outcome<SocketAddr> {
         .map_err(|error| Failure::new(format!("there is no free port: {error}")))
 }
 
-/// What was started on a way; ended with it.
+/// The processes of one way. Dropping it ends them.
 pub(super) struct Gateway {
     pub(super) endpoint: Endpoint,
-    // Dropped in this order: who asks, who is asked, and whatever they left.
+    // Dropped in this order: the gateway, its upstream, and their files.
     front: Running,
     upstream: Option<Running>,
     _scene: Scene,
@@ -213,7 +213,7 @@ impl Gateway {
         Pid::from_child(&self.front.child)
     }
 
-    /// The gateway, the servers, and whatever else there is for them.
+    /// The gateway, the servers, and all their other processes.
     pub(super) fn processes(&self) -> Vec<Pid> {
         let mut all = descendants(self.pid());
         all.push(self.pid());
@@ -238,7 +238,7 @@ impl Running {
         Ok(Self { child, name })
     }
 
-    /// What is wrong, with the first line of what it said itself.
+    /// A failure with the first line of the process's own log.
     fn complaint(&self, scene: &Scene, why: &str) -> Failure {
         let said = fs::read_to_string(scene.dir().join(self.name).with_extension("log")).unwrap_or_default();
         let line = said.lines().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
@@ -248,7 +248,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It is our unreaped child, so the number is still its own.
+        // It is our unreaped child, so its pid was not reused.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! How the load is put on: one call after the other, or many at a time, on one thread.
+//! Generates load on one thread: one call after the other, or many at a time.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use super::super::stats::quantile;
 use super::client::{Connection, Endpoint, Session};
 use crate::step::{Failure, Outcome};
 
-/// As in the numbers of the peers that are known.
+/// The same concurrency as in the published numbers of the peers.
 pub(super) const AT_ONCE: usize = 16;
 
-/// What takes this long beyond its time has come to a halt.
+/// Work that takes this much longer than its time has stalled.
 const STALL: Duration = Duration::from_secs(60);
 
 /// The thread that drives all connections of the bench.
@@ -39,7 +39,7 @@ impl Driver {
     }
 }
 
-/// Round trips, one after the other.
+/// Round-trip times of calls that were made one after the other.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct RoundTrip {
     /// In microseconds.
@@ -54,7 +54,7 @@ impl RoundTrip {
     }
 }
 
-/// One session, and what is done with it.
+/// One session, and the operations on it.
 pub(super) struct Lane {
     endpoint: Endpoint,
     session: Session,
@@ -66,14 +66,15 @@ impl Lane {
         Ok(Self { endpoint: endpoint.clone(), session })
     }
 
-    /// A connection that has answered. New for every sample: between two of them, some peers close what is idle.
+    /// Opens a connection and makes one call. New for every sample, because some peers close idle connections between
+    /// two samples.
     async fn connect(&self) -> Outcome<Connection> {
         let mut connection = Connection::open(&self.endpoint).await?;
         connection.call(&self.endpoint, &self.session).await?;
         Ok(connection)
     }
 
-    /// One call after the other for `time`, on one connection.
+    /// Makes one call after the other for `time`, on one connection.
     pub(super) async fn one_by_one(&self, time: Duration) -> Outcome<RoundTrip> {
         let mut connection = self.connect().await?;
         let mut micros = Vec::new();
@@ -88,7 +89,8 @@ impl Lane {
         Ok(RoundTrip::of(micros))
     }
 
-    /// As many calls as the gateway answers within `time`, on many connections. How many that were, and how long it took.
+    /// Makes as many calls as the gateway answers within `time`, on many connections. Returns their number, and the
+    /// time it took.
     pub(super) async fn at_once(&self, time: Duration) -> Outcome<(u64, Duration)> {
         let mut connections = Vec::new();
         while connections.len() < AT_ONCE {

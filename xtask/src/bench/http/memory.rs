@@ -1,4 +1,4 @@
-//! What a gateway takes for each session that is held and does nothing. What the kernel takes for sockets is not in it.
+//! The memory of a gateway per idle session, without the kernel's memory for sockets.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use super::gateway::{Behind, Front, Gateway, Stage, Way};
 use super::peers::Peer;
 use crate::step::{Failure, Outcome, say};
 
-/// The last is the default cap of leash.
+/// The last one is the default limit of leash.
 const SIZES: [usize; 4] = [1, 200, 1_000, 10_000];
 
-/// How far it is gone.
+/// The largest numbers of sessions.
 #[derive(Clone, Copy)]
 struct Bounds {
     many: usize,
@@ -28,7 +28,7 @@ struct Bounds {
 
 const WHOLE: Bounds = Bounds { many: 10_000, few: 200 };
 
-/// Enough to see that it works.
+/// Enough to see that the bench works.
 const SHORT: Bounds = Bounds { many: 1_000, few: 30 };
 
 const ABOUT: &str = "what each idle session adds to the private memory of the gateway's process: (memory with the most sessions - \
@@ -36,10 +36,10 @@ memory with one) / sessions in between. The sockets' memory in the kernel is not
 has for itself, servers excepted: of leash in front of stdio, the supervisor and the keeper of each tree. It is filled three times at \
 most: an interval is the range of these.";
 
-/// Descriptors of a process besides those of sessions.
+/// The descriptors of a process besides those of sessions.
 const SPARE: u64 = 500;
 
-/// How a session is held.
+/// The way in which a session is held open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Held {
     /// Its client is not connected.
@@ -61,7 +61,7 @@ impl Held {
         }
     }
 
-    /// What leash may take, in KiB.
+    /// The target of leash, in KiB.
     fn goal(self) -> Option<Goal> {
         match self {
             Self::Alone => Some(Goal::AtMost(8.0)),
@@ -70,8 +70,8 @@ impl Held {
         }
     }
 
-    /// How many can be had: a gateway has a descriptor for each connection, and two for each stream, as the server has
-    /// one as well.
+    /// The largest possible number of sessions. A gateway has one descriptor for each connection and two for each
+    /// stream, because the stream to the server needs one as well.
     fn most(self, descriptors: u64) -> usize {
         let each = match self {
             Self::Alone | Self::Connected => 1,
@@ -85,20 +85,20 @@ impl Held {
 struct Case {
     way: Way,
     held: Held,
-    /// How many sessions there are when it is looked at; ascending.
+    /// The numbers of sessions at which it is measured; ascending.
     sizes: Vec<usize>,
     /// A measurement per repetition.
     found: Outcome<Vec<Filled>>,
 }
 
-/// Memory at every size that was reached, in kB.
+/// The memory at every size that was reached, in kB.
 struct Filled {
     private: Vec<f64>,
-    /// Of the processes that the gateway has beside itself, servers excepted.
+    /// The memory of the gateway's other processes, without servers.
     beside: Vec<f64>,
 }
 
-/// What each further session takes, in KiB.
+/// The memory of each further session, in KiB.
 fn slope(sizes: &[usize], kilobytes: &[f64]) -> f64 {
     let last = sizes.len() - 1;
     (kilobytes[last] - kilobytes[0]) / (sizes[last] - sizes[0]) as f64
@@ -116,7 +116,7 @@ pub(super) fn measure(plan: &Plan<'_>) -> Outcome<Report> {
     Ok(report(&cases))
 }
 
-/// With as many sessions as can be had with `descriptors`.
+/// The cases, with as many sessions as `descriptors` allow.
 fn cases(descriptors: u64, bounds: Bounds, all_peers: bool) -> Vec<Case> {
     let peers = |behind: Behind| Peer::chosen(all_peers).filter(move |peer| peer.can(behind)).map(Front::Peer);
     let ways = |behind: Behind| {
@@ -164,7 +164,7 @@ fn fill(stage: &Stage, way: Way, held: Held, sizes: &[usize]) -> Outcome<Filled>
     Ok(filled)
 }
 
-/// What keeps a session as it is held.
+/// The objects that hold a session open.
 type Holding = (Session, Option<Connection>, Option<Listening>);
 
 async fn open(gateway: &Gateway, held: Held, count: usize) -> Outcome<Vec<Holding>> {
@@ -188,7 +188,7 @@ async fn open(gateway: &Gateway, held: Held, count: usize) -> Outcome<Vec<Holdin
     Ok(opened)
 }
 
-/// The smallest of some readings: what was only needed to open the sessions may go meanwhile.
+/// The smallest of some readings: memory that was only needed to open the sessions may be freed meanwhile.
 fn settled(read: &dyn Fn() -> Outcome<f64>) -> Outcome<f64> {
     let mut least = read()?;
     for _ in 0..5 {
@@ -198,12 +198,12 @@ fn settled(read: &dyn Fn() -> Outcome<f64>) -> Outcome<f64> {
     Ok(least)
 }
 
-/// The private memory of all processes below the gateway but the servers, which are this very program.
+/// The private memory of all processes below the gateway, without the servers, which are this same program.
 fn beside(gateway: Pid) -> f64 {
     let program = |pid: Pid| std::fs::read_link(format!("/proc/{}/exe", pid.as_raw_nonzero())).ok();
     let ours = program(rustix::process::getpid());
     let others = descendants(gateway).into_iter().filter(|&pid| program(pid) != ours);
-    // One that ends meanwhile takes nothing.
+    // A process that exits meanwhile counts as zero.
     others.filter_map(|pid| kilobytes(pid, "Private_Dirty:").ok()).sum()
 }
 
@@ -259,7 +259,7 @@ impl Case {
         }
     }
 
-    /// Memory at one of the sizes, in kB.
+    /// The memory at one of the sizes, in kB.
     fn at(&self, found: &[Filled], index: usize) -> String {
         let values = found.iter().filter_map(|filled| filled.private.get(index).copied());
         match (median(values), self.sizes.get(index)) {
@@ -275,13 +275,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_session_takes_is_what_was_added_by_the_number_of_them() {
+    fn memory_per_session_is_the_increase_divided_by_the_sessions() {
         assert_eq!(slope(&[1, 200], &[1_000.0, 1_199.0]), 1.0);
         assert_eq!(slope(&[1, 200, 10_000], &[500.0, 700.0, 500.0 + 8.0 * 9_999.0]), 8.0);
     }
 
     #[test]
-    fn servers_on_stdio_and_peers_are_not_filled_to_the_end() {
+    fn stdio_servers_and_peers_get_fewer_sessions() {
         let sizes = |descriptors, front, behind| -> Vec<Vec<usize>> {
             let cases = cases(descriptors, WHOLE, true).into_iter();
             cases.filter(|case| case.way == Way { front, behind }).map(|case| case.sizes).collect()
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_of_descriptors_is_kept() {
+    fn number_of_sessions_respects_the_descriptor_limit() {
         let held = cases(20_000, WHOLE, false)
             .into_iter()
             .filter(|case| case.way == Way { front: Front::Floor, behind: Behind::Http });

@@ -1,5 +1,5 @@
-//! Other gateways, measured next to leash. They are installed by the bench alone, in pinned versions, into
-//! `target/bench-deps`; one that cannot be installed is shown as missing.
+//! Other gateways, measured next to leash. Only the bench installs them, in pinned versions, into `target/bench-deps`.
+//! One that cannot be installed is shown as missing.
 
 use std::ffi::OsString;
 use std::fs;
@@ -12,7 +12,7 @@ use super::gateway::Behind;
 use crate::setup;
 use crate::step::{Failure, Outcome, Step, Workspace, path_with, say};
 
-/// Which versions are measured: this is the only place that says so.
+/// The pinned versions: they are defined nowhere else.
 const NPM: &str = include_str!("../../../peers/package.json");
 const PYPI: &str = include_str!("../../../peers/requirements.txt");
 const CRATES: &str = include_str!("../../../peers/crates.txt");
@@ -29,12 +29,12 @@ pub(super) enum Peer {
 impl Peer {
     const ALL: [Self; 4] = [Self::Crate, Self::Supergateway, Self::NpmMcpProxy, Self::PypiMcpProxy];
 
-    /// Those that are measured. The crate only when asked for: it takes minutes to compile.
+    /// The peers that are measured. The crate only on request: it takes minutes to compile.
     pub(super) fn chosen(all: bool) -> impl Iterator<Item = Self> + Clone {
         Self::ALL.into_iter().filter(move |peer| all || *peer != Self::Crate)
     }
 
-    /// With the version that is measured.
+    /// The name with the measured version.
     pub(super) fn name(self) -> String {
         format!("{} {}", self.origin(), self.version().unwrap_or("of no version"))
     }
@@ -48,7 +48,7 @@ impl Peer {
         }
     }
 
-    /// The pinned one.
+    /// The pinned version.
     fn version(self) -> Option<&'static str> {
         let after = |text: &'static str, start: &str, end: char| {
             text.lines().find_map(|line| line.trim().strip_prefix(start)?.split(end).next())
@@ -61,7 +61,7 @@ impl Peer {
         }
     }
 
-    /// What is there, by what its package manager has written about it.
+    /// The installed version, according to the files of its package manager.
     fn installed(self, deps: &Path) -> Option<String> {
         let npm = |name: &str| {
             let text = fs::read_to_string(deps.join("npm/node_modules").join(name).join("package.json")).ok()?;
@@ -88,7 +88,7 @@ impl Peer {
         }
     }
 
-    /// Whether what is there is what shall be measured.
+    /// Checks that the installed version is the pinned one.
     fn check(self, deps: &Path) -> Outcome {
         match (self.installed(deps), self.version()) {
             (Some(found), Some(wanted)) if found == wanted && self.program(deps).exists() => Ok(()),
@@ -97,7 +97,7 @@ impl Peer {
         }
     }
 
-    /// Whether it can stand in front of this.
+    /// True if it can be placed in front of this kind of server.
     pub(super) fn can(self, behind: Behind) -> bool {
         match behind {
             Behind::Stdio => true,
@@ -131,15 +131,15 @@ impl Peer {
     }
 }
 
-/// How a peer is started.
+/// The parameters for starting a peer.
 pub(super) struct Order<'a> {
     pub(super) scene: &'a Scene,
-    /// Where peers are installed.
+    /// The directory of installed peers.
     pub(super) deps: &'a Path,
     pub(super) port: u16,
     /// The server on stdio.
     pub(super) server: &'a [OsString],
-    /// The server on HTTP, if it shall be that one.
+    /// The URL of the server on HTTP, if that one is used.
     pub(super) url: Option<&'a str>,
 }
 
@@ -185,12 +185,12 @@ impl Order<'_> {
     }
 }
 
-/// Where peers are installed.
+/// The directory of installed peers.
 pub(super) fn dir(workspace: &Workspace) -> PathBuf {
     workspace.target.join("bench-deps")
 }
 
-/// What is installed of each peer that is measured.
+/// The installed version of each peer that is measured.
 pub(crate) fn installed(workspace: &Workspace, all: bool) -> Vec<(&'static str, String)> {
     let deps = dir(workspace);
     let found = |peer: Peer| match peer.check(&deps) {
@@ -200,7 +200,7 @@ pub(crate) fn installed(workspace: &Workspace, all: bool) -> Vec<(&'static str, 
     Peer::chosen(all).map(|peer| (peer.origin(), found(peer))).collect()
 }
 
-/// Installs what can be installed. What cannot is missing in the report.
+/// Installs the peers as far as possible. The report shows the others as missing.
 pub(crate) fn install(workspace: &Workspace, all: bool) {
     let deps = dir(workspace);
     let recipes = workspace.root.join("xtask/peers");
@@ -220,7 +220,7 @@ pub(crate) fn install(workspace: &Workspace, all: bool) {
     }
 }
 
-/// The node of the machine, or the one that `cargo xtask setup` installed for want of it.
+/// PATH with the node of the machine, or the one that `cargo xtask setup` installed because the machine has none.
 fn path(deps: &Path) -> OsString {
     path_with(&[deps.with_file_name("deps").join("node/bin")])
 }
@@ -248,13 +248,13 @@ mod tests {
     }
 
     #[test]
-    fn the_one_that_is_compiled_is_asked_for() {
+    fn compiled_peer_is_only_measured_on_request() {
         assert!(Peer::chosen(true).any(|peer| peer == Peer::Crate));
         assert!(Peer::chosen(false).all(|peer| peer != Peer::Crate) && Peer::chosen(false).count() == 3);
     }
 
     #[test]
-    fn another_version_is_not_measured() {
+    fn other_version_is_refused() {
         let deps = std::env::temp_dir().join(testkit::unique("leash-peers"));
         let place = |peer: Peer, version: &str| {
             let (path, text) = match peer {

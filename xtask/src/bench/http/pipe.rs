@@ -1,4 +1,4 @@
-//! The server without anything in front of it: lines through its own pipes, as a host does it.
+//! The server without anything in front of it: lines through its own pipes, as a host does.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
@@ -17,7 +17,7 @@ pub(super) struct Pipe {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
-    /// The texts that were sent and are not answered.
+    /// The texts that were sent and not answered yet.
     sent: VecDeque<(u64, String)>,
     line: Vec<u8>,
 }
@@ -33,7 +33,7 @@ impl Pipe {
         Ok(Self { child, input, output, sent: VecDeque::new(), line: Vec::new() })
     }
 
-    /// One call after the other for `time`.
+    /// Makes one call after the other for `time`.
     pub(super) fn one_by_one(&mut self, time: Duration) -> Outcome<RoundTrip> {
         let mut micros = Vec::new();
         let start = now();
@@ -48,7 +48,7 @@ impl Pipe {
         Ok(RoundTrip::of(micros))
     }
 
-    /// As many calls as the server answers within `time`, of which a fixed number is always on the way.
+    /// Makes as many calls as the server answers within `time`, with a fixed number always pending.
     pub(super) fn at_once(&mut self, time: Duration) -> Outcome<(u64, Duration)> {
         let start = now();
         (0..AT_ONCE).try_for_each(|_| self.send())?;
@@ -74,7 +74,7 @@ impl Pipe {
         self.input.write_all(body.as_bytes()).map_err(|error| Failure::new(format!("the server is gone: {error}")))
     }
 
-    /// The answers come in the order of the calls: this server does one thing at a time.
+    /// The answers arrive in the order of the calls: this server does one thing at a time.
     fn receive(&mut self) -> Outcome {
         self.line.clear();
         let read = self.output.read_until(b'\n', &mut self.line);

@@ -1,4 +1,4 @@
-//! Finding the answer to a call in what a gateway sent: JSON, or events with JSON in them.
+//! Finds the answer to a call in the output of a gateway: JSON, or events with JSON in them.
 
 use std::borrow::Cow;
 
@@ -25,13 +25,13 @@ struct Content<'a> {
 }
 
 impl Reply<'_> {
-    /// Whether it is the answer of `echo` to this text.
+    /// True if it is the answer of `echo` to this text.
     pub(super) fn is_text(&self, text: &str) -> bool {
         self.result.as_ref().is_some_and(|result| matches!(&result.content[..], [content] if content.text == text))
     }
 }
 
-/// The successful answer to the request `id`. What kind of body it is shows in its first byte: no event begins with `{`.
+/// The successful answer to the request `id`. The first byte shows the kind of body: no event begins with `{`.
 pub(super) fn find(body: &[u8], id: u64) -> Option<Reply<'_>> {
     let is_it = |reply: &Reply<'_>| reply.id == Some(id) && reply.result.is_some();
     if body.first() == Some(&b'{') {
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn another_answer_is_none() {
+    fn answer_to_another_request_is_ignored() {
         check(ANSWER, 8, false);
         check(&ANSWER.replace("a\\u0062", "b"), 7, false);
         check(r#"{"jsonrpc":"2.0","id":7,"error":{"code":1,"message":"ab"}}"#, 7, false);

@@ -1,5 +1,5 @@
-//! The programs that stand around a gateway in the benches, and the bare bridge that it is compared to. Each is this
-//! program again, built as leash is: `xtask play ROLE`. Not for people.
+//! The programs around a gateway in the benches, and the bare bridge that it is compared with. Each is this program
+//! again, built as leash is: `xtask play ROLE`. Not for people.
 
 pub(crate) mod body;
 mod bridge;
@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 
 use crate::step::{Failure, Outcome};
 
-/// What a role is asked for.
+/// The usage text.
 const USAGE: &str = "\
 usage: xtask play echo-stdio
        xtask play echo-http ADDRESS
@@ -28,7 +28,7 @@ usage: xtask play echo-stdio
 pub(crate) fn play(words: &[String]) -> Outcome {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
-        // It ends with its stdin.
+        // It exits at the end of its stdin.
         ["echo-stdio"] => echo::on_stdio().map_err(|error| Failure::new(error.to_string())),
         ["echo-http", at] => owned(at, echo::on_http),
         ["floor-stdio", at, ref command @ ..] if !command.is_empty() => {
@@ -43,7 +43,7 @@ pub(crate) fn play(words: &[String]) -> Outcome {
     }
 }
 
-/// A listener has no stdin whose end would tell it to go.
+/// Runs a listener until its parent exits: a listener has no stdin whose end could tell it to exit.
 fn owned<F: Future<Output = io::Result<()>>>(at: &str, role: impl FnOnce(TcpListener) -> F) -> Outcome {
     let at = address(at)?;
     set_parent_process_death_signal(Some(Signal::KILL))

@@ -1,6 +1,6 @@
-//! Calls through a gateway: how long one takes, and how many there are in a second with 16 on the way. Every arm has one
-//! session, and so one server; each round visits all arms. Calls one by one are made on one processor, calls at once on
-//! all: there the client takes its share too, and the processor time of the gateway is what says what a call costs.
+//! Calls through a gateway: the duration of one, and the number per second with 16 pending. Every arm has one session,
+//! and so one server; each round visits all arms. Calls one by one run on one processor, concurrent calls on all. There
+//! the client uses a part of the processors too, so the processor time of the gateway is the measure of a call's cost.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use super::peers::Peer;
 use super::pipe::Pipe;
 use crate::step::{Failure, Outcome, say};
 
-/// What leash may take, by what a bridge that promises nothing takes.
+/// The targets of leash, relative to a bridge without promises.
 const P50: Goal = Goal::AtMost(1.3);
 const CALLS: Goal = Goal::AtLeast(0.8);
 
@@ -31,7 +31,7 @@ pub(super) fn measure(plan: &Plan<'_>) -> Outcome<Report> {
     let effort = plan.effort;
     let stage = Stage::set(plan.workspace)?;
     let mut arms = ways(plan.all_peers).into_iter().map(|way| Arm::new(way, &stage)).collect::<Outcome<Vec<_>>>()?;
-    // Interpreters that compile as they run need longer to become what they are.
+    // Interpreters with a JIT compiler need longer to warm up.
     let warm_up = effort.pick(Duration::from_millis(500), Duration::from_secs(3));
     arms.iter_mut().try_for_each(|arm| arm.sample(&stage, warm_up).map(drop))?;
 
@@ -49,7 +49,7 @@ pub(super) fn measure(plan: &Plan<'_>) -> Outcome<Report> {
     Ok(report)
 }
 
-/// Everything that is compared.
+/// All ways that are compared.
 fn ways(all_peers: bool) -> Vec<Way> {
     let mut ways = Vec::new();
     for behind in [Behind::Stdio, Behind::Http] {
@@ -60,16 +60,16 @@ fn ways(all_peers: bool) -> Vec<Way> {
     ways
 }
 
-/// What was measured in one round.
+/// The measurements of one round.
 #[derive(Clone, Copy)]
 struct Sample {
     trip: RoundTrip,
     calls_per_second: f64,
-    /// Of the gateway alone, in microseconds.
+    /// The processor time of the gateway alone, in microseconds.
     processor_per_call: f64,
 }
 
-/// One way, and what is known about it.
+/// One way, and its measurements.
 struct Arm {
     way: Way,
     path: Outcome<Path>,
@@ -82,7 +82,7 @@ enum Path {
 }
 
 impl Arm {
-    /// An arm that cannot be started is a row that says so; without the floor there is no bench.
+    /// An arm that cannot be started becomes a row with the reason. Without the floor the bench fails.
     fn new(way: Way, stage: &Stage) -> Outcome<Self> {
         say("Starting", way.name());
         let mut arm = Self { way, path: Path::start(way, stage), samples: Vec::new() };
@@ -100,7 +100,7 @@ impl Arm {
         }
     }
 
-    /// `None` when it is missing, or is from now on.
+    /// `None` if the arm is missing, or fails now.
     fn sample(&mut self, stage: &Stage, time: Duration) -> Outcome<Option<Sample>> {
         let Ok(path) = &mut self.path else {
             return Ok(None);
@@ -117,7 +117,7 @@ impl Arm {
     fn finish(self, stage: &Stage) -> Outcome {
         match self.path {
             Ok(Path::Pipe(pipe)) => pipe.finish(),
-            // Not every peer can; and it is killed in any case.
+            // The result is ignored: not every peer supports DELETE, and the process is killed in any case.
             Ok(Path::Http { lane, .. }) => stage.driver.run(Duration::ZERO, lane.close()).or(Ok(())),
             Err(_) => Ok(()),
         }
@@ -136,7 +136,7 @@ impl Path {
 
     fn sample(&mut self, stage: &Stage, time: Duration) -> Outcome<Sample> {
         let pid = self.pid();
-        // One after the other, nobody has anything to do while another works: one processor is enough for all of them.
+        // With one call at a time only one process works at any moment, so one processor is enough for all of them.
         let trip = on_one_processor(&self.processes(), || match self {
             Self::Pipe(pipe) => pipe.one_by_one(time),
             Self::Http { lane, .. } => stage.driver.run(time, lane.one_by_one(time)),
@@ -169,7 +169,7 @@ impl Path {
     }
 }
 
-/// The samples, a table per quantity. Only of arms that were there in every round.
+/// The samples, one table per quantity. Only of arms that were there in every round.
 struct Tables<'a> {
     arms: &'a [Arm],
     p50: Rounds,
@@ -245,7 +245,7 @@ impl<'a> Tables<'a> {
         report
     }
 
-    /// Where the samples of a way are.
+    /// The index of the samples of a way.
     fn position(&self, way: Way) -> Option<usize> {
         self.arms.iter().filter(|arm| arm.path.is_ok()).position(|arm| arm.way == way)
     }

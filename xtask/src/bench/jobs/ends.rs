@@ -1,4 +1,5 @@
-//! From DELETE to its answer, which is the proof, for trees of several sizes; next to what the kernel needs to kill such a tree.
+//! The time from DELETE to its answer, which is the proof, for trees of several sizes; compared with the time that the
+//! kernel needs to kill such a tree.
 
 use std::time::Duration;
 
@@ -14,23 +15,23 @@ use super::super::{Effort, millis, now};
 use super::{Stage, all_gone};
 use crate::step::{Failure, Outcome};
 
-/// How a tree answers.
+/// The behaviour of a tree.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Manner {
-    /// The tree of the next one, ended by one write to `cgroup.kill` without leash.
+    /// A deaf tree without leash, ended by one write to `cgroup.kill`.
     Alone,
-    /// It is deaf to all but SIGKILL, and there is no grace.
+    /// It ignores all signals but SIGKILL, and the grace is zero.
     Deaf,
-    /// The server leaves at the end of its input, and what it started by SIGTERM.
+    /// The server exits at the end of its input, and its children at SIGTERM.
     Obedient,
 }
 
-/// The first is what the others are compared to.
+/// The others are compared with the first.
 const MANNERS: [Manner; 3] = [Manner::Alone, Manner::Deaf, Manner::Obedient];
 
 const SIZES: [usize; 3] = [1, 5, 50];
 
-/// Far beyond what a tree of 50 needs to grow.
+/// Far beyond the time that a tree of 50 needs to start.
 const LIMIT: Duration = Duration::from_secs(20);
 
 pub(super) fn measure(effort: Effort) -> Outcome<Report> {
@@ -80,7 +81,7 @@ impl Manner {
         }
     }
 
-    /// A tree of so many processes, as `mcpServers` has it.
+    /// A tree of this many processes as an entry of `mcpServers`.
     fn tree(self, stage: &Stage, size: usize) -> Value {
         match self {
             Self::Alone | Self::Deaf => stage.tree("mixed", size, "0s"),
@@ -92,7 +93,7 @@ impl Manner {
     }
 }
 
-/// Milliseconds. A survivor is not slow but a failure.
+/// Milliseconds. A survivor is a failure, not a slow sample.
 fn sample(stage: &mut Stage, manner: Manner, size: usize) -> Outcome<f64> {
     if manner == Manner::Alone {
         return kernel_alone(size);

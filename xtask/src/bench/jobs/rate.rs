@@ -14,18 +14,18 @@ use super::super::{Effort, now};
 use super::{Stage, all_gone};
 use crate::step::{Failure, Outcome};
 
-/// How many callers there are.
+/// The numbers of concurrent callers.
 const AT_ONCE: [usize; 2] = [1, 8];
 
-/// Who runs the servers.
+/// The program that runs the servers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// They are started, their stdin is closed, and they are waited for. Nothing else.
+    /// Only starts them, closes their stdin and waits for their exit.
     Bare,
     Leash,
 }
 
-/// The servers of a session, how many callers there are, and who runs them.
+/// The servers of a session, the number of callers, and the program that runs the servers.
 struct Arm<'a> {
     servers: &'a [Value],
     at_once: usize,
@@ -88,7 +88,7 @@ impl Arm<'_> {
     }
 }
 
-/// One session of leash.
+/// Creates and ends one session of leash.
 fn session(control: &Control, servers: &[Value]) -> Outcome {
     let names = ["a", "b"].map(str::to_owned);
     let servers: serde_json::Map<String, Value> = names.into_iter().zip(servers.iter().cloned()).collect();
@@ -106,7 +106,7 @@ fn bare(servers: &[Value]) -> Outcome {
     })
 }
 
-/// A server as `mcpServers` has it.
+/// Starts a server from an entry of `mcpServers`.
 fn start(server: &Value) -> Outcome<Child> {
     let words = server["args"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let mut command = Command::new(server["command"].as_str().unwrap_or_default());
@@ -114,7 +114,7 @@ fn start(server: &Value) -> Outcome<Child> {
     spawned.map_err(|error| Failure::new(format!("a server does not start: {error}")))
 }
 
-/// Sessions per second, of so many callers.
+/// Sessions per second with this many callers.
 fn rate(at_once: usize, time: Duration, session: impl Fn() -> Outcome + Sync) -> Outcome<f64> {
     let start = now();
     let work = || {

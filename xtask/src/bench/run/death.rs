@@ -1,5 +1,6 @@
-//! From the SIGKILL of the owner, or of leash itself, to the death of the last process of the tree: a quarter each of
-//! plain children, `setsid` helpers, daemons and a deep chain, all deaf to TERM. Dead is what the census FIFO says.
+//! The time from the SIGKILL of the owner, or of leash itself, to the death of the last process of the tree: a quarter
+//! each of plain children, `setsid` helpers, daemons and a deep chain, all ignoring SIGTERM. The census FIFO shows when
+//! all are dead.
 
 use std::fs;
 use std::io::Write;
@@ -17,26 +18,26 @@ use super::super::stats::Rounds;
 use super::super::{Effort, millis, now};
 use crate::step::{Failure, Outcome};
 
-/// Who is killed.
+/// The process that is killed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Victim {
     Owner,
     Supervisor,
-    /// The whole tree by one write to `cgroup.kill`, without leash: what the kernel needs in any case.
+    /// The whole tree by one write to `cgroup.kill`, without leash: the time that the kernel needs in any case.
     Everything,
 }
 
 struct Case {
     containment: &'static str,
     victim: Victim,
-    /// Medians in ms for 5, 50 and 500 processes of the prototype (containment.md 1.2), measured on an idle machine with
-    /// two processors. The target is within twice of it there.
+    /// Medians of the prototype in ms for 5, 50 and 500 processes (containment.md 1.2), measured on an idle machine
+    /// with two processors. The target is at most twice of it there.
     prototype: [f64; 3],
 }
 
 const SIZES: [usize; 3] = [5, 50, 500];
 
-/// The first is what the others are compared to, in the same run.
+/// The others are compared with the first, in the same run.
 const CASES: [Case; 9] = [
     Case { containment: "no leash", victim: Victim::Everything, prototype: [f64::NAN; 3] },
     Case { containment: "sealed", victim: Victim::Owner, prototype: [0.61, 2.0, 20.0] },
@@ -59,7 +60,7 @@ each, all of which ignore SIGTERM. A pipe that all processes hold shows when the
 each size is one write to `cgroup.kill` without leash: the time that the kernel needs in any case. The prototype's \
 milliseconds are those of an idle machine with two processors.";
 
-/// Far beyond what a tree of 500 needs to grow or to die.
+/// Far beyond the time that a tree of 500 needs to start or to die.
 const LIMIT: Duration = Duration::from_secs(20);
 
 pub(super) fn measure(effort: Effort) -> Outcome<Report> {
@@ -79,7 +80,7 @@ pub(super) fn measure(effort: Effort) -> Outcome<Report> {
     let unit = Ground::prepare(Containment::Unit, super::who());
     let cases: Vec<&Case> = CASES.iter().filter(|case| case.containment != UNIT || unit.is_ok()).collect();
     for (index, size) in SIZES.into_iter().enumerate() {
-        // A tree of 500 takes a second to grow.
+        // A tree of 500 takes a second to start.
         let rounds = effort.pick(if size > 100 { 2 } else { 3 }, 25);
         let rounds = Rounds::take(rounds, cases.len(), |arm| cases[arm].sample(size, unit.as_ref().ok()))?;
         add(&mut report, &cases, &rounds, index);
@@ -90,12 +91,12 @@ pub(super) fn measure(effort: Effort) -> Outcome<Report> {
     Ok(report)
 }
 
-/// Milliseconds that the kernel needs to kill a tree of so many processes, without leash.
+/// The time in milliseconds that the kernel needs to kill a tree of this many processes, without leash.
 pub(in crate::bench) fn kernel_alone(size: usize) -> Outcome<f64> {
     CASES[0].sample(size, None)
 }
 
-/// What was found for one size.
+/// Adds the results for one size.
 fn add(report: &mut Report, cases: &[&Case], rounds: &Rounds, index: usize) {
     let size = SIZES[index];
     let mut panel = Panel::ratios(format!("{size} processes: time, as a multiple of cgroup.kill alone"));
@@ -134,7 +135,7 @@ impl Victim {
 }
 
 impl Case {
-    /// Milliseconds. A survivor is not slow but a failure.
+    /// Milliseconds. A survivor is a failure, not a slow sample.
     fn sample(&self, size: usize, unit: Option<&Ground>) -> Outcome<f64> {
         let mut scene = match unit {
             Some(ground) if self.containment == UNIT => ground.scene().map_err(Failure::new)?,
@@ -164,7 +165,7 @@ impl Case {
     }
 }
 
-/// What is about to be done; everything that can be looked up has been.
+/// The kill that is about to happen. Everything that can be looked up before was looked up.
 enum Harm {
     Owner,
     Supervisor(Handle),

@@ -1,5 +1,5 @@
 //! A line to the server and back, through `leash run` and without it. The server has the host's own pipes, so the two
-//! should not differ; this bench would see it if anything came to stand in between. All run on one processor.
+//! should not differ; the bench would show it if a process came in between. All run on one processor.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
@@ -13,18 +13,19 @@ use super::super::stats::{Rounds, median};
 use super::super::{Effort, now};
 use crate::step::{Failure, Outcome};
 
-/// Of the size of a small request.
+/// The size of a small request.
 const LINE: usize = 200;
 
-/// A batch is short enough that both arms meet the same weather, and long enough that reading the clock costs nothing.
+/// A batch is short enough that both arms see the same load on the machine, and long enough that reading the clock
+/// costs nothing.
 const BATCH: usize = 500;
 
-/// How a server is started.
+/// The way in which a server is started.
 #[derive(Clone, Copy)]
 enum Start {
     Bare,
-    /// As the Python SDK does, and as leash does: with autogroup scheduling, the kernel then switches between two groups
-    /// on every message, which has its price.
+    /// As the Python SDK does, and as leash does: with autogroup scheduling, the kernel then switches between two
+    /// groups on every message, which costs time.
     OwnSession,
     Leash,
 }
@@ -35,7 +36,7 @@ const ARMS: [(&str, Start); 3] = [
     ("leash run", Start::Leash),
 ];
 
-/// The same; noise is what the interval says.
+/// No difference; the interval covers the noise.
 const GOAL: Goal = Goal::AtMost(1.0);
 
 const ABOUT: &str = "leash is not on the data path: the server has the host's own pipes. The difference to the bare \
@@ -51,7 +52,7 @@ fn samples(effort: Effort) -> Outcome<Vec<Vec<f64>>> {
     let batches = effort.pick(2, 20);
     let mut samples = vec![Vec::new(); ARMS.len()];
     for _ in 0..effort.pick(3, 25) {
-        // New processes every time: where they come to lie in memory is part of the noise.
+        // New processes every time: their memory layout is part of the noise.
         let mut servers = ARMS.iter().map(|(_, start)| Server::start(*start)).collect::<Outcome<Vec<_>>>()?;
         servers.iter_mut().try_for_each(|server| server.batch().map(drop))?;
         let taken = Rounds::take(batches, servers.len(), |arm| servers[arm].batch())?;
@@ -90,13 +91,13 @@ fn report(rounds: &Rounds) -> Report {
     report
 }
 
-/// A `zoo echo`, perhaps behind leash, and our ends of its pipes.
+/// A `zoo echo`, directly or behind leash, and our ends of its pipes.
 struct Server {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
     line: Vec<u8>,
-    // Last: everything that is started lives on it.
+    // Dropped last: all processes use it.
     _scene: testkit::scene::Scene,
 }
 

@@ -1,4 +1,5 @@
-//! What leash itself takes while a server runs: supervisor and keeper, with many of them alive, as on a real desk.
+//! The memory of leash itself while a server runs: supervisor and keeper, with many of them alive, as on a real
+//! desktop.
 
 use rustix::process::Pid;
 use testkit::host::{Host, Manner};
@@ -13,10 +14,10 @@ use crate::step::{Failure, Outcome};
 
 const PRIVATE: &str = "Private_Dirty:";
 
-/// Of both together, in kB.
+/// For both together, in kB.
 const GOAL: Goal = Goal::AtMost(600.0);
 
-/// What is read of `smaps_rollup`, and whose.
+/// The measured fields of `smaps_rollup`, and the processes.
 const ARMS: [(&str, Who, &str); 6] = [
     ("supervisor", Who::Supervisor, PRIVATE),
     ("supervisor", Who::Supervisor, "Pss:"),
@@ -71,7 +72,7 @@ pub(super) fn measure(effort: Effort) -> Outcome<Report> {
 struct Leash {
     supervisor: Pid,
     keeper: Pid,
-    // The host is killed first, then what is left on the stage.
+    // The host is killed first, then the rest of the scene.
     _host: Host,
     _scene: Scene,
 }
@@ -81,7 +82,7 @@ impl Leash {
         let scene = super::scene()?;
         let words = super::words(&scene, Some(&[]), &["echo"]);
         let mut host = scene.host(&Manner::default(), None, &words);
-        // When the server answers, leash has done all that it does at a start.
+        // When the server answers, leash has finished its start.
         host.send("hello");
         if !host.wait_answer("hello") {
             return Err(Failure::new(format!("the server does not answer: {}", scene.stderr())));

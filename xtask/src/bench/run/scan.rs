@@ -1,4 +1,4 @@
-//! What a look at all processes costs (`leash reap` without `--yes`), and what `leash watch` costs while nothing happens.
+//! The cost of one scan of all processes (`leash reap` without `--yes`), and the cost of an idle `leash watch`.
 
 use std::fs;
 use std::process::{Child, Stdio};
@@ -15,28 +15,28 @@ use super::super::stats::{Estimate, Rounds};
 use super::super::{Effort, millis, now};
 use crate::step::{Failure, Outcome};
 
-/// How many processes there are besides those of the machine.
+/// The numbers of processes besides those of the machine.
 const CROWDS: [usize; 3] = [100, 1_000, 5_000];
 
-/// How often the watch looks here. It looks each minute by itself, which would take long to measure.
+/// The interval of the watch in this bench. The default is a minute, which would take long to measure.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long the watch is left alone, and how long it is measured.
+/// The warm-up time of the watch, and the measured time.
 struct Times {
     warm_up: Duration,
     measured: Duration,
 }
 
-/// Nobody is new any more after 13 looks. Some looks read everybody: every tenth. This is twice all of them.
+/// After 13 scans no process is new. Every tenth scan reads all processes; this is twice that.
 const WHOLE: Times = Times { warm_up: Duration::from_secs(13), measured: Duration::from_secs(20) };
 
-/// Enough to see that it works.
+/// Enough to see that the bench works.
 const SHORT: Times = Times { warm_up: Duration::from_secs(2), measured: Duration::from_secs(5) };
 
-/// Looks in an hour.
+/// Scans in an hour.
 const HOURLY: f64 = 60.0;
 
-/// Of 5,000 processes.
+/// The target for 5,000 processes.
 const LOOK_MS: Goal = Goal::AtMost(150.0);
 const WATCH_KB: Goal = Goal::AtMost(5_000.0);
 const WATCH_SECONDS: Goal = Goal::AtMost(3.6);
@@ -113,7 +113,8 @@ fn claim(report: &mut Report, look: Estimate, idle: &Idle) {
     }
 }
 
-/// Looks and, in between, the floor: ms, processor ms and the floor's ms.
+/// Alternates scans and the floor. Returns the milliseconds and processor milliseconds of a scan, and the milliseconds
+/// of the floor.
 fn looks(scene: &Scene, count: usize) -> Outcome<Rounds> {
     let mut arms = vec![Vec::new(); 3];
     for _ in 0..count {
@@ -125,7 +126,7 @@ fn looks(scene: &Scene, count: usize) -> Outcome<Rounds> {
     Ok(Rounds::of(arms))
 }
 
-/// Milliseconds for the least that anybody has to do who wants to know of everybody.
+/// The milliseconds of the least work that any scan of all processes has to do.
 fn floor() -> f64 {
     let start = now();
     let read = |pid: Pid| fs::read(format!("/proc/{}/stat", pid.as_raw_nonzero())).map_or(0, |stat| stat.len());
@@ -133,14 +134,14 @@ fn floor() -> f64 {
     millis(now() - start)
 }
 
-/// One look, from the start of leash to its end: how long it takes, and how long it was on a processor.
+/// One scan, from the start of leash to its exit: its duration, and its processor time.
 fn look(scene: &Scene) -> Outcome<(f64, f64)> {
     let mut command = scene.leash(["reap"]);
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let start = now();
     let mut leash = start_of(command.spawn())?;
     let pid = Pid::from_child(&leash);
-    // It is asked before it is collected; then nobody knows any more.
+    // The times are read before the process is reaped; after that they are gone.
     let ended = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
     let took = millis(now() - start);
     let spent = processor_time(pid);
@@ -169,22 +170,22 @@ fn instructions(scene: &Scene) -> Result<u64, String> {
     line.1.trim().parse().map_err(|_| format!("`{}` is no number", line.1))
 }
 
-/// What a watch costs.
+/// The cost of a watch.
 struct Idle {
-    /// Memory between two looks, in kB.
+    /// The memory between two scans, in kB.
     pss: f64,
-    /// CPU time of a look, on the average.
+    /// The average CPU time of a scan.
     look_ms: f64,
 }
 
 impl Idle {
-    /// Seconds of processor time in an hour with a look a minute.
+    /// Seconds of processor time in an hour with a scan per minute.
     fn hourly(&self) -> f64 {
         self.look_ms * HOURLY / 1e3
     }
 }
 
-/// A watch that has come to rest: it knows everybody, and nothing happens.
+/// Measures an idle watch: it knows every process, and nothing happens.
 fn idle(scene: &Scene, times: &Times) -> Outcome<Idle> {
     let mut command = scene.leash(["watch", "--interval"]);
     command.arg(format!("{}s", INTERVAL.as_secs())).stdout(Stdio::null()).stderr(Stdio::null());
@@ -200,9 +201,9 @@ fn rest(pid: Pid, times: &Times) -> Outcome<Idle> {
     let (spent_before, start) = (processor_time(pid)?, now());
     pass(times.measured);
     let (spent, took) = (processor_time(pid)? - spent_before, now() - start);
-    // It waits for the interval after each look.
+    // It waits for the interval after each scan.
     let looks = (took - spent).as_secs_f64() / INTERVAL.as_secs_f64();
-    // In the middle of a look it has more, so the least of some is what it has between two.
+    // During a scan it uses more memory, so the smallest of some readings is the one between two scans.
     let samples = (0..10).map(|_| {
         pass(INTERVAL / 10);
         kilobytes(pid, "Pss:")
@@ -211,7 +212,7 @@ fn rest(pid: Pid, times: &Times) -> Outcome<Idle> {
     Ok(Idle { pss, look_ms: millis(spent) / looks })
 }
 
-/// Lets time pass: it is what is measured.
+/// Waits: the measurement needs this time to pass.
 fn pass(time: Duration) {
     let _ = wait::within(time, || None::<()>);
 }

@@ -1,4 +1,4 @@
-//! What leash adds to the start of a server: from the spawn to the first byte that comes back.
+//! The time that leash adds to the start of a server: from the spawn to the first byte that comes back.
 
 use std::io::{Read, Write};
 use std::process::Stdio;
@@ -19,7 +19,7 @@ const ARMS: [Arm; 5] = [
     ("leash run --contain sealed", Some(&["--contain", "sealed"])),
 ];
 
-/// Milliseconds that nobody notices.
+/// Milliseconds; too few to notice.
 const GOAL: Goal = Goal::AtMost(5.0);
 
 pub(super) fn measure(effort: Effort) -> Outcome<Report> {

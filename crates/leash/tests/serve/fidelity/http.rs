@@ -21,15 +21,15 @@ use super::{Shared, check, same};
 
 const SESSION: &str = "a-session_of.the~upstream";
 
-/// An answer of the upstream, and how it is cut.
+/// An answer of the upstream, and its chunks.
 #[derive(Clone, Debug)]
 struct Planned {
     status: &'static str,
     kind: &'static str,
     body: Vec<u8>,
-    /// Lengths of chunks; without any it has a length.
+    /// The lengths of chunks. If there are none, the answer has a length.
     chunks: Vec<usize>,
-    /// A header that nobody knows.
+    /// An unknown header.
     strange: String,
 }
 
@@ -52,7 +52,7 @@ impl Planned {
     }
 }
 
-/// An event stream as nobody would write it: all line endings, fields that nobody knows, an event that never ends.
+/// An unusual event stream: all line endings, unknown fields, an event that never ends.
 fn event_stream() -> BoxedStrategy<Vec<u8>> {
     let message = prop_oneof![odd::notification(Space::Line), odd::value(Space::Line)];
     let field = prop_oneof![
@@ -87,7 +87,7 @@ fn planned(id: &str) -> BoxedStrategy<Planned> {
         .boxed()
 }
 
-/// A message of the client, whether it names the session, and the answer.
+/// A message of the client, true if it names the session, and the answer.
 #[derive(Clone, Debug)]
 struct Case {
     body: String,
@@ -103,7 +103,7 @@ fn case() -> impl Strategy<Value = Case> {
             odd::notification(Space::Lines),
             odd::response(Space::Lines, id.clone()),
             batch.prop_flat_map(|texts| odd::array(Space::Lines, texts)),
-            // No message at all, which is for the server to say.
+            // Not a JSON-RPC message; the server decides about it.
             odd::value(Space::Lines),
         ];
         (body, any::<bool>(), planned(&id))
@@ -111,7 +111,7 @@ fn case() -> impl Strategy<Value = Case> {
     parts.prop_map(|(body, in_session, answer)| Case { body, in_session, answer })
 }
 
-/// What the upstream answers next, and what it says to those who listen.
+/// The next answer of the upstream, and the data for its listeners.
 struct Script {
     next: Mutex<Option<Planned>>,
     stream: Mutex<Receiver<Vec<u8>>>,
@@ -119,7 +119,7 @@ struct Script {
 
 impl Script {
     fn answer(&self, seen: &Seen, wire: &mut Wire) -> io::Result<()> {
-        let planned = self.next.lock().expect("nobody panics with it").take();
+        let planned = self.next.lock().expect("no thread panics while it holds the lock").take();
         match (seen.method.as_str(), planned) {
             ("POST", Some(planned)) => {
                 planned.send(wire, (seen.header("mcp-session-id")).filter(|_| seen.body.len().is_multiple_of(2)))
@@ -131,8 +131,8 @@ impl Script {
             }
             ("GET", _) => {
                 wire.begin("200 OK", &[("Content-Type", "text/event-stream")])?;
-                // A new listener after a failed case waits until the old one is gone.
-                let stream = self.stream.lock().expect("nobody panics with it");
+                // After a failed case, a new listener waits until the old one is gone.
+                let stream = self.stream.lock().expect("no thread panics while it holds the lock");
                 stream.iter().try_for_each(|bytes| wire.chunk(&bytes))?;
                 wire.finish()
             }
@@ -141,7 +141,7 @@ impl Script {
     }
 }
 
-/// Dropped in this order: the end of what it says lets the upstream go.
+/// Dropped in this order: dropping `stream` makes the upstream end its own stream.
 struct World {
     stream: Sender<Vec<u8>>,
     gateway: Gateway,
@@ -174,7 +174,7 @@ impl Stage {
     }
 
     fn run(&mut self, case: &Case) -> TestCaseResult {
-        *self.world.script.next.lock().expect("nobody panics with it") = Some(case.answer.clone());
+        *self.world.script.next.lock().expect("no thread panics while it holds the lock") = Some(case.answer.clone());
         let mut headers = POST.to_vec();
         headers.extend(case.in_session.then_some(("mcp-session-id", SESSION)));
         let reply = self.client.ask("POST", "/x/mcp", &headers, case.body.as_bytes());
@@ -197,7 +197,7 @@ fn messages_pass_an_http_server_unchanged() {
     check(250, &case(), |case| stage.with(|stage| stage.run(&case)));
 }
 
-/// A stream that is listened to is one string of bytes, wherever it was cut.
+/// A listener gets one sequence of bytes, however it was cut.
 #[test]
 fn event_streams_pass_unchanged() {
     let scene = or_skip!(Scene::set(Who::User));
@@ -226,7 +226,7 @@ fn event_streams_pass_unchanged() {
     });
 }
 
-/// `initialize` and its answer in every form, each time for a session of its own.
+/// `initialize` and its answer in every form, each time for a new session.
 #[test]
 fn the_handshake_passes_an_http_server_unchanged() {
     let scene = or_skip!(Scene::set(Who::User));
@@ -241,7 +241,7 @@ fn the_handshake_passes_an_http_server_unchanged() {
         (body, planned(&id))
     });
     check(100, &parts, |(body, answer)| {
-        *world.script.next.lock().expect("nobody panics with it") = Some(answer.clone());
+        *world.script.next.lock().expect("no thread panics while it holds the lock") = Some(answer.clone());
         let reply = world.gateway.ask("POST", "/x/mcp", &POST, body.as_bytes());
         let seen = world.upstream.take();
         same(&body, &seen.body)?;

@@ -1,9 +1,11 @@
-//! Byte fidelity: any JSON-RPC message arrives as it was sent, in both directions. A library that reads messages into types and
-//! writes them again loses unknown fields, the digits of large numbers and the order of keys; leash forwards what it received.
+//! Byte fidelity: any JSON-RPC message arrives as it was sent, in both directions. A library that parses messages into
+//! types and writes them again loses unknown fields, the digits of large numbers and the order of keys; leash forwards
+//! the received bytes.
 //!
-//! The exceptions, each shown here: a body of several lines becomes one line for a stdio server, with blanks in the place of its
-//! line breaks; a line of a stdio server is an event's data, where a CR between two tokens is a line break; and in the modern
-//! era the ids and progress tokens of those who share a stdio server are exchanged for others on the pipe.
+//! The exceptions, each shown here: a body of several lines becomes one line for a stdio server, with blanks instead of
+//! line breaks; a line of a stdio server becomes an event's data, where a CR between two tokens is a line break; and in
+//! the modern era leash replaces the ids and progress tokens of clients that share a stdio server by others on the
+//! pipe.
 
 mod http;
 mod modern;
@@ -15,7 +17,7 @@ use std::cell::RefCell;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseResult, TestRunner};
 
-/// Cases of one property. A failing one is made smaller for a few seconds.
+/// Runs cases of one property. A failing one is shrunk for a few seconds.
 fn check<S: Strategy>(cases: u32, strategy: &S, test: impl Fn(S::Value) -> TestCaseResult) {
     let config = Config { cases, failure_persistence: None, max_shrink_time: 20_000, ..Config::default() };
     if let Err(error) = TestRunner::new(config).run(strategy, test) {
@@ -23,7 +25,7 @@ fn check<S: Strategy>(cases: u32, strategy: &S, test: impl Fn(S::Value) -> TestC
     }
 }
 
-/// Something that one case after the other uses. After a case that failed in the middle there is a new one.
+/// An object that the cases share. After a failed case a new one is made.
 struct Shared<T> {
     made: RefCell<Option<T>>,
     make: Box<dyn Fn() -> T>,

@@ -1,5 +1,5 @@
-//! A stdio server behind the gateway, in the modern era: several clients share its pipe, so each request has a number there in
-//! the place of its id and of its progress token. Everything else is as it was.
+//! A stdio server behind the gateway, in the modern era: several clients share its pipe, so each request has a number
+//! there instead of its id and its progress token. Everything else is unchanged.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -15,7 +15,7 @@ use testkit::user::Who;
 use super::odd::{self, Space};
 use super::{Shared, check, same};
 
-/// Stand for the id and the token in a text; JSON has no such characters.
+/// Placeholders for the id and the token in a text; JSON has no such characters.
 const ID: &str = "\u{1}";
 const TOKEN: &str = "\u{2}";
 
@@ -94,7 +94,7 @@ impl Stage {
     }
 }
 
-/// A puppet that has said that it is modern.
+/// A puppet that has answered `server/discover` as a modern server.
 fn discovered(theatre: &Theatre) -> Puppet {
     let mut puppet = theatre.next();
     let question: serde_json::Value = serde_json::from_slice(&puppet.hear()).expect("it is JSON");
@@ -103,7 +103,7 @@ fn discovered(theatre: &Theatre) -> Puppet {
     puppet
 }
 
-/// The number that stands where the id was.
+/// The number in place of the id.
 fn number(body: &str, line: &str) -> String {
     let first = body.find([ID, TOKEN].map(|mark| mark.chars().next().unwrap_or_default())).unwrap_or_default();
     let rest = line.get(first..).unwrap_or_default();
@@ -116,7 +116,7 @@ fn messages_pass_a_modern_stdio_server_unchanged() {
     let theatre = Theatre::open(&scene);
     let gateway = Gateway::single(&scene, &[], &theatre.words(&scene, "polite"));
     let address = gateway.address();
-    // One tree serves all: only the first client meets it before it was asked for its era.
+    // One tree serves all clients: only the first client reaches it before its era is known.
     let stage = Shared::new(move || Stage { client: Connection::open(address), puppet: None });
     check(100, &case(), |case| stage.with(|stage| stage.run(&theatre, &case)));
     assert_eq!(gateway.metric("leash_garbage_lines_total{server=\"x\"}"), Some(0.0));

@@ -1,15 +1,15 @@
-//! JSON texts that every reader must take and few writers write.
+//! JSON texts that every reader must accept and few writers produce.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// What may stand between the tokens of a text.
+/// The whitespace between the tokens of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Space {
     /// Blanks and tabs: the text is one line.
     Line,
-    /// Line breaks too.
+    /// Also line breaks.
     Lines,
 }
 
@@ -21,7 +21,7 @@ pub(super) fn gap(space: Space) -> BoxedStrategy<&'static str> {
     select(gaps).boxed()
 }
 
-/// Integers of thirty digits, negative zero, exponents that no float has.
+/// Integers of thirty digits, negative zero, exponents beyond any float.
 fn number() -> BoxedStrategy<String> {
     prop_oneof![
         "-?(0|[1-9][0-9]{0,29})",
@@ -31,7 +31,7 @@ fn number() -> BoxedStrategy<String> {
     .boxed()
 }
 
-/// A string with its quotes: escapes that need not be, half surrogate pairs, separators that are newlines to some.
+/// A string with its quotes: unnecessary escapes, half surrogate pairs, separators that some readers take for newlines.
 pub(super) fn string() -> BoxedStrategy<String> {
     let escapes = [
         "\\\"",
@@ -60,12 +60,12 @@ pub(super) fn string() -> BoxedStrategy<String> {
     vec(piece, 0..6).prop_map(|pieces| format!("\"{}\"", pieces.concat())).boxed()
 }
 
-/// The name of a field that nobody knows.
+/// The name of an unknown field.
 fn strange_name() -> BoxedStrategy<String> {
     string().prop_map(|text| format!("\"x{}", &text[1..])).boxed()
 }
 
-/// Any value; objects may have a name twice.
+/// Any value; objects may contain a name twice.
 pub(super) fn value(space: Space) -> BoxedStrategy<String> {
     let literal = select(vec!["null", "true", "false", "[]", "{}", "\"\""]).prop_map(str::to_owned);
     let leaf = prop_oneof![literal, number(), string()];
@@ -86,7 +86,7 @@ pub(super) fn value(space: Space) -> BoxedStrategy<String> {
     prop_oneof![12 => tree, 1 => deep].boxed()
 }
 
-/// An object with these fields among others that nobody knows, in any order.
+/// An object with these fields among unknown ones, in any order.
 pub(super) fn object(space: Space, fields: Vec<(&'static str, String)>) -> BoxedStrategy<String> {
     let known: Vec<(String, String)> = fields.into_iter().map(|(name, value)| (format!("\"{name}\""), value)).collect();
     let strange = vec((strange_name(), value(space)), 0..4);
@@ -103,7 +103,7 @@ pub(super) fn object(space: Space, fields: Vec<(&'static str, String)>) -> Boxed
                 format!("{a}{name}{b}:{c}{}{d}", field.1)
             });
             let mut fields: Vec<String> = fields.collect();
-            // Of a name that is there twice the last one counts.
+            // If a name occurs twice, the last one counts.
             if let (Some(decoy), Some((name, _))) = (decoy, all.first()) {
                 fields.insert(0, format!("{name}:{decoy}"));
             }
@@ -112,7 +112,7 @@ pub(super) fn object(space: Space, fields: Vec<(&'static str, String)>) -> Boxed
         .boxed()
 }
 
-/// A string with the first of its characters as an escape, if that is a plain one.
+/// A string with its first character as an escape, if that is a plain one.
 pub(super) fn respelled(string: &str) -> String {
     match string.as_bytes() {
         [b'"', first, ..] if first.is_ascii_alphanumeric() => format!("\"\\u{:04X}{}", first, &string[2..]),

@@ -16,16 +16,16 @@ use testkit::user::Who;
 use super::odd::{self, Space};
 use super::{Shared, check, same};
 
-/// What happens on a session, and is answered before the next.
+/// One exchange in a session, which is answered before the next.
 #[derive(Clone, Debug)]
 enum Case {
-    /// A request of the client; what the server says before it answers; the answer.
+    /// A request of the client, the server's messages before the answer, and the answer.
     Request { body: String, before: Vec<String>, answer: String },
     /// A notification or a response of the client.
     Told { body: String },
     /// A notification or a request of the server.
     Said { line: String },
-    /// A batch of the client, with the answers to its requests, and how they come: as one line, or one by one.
+    /// A batch of the client, with the answers to its requests: as one line, or one by one.
     Batch { body: String, answers: Vec<String>, one_line: Option<String> },
 }
 
@@ -42,8 +42,8 @@ fn request() -> BoxedStrategy<Case> {
     parts.prop_map(|(body, before, answer)| Case::Request { body, before, answer }).boxed()
 }
 
-/// A server may write an id with other escapes than the client did, unless it has half a surrogate pair: then it is no text that
-/// two programs would agree on, and leash compares it as it is written.
+/// A server may write an id with other escapes than the client, unless it has half a surrogate pair: programs would not
+/// agree on such a text, so leash compares it as it is written.
 fn respell(id: &str) -> String {
     let halves = ["\\ud800", "\\uDC00"].iter().any(|half| id.contains(half));
     if id.len().is_multiple_of(3) && !halves { odd::respelled(id) } else { id.to_owned() }
@@ -178,7 +178,7 @@ fn messages_pass_a_stdio_server_unchanged() {
     assert_eq!(gateway.metric("leash_garbage_lines_total{server=\"x\"}"), Some(0.0));
 }
 
-/// Streams that can be resumed have other events, and the same messages in them.
+/// Streams that can be resumed have additional events, and the same messages in them.
 #[test]
 fn messages_pass_a_stdio_server_unchanged_in_streams_that_can_be_resumed() {
     let scene = or_skip!(Scene::set(Who::User));
@@ -189,7 +189,7 @@ fn messages_pass_a_stdio_server_unchanged_in_streams_that_can_be_resumed() {
     check(100, &case, |case| stage.with(|stage| stage.run(case)));
 }
 
-/// A message for a stdio server is a line. Line breaks can only be between tokens, where a blank means the same.
+/// A message for a stdio server is a line. Line breaks can only be between tokens, where a blank has the same meaning.
 #[test]
 fn line_breaks_become_blanks_for_a_stdio_server() {
     let scene = or_skip!(Scene::set(Who::User));
@@ -207,8 +207,8 @@ fn line_breaks_become_blanks_for_a_stdio_server() {
     });
 }
 
-/// CR is white space of JSON and the end of a line in an event stream. An answer in one piece keeps it; in an event it is a line
-/// break, which a client reads as LF.
+/// CR is whitespace in JSON and the end of a line in an event stream. A single JSON body keeps it; in an event it is a
+/// line break, which a client reads as LF.
 #[test]
 fn carriage_returns_of_a_stdio_server_stay_where_they_can() {
     let scene = or_skip!(Scene::set(Who::User));
@@ -227,7 +227,7 @@ fn carriage_returns_of_a_stdio_server_stay_where_they_can() {
     assert_eq!(String::from_utf8_lossy(&event), "{\"jsonrpc\":\n\"2.0\",\n\n\"method\":\"x\"}");
 }
 
-/// `initialize` and its answer, each time for a session of its own.
+/// `initialize` and its answer, each time for a new session.
 #[test]
 fn the_handshake_passes_a_stdio_server_unchanged() {
     let scene = or_skip!(Scene::set(Who::User));

@@ -14,7 +14,7 @@ use testkit::wait;
 
 use super::{LIST, MIB, Rest, end, open};
 
-/// As many descriptors as the machine allows; how many that is.
+/// Raises the descriptor limit as far as the machine allows, and returns it.
 fn raise_limit() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let most = limit.maximum.unwrap_or(1 << 20);
@@ -34,7 +34,7 @@ fn ten_thousand_idle_connections_are_held() {
     let words = ["--name", "x", "--"].map(Into::into).into_iter().chain(scene.tree("polite", ["--mcp"]));
     let gateway = Gateway::prepared(&scene, "127.0.0.1:0", vec![Step::Limit(Resource::Nofile, most)], words);
     let rest = Rest::of(&gateway, &["x"]);
-    // Every other one has asked something before it fell silent.
+    // Every other one has sent a request before it became idle.
     let mut idle = Vec::new();
     for at in 0..number {
         let mut connection = gateway.connect();
@@ -50,11 +50,11 @@ fn ten_thousand_idle_connections_are_held() {
     assert_eq!(gateway.post("x", Some(&session), LIST).status, 200);
     end(&gateway, "x", &session);
     drop(idle);
-    // 200 MB were needed. What is kept of them is what some hundred connections take.
+    // 200 MB were used. About as much as for some hundred connections may be kept.
     rest.again(&gateway, &["x"], 8 * MIB);
 }
 
-/// More clients than descriptors: those who are there go on, those who come wait, and afterwards everything is as before.
+/// More clients than descriptors: existing clients continue, new ones wait, and afterwards everything is as before.
 #[test]
 fn a_gateway_out_of_descriptors_recovers() {
     const LIMIT: u64 = 96;
@@ -70,7 +70,7 @@ fn a_gateway_out_of_descriptors_recovers() {
     for _ in 0..20 {
         assert_eq!(testkit::gateway::post(&mut early, "x", Some(&session), LIST).status, 200);
     }
-    // There is nothing left to start a server with: that is told, and nothing is left of the attempt.
+    // There is no descriptor left to start a server: the client gets an error, and nothing is left of the attempt.
     let refused = testkit::gateway::post(&mut early, "x", None, &initialize("2025-06-18"));
     assert_eq!(refused.status, 502, "{}", refused.text());
     drop(flood);
@@ -89,7 +89,7 @@ fn a_gateway_out_of_descriptors_recovers() {
     assert_eq!(said, 1);
 }
 
-/// Sessions that come and go leave nothing, however many there were.
+/// Many sessions that start and end leave no memory.
 #[test]
 fn a_thousand_sessions_leave_no_memory() {
     let scene = or_skip!(Scene::set(Who::User));

@@ -1,5 +1,5 @@
-//! Hostile and unlucky clients. Whatever they do, the gateway answers the others, its memory is bounded, and when they are gone
-//! nothing of theirs is left: no session, no descriptor, no memory.
+//! Hostile and unlucky clients. Whatever they do, the gateway answers the other clients, its memory is bounded, and
+//! when they are gone nothing of theirs is left: no session, no descriptor, no memory.
 
 mod floods;
 mod requests;
@@ -17,14 +17,14 @@ use super::{LIST, live, open};
 
 const MIB: u64 = 1 << 20;
 
-/// What a gateway has while nobody uses it.
+/// The resources of an unused gateway.
 struct Rest {
     memory: u64,
     descriptors: usize,
 }
 
 impl Rest {
-    /// After each server had a session: what is made once and kept is there.
+    /// Measured after each server had a session, so that objects that are made once exist.
     fn of(gateway: &Gateway, servers: &[&str]) -> Rest {
         for name in servers {
             let session = open(gateway, name);
@@ -38,7 +38,7 @@ impl Rest {
         Rest { memory: gateway.memory(), descriptors }
     }
 
-    /// Waits until it is so again, with at most `more` bytes of memory more.
+    /// Waits until the gateway is back in this state, with at most `more` additional bytes of memory.
     fn again(&self, gateway: &Gateway, servers: &[&str], more: u64) {
         wait::until("the sessions to end", || {
             let ending = |name: &str| {
@@ -56,14 +56,14 @@ impl Rest {
     }
 }
 
-/// The client ends its session.
+/// Ends a session as its client.
 fn end(gateway: &Gateway, name: &str, session: &str) {
     let headers = [("mcp-session-id", session)];
     let reply = gateway.ask("DELETE", &format!("/{name}/mcp"), &headers, b"");
     assert!((200..300).contains(&reply.status), "{reply:?}");
 }
 
-/// A connection on which these bytes were sent, as they are. The gateway may refuse them before it has read them all.
+/// A connection on which these bytes were sent unchanged. The gateway may refuse them before it has read them all.
 fn sent(gateway: &Gateway, bytes: &[u8]) -> Connection {
     let connection = gateway.connect();
     let _ = connection.socket().write_all(bytes);

@@ -1,4 +1,4 @@
-//! Requests that say two things at once, and bodies that are no text, too deep or too large.
+//! Ambiguous requests, and bodies that are not text, too deep or too large.
 
 use testkit::gateway::Gateway;
 use testkit::http::{POST, initialize};
@@ -10,15 +10,15 @@ use testkit::user::Who;
 
 use super::{LIST, MIB, Rest, end, open, post_head, sent};
 
-/// A server without sessions that says how it understood a request.
+/// A server without sessions that echoes the body as it understood it.
 fn mirror() -> Upstream {
     Upstream::start(|seen, wire| wire.answer("200 OK", &[("Content-Type", "application/json")], &seen.body))
 }
 
-/// Two servers that disagree on where a request ends can be made to see different requests. Whatever a client says of the
-/// length, the server behind leash is told one thing.
+/// Two servers that disagree on the end of a request can be made to see different requests. Whatever lengths a client
+/// sends, the server behind leash gets one unambiguous length.
 #[test]
-fn lengths_that_disagree_are_refused_or_settled() {
+fn contradicting_lengths_are_refused_or_resolved() {
     let scene = or_skip!(Scene::set(Who::User));
     let upstream = mirror();
     let gateway = Gateway::start(&scene, ["--name", "x", "--url", &upstream.url()]);
@@ -59,7 +59,7 @@ fn lengths_that_disagree_are_refused_or_settled() {
     assert_eq!(gateway.ask("GET", "/healthz", &[], b"").status, 200);
 }
 
-/// Headers that concern one connection are not passed to the other.
+/// Headers of one connection are not passed to the other.
 #[test]
 fn headers_of_the_connection_stay_on_it() {
     let scene = or_skip!(Scene::set(Who::User));
@@ -76,7 +76,7 @@ fn headers_of_the_connection_stay_on_it() {
 }
 
 #[test]
-fn bodies_that_are_no_text_are_refused() {
+fn bodies_that_are_not_text_are_refused() {
     let scene = or_skip!(Scene::set(Who::User));
     let upstream = mirror();
     let gateway = Gateway::start(&scene, ["--name", "x", "--url", &upstream.url()]);
@@ -100,18 +100,18 @@ fn bodies_that_are_no_text_are_refused() {
             assert_eq!(reply.status, 400, "{:?}", String::from_utf8_lossy(body));
             assert_eq!(reply.json()["error"]["code"], -32700, "{}", reply.text());
         }
-        // A session that is no text is nobody's.
+        // A session id that is not text is unknown.
         let request =
             format!("{}Mcp-Session-Id: \u{e9}\r\nContent-Length: {}\r\n\r\n{LIST}", post_head(None), LIST.len());
         assert_eq!(sent(gateway, request.as_bytes()).reply().expect("an answer").status, 404);
-        // NUL is in no header.
+        // NUL is not allowed in a header.
         let request = format!("{}X: a\0b\r\nContent-Length: {}\r\n\r\n{LIST}", post_head(None), LIST.len());
         assert_eq!(sent(gateway, request.as_bytes()).reply().expect("an answer").status, 400);
     }
     assert!(upstream.seen().is_empty());
 }
 
-/// 100,000 levels, in a message that is fine otherwise.
+/// 100,000 levels, in an otherwise valid message.
 fn deep(method: &str) -> String {
     let (open, close) = ("[".repeat(100_000), "]".repeat(100_000));
     let meta = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
@@ -119,7 +119,7 @@ fn deep(method: &str) -> String {
 }
 
 #[test]
-fn depth_is_no_danger() {
+fn deeply_nested_message_passes() {
     let scene = or_skip!(Scene::set(Who::User));
     let upstream = mirror();
     let http = Gateway::start(&scene, ["--name", "x", "--url", &upstream.url()]);
@@ -143,7 +143,7 @@ fn depth_is_no_danger() {
     puppet.say(&answer);
     assert!(client.reply().expect("an answer").body == answer.as_bytes());
 
-    // The same in the other era, which looks into `_meta` and asks a question of its own first.
+    // The same in the modern era, where leash reads `_meta` and sends its own `server/discover` first.
     let headers = [POST[0], POST[1], ("mcp-protocol-version", "2026-07-28"), ("mcp-method", "x/y")];
     client.send("POST", "/x/mcp", &headers, body.as_bytes()).expect("it is sent");
     let mut modern = theatre.next();
@@ -156,7 +156,7 @@ fn depth_is_no_danger() {
     assert!(client.reply().expect("an answer").body == answer.as_bytes());
 }
 
-/// Just below what is allowed, where much is kept: in `initialize`.
+/// Just below the size limit, in `initialize`, of which leash keeps much.
 #[test]
 fn an_initialize_of_four_mebibytes_is_served_and_forgotten() {
     let scene = or_skip!(Scene::set(Who::User));

@@ -1,4 +1,4 @@
-//! One client wants everything that there is for all: memory for answers and bodies, and sessions.
+//! One client tries to use everything that is meant for all: memory for answers and bodies, and sessions.
 
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
@@ -14,10 +14,10 @@ use testkit::wait;
 
 use super::{LIST, MIB, Rest, end, open, post_head, sent};
 
-/// The longest line that a server may write, nearly.
+/// Just below the longest line that a server may write.
 const SIZE: u64 = 15 * MIB;
 
-/// What the gateway holds for clients that do not read.
+/// The bytes that the gateway holds for clients that do not read.
 fn held(gateway: &Gateway) -> u64 {
     gateway.metric("leash_held_bytes{of=\"answers\"}").expect("the gateway counts what it holds") as u64
 }
@@ -40,14 +40,14 @@ fn answer(id: u64) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"text":"{}"}}}}"#, "x".repeat(SIZE as usize))
 }
 
-/// The message of an answer, which is an event stream when it was long in coming.
+/// The message of an answer, which is an event stream if it took long.
 fn message(reply: &Reply) -> String {
     let text = reply.text();
     let event = text.lines().find_map(|line| line.strip_prefix("data: "));
     event.map(str::to_owned).unwrap_or(text)
 }
 
-/// Asks without reading the answer.
+/// Sends a request without reading the answer.
 fn ask(gateway: &Gateway, session: &str, id: u64) -> Connection {
     let mut client = gateway.connect();
     let headers = [POST[0], POST[1], ("mcp-session-id", session)];
@@ -66,7 +66,7 @@ fn answers(mut mouth: UnixStream, ids: impl Iterator<Item = u64> + Send + 'stati
     })
 }
 
-/// Waits until so much is held that the servers must wait, and looks for a while whether it becomes more; the most that was seen.
+/// Waits until so much is held that the servers must wait, and then watches for a while. Returns the highest value.
 fn most_held(gateway: &Gateway, full: u64) -> u64 {
     wait::until("the bound to be reached", || (held(gateway) >= full).then_some(()));
     let look = |_| {
@@ -76,8 +76,8 @@ fn most_held(gateway: &Gateway, full: u64) -> u64 {
     (0..10).map(look).max().unwrap_or_default()
 }
 
-/// Ten answers of 15 MiB, none of which is read: two are in memory and the next is on its way; the server waits with the others.
-/// When the client reads after all, not a byte is missing.
+/// Ten answers of 15 MiB, none of which the client reads: two are in memory and the next is on its way; the server
+/// waits with the others. When the client reads after all, no byte is missing.
 #[test]
 fn a_session_holds_few_answers_that_its_client_does_not_read() {
     const ANSWERS: u64 = 10;
@@ -107,7 +107,8 @@ fn a_session_holds_few_answers_that_its_client_does_not_read() {
     scene.wait_gone(&[gateway.pid()]).expect("nothing but the gateway is left");
 }
 
-/// Many sessions with one answer each: what one origin holds is bounded as well, and clients who read are served all the same.
+/// Many sessions with one answer each: the total of one origin is bounded as well, and clients that read are served all
+/// the same.
 #[test]
 fn all_sessions_of_one_origin_hold_a_bounded_number_of_unread_answers() {
     const SESSIONS: u64 = 16;
@@ -123,7 +124,7 @@ fn all_sessions_of_one_origin_hold_a_bounded_number_of_unread_answers() {
         let speaker = answers(puppet.mouth(), 1..=1);
         slow.push((client, session, puppet, speaker));
     }
-    // 128 MiB, and the four lines that were on their way when that was reached.
+    // 128 MiB, and the four lines that were on their way when the limit was reached.
     let most = most_held(&gateway, 128 * MIB);
     assert!(most <= 192 * MIB, "{most} bytes are held");
     let used = gateway.memory().saturating_sub(before);
@@ -141,7 +142,7 @@ fn all_sessions_of_one_origin_hold_a_bounded_number_of_unread_answers() {
     wait::until("the memory to be given back", || (held(&gateway) == 0).then_some(()));
 }
 
-/// Whoever sends bodies that do not end takes a share of the memory for bodies, and not all of it.
+/// A client that sends endless bodies gets a share of the memory for bodies, and not all of it.
 #[test]
 fn stalled_bodies_of_one_client_leave_room_for_others() {
     const BODY: usize = 4_194_304;
@@ -150,7 +151,7 @@ fn stalled_bodies_of_one_client_leave_room_for_others() {
     let rest = Rest::of(&gateway, &["x"]);
     let head = format!("{}Content-Length: {BODY}\r\n\r\n", post_head(None));
     let most_of_it = [head.as_bytes(), &vec![b' '; BODY - 1]].concat();
-    // More than there is room for in all.
+    // More than the total limit.
     let mut stalled: Vec<Connection> = (0..70).map(|_| sent(&gateway, &most_of_it)).collect();
     let refused = stalled.last_mut().expect("there are many").reply().expect("an answer");
     assert_eq!((refused.status, refused.header("retry-after")), (503, Some("5")), "{}", refused.text());
@@ -169,7 +170,7 @@ fn stalled_bodies_of_one_client_leave_room_for_others() {
 }
 
 #[test]
-fn a_client_has_so_many_sessions_as_it_may_and_others_have_theirs() {
+fn limit_of_one_client_does_not_affect_others() {
     let scene = or_skip!(Scene::set(Who::User));
     let gateway = Gateway::single(&scene, &["--max-sessions-per-client", "3"], &scene.tree("polite", ["--mcp"]));
     let sessions: Vec<String> = (0..3).map(|_| open(&gateway, "x")).collect();
@@ -179,7 +180,7 @@ fn a_client_has_so_many_sessions_as_it_may_and_others_have_theirs() {
     let other = [POST[0], POST[1], ("authorization", "Bearer b")];
     let reply = gateway.ask("POST", "/x/mcp", &other, initialize("2025-06-18").as_bytes());
     assert_eq!(reply.status, 200, "{}", reply.text());
-    // What has ended is not counted.
+    // Ended sessions are not counted.
     end(&gateway, "x", &sessions[0]);
     let again = open(&gateway, "x");
     assert_eq!(gateway.post("x", Some(&again), LIST).status, 200);
@@ -187,7 +188,8 @@ fn a_client_has_so_many_sessions_as_it_may_and_others_have_theirs() {
     scene.wait_gone(&[]).expect("nothing is left");
 }
 
-/// Without being told anything: made-up credentials do not help, and another user of the machine finds a session free.
+/// With the default configuration: made-up credentials do not help, and another user of the machine finds a free
+/// session.
 #[test]
 fn one_user_never_takes_the_last_sessions() {
     let scene = or_skip!(Scene::set(Who::User));

@@ -1,4 +1,4 @@
-//! Clients that do not read, or take for ever to write.
+//! Clients that do not read, or that write very slowly.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ fn others_go_on(gateway: &Gateway) {
     end(gateway, "y", &session);
 }
 
-/// Asks for something, and does not read the answer.
+/// Sends a request, and does not read the answer.
 fn ask(gateway: &Gateway, session: &str, puppet: &mut Puppet, answer: &str) -> Connection {
     let mut client = gateway.connect();
     let headers = [POST[0], POST[1], ("mcp-session-id", session)];
@@ -54,9 +54,9 @@ fn ask(gateway: &Gateway, session: &str, puppet: &mut Puppet, answer: &str) -> C
     client
 }
 
-/// Large answers that nobody reads take the memory that they are, once, and only until the client is gone.
+/// Large unread answers take their size in memory once, and only until the client is gone.
 #[test]
-fn answers_that_nobody_reads_are_kept_once() {
+fn unread_answers_are_kept_once() {
     const SIZE: u64 = 8 * MIB;
     let scene = or_skip!(Scene::set(Who::User));
     let theatre = Theatre::open(&scene);
@@ -73,7 +73,7 @@ fn answers_that_nobody_reads_are_kept_once() {
             (read >= (number * SIZE) as f64).then_some(())
         });
         let used = gateway.memory() - rest.memory;
-        // As much again for the line while it is read, before it is a message.
+        // The same size again for the line while it is read, before it is a message.
         assert!(used < (number + 2) * SIZE, "{used} bytes for {number} answers of {SIZE}");
     }
     others_go_on(&gateway);
@@ -85,9 +85,9 @@ fn answers_that_nobody_reads_are_kept_once() {
     rest.again(&gateway, &["x", "y"], 2 * MIB);
 }
 
-/// A server that says more than its client reads is made to wait. Everybody else is not.
+/// A server that sends more than its client reads has to wait. Other clients and servers do not.
 #[test]
-fn a_flood_that_nobody_reads_stops_at_the_server() {
+fn unread_flood_stops_the_server() {
     const FLOOD: u64 = 128 * MIB;
     let scene = or_skip!(Scene::set(Who::User));
     let theatre = Theatre::open(&scene);
@@ -108,7 +108,7 @@ fn a_flood_that_nobody_reads_stops_at_the_server() {
             counted.fetch_add(line.len() as u64, Ordering::Relaxed);
         }
     });
-    // The sockets between the gateway and its client take some megabytes; then nothing moves any more.
+    // The sockets between the gateway and its client take some megabytes; then everything stops.
     wait::until("the flood to stop", || {
         let before = said.load(Ordering::Relaxed);
         wait::step(Duration::from_millis(300));
@@ -118,7 +118,7 @@ fn a_flood_that_nobody_reads_stops_at_the_server() {
     assert!(passed < FLOOD / 2, "{passed} bytes were taken from the server");
     assert!(used < 4 * MIB, "{used} bytes of memory");
     others_go_on(&gateway);
-    // Nobody listens: what is kept for one who comes back is bounded, and the server goes on.
+    // Without a listener leash keeps a bounded amount for a client that comes back, and the server continues.
     drop(listens);
     flood.join().expect("the flood ends");
     let used = gateway.memory() - rest.memory;
@@ -129,9 +129,9 @@ fn a_flood_that_nobody_reads_stops_at_the_server() {
     rest.again(&gateway, &["x", "y"], 2 * MIB);
 }
 
-/// Heads that come byte by byte, or never.
+/// Request heads that arrive byte by byte, or never end.
 #[test]
-fn heads_that_never_end_harm_nobody() {
+fn endless_heads_do_not_affect_other_clients() {
     let scene = or_skip!(Scene::set(Who::User));
     let gateway = Gateway::single(&scene, &[], &scene.tree("polite", ["--mcp"]));
     let rest = Rest::of(&gateway, &["x"]);
@@ -143,13 +143,13 @@ fn heads_that_never_end_harm_nobody() {
     let session = open(&gateway, "x");
     assert_eq!(gateway.post("x", Some(&session), LIST).status, 200);
     end(&gateway, "x", &session);
-    // One of them comes to its end after all.
+    // One of them ends after all.
     let mut last = slow.pop().expect("there are many");
     for byte in "Slow: yes\r\nHost: localhost\r\n\r\n".bytes() {
         last.socket().write_all(&[byte]).expect("it is sent");
     }
     assert_eq!(last.reply().expect("an answer").text(), "ok\n");
-    // A whole one, byte by byte.
+    // A whole request, byte by byte.
     let mut bytes = sent(&gateway, b"");
     for byte in whole.bytes() {
         bytes.socket().write_all(&[byte]).expect("it is sent");
@@ -159,9 +159,9 @@ fn heads_that_never_end_harm_nobody() {
     rest.again(&gateway, &["x"], 4 * MIB);
 }
 
-/// Bodies that never end hold no more than was sent of them.
+/// Endless bodies take no more memory than was sent of them.
 #[test]
-fn bodies_that_never_end_harm_nobody() {
+fn endless_bodies_do_not_affect_other_clients() {
     let scene = or_skip!(Scene::set(Who::User));
     let gateway = Gateway::single(&scene, &[], &scene.tree("polite", ["--mcp"]));
     let rest = Rest::of(&gateway, &["x"]);

@@ -1,4 +1,4 @@
-//! Sockets that are closed half, reset, or used in ways of their own.
+//! Sockets that are half closed, reset, or used in unusual ways.
 
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
@@ -19,20 +19,20 @@ fn gateway(scene: &Scene) -> Gateway {
 const SLEEP: &str =
     r#"{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"sleep","arguments":{"ms":300}}}"#;
 
-/// Half a request and nothing more.
+/// A partial request and nothing more.
 #[test]
-fn a_request_that_breaks_off_reaches_no_server() {
+fn partial_request_reaches_no_server() {
     let scene = or_skip!(Scene::set(Who::User));
     let gateway = gateway(&scene);
     let rest = Rest::of(&gateway, &["x"]);
     let opened = gateway.metric("leash_sessions_opened_total{server=\"x\"}");
     let body = initialize("2025-06-18");
     let whole = format!("{}Content-Length: {}\r\n\r\n{body}", post_head(None), body.len());
-    // In the head, just after it, in the body, and one byte before its end.
+    // Cut in the head, just after it, in the body, and one byte before its end.
     for length in [10, whole.len() - body.len(), whole.len() - 40, whole.len() - 1] {
         let mut client = sent(&gateway, &whole.as_bytes()[..length]);
         client.socket().shutdown(Shutdown::Write).expect("it is open");
-        // Refused or cut off; never taken for a whole one.
+        // Refused or cut off; never taken for a whole request.
         let reply = client.reply();
         assert!(reply.as_ref().is_err() || reply.is_ok_and(|reply| reply.status == 400), "{length}");
         drop(sent(&gateway, &whole.as_bytes()[..length]));
@@ -43,9 +43,9 @@ fn a_request_that_breaks_off_reaches_no_server() {
     rest.again(&gateway, &["x"], 2 * MIB);
 }
 
-/// `nc -N` and some clients end their input with their last request, and wait for the answer.
+/// `nc -N` and some clients close their sending side after their last request, and wait for the answer.
 #[test]
-fn a_client_that_ends_its_input_gets_its_answer() {
+fn half_closed_client_gets_its_answer() {
     let scene = or_skip!(Scene::set(Who::User));
     let gateway = gateway(&scene);
     let rest = Rest::of(&gateway, &["x"]);
@@ -61,10 +61,10 @@ fn a_client_that_ends_its_input_gets_its_answer() {
     let mut calls = ask(Some(&session), SLEEP);
     let answer = calls.reply().expect("an answer to a call");
     assert_eq!((answer.status, &answer.json()["id"]), (200, &9.into()), "{}", answer.text());
-    // Nothing is owed any more: the connection ends at once, and not when the next request does not come.
+    // No answer is pending any more: the gateway closes the connection at once, and does not wait for another request.
     let mut after = Vec::new();
     assert_eq!(calls.into_socket().read_to_end(&mut after).expect("an end"), 0);
-    // A listener that has said everything still listens, and its place is free as soon as it leaves.
+    // A listener that has closed its sending side still listens, and its slot is free as soon as it disconnects.
     let get = format!(
         "GET /x/mcp HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\nMcp-Session-Id: {session}\r\n\r\n"
     );
@@ -80,7 +80,7 @@ fn a_client_that_ends_its_input_gets_its_answer() {
     rest.again(&gateway, &["x"], 2 * MIB);
 }
 
-/// Several requests in one breath are answered in their order.
+/// Several requests in one write are answered in their order.
 #[test]
 fn pipelined_requests_are_answered_in_order() {
     let scene = or_skip!(Scene::set(Who::User));
@@ -120,7 +120,7 @@ fn http_1_0_is_understood() {
     };
     let health = whole(b"GET /healthz HTTP/1.0\r\nHost: localhost\r\n\r\n");
     assert!(health.starts_with("HTTP/1.0 200 ") && health.ends_with("\r\n\r\nok\n"), "{health}");
-    // Without a Host nobody knows whom it was meant for.
+    // Without a Host header the gateway cannot check the host.
     assert!(whole(b"GET /healthz HTTP/1.0\r\n\r\n").starts_with("HTTP/1.0 403 "));
     let session = open(&gateway, "x");
     let call = r#"{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"log","arguments":{"count":3}}}"#;
@@ -133,9 +133,9 @@ fn http_1_0_is_understood() {
     rest.again(&gateway, &["x"], 2 * MIB);
 }
 
-/// What a client does that is asked to wait for a word before it sends its body.
+/// A client that sends `Expect: 100-continue` waits for the interim response before it sends its body.
 #[test]
-fn a_body_that_waits_for_a_word_is_asked_for() {
+fn expect_100_continue_is_answered() {
     let scene = or_skip!(Scene::set(Who::User));
     let gateway = gateway(&scene);
     let body = initialize("2025-06-18");
@@ -144,7 +144,7 @@ fn a_body_that_waits_for_a_word_is_asked_for() {
     assert_eq!(client.head().expect("a word").status, 100);
     client.socket().write_all(body.as_bytes()).expect("it is sent");
     assert_eq!(client.reply().expect("an answer").status, 200);
-    // Nobody asks for a body that is refused anyway.
+    // There is no interim response for a body that is refused anyway.
     let head = format!("{}Expect: 100-continue\r\nContent-Length: 99999999\r\n\r\n", post_head(None));
     assert_eq!(sent(&gateway, head.as_bytes()).head().expect("an answer").status, 413);
 }

@@ -1,4 +1,4 @@
-//! What servers say to DELETE, and what the receipts make of it.
+//! The answers of servers to DELETE, and the resulting receipts.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -15,7 +15,7 @@ use super::{no_session_is_left, open, receipt};
 
 const OPENED: &[u8] = br#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-06-18","capabilities":{}}}"#;
 
-/// A server whose DELETE is answered with these statuses, the last again and again; no status is no answer.
+/// A server that answers DELETE with these statuses, the last one repeatedly; `None` is no answer.
 fn server(statuses: &'static [Option<&'static str>]) -> Upstream {
     let asked = AtomicUsize::new(0);
     Upstream::start(move |seen, wire| {
@@ -31,7 +31,7 @@ fn server(statuses: &'static [Option<&'static str>]) -> Upstream {
     })
 }
 
-/// A session that its client ends: what the client is told, and what is written down.
+/// A client ends its session: checks the answer to the client, and the receipt.
 fn check(statuses: &'static [Option<&'static str>], told: u16, fate: &str, how: &str) -> Value {
     let scene = Scene::set(Who::User).expect("asked before");
     let upstream = server(statuses);
@@ -64,9 +64,9 @@ fn receipts_say_how_a_session_was_deleted() {
     assert_eq!(receipt["holdings"][0]["tries"], 3);
 }
 
-/// A server that never answers a DELETE does not hold up the gateway. Its keeper asks again.
+/// A server that never answers a DELETE does not block the gateway. Its keeper sends the DELETE again.
 #[test]
-fn a_delete_without_an_answer_is_asked_again_by_the_keeper() {
+fn unanswered_delete_is_repeated_by_the_keeper() {
     let scene = or_skip!(Scene::set(Who::User));
     let upstream = server(&[None, Some("200 OK")]);
     let text = format!(

@@ -1,4 +1,4 @@
-//! Servers that misbehave behind the gateway: their clients are told, and nothing of them is left.
+//! Servers that misbehave behind the gateway: their clients get an error, and nothing of them is left.
 
 mod deletes;
 mod stdio;
@@ -11,7 +11,7 @@ use testkit::wait;
 
 use super::{LIST, live, open, receipts};
 
-/// Asks for something in a session.
+/// Sends a request in a session.
 fn ask(gateway: &Gateway, session: &str, body: &str) -> Connection {
     let mut client = gateway.connect();
     let headers = [POST[0], POST[1], ("mcp-session-id", session)];
@@ -19,7 +19,7 @@ fn ask(gateway: &Gateway, session: &str, body: &str) -> Connection {
     client
 }
 
-/// Listens to what the server says by itself.
+/// Opens the event stream of the server.
 fn listen(gateway: &Gateway, session: &str) -> Connection {
     let mut client = gateway.connect();
     let headers = [("accept", "text/event-stream"), ("mcp-session-id", session)];

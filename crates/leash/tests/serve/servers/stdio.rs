@@ -13,7 +13,7 @@ use testkit::wait;
 use super::{LIST, ask, listen, no_session_is_left, receipt};
 
 struct Stage {
-    // Dropped in this order: first those who are on the scene.
+    // Dropped in this order: first the processes on the scene.
     gateway: Gateway,
     theatre: Theatre,
     scene: Scene,
@@ -27,7 +27,7 @@ impl Stage {
         Ok(Self { scene, theatre, gateway })
     }
 
-    /// A client whose `initialize` is on its way, and the server that gets it.
+    /// A client that has sent `initialize`, and the server that gets it.
     fn begin(&self) -> (Connection, Puppet) {
         let mut client = self.gateway.connect();
         client.send("POST", "/x/mcp", &POST, initialize("2025-06-18").as_bytes()).expect("it is sent");
@@ -59,7 +59,7 @@ fn request(id: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"x"}}"#)
 }
 
-/// An error of leash's own with the id of the request.
+/// True if it is leash's own error with the id of the request.
 fn is_error(reply: &Reply, id: &str) -> bool {
     let json = reply.json();
     let id: serde_json::Value = serde_json::from_str(id).expect("an id is JSON");
@@ -67,7 +67,7 @@ fn is_error(reply: &Reply, id: &str) -> bool {
 }
 
 #[test]
-fn garbage_is_dropped_counted_and_told_once() {
+fn garbage_is_dropped_counted_and_reported_once() {
     let stage = or_skip!(Stage::set(&[], "polite"));
     let (session, mut puppet) = stage.open();
     let client = ask(&stage.gateway, &session, LIST);
@@ -84,7 +84,7 @@ fn garbage_is_dropped_counted_and_told_once() {
     for line in garbage {
         puppet.say(line);
     }
-    // What says nothing is no garbage.
+    // An empty line does not count as garbage.
     puppet.say("");
     puppet.say("  \r");
     puppet.say(result("1"));
@@ -104,7 +104,7 @@ fn garbage_is_dropped_counted_and_told_once() {
 }
 
 #[test]
-fn a_line_without_bounds_is_dropped() {
+fn too_long_line_is_dropped() {
     const LENGTH: usize = 17 << 20;
     let stage = or_skip!(Stage::set(&[], "polite"));
     let (session, mut puppet) = stage.open();
@@ -121,7 +121,7 @@ fn a_line_without_bounds_is_dropped() {
     let freed = wait::within(wait::LIMIT, || (stage.gateway.memory() < before + (4 << 20)).then_some(()));
     assert!(freed.is_some(), "{} bytes of memory, and {before} before", stage.gateway.memory());
 
-    // One just below the limit is a message.
+    // A line just below the limit is a message.
     let mut client = ask(&stage.gateway, &session, LIST);
     puppet.hear();
     let text = "x".repeat((16 << 20) - result("1").len());
@@ -136,7 +136,7 @@ fn a_server_that_never_answers_initialize_is_ended() {
     let stage = or_skip!(Stage::set(&["--init-timeout", "500ms", "--grace", "200ms"], "stubborn"));
     let (mut client, mut puppet) = stage.begin();
     assert!(puppet.hear_text().contains("initialize"));
-    // It is not silent, it only does not answer.
+    // It sends notifications, but no answer.
     puppet.say(r#"{"jsonrpc":"2.0","method":"notifications/message","params":{}}"#);
     let reply = client.reply().expect("an answer");
     let last = events::parse(&reply.body).pop().and_then(|event| event.data);
@@ -153,7 +153,7 @@ fn a_server_that_never_answers_initialize_is_ended() {
 }
 
 #[test]
-fn a_server_that_exits_before_it_answers_initialize_is_told() {
+fn exit_before_the_answer_to_initialize_is_reported() {
     let stage = or_skip!(Stage::set(&["--grace", "200ms"], "setsid"));
     let (mut client, puppet) = stage.begin();
     drop(puppet);
@@ -176,7 +176,7 @@ fn a_server_that_refuses_initialize_is_ended() {
 }
 
 #[test]
-fn a_server_that_crashes_answers_everything_at_once() {
+fn crash_of_the_server_answers_every_request() {
     let stage = or_skip!(Stage::set(&["--grace", "200ms"], "setsid"));
     let (session, mut puppet) = stage.open();
     let mut listens = Events::new(listen(&stage.gateway, &session));
@@ -185,7 +185,7 @@ fn a_server_that_crashes_answers_everything_at_once() {
     for _ in 0..4 {
         puppet.hear();
     }
-    // One has become a stream by then.
+    // One response has become a stream by then.
     puppet.say(r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"of":"nobody"}}"#);
     assert!(listens.message().expect("a stream").is_some());
     drop(puppet);
@@ -202,9 +202,9 @@ fn a_server_that_crashes_answers_everything_at_once() {
     assert_eq!(receipt(&stage.scene)["reason"]["kind"], "server_exited");
 }
 
-/// What a server said before it died is not lost, even without the end of its line.
+/// The last output of a server is not lost, even without a newline at its end.
 #[test]
-fn the_last_words_of_a_server_are_heard() {
+fn last_output_of_a_server_is_passed_on() {
     let stage = or_skip!(Stage::set(&[], "polite"));
     let (session, mut puppet) = stage.open();
     let mut client = ask(&stage.gateway, &session, LIST);
@@ -216,7 +216,7 @@ fn the_last_words_of_a_server_are_heard() {
 }
 
 #[test]
-fn answers_to_nothing_and_second_answers_go_nowhere() {
+fn unexpected_and_repeated_answers_are_dropped() {
     let stage = or_skip!(Stage::set(&[], "polite"));
     let (session, mut puppet) = stage.open();
     let mut listens = Events::new(listen(&stage.gateway, &session));
@@ -229,19 +229,19 @@ fn answers_to_nothing_and_second_answers_go_nowhere() {
         puppet.say(result(id).replace("{}", "\"again\""));
         assert_eq!(client.reply().expect("an answer").text(), result(id));
     }
-    // The id of a request that was answered may be used again, and gets its own answer.
+    // The id of an answered request may be used again, and gets its own answer.
     let mut client = ask(&stage.gateway, &session, &request("1"));
     puppet.hear();
     puppet.say(result("1").replace("{}", "\"new\""));
     assert_eq!(client.reply().expect("an answer").json()["result"], "new");
-    // None of it came out elsewhere.
+    // None of it was sent to another stream.
     let note = r#"{"jsonrpc":"2.0","method":"x"}"#;
     puppet.say(note);
     assert_eq!(listens.message().expect("a stream"), Some(note.as_bytes().to_vec()));
     assert_eq!(stage.garbage(), 0.0);
 }
 
-/// Without its stdout a server can't answer; its session ends as if it had died, and then it does.
+/// Without its stdout a server cannot answer. Its session ends as if it had died, and then the server is ended.
 #[test]
 fn a_server_that_closes_its_stdout_is_ended() {
     let stage = or_skip!(Stage::set(&["--grace", "200ms"], "stubborn"));
@@ -261,7 +261,7 @@ fn a_server_that_ignores_everything_is_killed() {
     let (session, puppet) = stage.open();
     let deleted = stage.gateway.ask("DELETE", "/x/mcp", &[("mcp-session-id", &session)], b"");
     assert_eq!(deleted.status, 200, "{}", deleted.text());
-    // The answer says that it is done.
+    // The answer to DELETE says that it is done.
     stage.scene.wait_gone(&[stage.gateway.pid()]).expect("nothing but the gateway is left");
     let receipt = receipt(&stage.scene);
     assert_eq!(
@@ -272,7 +272,7 @@ fn a_server_that_ignores_everything_is_killed() {
     drop(puppet);
 }
 
-/// A server that does not read its input: its clients wait, the others do not, and its end is not held up.
+/// A server that does not read its input: its clients wait, the others do not, and its end is not delayed.
 #[test]
 fn a_server_that_does_not_read_makes_only_its_own_clients_wait() {
     let stage = or_skip!(Stage::set(&["--grace", "200ms"], "stubborn"));
@@ -285,7 +285,7 @@ fn a_server_that_does_not_read_makes_only_its_own_clients_wait() {
         (received > (8 << 20) as f64).then_some(())
     });
     let used = stage.gateway.memory().saturating_sub(before);
-    // Each body, and the pieces that it came in.
+    // Each body, and the chunks that it arrived in.
     assert!(used < 24 << 20, "{used} bytes of memory for 8 MiB that wait");
     let (other, mut lively) = stage.open();
     let mut client = ask(&stage.gateway, &other, LIST);
@@ -304,9 +304,9 @@ fn a_server_that_does_not_read_makes_only_its_own_clients_wait() {
     drop((puppet, lively));
 }
 
-/// The gateway is stopped while a server is busy with a call.
+/// The gateway is stopped while a server works on a call.
 #[test]
-fn a_call_in_flight_is_answered_when_the_gateway_stops() {
+fn pending_call_is_answered_when_the_gateway_stops() {
     let mut stage = or_skip!(Stage::set(&["--grace", "200ms"], "stubborn"));
     let (session, mut puppet) = stage.open();
     let mut client = ask(&stage.gateway, &session, LIST);

@@ -17,7 +17,7 @@ use super::{LIST, ask, listen, no_session_is_left, open, receipts};
 const JSON: (&str, &str) = ("Content-Type", "application/json");
 const OPENED: &[u8] = br#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-06-18","capabilities":{}}}"#;
 
-/// A server that opens sessions and ends them; what it does with the rest is the script's.
+/// A server that opens and ends sessions; the script answers the other requests.
 pub(super) fn server(script: impl Fn(&Seen, &mut Wire) -> io::Result<()> + Send + Sync + 'static) -> Upstream {
     Upstream::start(move |seen, wire| match (seen.method.as_str(), seen.header("mcp-session-id")) {
         ("POST", None) => {
@@ -35,7 +35,7 @@ pub(super) fn gateway(scene: &Scene, upstream: &Upstream, options: &[&str]) -> G
 }
 
 #[test]
-fn a_server_that_is_not_there_is_told() {
+fn missing_server_is_reported() {
     let scene = or_skip!(Scene::set(Who::User));
     let gone = server(|_, wire| wire.close()).url();
     let gateway = Gateway::start(&scene, ["--name", "x", "--url", &gone]);
@@ -48,7 +48,7 @@ fn a_server_that_is_not_there_is_told() {
     assert!(receipts(&scene).is_empty(), "there was none");
 }
 
-/// A server that goes away and comes back: calls fail meanwhile, and the session is not given up.
+/// A server that is away for a while: calls fail meanwhile, and the session is kept.
 #[test]
 fn a_server_that_breaks_connections_keeps_its_sessions() {
     let scene = or_skip!(Scene::set(Who::User));
@@ -70,7 +70,7 @@ fn a_server_that_breaks_connections_keeps_its_sessions() {
 fn a_server_that_closes_every_connection_loses_no_request() {
     let scene = or_skip!(Scene::set(Who::User));
     let upstream = server(|seen, wire| {
-        // Half of the time it says so before.
+        // Half of the time it announces that.
         let announced = seen.text().contains("\"announced\"");
         let headers = [JSON, ("Connection", "close")];
         wire.answer("200 OK", &headers[..if announced { 2 } else { 1 }], b"{}")?;
@@ -86,15 +86,15 @@ fn a_server_that_closes_every_connection_loses_no_request() {
     }
 }
 
-/// What a slow server opens after its client was told that it takes too long is closed.
+/// A session that a slow server opens after its client got a timeout is closed.
 #[test]
-fn a_server_that_hangs_is_told_and_a_late_session_is_closed() {
+fn hanging_server_is_reported_and_its_late_session_is_closed() {
     let scene = or_skip!(Scene::set(Who::User));
     let (go, wait_for_it) = channel::<()>();
     let wait_for_it = Mutex::new(wait_for_it);
     let upstream = Upstream::start(move |seen, wire| match seen.method.as_str() {
         "POST" => {
-            let _ = wait_for_it.lock().expect("nobody panics with it").recv();
+            let _ = wait_for_it.lock().expect("no thread panics while it holds the lock").recv();
             wire.answer("200 OK", &[JSON, ("Mcp-Session-Id", "late")], OPENED)
         }
         _ => wire.answer("200 OK", &[], b""),
@@ -110,7 +110,7 @@ fn a_server_that_hangs_is_told_and_a_late_session_is_closed() {
     drop(go);
 }
 
-/// A call that hangs: its client leaves, and the server's side of it is closed. The session goes on.
+/// A call that hangs: its client disconnects, and leash closes the server's side of it. The session continues.
 #[test]
 fn a_call_that_hangs_ends_with_its_client() {
     let scene = or_skip!(Scene::set(Who::User));
@@ -122,7 +122,7 @@ fn a_call_that_hangs_ends_with_its_client() {
     let session = open(&gateway, "x");
     let client = ask(&gateway, &session, r#"{"jsonrpc":"2.0","id":1,"method":"hang"}"#);
     wait::until("the call", || upstream.seen().iter().find(|seen| seen.text().contains("hang")).map(drop));
-    // Others are not held up.
+    // Other requests are not delayed.
     assert_eq!(gateway.post("x", Some(&session), LIST).status, 200);
     let before = upstream.connections();
     drop(client);
@@ -132,7 +132,7 @@ fn a_call_that_hangs_ends_with_its_client() {
 
 /// The ways in which an answer can break off.
 const CUTS: [fn(&mut Wire, &str) -> io::Result<()>; 4] = [
-    // Less than it said.
+    // Less than the announced length.
     |wire, kind| {
         wire.send(
             format!("HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: 100\r\n\r\ndata: {{\"half").as_bytes(),
@@ -151,7 +151,7 @@ const CUTS: [fn(&mut Wire, &str) -> io::Result<()>; 4] = [
         wire.send(b"64\r\ndata: {\"half")?;
         wire.close()
     },
-    // By a reset, after something was there.
+    // By a reset, after some data.
     |wire, kind| {
         wire.begin("200 OK", &[("Content-Type", kind)])?;
         wire.chunk(b"data: {\"half")?;
@@ -159,16 +159,16 @@ const CUTS: [fn(&mut Wire, &str) -> io::Result<()>; 4] = [
     },
 ];
 
-/// Half an answer is never taken for a whole one.
+/// A partial answer is never taken for a whole one.
 #[test]
-fn an_answer_that_breaks_off_breaks_off_for_the_client() {
+fn partial_answer_is_partial_for_the_client() {
     for (number, cut) in CUTS.into_iter().enumerate() {
         for kind in ["application/json", "text/event-stream"] {
             let scene = or_skip!(Scene::set(Who::User));
             let upstream = server(move |_, wire| cut(wire, kind));
             let gateway = gateway(&scene, &upstream, &[]);
             let session = open(&gateway, "x");
-            // A short one may have been waited for: then the client gets an error in its place.
+            // leash may have buffered a short one: then the client gets an error instead.
             let broken = |reply: &io::Result<Reply>| reply.as_ref().map_or(true, |reply| reply.status == 502);
             let reply = ask(&gateway, &session, LIST).reply();
             assert!(broken(&reply), "POST, {kind}, cut {number}: {reply:?}");
@@ -181,13 +181,13 @@ fn an_answer_that_breaks_off_breaks_off_for_the_client() {
     }
 }
 
-/// The same with the answer to `initialize`: the client can't have the session, so it is ended.
+/// The same with the answer to `initialize`: the client cannot have the session, so it is ended.
 #[test]
-fn an_initialize_that_breaks_off_leaves_no_session() {
+fn partial_answer_to_initialize_leaves_no_session() {
     for (number, cut) in CUTS.into_iter().enumerate() {
         let scene = or_skip!(Scene::set(Who::User));
         let upstream = Upstream::start(move |seen, wire| match seen.method.as_str() {
-            // As a part of the type there is room for another header.
+            // This adds another header after the content type.
             "POST" => cut(wire, "application/json\r\nMcp-Session-Id: half"),
             _ => wire.answer("200 OK", &[], b""),
         });
@@ -205,7 +205,7 @@ fn an_initialize_that_breaks_off_leaves_no_session() {
     }
 }
 
-/// Errors of the server are its own words: a client negotiates and signs in by them.
+/// Errors of the server are passed unchanged: clients negotiate versions and sign in by them.
 #[test]
 fn errors_of_a_server_pass() {
     let scene = or_skip!(Scene::set(Who::User));
@@ -258,7 +258,7 @@ fn redirects_are_followed_at_the_same_server_only() {
     assert_eq!((reply.status, reply.text().as_str()), (200, LIST));
     let paths: Vec<_> = upstream.seen().into_iter().map(|seen| (seen.path, seen.body == LIST.as_bytes())).collect();
     assert_eq!(paths, ["/mcp", "/moved?a=b", "/last"].map(|path| (path.to_owned(), true)));
-    // Whatever else is the client's to follow, or not.
+    // The client decides about all other redirects.
     for (path, status, asked) in [("away", 307, 1), ("see", 303, 1), ("loop", 307, 4)] {
         upstream.forget();
         let url = upstream.url().replace("/mcp", &format!("/{path}"));
@@ -269,11 +269,11 @@ fn redirects_are_followed_at_the_same_server_only() {
     }
 }
 
-/// leash asks for plain bytes. A server that compresses all the same is the client's to understand.
+/// leash asks for identity encoding. If a server compresses all the same, the client has to decode it.
 #[test]
 fn compressed_answers_pass() {
     let scene = or_skip!(Scene::set(Who::User));
-    // `{}` as gzip; for leash it could be anything.
+    // `{}` as gzip; leash does not decode it.
     let zipped = b"\x1f\x8b\x08\0\0\0\0\0\0\x03\xab\xae\x05\0C\xbf\xa6\xa3\x02\0\0\0";
     let upstream = Upstream::start(move |seen, wire| {
         let headers = [JSON, ("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding"), ("Mcp-Session-Id", "zipped")];
@@ -286,7 +286,7 @@ fn compressed_answers_pass() {
     let headers = [POST[0], POST[1], ("accept-encoding", "gzip, br")];
     let opened = gateway.ask("POST", "/x/mcp", &headers, initialize("2025-06-18").as_bytes());
     assert_eq!((opened.header("content-encoding"), &*opened.body), (Some("gzip"), &zipped[..]), "{opened:?}");
-    // Nobody could read whether the server agreed; the client could.
+    // leash cannot read the result, but the client can, so the session is kept.
     let in_session = gateway.post("x", Some("zipped"), LIST);
     assert_eq!((in_session.status, &*in_session.body), (200, &zipped[..]), "{in_session:?}");
     assert!(upstream.of("POST").iter().all(|seen| seen.header("accept-encoding") == Some("identity")));
@@ -294,7 +294,7 @@ fn compressed_answers_pass() {
 }
 
 #[test]
-fn heads_without_bounds_are_refused() {
+fn too_large_heads_are_refused() {
     let scene = or_skip!(Scene::set(Who::User));
     type Head = Vec<(String, String)>;
     let heads: [fn() -> Head; 3] = [
@@ -317,7 +317,7 @@ fn heads_without_bounds_are_refused() {
     }
 }
 
-/// Every visible character may be in an id, and comes back as it was.
+/// All visible characters are allowed in an id, and are kept unchanged.
 #[test]
 fn odd_session_ids_are_kept_as_they_are() {
     let scene = or_skip!(Scene::set(Who::User));
@@ -338,7 +338,7 @@ fn odd_session_ids_are_kept_as_they_are() {
         assert!(seen[1..].iter().all(|seen| seen.header("mcp-session-id") == Some(&id)), "{seen:?}");
         assert_eq!(upstream.of("DELETE").len(), 1);
     }
-    // What no client could send back is no session that anybody could use.
+    // A session id that no client could send back is refused.
     for id in ["two words", "\u{e9}", &"x".repeat(1025)] {
         let named = id.to_owned();
         let upstream =
@@ -350,7 +350,7 @@ fn odd_session_ids_are_kept_as_they_are() {
     }
 }
 
-/// A server that gives two clients the same session: the second has it, and it is ended once.
+/// A server that gives two clients the same session id: the second one uses it, and it is ended once.
 #[test]
 fn a_session_id_that_is_given_twice_is_one_session() {
     let scene = or_skip!(Scene::set(Who::User));
@@ -368,9 +368,9 @@ fn a_session_id_that_is_given_twice_is_one_session() {
     assert_eq!(gateway.post("x", Some("same"), LIST).status, 404);
 }
 
-/// A stream that a server floods is read no faster than its client reads it.
+/// leash reads a flooded stream no faster than its client does.
 #[test]
-fn a_stream_that_nobody_reads_stops_at_the_server() {
+fn unread_stream_stops_the_server() {
     const FLOOD: usize = 64 << 20;
     let scene = or_skip!(Scene::set(Who::User));
     let (done, finished) = channel();
@@ -390,7 +390,7 @@ fn a_stream_that_nobody_reads_stops_at_the_server() {
     let session = open(&gateway, "x");
     let before = gateway.memory();
     let mut listens = listen(&gateway, &session);
-    // It has begun, and others go on.
+    // It has begun, and other requests continue.
     assert!(listens.chunk().expect("a stream").is_some());
     for _ in 0..100 {
         assert_eq!(gateway.post("x", Some(&session), LIST).status, 200);

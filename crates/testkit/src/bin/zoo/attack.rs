@@ -1,5 +1,5 @@
-//! A server that attacks the leash it is on: its helper forges, steals, traces, starves or stops, with nothing but the rights of the
-//! user that both have.
+//! A server that attacks its own leash. A helper of it forges records, steals descriptors, traces, starves or stops
+//! leash, with no more rights than the user that both run as.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,28 +15,28 @@ use serde_json::{Value, json};
 
 use crate::sys::seize_and_stop;
 
-/// Descriptors of a keeper, and of a supervisor that a program started.
+/// Descriptor numbers in a keeper, and in a supervisor that another program started.
 const CONTROL: i32 = 3;
 const LOCK: i32 = 5;
 
-/// What the helper does, as written on the command line.
+/// The attack of the helper, as written on the command line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Attack {
-    /// Writes into the record that all is over, and kills the keeper.
+    /// Writes into the record that the tree is gone, and kills the keeper.
     ForgeRecord,
-    /// Says in the keeper's name that all is over.
+    /// Reports in the keeper's name that the tree is gone.
     ForgeOver,
-    /// Says in the keeper's name that the server never ran.
+    /// Reports in the keeper's name that the server never ran.
     ForgeFailure,
-    /// Says in the supervisor's name, to the program that holds the tree, that all is over.
+    /// Reports in the supervisor's name, to the program that holds the tree, that the tree is gone.
     ForgeReport,
-    /// Stops the keeper as a debugger does.
+    /// Stops the keeper with ptrace, as a debugger does.
     Trace,
-    /// The same, and kills it: its zombie is the tracer's.
+    /// The same, and kills it: its zombie then belongs to the tracer.
     TraceAndKill,
-    /// Takes every descriptor that leash may have.
+    /// Uses up every descriptor that leash may open.
     Starve,
-    /// Stops leash and keeper, again and again.
+    /// Sends SIGSTOP to leash and keeper, again and again.
     Stop,
     /// Holds a copy of the run's lock.
     StealLock,
@@ -66,7 +66,7 @@ pub(crate) struct Leash {
 }
 
 impl Leash {
-    /// Asked by the server itself: the keeper is its parent.
+    /// Called by the server itself: the keeper is its parent.
     pub(crate) fn of_this_server() -> io::Result<Self> {
         let keeper = rustix::process::getppid().ok_or_else(|| io::Error::other("no keeper"))?;
         let above = testkit::process::Process::read(keeper).ok_or_else(|| io::Error::other("the keeper is gone"))?;
@@ -74,7 +74,7 @@ impl Leash {
         Ok(Self { keeper, supervisor })
     }
 
-    /// Attacks; `ready` is called when that is done, or goes on.
+    /// Attacks. Calls `ready` when the attack is done, or when it has begun and continues.
     pub(crate) fn attack(&self, how: Attack, ready: impl FnOnce()) -> io::Result<()> {
         match how {
             Attack::ForgeRecord => {
@@ -113,7 +113,7 @@ impl Leash {
         Ok(pidfd_open(self.keeper, PidfdFlags::empty())?)
     }
 
-    /// Sends a word through the control socket of the one who would say it.
+    /// Sends a message through the control socket of `speaker`.
     fn say(&self, speaker: Pid, word: &Value) -> io::Result<()> {
         let socket = steal(speaker, CONTROL)?;
         rustix::net::send(&socket, word.to_string().as_bytes(), rustix::net::SendFlags::empty())?;
@@ -135,7 +135,7 @@ fn steal(from: Pid, number: i32) -> io::Result<OwnedFd> {
     Ok(pidfd_getfd(pidfd_open(from, PidfdFlags::empty())?, number, PidfdGetfdFlags::empty())?)
 }
 
-/// The only record there is, once its server runs.
+/// Waits until the server runs, and returns the only record.
 fn wait_for_record() -> io::Result<(PathBuf, Value)> {
     let dir = std::env::var_os("LEASH_RUNTIME_DIR").unwrap_or_else(|| OsString::from("."));
     let found = testkit::wait::within(testkit::wait::LIMIT, || {
@@ -148,7 +148,7 @@ fn wait_for_record() -> io::Result<(PathBuf, Value)> {
     found.ok_or_else(|| io::Error::other("there is no record of a running server"))
 }
 
-/// What the keeper would write if the tree were gone.
+/// The receipt that the keeper would write if the tree were gone.
 fn receipt(record: &Value) -> Value {
     json!({
         "version": 1, "session": record["session"], "run": record["run"], "name": record["name"],

@@ -1,5 +1,5 @@
-//! `zoo client`: connects by TCP and holds on. It says `pids LEADER CHILD...` when all is connected; `close` on its
-//! stdin has the leader close its connections, which it answers with `closed`. All of them leave at the end of their
+//! `zoo client`: opens TCP connections and keeps them open. It prints `pids LEADER CHILD...` when all are connected. At
+//! `close` on its stdin the leader closes its connections and prints `closed`. All processes exit at the end of their
 //! input.
 
 use std::collections::VecDeque;
@@ -15,11 +15,11 @@ use crate::sys::{Fork, bind_to_device, exit_now, fork};
 use crate::trees::write_all;
 use crate::{number, value, wrong};
 
-/// What the command line asked for.
+/// The parsed command line.
 pub(crate) struct Order {
     to: SocketAddr,
     connections: usize,
-    /// How many children inherit the connections.
+    /// The number of children that inherit the connections.
     fork: usize,
     name: Option<OsString>,
     device: Option<OsString>,
@@ -68,7 +68,8 @@ fn open(order: &Order) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// A child keeps what it inherited, and leaves its input to the leader: it only waits for the end of it.
+/// The main function of a child: it keeps the inherited connections and only waits for the end of input, which the
+/// leader reads.
 fn hold() -> ! {
     let stdin = rustix::stdio::stdin();
     loop {

@@ -1,4 +1,5 @@
-//! `zoo env`: what a server was given, as JSON, to compare a bare start with one through leash.
+//! `zoo env`: prints the environment that a server was started with as JSON, to compare a direct start with one through
+//! leash.
 
 use std::fs;
 use std::io;
@@ -38,8 +39,8 @@ pub(crate) fn print() -> io::Result<()> {
     write_all(&rustix::stdio::stdout(), format!("{report}\n").as_bytes())
 }
 
-/// Whether we lead our process group and our session. Read from /proc: one that lies outside of our PID namespace is 0, which
-/// a `Pid` can't be.
+/// True if this process leads its process group, and true if it leads its session. Read from /proc: an id from outside
+/// the PID namespace is 0 there, which a `Pid` cannot hold.
 fn leads() -> io::Result<[bool; 2]> {
     let stat = fs::read_to_string("/proc/self/stat")?;
     let fields = stat.rsplit_once(") ").map(|(_, fields)| fields).unwrap_or_default();
@@ -57,7 +58,7 @@ fn open_files() -> io::Result<Value> {
         };
         let link = fs::read_link(format!("/proc/self/fd/{fd}"));
         let Ok(link) = link else { continue };
-        // The two descriptors that list the directory are ours, not given to us.
+        // This process opened the two descriptors that list the directory; it did not inherit them.
         if fd == listing.as_raw_fd() || link.as_os_str().as_bytes().ends_with(b"/fd") {
             continue;
         }

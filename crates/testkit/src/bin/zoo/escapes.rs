@@ -1,5 +1,5 @@
-//! What a program of the same user does to get away from leash: a process without its main thread, a process in the PID namespace of
-//! another one, a tracer that never lets go.
+//! The ways in which a program of the same user escapes leash: a process without its main thread, a process in the PID
+//! namespace of another one, a tracer that never detaches.
 
 use std::fs;
 use std::io::{self, Write};
@@ -13,14 +13,14 @@ use testkit::process::Process;
 use crate::sys;
 use crate::wrong;
 
-/// How long the main thread may take to be gone.
+/// The timeout for the exit of the main thread.
 const GONE: Duration = Duration::from_secs(10);
 
-/// Goes on with `rest` in another thread, once the main thread has exited.
+/// Runs `rest` in another thread, once the main thread has exited.
 pub(crate) fn without_main_thread(rest: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let me = getpid().as_raw_nonzero();
     std::thread::Builder::new().spawn(move || {
-        // Of a process, /proc shows the state of its main thread.
+        // `/proc/PID/stat` shows the state of the main thread.
         let is_gone = || fs::read_to_string(format!("/proc/{me}/stat")).is_ok_and(|stat| stat.contains(") Z "));
         testkit::wait::within(GONE, || is_gone().then_some(()));
         rest();
@@ -28,25 +28,26 @@ pub(crate) fn without_main_thread(rest: impl FnOnce() + Send + 'static) -> io::R
     sys::exit_thread()
 }
 
-/// Has the children of this process live in the PID namespace of process `pid`.
+/// Makes the next children of this process start in the PID namespace of process `pid`.
 pub(crate) fn enter_namespace_of(pid: i32) -> io::Result<()> {
     let pid = Pid::from_raw(pid).ok_or_else(|| wrong("no such process"))?;
     let process = pidfd_open(pid, PidfdFlags::empty())?;
     let own = |kind: &str| fs::read_link(format!("/proc/self/ns/{kind}")).ok();
     let theirs = |kind: &str| fs::read_link(format!("/proc/{}/ns/{kind}", pid.as_raw_nonzero())).ok();
     let mut wanted = ThreadNameSpaceType::PROCESS_ID;
-    // The user namespace comes first, where it is another one: it is what allows an ordinary user to enter the other. One's own is
-    // refused.
+    // The user namespace comes first, if it is another one: it gives an ordinary user the right to enter the PID
+    // namespace. The kernel refuses to enter the own user namespace again.
     if own("user") != theirs("user") {
         wanted |= ThreadNameSpaceType::USER;
     }
     Ok(move_into_thread_name_spaces(process.as_fd(), wanted)?)
 }
 
-/// Traces the process with this number and start time, says `traced`, and never waits for it: it stays a zombie when it has exited.
+/// Traces the process with this number and start time, prints `traced`, and never waits for the process: it stays a
+/// zombie after its exit.
 pub(crate) fn trace(pid: i32, start: u64) -> io::Result<()> {
     sys::seize(pid)?;
-    // Exiting lets go of it again.
+    // The exit of this process detaches it.
     if Pid::from_raw(pid).and_then(Process::read).is_none_or(|process| process.start != start) {
         return Err(wrong("it is another process"));
     }

@@ -1,6 +1,6 @@
-//! `zoo host`: starts a server as a real MCP host does and then does what it is told, one command a line:
-//! `pid`, `send TEXT`, `close-stdin`, `exit`. It says on its stdout: `pid N`, `out TEXT` for each line of the server,
-//! `closed` when the server's stdout ended, and `exited CODE` or `killed SIGNAL` when the server ended.
+//! `zoo host`: starts a server as a real MCP host does, and then follows commands, one per line: `pid`, `send TEXT`,
+//! `close-stdin`, `exit`. It prints `pid N`, `out TEXT` for each line of the server, `closed` when the server's stdout
+//! ended, and `exited CODE` or `killed SIGNAL` when the server ended.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -23,11 +23,11 @@ enum Channel {
     Pipe,
     /// As Node and Bun do.
     Socketpair,
-    /// A server that is not spoken to through its stdin.
+    /// For a server that does not use its stdin.
     DevNull,
 }
 
-/// What the command line asked for.
+/// The parsed command line.
 pub(crate) struct Order {
     channel: Channel,
     own_group: bool,
@@ -77,10 +77,10 @@ pub(crate) fn run(order: Order) -> io::Result<()> {
 
 struct Host {
     server: Child,
-    /// Readable when the server ended; none once that was said.
+    /// Readable when the server ended. `None` after the host has reported that.
     ended: Option<OwnedFd>,
     to_server: Option<OwnedFd>,
-    /// None once it was closed by the server, or when this host does not read.
+    /// `None` after the server closed it, or if this host does not read.
     from_server: Option<OwnedFd>,
     /// Kept open, never read.
     _unread: Option<OwnedFd>,
@@ -100,7 +100,7 @@ impl Host {
         let (to_server, stdin) = open_stdin(order.channel)?;
         let (from_server, stdout) = open_stdout(order.channel)?;
         let server = command.stdin(stdin).stdout(stdout).spawn()?;
-        // The command keeps its copies of the server's ends as long as it lives.
+        // The `Command` holds copies of the server's ends until it is dropped.
         drop(command);
         let pid = Pid::from_raw(server.id() as i32).expect("a child has a number");
         let ended = Some(pidfd_open(pid, PidfdFlags::empty())?);
@@ -119,7 +119,7 @@ impl Host {
         })
     }
 
-    /// Waits for one thing to happen and acts on it. False: it is time to exit.
+    /// Waits for one event and handles it. Returns false when the host should exit.
     fn step(&mut self) -> io::Result<bool> {
         let stdin = rustix::stdio::stdin();
         let mut fds = vec![PollFd::from_borrowed_fd(stdin, PollFlags::IN)];
@@ -130,7 +130,7 @@ impl Host {
         };
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         let ended = self.ended.is_some();
-        // What the server said before it ended comes before its end.
+        // The output of the server is reported before its exit.
         if self.from_server.is_some() && ready[1 + usize::from(ended)] {
             self.listen()?;
         } else if ended && ready[1] {
@@ -165,7 +165,7 @@ impl Host {
     }
 
     fn obey(&mut self) -> io::Result<bool> {
-        // A host whose tests are gone has nothing to live for.
+        // The test has closed its end, so the host exits.
         let Some(orders) = self.orders.read(&rustix::stdio::stdin())? else {
             return Ok(false);
         };
@@ -223,14 +223,14 @@ fn say(line: &str) -> io::Result<()> {
     write_all(&rustix::stdio::stdout(), format!("{line}\n").as_bytes())
 }
 
-/// Bytes in, whole lines out.
+/// Splits bytes into whole lines.
 #[derive(Default)]
 struct Lines {
     rest: Vec<u8>,
 }
 
 impl Lines {
-    /// One read; `None` at the end.
+    /// Reads once. Returns `None` at the end.
     fn read(&mut self, from: &impl AsFd) -> io::Result<Option<Vec<String>>> {
         let mut buffer = [0; 65536];
         let got = match rustix::io::read(from, &mut buffer) {

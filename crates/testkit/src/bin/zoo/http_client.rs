@@ -1,4 +1,4 @@
-//! An HTTP client of MCP that never says good-bye.
+//! An HTTP client of MCP that never ends its sessions.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -7,8 +7,8 @@ use std::net::{SocketAddr, TcpStream};
 
 use testkit::http::{Connection, POST, initialize};
 
-/// Opens a session at each URL, says `ready`, and then does what it was told to. With `late-hold` it connects, says `connected`
-/// and waits for a line before it asks for anything.
+/// Opens a session at each URL, prints `ready`, and then does what the first word says. With `late-hold` it connects,
+/// prints `connected` and waits for a line before it sends a request.
 pub(crate) fn run(mut words: VecDeque<OsString>) -> io::Result<()> {
     let then = words.pop_front().unwrap_or_default();
     let mut kept: Vec<Kept> = Vec::new();
@@ -36,7 +36,7 @@ pub(crate) fn run(mut words: VecDeque<OsString>) -> io::Result<()> {
     stdout.flush()?;
     match then.to_str() {
         Some("exit") => {
-            // Until we are told to, so that everybody leaves at the same time.
+            // Waits for a line, so that the test can make all clients exit at the same time.
             let mut word = String::new();
             io::stdin().read_line(&mut word)?;
             Ok(())
@@ -54,7 +54,7 @@ pub(crate) fn run(mut words: VecDeque<OsString>) -> io::Result<()> {
     }
 }
 
-/// Opens an event stream for every session and makes a call, whose answer it does not wait for.
+/// For every session, opens an event stream and sends a call without waiting for the answer.
 fn visit(kept: &mut [Kept]) -> io::Result<()> {
     for Kept { address, connection, path, session, stream } in kept {
         let mut listens = Connection::attempt(*address)?;
@@ -68,17 +68,18 @@ fn visit(kept: &mut [Kept]) -> io::Result<()> {
     Ok(())
 }
 
-/// A session and the connection it was opened on.
+/// A session, and the connection that it was opened on.
 struct Kept {
     address: SocketAddr,
     connection: Connection,
     path: String,
     session: String,
-    /// Its event stream, while it listens.
+    /// Its event stream, if one is open.
     stream: Option<Connection>,
 }
 
-/// Does with every session, or with the first for what ends in `-one`, what one line asks for, and says how it was answered.
+/// Does what one line asks for with every session (with the first one if the order ends in `-one`), and prints the
+/// answers.
 fn obey(order: &str, kept: &mut [Kept]) -> io::Result<()> {
     let (order, wanted) = match order.strip_suffix("-one") {
         Some(order) => (order, 1),
@@ -95,7 +96,7 @@ fn obey(order: &str, kept: &mut [Kept]) -> io::Result<()> {
         match order {
             "call" => connection.send("POST", path, &headers, ping.as_bytes())?,
             "delete" => connection.send("DELETE", path, &headers, b"")?,
-            // The connection is of no use after that.
+            // This connection cannot be used for further requests.
             "abandon" => return connection.send("POST", path, &headers, hang.as_bytes()),
             "listen" => {
                 let mut listens = Connection::open(*address);
@@ -105,7 +106,7 @@ fn obey(order: &str, kept: &mut [Kept]) -> io::Result<()> {
                 *stream = Some(listens);
                 continue;
             }
-            // The answer is not waited for.
+            // Does not wait for the answer.
             "request-stream" => {
                 let mut listens = Connection::open(*address);
                 let headers = [("accept", "text/event-stream"), ("mcp-session-id", session)];
@@ -114,14 +115,14 @@ fn obey(order: &str, kept: &mut [Kept]) -> io::Result<()> {
                 say(order, 0)?;
                 continue;
             }
-            // From one moment to the next, so that its port is free. The session is not used on the next one.
+            // Resets the connection, so that its port is free at once. The session is not used on the new connection.
             "reset" => {
                 let old = std::mem::replace(connection, Connection::open(*address));
                 rustix::net::sockopt::set_socket_linger(old.socket(), Some(std::time::Duration::ZERO))?;
                 say(order, old.socket().local_addr()?.port())?;
                 continue;
             }
-            // In the middle of the stream, without a word.
+            // Closes the stream in the middle, without a DELETE.
             "cut" => {
                 say(order, u16::from(stream.take().is_some()))?;
                 continue;
@@ -133,7 +134,8 @@ fn obey(order: &str, kept: &mut [Kept]) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the other side has closed a connection on which nothing was awaited, as every server does when it was idle for long.
+/// True if the server has closed a connection without a pending request, as every server does with a connection that
+/// was idle for long.
 fn was_closed(connection: &Connection) -> bool {
     let socket = connection.socket();
     let peek = || socket.peek(&mut [0]);

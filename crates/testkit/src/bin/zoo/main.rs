@@ -36,7 +36,7 @@ usage: zoo tree KIND [--size N] --census FIFO [--one-cpu] [--to CGROUP] [--attac
        zoo ns [--user] [--pid] [--proc | --hidepid] [--net] [--init] [--pid-max N] [--tmpfs DIR] [--fill DIR] -- CMD...
 ";
 
-/// A program that cannot do what it was asked to says so with this code: no server of the zoo has it otherwise.
+/// The exit code of a program that cannot do what its arguments ask for. No server of the zoo exits with it otherwise.
 const FAILED: u8 = 99;
 
 fn main() -> ExitCode {
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Does what the arguments say.
+/// Runs the role that the arguments name.
 fn obey() -> io::Result<()> {
     let mut words: VecDeque<OsString> = std::env::args_os().skip(1).collect();
     let command = words.pop_front().unwrap_or_default();
@@ -74,14 +74,14 @@ fn obey() -> io::Result<()> {
     }
 }
 
-/// Becomes root for good, as a program may whose file says so (`chmod u+s`), and executes another one.
+/// Becomes root for good, which a program with the setuid bit may do (`chmod u+s`), and executes another program.
 fn as_root(mut words: VecDeque<OsString>) -> io::Result<()> {
     rustix::thread::set_thread_uid(rustix::process::Uid::ROOT)?;
     let program = words.pop_front().ok_or_else(|| wrong("a command is missing"))?;
     Err(std::process::Command::new(program).args(words).exec())
 }
 
-/// Does one thing that a program should not do, for those who must find it.
+/// Commits one memory or descriptor error, for the tools that must detect it.
 fn misuse(what: Option<OsString>) -> io::Result<()> {
     match what.as_deref().and_then(|what| what.to_str()) {
         Some("nothing") => Ok(()),
@@ -135,9 +135,9 @@ fn tree(mut words: VecDeque<OsString>) -> io::Result<()> {
 }
 
 enum Copy {
-    /// As soon as something is there: for measuring round trips.
+    /// Writes each chunk at once: for measuring round trips.
     ByLine,
-    /// As much as possible at a time: for measuring and checking throughput.
+    /// Writes large blocks: for measuring and checking throughput.
     ByBlock,
 }
 

@@ -1,4 +1,4 @@
-//! A legacy MCP server over stdio, by hand: it sees and writes raw lines, which no SDK lets one do.
+//! A legacy MCP server over stdio without an SDK: it reads and writes raw lines, which no SDK allows.
 
 use std::io;
 
@@ -26,7 +26,7 @@ pub(crate) fn serve() -> io::Result<()> {
     }
 }
 
-/// Answers one line. A batch is answered one by one.
+/// Answers one line. The messages of a batch are answered one by one.
 fn answer(line: &[u8]) -> io::Result<()> {
     let Ok(message) = serde_json::from_slice::<Value>(line) else { return Ok(()) };
     if let Value::Array(batch) = &message {
@@ -45,7 +45,7 @@ fn answer(line: &[u8]) -> io::Result<()> {
             Some(text) => json!({"content": [{"type": "text", "text": text}]}),
             None => return Ok(()),
         },
-        // What came in, as it came in.
+        // The request line, unchanged.
         "zoo/raw" => json!({"line": String::from_utf8_lossy(line)}),
         _ => {
             return say(&json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": "Method not found"}}));
@@ -54,13 +54,13 @@ fn answer(line: &[u8]) -> io::Result<()> {
     say(&json!({"jsonrpc": "2.0", "id": id, "result": result}))
 }
 
-/// A tool's result; `None` when it has none.
+/// The text of a tool's result. `None` for a call that gets no answer.
 fn call(params: &Value) -> io::Result<Option<String>> {
     let arguments = &params["arguments"];
     let text = arguments["text"].as_str().unwrap_or_default();
     match params["name"].as_str().unwrap_or_default() {
         "pid" => return Ok(Some(std::process::id().to_string())),
-        // A line of its own choosing, before the result.
+        // Writes the given line before the result.
         "say" => write_line(text.as_bytes())?,
         "exit" => exit_now(3),
         "hang" => return Ok(None),

@@ -1,4 +1,4 @@
-//! `zoo ns`: runs a command in namespaces of its own, as a container engine does. For root.
+//! `zoo ns`: runs a command in new namespaces, as a container engine does. Needs root.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -17,25 +17,25 @@ use rustix::thread::UnshareFlags;
 use crate::sys::{self, Answer, Fork, exit_now, fork};
 use crate::{number, value, wrong};
 
-/// What the command line asked for.
+/// The parsed command line.
 #[derive(Default)]
 pub(crate) struct Order {
-    /// A user namespace, in which the user keeps its number: how somebody without privilege gets the others.
+    /// A user namespace, in which the user keeps its uid. It lets an unprivileged user create the other namespaces.
     user: bool,
     /// A PID namespace: the command is its PID 1.
     pid: bool,
-    /// `/proc` is that of the new namespace; otherwise it shows the numbers of the old one.
+    /// `/proc` shows the new namespace; otherwise it shows the pids of the old one.
     proc: bool,
     /// `/proc` shows each user only their own processes.
     hidepid: bool,
-    /// A network namespace: the sockets of the old one can't be asked about.
+    /// A network namespace: its processes cannot query the sockets of the old one.
     net: bool,
     /// PID 1 is a small init, and the command its child.
     init: bool,
     pid_max: Option<u32>,
     /// A tiny file system over this directory.
     tmpfs: Option<PathBuf>,
-    /// Write into this directory until it is full.
+    /// Write into this directory until the disk is full.
     fill: Option<PathBuf>,
     command: VecDeque<OsString>,
 }
@@ -71,7 +71,7 @@ pub(crate) fn run(order: Order) -> io::Result<()> {
         if let Fork::Parent(first) = fork()? {
             mirror(first);
         }
-        // The old namespace's side may be killed: nothing is left of the new one then.
+        // If the process in the old namespace is killed, the new namespace dies with it.
         set_parent_process_death_signal(Some(Signal::KILL))?;
     }
     if order.proc || order.hidepid {
@@ -142,7 +142,7 @@ fn be_init(words: VecDeque<OsString>) -> io::Result<()> {
 
 /// Waits for PID 1 of the new namespace and ends as it did.
 fn mirror(first: Pid) -> ! {
-    // It is not this process that a test wants to signal.
+    // A test that signals the group means the process inside the namespace, not this one.
     for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
         sys::answer(signal, Answer::Ignore);
     }

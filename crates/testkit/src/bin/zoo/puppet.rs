@@ -1,4 +1,4 @@
-//! A server without a will of its own: a test at a Unix socket hears what it hears and says what it says.
+//! A server that a test controls through a Unix socket: the test reads the server's stdin and writes its stdout.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -12,20 +12,20 @@ use rustix::io::Errno;
 use crate::sys::exit_now;
 use crate::trees::write_all;
 
-/// Serves until the end of input. When the test lets go of the socket, it exits with code 3.
+/// Serves until the end of input. When the test closes the socket, it exits with code 3.
 pub(crate) fn serve(socket: &Path) -> io::Result<()> {
     let socket = UnixStream::connect(socket)?;
     let told = socket.try_clone()?;
     std::thread::spawn(move || {
         let _ = copy(&told, &rustix::stdio::stdout());
-        // The test has said everything: stdout is closed, and with the test the server is gone.
+        // The test has sent everything: close stdout. The server exits when the test closes the socket.
         let nowhere = rustix::fs::open("/dev/null", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty());
         if nowhere.is_ok_and(|nowhere| rustix::stdio::dup2_stdout(&nowhere).is_ok()) {
             while !testkit::wait::ready(&told, PollFlags::empty(), testkit::wait::LIMIT) {}
         }
         exit_now(3);
     });
-    // A socket that nobody reads any more is the test's business.
+    // It fails if the test no longer reads the socket, which is fine.
     let _ = copy(&rustix::stdio::stdin(), &socket);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Who is there: the census of the test, and the muster of a tree that grows.
+//! The census of the test, and the muster of a tree that grows.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -11,13 +11,13 @@ use rustix::process::getpid;
 pub(crate) struct Census(OwnedFd);
 
 impl Census {
-    /// Without CLOEXEC, so that it is kept over an exec too; without blocking, so that a reader that went away or
-    /// does not read stops nobody from misbehaving.
+    /// Opens the FIFO without CLOEXEC, so that it survives an exec. Opens it non-blocking, so that a reader that is
+    /// gone or does not read blocks no process of the tree.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         Ok(Self(rustix::fs::open(path, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty())?))
     }
 
-    /// Another descriptor of it, for another thread.
+    /// Duplicates the descriptor, for another thread.
     pub(crate) fn again(&self) -> io::Result<Self> {
         Ok(Self(self.0.try_clone()?))
     }
@@ -31,12 +31,12 @@ impl Census {
     }
 
     fn line(&self, line: &str) {
-        // Lines are for people and for `ready`; the truth is the descriptor itself.
+        // The lines serve `ready` and people who read the log. The open descriptor itself is the proof of life.
         let _ = rustix::io::write(&self.0, line.as_bytes());
     }
 }
 
-/// Where the members of a growing tree report to its leader.
+/// The pipe on which the members of a growing tree report to its leader.
 pub(crate) struct Muster {
     leader: OwnedFd,
     members: OwnedFd,
@@ -49,7 +49,7 @@ impl Muster {
         Ok(Self { leader, members })
     }
 
-    /// Other descriptors of it, for another thread.
+    /// Duplicates both descriptors, for another thread.
     pub(crate) fn again(&self) -> io::Result<Self> {
         Ok(Self { leader: self.leader.try_clone()?, members: self.members.try_clone()? })
     }

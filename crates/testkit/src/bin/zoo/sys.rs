@@ -1,4 +1,4 @@
-//! The only unsafe code of the zoo: what `rustix` does not wrap, or wraps as unsafe.
+//! The only unsafe code of the zoo: system calls that `rustix` does not wrap, or wraps as unsafe.
 #![expect(unsafe_code, reason = "system calls without a safe wrapper; each has its SAFETY line")]
 
 use std::io;
@@ -8,15 +8,15 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use rustix::process::Pid;
 use rustix::thread::UnshareFlags;
 
-/// Which side of a fork we are on.
+/// The side of a fork that this process is on.
 pub(crate) enum Fork {
     /// The new process.
     Child,
-    /// The old process, with the new one's number.
+    /// The old process, with the pid of the new one.
     Parent(Pid),
 }
 
-/// Splits the process in two.
+/// Forks the process.
 pub(crate) fn fork() -> io::Result<Fork> {
     // SAFETY: the zoo never forks after it has started a thread, so the child may run any code.
     match unsafe { libc::fork() } {
@@ -33,7 +33,7 @@ pub(crate) fn unshare(flags: UnshareFlags) -> io::Result<()> {
     Ok(())
 }
 
-/// Traces a process and stops it, as a debugger does that goes away to think.
+/// Attaches to a process with ptrace and stops it, as a debugger does.
 pub(crate) fn seize_and_stop(pid: Pid) -> io::Result<()> {
     let nothing = std::ptr::null_mut::<libc::c_void>();
     for request in [libc::PTRACE_SEIZE, libc::PTRACE_INTERRUPT] {
@@ -45,21 +45,21 @@ pub(crate) fn seize_and_stop(pid: Pid) -> io::Result<()> {
     Ok(())
 }
 
-/// Leaves at once: no destructor, no flush of a buffer inherited from the parent.
+/// Exits at once: no destructor, no flush of a buffer inherited from the parent.
 pub(crate) fn exit_now(code: i32) -> ! {
     // SAFETY: `_exit` has no precondition.
     unsafe { libc::_exit(code) }
 }
 
-/// Ends the thread that calls it, and no other one of the process.
+/// Ends the calling thread, and no other thread of the process.
 pub(crate) fn exit_thread() -> ! {
     loop {
-        // SAFETY: the thread owns nothing that others need: its stack is never freed, and nobody waits for it.
+        // SAFETY: the thread owns nothing that others need: its stack is never freed, and no thread joins it.
         unsafe { libc::syscall(libc::SYS_exit, 0) };
     }
 }
 
-/// Becomes the tracer of a process, which goes on.
+/// Becomes the tracer of a process, without stopping it.
 pub(crate) fn seize(pid: i32) -> io::Result<()> {
     let none = std::ptr::null_mut::<libc::c_void>();
     // SAFETY: PTRACE_SEIZE reads no memory of ours; the address must be null, and no option is set.
@@ -67,7 +67,7 @@ pub(crate) fn seize(pid: i32) -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Has `socket` use one network interface only, as `curl --interface` does.
+/// Restricts `socket` to one network interface, as `curl --interface` does.
 pub(crate) fn bind_to_device(socket: &impl AsRawFd, name: &str) -> io::Result<()> {
     let (level, option) = (libc::SOL_SOCKET, libc::SO_BINDTODEVICE);
     // SAFETY: the name lives across the call, which copies as many bytes of it as it is told.
@@ -77,25 +77,26 @@ pub(crate) fn bind_to_device(socket: &impl AsRawFd, name: &str) -> io::Result<()
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Writes bytes that nobody has ever set.
+/// Writes uninitialised bytes.
 pub(crate) fn write_uninitialised(file: &impl AsRawFd) -> io::Result<()> {
     let mut room: Vec<u8> = Vec::with_capacity(64);
     let room = room.spare_capacity_mut();
-    // SAFETY: the memory is allocated and that long. What is in it is read by the kernel alone, to which all bytes are alike.
+    // SAFETY: the memory is allocated and that long. Only the kernel reads the bytes, and it accepts any value.
     let written = unsafe { libc::write(file.as_raw_fd(), room.as_ptr().cast(), room.len()) };
     if written < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// What a process does about a signal.
+/// The reaction of a process to a signal.
 #[derive(Clone, Copy)]
 pub(crate) enum Answer {
-    /// What the kernel does by default.
+    /// The default action of the kernel.
     Default,
-    /// Nothing, and neither do the programs it executes.
+    /// The process ignores it, and so do the programs that it executes.
     Ignore,
-    /// Nothing, but programs it executes are back at the default. This is what a signal handler of a Node or Python host amounts to.
+    /// The process ignores it, but programs that it executes get the default action. A signal handler of a Node or
+    /// Python host has this effect.
     Shrug,
-    /// Leave with exit code 0, even when blocked in a system call.
+    /// The process exits with code 0, even when it is blocked in a system call.
     Leave,
 }
 
@@ -105,7 +106,7 @@ extern "C" fn leave(_: libc::c_int) {
     exit_now(0)
 }
 
-/// Sets what this process does about `signal`.
+/// Sets the reaction of this process to `signal`.
 pub(crate) fn answer(signal: i32, answer: Answer) {
     let action = match answer {
         Answer::Default => libc::SIG_DFL,
@@ -163,8 +164,8 @@ fn is_ignored(signal: i32) -> bool {
 static AT_START: AtomicU8 = AtomicU8::new(0);
 const SIGPIPE_IGNORED: u8 = 1 << 3;
 
-/// Rust's runtime opens missing standard descriptors and ignores SIGPIPE before `main`, so `zoo env` would report
-/// the runtime instead of what it was given. A constructor runs before the runtime.
+/// Rust's runtime opens missing standard descriptors and ignores SIGPIPE before `main`, so `zoo env` would report what
+/// the runtime did, and not what it was started with. A constructor runs before the runtime.
 // SAFETY: the section holds pointers to functions of this type, called once before `main`.
 #[used]
 #[unsafe(link_section = ".init_array")]

@@ -65,7 +65,7 @@ impl Kind {
         })
     }
 
-    /// How many processes the tree has, the leader included, unless `--size` says otherwise.
+    /// The number of processes of the tree, including the leader, unless `--size` sets it.
     fn usual_size(self) -> usize {
         match self {
             Self::Polite | Self::IgnoresEof | Self::Stubborn | Self::FullStdout | Self::Headless => 1,
@@ -75,12 +75,12 @@ impl Kind {
             Self::Foreign => 4,
             Self::Chain | Self::Mixed => 20,
             Self::Hoppers => 65,
-            // The leader and the first of them; how many there will be is the kernel's business.
+            // The leader and its first child. How many more there will be depends on the kernel.
             Self::Bomb => 2,
         }
     }
 
-    /// What the leader does about the end of its input and about signals.
+    /// The leader's reaction to the end of its input and to signals.
     fn leader_manners(self) -> Manners {
         match self {
             Self::Stubborn | Self::Chain | Self::Mixed => Manners::Stubborn,
@@ -100,28 +100,29 @@ enum Manners {
     Stubborn,
 }
 
-/// What the command line asked for.
+/// The parsed command line.
 pub(crate) struct Order {
     pub(crate) kind: Kind,
     pub(crate) size: Option<usize>,
     pub(crate) census: PathBuf,
-    /// All of the tree on one CPU: a `bomb` and `hoppers` leave the others to the rest of the machine.
+    /// The whole tree runs on one CPU: `bomb` and `hoppers` leave the other CPUs to the rest of the machine.
     pub(crate) one_cpu: bool,
-    /// Where a `leaver` goes: a cgroup directory. Where a `foreign` process goes: the PID namespace of the process with this number.
+    /// For a `leaver`, the cgroup directory that it moves to. For a `foreign` process, a pid of the PID namespace that
+    /// it enters.
     pub(crate) to: Option<PathBuf>,
-    /// What an `attacker` does to its leash.
+    /// The attack of an `attacker` on its leash.
     pub(crate) attack: Option<Attack>,
-    /// A process in the PID namespace that a `joiner` enters.
+    /// The pid of a process in the PID namespace that a `joiner` enters.
     pub(crate) into: Option<i32>,
-    /// The process that a `joiner` leaves in there opens a session of its own.
+    /// The process that a `joiner` leaves there opens its own session.
     pub(crate) own_session: bool,
-    /// The leader answers as an MCP server; otherwise it sends back what it gets.
+    /// The leader answers as an MCP server; otherwise it echoes its input.
     pub(crate) mcp: bool,
-    /// The leader does what it is told at this Unix socket.
+    /// The leader is controlled through this Unix socket.
     pub(crate) puppet: Option<PathBuf>,
 }
 
-/// Grows the tree and plays its leader.
+/// Starts the tree and runs its leader.
 pub(crate) fn run(order: &Order) -> io::Result<()> {
     let census = Census::open(&order.census)?;
     let manners = order.kind.leader_manners();
@@ -142,7 +143,7 @@ pub(crate) fn run(order: &Order) -> io::Result<()> {
     if order.kind == Kind::Headless {
         return escapes::without_main_thread(move || {
             census.ready(size);
-            // The end of input is the end of such a server, however its input ended.
+            // Such a server exits at the end of its input, even if reading failed.
             let _ = mcp::serve();
             exit_now(0);
         });
@@ -164,17 +165,17 @@ pub(crate) fn run(order: &Order) -> io::Result<()> {
     Ok(())
 }
 
-/// Forks the `others` besides the leader. Returns how many of them will report to `muster`.
+/// Forks the `others` besides the leader. Returns the number of processes that will report to `muster`.
 fn grow(order: &Order, others: usize, census: &Census, muster: &Muster) -> io::Result<usize> {
     match order.kind {
         Kind::Polite | Kind::IgnoresEof | Kind::Stubborn | Kind::FullStdout | Kind::Headless => return Ok(0),
         Kind::HeadlessMember => repeat(others, || headless(Manners::Stubborn, census, muster))?,
-        // It leaves at SIGTERM.
+        // It exits at SIGTERM.
         Kind::HeadlessChild => repeat(others, || headless(Manners::IgnoresEof, census, muster))?,
         Kind::Foreign => {
             let to = order.to.as_deref().and_then(Path::to_str).and_then(|to| to.parse().ok());
             foreign(to.ok_or_else(|| bad("foreign needs --to PID"))?, census, muster)?;
-            // The process between them reports only when it is refused.
+            // The process in between reports only if the kernel refuses to enter the namespace.
             return Ok(1);
         }
         Kind::Setsid => repeat(others, || helper(census, muster))?,
@@ -201,7 +202,7 @@ fn grow(order: &Order, others: usize, census: &Census, muster: &Muster) -> io::R
         Kind::Bomb => {
             check_bound()?;
             bomb(census, muster)?;
-            // One report is enough: it is sent when the kernel refuses to make another process.
+            // One report is enough: the process sends it when the kernel refuses another fork.
             return Ok(1);
         }
     }
@@ -220,7 +221,7 @@ fn plain(census: &Census, muster: &Muster) -> io::Result<()> {
     Ok(())
 }
 
-/// A child in a session of its own.
+/// A child in its own session.
 fn helper(census: &Census, muster: &Muster) -> io::Result<()> {
     if let Fork::Child = fork()? {
         leave_session();
@@ -229,7 +230,7 @@ fn helper(census: &Census, muster: &Muster) -> io::Result<()> {
     Ok(())
 }
 
-/// A grandchild in a session of its own, whose parent is gone.
+/// A grandchild in its own session, whose parent has exited.
 fn daemon(census: &Census, muster: &Muster) -> io::Result<()> {
     match fork()? {
         Fork::Parent(between) => reap(between),
@@ -243,7 +244,7 @@ fn daemon(census: &Census, muster: &Muster) -> io::Result<()> {
     }
 }
 
-/// Each the parent of the next.
+/// A chain of processes: each is the parent of the next.
 fn chain(length: usize, census: &Census, muster: &Muster) -> io::Result<()> {
     if length == 0 {
         return Ok(());
@@ -257,7 +258,7 @@ fn chain(length: usize, census: &Census, muster: &Muster) -> io::Result<()> {
     Ok(())
 }
 
-/// A quarter of each, as in the experiments behind the design.
+/// A quarter of each kind, as in the experiments behind the design.
 fn mixed(others: usize, census: &Census, muster: &Muster) -> io::Result<()> {
     let quarter = others / 4;
     repeat(quarter + others % 4, || plain(census, muster))?;
@@ -266,8 +267,8 @@ fn mixed(others: usize, census: &Census, muster: &Muster) -> io::Result<()> {
     chain(quarter, census, muster)
 }
 
-/// Processes that are others at every moment: fork, parent exits, for ever. They all start when the last of them exists:
-/// before that, the first ones could use up the bound.
+/// Processes that change their pid all the time: each forks and exits, for ever. They start when the last of them
+/// exists; otherwise the first ones could use up the pids limit.
 fn hoppers(number: usize, census: &Census, muster: &Muster) -> io::Result<()> {
     let (gate, closed) = rustix::pipe::pipe()?;
     for _ in 0..number {
@@ -278,7 +279,7 @@ fn hoppers(number: usize, census: &Census, muster: &Muster) -> io::Result<()> {
         behave(Manners::Stubborn, "zoo-hopper");
         census.say("hopper");
         muster.report();
-        // The end of the pipe is the leader's word that all are there.
+        // The leader closes the pipe when all processes exist.
         let _ = rustix::io::read(&gate, &mut [0; 1]);
         hop();
     }
@@ -296,7 +297,7 @@ fn hop() -> ! {
     }
 }
 
-/// Every process forks as fast as it can, each in a session of its own.
+/// Every process forks as fast as it can, each in its own session.
 fn bomb(census: &Census, muster: &Muster) -> io::Result<()> {
     if let Fork::Parent(_) = fork()? {
         return Ok(());
@@ -319,10 +320,10 @@ fn bomb(census: &Census, muster: &Muster) -> io::Result<()> {
     }
 }
 
-/// Such a tree must have been put in a small place by somebody else, and the place has a name: this is the difference between
-/// a test and a reboot. Hoppers too: they leave zombies faster than a parent on the same two CPUs can reap them.
+/// Refuses to start such a tree outside a cgroup with a pids limit and the right name: otherwise a test could make the
+/// machine unusable. This includes hoppers: they leave zombies faster than a parent on the same two CPUs can reap them.
 fn check_bound() -> io::Result<()> {
-    // With /proc of another namespace there is no `self`, and such a tree is not wanted there.
+    // With the `/proc` of another namespace `self` does not exist, and such a tree must not run there.
     let mine = fs::read_to_string("/proc/self/cgroup")?;
     match mine.contains("/leash-test-bound-") {
         true => Ok(()),
@@ -330,11 +331,11 @@ fn check_bound() -> io::Result<()> {
     }
 }
 
-/// A child in a session of its own and in another cgroup.
+/// A child in its own session and in another cgroup.
 fn leaver(to: &Path, census: &Census, muster: &Muster) -> io::Result<()> {
     if let Fork::Child = fork()? {
         leave_session();
-        // "0" is the writer, whatever its number is in whichever namespace.
+        // "0" stands for the writing process, in every PID namespace.
         if fs::write(to.join("cgroup.procs"), "0").is_err() {
             exit_now(1);
         }
@@ -343,7 +344,7 @@ fn leaver(to: &Path, census: &Census, muster: &Muster) -> io::Result<()> {
     Ok(())
 }
 
-/// A child in a session of its own, which attacks leash and stays. The leader dies with its keeper, the child does not.
+/// A child in its own session, which attacks leash and stays. The leader dies with its keeper, the child does not.
 fn attacker(attack: Attack, census: &Census, muster: &Muster) -> io::Result<()> {
     let leash = Leash::of_this_server()?;
     if let Fork::Child = fork()? {
@@ -359,7 +360,7 @@ fn attacker(attack: Attack, census: &Census, muster: &Muster) -> io::Result<()> 
     Ok(())
 }
 
-/// A child in the leader's group whose main thread is gone while another one goes on.
+/// A child in the leader's group whose main thread has exited while another thread goes on.
 fn headless(manners: Manners, census: &Census, muster: &Muster) -> io::Result<()> {
     if let Fork::Child = fork()? {
         behave(manners, "zoo-headless");
@@ -374,8 +375,9 @@ fn headless(manners: Manners, census: &Census, muster: &Muster) -> io::Result<()
     Ok(())
 }
 
-/// A child in a session of its own whose parent is in the PID namespace of process `to`, as it is itself: when that parent dies, the
-/// child belongs to the first process of the namespace. Where the namespace cannot be entered, there is no such child.
+/// A child in its own session whose parent is in the PID namespace of process `to`, as it is itself. When that parent
+/// dies, the kernel gives the child to the first process of the namespace. If the namespace cannot be entered, there is
+/// no such child.
 fn foreign(to: i32, census: &Census, muster: &Muster) -> io::Result<()> {
     if let Fork::Child = fork()? {
         behave(Manners::Polite, "zoo-gate");
@@ -392,7 +394,7 @@ fn foreign(to: i32, census: &Census, muster: &Muster) -> io::Result<()> {
     Ok(())
 }
 
-/// The first of a tree in a foreign namespace.
+/// The first process of a tree in a foreign namespace.
 fn foreign_parent(census: &Census, muster: &Muster) -> ! {
     die_with_parent();
     match fork() {
@@ -405,7 +407,8 @@ fn foreign_parent(census: &Census, muster: &Muster) -> ! {
     }
 }
 
-/// Those between the leader and a foreign process go with the leader, before anybody can look whose child the last one was.
+/// The processes between the leader and a foreign process die with the leader, before leash can see whose child the
+/// last one was.
 fn die_with_parent() {
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
 }
@@ -421,7 +424,8 @@ fn fosters(census: &Census, muster: &Muster) -> io::Result<()> {
     Ok(())
 }
 
-/// A child that forks into the PID namespace of `into`, and leaves an orphan there, which the first process of that namespace adopts.
+/// A child that forks into the PID namespace of `into`, and leaves an orphan there, which the first process of that
+/// namespace adopts.
 fn joiner(into: i32, own_session: bool, census: &Census, muster: &Muster) -> io::Result<()> {
     if let Fork::Parent(_) = fork()? {
         return Ok(());
@@ -448,7 +452,7 @@ fn joiner(into: i32, own_session: bool, census: &Census, muster: &Muster) -> io:
     }
 }
 
-/// The life of a process that is not the leader: it ignores everything that can be ignored.
+/// The main function of a process that is not the leader: it ignores all signals that can be ignored.
 fn member(name: &str, census: &Census, muster: &Muster) -> ! {
     behave(Manners::Stubborn, &format!("zoo-{name}"));
     census.say(name);
@@ -470,14 +474,14 @@ fn behave(manners: Manners, name: &str) {
     for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGPIPE] {
         answer(signal, wanted);
     }
-    // The one order that every leader obeys, for the tests in which a leader exits by itself.
+    // Every leader exits at SIGUSR1, for the tests in which a leader exits by itself.
     let usr1 = match name {
         "zoo-leader" => Answer::Leave,
         _ => Answer::Ignore,
     };
     answer(libc::SIGUSR1, usr1);
     if let Ok(name) = std::ffi::CString::new(name) {
-        // The name is only for reading a list of survivors.
+        // The name helps people to read a list of survivors.
         let _ = rustix::thread::set_name(&name);
     }
 }
@@ -491,7 +495,7 @@ fn stay_on_one_cpu() -> io::Result<()> {
 }
 
 fn leave_session() {
-    // A group leader is refused, and a group leader already has what is wanted here.
+    // The kernel refuses this to a group leader, which has its own group already.
     let _ = setsid();
 }
 
@@ -507,7 +511,7 @@ fn echo_until_eof(census: &Census) -> io::Result<()> {
             Ok(0) => return Ok(()),
             Ok(got) => got,
             Err(rustix::io::Errno::INTR) => continue,
-            // A terminal that is gone, or no stdin at all, is the end of input as well.
+            // A terminal that is gone and a closed stdin count as the end of input.
             Err(_) => return Ok(()),
         };
         if write_all(&rustix::stdio::stdout(), &buffer[..got]).is_err() {
@@ -516,7 +520,7 @@ fn echo_until_eof(census: &Census) -> io::Result<()> {
     }
 }
 
-/// Writes until one more byte would block, without touching the flags that the host shares.
+/// Writes until one more byte would block, without changing the file flags, which the host shares.
 fn fill(out: &impl AsFd) -> io::Result<()> {
     while writable(out)? {
         rustix::io::write(out, &[b'x'; 4096])?;

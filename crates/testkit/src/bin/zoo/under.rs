@@ -1,5 +1,6 @@
-//! `zoo` in the place of leash: whatever it is executed as, it executes leash as that, under a tool. `/proc/self/exe` and a first
-//! argument that is not the program's name, by which leash executes itself, are lost on tools that load programs themselves.
+//! `zoo` in the place of leash: it executes leash under a tool, with the same `argv[0]` that it was executed with.
+//! leash executes itself through `/proc/self/exe` and a first argument that is not the program's name; tools that load
+//! programs themselves lose both.
 
 use std::ffi::OsString;
 use std::fs;
@@ -16,7 +17,7 @@ pub(crate) fn words() -> Option<PathBuf> {
     Some(PathBuf::from(file)).filter(|file| file.exists())
 }
 
-/// Executes the words in `file`, and then what it was executed as. A tool finds it on the PATH, which is the first word.
+/// Executes the words in `file`, followed by its own arguments. The first word is the tool, which is found on the PATH.
 pub(crate) fn run(file: PathBuf) -> io::Result<()> {
     let words = fs::read(file)?;
     let mut words = words.split(|byte| *byte == 0).map(|word| OsString::from_vec(word.to_vec()));

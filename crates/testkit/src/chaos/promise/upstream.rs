@@ -1,4 +1,4 @@
-//! What is promised of sessions at upstream servers: each is ended or named as left, once, by those who have to.
+//! The promises about sessions at upstream servers: leash ends each of them or names it as left, in one receipt.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,85 +8,88 @@ use serde_json::Value;
 use super::super::action::Origin;
 use super::{Facts, holdings};
 
-/// What became of a session, as its server saw it.
+/// The state of a session, as its server saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// It is open.
     Open,
     /// It was ended by a DELETE.
     Ended,
-    /// It is gone with its server.
+    /// Its server crashed and lost it.
     Lost,
 }
 
 /// A session at an upstream server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session {
-    /// Where it is.
+    /// Its server.
     pub origin: Origin,
     /// Its id there.
     pub id: String,
     /// The leash that opened it.
     pub opener: String,
-    /// What became of it.
+    /// Its state.
     pub state: State,
 }
 
-/// What was done to a leash that opens sessions at upstream servers.
+/// The faults that hit a leash that opens sessions at upstream servers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wounds {
     /// It is a `leash serve`.
     pub is_gateway: bool,
-    /// It began in the place of a killed gateway, with the same configuration: it may take over the sessions of that one.
+    /// It started in the place of a killed gateway, with the same configuration: it may take over its sessions.
     pub takes_over: bool,
     /// It was killed by SIGKILL.
     pub leash: bool,
-    /// A keeper of it was.
+    /// Its keeper was killed by SIGKILL.
     pub keeper: bool,
-    /// How often it was told to end.
+    /// The number of signals that told it to end.
     pub stops: usize,
-    /// It had, or its keeper, too little of something for a while.
+    /// It or its keeper was short of a resource for a while.
     pub short: bool,
-    /// It had so few descriptors for a while that it could not speak to anybody.
+    /// It had so few descriptors for a while that it could not open a connection.
     pub mute: bool,
-    /// How often it was hit in the middle of `initialize`: each time there may be a session of which nobody was told.
+    /// The number of times that it was hit during `initialize`: each time a session may exist whose id no process of
+    /// leash learnt.
     pub doubts: usize,
 }
 
 impl Wounds {
-    /// Whether nobody was left who could have ended and told everything before the next start of leash. A second signal does not
-    /// wait for what is under way: a keeper does that.
+    /// True if no process was left that could have ended and reported everything before the next start of leash. After
+    /// a second signal leash does not wait for pending work; a keeper does it.
     pub fn may_wait_for_a_sweep(self) -> bool {
         let is_cut_off = self.leash || self.stops > 1;
         let has_no_keeper = self.is_gateway && !GATEWAYS_HAVE_KEEPERS;
         self.short || is_cut_off && (has_no_keeper || self.keeper)
     }
 
-    /// Whether what it had in mind and in no book may be lost: a gateway writes down everything before it acts.
+    /// True if sessions that were only in its memory may be lost. A gateway is never excused: it records everything
+    /// before it acts.
     fn may_forget(self) -> bool {
         self.leash && !self.is_gateway
     }
 }
 
-/// Whether `leash serve` has a keeper that ends its sessions at upstream servers when it is killed, as `leash connect` has. If not, they
-/// wait for the next start of leash, and that is all that this decides.
+/// True if `leash serve` has a keeper, as `leash connect` has, which ends its upstream sessions when it is killed. If
+/// not, they wait for the next start of leash. This constant decides nothing else.
 const GATEWAYS_HAVE_KEEPERS: bool = true;
 
-/// A DELETE is tried six times, with pauses of 15 s in all that may be a quarter shorter: nobody is called unreachable before.
+/// A DELETE is tried six times, with pauses of 15 s in all that may be a quarter shorter. No server is called
+/// unreachable before that.
 const GIVES_UP: Duration = Duration::from_secs(11);
 
-/// Sessions, and what was told of them at some time.
+/// The sessions, and the receipts at some time.
 struct Account<'a> {
     sessions: &'a [Session],
     receipts: &'a [Value],
     openers: &'a BTreeMap<String, Wounds>,
     outages: &'a BTreeMap<Origin, Duration>,
-    /// Whether nobody else comes who could tell more.
+    /// True if no later start of leash can report more.
     is_final: bool,
 }
 
 impl Facts {
-    /// Before the next start of leash, which repairs much, and after it.
+    /// Checks the state before the next start of leash, which repairs much, and the state after it.
     pub(super) fn about_upstreams(&self) -> Vec<String> {
         let (openers, outages) = (&self.openers, &self.outages);
         let after = Account { sessions: &self.sessions, receipts: &self.receipts, openers, outages, is_final: true };
@@ -97,7 +100,7 @@ impl Facts {
         early.iter().map(|complaint| format!("before the next start of leash: {complaint}")).chain(late).collect()
     }
 
-    /// Why an upstream session is left, if a receipt says so.
+    /// The reason that a receipt gives for a session that is left.
     pub fn left(&self, id: &str) -> Option<&str> {
         let left = fates(&self.receipts, id).find(|told| told.end["fate"] == "left");
         left.map(|told| told.end["how"].as_str().unwrap_or_default())
@@ -121,7 +124,7 @@ impl Account<'_> {
                 _ => complaints.push(format!("{session}, and is told of {} times: {told:?}", told.len())),
             }
         }
-        // Which of them nobody was told of cannot be known; how many there can be is.
+        // The check cannot know which session has no receipt because of a doubt, but it knows how many there can be.
         let too_many = |first: &str, found: &[String]| found.len() > self.heirs(first).map(|one| one.doubts).sum();
         complaints
             .extend(untold.into_iter().filter(|(opener, found)| too_many(opener, found)).flat_map(|(_, all)| all));
@@ -132,19 +135,20 @@ impl Account<'_> {
         self.openers.get(opener).copied().unwrap_or_default()
     }
 
-    /// What was done to a leash and to the gateways that may have taken over its sessions, each in the place of a killed one.
+    /// The faults of a leash and of the gateways that may have taken over its sessions, each in the place of a killed
+    /// one.
     fn heirs(&self, opener: &str) -> impl Iterator<Item = Wounds> {
         let next = |one: &String| beside(one, 1).filter(|next| self.wounds(next).takes_over);
         std::iter::successors(Some(opener.to_owned()), next).map(|one| self.wounds(&one))
     }
 
-    /// The first of those gateways: which of them opened a session at the moment when one was killed cannot be known.
+    /// The first of those gateways: it is unknown which of them opened a session at the moment when one was killed.
     fn first(&self, opener: &str) -> String {
         let before = |one: &String| beside(one, -1).filter(|_| self.wounds(one).takes_over);
         std::iter::successors(Some(opener.to_owned()), before).last().unwrap_or_default()
     }
 
-    /// Whether there is a reason, other than a doubt, that nobody has told of a session.
+    /// True if there is a reason, other than a doubt, for a session without a receipt.
     fn may_be_untold(&self, session: &Session) -> bool {
         let wounds = self.wounds(&session.opener);
         let is_replaced = || {
@@ -153,27 +157,27 @@ impl Account<'_> {
         };
         let is_known = match session.state {
             State::Open => true,
-            // Whoever ended it knew its id. Only one that was killed in the middle of `initialize` can have ended it by itself, before
-            // there was anything to be kept.
+            // The leash that ended it knew its id. Only a leash that was killed during `initialize` can have ended it
+            // without a receipt, before it recorded anything.
             State::Ended => !(wounds.may_forget() && wounds.doubts > 0),
-            // Another one was opened in its place, and told of by a keeper, who never knew of the first.
+            // Leash opened another session in its place; the keeper reported that one and never knew the first.
             State::Lost => !(wounds.may_forget() && is_replaced()),
         };
         !is_known || !self.is_final && self.heirs(&session.opener).any(Wounds::may_wait_for_a_sweep)
     }
 
-    /// What a receipt says of a session must be true.
+    /// Returns a complaint if a receipt about a session is not true.
     fn about(&self, session: &Session, told: Told<'_>) -> Option<String> {
         let is_left = told.end["fate"] == "left";
         let is_true = match session.state {
             State::Open => is_left && self.is_reason(session, told),
-            // It may not have heard that it has ended it.
+            // The leash may have missed the answer to its DELETE.
             State::Ended | State::Lost => !is_left || self.is_reason(session, told),
         };
         (!is_true).then(|| format!("{session}, and not so says its receipt: {}", told.end))
     }
 
-    /// Whether there was the reason that a receipt gives for what is left.
+    /// True if the reason that the receipt gives for a left session is real.
     fn is_reason(&self, session: &Session, told: Told<'_>) -> bool {
         match told.end["how"].as_str() {
             Some("unsupported") => session.origin == Origin::Keeper,
@@ -182,13 +186,15 @@ impl Account<'_> {
         }
     }
 
-    /// Whether whoever had to end it may have had no descriptor to ask with: its own leash, or, if that was gone, any that began later.
+    /// True if the process that had to end it may have had no descriptor for a connection: its own leash or, if that
+    /// was gone, any leash that started later.
     fn was_mute(&self, session: &Session, told: Told<'_>) -> bool {
         let sweepers = || self.openers.values().any(|wounds| wounds.mute || wounds.short);
         self.heirs(&session.opener).any(|one| one.mute) || told.receipt["ended_by"] == "sweep" && sweepers()
     }
 
-    /// Whether its server could not be reached for as long as anybody tries; a gateway that has to end does not try for so long.
+    /// True if its server was unreachable for as long as leash retries. A gateway that has to end does not retry for so
+    /// long.
     fn was_out_of_reach(&self, session: &Session) -> bool {
         let outage = self.outages.get(&session.origin);
         outage.is_some_and(|outage| *outage >= GIVES_UP || self.was_stopped(session))
@@ -198,7 +204,8 @@ impl Account<'_> {
         self.heirs(&session.opener).any(|wounds| wounds.is_gateway && wounds.stops > 0)
     }
 
-    /// What a gateway could not reach before it had to end is left, and told of once more when the next start has ended it.
+    /// True if the second receipt says more: a gateway had to end while a session was unreachable, and the next start
+    /// ended it.
     fn is_news(&self, session: &Session, before: Told<'_>, now: Told<'_>) -> bool {
         let is_left = before.end["fate"] == "left" && before.end["how"] == "unreachable";
         // A gateway that had to stop, or the keeper of a killed one, which leaves the session to the next start.
@@ -207,7 +214,7 @@ impl Account<'_> {
     }
 }
 
-/// The gateway that began so many starts later; other leashes are nobody's heirs.
+/// The gateway that started this many starts later. `None` for other leashes.
 fn beside(opener: &str, later: i64) -> Option<String> {
     let number: i64 = opener.strip_prefix("serve-")?.parse().ok()?;
     Some(format!("serve-{}", number + later))
@@ -224,14 +231,14 @@ impl std::fmt::Display for Session {
     }
 }
 
-/// What is told of an upstream session, and in which receipt.
+/// The fate of an upstream session in a receipt.
 #[derive(Clone, Copy, Debug)]
 struct Told<'a> {
     receipt: &'a Value,
     end: &'a Value,
 }
 
-/// What receipts say of an upstream session. They have the beginning of its id.
+/// The fates of an upstream session in the receipts, which contain the beginning of its id.
 fn fates<'a, 'i>(receipts: &'a [Value], id: &'i str) -> impl Iterator<Item = Told<'a>> + use<'a, 'i> {
     let is_it = move |told: &Told<'_>| {
         let start = told.end["id"].as_str().unwrap_or_default().trim_end_matches('…');
@@ -285,7 +292,7 @@ mod tests {
     const UNTRUE: &str = "not so says its receipt";
 
     #[test]
-    fn what_is_open_is_left_for_a_reason_that_was_there() {
+    fn open_session_needs_a_left_receipt_with_a_real_reason() {
         let mute = Wounds { mute: true, ..WHOLE };
         for (origin, how, wounds, is_fine) in [
             (Origin::Keeper, "unsupported", WHOLE, true),
@@ -298,7 +305,7 @@ mod tests {
             let facts = facts(session(origin, State::Open), wounds, vec![receipt("abc…", "left", how)]);
             check(&facts, if is_fine { &[] } else { &[UNTRUE] });
         }
-        // Somebody else has ended it, and may have been short of descriptors.
+        // Another leash ended it, and may have been short of descriptors.
         let mut swept = receipt("abc…", "left", "unreachable");
         swept["ended_by"] = json!("sweep");
         let mut facts_of_swept = facts(session(Origin::Honest, State::Open), WHOLE, vec![swept]);
@@ -310,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ended_has_a_receipt_that_says_so() {
+    fn ended_session_needs_a_receipt_that_says_so() {
         for (told, complaints) in [
             (receipt("abc…", "gone", "deleted"), &[][..]),
             (receipt("abc…", "left", "unreachable"), &[UNTRUE]),
@@ -323,7 +330,7 @@ mod tests {
 
     /// The early complaint; the late one says the same.
     #[test]
-    fn who_was_hit_in_the_middle_of_initialize_may_have_opened_one_of_which_nobody_was_told() {
+    fn leash_hit_during_initialize_may_have_one_session_without_a_receipt() {
         let doubted = Wounds { doubts: 1, ..WHOLE };
         let killed = Wounds { leash: true, ..doubted };
         for (state, wounds, is_fine) in [
@@ -341,9 +348,9 @@ mod tests {
         }
     }
 
-    /// One who is doubted does not excuse another one.
+    /// A doubt about one leash does not excuse another one.
     #[test]
-    fn a_doubt_is_of_one_leash() {
+    fn doubt_excuses_only_one_leash() {
         let mut facts = facts(session(Origin::Honest, State::Open), WHOLE, Vec::new());
         facts.openers.insert("connect-2".to_owned(), Wounds { doubts: 3, mute: true, ..WHOLE });
         check(&facts, &[UNTOLD]);
@@ -353,9 +360,9 @@ mod tests {
         check(&facts, &[UNTOLD, UNTOLD]);
     }
 
-    /// A keeper that leaves it to the next start is no keeper; nor is a gateway that lived.
+    /// A keeper must not leave it to the next start, nor may a gateway that lived.
     #[test]
-    fn who_may_leave_it_to_the_next_start() {
+    fn only_hurt_leash_may_leave_sessions_to_the_next_start() {
         let serve = Wounds { is_gateway: true, ..WHOLE };
         for (wounds, is_fine) in [
             (WHOLE, false),
@@ -380,9 +387,9 @@ mod tests {
         }
     }
 
-    /// Whoever took its sessions over excuses a killed gateway, and no other one does.
+    /// A gateway that took over the sessions excuses a killed gateway. No other gateway does.
     #[test]
-    fn who_takes_over_from_a_killed_gateway_answers_for_its_sessions() {
+    fn gateway_that_takes_over_is_responsible_for_the_sessions() {
         let serve = Wounds { is_gateway: true, ..WHOLE };
         let killed = Wounds { leash: true, ..serve };
         let alone = Wounds { leash: true, keeper: true, ..serve };
@@ -402,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_lost_with_its_server_is_told_of_too() {
+    fn lost_session_needs_a_receipt() {
         let killed = Wounds { leash: true, ..WHOLE };
         for (wounds, is_replaced, complaints) in
             [(killed, false, &[UNTOLD][..]), (killed, true, &[]), (WHOLE, true, &[UNTOLD])]
@@ -421,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn who_could_not_be_reached_was_tried_for_long() {
+    fn unreachable_needs_a_long_outage() {
         let stopped = Wounds { is_gateway: true, stops: 1, ..WHOLE };
         for (seconds, wounds, is_fine) in
             [(None, WHOLE, false), (Some(2), WHOLE, false), (Some(16), WHOLE, true), (Some(2), stopped, true)]
@@ -437,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_gateway_could_not_reach_is_told_of_once_more() {
+    fn unreachable_session_of_a_gateway_gets_a_second_receipt() {
         let both = vec![receipt("abc", "left", "unreachable"), receipt("abc", "gone", "deleted")];
         let stopped = Wounds { is_gateway: true, stops: 1, ..WHOLE };
         let mut facts = facts(session(Origin::Honest, State::Ended), stopped, both);

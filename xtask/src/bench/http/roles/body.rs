@@ -1,4 +1,4 @@
-//! What the roles answer with.
+//! The response bodies of the roles.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -11,16 +11,16 @@ use hyper::header::{CONTENT_TYPE, HeaderName};
 use hyper::{Response, StatusCode};
 use tokio::sync::oneshot;
 
-/// The header of sessions.
+/// The session header.
 pub(crate) const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 
 /// The body of an answer.
 pub(crate) enum Answer {
-    /// All of it; `None` when it was sent.
+    /// The whole body; `None` after it was sent.
     Whole(Option<Bytes>),
-    /// An event stream on which nothing happens, until its sender is gone.
+    /// An event stream without events, until its sender is dropped.
     Quiet(oneshot::Receiver<Infallible>),
-    /// What somebody else answers, as it comes.
+    /// The body of another server's response, passed on as it arrives.
     Passing(Incoming),
 }
 
@@ -32,7 +32,7 @@ impl Body for Answer {
         match self.get_mut() {
             Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
             Self::Quiet(end) => {
-                // Nothing is ever sent: it only ends.
+                // Nothing is ever sent; it only ends.
                 let Err(_) = ready!(Pin::new(end).poll(context));
                 Poll::Ready(None)
             }

@@ -1,5 +1,6 @@
-//! The floor of HTTP to stdio: the least that any bridge does, and no more. One child for everybody, nothing is bounded,
-//! nothing is watched, nothing is ended, ids that collide are mixed up. What leash takes above this is what its promises cost.
+//! The floor for HTTP to stdio: the least work that any bridge does. One child for all clients, no limits, no
+//! supervision, no cleanup; ids that collide are mixed up. The difference between leash and this bridge is the cost of
+//! leash's promises.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -24,7 +25,7 @@ use tokio::sync::{Mutex, oneshot};
 use super::body::{self, Answer, SESSION};
 use super::server;
 
-/// The parts of a message that decide where it goes.
+/// The parts of a message that decide its destination.
 #[derive(Deserialize)]
 struct Envelope<'a> {
     #[serde(borrow)]
@@ -34,15 +35,15 @@ struct Envelope<'a> {
 
 struct Bridge {
     input: Mutex<pipe::Sender>,
-    /// Who waits for the answer to which id, as it is written.
+    /// The waiting clients, by the id of their request as it is written.
     waiting: RefCell<HashMap<Box<str>, oneshot::Sender<Bytes>>>,
     sessions: RefCell<HashSet<String>>,
-    /// What keeps the event streams open.
+    /// The senders that keep the event streams open.
     streams: RefCell<HashMap<String, oneshot::Sender<Infallible>>>,
 }
 
 pub(super) async fn run(listener: TcpListener, command: &[OsString]) -> io::Result<()> {
-    // The child is not waited for: it ends with its stdin, which is ours.
+    // The child is not waited for: it exits at the end of its stdin, which this process holds.
     let (_child, input, output) = start(command)?;
     let bridge = Rc::new(Bridge {
         input: Mutex::new(input),
@@ -69,7 +70,7 @@ fn start(command: &[OsString]) -> io::Result<(Child, pipe::Sender, pipe::Receive
     Ok((child, input, output))
 }
 
-/// Brings each line of the child to who waits for it.
+/// Sends each line of the child to the client that waits for it.
 async fn deliver(bridge: Rc<Bridge>, mut output: pipe::Receiver) -> io::Result<()> {
     let mut buffer = BytesMut::with_capacity(64 << 10);
     loop {
@@ -82,7 +83,7 @@ async fn deliver(bridge: Rc<Bridge>, mut output: pipe::Receiver) -> io::Result<(
             let envelope: Envelope<'_> = serde_json::from_slice(&line)?;
             let waits = envelope.id.and_then(|id| bridge.waiting.borrow_mut().remove(id.get()));
             if let Some(client) = waits {
-                // It may have gone meanwhile.
+                // The client may have disconnected meanwhile.
                 let _ = client.send(line);
             }
         }
@@ -140,7 +141,7 @@ async fn post(bridge: &Bridge, headers: &HeaderMap, message: &[u8]) -> io::Resul
     Ok(response)
 }
 
-/// A message on one line.
+/// Sends a message as one line.
 async fn send(bridge: &Bridge, message: &[u8]) -> io::Result<()> {
     let mut line = Vec::with_capacity(message.len() + 1);
     line.extend(message.iter().map(|&byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte }));

@@ -1,4 +1,5 @@
-//! The MCP server behind the gateways: one tool that says what it was told, and so cheap that it is not what is measured.
+//! The MCP server behind the gateways: one tool that returns its argument. It is so cheap that it does not affect the
+//! measurement.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -19,7 +20,7 @@ use tokio::sync::oneshot;
 use super::body::{self, Answer, SESSION};
 use super::server;
 
-/// The parts of a message that decide what is answered.
+/// The parts of a message that decide the answer.
 #[derive(Deserialize)]
 struct Message<'a> {
     #[serde(borrow)]
@@ -38,7 +39,7 @@ struct Call<'a> {
 
 #[derive(Deserialize)]
 struct Arguments<'a> {
-    /// As it was written: what comes back has the same escapes.
+    /// As it was written: the answer has the same escapes.
     #[serde(borrow)]
     text: &'a RawValue,
 }
@@ -51,12 +52,12 @@ struct Hello<'a> {
 
 const TOOLS: &str = r#"{"tools":[{"name":"echo","description":"Says what it is told.","inputSchema":{"type":"object","properties":{"text":{"type":"string"}},"required":["text"]}}]}"#;
 
-/// What a message was.
+/// The kind of a message.
 #[derive(Debug, PartialEq, Eq)]
 enum Kind {
     Initialize,
     Request,
-    /// Nothing is answered to it.
+    /// It gets no answer.
     Notification,
 }
 
@@ -91,7 +92,7 @@ fn answer(message: &[u8], out: &mut Vec<u8>) -> io::Result<Kind> {
     Ok(Kind::Request)
 }
 
-/// A message per line, until the end of stdin. What came in one read is answered by one write.
+/// Reads a message per line, until the end of stdin. All messages from one read are answered by one write.
 pub(super) fn on_stdio() -> io::Result<()> {
     let mut input = Vec::with_capacity(64 << 10);
     let mut output = Vec::with_capacity(64 << 10);
@@ -122,7 +123,7 @@ pub(super) fn on_stdio() -> io::Result<()> {
     }
 }
 
-/// The sessions there are, each with what keeps its event stream open.
+/// The open sessions, each with the sender that keeps its event stream open.
 pub(crate) type Sessions = RefCell<HashMap<String, Option<oneshot::Sender<Infallible>>>>;
 
 /// Streamable HTTP with sessions and JSON answers.
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_comes_back_as_it_was_written() {
+    fn argument_is_returned_as_it_was_written() {
         let mut out = Vec::new();
         let call = r#"{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"echo","arguments":{"text":"\u0041\n"}}}"#;
         answer(call.as_bytes(), &mut out).expect("it can be read");
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_asked_for_is_the_version_spoken() {
+    fn requested_version_is_accepted() {
         let hello = json!({"id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}).to_string();
         let mut out = Vec::new();
         assert_eq!(answer(hello.as_bytes(), &mut out).expect("it can be read"), Kind::Initialize);

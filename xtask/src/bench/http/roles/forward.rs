@@ -1,4 +1,4 @@
-//! The floor of HTTP to HTTP: a request comes, goes on, and its answer goes back. Nothing is remembered.
+//! The floor for HTTP to HTTP: passes each request on and its answer back, without any state.
 
 use std::cell::RefCell;
 use std::io;
@@ -21,7 +21,7 @@ use super::server;
 struct Upstream {
     address: SocketAddr,
     host: HeaderValue,
-    /// Connections that are kept; those that are ready can be used.
+    /// Persistent connections. The ready ones can be used.
     idle: RefCell<Vec<SendRequest<Full<Bytes>>>>,
     drivers: TaskTracker,
 }
@@ -47,7 +47,7 @@ async fn forward(upstream: Rc<Upstream>, request: Request<Incoming>) -> io::Resu
     for header in [CONNECTION, TRANSFER_ENCODING] {
         head.headers.remove(header);
     }
-    // What has a length comes in one piece; what has none may never end.
+    // A body with a length is read at once; one without may never end.
     let whole = match body.size_hint().exact() {
         Some(_) => Answer::Whole(Some(body.collect().await.map_err(io::Error::other)?.to_bytes())),
         None => Answer::Passing(body),
@@ -59,7 +59,7 @@ async fn forward(upstream: Rc<Upstream>, request: Request<Incoming>) -> io::Resu
 }
 
 impl Upstream {
-    /// The connection used last that is ready, or another one.
+    /// The most recently used connection that is ready, or a new one.
     async fn connection(&self) -> io::Result<SendRequest<Full<Bytes>>> {
         let kept = {
             let mut idle = self.idle.borrow_mut();
@@ -78,7 +78,7 @@ impl Upstream {
         stream.set_nodelay(true)?;
         let (sender, driver) = http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
         self.drivers.spawn_local(async {
-            // Whoever waits for an answer hears of it.
+            // The caller that waits for an answer gets the error.
             let _ = driver.await;
         });
         Ok(sender)

@@ -1,4 +1,4 @@
-//! An HTTP/1.1 server on one thread: what echo and both floors have in common.
+//! An HTTP/1.1 server on one thread: the common part of echo and both floors.
 
 use std::future::Future;
 use std::io;
@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 
 use super::body::Answer;
 
-/// As many as the kernel lets wait: a bench that opens 10,000 connections should not wait for retransmissions.
+/// As large as the kernel allows: a bench that opens 10,000 connections should not wait for retransmissions.
 const BACKLOG: u32 = 4096;
 
 /// Runs `role` to its end on a runtime of one thread.
@@ -52,7 +52,7 @@ async fn connection<F>(stream: TcpStream, answer: impl Fn(Request<Incoming>) -> 
 where
     F: Future<Output = io::Result<Response<Answer>>>,
 {
-    // A client that goes away is how most connections end.
+    // Most connections end because the client disconnects.
     let _ = stream.set_nodelay(true);
     let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service_fn(answer)).await;
 }

@@ -1,4 +1,4 @@
-//! The roles and the load against each other, in one process.
+//! The roles and the load generator against each other, in one process.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,7 +13,7 @@ use super::super::load::{Driver, Lane};
 use super::{body, bridge, echo, forward, server};
 use crate::step::{Failure, Outcome};
 
-/// Has `client` talk to a role.
+/// Connects `client` to a role.
 fn play<T>(
     role: impl AsyncFnOnce(TcpListener) -> io::Result<()>,
     client: impl AsyncFnOnce(Endpoint) -> Outcome<T>,
@@ -34,7 +34,7 @@ fn listen() -> (TcpListener, SocketAddr) {
     (listener, at)
 }
 
-/// All that a session can do, and that it is over when it was closed.
+/// Uses every operation of a session, and checks that the session is over after it was closed.
 async fn whole_life(to: Endpoint) -> Outcome {
     let mut connection = Connection::open(&to).await?;
     let session = connection.initialize(&to).await?;
@@ -51,12 +51,12 @@ async fn whole_life(to: Endpoint) -> Outcome {
 }
 
 #[test]
-fn a_session_of_the_server_itself() {
+fn session_with_the_server_itself_works() {
     play(echo::on_http, whole_life).expect("it lives and ends");
 }
 
 #[test]
-fn a_session_through_the_floor_of_http() {
+fn session_through_the_http_floor_works() {
     let both = async |listener| {
         let (behind, upstream) = listen();
         tokio::select! {
@@ -70,7 +70,7 @@ fn a_session_through_the_floor_of_http() {
 #[test]
 fn a_floor_without_a_server_ends() {
     let ended = play(async |listener| bridge::run(listener, &["true".into()]).await, whole_life);
-    assert!(ended.expect_err("there is nobody to answer").to_string().contains("the server has ended"));
+    assert!(ended.expect_err("there is no server to answer").to_string().contains("the server has ended"));
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn calls_are_counted_and_timed() {
 
 #[test]
 fn an_answer_to_another_call_is_a_failure() {
-    // It has the right form, and says the same to everybody.
+    // It has the right form, but the same text for every call.
     const SAME: &str = r#"{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"1-"}]}}"#;
     let asked = play(
         async |listener| {
