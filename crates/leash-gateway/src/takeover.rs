@@ -9,10 +9,10 @@ use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 
-use super::gateway::Gateway;
 use super::guard;
-use super::keeping;
 use crate::config::Settings;
+use crate::state::gateway::Gateway;
+use crate::state::keeping;
 use leash_tree::ledger::book::{Book, BookError, Cover, Entry, Listed};
 use leash_tree::places::Places;
 use leash_tree::platform::identity::{self, boot_id};
