@@ -111,7 +111,7 @@ async fn run(serving: Serving) -> Result<(), ServeError> {
     let address = listener.local_addr().map_err(ServeError::Start)?;
     let (book, inherited) = match takeover::ask(&settings, &places, address) {
         Some((book, inherited)) => (book, Some(inherited)),
-        None => (Book::create_at(&places, "serve", address)?, None),
+        None => (Book::of_gateway(&places, Some(address))?, None),
     };
     let gateway = Rc::new(gateway(settings, places, book, tell));
     gateway.keeping.enable(&gateway);

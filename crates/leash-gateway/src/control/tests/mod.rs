@@ -65,7 +65,7 @@ impl Rig {
         settings.listen.set_port(0);
         let dir = Scratch::new();
         let places = Places::below(&*dir);
-        let book = Book::create(&places, "serve").expect("a book");
+        let book = Book::of_gateway(&places, None).expect("a book");
         let listener = listen::bind(settings.listen).expect("a port");
         let gateway = Rc::new(serve::gateway(settings, places, book, Box::new(|_| ())));
         gateway.address.set(listener.local_addr().ok());

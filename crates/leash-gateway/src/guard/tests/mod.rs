@@ -93,7 +93,7 @@ impl Rig {
         settings.servers.insert("s".to_owned(), server);
         let dir = Scratch::new();
         let places = Places::below(&*dir);
-        let book = Book::create(&places, "serve").expect("a book");
+        let book = Book::of_gateway(&places, None).expect("a book");
         let notices = Rc::new(RefCell::new(Vec::new()));
         let told = Rc::clone(&notices);
         let tell = move |notice: Notice| told.borrow_mut().push(format!("{notice:?}"));
