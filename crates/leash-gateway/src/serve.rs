@@ -26,6 +26,7 @@ use crate::state::keeping;
 use crate::state::keeping::Keeping;
 use crate::state::server::Server;
 use crate::state::session::Session;
+use crate::state::stop::Stop;
 use leash_model::clock::Moment;
 use leash_model::limits;
 use leash_model::receipt::Reason;
@@ -260,7 +261,7 @@ fn begin(gateway: &Gateway, settings: crate::config::Server) {
 fn retire(gateway: &Gateway, name: &str) {
     let server = gateway.servers.borrow_mut().remove(name);
     if let Some(server) = server {
-        gateway.end_server(&server, &Reason::Reconfigured);
+        gateway.end_server(&server, Stop { reason: Reason::Reconfigured, force: false });
     }
 }
 

@@ -173,7 +173,7 @@ async fn start_one(gateway: &Rc<Gateway>, server: &Rc<Server>) -> Result<(), Str
         Target::Command(_) => stdio::warm(gateway, server).await,
         Target::Url(upstream) => tokio::select! {
             reached = gateway.client.reach(&upstream.url) => reached.map_err(|error| error.to_string()),
-            () = server.closing.cancelled() => Err("the session was ended before the server was reached".to_owned()),
+            () = server.stop.signal().given() => Err("the session was ended before the server was reached".to_owned()),
         },
     }
 }

@@ -17,6 +17,7 @@ use crate::guard;
 use crate::state::account::{Account, Held};
 use crate::state::gateway::Gateway;
 use crate::state::server::Server;
+use crate::state::stop::Stop;
 use crate::stdio;
 use crate::timers::{Timed, Timer};
 use leash_model::clock;
@@ -215,7 +216,11 @@ impl Job {
         match effect {
             Effect::Nothing => {}
             Effect::End { reason, force } => self.begin_end(&jobs, &reason, force),
-            Effect::Hurry => self.servers.values().for_each(|server| server.hurry.cancel()),
+            Effect::Hurry => {
+                let reason = self.why().unwrap_or(Reason::Requested);
+                let stop = Stop { reason, force: true };
+                self.servers.values().for_each(|server| server.stop.give(stop.clone()));
+            }
         }
     }
 
@@ -233,20 +238,22 @@ impl Job {
             gateway.tell(|| Notice::Ending { session, server, why: reason.clone() });
         }
         for server in self.servers.values() {
-            server.closing.cancel();
-            if force {
-                server.hurry.cancel();
-            }
-            gateway.end_server(server, reason);
-            stdio::end_warm(gateway, server, reason);
+            gateway.end_server(server, Stop { reason: reason.clone(), force });
+            stdio::end_warm(gateway, server);
         }
         // Members that joined have owners of their own: a daemon that shuts down leaves them alone.
-        let hurry = self.servers.values().next().map(|server| server.hurry.clone()).unwrap_or_default();
+        let signal = self.servers.values().next().map(|server| server.stop.signal());
         let with_others = self.announced.get() && !gateway.draining.get();
         let (job, jobs, reason) = (Rc::clone(self), Rc::clone(jobs), reason.clone());
         gateway.tasks.spawn_local(async move {
+            let forced = async {
+                match signal {
+                    Some(signal) => signal.forced().await,
+                    None => std::future::pending().await,
+                }
+            };
             let others =
-                async { if with_others { joined::end(&jobs, job.id(), force, &hurry).await } else { Vec::new() } };
+                async { if with_others { joined::end(&jobs, job.id(), force, forced).await } else { Vec::new() } };
             let (others, ()) = tokio::join!(others, job.emptied());
             others.into_iter().for_each(|holding| job.account.held(holding));
             job.is_over(&jobs, reason);

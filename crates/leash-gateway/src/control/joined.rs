@@ -7,7 +7,6 @@ use std::io;
 use std::rc::Rc;
 
 use tokio::sync::oneshot;
-use tokio_util::sync::CancellationToken;
 
 use super::jobs::Jobs;
 use leash_model::receipt::{Fate, Holding, How, TreeEnd};
@@ -63,8 +62,8 @@ fn is_ours(member: &Joined) -> bool {
     i32::try_from(std::process::id()).is_ok_and(|pid| member.is_held_by(pid))
 }
 
-/// Ends the members that joined a session; returns their holdings. `hurry` cuts their grace short.
-pub(super) async fn end(jobs: &Rc<Jobs>, session: &str, force: bool, hurry: &CancellationToken) -> Vec<Holding> {
+/// Ends the members that joined a session; returns their holdings. When `forced` returns, no grace is left.
+pub(super) async fn end(jobs: &Rc<Jobs>, session: &str, force: bool, forced: impl Future<Output = ()>) -> Vec<Holding> {
     if jobs.looks.look(jobs).await.is_some_and(|found| !found.contains(session)) {
         return Vec::new();
     }
@@ -75,7 +74,7 @@ pub(super) async fn end(jobs: &Rc<Jobs>, session: &str, force: bool, hurry: &Can
     let mut ending = begin(force);
     let ended = tokio::select! {
         ended = &mut ending => ended,
-        () = hurry.cancelled(), if !force => {
+        () = forced, if !force => {
             // The members are asked once more, now without grace. The first call still waits for them.
             let _ = begin(true).await;
             ending.await

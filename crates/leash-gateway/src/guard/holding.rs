@@ -348,7 +348,7 @@ pub(super) async fn send_delete(gateway: &Gateway, server: &Server, ticket: &Tic
     add(&metrics.deletes_pending, 1);
     add(&counters.deletes_sent, 1);
     let forced = async {
-        server.hurry.cancelled().await;
+        server.stop.signal().forced().await;
         tokio::time::sleep_until(tokio::time::Instant::now() + limits::DELETE_TRY).await;
     };
     let deleted = tokio::select! {

@@ -10,6 +10,7 @@ use tokio_util::task::TaskTracker;
 use super::keeping::Keeping;
 use super::server::{Occupied, Server};
 use super::session::Session;
+use super::stop::Stop;
 use crate::budget::{Bounds, Budget, Client, Full, Share};
 use crate::config::Settings;
 use crate::connection::Principals;
@@ -92,7 +93,7 @@ impl Gateway {
 
     /// Admits a new session or tree of a client, or answers why not. It is counted until the seat is dropped.
     pub(crate) fn admit(self: &Rc<Self>, server: &Rc<Server>, client: Client) -> Result<Seat, Answer> {
-        if self.draining.get() || server.retired.get() {
+        if self.draining.get() || server.stop.is_given() {
             return Err(respond::unavailable("Service Unavailable: the gateway is shutting down"));
         }
         let (settings, policy) = (self.settings(), &server.settings().policy);
@@ -115,7 +116,8 @@ impl Gateway {
     pub(crate) fn end_all(&self, reason: &Reason) -> usize {
         self.draining.set(true);
         let servers: Vec<_> = self.servers.borrow().values().cloned().collect();
-        servers.iter().map(|server| self.end_server(server, reason)).sum()
+        let stop = Stop { reason: reason.clone(), force: false };
+        servers.iter().map(|server| self.end_server(server, stop.clone())).sum()
     }
 
     /// The address at which a client on this machine reaches the gateway.
@@ -130,11 +132,12 @@ impl Gateway {
     }
 
     /// Begins the end of all sessions and trees of one server; returns their number.
-    pub(crate) fn end_server(&self, server: &Rc<Server>, reason: &Reason) -> usize {
-        server.retired.set(true);
+    pub(crate) fn end_server(&self, server: &Rc<Server>, stop: Stop) -> usize {
+        let reason = stop.reason.clone();
+        server.stop.give(stop);
         let sessions = server.all();
         sessions.iter().for_each(|session| session.end(reason.clone()));
-        sessions.len() + server.shared.end_all(reason)
+        sessions.len() + server.shared.end_all(&reason)
     }
 }
 

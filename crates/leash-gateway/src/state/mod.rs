@@ -9,3 +9,4 @@ pub(crate) mod gateway;
 pub(crate) mod keeping;
 pub(crate) mod server;
 pub(crate) mod session;
+pub(crate) mod stop;

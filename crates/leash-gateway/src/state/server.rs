@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::account::Account;
 use super::backend::SharedTrees;
 use super::session::Session;
+use super::stop::StopOrder;
 use crate::budget::Budget;
 use crate::config;
 use leash_model::client_session::Terms;
@@ -35,8 +36,9 @@ pub(crate) struct Server {
     pub(crate) seats: Rc<Budget>,
     /// Trees that belong to no session.
     pub(crate) shared: Box<dyn SharedTrees>,
-    /// True if it was removed from the configuration or replaced, or its job is ending: it accepts no new sessions.
-    pub(crate) retired: Cell<bool>,
+    /// The order to end: it was removed from the configuration or replaced, its job ends, or the gateway does. From then on
+    /// it accepts no new sessions.
+    pub(crate) stop: StopOrder,
     /// The job it belongs to.
     pub(crate) job: Option<Rc<Account>>,
     /// Its running trees.
@@ -48,10 +50,6 @@ pub(crate) struct Server {
     pub(crate) calls: Cell<usize>,
     /// Cancelled to abort all requests in flight; later requests have another token.
     abort: RefCell<CancellationToken>,
-    /// Cancelled when its job ends.
-    pub(crate) closing: CancellationToken,
-    /// Cancelled when the grace is cut short.
-    pub(crate) hurry: CancellationToken,
 }
 
 /// A running tree.
@@ -101,15 +99,13 @@ impl Server {
             sessions: RefCell::default(),
             seats: Rc::default(),
             shared,
-            retired: Cell::new(false),
+            stop: StopOrder::default(),
             job,
             trees: RefCell::default(),
             occupied: Cell::new(0),
             freed: Notify::new(),
             calls: Cell::new(0),
             abort: RefCell::default(),
-            closing: CancellationToken::new(),
-            hurry: CancellationToken::new(),
         })
     }
 
@@ -154,7 +150,7 @@ impl Server {
         self.occupied.get() == 0
     }
 
-    /// Returns when it is empty. Only for a retired server: at any other, a session may begin right after.
+    /// Returns when it is empty. Only for a server that was told to end: at any other, a session may begin right after.
     pub(crate) async fn empty(&self) {
         loop {
             let freed = self.freed.notified();
@@ -167,11 +163,14 @@ impl Server {
 
     /// Returns when its job has been ending for so long that leash no longer waits for a late answer.
     pub(crate) async fn too_late(&self) {
-        self.closing.cancelled().await;
+        if self.job.is_none() {
+            return std::future::pending().await;
+        }
+        self.stop.signal().given().await;
         let patience = tokio::time::Instant::now() + limits::JOB_LATE_ANSWER;
         tokio::select! {
             () = tokio::time::sleep_until(patience) => {}
-            () = self.hurry.cancelled() => {}
+            () = self.stop.signal().forced() => {}
         }
     }
 

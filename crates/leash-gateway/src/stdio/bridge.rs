@@ -7,7 +7,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::super::held::Account;
@@ -26,6 +25,7 @@ use super::window::{Waiting, Window};
 use crate::state::backend::{Holding, Release};
 use crate::state::gateway::Gateway;
 use crate::state::session::Session;
+use crate::state::stop::StopSignal;
 use leash_model::limits;
 use leash_model::receipt::{Reason, Receipt};
 use leash_protocol::envelope::{Envelope, IdKey, Kind, Message};
@@ -65,7 +65,7 @@ pub(super) struct Parts {
     pub(super) account: Account,
     pub(super) input: Sender,
     pub(super) tasks: TaskTracker,
-    pub(super) hurry: CancellationToken,
+    pub(super) stop: StopSignal,
     /// The number of bytes of its streams to keep.
     pub(super) replay: usize,
     /// The id of the `initialize` that comes first.
@@ -96,7 +96,7 @@ impl Bridge {
             account: gateway.memory.account(session.client.origin),
             input,
             tasks: gateway.tasks.clone(),
-            hurry: session.server.hurry.clone(),
+            stop: session.server.stop.signal(),
             replay: session.server.settings().policy.replay,
             opening: Some(opening),
         });
@@ -116,7 +116,7 @@ impl Bridge {
             gateway: parts.gateway,
             server: parts.server,
             counters: parts.counters,
-            child: Child::new(parts.input, parts.tasks, parts.hurry),
+            child: Child::new(parts.input, parts.tasks, parts.stop),
             account: parts.account,
             switch: RefCell::new(Switch::new(parts.replay)),
             opening: RefCell::new(parts.opening),

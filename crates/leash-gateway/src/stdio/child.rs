@@ -13,7 +13,6 @@ use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::super::metrics::{Counters, add};
@@ -22,6 +21,7 @@ use super::shared_trees;
 use crate::config::{CommandLine, Target};
 use crate::state::gateway::{GATEWAY_LABEL, Gateway};
 use crate::state::server::{Running, Server};
+use crate::state::stop::StopSignal;
 use leash_model::containment::Wish;
 use leash_model::limits;
 use leash_model::receipt::{Reason, Receipt};
@@ -173,15 +173,15 @@ pub(super) struct Child {
     pub(super) reader: OnceCell<AbortHandle>,
     pub(super) tasks: TaskTracker,
     /// Cancelled when the grace is cut short.
-    hurry: CancellationToken,
+    stop: StopSignal,
 }
 
 impl Child {
-    pub(super) fn new(input: Sender, tasks: TaskTracker, hurry: CancellationToken) -> Child {
+    pub(super) fn new(input: Sender, tasks: TaskTracker, stop: StopSignal) -> Child {
         Child {
             input: Input::new(input, tasks.clone()),
             tasks,
-            hurry,
+            stop,
             asked: OnceCell::new(),
             over: OnceCell::new(),
             changed: Notify::new(),
@@ -271,7 +271,7 @@ impl Child {
                     }
                     self.input.close();
                 }
-                () = self.hurry.cancelled(), if told && !hurried => {
+                () = self.stop.clone().forced(), if told && !hurried => {
                     hurried = true;
                     watched.tree.hurry();
                 }

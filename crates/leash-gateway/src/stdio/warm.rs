@@ -23,8 +23,6 @@ pub(crate) struct Warm {
     waiting: RefCell<Option<Waiting>>,
     /// True while it is being started.
     expected: Cell<bool>,
-    /// The reason for its end, if that was requested while it was being started.
-    unwanted: RefCell<Option<Reason>>,
     /// Notified when the tree is taken out.
     taken: Notify,
 }
@@ -54,14 +52,13 @@ pub(crate) fn has_warm(server: &Server) -> bool {
     warm.expected.get() || warm.waiting.borrow().is_some()
 }
 
-/// Starts a server's tree, which then waits for a client. Ends the tree at once if the server was retired meanwhile.
+/// Starts a server's tree, which then waits for a client. Ends the tree at once if the server was told to end meanwhile.
 pub(crate) async fn warm(gateway: &Rc<Gateway>, server: &Rc<Server>) -> Result<(), String> {
     let occupied = server.occupy();
     let started = child::start_new(gateway, server, "").await;
     shared_trees(server).warm.expected.set(false);
     let started = started.map_err(|error| told(&error))?;
-    if server.retired.get() {
-        let reason = shared_trees(server).warm.unwanted.take().unwrap_or(Reason::Requested);
+    if let Some(reason) = server.stop.reason() {
         end(gateway, server, started, &reason).await;
         return Err("the session was ended before the server was ready".to_owned());
     }
@@ -95,15 +92,14 @@ async fn watch(gateway: Rc<Gateway>, server: Rc<Server>) {
     tree.reap(&gateway.tasks);
 }
 
-/// Begins the end of the waiting tree, if there is one. A tree that is still being started is ended once it runs.
-pub(crate) fn end_warm(gateway: &Rc<Gateway>, server: &Rc<Server>, reason: &Reason) {
-    let Some(waiting) = shared_trees(server).warm.waiting.borrow_mut().take() else {
-        shared_trees(server).warm.unwanted.borrow_mut().get_or_insert_with(|| reason.clone());
-        return;
-    };
-    shared_trees(server).warm.taken.notify_waiters();
+/// Begins the end of the waiting tree of a server that was told to end, if there is one. A tree that is still being started
+/// is ended once it runs.
+pub(crate) fn end_warm(gateway: &Rc<Gateway>, server: &Rc<Server>) {
+    let warm = &shared_trees(server).warm;
+    let (Some(waiting), Some(reason)) = (warm.waiting.borrow_mut().take(), server.stop.reason()) else { return };
+    warm.taken.notify_waiters();
     let Waiting { started, _occupied: occupied } = waiting;
-    let (gateway, server, reason) = (Rc::clone(gateway), Rc::clone(server), reason.clone());
+    let (gateway, server) = (Rc::clone(gateway), Rc::clone(server));
     gateway.clone().tasks.spawn_local(async move {
         end(&gateway, &server, started, &reason).await;
         drop(occupied);
@@ -113,7 +109,7 @@ pub(crate) fn end_warm(gateway: &Rc<Gateway>, server: &Rc<Server>, reason: &Reas
 /// Ends a tree that has no client.
 async fn end(gateway: &Rc<Gateway>, server: &Server, started: Started, reason: &Reason) {
     let Started { tree, input, output } = started;
-    let child = Rc::new(Child::new(input, gateway.tasks.clone(), server.hurry.clone()));
+    let child = Rc::new(Child::new(input, gateway.tasks.clone(), server.stop.signal()));
     child.ask_to_end(reason);
     let reading = Rc::clone(&child);
     let reader = gateway.tasks.spawn_local(async move {

@@ -12,6 +12,7 @@ use super::super::super::held::Memory;
 use super::super::log::Next;
 use super::super::switch::First;
 use super::*;
+use crate::state::stop::StopOrder;
 use leash_upstream::origin::Origin;
 
 /// Longer than any test here takes.
@@ -47,7 +48,7 @@ impl Stage {
             account: Memory::default().account(Origin::User(0)),
             input,
             tasks: tasks.clone(),
-            hurry: Default::default(),
+            stop: StopOrder::default().signal(),
             replay: usize::MAX,
             opening,
         });

@@ -79,7 +79,7 @@ async fn begin(
         drop(seat);
     });
     shared_trees(server).modern.trees.borrow_mut().insert(principal, Place::Starting(Some(Rc::clone(&tree))));
-    if gateway.draining.get() || server.retired.get() {
+    if gateway.draining.get() || server.stop.is_given() {
         tree.end(&Reason::Shutdown);
         return Err(Failure::Start(StartError::Gone));
     }

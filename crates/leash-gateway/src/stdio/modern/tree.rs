@@ -72,7 +72,7 @@ impl ModernTree {
             name: Rc::clone(&server.name),
             principal,
             counters: gateway.metrics.of(&server.bucket),
-            child: Child::new(input, gateway.tasks.clone(), server.hurry.clone()),
+            child: Child::new(input, gateway.tasks.clone(), server.stop.signal()),
             account: gateway.memory.account(origin),
             exchanges: RefCell::default(),
             quiet_since: Cell::new(Moment::now()),
