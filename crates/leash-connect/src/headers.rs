@@ -34,7 +34,7 @@ impl Link {
         } else if let Ok(message) = Message::read(line)
             && let [envelope, ..] = message.envelopes()
         {
-            state.mirrors.headers(envelope, state.spoken.as_deref(), &mut headers);
+            state.header_copies.headers(envelope, state.spoken.as_deref(), &mut headers);
             if let Some(version) = envelope.meta().protocol_version {
                 state.spoken = Some(version.into_owned());
             }

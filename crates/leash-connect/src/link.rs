@@ -22,7 +22,7 @@ use leash_model::limits;
 use leash_protocol::envelope::{IdKey, Kind, Message, codes, error_body};
 use leash_protocol::era::Era;
 use leash_protocol::frame::Line;
-use leash_protocol::header_copies::Mirrors;
+use leash_protocol::header_copies::HeaderCopies;
 use leash_upstream::address::Upstream;
 use leash_upstream::client::Client;
 use leash_upstream::notice::Notice;
@@ -72,7 +72,7 @@ pub(super) struct State {
     pub(super) initialized: Option<Bytes>,
     pub(super) outbox: Outbox,
     pub(super) exchanges: Vec<Rc<Exchange>>,
-    pub(super) mirrors: Mirrors,
+    pub(super) header_copies: HeaderCopies,
     /// The modern protocol version of the last message that named one.
     pub(super) spoken: Option<String>,
     /// The state of a revival.
@@ -93,7 +93,7 @@ pub(super) enum Complaint {
     Garbage,
     Ledger,
     Keeper,
-    Mirrors,
+    HeaderCopies,
     NotJson,
 }
 
@@ -149,7 +149,7 @@ impl Link {
                 initialized: None,
                 outbox: Outbox::default(),
                 exchanges: Vec::new(),
-                mirrors: Mirrors::default(),
+                header_copies: HeaderCopies::default(),
                 spoken: None,
                 reviving: Reviving::No,
                 listening: None,
@@ -321,12 +321,12 @@ impl Link {
             let Some(exchange) = self.asked(own, &key) else { continue };
             let Some(ask) = exchange.answered(&key) else { continue };
             if ask.lists_tools {
-                let useless = self.state.borrow_mut().mirrors.learn(envelope);
+                let useless = self.state.borrow_mut().header_copies.learn(envelope);
                 if useless > 0 {
                     let text = format!(
                         "upstream lists {useless} arguments with an `x-mcp-header` that is not valid; leash does not call their tools"
                     );
-                    self.complain(Complaint::Mirrors, || text);
+                    self.complain(Complaint::HeaderCopies, || text);
                 }
             }
             if exchange.is_answered() {
@@ -359,7 +359,7 @@ impl Link {
 /// `x-mcp-header`, and a host that speaks over a pipe need not know that.
 fn refusal(state: &State, parcel: &Parcel) -> Option<Vec<u8>> {
     let ask = parcel.asks.first().filter(|_| parcel.era == Era::Modern)?;
-    let tool = state.mirrors.invalid_tool(&parcel.line)?;
+    let tool = state.header_copies.invalid_tool(&parcel.line)?;
     let text = format!("`{tool}` can't be called over HTTP: an `x-mcp-header` in its schema is not valid");
     Some(error_body(Some(&ask.id), codes::INVALID_PARAMS, &text, None))
 }
