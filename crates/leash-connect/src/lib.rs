@@ -55,13 +55,13 @@ use leash_upstream::notice::Notice;
 pub use run::connect;
 
 /// The settings of a connection.
-pub struct Connecting {
+pub struct ConnectSettings {
     /// The upstream's address and headers.
     pub upstream: Upstream,
     /// The text that listings and receipts show instead of the address, if the address is a secret.
     pub shown: Option<String>,
     /// The upstream's transport.
-    pub speaks: Speaks,
+    pub transport: TransportChoice,
     /// True if leash opens a session that the upstream has lost again, on the host's behalf.
     pub revive: bool,
     /// The owners. The connection ends when one of them is gone.
@@ -84,14 +84,14 @@ pub struct Connecting {
 
 /// The transport of an upstream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Speaks {
+pub enum TransportChoice {
     /// leash finds out, as the specification describes: it tries Streamable HTTP, and HTTP+SSE if that is refused.
     #[default]
     Auto,
     /// Streamable HTTP.
     Streamable,
     /// HTTP+SSE of 2024-11-05.
-    Sse,
+    HttpSse,
 }
 
 /// The errors that keep a connection from beginning. leash has sent nothing.

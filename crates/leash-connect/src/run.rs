@@ -16,7 +16,7 @@ use crate::pipe::{HostInput, HostQueue, StdoutClosed};
 use crate::process_events::{ProcessEvent, ProcessEvents};
 use crate::response::Failure;
 use crate::upstream_sessions::UpstreamSessions;
-use crate::{ConnectError, Connecting, Ended, Speaks};
+use crate::{ConnectError, ConnectSettings, Ended, TransportChoice};
 use crate::{revive, send};
 use leash_model::clock;
 use leash_model::clock::Moment;
@@ -39,18 +39,18 @@ use leash_upstream::sweep;
 use leash_upstream::sweep::Known;
 
 /// Runs a connection to its end. It blocks, and uses the process's signals, stdin and stdout.
-pub fn connect(connecting: Connecting, first: FirstLook) -> Result<Ended, ConnectError> {
+pub fn connect(settings: ConnectSettings, first: FirstLook) -> Result<Ended, ConnectError> {
     let (parent, inherited) = first.into_parts();
     let signals = linux::listen(&supervisor::listened(inherited)).map_err(ConnectError::Signals)?;
     linux::survive_file_size_limit();
     let proc = Proc::own().ok();
-    let watches = owner::find(&connecting.owners, parent, proc.as_ref(), inherited).map_err(ConnectError::Owner)?;
+    let watches = owner::find(&settings.owners, parent, proc.as_ref(), inherited).map_err(ConnectError::Owner)?;
     // Not a `LocalSet`: its runtime sees it as one task, and waking a task inside it costs a system call.
     let options = LocalOptions::default();
     let runtime = Builder::new_current_thread().enable_all().build_local(options).map_err(ConnectError::Start)?;
     let over = runtime.block_on(async {
         let events = |watches| ProcessEvents::watch(watches, signals).map_err(ConnectError::Start);
-        let driver = Driver::begin(connecting, watches, events)?;
+        let driver = Driver::begin(settings, watches, events)?;
         Ok(driver.live().await)
     });
     // Another thread may still be resolving a name. leash does not wait for it.
@@ -92,12 +92,24 @@ struct Driver {
 
 impl Driver {
     fn begin(
-        connecting: Connecting,
+        settings: ConnectSettings,
         watches: Vec<owner::Watch>,
         events: impl FnOnce(Vec<owner::Watch>) -> Result<ProcessEvents, ConnectError>,
     ) -> Result<Driver, ConnectError> {
-        let Connecting { upstream, shown, speaks, revive, session, name, labels, grace, max_age, places, tell, .. } =
-            connecting;
+        let ConnectSettings {
+            upstream,
+            shown,
+            transport,
+            revive,
+            session,
+            name,
+            labels,
+            grace,
+            max_age,
+            places,
+            tell,
+            ..
+        } = settings;
         let run = id::random();
         let terms = Terms {
             session: session.unwrap_or_else(|| run.clone()),
@@ -122,10 +134,10 @@ impl Driver {
         let events = events(watches)?;
         let input = HostInput::open().map_err(ConnectError::Start)?;
         let (host, writer) = HostQueue::open().map_err(ConnectError::Start)?;
-        let transport = match speaks {
-            Speaks::Auto => Transport::Unknown,
-            Speaks::Streamable => Transport::Streamable(upstream.url.clone()),
-            Speaks::Sse => Transport::HttpSse(None),
+        let transport = match transport {
+            TransportChoice::Auto => Transport::Unknown,
+            TransportChoice::Streamable => Transport::Streamable(upstream.url.clone()),
+            TransportChoice::HttpSse => Transport::HttpSse(None),
         };
         let sessions = UpstreamSessions::new(terms, places.clone(), book, owners);
         let notices = Notices::new(tell);
