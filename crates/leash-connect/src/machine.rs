@@ -1,12 +1,15 @@
 //! The life of a connection, as a pure state machine: no clock, no socket, no task. `connection/life.rs` is its driver.
 //!
 //! ```text
-//!          HandshakeAnswered           SessionLost               RevivalFailed, and the stream is closed (HTTP+SSE)
-//! Opening ───────────────────> Live ─────────────────> Reviving ──────────────────────────────> Paused
-//!    │                          │ ^── Revived, Failed ──┘ │ ^────── PauseOver, SessionLost ─────┘ │
-//!    │                          │ ^───────────────────────┼───── PauseOver, and a stream is open ─┘
-//!    └──────── End ─────────────┴─────── End ─────────────┴─> Ending ──Drained──> Ended or LeftToKeeper
-//!                                                               └── InitializeAccepted, too late: Effect::Delete
+//!          HandshakeAnswered        SessionLost              RevivalFailed (HTTP+SSE, no stream is open)
+//! Opening ──────────────────> Live ────────────> Reviving ──────────────────────────────────────────> Paused
+//!    │                         │ ^─── Revived ─────┘ │ ^──────────── PauseOver, SessionLost ────────────┘ │
+//!    │                         │ ^── RevivalFailed ──┘                                                    │
+//!    │                         │ ^────────────────── PauseOver (the host has opened a stream) ────────────┤
+//!    └─────────────────────────┴───────────── End ────────────────────────────────────────────────────────┘
+//!                                              │
+//!                                              v                    Drained
+//!    a late InitializeAccepted: Delete ──── Ending ──────────────────────────────> Ended, LeftToKeeper
 //! ```
 //!
 //! A host of the 2026-07-28 era has no handshake and no session, so its connection stays in [`State::Opening`] until the
@@ -194,94 +197,118 @@ impl Life {
 
     /// Applies one event.
     pub(crate) fn apply(&mut self, event: Event) -> Vec<Effect> {
-        use State::{Ended, Ending, LeftToKeeper, Live, Opening, Paused, Reviving};
-        let is_current = |generation: u64| generation == self.generation;
-        match (&self.state, event) {
-            (Opening | Live | Reviving | Paused, Event::InitializeAccepted { endpoint, session, awaited: true }) => {
+        match self.state {
+            State::Opening | State::Live | State::Reviving | State::Paused => self.apply_in_use(event),
+            State::Ending(_) | State::Ended(_) | State::LeftToKeeper(_) => self.apply_at_the_end(event),
+        }
+    }
+
+    fn apply_in_use(&mut self, event: Event) -> Vec<Effect> {
+        match event {
+            Event::InitializeAccepted { endpoint, session, awaited: true } => {
                 let (number, id) = session.unzip();
                 self.transport = Transport::Streamable(endpoint);
                 self.session = Some(Session { id, version: None });
                 self.replace(number)
             }
-            // The caller no longer waits, or the connection ends: the host will never use this session.
-            (_, Event::InitializeAccepted { session, .. }) => {
-                session.map(|(session, _)| self.release(session)).unwrap_or_default()
-            }
-            (Opening | Live | Reviving | Paused, Event::StreamOpened { endpoint, session }) => {
+            // The caller no longer waits: the host will never use this session.
+            Event::InitializeAccepted { session, .. } => self.release(session.map(|(number, _)| number)),
+            Event::StreamOpened { endpoint, session } => {
                 self.transport = Transport::HttpSse(Some(endpoint));
                 self.replace(Some(session))
             }
-            (Ending(_) | Ended(_) | LeftToKeeper(_), Event::StreamOpened { session, .. }) => self.release(session),
-            (state @ (Opening | Live | Reviving | Paused), Event::HandshakeAnswered { by_host, version }) => {
-                if by_host && *state == Opening {
-                    self.state = Live;
+            Event::HandshakeAnswered { by_host, version } => {
+                if by_host && self.state == State::Opening {
+                    self.state = State::Live;
                 }
                 self.session.get_or_insert_default().version.clone_from(&version);
                 version.into_iter().map(Effect::RecordVersion).collect()
             }
             // If the upstream opened a session all the same, it is ended when it is replaced, or at the end.
-            (Opening | Live | Reviving | Paused, Event::HandshakeRefused) => {
+            Event::HandshakeRefused => {
                 self.session = None;
                 Vec::new()
             }
-            (Opening | Live | Reviving | Paused, Event::PostAccepted(endpoint)) => {
+            Event::PostAccepted(endpoint) => {
                 if self.transport == Transport::Unknown {
                     self.transport = Transport::Streamable(endpoint);
                 }
                 Vec::new()
             }
-            (Opening | Live | Reviving | Paused, Event::StreamClosed { generation }) if is_current(generation) => {
+            Event::StreamClosed { generation } if generation == self.generation => {
                 self.transport = Transport::HttpSse(None);
                 self.lost(Some(Gone::StreamClosed))
             }
-            (Opening | Live | Reviving | Paused, Event::SessionLost { generation, gone }) if is_current(generation) => {
-                self.lost(gone)
-            }
+            Event::SessionLost { generation, gone } if generation == self.generation => self.lost(gone),
             // Another session has taken its place.
-            (_, Event::StreamClosed { .. } | Event::SessionLost { .. }) => Vec::new(),
-            // A stream that closed right after the handshake counts as a failure.
-            (Reviving, Event::Revived | Event::RevivalFailed) => {
-                self.state = if self.is_stream_closed() { Paused } else { Live };
-                vec![Effect::ResumeOutbox]
-            }
-            // The host may have opened a session itself during the pause.
-            (Reviving | Paused, Event::PauseOver) if !self.is_stream_closed() => {
-                self.state = Live;
-                vec![Effect::ResumeOutbox]
-            }
-            (Paused, Event::PauseOver) => {
-                self.state = Reviving;
-                vec![Effect::SuspendOutbox]
-            }
-            // `SessionLost` has ended the pause and begun the next try.
-            (Reviving, Event::PauseOver) => Vec::new(),
-            // No revival is under way.
-            (Opening | Live, Event::Revived | Event::RevivalFailed | Event::PauseOver) => Vec::new(),
-            (Paused, Event::Revived | Event::RevivalFailed) => Vec::new(),
-            (Opening | Live | Reviving | Paused, Event::End(reason)) => self.end(reason),
-            // It ends once, for the first reason.
-            (Ending(_) | Ended(_) | LeftToKeeper(_), Event::End(_)) => Vec::new(),
-            // The keeper ends a session that leash had no time for, so it stays in the list.
-            (_, Event::SessionEnded { session, cut_short }) => {
-                self.leaving.retain(|leaving| cut_short || *leaving != session);
-                Vec::new()
-            }
-            (Ending(reason), Event::Drained) => {
-                let over = if self.leaving.is_empty() { Ended } else { LeftToKeeper };
+            Event::StreamClosed { .. } | Event::SessionLost { .. } => Vec::new(),
+            Event::Revived | Event::RevivalFailed => self.tried_to_revive(),
+            Event::PauseOver => self.pause_over(),
+            Event::End(reason) => self.end(reason),
+            Event::SessionEnded { session, cut_short } => self.session_ended(session, cut_short),
+            // The driver waits for the tasks only after the end has begun.
+            Event::Drained => Vec::new(),
+        }
+    }
+
+    /// Applies an event after the end has begun: the host gets no more responses, and leash sends nothing but DELETE.
+    fn apply_at_the_end(&mut self, event: Event) -> Vec<Effect> {
+        match (&self.state, event) {
+            // The response came too late: the host will never use this session.
+            (_, Event::InitializeAccepted { session, .. }) => self.release(session.map(|(number, _)| number)),
+            (_, Event::StreamOpened { session, .. }) => self.release(Some(session)),
+            (_, Event::SessionEnded { session, cut_short }) => self.session_ended(session, cut_short),
+            (State::Ending(reason), Event::Drained) => {
+                let over = if self.leaving.is_empty() { State::Ended } else { State::LeftToKeeper };
                 self.state = over(reason.clone());
                 Vec::new()
             }
-            // The driver waits for the tasks only after the end has begun.
-            (Opening | Live | Reviving | Paused | Ended(_) | LeftToKeeper(_), Event::Drained) => Vec::new(),
-            // The host gets no more responses, and leash sends nothing but DELETE.
-            (Ending(_) | Ended(_) | LeftToKeeper(_), Event::HandshakeAnswered { .. } | Event::HandshakeRefused) => {
-                Vec::new()
-            }
-            (Ending(_) | Ended(_) | LeftToKeeper(_), Event::PostAccepted(_)) => Vec::new(),
-            (Ending(_) | Ended(_) | LeftToKeeper(_), Event::Revived | Event::RevivalFailed | Event::PauseOver) => {
-                Vec::new()
-            }
+            // It ends once, for the first reason.
+            (_, Event::End(_) | Event::Drained) => Vec::new(),
+            (_, Event::HandshakeAnswered { .. } | Event::HandshakeRefused | Event::PostAccepted(_)) => Vec::new(),
+            // `end` has released the session, so there is nothing to lose or to open again.
+            (_, Event::StreamClosed { .. } | Event::SessionLost { .. }) => Vec::new(),
+            (_, Event::Revived | Event::RevivalFailed | Event::PauseOver) => Vec::new(),
         }
+    }
+
+    /// Handles the end of a try to open the session again. A stream that closed right after the handshake counts as a
+    /// failure, and without HTTP+SSE the next message tries again.
+    fn tried_to_revive(&mut self) -> Vec<Effect> {
+        match self.state {
+            State::Reviving => {
+                self.state = if self.is_stream_closed() { State::Paused } else { State::Live };
+                vec![Effect::ResumeOutbox]
+            }
+            // No try was under way.
+            State::Opening | State::Live | State::Paused => Vec::new(),
+            State::Ending(_) | State::Ended(_) | State::LeftToKeeper(_) => Vec::new(),
+        }
+    }
+
+    fn pause_over(&mut self) -> Vec<Effect> {
+        match self.state {
+            // The host has opened a session itself during the pause.
+            State::Reviving | State::Paused if !self.is_stream_closed() => {
+                self.state = State::Live;
+                vec![Effect::ResumeOutbox]
+            }
+            State::Paused => {
+                self.state = State::Reviving;
+                vec![Effect::SuspendOutbox]
+            }
+            // `SessionLost` has ended the pause and begun the next try.
+            State::Reviving => Vec::new(),
+            // There was no pause.
+            State::Opening | State::Live => Vec::new(),
+            State::Ending(_) | State::Ended(_) | State::LeftToKeeper(_) => Vec::new(),
+        }
+    }
+
+    /// Forgets a session that has ended. The keeper ends a session that leash had no time for, so that one stays.
+    fn session_ended(&mut self, session: SessionNumber, cut_short: bool) -> Vec<Effect> {
+        self.leaving.retain(|leaving| cut_short || *leaving != session);
+        Vec::new()
     }
 
     fn is_stream_closed(&self) -> bool {
@@ -298,10 +325,11 @@ impl Life {
         effects
     }
 
-    /// Ends a session that was never used.
-    fn release(&mut self, session: SessionNumber) -> Vec<Effect> {
-        self.leaving.push(session);
-        vec![Effect::HoldUntilEnded(session), Effect::Delete(session)]
+    /// Ends a session that the host will never use.
+    fn release(&mut self, session: Option<SessionNumber>) -> Vec<Effect> {
+        self.leaving.extend(session);
+        let release = |session| [Effect::HoldUntilEnded(session), Effect::Delete(session)];
+        session.into_iter().flat_map(release).collect()
     }
 
     /// Decides what follows when the upstream has lost the session in use.
