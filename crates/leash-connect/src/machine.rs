@@ -12,8 +12,9 @@
 //!    a late InitializeAccepted: Delete ──── Ending ──────────────────────────────> Ended, LeftToKeeper
 //! ```
 //!
-//! A host of the 2026-07-28 era has no handshake and no session, so its connection stays in [`State::Opening`] until the
-//! end. A lost session without a handshake cannot be opened again. With `--no-revive`, `SessionLost` leads to `Ending`.
+//! A host of the 2026-07-28 era has no handshake and no session, so its connection stays in [`State::Opening`] until
+//! the end. A lost session without a handshake cannot be opened again. With `--no-revive`, `SessionLost` leads to
+//! `Ending`.
 //!
 //! leash DELETEs every upstream session that it learns of, unless the upstream says that the session is gone: the
 //! session in use when it is replaced or when the connection ends, and a session that no caller waits for at once.

@@ -68,8 +68,8 @@ impl Outbox {
         self.subscriptions >= limits::LISTENS
     }
 
-    /// Returns the message that may be sent now. The caller calls [`Outbox::on_its_way`] when the next one may be sent, and
-    /// [`Outbox::done`] at the end.
+    /// Returns the message that may be sent now. The caller calls [`Outbox::on_its_way`] when the next one may be sent,
+    /// and [`Outbox::done`] at the end.
     pub(crate) fn take(&mut self) -> Option<HostMessage> {
         if self.suspended || self.sending.is_some() {
             return None;

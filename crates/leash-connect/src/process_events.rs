@@ -55,8 +55,8 @@ impl ProcessEvents {
     /// Waits for the next event. Cancel safe: a dropped call loses no event.
     pub(crate) async fn next(&mut self) -> ProcessEvent {
         loop {
-            // Readiness stays set until `next_event` finds nothing, so simultaneous events are returned one after the other.
-            // Polling an open epoll cannot fail.
+            // Readiness stays set until `next_event` finds nothing, so simultaneous events are returned one after the
+            // other. Polling an open epoll cannot fail.
             let Ok(mut guard) = self.epoll.readable().await else { continue };
             if let Some(event) = next_event(&self.signals, &mut self.watches, guard.get_inner().as_fd()) {
                 return event;

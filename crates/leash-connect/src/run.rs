@@ -2,6 +2,7 @@
 //! holds.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -20,8 +21,10 @@ use crate::{ConnectError, ConnectSettings, Ended, TransportChoice};
 use crate::{revive, send};
 use leash_model::clock;
 use leash_model::clock::Moment;
+use leash_model::owner::Owner;
 use leash_model::receipt::Reason;
 use leash_model::{id, limits};
+use leash_protocol::frame::Line;
 use leash_tree::ledger::book::{Book, Entry, Membership};
 use leash_tree::ledger::receipts;
 use leash_tree::owner;
@@ -126,11 +129,7 @@ impl Driver {
             owners: watches.iter().map(|watch| watch.owner.clone()).collect(),
         };
         let book = Book::create_for(&places, "connect", &terms.run, member).map_err(ConnectError::Ledger)?;
-        let copy = |watch: &owner::Watch| {
-            rustix::io::fcntl_dupfd_cloexec(watch, 3).map(|copy| (watch.owner.clone(), copy)).map_err(io::Error::from)
-        };
-        let owners =
-            keeper::watched(&watches).map(copy).collect::<io::Result<Vec<_>>>().map_err(ConnectError::Start)?;
+        let owners = keeper::watched(&watches).map(copy).collect::<io::Result<_>>().map_err(ConnectError::Start)?;
         let events = events(watches)?;
         let input = HostInput::open().map_err(ConnectError::Start)?;
         let (host, writer) = HostQueue::open().map_err(ConnectError::Start)?;
@@ -171,7 +170,8 @@ impl Driver {
         self.end(reason).await
     }
 
-    /// Starts the tasks that are due, waits for one event, and handles it. Returns the reason if the connection is over.
+    /// Starts the tasks that are due, waits for one event, and handles it. Returns the reason if the connection is
+    /// over.
     async fn step(&mut self) -> Option<Reason> {
         self.start_tasks();
         if let Some(reason) = self.connection.life().end_reason() {
@@ -197,18 +197,19 @@ impl Driver {
             () = queued(&mut self.own_response) => None,
             line = self.input.next(), if reads => {
                 match line {
-                    Some(line) => {
-                        let host = self.connection.host.clone();
-                        let response = self.connection.queue_line(line);
-                        self.own_response =
-                            response.map(|response| Box::pin(async move { drop(host.send(response).await) }) as Pin<Box<_>>);
-                    }
+                    Some(line) => self.queue_line(line),
                     None => self.input_over = true,
                 }
                 None
             }
             reason = expiry(deadline) => Some(reason),
         }
+    }
+
+    fn queue_line(&mut self, line: Line) {
+        let Some(response) = self.connection.queue_line(line) else { return };
+        let host = self.connection.host.clone();
+        self.own_response = Some(Box::pin(async move { drop(host.send(response).await) }));
     }
 
     /// Sends the messages that may be sent, and opens a lost session again.
@@ -326,6 +327,11 @@ impl Driver {
         }
         Ended { reason, receipt }
     }
+}
+
+/// Copies an owner's descriptor for the keeper.
+fn copy(watch: &owner::Watch) -> io::Result<(Owner, OwnedFd)> {
+    Ok((watch.owner.clone(), rustix::io::fcntl_dupfd_cloexec(watch, 3)?))
 }
 
 /// Waits until leash's own response is queued. Never returns if there is none.

@@ -1,5 +1,5 @@
-//! The upstream sessions that leash must end. A session is in the ledger and in the keeper's memory before the host learns
-//! of it, and its end is recorded exactly once.
+//! The upstream sessions that leash must end. A session is in the ledger and in the keeper's memory before the host
+//! learns of it, and its end is recorded exactly once.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,5 +1,5 @@
-//! The state that all tasks of a connection share: its life, the queue, and the unanswered requests. A function borrows it
-//! for its own length, never across an `.await`.
+//! The state that all tasks of a connection share: its life, the queue, and the unanswered requests. A function borrows
+//! it for its own length, never across an `.await`.
 
 mod headers;
 mod host_line;

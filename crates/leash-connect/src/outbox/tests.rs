@@ -160,7 +160,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 proptest! {
     /// Whatever happens: no message is lost, none is sent twice without being put back, the limit of requests in flight
-    /// holds, and of two messages that were not put back the older one is sent first, unless the newer one may overtake.
+    /// holds, and of two messages that were not put back the older one is sent first, unless the newer one may
+    /// overtake.
     #[test]
     fn no_message_is_lost_and_requests_keep_their_order(steps in steps()) {
         let mut outbox = Outbox::default();
