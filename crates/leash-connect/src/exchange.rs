@@ -1,173 +1,143 @@
-//! A line of the host that was sent, and its unanswered requests.
+//! A message that was sent, and its unanswered requests.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
-use super::link::Link;
-use super::parcel::{Ask, Parcel, What};
-use super::reply::Trouble;
+use crate::message::{HostMessage, MessageKind, PendingRequest};
+use crate::response::Failure;
 use leash_model::limits;
 use leash_protocol::envelope::IdKey;
-use leash_protocol::era::Era;
 
-/// A line that was sent.
+/// A message that was sent.
 #[derive(Debug)]
-pub(super) struct Exchange {
-    pub(super) number: u64,
-    pub(super) what: What,
-    pub(super) era: Era,
-    parcel: Parcel,
-    /// The number of the session in which it was sent.
-    generation: u64,
-    /// The unanswered requests.
-    open: RefCell<Vec<Ask>>,
+pub(crate) struct Exchange {
+    pub(crate) message: HostMessage,
+    /// The generation of the session in which it was sent.
+    pub(crate) generation: u64,
+    /// leash itself sent it. The host does not get the response.
+    pub(crate) silent: bool,
+    unanswered: RefCell<Vec<PendingRequest>>,
     /// It counts as in flight.
     counted: Cell<bool>,
-    /// leash itself sent it. The host does not get the response.
-    silent: bool,
     /// The host cancelled it by a notification that went upstream. No response is expected.
-    taken_back: CancellationToken,
+    cancelled_by_host: CancellationToken,
     /// The exchange is to be dropped.
-    cancel: CancellationToken,
+    dropped: CancellationToken,
     /// All its requests are answered.
-    settled: CancellationToken,
+    answered: CancellationToken,
 }
 
 impl Exchange {
-    /// Begins the exchange of a line of the host.
-    pub(super) fn begin(parcel: Parcel, generation: u64) -> Rc<Exchange> {
-        Rc::new(Exchange::new(parcel, generation, false))
+    /// Begins the exchange of a message of the host.
+    pub(crate) fn begin(message: HostMessage, generation: u64) -> Rc<Exchange> {
+        Rc::new(Exchange::new(message, generation, false))
     }
 
-    /// Begins the exchange of a line that leash itself sends.
-    pub(super) fn silent(parcel: Parcel, generation: u64) -> Rc<Exchange> {
-        Rc::new(Exchange::new(parcel, generation, true))
+    /// Begins the exchange of a message that leash itself sends.
+    pub(crate) fn silent(message: HostMessage, generation: u64) -> Rc<Exchange> {
+        Rc::new(Exchange::new(message, generation, true))
     }
 
-    fn new(parcel: Parcel, generation: u64, silent: bool) -> Exchange {
-        let settled = CancellationToken::new();
-        if parcel.asks.is_empty() {
-            settled.cancel();
+    fn new(message: HostMessage, generation: u64, silent: bool) -> Exchange {
+        let answered = CancellationToken::new();
+        if message.requests.is_empty() {
+            answered.cancel();
         }
         Exchange {
-            number: parcel.number,
-            what: parcel.what.clone(),
-            era: parcel.era,
-            open: RefCell::new(parcel.asks.clone()),
-            parcel,
+            unanswered: RefCell::new(message.requests.clone()),
+            message,
             generation,
-            counted: Cell::new(!silent),
             silent,
-            taken_back: CancellationToken::new(),
-            cancel: CancellationToken::new(),
-            settled,
+            counted: Cell::new(!silent),
+            cancelled_by_host: CancellationToken::new(),
+            dropped: CancellationToken::new(),
+            answered,
         }
     }
 
-    pub(super) fn parcel(&self) -> &Parcel {
-        &self.parcel
-    }
-
-    pub(super) fn line(&self) -> &Bytes {
-        &self.parcel.line
-    }
-
-    /// True if the host does not get the response.
-    pub(super) fn is_silent(&self) -> bool {
-        self.silent
+    /// True if it is an `initialize`.
+    pub(crate) fn is_initialize(&self) -> bool {
+        self.message.kind == MessageKind::Initialize
     }
 
     /// True if this request is unanswered.
-    pub(super) fn awaits(&self, key: &IdKey) -> bool {
-        self.open.borrow().iter().any(|ask| ask.key == *key)
+    pub(crate) fn awaits(&self, key: &IdKey) -> bool {
+        self.unanswered.borrow().iter().any(|request| request.key == *key)
     }
 
     /// Records that this request was answered, and returns it.
-    pub(super) fn answered(&self, key: &IdKey) -> Option<Ask> {
-        let mut open = self.open.borrow_mut();
-        let place = open.iter().position(|ask| ask.key == *key)?;
-        let ask = open.remove(place);
-        if open.is_empty() {
-            self.settled.cancel();
+    pub(crate) fn answer(&self, key: &IdKey) -> Option<PendingRequest> {
+        let mut unanswered = self.unanswered.borrow_mut();
+        let place = unanswered.iter().position(|request| request.key == *key)?;
+        let request = unanswered.remove(place);
+        if unanswered.is_empty() {
+            self.answered.cancel();
         }
-        Some(ask)
+        Some(request)
     }
 
     /// True if no request is unanswered.
-    pub(super) fn is_answered(&self) -> bool {
-        self.open.borrow().is_empty()
+    pub(crate) fn is_answered(&self) -> bool {
+        self.unanswered.borrow().is_empty()
     }
 
     /// Drops the exchange because the host cancelled it. The upstream sees that its connection is closed.
-    pub(super) fn cancel(&self) {
-        self.open.borrow_mut().clear();
-        self.cancel.cancel();
+    pub(crate) fn drop_now(&self) {
+        self.unanswered.borrow_mut().clear();
+        self.dropped.cancel();
     }
 
     /// Records that the host cancelled it. The notification that follows tells the upstream.
-    pub(super) fn cancelled_by_host(&self) {
-        if self.open.borrow().len() == 1 && self.what != What::Initialize {
-            self.taken_back.cancel();
+    pub(crate) fn cancel(&self) {
+        if self.unanswered.borrow().len() == 1 && !self.is_initialize() {
+            self.cancelled_by_host.cancel();
         }
     }
 
     /// True if the host cancelled it.
-    pub(super) fn is_taken_back(&self) -> bool {
-        self.taken_back.is_cancelled()
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancelled_by_host.is_cancelled()
     }
 
-    /// Waits until the host has cancelled it and a moment has passed. Some servers still respond, right after the
-    /// cancel.
-    pub(super) async fn given_up(&self) {
-        self.taken_back.cancelled().await;
-        tokio::time::sleep_until(tokio::time::Instant::now() + limits::AFTER_ANSWER).await;
-    }
-
-    /// Waits until `cancel` is called.
-    pub(super) async fn cancelled(&self) {
-        self.cancel.cancelled().await;
-    }
-
-    /// The number of the session in which it was sent.
-    pub(super) fn generation(&self) -> u64 {
-        self.generation
+    /// Waits until the exchange is dropped, or until the host has cancelled it and a moment has passed: some servers
+    /// still respond, right after the cancel.
+    pub(crate) async fn given_up(&self) {
+        let cancelled = async {
+            self.cancelled_by_host.cancelled().await;
+            tokio::time::sleep_until(tokio::time::Instant::now() + limits::AFTER_ANSWER).await;
+        };
+        tokio::select! {
+            biased;
+            () = self.dropped.cancelled() => {}
+            () = cancelled => {}
+        }
     }
 
     /// Takes the unanswered requests out.
-    pub(super) fn take_open(&self) -> Vec<Ask> {
-        self.open.take()
+    pub(crate) fn take_unanswered(&self) -> Vec<PendingRequest> {
+        self.unanswered.take()
     }
 
     /// Stops counting it as in flight. Returns true if it was counted until now.
-    pub(super) fn leave(&self) -> bool {
+    pub(crate) fn stop_counting(&self) -> bool {
         self.counted.replace(false)
     }
 
-    /// Handles that the upstream accepted it. If it has no requests, the next line may be sent.
-    pub(super) fn accepted(&self, link: &Link) {
-        if self.what == What::Initialized && !self.silent {
-            link.state.borrow_mut().initialized = Some(self.parcel.line.clone());
-        }
-        if self.parcel.asks.is_empty() {
-            link.through(self);
-        }
-    }
-
     /// Waits until all its requests are answered.
-    pub(super) async fn settled(&self) {
-        self.settled.cancelled().await;
+    pub(crate) async fn answered(&self) {
+        self.answered.cancelled().await;
     }
 }
 
 /// The end of an exchange.
-pub(super) enum End {
+#[derive(Debug)]
+pub(crate) enum Outcome {
     /// All requests were answered, or the host does not wait for a response.
-    Settled,
+    Done,
     /// The upstream will not answer the remaining requests.
-    Failed(Trouble),
-    /// The upstream had lost the session before it handled the line.
-    Lost(Trouble),
+    Failed(Failure),
+    /// The upstream had lost the session before it handled the message.
+    SessionLost(Failure),
 }

@@ -1,30 +1,42 @@
 //! `leash connect`: a stdio server towards the host, an HTTP client towards the upstream. Whatever ends the connection,
 //! leash DELETEs the upstream session. If this process is killed, its keeper does it.
 //!
-//! The files, in the order in which a line of the host meets them: `pipe` (the host's pipes), `parcel` (the kind of
-//! line), `outbox` (the send queue), `carry` (sending), `wire` (HTTP), `receive` (responses). `exchange` holds the
-//! unanswered requests of a line, `link` the shared state. `open`, `revive`, `listen` and `old` begin sessions and
-//! streams, `lease` and the keeper (`http/keeper`) end them. `run` is the main loop.
+//! A line of the host meets the modules in this order; each uses only modules further down:
+//!
+//! ```text
+//! run              the main loop: reads the host's lines, starts tasks, ends the connection
+//! revive           opens a lost session again
+//! send             sends a message and ends its exchange
+//! initialize       begins a session; http_sse is the transport of 2024-11-05, listen the server's own stream
+//! receive, post    a response to its end; a POST by either transport; get_stream requests a stream
+//! connection       the shared state; its life.rs drives the machine, its host_line.rs fills the outbox
+//! machine          the life of the connection, pure: what ends or changes is an event, what follows is an effect
+//! outbox           the messages that wait, pure; exchange: a message that was sent
+//! upstream_sessions  the ledger and the keeper; http, event_stream, response, message, pipe: the edges
+//! ```
 
 mod backoff;
-mod carry;
+mod connection;
+mod event_stream;
 mod exchange;
-mod feed;
-mod headers;
-mod lease;
-mod link;
+mod get_stream;
+mod http;
+mod http_sse;
+mod initialize;
 mod listen;
-mod old;
-mod open;
+mod machine;
+mod message;
+mod notices;
 mod outbox;
-mod parcel;
 mod pipe;
+mod post;
+mod process_events;
 mod receive;
-mod reply;
+mod response;
 mod revive;
 mod run;
-mod watchtower;
-mod wire;
+mod send;
+mod upstream_sessions;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -43,13 +55,13 @@ use leash_upstream::notice::Notice;
 pub use run::connect;
 
 /// The settings of a connection.
-pub struct Connecting {
+pub struct ConnectSettings {
     /// The upstream's address and headers.
     pub upstream: Upstream,
     /// The text that listings and receipts show instead of the address, if the address is a secret.
     pub shown: Option<String>,
     /// The upstream's transport.
-    pub speaks: Speaks,
+    pub transport: TransportChoice,
     /// True if leash opens a session that the upstream has lost again, on the host's behalf.
     pub revive: bool,
     /// The owners. The connection ends when one of them is gone.
@@ -72,14 +84,14 @@ pub struct Connecting {
 
 /// The transport of an upstream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Speaks {
+pub enum TransportChoice {
     /// leash finds out, as the specification describes: it tries Streamable HTTP, and HTTP+SSE if that is refused.
     #[default]
     Auto,
     /// Streamable HTTP.
     Streamable,
     /// HTTP+SSE of 2024-11-05.
-    Sse,
+    HttpSse,
 }
 
 /// The errors that keep a connection from beginning. leash has sent nothing.

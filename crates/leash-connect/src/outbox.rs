@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use super::parcel::{Parcel, What};
+use crate::message::{HostMessage, MessageKind};
 use leash_model::limits;
 use leash_protocol::envelope::IdKey;
 
@@ -16,31 +16,31 @@ use leash_protocol::envelope::IdKey;
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     /// Sorted by their numbers.
-    waiting: VecDeque<Parcel>,
+    waiting: VecDeque<HostMessage>,
     bytes: usize,
-    /// The number of the parcel that must be on its way before the next one may be sent.
-    door: Option<u64>,
+    /// The number of the message that must be on its way before the next one may be sent.
+    sending: Option<u64>,
     /// leash is opening a session anew and sends nothing until then.
     suspended: bool,
     /// The number of requests that were sent and are not answered.
     in_flight: usize,
     /// The number of open subscriptions. They do not count as in flight, because they may stay open forever.
-    listening: usize,
+    subscriptions: usize,
 }
 
 impl Outbox {
     /// Adds the newest line.
-    pub(crate) fn push(&mut self, parcel: Parcel) {
-        self.bytes += parcel.line.len();
-        self.waiting.push_back(parcel);
+    pub(crate) fn push(&mut self, message: HostMessage) {
+        self.bytes += message.line.len();
+        self.waiting.push_back(message);
     }
 
-    /// Puts a parcel back that the upstream did not handle. It is sent again, before all newer parcels.
-    pub(crate) fn give_back(&mut self, mut parcel: Parcel) {
-        parcel.repeated = true;
-        self.bytes += parcel.line.len();
-        let place = self.waiting.partition_point(|waiting| waiting.number < parcel.number);
-        self.waiting.insert(place, parcel);
+    /// Puts a message back that the upstream did not handle. It is sent again, before all newer messages.
+    pub(crate) fn put_back(&mut self, mut message: HostMessage) {
+        message.repeated = true;
+        self.bytes += message.line.len();
+        let place = self.waiting.partition_point(|waiting| waiting.number < message.number);
+        self.waiting.insert(place, message);
     }
 
     /// True if leash may read more lines from the host.
@@ -50,10 +50,10 @@ impl Outbox {
 
     /// True if everything was sent and is on its way.
     pub(crate) fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.door.is_none()
+        self.waiting.is_empty() && self.sending.is_none()
     }
 
-    /// True if nothing waits. The last parcel may not have been handed over yet.
+    /// True if nothing waits. The last message may not have been handed over yet.
     pub(crate) fn is_sent(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -64,57 +64,57 @@ impl Outbox {
     }
 
     /// True if the limit of open subscriptions is reached.
-    pub(crate) fn is_deaf(&self) -> bool {
-        self.listening >= limits::LISTENS
+    pub(crate) fn has_all_subscriptions(&self) -> bool {
+        self.subscriptions >= limits::LISTENS
     }
 
-    /// Returns the parcel that may be sent now. The caller calls [`Outbox::through`] when the next one may be sent, and
-    /// [`Outbox::done`] at the end.
-    pub(crate) fn take(&mut self) -> Option<Parcel> {
-        if self.suspended || self.door.is_some() {
+    /// Returns the message that may be sent now. The caller calls [`Outbox::on_its_way`] when the next one may be sent,
+    /// and [`Outbox::done`] at the end.
+    pub(crate) fn take(&mut self) -> Option<HostMessage> {
+        if self.suspended || self.sending.is_some() {
             return None;
         }
         let full = self.in_flight >= limits::IN_FLIGHT;
-        let blocked = |parcel: &Parcel| full && parcel.what.is_request();
+        let blocked = |message: &HostMessage| full && message.kind.is_request();
         let place = match self.waiting.front() {
-            Some(first) if blocked(first) => self.waiting.iter().position(|parcel| parcel.what.is_urgent())?,
+            Some(first) if blocked(first) => self.waiting.iter().position(|message| message.kind.is_urgent())?,
             Some(_) => 0,
             None => return None,
         };
-        let parcel = self.waiting.remove(place)?;
-        self.bytes -= parcel.line.len();
-        self.door = Some(parcel.number);
-        match parcel.what {
-            What::Listen => self.listening += 1,
-            What::Initialize | What::Request => self.in_flight += 1,
-            What::Initialized | What::Cancel(_) | What::Response | What::Notice => {}
+        let message = self.waiting.remove(place)?;
+        self.bytes -= message.line.len();
+        self.sending = Some(message.number);
+        match message.kind {
+            MessageKind::Subscription => self.subscriptions += 1,
+            MessageKind::Initialize | MessageKind::Request => self.in_flight += 1,
+            MessageKind::Initialized | MessageKind::Cancel(_) | MessageKind::Response | MessageKind::Notification => {}
         }
-        Some(parcel)
+        Some(message)
     }
 
-    /// Records that a parcel is on its way, so that the next one may be sent. Further calls have no effect.
-    pub(crate) fn through(&mut self, number: u64) {
-        if self.door == Some(number) {
-            self.door = None;
+    /// Records that a message is on its way, so that the next one may be sent. Further calls have no effect.
+    pub(crate) fn on_its_way(&mut self, number: u64) {
+        if self.sending == Some(number) {
+            self.sending = None;
         }
     }
 
-    /// Records that a parcel was answered, given up, or put back.
-    pub(crate) fn done(&mut self, number: u64, what: &What) {
-        self.through(number);
-        match what {
-            What::Listen => self.listening = self.listening.saturating_sub(1),
-            What::Initialize | What::Request => self.in_flight = self.in_flight.saturating_sub(1),
-            What::Initialized | What::Cancel(_) | What::Response | What::Notice => {}
+    /// Records that a message was answered, given up, or put back.
+    pub(crate) fn done(&mut self, number: u64, kind: &MessageKind) {
+        self.on_its_way(number);
+        match kind {
+            MessageKind::Subscription => self.subscriptions = self.subscriptions.saturating_sub(1),
+            MessageKind::Initialize | MessageKind::Request => self.in_flight = self.in_flight.saturating_sub(1),
+            MessageKind::Initialized | MessageKind::Cancel(_) | MessageKind::Response | MessageKind::Notification => {}
         }
     }
 
     /// Removes a request that was not sent yet. Returns false if there is none.
     pub(crate) fn withdraw(&mut self, key: &IdKey) -> bool {
-        let is_it = |parcel: &Parcel| matches!(&parcel.asks[..], [ask] if ask.key == *key);
+        let is_it = |message: &HostMessage| matches!(&message.requests[..], [request] if request.key == *key);
         let Some(place) = self.waiting.iter().position(is_it) else { return false };
-        if let Some(parcel) = self.waiting.remove(place) {
-            self.bytes -= parcel.line.len();
+        if let Some(message) = self.waiting.remove(place) {
+            self.bytes -= message.line.len();
         }
         true
     }
@@ -130,7 +130,7 @@ impl Outbox {
     }
 
     /// Removes and returns everything that was not sent.
-    pub(crate) fn clear(&mut self) -> Vec<Parcel> {
+    pub(crate) fn clear(&mut self) -> Vec<HostMessage> {
         self.bytes = 0;
         self.waiting.drain(..).collect()
     }

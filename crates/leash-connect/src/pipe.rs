@@ -34,7 +34,7 @@ const WRITE: usize = 64 * 1024;
 
 /// The direction of the lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Direction {
     /// From the host.
     In,
     /// To the host.
@@ -43,49 +43,51 @@ enum Way {
 
 /// The method that keeps a read or write from blocking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Manner {
+enum NonBlocking {
     /// A non-blocking description of our own.
-    Own,
+    OwnDescription,
     /// A socket: a flag with every call.
-    Socket,
+    SocketFlag,
     /// A shared description: a poll before every call.
-    Shared,
+    Poll,
 }
 
 /// One end of the host's pipes.
 #[derive(Debug)]
-enum End {
+enum PipeEnd {
     /// A read or write may have to wait.
-    Waits(AsyncFd<OwnedFd>, Manner),
+    Waits(AsyncFd<OwnedFd>, NonBlocking),
     /// A file or a device that is always ready.
     Ready(OwnedFd),
 }
 
-impl End {
-    fn open(fd: BorrowedFd<'_>, way: Way) -> io::Result<End> {
+impl PipeEnd {
+    fn open(fd: BorrowedFd<'_>, direction: Direction) -> io::Result<PipeEnd> {
         let copy = rustix::io::fcntl_dupfd_cloexec(fd, 3)?;
         let kind = FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode);
-        let (end, manner) = match kind {
-            FileType::Socket => (copy, Manner::Socket),
-            FileType::Fifo => own(&copy, way).map_or((copy, Manner::Shared), |own| (own, Manner::Own)),
-            FileType::CharacterDevice if rustix::termios::isatty(fd) => {
-                own(&copy, way).map_or((copy, Manner::Shared), |own| (own, Manner::Own))
+        let (end, method) = match kind {
+            FileType::Socket => (copy, NonBlocking::SocketFlag),
+            FileType::Fifo => {
+                own(&copy, direction).map_or((copy, NonBlocking::Poll), |own| (own, NonBlocking::OwnDescription))
             }
-            _ => return Ok(End::Ready(copy)),
+            FileType::CharacterDevice if rustix::termios::isatty(fd) => {
+                own(&copy, direction).map_or((copy, NonBlocking::Poll), |own| (own, NonBlocking::OwnDescription))
+            }
+            _ => return Ok(PipeEnd::Ready(copy)),
         };
-        let end = match way {
-            Way::In => linux::readable(end)?,
-            Way::Out => linux::writable(end)?,
+        let end = match direction {
+            Direction::In => linux::readable(end)?,
+            Direction::Out => linux::writable(end)?,
         };
-        Ok(End::Waits(end, manner))
+        Ok(PipeEnd::Waits(end, method))
     }
 }
 
 /// Opens a description of our own of the same pipe or terminal.
-fn own(fd: &OwnedFd, way: Way) -> Option<OwnedFd> {
+fn own(fd: &OwnedFd, direction: Direction) -> Option<OwnedFd> {
     use std::os::fd::AsRawFd as _;
     let mut options = File::options();
-    options.read(way == Way::In).write(way == Way::Out);
+    options.read(direction == Direction::In).write(direction == Direction::Out);
     options.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
     options.open(format!("/proc/self/fd/{}", fd.as_raw_fd())).ok().map(OwnedFd::from)
 }
@@ -102,20 +104,20 @@ fn ready(fd: &impl AsFd, wanted: PollFlags) -> io::Result<()> {
 
 /// The host's lines.
 #[derive(Debug)]
-pub(crate) struct Input {
-    end: End,
+pub(crate) struct HostInput {
+    end: PipeEnd,
     lines: Lines,
-    scratch: Box<[u8]>,
+    buffer: Box<[u8]>,
     over: bool,
 }
 
-impl Input {
+impl HostInput {
     /// Opens stdin.
-    pub(crate) fn open() -> io::Result<Input> {
-        Ok(Input {
-            end: End::open(rustix::stdio::stdin(), Way::In)?,
+    pub(crate) fn open() -> io::Result<HostInput> {
+        Ok(HostInput {
+            end: PipeEnd::open(rustix::stdio::stdin(), Direction::In)?,
             lines: Lines::new(limits::LINE),
-            scratch: vec![0; READ].into_boxed_slice(),
+            buffer: vec![0; READ].into_boxed_slice(),
             over: false,
         })
     }
@@ -131,7 +133,7 @@ impl Input {
             }
             match self.read().await {
                 Ok(0) => self.over = true,
-                Ok(count) => self.lines.push(&self.scratch[..count]),
+                Ok(count) => self.lines.push(&self.buffer[..count]),
                 // A terminal that was hung up returns EIO. No more data will come.
                 Err(_) => self.over = true,
             }
@@ -139,18 +141,20 @@ impl Input {
     }
 
     async fn read(&mut self) -> io::Result<usize> {
-        let buffer = &mut *self.scratch;
-        let (fd, manner) = match &self.end {
-            End::Ready(fd) => return Ok(uninterrupted(|| rustix::io::read(fd, &mut *buffer))?),
-            End::Waits(fd, manner) => (fd, *manner),
+        let buffer = &mut *self.buffer;
+        let (fd, method) = match &self.end {
+            PipeEnd::Ready(fd) => return Ok(uninterrupted(|| rustix::io::read(fd, &mut *buffer))?),
+            PipeEnd::Waits(fd, method) => (fd, *method),
         };
         loop {
             let mut guard = fd.readable().await?;
-            let read = guard.try_io(|fd| match manner {
-                Manner::Own => Ok(uninterrupted(|| rustix::io::read(fd, &mut *buffer))?),
-                Manner::Socket => Ok(uninterrupted(|| rustix::net::recv(fd, &mut *buffer, RecvFlags::DONTWAIT))
-                    .map(|(_, count)| count)?),
-                Manner::Shared => {
+            let read = guard.try_io(|fd| match method {
+                NonBlocking::OwnDescription => Ok(uninterrupted(|| rustix::io::read(fd, &mut *buffer))?),
+                NonBlocking::SocketFlag => {
+                    Ok(uninterrupted(|| rustix::net::recv(fd, &mut *buffer, RecvFlags::DONTWAIT))
+                        .map(|(_, count)| count)?)
+                }
+                NonBlocking::Poll => {
                     ready(fd, PollFlags::IN)?;
                     Ok(uninterrupted(|| rustix::io::read(fd, &mut *buffer))?)
                 }
@@ -164,11 +168,11 @@ impl Input {
 
 /// The stdout to which the lines for the host are written.
 #[derive(Debug)]
-struct Output {
-    end: End,
+struct HostOutput {
+    end: PipeEnd,
 }
 
-impl Output {
+impl HostOutput {
     async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             let written = self.write(bytes).await?;
@@ -178,18 +182,18 @@ impl Output {
     }
 
     async fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let (fd, manner) = match &self.end {
-            End::Ready(fd) => return Ok(uninterrupted(|| rustix::io::write(fd, bytes))?),
-            End::Waits(fd, manner) => (fd, *manner),
+        let (fd, method) = match &self.end {
+            PipeEnd::Ready(fd) => return Ok(uninterrupted(|| rustix::io::write(fd, bytes))?),
+            PipeEnd::Waits(fd, method) => (fd, *method),
         };
         loop {
             let mut guard = fd.writable().await?;
-            let written = guard.try_io(|fd| match manner {
-                Manner::Own => Ok(uninterrupted(|| rustix::io::write(fd, bytes))?),
-                Manner::Socket => {
+            let written = guard.try_io(|fd| match method {
+                NonBlocking::OwnDescription => Ok(uninterrupted(|| rustix::io::write(fd, bytes))?),
+                NonBlocking::SocketFlag => {
                     Ok(uninterrupted(|| rustix::net::send(fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL))?)
                 }
-                Manner::Shared => {
+                NonBlocking::Poll => {
                     ready(fd, PollFlags::OUT)?;
                     Ok(uninterrupted(|| rustix::io::write(fd, &bytes[..bytes.len().min(SAFE_WRITE)]))?)
                 }
@@ -212,18 +216,18 @@ fn uninterrupted<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Err
 
 /// The host no longer reads stdout.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct HostDeaf;
+pub(crate) struct StdoutClosed;
 
 /// Queues lines for the host. Lines stay whole and in order. A caller waits while the queue is full because the host
 /// does not read.
 #[derive(Clone, Debug)]
-pub(crate) struct Voice {
-    queue: mpsc::UnboundedSender<Said>,
+pub(crate) struct HostQueue {
+    queue: mpsc::UnboundedSender<QueuedLine>,
     /// Free room in the queue, in units of [`UNIT`] bytes.
     room: Arc<Semaphore>,
 }
 
-type Said = (Vec<u8>, OwnedSemaphorePermit);
+type QueuedLine = (Vec<u8>, OwnedSemaphorePermit);
 
 /// The bytes per permit.
 const UNIT: usize = 1024;
@@ -231,21 +235,21 @@ const UNIT: usize = 1024;
 /// The room of the whole queue. A larger line takes all of it and is queued alone.
 const ROOM: u32 = (limits::VOICE / UNIT) as u32;
 
-impl Voice {
+impl HostQueue {
     /// Opens stdout. Returns the queue and the writer.
-    pub(crate) fn open() -> io::Result<(Voice, Speaker)> {
-        let output = Output { end: End::open(rustix::stdio::stdout(), Way::Out)? };
-        let (queue, said) = mpsc::unbounded_channel();
+    pub(crate) fn open() -> io::Result<(HostQueue, HostWriter)> {
+        let output = HostOutput { end: PipeEnd::open(rustix::stdio::stdout(), Direction::Out)? };
+        let (queue, lines) = mpsc::unbounded_channel();
         let room = Arc::new(Semaphore::new(ROOM as usize));
-        Ok((Voice { queue, room }, Speaker { output, said }))
+        Ok((HostQueue { queue, room }, HostWriter { output, lines }))
     }
 
     /// Queues a line and adds the newline. Returns when the queue has room for it, which may be before it is written.
-    pub(crate) async fn say(&self, mut line: Vec<u8>) -> Result<(), HostDeaf> {
+    pub(crate) async fn send(&self, mut line: Vec<u8>) -> Result<(), StdoutClosed> {
         line.push(b'\n');
         let units = u32::try_from(line.len().div_ceil(UNIT)).unwrap_or(ROOM).min(ROOM);
-        let permit = Arc::clone(&self.room).acquire_many_owned(units).await.map_err(|_| HostDeaf)?;
-        self.queue.send((line, permit)).map_err(|_| HostDeaf)
+        let permit = Arc::clone(&self.room).acquire_many_owned(units).await.map_err(|_| StdoutClosed)?;
+        self.queue.send((line, permit)).map_err(|_| StdoutClosed)
     }
 
     /// Waits until everything is written, at most for `patience`: the host may have stopped reading.
@@ -257,24 +261,24 @@ impl Voice {
 
 /// Writes the queued lines.
 #[derive(Debug)]
-pub(crate) struct Speaker {
-    output: Output,
-    said: mpsc::UnboundedReceiver<Said>,
+pub(crate) struct HostWriter {
+    output: HostOutput,
+    lines: mpsc::UnboundedReceiver<QueuedLine>,
 }
 
-impl Speaker {
+impl HostWriter {
     /// Writes until all senders are dropped, or the host no longer reads.
-    pub(crate) async fn run(mut self) -> Result<(), HostDeaf> {
-        while let Some((mut bytes, permit)) = self.said.recv().await {
+    pub(crate) async fn run(mut self) -> Result<(), StdoutClosed> {
+        while let Some((mut bytes, permit)) = self.lines.recv().await {
             let mut permits = vec![permit];
             // Lines that are already queued go into the same write.
             while bytes.len() < WRITE
-                && let Ok((more, permit)) = self.said.try_recv()
+                && let Ok((more, permit)) = self.lines.try_recv()
             {
                 bytes.extend_from_slice(&more);
                 permits.push(permit);
             }
-            self.output.write_all(&bytes).await.map_err(|_| HostDeaf)?;
+            self.output.write_all(&bytes).await.map_err(|_| StdoutClosed)?;
         }
         Ok(())
     }

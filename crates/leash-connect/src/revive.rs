@@ -2,135 +2,84 @@
 
 use std::rc::Rc;
 
-use hyper::StatusCode;
+use bytes::Bytes;
 
-use super::backoff::BackOff;
-use super::exchange::{End, Exchange};
-use super::link::{Complaint, Link, Mode, Reviving};
-use super::parcel::{Parcel, What};
-use super::reply::Trouble;
-use super::{carry, listen};
+use crate::backoff::BackOff;
+use crate::connection::Connection;
+use crate::exchange::Outcome;
+use crate::machine::{Event, State, Transport};
+use crate::message::{HostMessage, MessageKind};
+use crate::notices::Warning;
+use crate::response::Failure;
+use crate::{listen, send};
 use leash_model::limits;
 use leash_protocol::era::Era;
-use leash_upstream::delete::Deleted;
-use leash_upstream::notice::Notice;
 
-/// Handles a session that the upstream has lost.
-pub(super) fn lost(link: &Rc<Link>, trouble: Trouble) {
-    let known_gone = match &trouble {
-        Trouble::Refused(refusal) if refusal.status == StatusCode::NOT_FOUND => {
-            Some(Deleted::forgotten(refusal.status))
-        }
-        Trouble::Closed => Some(Deleted::closed()),
-        // The upstream was not explicit. The response to DELETE will show if the session is gone.
-        _ => None,
-    };
-    let reviving = link.state.borrow().reviving;
-    if reviving == Reviving::Now {
-        return;
-    }
-    if let Some(how) = known_gone {
-        let written = link.lease.borrow_mut().lost(&how);
-        link.check_written(written);
-    }
-    if !link.revives {
-        return link.give_up();
-    }
-    if link.state.borrow().initialize.is_none() {
-        // There was no handshake, so there is nothing to repeat. The next line is sent as it is.
-        return;
-    }
-    set(link, Reviving::Now);
-    if reviving == Reviving::Later {
-        // A revival is pausing. It need not wait any longer.
-        return link.retry.notify_one();
-    }
-    let task = Rc::clone(link);
-    link.spawn(async move { revive(&task).await });
-}
-
-/// Sets the state of the revival. leash sends nothing while the session is being opened.
-fn set(link: &Link, reviving: Reviving) {
-    let mut state = link.state.borrow_mut();
-    state.reviving = reviving;
-    match reviving {
-        Reviving::Now => state.outbox.suspend(),
-        Reviving::Later | Reviving::No => state.outbox.resume(),
-    }
-    drop(state);
-    link.wake.notify_one();
-}
-
-/// Opens the session again. If that fails, leash sends the waiting lines anyway, so that they get a response. With
-/// Streamable HTTP the next request tries again. The old transport gets messages only on its stream, so leash tries
-/// until it works.
-async fn revive(link: &Rc<Link>) {
+/// Opens the session again. If that fails, leash sends the waiting messages anyway, so that they get a response. With
+/// Streamable HTTP the next request tries again. HTTP+SSE gets messages only on its stream, so leash tries until it
+/// works.
+pub(crate) async fn revive(connection: Rc<Connection>) {
     let mut back_off = BackOff::default();
     loop {
-        let again = tokio::time::timeout(limits::INIT_TIMEOUT, reopen(link)).await.unwrap_or(Err(Trouble::Late));
-        let trouble = match again {
+        let again = tokio::time::timeout(limits::INIT_TIMEOUT, reopen(&connection)).await;
+        match again.unwrap_or(Err(Failure::InitializeTimeout)) {
             Ok(()) => {
-                set(link, Reviving::No);
-                return link.tell(Notice::Warning("upstream had lost the session; a new one was opened".to_owned()));
+                connection.apply(Event::Revived);
+                if connection.is(&State::Live) {
+                    connection.notices.warn("upstream had lost the session; a new one was opened");
+                }
             }
-            Err(trouble) => trouble,
-        };
-        link.complain(Complaint::Unreachable, || format!("the lost session cannot be opened again: {trouble}"));
-        link.state.borrow_mut().exchanges.retain(|exchange| !exchange.is_silent());
-        let is_closed = || link.state.borrow().mode == Mode::Old(None);
-        if is_closed() {
-            set(link, Reviving::Later);
-            // A request that comes meanwhile ends the pause.
-            let _ = tokio::time::timeout(back_off.next(), link.retry.notified()).await;
+            Err(failure) => {
+                let text = || format!("the lost session cannot be opened again: {failure}");
+                connection.notices.warn_once(Warning::Unreachable, text);
+                connection.traffic.borrow_mut().exchanges.retain(|exchange| !exchange.silent);
+                connection.apply(Event::RevivalFailed);
+            }
         }
-        // The host may have opened a new session itself.
-        if !is_closed() {
-            return set(link, Reviving::No);
+        if connection.is(&State::Paused) {
+            // A message that needs the session ends the pause.
+            let _ = tokio::time::timeout(back_off.next(), connection.end_pause.notified()).await;
+            connection.apply(Event::PauseOver);
         }
-        set(link, Reviving::Now);
+        if !connection.is(&State::Reviving) {
+            return;
+        }
     }
 }
 
 /// Opens the session again with the host's own messages. The host does not get the responses.
-async fn reopen(link: &Rc<Link>) -> Result<(), Trouble> {
+async fn reopen(connection: &Rc<Connection>) -> Result<(), Failure> {
     let (initialize, initialized) = {
-        let state = link.state.borrow();
-        (state.initialize.clone(), state.initialized.clone())
+        let traffic = connection.traffic.borrow();
+        (traffic.initialize.clone(), traffic.initialized.clone())
     };
-    let initialize = initialize.ok_or(Trouble::Nothing)?;
-    silently(link, initialize).await?;
-    if link.state.borrow().session.is_none() {
-        return Err(Trouble::Nothing);
+    let initialize = initialize.ok_or(Failure::NotAnswered)?;
+    send_silently(connection, initialize).await?;
+    if connection.life().session().is_none() {
+        return Err(Failure::NotAnswered);
     }
     let Some(line) = initialized else { return Ok(()) };
-    let parcel = Parcel { line, what: What::Initialized, asks: Vec::new(), ..blank() };
-    silently(link, parcel).await?;
-    if link.state.borrow().mode == Mode::Streamable {
-        listen::begin(link);
+    send_silently(connection, notification(line)).await?;
+    let is_streamable = matches!(connection.life().transport(), Transport::Streamable(_));
+    if is_streamable {
+        listen::begin(connection);
     }
     Ok(())
 }
 
 /// Runs an exchange whose response the host does not get.
-async fn silently(link: &Rc<Link>, parcel: Parcel) -> Result<(), Trouble> {
-    let exchange = Exchange::silent(parcel, link.state.borrow().generation);
-    link.state.borrow_mut().exchanges.push(Rc::clone(&exchange));
-    let end = carry::carry(link, &exchange).await;
-    link.forget(&exchange);
-    match end {
-        End::Settled => Ok(()),
-        End::Failed(trouble) | End::Lost(trouble) => Err(trouble),
+async fn send_silently(connection: &Rc<Connection>, message: HostMessage) -> Result<(), Failure> {
+    let exchange = connection.silent_exchange(message);
+    let outcome = send::run(connection, &exchange).await;
+    connection.forget(&exchange);
+    match outcome {
+        Outcome::Done => Ok(()),
+        Outcome::Failed(failure) | Outcome::SessionLost(failure) => Err(failure),
     }
 }
 
-/// A parcel of leash's own, without a number among the host's lines.
-fn blank() -> Parcel {
-    Parcel {
-        number: u64::MAX,
-        line: bytes::Bytes::new(),
-        what: What::Notice,
-        era: Era::Legacy,
-        asks: Vec::new(),
-        repeated: true,
-    }
+/// The host's `notifications/initialized` as a message of leash, without a number among the host's lines.
+fn notification(line: Bytes) -> HostMessage {
+    let (kind, requests) = (MessageKind::Initialized, Vec::new());
+    HostMessage { number: u64::MAX, line, kind, era: Era::Legacy, requests, repeated: true }
 }

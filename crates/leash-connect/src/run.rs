@@ -2,6 +2,7 @@
 //! holds.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -9,16 +10,21 @@ use std::time::Duration;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::task::JoinHandle;
 
-use super::lease::{Claim, Lease};
-use super::link::{Link, Mode, Parts};
-use super::pipe::{HostDeaf, Input, Voice};
-use super::reply::Trouble;
-use super::watchtower::{Seen, Watchtower};
-use super::{ConnectError, Connecting, Ended, Speaks};
+use crate::connection::{Connection, Parts};
+use crate::machine::{Event, State, Transport};
+use crate::notices::Notices;
+use crate::pipe::{HostInput, HostQueue, StdoutClosed};
+use crate::process_events::{ProcessEvent, ProcessEvents};
+use crate::response::Failure;
+use crate::upstream_sessions::UpstreamSessions;
+use crate::{ConnectError, ConnectSettings, Ended, TransportChoice};
+use crate::{revive, send};
 use leash_model::clock;
 use leash_model::clock::Moment;
+use leash_model::owner::Owner;
 use leash_model::receipt::Reason;
 use leash_model::{id, limits};
+use leash_protocol::frame::Line;
 use leash_tree::ledger::book::{Book, Entry, Membership};
 use leash_tree::ledger::receipts;
 use leash_tree::owner;
@@ -29,7 +35,6 @@ use leash_tree::tree::supervisor;
 use leash_tree::tree::supervisor::FirstLook;
 use leash_upstream::client::Client;
 use leash_upstream::delete;
-use leash_upstream::delete::Deleted;
 use leash_upstream::keeper;
 use leash_upstream::keeper::terms::Terms;
 use leash_upstream::notice::Notice;
@@ -37,18 +42,18 @@ use leash_upstream::sweep;
 use leash_upstream::sweep::Known;
 
 /// Runs a connection to its end. It blocks, and uses the process's signals, stdin and stdout.
-pub fn connect(connecting: Connecting, first: FirstLook) -> Result<Ended, ConnectError> {
+pub fn connect(settings: ConnectSettings, first: FirstLook) -> Result<Ended, ConnectError> {
     let (parent, inherited) = first.into_parts();
     let signals = linux::listen(&supervisor::listened(inherited)).map_err(ConnectError::Signals)?;
     linux::survive_file_size_limit();
     let proc = Proc::own().ok();
-    let watches = owner::find(&connecting.owners, parent, proc.as_ref(), inherited).map_err(ConnectError::Owner)?;
+    let watches = owner::find(&settings.owners, parent, proc.as_ref(), inherited).map_err(ConnectError::Owner)?;
     // Not a `LocalSet`: its runtime sees it as one task, and waking a task inside it costs a system call.
     let options = LocalOptions::default();
     let runtime = Builder::new_current_thread().enable_all().build_local(options).map_err(ConnectError::Start)?;
     let over = runtime.block_on(async {
-        let tower = |watches| Watchtower::build(watches, signals).map_err(ConnectError::Start);
-        let driver = Driver::begin(connecting, watches, tower)?;
+        let events = |watches| ProcessEvents::watch(watches, signals).map_err(ConnectError::Start);
+        let driver = Driver::begin(settings, watches, events)?;
         Ok(driver.live().await)
     });
     // Another thread may still be resolving a name. leash does not wait for it.
@@ -73,14 +78,14 @@ impl Closing {
 }
 
 struct Driver {
-    link: Rc<Link>,
-    input: Input,
+    connection: Rc<Connection>,
+    input: HostInput,
     /// All lines of the host were read.
     input_over: bool,
-    tower: Watchtower,
-    speaker: JoinHandle<Result<(), HostDeaf>>,
+    events: ProcessEvents,
+    writer: JoinHandle<Result<(), StdoutClosed>>,
     /// leash's own response to the host while it waits for room in the queue.
-    saying: Option<Pin<Box<dyn Future<Output = ()>>>>,
+    own_response: Option<Pin<Box<dyn Future<Output = ()>>>>,
     grace: Duration,
     expires: Option<Moment>,
     closing: Option<Closing>,
@@ -90,12 +95,24 @@ struct Driver {
 
 impl Driver {
     fn begin(
-        connecting: Connecting,
+        settings: ConnectSettings,
         watches: Vec<owner::Watch>,
-        tower: impl FnOnce(Vec<owner::Watch>) -> Result<Watchtower, ConnectError>,
+        events: impl FnOnce(Vec<owner::Watch>) -> Result<ProcessEvents, ConnectError>,
     ) -> Result<Driver, ConnectError> {
-        let Connecting { upstream, shown, speaks, revive, session, name, labels, grace, max_age, places, tell, .. } =
-            connecting;
+        let ConnectSettings {
+            upstream,
+            shown,
+            transport,
+            revive,
+            session,
+            name,
+            labels,
+            grace,
+            max_age,
+            places,
+            tell,
+            ..
+        } = settings;
         let run = id::random();
         let terms = Terms {
             session: session.unwrap_or_else(|| run.clone()),
@@ -112,28 +129,25 @@ impl Driver {
             owners: watches.iter().map(|watch| watch.owner.clone()).collect(),
         };
         let book = Book::of_connection(&places, &terms.run, member).map_err(ConnectError::Ledger)?;
-        let copy = |watch: &owner::Watch| {
-            rustix::io::fcntl_dupfd_cloexec(watch, 3).map(|copy| (watch.owner.clone(), copy)).map_err(io::Error::from)
+        let owners = keeper::watched(&watches).map(copy).collect::<io::Result<_>>().map_err(ConnectError::Start)?;
+        let events = events(watches)?;
+        let input = HostInput::open().map_err(ConnectError::Start)?;
+        let (host, writer) = HostQueue::open().map_err(ConnectError::Start)?;
+        let transport = match transport {
+            TransportChoice::Auto => Transport::Unknown,
+            TransportChoice::Streamable => Transport::Streamable(upstream.url.clone()),
+            TransportChoice::HttpSse => Transport::HttpSse(None),
         };
-        let owners =
-            keeper::watched(&watches).map(copy).collect::<io::Result<Vec<_>>>().map_err(ConnectError::Start)?;
-        let tower = tower(watches)?;
-        let input = Input::open().map_err(ConnectError::Start)?;
-        let (voice, speaker) = Voice::open().map_err(ConnectError::Start)?;
-        let mode = match speaks {
-            Speaks::Auto => Mode::Unknown,
-            Speaks::Streamable => Mode::Streamable,
-            Speaks::Sse => Mode::Old(None),
-        };
-        let lease = Lease::new(terms, places.clone(), book, owners);
-        let link = Link::new(Parts { upstream, mode, revives: revive, voice, lease, tell });
+        let sessions = UpstreamSessions::new(terms, places.clone(), book, owners);
+        let notices = Notices::new(tell);
+        let connection = Connection::new(Parts { upstream, transport, revives: revive, host, sessions, notices });
         Ok(Driver {
-            link,
+            connection,
             input,
             input_over: false,
-            tower,
-            speaker: tokio::task::spawn_local(speaker.run()),
-            saying: None,
+            events,
+            writer: tokio::task::spawn_local(writer.run()),
+            own_response: None,
             grace,
             expires: max_age.map(|age| Moment::now() + age),
             closing: None,
@@ -143,7 +157,11 @@ impl Driver {
     }
 
     async fn live(mut self) -> Ended {
-        self.link.tasks.spawn_local(sweep(Rc::clone(&self.link), self.sweeper.clone(), self.places.clone()));
+        self.connection.tasks.spawn_local(sweep(
+            Rc::clone(&self.connection),
+            self.sweeper.clone(),
+            self.places.clone(),
+        ));
         let reason = loop {
             if let Some(reason) = self.step().await {
                 break reason;
@@ -152,42 +170,56 @@ impl Driver {
         self.end(reason).await
     }
 
-    /// Sends the lines that may be sent, waits for one event, and handles it. Returns the reason if the connection is
+    /// Starts the tasks that are due, waits for one event, and handles it. Returns the reason if the connection is
     /// over.
     async fn step(&mut self) -> Option<Reason> {
-        self.link.send_waiting();
-        if self.link.over.get() {
-            return Some(Reason::UpstreamForgot);
+        self.start_tasks();
+        if let Some(reason) = self.connection.life().end_reason() {
+            return Some(reason.clone());
         }
-        if self.input_over && self.saying.is_none() {
-            let sent = self.link.state.borrow().outbox.is_sent();
+        if self.input_over && self.own_response.is_none() {
+            let sent = self.connection.traffic.borrow().outbox.is_sent();
             let closing = self.closing.get_or_insert_with(|| Closing { since: Moment::now(), sent: None });
             if sent && closing.sent.is_none() {
                 closing.sent = Some(Moment::now());
             }
-            if !self.link.is_busy() {
+            if !self.connection.is_busy() {
                 return Some(Reason::StdinClosed);
             }
         }
-        let reads = !self.input_over && self.saying.is_none() && self.link.state.borrow().outbox.has_room();
+        let reads =
+            !self.input_over && self.own_response.is_none() && self.connection.traffic.borrow().outbox.has_room();
         let deadline = self.deadline();
         tokio::select! {
-            seen = self.tower.next() => self.saw(seen),
-            () = self.link.wake.notified() => None,
-            _ = &mut self.speaker => Some(Reason::ClientLeft),
-            () = said(&mut self.saying) => None,
+            event = self.events.next() => self.handle(event),
+            () = self.connection.wake.notified() => None,
+            _ = &mut self.writer => Some(Reason::ClientLeft),
+            () = queued(&mut self.own_response) => None,
             line = self.input.next(), if reads => {
                 match line {
-                    Some(line) => {
-                        let voice = self.link.voice.clone();
-                        let answer = self.link.hear(line);
-                        self.saying = answer.map(|answer| Box::pin(async move { drop(voice.say(answer).await) }) as Pin<Box<_>>);
-                    }
+                    Some(line) => self.queue_line(line),
                     None => self.input_over = true,
                 }
                 None
             }
             reason = expiry(deadline) => Some(reason),
+        }
+    }
+
+    fn queue_line(&mut self, line: Line) {
+        let Some(response) = self.connection.queue_line(line) else { return };
+        let host = self.connection.host.clone();
+        self.own_response = Some(Box::pin(async move { drop(host.send(response).await) }));
+    }
+
+    /// Sends the messages that may be sent, and opens a lost session again.
+    fn start_tasks(&self) {
+        let connection = &self.connection;
+        if connection.revival_due.take() {
+            connection.spawn(revive::revive(Rc::clone(connection)));
+        }
+        while let Some(exchange) = connection.next_exchange() {
+            connection.spawn(send::send(Rc::clone(connection), exchange));
         }
     }
 
@@ -198,19 +230,19 @@ impl Driver {
         closing.into_iter().chain(expires).min_by_key(|(moment, _)| *moment)
     }
 
-    fn saw(&mut self, seen: Seen) -> Option<Reason> {
-        match seen {
-            Seen::Lost(reason) => Some(reason),
-            Seen::Signal(signal) => Some(Reason::Signal { signal }),
-            Seen::Requested => Some(Reason::Requested),
-            Seen::InputOver => {
+    fn handle(&mut self, event: ProcessEvent) -> Option<Reason> {
+        match event {
+            ProcessEvent::OwnerGone(reason) => Some(reason),
+            ProcessEvent::Signal(signal) => Some(Reason::Signal { signal }),
+            ProcessEvent::EndRequested => Some(Reason::Requested),
+            ProcessEvent::StdinClosed => {
                 self.closing.get_or_insert(Closing { since: Moment::now(), sent: None });
                 None
             }
-            Seen::Child => {
-                let looked = self.link.lease.borrow_mut().look_after_keeper();
+            ProcessEvent::ChildExited => {
+                let looked = self.connection.sessions.borrow_mut().look_after_keeper();
                 if let Err(error) = looked {
-                    self.link.tell(Notice::Warning(format!("cannot start another keeper: {error}")));
+                    self.connection.notices.warn(format!("cannot start another keeper: {error}"));
                 }
                 None
             }
@@ -220,72 +252,68 @@ impl Driver {
     /// Ends the upstream sessions. After a signal meanwhile, the keeper does the rest.
     async fn end(mut self, reason: Reason) -> Ended {
         let began = Moment::now();
-        let link = Rc::clone(&self.link);
-        let (session, server) = link.lease.borrow().names();
-        link.tell(Notice::Ending { session, server, why: reason.clone() });
-        link.lease.borrow().ending();
+        let connection = Rc::clone(&self.connection);
+        connection.apply(Event::End(reason.clone()));
+        // The end may have begun before, for another reason.
+        let reason = connection.life().end_reason().cloned().unwrap_or(reason);
         if reason == Reason::UpstreamForgot {
-            // The host is still there and waits for responses to requests that were not sent.
-            for ask in link.state.borrow_mut().outbox.clear().iter().flat_map(|parcel| &parcel.asks) {
-                let (voice, line) = (link.voice.clone(), Trouble::Lost.answer(ask));
-                link.tasks.spawn_local(async move { drop(voice.say(line).await) });
-            }
+            self.answer_unsent();
         }
         // From here on, leash sends only DELETE upstream and reads no responses: for the host, the connection is over.
-        link.stop.cancel();
+        connection.stop.cancel();
         self.sweeper.hurry.by(began);
-        link.tasks.close();
-        let letting_go = async {
-            let claim = link.lease.borrow().claim().cloned();
-            let deleted = match &claim {
-                Some(Claim::Session(ticket)) => Some(delete::delete(&link.client, ticket).await),
-                Some(Claim::Stream(_)) => Some(Deleted::closed()),
-                None => None,
-            };
-            // The tasks also end the sessions that were replaced.
-            link.tasks.wait().await;
-            deleted
-        };
-        let flushed = link.voice.flush(limits::FLUSH);
+        connection.tasks.close();
+        // The tasks end the sessions, also those that were replaced.
+        let ended = async { tokio::join!(connection.tasks.wait(), connection.host.flush(limits::FLUSH)) };
         // Signals often come in pairs: a closing terminal hangs up, a host sends SIGINT and then SIGTERM. The second
         // signal must not cut off a DELETE that has just begun, so the DELETE always gets this time.
         let least = began + limits::KEEPER_ANSWER;
         let hurried = async {
             loop {
-                if let Seen::Signal(_) | Seen::Requested = self.tower.next().await {
-                    link.client.hurry.by(least.max(Moment::now()));
-                    link.last_call.cancel();
+                if let ProcessEvent::Signal(_) | ProcessEvent::EndRequested = self.events.next().await {
+                    connection.delete_client.hurry.by(least.max(Moment::now()));
+                    connection.last_call.cancel();
                 }
             }
         };
         // The host may have left during its handshake. The session that the upstream is opening must be ended, too.
         let last_call = async {
             tokio::time::sleep_until(tokio::time::Instant::now() + limits::DELETE_TRY).await;
-            link.last_call.cancel();
+            connection.last_call.cancel();
             std::future::pending::<()>().await;
         };
-        let deleted = tokio::select! {
-            (deleted, ()) = async { tokio::join!(letting_go, flushed) } => deleted,
-            () = hurried => None,
-            () = last_call => None,
-        };
-        self.finish(reason, deleted, Moment::now() - began)
+        tokio::select! {
+            _ = ended => {}
+            () = hurried => {}
+            () = last_call => {}
+        }
+        connection.apply(Event::Drained);
+        self.finish(reason, Moment::now() - began)
     }
 
-    fn finish(&self, reason: Reason, deleted: Option<Deleted>, took: Duration) -> Ended {
-        let link = &self.link;
-        let mut lease = link.lease.borrow_mut();
-        if deleted.as_ref().is_some_and(|deleted| deleted.cut_short) {
-            // The keeper was not told of an end, so it takes over when this process exits.
-            link.tell(Notice::Warning("the keeper will end the upstream session".to_owned()));
+    /// Answers the requests that were not sent: the host is still there and waits for responses.
+    fn answer_unsent(&self) {
+        let connection = &self.connection;
+        let unsent = connection.traffic.borrow_mut().outbox.clear();
+        for request in unsent.iter().flat_map(|message| &message.requests) {
+            let (host, line) = (connection.host.clone(), Failure::SessionLost.answer(request));
+            connection.tasks.spawn_local(async move { drop(host.send(line).await) });
+        }
+    }
+
+    fn finish(&self, reason: Reason, took: Duration) -> Ended {
+        let (notices, mut sessions) = (&self.connection.notices, self.connection.sessions.borrow_mut());
+        if let State::LeftToKeeper(_) = self.connection.life().state() {
+            notices.check_written(sessions.leave_to_keeper());
+            notices.warn("the keeper will end the upstream session");
             return Ended { reason, receipt: None };
         }
         // If the upstream was never reached, there is nothing to record.
-        let receipt = link.reached.get().then(|| lease.receipt(reason.clone(), took, deleted.as_ref()));
+        let receipt = self.connection.reached.get().then(|| sessions.receipt(reason.clone(), took));
         if let Some(receipt) = &receipt {
             let path = &self.places.receipts;
             if let Err(error) = receipts::append_once(path, receipt) {
-                link.tell(Notice::Warning(format!("cannot write {}: {error}", path.display())));
+                notices.warn(format!("cannot write {}: {error}", path.display()));
                 if receipts::is_shortage(&error) {
                     // The keeper was not told of an end, so it takes over when this process exits. Without a keeper,
                     // the next start does.
@@ -293,20 +321,25 @@ impl Driver {
                 }
             }
         }
-        link.check_written(lease.close());
+        notices.check_written(sessions.close());
         if let Some(receipt) = &receipt {
-            link.tell(Notice::Ended(Box::new(receipt.clone())));
+            notices.tell(Notice::Ended(Box::new(receipt.clone())));
         }
         Ended { reason, receipt }
     }
 }
 
+/// Copies an owner's descriptor for the keeper.
+fn copy(watch: &owner::Watch) -> io::Result<(Owner, OwnedFd)> {
+    Ok((watch.owner.clone(), rustix::io::fcntl_dupfd_cloexec(watch, 3)?))
+}
+
 /// Waits until leash's own response is queued. Never returns if there is none.
-async fn said(saying: &mut Option<Pin<Box<dyn Future<Output = ()>>>>) {
-    match saying {
+async fn queued(response: &mut Option<Pin<Box<dyn Future<Output = ()>>>>) {
+    match response {
         Some(line) => {
             line.await;
-            *saying = None;
+            *response = None;
         }
         None => std::future::pending().await,
     }
@@ -323,10 +356,10 @@ async fn expiry(deadline: Option<(Moment, Reason)>) -> Reason {
 }
 
 /// Ends the sessions that dead connections and gateways have left open, in a task of its own.
-async fn sweep(link: Rc<Link>, sweeper: Client, places: Places) {
+async fn sweep(connection: Rc<Connection>, sweeper: Client, places: Places) {
     let known = |entry: &Entry| {
-        (delete::shown(&link.upstream.url) == entry.url)
-            .then(|| Known { url: link.upstream.url.clone(), headers: link.base_headers() })
+        (delete::shown(&connection.upstream.url) == entry.url)
+            .then(|| Known { url: connection.upstream.url.clone(), headers: connection.base_headers() })
     };
-    sweep::books(&sweeper, &places, &known, &|notice| link.tell(notice)).await;
+    sweep::books(&sweeper, &places, &known, &|notice| connection.notices.tell(notice)).await;
 }

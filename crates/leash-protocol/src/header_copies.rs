@@ -26,7 +26,7 @@ const ANNOTATION: &str = "x-mcp-header";
 
 /// The tools whose arguments are repeated as headers.
 #[derive(Debug, Default)]
-pub struct Mirrors {
+pub struct HeaderCopies {
     tools: HashMap<String, Tool>,
 }
 
@@ -34,20 +34,20 @@ pub struct Mirrors {
 #[derive(Debug, PartialEq, Eq)]
 enum Tool {
     /// These arguments are repeated as headers.
-    Repeats(Vec<Mirror>),
+    Repeats(Vec<HeaderCopy>),
     /// An annotation is not valid, so the whole tool is not valid.
     Invalid,
 }
 
 /// An argument that is repeated as a header.
 #[derive(Debug, PartialEq, Eq)]
-struct Mirror {
+struct HeaderCopy {
     /// The property names that lead to the argument.
     path: Vec<String>,
     header: HeaderName,
 }
 
-impl Mirrors {
+impl HeaderCopies {
     /// Reads the response to a `tools/list`. Returns the number of invalid annotations.
     pub fn learn(&mut self, answer: &Envelope<'_>) -> usize {
         let Some(result) = answer.result.map(|result| result.get()) else { return 0 };
@@ -62,7 +62,7 @@ impl Mirrors {
             let mut found = Found::default();
             found.walk(&tool["inputSchema"], &mut Vec::new());
             useless += found.useless;
-            let tool = if found.useless > 0 { Tool::Invalid } else { Tool::Repeats(found.mirrors) };
+            let tool = if found.useless > 0 { Tool::Invalid } else { Tool::Repeats(found.copies) };
             if tool == Tool::Repeats(Vec::new()) {
                 self.tools.remove(name);
             } else if self.tools.len() < TOOLS || self.tools.contains_key(name) {
@@ -100,9 +100,9 @@ impl Mirrors {
         if let Some(target) = message.target() {
             headers.insert(NAME, headers::mirrored(&target));
         }
-        for (mirror, argument) in self.arguments(message) {
+        for (copy, argument) in self.arguments(message) {
             if let Some(text) = as_text(&argument) {
-                headers.insert(mirror.header.clone(), headers::mirrored(&text));
+                headers.insert(copy.header.clone(), headers::mirrored(&text));
             }
         }
     }
@@ -110,7 +110,7 @@ impl Mirrors {
     /// Whether the headers of a call say what its arguments do. The error is the message for
     /// [`HEADER_MISMATCH`](crate::envelope::codes::HEADER_MISMATCH). A tool that was not listed has nothing to repeat.
     pub fn check(&self, message: &Envelope<'_>, headers: &HeaderMap) -> Result<(), String> {
-        for (Mirror { header, .. }, argument) in self.arguments(message) {
+        for (HeaderCopy { header, .. }, argument) in self.arguments(message) {
             match (headers::mirror_of(headers, header)?, as_text(&argument)) {
                 (None, None) => {}
                 (Some(_), None) => return Err(format!("`{header}` repeats an argument that the call does not have")),
@@ -123,14 +123,14 @@ impl Mirrors {
     }
 
     /// Returns the arguments of a call that are repeated as headers.
-    fn arguments(&self, message: &Envelope<'_>) -> Vec<(&Mirror, Value)> {
-        let Some((_, Tool::Repeats(mirrors))) = self.called(message) else { return Vec::new() };
+    fn arguments(&self, message: &Envelope<'_>) -> Vec<(&HeaderCopy, Value)> {
+        let Some((_, Tool::Repeats(copies))) = self.called(message) else { return Vec::new() };
         let params = message.params.and_then(|params| serde_json::from_str(params.get()).ok());
         let params: Value = params.unwrap_or_default();
-        let argument = |mirror: &Mirror| {
-            mirror.path.iter().fold(&params["arguments"], |value, name| &value[name.as_str()]).clone()
+        let argument = |copy: &HeaderCopy| {
+            copy.path.iter().fold(&params["arguments"], |value, name| &value[name.as_str()]).clone()
         };
-        mirrors.iter().map(|mirror| (mirror, argument(mirror))).collect()
+        copies.iter().map(|copy| (copy, argument(copy))).collect()
     }
 
     /// Returns the tool of a call, if the tool has annotations.
@@ -146,7 +146,7 @@ impl Mirrors {
 /// The annotations in a schema.
 #[derive(Default)]
 struct Found {
-    mirrors: Vec<Mirror>,
+    copies: Vec<HeaderCopy>,
     useless: usize,
 }
 
@@ -172,8 +172,8 @@ impl Found {
         let is_primitive = matches!(property["type"].as_str(), Some("string" | "integer" | "boolean"));
         let name = annotation.as_str().filter(|name| !name.is_empty() && is_primitive);
         let header = name.and_then(|name| HeaderName::from_bytes(format!("{PARAM_PREFIX}{name}").as_bytes()).ok());
-        match header.filter(|header| self.mirrors.iter().all(|known| known.header != *header)) {
-            Some(header) => self.mirrors.push(Mirror { path: path.to_vec(), header }),
+        match header.filter(|header| self.copies.iter().all(|known| known.header != *header)) {
+            Some(header) => self.copies.push(HeaderCopy { path: path.to_vec(), header }),
             None => self.useless += 1,
         }
     }
@@ -217,17 +217,17 @@ mod tests {
         {"name":"empty","inputSchema":{"properties":{"a":{"type":"string","x-mcp-header":""}}}},
         {"name":"plain","inputSchema":{"type":"object"}}]}}"#;
 
-    fn mirrors() -> Mirrors {
-        let mut mirrors = Mirrors::default();
+    fn copies() -> HeaderCopies {
+        let mut copies = HeaderCopies::default();
         let message = Message::read(LIST.as_bytes()).expect("JSON");
-        assert_eq!(mirrors.learn(&message.envelopes()[0]), 5);
-        mirrors
+        assert_eq!(copies.learn(&message.envelopes()[0]), 5);
+        copies
     }
 
     fn headers_of(line: &str) -> Vec<String> {
         let message = Message::read(line.as_bytes()).expect("JSON");
         let mut headers = HeaderMap::new();
-        mirrors().headers(&message.envelopes()[0], Some("2026-07-28"), &mut headers);
+        copies().headers(&message.envelopes()[0], Some("2026-07-28"), &mut headers);
         assert_eq!(check_modern(&headers, &message.envelopes()[0]), Ok(()), "{line}");
         let mut shown: Vec<String> =
             headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap_or("?"))).collect();
@@ -289,20 +289,20 @@ mod tests {
         ] {
             let line = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"{tool}"}}}}"#);
             let message = Message::read(line.as_bytes()).expect("JSON");
-            assert_eq!(mirrors().invalid_tool(line.as_bytes()).as_deref(), expected.then_some(tool));
-            assert_eq!(mirrors().check(&message.envelopes()[0], &HeaderMap::new()), Ok(()));
+            assert_eq!(copies().invalid_tool(line.as_bytes()).as_deref(), expected.then_some(tool));
+            assert_eq!(copies().check(&message.envelopes()[0], &HeaderMap::new()), Ok(()));
         }
         let prompt = r#"{"jsonrpc":"2.0","id":1,"method":"prompts/get","params":{"name":"twice"}}"#;
-        assert_eq!(mirrors().invalid_tool(prompt.as_bytes()), None);
+        assert_eq!(copies().invalid_tool(prompt.as_bytes()), None);
     }
 
     #[test]
     fn changed_tool_is_read_again() {
-        let mut mirrors = mirrors();
+        let mut copies = copies();
         let changed = r#"{"jsonrpc":"2.0","id":2,"result":{"tools":[{"name":"sql","inputSchema":{}}]}}"#;
         let message = Message::read(changed.as_bytes()).expect("JSON");
-        mirrors.learn(&message.envelopes()[0]);
-        assert!(!mirrors.tools.contains_key("sql") && mirrors.tools.contains_key("bad"));
+        copies.learn(&message.envelopes()[0]);
+        assert!(!copies.tools.contains_key("sql") && copies.tools.contains_key("bad"));
     }
 
     /// Checks a call of `sql` with these arguments and headers.
@@ -314,7 +314,7 @@ mod tests {
             (HeaderName::from_static(name), HeaderValue::from_str(value).expect("a header"))
         };
         let headers: HeaderMap = headers.iter().map(header).collect();
-        assert_eq!(mirrors().check(&message.envelopes()[0], &headers), expected.map_err(str::to_owned), "{line}");
+        assert_eq!(copies().check(&message.envelopes()[0], &headers), expected.map_err(str::to_owned), "{line}");
     }
 
     #[test]
@@ -352,7 +352,7 @@ mod tests {
         let message = Message::read(line.as_bytes()).expect("JSON");
         let headers =
             HeaderMap::from_iter([(HeaderName::from_static("mcp-param-region"), HeaderValue::from_static("2"))]);
-        assert_eq!(mirrors().check(&message.envelopes()[0], &headers), Ok(()));
+        assert_eq!(copies().check(&message.envelopes()[0], &headers), Ok(()));
     }
 
     proptest! {
@@ -363,7 +363,7 @@ mod tests {
             let line = serde_json::json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).to_string();
             let message = Message::read(line.as_bytes()).expect("JSON");
             let mut headers = HeaderMap::new();
-            Mirrors::default().headers(&message.envelopes()[0], None, &mut headers);
+            HeaderCopies::default().headers(&message.envelopes()[0], None, &mut headers);
             prop_assert_eq!(check_modern(&headers, &message.envelopes()[0]), Ok(()));
             prop_assert!(headers.contains_key(NAME));
         }

@@ -2,7 +2,7 @@
 
 use std::env;
 
-use leash_connect::{ConnectError, Connecting, Ended, Speaks};
+use leash_connect::{ConnectError, ConnectSettings, Ended, TransportChoice};
 use leash_model::limits;
 use leash_model::receipt::{Reason, Receipt};
 use leash_tree::owner::OwnerError;
@@ -23,14 +23,14 @@ pub(crate) fn connect(args: Connect, first: FirstLook) -> u8 {
 /// The same for a secret URL, which is printed as `shown`.
 pub(super) fn connect_to(args: Connect, shown: Option<String>, first: FirstLook) -> u8 {
     let printer = Printer::new(args.verbose);
-    let connecting = match connecting(args, printer) {
-        Ok(connecting) => Connecting { shown, ..connecting },
+    let settings = match settings(args, printer) {
+        Ok(settings) => ConnectSettings { shown, ..settings },
         Err(Refused { text, hint }) => {
             printer.error_text(text, Some(&hint));
             return exit_code::USAGE;
         }
     };
-    match leash_connect::connect(connecting, first) {
+    match leash_connect::connect(settings, first) {
         Ok(ended) => code(&ended),
         Err(error) => {
             printer.error(&error, Some(advice(&error)));
@@ -50,7 +50,7 @@ fn refuse(text: impl Into<String>, hint: impl Into<String>) -> Refused {
 }
 
 /// Converts the command line.
-fn connecting(args: Connect, printer: Printer) -> Result<Connecting, Refused> {
+fn settings(args: Connect, printer: Printer) -> Result<ConnectSettings, Refused> {
     if args.labels.len() > limits::LABELS {
         let text = format!("{} labels are too many, {} are allowed", args.labels.len(), limits::LABELS);
         return Err(refuse(text, "labels are for listings; put data elsewhere"));
@@ -62,20 +62,20 @@ fn connecting(args: Connect, printer: Printer) -> Result<Connecting, Refused> {
     let headers = headers(&args)?;
     // The keeper gets the values through its own pipe; its environment would show them to every process of the user.
     command::withhold(args.header_env.iter().map(|header| &header.value).chain(&args.bearer_env));
-    let (speaks, transport) = match args.transport {
-        Transport::Auto => (Speaks::Auto, address::Transport::Streamable),
-        Transport::Http => (Speaks::Streamable, address::Transport::Streamable),
-        Transport::Sse => (Speaks::Sse, address::Transport::Sse),
+    let (choice, transport) = match args.transport {
+        Transport::Auto => (TransportChoice::Auto, address::Transport::Streamable),
+        Transport::Http => (TransportChoice::Streamable, address::Transport::Streamable),
+        Transport::Sse => (TransportChoice::HttpSse, address::Transport::Sse),
     };
     let upstream = address::upstream(&args.url, &headers, transport).map_err(|error| {
         let hint = hint(&error);
         refuse(error.to_string(), hint)
     })?;
     let session = session.or_else(|| run::session_of(args.session_env.as_deref()?, printer));
-    Ok(Connecting {
+    Ok(ConnectSettings {
         upstream,
         shown: None,
-        speaks,
+        transport: choice,
         revive: !args.no_revive,
         owners,
         session,

@@ -393,6 +393,38 @@ fn a_session_that_opens_too_late_is_ended() {
     assert_eq!(receipts[0]["holdings"][0]["how"], "deleted", "{receipts:#}");
 }
 
+/// A session opens too late, and a second signal cuts its DELETE short: the keeper ends it.
+#[test]
+fn a_late_session_is_left_to_the_keeper_after_a_second_signal() {
+    let (gate, sessions) = (Arc::new(Gate::default()), Arc::new(Sessions::default()));
+    let (holding, serving) = (Arc::clone(&gate), Arc::clone(&sessions));
+    let silent = std::sync::atomic::AtomicBool::new(true);
+    let upstream = Upstream::start(move |seen, talk| {
+        if seen.rpc() == "initialize" {
+            holding.wait();
+        }
+        if seen.method == "DELETE" && silent.swap(false, std::sync::atomic::Ordering::SeqCst) {
+            return talk.wait_gone();
+        }
+        serving.serve(seen, talk);
+    });
+    let scene = scene();
+    let mut connect = Connect::start(&scene, &["-v", &upstream.url()]);
+    connect.send(INITIALIZE);
+    upstream.wait_count("POST", 1);
+    let keeper = keeper(connect.pid());
+    connect.signal(Signal::TERM);
+    wait::until("the end to begin", || scene.stderr().contains("Ending").then_some(()));
+    gate.open();
+    upstream.wait_count("DELETE", 1);
+    connect.signal(Signal::TERM);
+    assert_eq!(connect.code(), Some(143));
+    assert!(keeper.wait_gone(LIMIT));
+    assert_eq!(sessions.open(), Vec::<String>::new());
+    let receipts = scene.answer(["history", "--json"]).json()["receipts"].clone();
+    assert_eq!(receipts[0]["ended_by"], "keeper", "{receipts:#}");
+}
+
 /// A host that no longer reads counts as gone, even if it still holds stdin.
 #[test]
 fn host_that_closes_stdout_ends_the_connection() {

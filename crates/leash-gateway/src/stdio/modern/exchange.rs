@@ -18,7 +18,7 @@ use super::super::log::Next;
 use super::super::sleeper::Sleeper;
 use super::super::window::Turns;
 use leash_protocol::envelope::{Envelope, IdKey, Kind, Message, Splice, codes, error_body};
-use leash_protocol::header_copies::Mirrors;
+use leash_protocol::header_copies::HeaderCopies;
 
 /// A request's number on the pipe.
 pub(super) type Number = u64;
@@ -31,7 +31,7 @@ pub(super) struct Exchanges {
     /// Bytes that wait for connections.
     unread: usize,
     /// The arguments that the server's tools want repeated as headers.
-    mirrors: Mirrors,
+    header_copies: HeaderCopies,
 }
 
 /// A request and the messages that came for it.
@@ -99,7 +99,7 @@ impl Exchanges {
 
     /// Checks that the headers of a call agree with its arguments, as far as the server's tools are known.
     pub(super) fn check(&self, envelope: &Envelope<'_>, headers: &HeaderMap) -> Result<(), String> {
-        self.mirrors.check(envelope, headers)
+        self.header_copies.check(envelope, headers)
     }
 
     /// Delivers a line of the server; returns false if no request is there for it.
@@ -141,7 +141,7 @@ impl Exchanges {
         exchange.answered = Some(envelope.error_code().map_or(StatusCode::OK, status_of));
         if exchange.lists_tools {
             // leash ignores errors in a schema: clients see the schema as the server sent it.
-            self.mirrors.learn(envelope);
+            self.header_copies.learn(envelope);
         }
         let mut restored = Splice::new(line);
         for theirs in [envelope.id, envelope.subscription()].into_iter().flatten() {

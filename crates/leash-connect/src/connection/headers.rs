@@ -2,15 +2,16 @@
 
 use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
 
-use super::link::{Link, Session};
-use super::parcel::What;
+use super::Connection;
+use crate::machine::Session;
+use crate::message::{HostMessage, MessageKind};
 use leash_protocol::envelope::Message;
 use leash_protocol::era::Era;
 use leash_protocol::headers::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
 
-impl Link {
+impl Connection {
     /// Returns the headers that every request has.
-    pub(super) fn base_headers(&self) -> HeaderMap {
+    pub(crate) fn base_headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::new();
         headers.insert(USER_AGENT, HeaderValue::from_static(concat!("leash/", env!("CARGO_PKG_VERSION"))));
         for (name, value) in &self.upstream.headers {
@@ -19,34 +20,34 @@ impl Link {
         headers
     }
 
-    /// Returns the headers of the POST for a line.
-    pub(super) fn post_headers(&self, what: &What, era: Era, line: &[u8]) -> HeaderMap {
+    /// Returns the headers of the POST for a message.
+    pub(crate) fn post_headers(&self, message: &HostMessage) -> HeaderMap {
         let mut headers = self.base_headers();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
-        let mut state = self.state.borrow_mut();
-        let modern = era == Era::Modern || (state.session.is_none() && state.spoken.is_some());
-        if *what == What::Initialize {
+        if message.kind == MessageKind::Initialize {
             return headers;
         }
+        let (life, mut traffic) = (self.life(), self.traffic.borrow_mut());
+        let modern = message.era == Era::Modern || (life.session().is_none() && traffic.modern_version.is_some());
         if !modern {
-            session_headers(state.session.as_ref(), &mut headers);
-        } else if let Ok(message) = Message::read(line)
+            session_headers(life.session(), &mut headers);
+        } else if let Ok(message) = Message::read(&message.line)
             && let [envelope, ..] = message.envelopes()
         {
-            state.mirrors.headers(envelope, state.spoken.as_deref(), &mut headers);
+            traffic.header_copies.headers(envelope, traffic.modern_version.as_deref(), &mut headers);
             if let Some(version) = envelope.meta().protocol_version {
-                state.spoken = Some(version.into_owned());
+                traffic.modern_version = Some(version.into_owned());
             }
         }
         headers
     }
 
     /// Returns the headers of a GET.
-    pub(super) fn get_headers(&self, last_id: Option<&str>) -> HeaderMap {
+    pub(crate) fn get_headers(&self, last_id: Option<&str>) -> HeaderMap {
         let mut headers = self.base_headers();
         headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
-        session_headers(self.state.borrow().session.as_ref(), &mut headers);
+        session_headers(self.life().session(), &mut headers);
         if let Some(value) = last_id.and_then(|id| HeaderValue::from_bytes(id.as_bytes()).ok()) {
             headers.insert(LAST_EVENT_ID, value);
         }

@@ -1,4 +1,4 @@
-//! Sends requests to the upstream and tells when their bodies are handed over.
+//! The HTTP client towards the upstream. It tells when the body of a request is handed over.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -6,10 +6,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http_body_util::{BodyExt as _, Limited};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::{HeaderMap, Method, Request, Response, Uri};
 use tokio::sync::oneshot;
 
+use crate::response::{Refusal, ResponseKind};
 use leash_model::limits;
 use leash_upstream::client;
 use leash_upstream::client::{Care, Connector, Pool, UpstreamError};
@@ -18,19 +20,19 @@ use leash_upstream::heap::Tide;
 /// The HTTP client of `connect`. Unlike the gateway's client, it tells when a body is handed over, and it has no timer
 /// for idle connections: it finds a connection that is too old when it would use it. So an idle leash never wakes up.
 #[derive(Clone)]
-pub(crate) struct Wire {
-    http: Pool<Sent>,
+pub(crate) struct HttpClient {
+    http: Pool<SignallingBody>,
 }
 
-impl fmt::Debug for Wire {
+impl fmt::Debug for HttpClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Wire").finish_non_exhaustive()
+        f.debug_struct("HttpClient").finish_non_exhaustive()
     }
 }
 
 /// A request to send.
 #[derive(Debug)]
-pub(crate) struct Outgoing {
+pub(crate) struct HttpRequest {
     pub(crate) method: Method,
     pub(crate) url: Uri,
     pub(crate) headers: HeaderMap,
@@ -39,17 +41,44 @@ pub(crate) struct Outgoing {
     pub(crate) handed: Option<oneshot::Sender<()>>,
 }
 
+impl HttpRequest {
+    /// A GET.
+    pub(crate) fn get(url: Uri, headers: HeaderMap) -> HttpRequest {
+        HttpRequest { method: Method::GET, url, headers, body: Bytes::new(), handed: None }
+    }
+
+    /// A POST.
+    pub(crate) fn post(url: Uri, headers: HeaderMap, body: Bytes) -> HttpRequest {
+        HttpRequest { method: Method::POST, url, headers, body, handed: None }
+    }
+}
+
 /// The head of a response, and its body to come.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct HttpResponse {
     pub(crate) response: Response<Incoming>,
     /// The address that responded. After a redirect it is not the one that was requested.
     pub(crate) from: Uri,
 }
 
-impl Wire {
-    pub(crate) fn new() -> Wire {
-        Wire {
+impl HttpResponse {
+    /// The kind of the response, from its head.
+    pub(crate) fn kind(&self) -> ResponseKind {
+        ResponseKind::of(self.response.status(), self.response.headers())
+    }
+
+    /// Reads the body of a refusal, as far as possible.
+    pub(crate) async fn refusal(self) -> Refusal {
+        let status = self.response.status();
+        let body = Limited::new(self.response.into_body(), limits::REFUSAL).collect();
+        let body = tokio::time::timeout(limits::ACCEPT, body).await;
+        Refusal { status, body: body.ok().and_then(Result::ok).map(|body| body.to_bytes()).unwrap_or_default() }
+    }
+}
+
+impl HttpClient {
+    pub(crate) fn new() -> HttpClient {
+        HttpClient {
             http: Pool::new(
                 Connector::default(),
                 Care { most: limits::IDLE_CONNECTIONS, timed: false, tide: Tide::default() },
@@ -58,18 +87,18 @@ impl Wire {
     }
 
     /// Sends a request and returns the head of the response. It follows redirects that keep the method and the origin.
-    pub(crate) async fn send(&self, outgoing: Outgoing) -> Result<Answer, UpstreamError> {
-        let Outgoing { method, mut url, headers, body, mut handed } = outgoing;
+    pub(crate) async fn send(&self, request: HttpRequest) -> Result<HttpResponse, UpstreamError> {
+        let HttpRequest { method, mut url, headers, body, mut handed } = request;
         let mut hops = 0;
         loop {
-            let mut request = Request::new(Sent { body: Some(body.clone()), handed: handed.take() });
+            let mut request = Request::new(SignallingBody { body: Some(body.clone()), handed: handed.take() });
             *request.method_mut() = method.clone();
             *request.uri_mut() = url.clone();
             *request.headers_mut() = headers.clone();
             let response = self.http.send(request).await?;
             match client::redirect(&url, &response) {
                 Some(target) if hops < limits::REDIRECTS => (url, hops) = (target, hops + 1),
-                _ => return Ok(Answer { response, from: url }),
+                _ => return Ok(HttpResponse { response, from: url }),
             }
         }
     }
@@ -77,12 +106,12 @@ impl Wire {
 
 /// A body that signals when the connection takes it.
 #[derive(Debug)]
-pub(crate) struct Sent {
+pub(crate) struct SignallingBody {
     body: Option<Bytes>,
     handed: Option<oneshot::Sender<()>>,
 }
 
-impl Body for Sent {
+impl Body for SignallingBody {
     type Data = Bytes;
     type Error = Infallible;
 

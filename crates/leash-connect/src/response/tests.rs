@@ -1,9 +1,9 @@
-use super::super::parcel::Parcel;
 use super::*;
+use crate::message::HostMessage;
 
-fn ask() -> Ask {
+fn request() -> PendingRequest {
     let line = r#"{"jsonrpc":"2.0","id":"q\u0031","method":"server/discover"}"#;
-    Parcel::read(0, Bytes::from_static(line.as_bytes())).expect("JSON").asks.remove(0)
+    HostMessage::read(0, Bytes::from_static(line.as_bytes())).expect("JSON").requests.remove(0)
 }
 
 fn refusal(status: u16, body: &str) -> Refusal {
@@ -11,7 +11,7 @@ fn refusal(status: u16, body: &str) -> Refusal {
 }
 
 fn check(status: u16, body: &str, line: &str) {
-    assert_eq!(String::from_utf8_lossy(&refusal(status, body).answer(&ask())), line, "{status} {body}");
+    assert_eq!(String::from_utf8_lossy(&refusal(status, body).answer(&request())), line, "{status} {body}");
 }
 
 #[test]
@@ -53,9 +53,9 @@ fn other_refusals_get_leashs_own_error_text() {
 }
 
 #[test]
-fn refusals_that_may_come_from_the_old_transport() {
+fn refusals_that_may_come_from_an_http_sse_server() {
     let error = |code: i64| format!(r#"{{"jsonrpc":"2.0","id":null,"error":{{"code":{code},"message":"x"}}}}"#);
-    for (status, body, old) in [
+    for (status, body, may_be) in [
         (404, String::new(), true),
         (405, "Method Not Allowed".to_owned(), true),
         (400, error(-32000), true),
@@ -65,7 +65,7 @@ fn refusals_that_may_come_from_the_old_transport() {
         (401, String::new(), false),
         (500, String::new(), false),
     ] {
-        assert_eq!(refusal(status, &body).may_be_old(), old, "{status} {body}");
+        assert_eq!(refusal(status, &body).may_be_http_sse(), may_be, "{status} {body}");
     }
 }
 
@@ -87,17 +87,21 @@ fn refusals_that_mean_the_session_is_lost() {
 #[test]
 fn head_shows_the_kind_of_the_response() {
     for (status, kind, reply) in [
-        (200, "application/json", Reply::Whole),
-        (200, "text/event-stream", Reply::Stream),
-        (200, "Text/Event-Stream; charset=utf-8", Reply::Stream),
-        (202, "", Reply::Whole),
-        (200, "text/html", Reply::Whole),
-        (400, "text/event-stream", Reply::Refused),
-        (307, "", Reply::Refused),
+        (200, "application/json", ResponseKind::Whole),
+        (200, "text/event-stream", ResponseKind::Stream),
+        (200, "Text/Event-Stream; charset=utf-8", ResponseKind::Stream),
+        (202, "", ResponseKind::Whole),
+        (200, "text/html", ResponseKind::Whole),
+        (400, "text/event-stream", ResponseKind::Refused),
+        (307, "", ResponseKind::Refused),
     ] {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, kind.parse().expect("a value"));
-        assert_eq!(Reply::of(StatusCode::from_u16(status).expect("a status"), &headers), reply, "{status} {kind}");
+        assert_eq!(
+            ResponseKind::of(StatusCode::from_u16(status).expect("a status"), &headers),
+            reply,
+            "{status} {kind}"
+        );
     }
 }
 

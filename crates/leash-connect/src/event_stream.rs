@@ -8,19 +8,19 @@ use leash_protocol::sse::{Event, Splitter};
 
 /// The result of one read.
 #[derive(Debug)]
-pub(crate) enum Fed {
+pub(crate) enum StreamItem {
     /// An event.
     Event(Event),
     /// An event that was too large. leash drops it.
     TooLarge,
     /// The stream has ended or broken. leash treats both the same way, because a proxy may end a stream that the server
     /// did not end.
-    Over,
+    Ended,
 }
 
 /// A stream that leash reads.
 #[derive(Debug)]
-pub(crate) struct Feed {
+pub(crate) struct EventStream {
     body: Incoming,
     splitter: Splitter,
     over: bool,
@@ -28,14 +28,14 @@ pub(crate) struct Feed {
 
 /// The point from which a stream can be resumed, and the pause before that.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct ResumePoint {
     /// The id of the last event that had one.
     pub(crate) last_id: Option<String>,
     /// The pause that the server asked for, in milliseconds.
     pub(crate) retry: Option<u64>,
 }
 
-impl Place {
+impl ResumePoint {
     /// Takes the id and the pause from an event.
     pub(crate) fn pass(&mut self, event: &Event) {
         if let Some(id) = event.id() {
@@ -52,20 +52,20 @@ pub(crate) fn message(event: &Event) -> Option<Vec<u8>> {
     event.data().filter(|data| is_message && !data.trim_ascii().is_empty())
 }
 
-impl Feed {
-    pub(crate) fn new(body: Incoming) -> Feed {
+impl EventStream {
+    pub(crate) fn new(body: Incoming) -> EventStream {
         // An event is a message with its field names and ids.
-        Feed { body, splitter: Splitter::new(limits::LINE + limits::EVENT_WORDS), over: false }
+        EventStream { body, splitter: Splitter::new(limits::LINE + limits::EVENT_WORDS), over: false }
     }
 
     /// Returns the next event. Cancel safe: a dropped call loses no event.
-    pub(crate) async fn next(&mut self) -> Fed {
+    pub(crate) async fn next(&mut self) -> StreamItem {
         loop {
             let event = if self.over { self.splitter.finish() } else { self.splitter.next_event() };
             match event {
-                Some(Ok(event)) => return Fed::Event(event),
-                Some(Err(_)) => return Fed::TooLarge,
-                None if self.over => return Fed::Over,
+                Some(Ok(event)) => return StreamItem::Event(event),
+                Some(Err(_)) => return StreamItem::TooLarge,
+                None if self.over => return StreamItem::Ended,
                 None => {}
             }
             match self.body.frame().await {
@@ -99,15 +99,15 @@ mod tests {
     }
 
     #[test]
-    fn place_keeps_the_last_id_and_the_pause() {
-        let mut place = Place::default();
+    fn resume_point_keeps_the_last_id_and_the_pause() {
+        let mut point = ResumePoint::default();
         for event in events("id: 1\nretry: 10\ndata:\n\ndata: {}\n\n") {
-            place.pass(&event);
+            point.pass(&event);
         }
-        assert_eq!(place, Place { last_id: Some("1".to_owned()), retry: Some(10) });
+        assert_eq!(point, ResumePoint { last_id: Some("1".to_owned()), retry: Some(10) });
         for event in events("id\ndata: {}\n\n") {
-            place.pass(&event);
+            point.pass(&event);
         }
-        assert_eq!(place, Place { last_id: None, retry: Some(10) });
+        assert_eq!(point, ResumePoint { last_id: None, retry: Some(10) });
     }
 }

@@ -12,9 +12,9 @@ use testkit::wait::LIMIT;
 use crate::host::{Connect, INITIALIZE, INITIALIZED, call, scene};
 use crate::upstream::{Seen, Talk, Upstream, initialized, result};
 
-/// A server of the old transport.
+/// A server of HTTP+SSE.
 #[derive(Default)]
-struct Old {
+struct HttpSseServer {
     streams: AtomicUsize,
     /// The stream that gets the answers to POSTs: the newest one.
     stream: Mutex<Option<Sender<Said>>>,
@@ -26,7 +26,7 @@ enum Said {
     Cut,
 }
 
-impl Old {
+impl HttpSseServer {
     fn serve(&self, seen: &Seen, talk: &mut Talk) {
         match (seen.method.as_str(), seen.path.as_str()) {
             ("GET", "/mcp") => self.listen(talk),
@@ -74,20 +74,20 @@ impl Old {
     }
 }
 
-fn start() -> (Arc<Old>, Upstream) {
-    let old = Arc::new(Old::default());
-    let serving = Arc::clone(&old);
-    (old, Upstream::start(move |seen, talk| serving.serve(seen, talk)))
+fn start() -> (Arc<HttpSseServer>, Upstream) {
+    let server = Arc::new(HttpSseServer::default());
+    let serving = Arc::clone(&server);
+    (server, Upstream::start(move |seen, talk| serving.serve(seen, talk)))
 }
 
 #[test]
-fn old_transport_is_detected_and_spoken() {
-    let (old, upstream) = start();
+fn http_sse_is_detected_and_spoken() {
+    let (server, upstream) = start();
     let scene = scene();
     let mut connect = Connect::open(&scene, &[&upstream.url()]);
     connect.send(&call(1));
     assert_eq!(connect.next(), result(&1.into(), "old-1"));
-    old.say(Said::Event("data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/x\"}\n\n".to_owned()));
+    server.say(Said::Event("data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/x\"}\n\n".to_owned()));
     assert_eq!(connect.next(), r#"{"jsonrpc":"2.0","method":"notifications/x"}"#);
     connect.close();
     assert_eq!(connect.code(), Some(0));
@@ -112,7 +112,7 @@ fn old_transport_is_detected_and_spoken() {
 }
 
 #[test]
-fn old_transport_is_used_at_once_if_requested() {
+fn http_sse_is_used_at_once_if_requested() {
     let (_, upstream) = start();
     let scene = scene();
     let mut connect = Connect::open(&scene, &["--transport", "sse", &upstream.url()]);
@@ -122,7 +122,7 @@ fn old_transport_is_used_at_once_if_requested() {
 }
 
 #[test]
-fn old_transport_is_not_tried_if_another_is_requested() {
+fn http_sse_is_not_tried_if_another_is_requested() {
     let (_, upstream) = start();
     let scene = scene();
     let mut connect = Connect::start(&scene, &["--transport", "http", &upstream.url()]);
@@ -134,12 +134,12 @@ fn old_transport_is_not_tried_if_another_is_requested() {
 /// The stream is the session: when it breaks, pending requests are lost, and leash opens a new session.
 #[test]
 fn a_stream_that_breaks_is_a_lost_session() {
-    let (old, upstream) = start();
+    let (server, upstream) = start();
     let scene = scene();
     let mut connect = Connect::open(&scene, &[&upstream.url()]);
     connect.send(r#"{"jsonrpc":"2.0","id":1,"method":"never"}"#);
     upstream.wait("the request", |seen| seen.iter().any(|seen| seen.rpc() == "never").then_some(()));
-    old.say(Said::Cut);
+    server.say(Said::Cut);
     assert_eq!(
         connect.next(),
         r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"upstream closed the connection that was the session"}}"#
@@ -156,12 +156,12 @@ fn a_stream_that_breaks_is_a_lost_session() {
 
 #[test]
 fn without_revive_a_broken_stream_is_the_end() {
-    let (old, upstream) = start();
+    let (server, upstream) = start();
     let scene = scene();
     let mut connect = Connect::open(&scene, &["--no-revive", &upstream.url()]);
     connect.send(&call(1));
     connect.next();
-    old.say(Said::Cut);
+    server.say(Said::Cut);
     assert_eq!(connect.code(), Some(1));
     assert_eq!(upstream.of("GET").len(), 1);
 }
@@ -217,8 +217,8 @@ fn an_outage_is_survived() {
         connect.send(&call(id));
         assert!(connect.next().contains(&format!(r#""id":{id},"error""#)));
     }
-    let old = Arc::new(Old::default());
-    let serving = Arc::clone(&old);
+    let server = Arc::new(HttpSseServer::default());
+    let serving = Arc::clone(&server);
     let again = Upstream::start_at(address, move |seen, talk| serving.serve(seen, talk));
     connect.send(&call(7));
     assert_eq!(connect.next(), result(&7.into(), "old-1"));

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::header::{CONTENT_TYPE, HeaderMap};
 
-use super::parcel::Ask;
+use crate::message::PendingRequest;
 use leash_model::limits;
 use leash_protocol::envelope::{Envelope, IdKey, Kind, Message, codes, error_body};
 use leash_upstream::client::UpstreamError;
@@ -12,7 +12,7 @@ use leash_upstream::delete::says_unknown;
 
 /// The kind of a response, from its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reply {
+pub(crate) enum ResponseKind {
     /// One message, or nothing at all.
     Whole,
     /// A stream of messages.
@@ -21,13 +21,13 @@ pub(crate) enum Reply {
     Refused,
 }
 
-impl Reply {
+impl ResponseKind {
     /// Classifies a response by its status and content type.
-    pub(crate) fn of(status: StatusCode, headers: &HeaderMap) -> Reply {
+    pub(crate) fn of(status: StatusCode, headers: &HeaderMap) -> ResponseKind {
         match status.is_success() {
-            true if is_stream(headers) => Reply::Stream,
-            true => Reply::Whole,
-            false => Reply::Refused,
+            true if is_stream(headers) => ResponseKind::Stream,
+            true => ResponseKind::Whole,
+            false => ResponseKind::Refused,
         }
     }
 }
@@ -55,8 +55,8 @@ impl Refusal {
             || (self.status == StatusCode::BAD_REQUEST && says_unknown(&self.body))
     }
 
-    /// True if the server may speak the old transport. A GET will show it.
-    pub(crate) fn may_be_old(&self) -> bool {
+    /// True if the server may speak HTTP+SSE. A GET will show it.
+    pub(crate) fn may_be_http_sse(&self) -> bool {
         let status = matches!(self.status.as_u16(), 400 | 404 | 405);
         status && !self.error().is_some_and(|(_, code)| is_modern(self.status, code))
     }
@@ -69,23 +69,23 @@ impl Refusal {
     }
 
     /// Returns the line that answers a refused request: the upstream's own error, if there is one.
-    pub(crate) fn answer(&self, ask: &Ask) -> Vec<u8> {
+    pub(crate) fn answer(&self, request: &PendingRequest) -> Vec<u8> {
         if let Ok(message) = Message::read(&self.body)
             && let Some(envelope) = error_in(&message)
         {
             match (envelope.key(), envelope.error) {
-                (Some(key), _) if key == ask.key => return one_line(&self.body),
+                (Some(key), _) if key == request.key => return one_line(&self.body),
                 // The error has no id; over HTTP it can only be about this request. For the statuses that leash
                 // explains itself, leash's own text helps more.
                 (None, Some(error)) if !self.is_ours_to_explain() => {
                     let (id, error) =
-                        (ask.id.get(), String::from_utf8_lossy(&one_line(error.get().as_bytes())).into_owned());
+                        (request.id.get(), String::from_utf8_lossy(&one_line(error.get().as_bytes())).into_owned());
                     return format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#).into_bytes();
                 }
                 _ => {}
             }
         }
-        error_body(Some(&ask.id), codes::SERVER, &self.to_string(), None)
+        error_body(Some(&request.id), codes::SERVER, &self.to_string(), None)
     }
 
     fn is_ours_to_explain(&self) -> bool {
@@ -128,57 +128,57 @@ fn is_modern(status: StatusCode, code: i64) -> bool {
 
 /// The reason why a request gets no response from the upstream.
 #[derive(Clone, Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum Failure {
     /// There was no connection, or it broke before the response began.
-    Wire(UpstreamError),
+    Http(UpstreamError),
     /// The upstream refused the request.
     Refused(Refusal),
     /// The stream broke and cannot be resumed.
-    Cut,
+    StreamBroke,
     /// The response is larger than the limit for a line.
     TooLarge,
     /// The upstream did not answer `initialize` in time.
-    Late,
+    InitializeTimeout,
     /// The upstream responded, but did not answer the request.
-    Nothing,
+    NotAnswered,
     /// The upstream's response is not MCP.
-    Garbage,
+    NotMcp,
     /// The upstream has lost the session, and leash may not open it anew.
-    Lost,
-    /// The upstream closed the stream of the old transport.
-    Closed,
-    /// The `endpoint` of the old transport is missing or at another server.
-    Endpoint,
+    SessionLost,
+    /// The upstream closed the stream of HTTP+SSE.
+    StreamClosed,
+    /// The `endpoint` of HTTP+SSE is missing or at another server.
+    NoEndpoint,
 }
 
-impl std::fmt::Display for Trouble {
+impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Trouble::Wire(error @ (UpstreamError::Broken(_) | UpstreamError::Unusable { .. })) => {
+            Failure::Http(error @ (UpstreamError::Broken(_) | UpstreamError::Unusable { .. })) => {
                 write!(f, "{error}; the request may have been carried out")
             }
-            Trouble::Wire(error) => write!(f, "cannot reach upstream: {error}; is the server running?"),
-            Trouble::Refused(refusal) => refusal.fmt(f),
-            Trouble::Cut => {
+            Failure::Http(error) => write!(f, "cannot reach upstream: {error}; is the server running?"),
+            Failure::Refused(refusal) => refusal.fmt(f),
+            Failure::StreamBroke => {
                 f.write_str("the connection to upstream broke before the response; it may have been carried out")
             }
-            Trouble::TooLarge => write!(f, "upstream's answer has more than {} bytes; leash dropped it", limits::LINE),
-            Trouble::Late => f.write_str("upstream did not answer `initialize` in time"),
-            Trouble::Nothing => f.write_str("upstream accepted the request, but did not answer it"),
-            Trouble::Garbage => f.write_str("upstream answered with something that is not MCP; check the URL"),
-            Trouble::Lost => f.write_str("upstream has lost the session; start the server again (--no-revive)"),
-            Trouble::Closed => f.write_str("upstream closed the connection that was the session"),
-            Trouble::Endpoint => f.write_str("upstream did not name an endpoint of its own; check the URL"),
+            Failure::TooLarge => write!(f, "upstream's answer has more than {} bytes; leash dropped it", limits::LINE),
+            Failure::InitializeTimeout => f.write_str("upstream did not answer `initialize` in time"),
+            Failure::NotAnswered => f.write_str("upstream accepted the request, but did not answer it"),
+            Failure::NotMcp => f.write_str("upstream answered with something that is not MCP; check the URL"),
+            Failure::SessionLost => f.write_str("upstream has lost the session; start the server again (--no-revive)"),
+            Failure::StreamClosed => f.write_str("upstream closed the connection that was the session"),
+            Failure::NoEndpoint => f.write_str("upstream did not name an endpoint of its own; check the URL"),
         }
     }
 }
 
-impl Trouble {
+impl Failure {
     /// Returns the line that answers a request.
-    pub(crate) fn answer(&self, ask: &Ask) -> Vec<u8> {
+    pub(crate) fn answer(&self, request: &PendingRequest) -> Vec<u8> {
         match self {
-            Trouble::Refused(refusal) => refusal.answer(ask),
-            _ => error_body(Some(&ask.id), codes::SERVER, &self.to_string(), None),
+            Failure::Refused(refusal) => refusal.answer(request),
+            _ => error_body(Some(&request.id), codes::SERVER, &self.to_string(), None),
         }
     }
 }

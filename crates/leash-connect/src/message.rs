@@ -10,24 +10,24 @@ use leash_protocol::era::Era;
 
 /// One line on its way upstream. The line itself is never changed.
 #[derive(Clone, Debug)]
-pub(crate) struct Parcel {
+pub(crate) struct HostMessage {
     /// The number of the line among all lines of the host, from 0.
     pub(crate) number: u64,
     /// The bytes to send.
     pub(crate) line: Bytes,
     /// The kind of line.
-    pub(crate) what: What,
+    pub(crate) kind: MessageKind,
     /// The era that the message claims. Without a claim it is legacy.
     pub(crate) era: Era,
     /// The requests in the line. Each needs a response.
-    pub(crate) asks: Vec<Ask>,
+    pub(crate) requests: Vec<PendingRequest>,
     /// It was sent before, in a session that the upstream had lost.
     pub(crate) repeated: bool,
 }
 
 /// The kind of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum MessageKind {
     /// Opens a legacy session. leash sends nothing else until it is answered.
     Initialize,
     /// `notifications/initialized`: from here on the server may send messages of its own.
@@ -35,30 +35,30 @@ pub(crate) enum What {
     /// Any other request, or a batch with requests in it.
     Request,
     /// A modern `subscriptions/listen`: a request whose response may never come.
-    Listen,
+    Subscription,
     /// Cancels a request.
     Cancel(IdKey),
     /// Answers a request of the server.
     Response,
     /// A notification, a batch without requests, or JSON that is not a known message.
-    Notice,
+    Notification,
 }
 
-impl What {
+impl MessageKind {
     /// True if it needs a response.
     pub(crate) fn is_request(&self) -> bool {
-        matches!(self, What::Initialize | What::Request | What::Listen)
+        matches!(self, MessageKind::Initialize | MessageKind::Request | MessageKind::Subscription)
     }
 
     /// True if it may overtake requests that wait for the limit in flight: the requests in flight may depend on it.
     pub(crate) fn is_urgent(&self) -> bool {
-        matches!(self, What::Cancel(_) | What::Response)
+        matches!(self, MessageKind::Cancel(_) | MessageKind::Response)
     }
 }
 
 /// An unanswered request.
 #[derive(Clone, Debug)]
-pub(crate) struct Ask {
+pub(crate) struct PendingRequest {
     /// The id as the host wrote it.
     pub(crate) id: Box<RawValue>,
     /// The id in the form for comparison.
@@ -67,86 +67,89 @@ pub(crate) struct Ask {
     pub(crate) lists_tools: bool,
 }
 
-impl Parcel {
+impl HostMessage {
     /// Reads a line. Returns an error if it is not JSON. leash forwards JSON that is not a message: the upstream
     /// decides about it.
-    pub(crate) fn read(number: u64, line: Bytes) -> Result<Parcel, Malformed> {
-        let parcel = |what, era, asks| Parcel { number, line: line.clone(), what, era, asks, repeated: false };
+    pub(crate) fn read(number: u64, line: Bytes) -> Result<HostMessage, Malformed> {
+        let read =
+            |kind, era, requests| HostMessage { number, line: line.clone(), kind, era, requests, repeated: false };
         match Message::read(&line) {
             Ok(message) => {
                 let era = era::classify(&Method::POST, None, Some(&message));
-                let asks = message.envelopes().iter().filter_map(|envelope| ask(envelope, era)).collect();
-                Ok(parcel(what(&message, era), era, asks))
+                let requests = message.envelopes().iter().filter_map(|envelope| pending(envelope, era)).collect();
+                Ok(read(kind_of(&message, era), era, requests))
             }
             Err(error @ Malformed::Json(_)) => Err(error),
-            Err(Malformed::NotAMessage(_) | Malformed::EmptyBatch) => Ok(parcel(What::Notice, Era::Legacy, Vec::new())),
+            Err(Malformed::NotAMessage(_) | Malformed::EmptyBatch) => {
+                Ok(read(MessageKind::Notification, Era::Legacy, Vec::new()))
+            }
         }
     }
 }
 
-fn what(message: &Message<'_>, era: Era) -> What {
+fn kind_of(message: &Message<'_>, era: Era) -> MessageKind {
     let Message::One(envelope) = message else {
-        let asks = message.envelopes().iter().any(|envelope| envelope.kind == Kind::Request);
-        return if asks { What::Request } else { What::Notice };
+        let has_request = message.envelopes().iter().any(|envelope| envelope.kind == Kind::Request);
+        return if has_request { MessageKind::Request } else { MessageKind::Notification };
     };
     match (envelope.kind, envelope.method.as_deref()) {
-        (Kind::Request, Some("initialize")) => What::Initialize,
-        (Kind::Request, Some("subscriptions/listen")) if era == Era::Modern => What::Listen,
-        (Kind::Request, _) => What::Request,
-        (Kind::Notification, Some("notifications/initialized")) => What::Initialized,
+        (Kind::Request, Some("initialize")) => MessageKind::Initialize,
+        (Kind::Request, Some("subscriptions/listen")) if era == Era::Modern => MessageKind::Subscription,
+        (Kind::Request, _) => MessageKind::Request,
+        (Kind::Notification, Some("notifications/initialized")) => MessageKind::Initialized,
         (Kind::Notification, _) => match envelope.cancelled().and_then(IdKey::of) {
-            Some(key) => What::Cancel(key),
-            None => What::Notice,
+            Some(key) => MessageKind::Cancel(key),
+            None => MessageKind::Notification,
         },
-        (Kind::Response, _) => What::Response,
+        (Kind::Response, _) => MessageKind::Response,
     }
 }
 
-fn ask(envelope: &Envelope<'_>, era: Era) -> Option<Ask> {
+fn pending(envelope: &Envelope<'_>, era: Era) -> Option<PendingRequest> {
     if envelope.kind != Kind::Request {
         return None;
     }
     let lists_tools = era == Era::Modern && envelope.method.as_deref() == Some("tools/list");
-    Some(Ask { id: envelope.id?.to_owned(), key: envelope.key()?, lists_tools })
+    Some(PendingRequest { id: envelope.id?.to_owned(), key: envelope.key()?, lists_tools })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn check(line: &str, what: What, era: Era, asks: &[&str]) {
-        let parcel = Parcel::read(0, Bytes::copy_from_slice(line.as_bytes())).expect("JSON");
-        let ids: Vec<&str> = parcel.asks.iter().map(|ask| ask.id.get()).collect();
-        assert_eq!((parcel.what, parcel.era, &ids[..]), (what, era, asks), "{line}");
-        assert_eq!(parcel.line, line);
+    fn check(line: &str, kind: MessageKind, era: Era, requests: &[&str]) {
+        let message = HostMessage::read(0, Bytes::copy_from_slice(line.as_bytes())).expect("JSON");
+        let ids: Vec<&str> = message.requests.iter().map(|request| request.id.get()).collect();
+        assert_eq!((message.kind, message.era, &ids[..]), (kind, era, requests), "{line}");
+        assert_eq!(message.line, line);
     }
 
     #[test]
     fn line_has_its_kind_era_and_requests() {
         use Era::{Legacy, Modern};
-        check(r#"{"jsonrpc":"2.0","id":0,"method":"initialize"}"#, What::Initialize, Legacy, &["0"]);
-        check(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#, What::Initialized, Legacy, &[]);
-        check(r#"{"jsonrpc":"2.0","id":"a","method":"tools/call"}"#, What::Request, Legacy, &[r#""a""#]);
-        check(r#"{"jsonrpc":"2.0","method":"notifications/progress"}"#, What::Notice, Legacy, &[]);
-        check(r#"{"jsonrpc":"2.0","id":7,"result":{}}"#, What::Response, Legacy, &[]);
-        check(r#"{"jsonrpc":"2.0","id":null,"error":{}}"#, What::Response, Legacy, &[]);
+        check(r#"{"jsonrpc":"2.0","id":0,"method":"initialize"}"#, MessageKind::Initialize, Legacy, &["0"]);
+        check(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#, MessageKind::Initialized, Legacy, &[]);
+        check(r#"{"jsonrpc":"2.0","id":"a","method":"tools/call"}"#, MessageKind::Request, Legacy, &[r#""a""#]);
+        check(r#"{"jsonrpc":"2.0","method":"notifications/progress"}"#, MessageKind::Notification, Legacy, &[]);
+        check(r#"{"jsonrpc":"2.0","id":7,"result":{}}"#, MessageKind::Response, Legacy, &[]);
+        check(r#"{"jsonrpc":"2.0","id":null,"error":{}}"#, MessageKind::Response, Legacy, &[]);
         check(
             r#"[{"jsonrpc":"2.0","id":7,"method":"ping"},{"jsonrpc":"2.0","id":8,"method":"ping"}]"#,
-            What::Request,
+            MessageKind::Request,
             Legacy,
             &["7", "8"],
         );
-        check(r#"[{"jsonrpc":"2.0","method":"x"}]"#, What::Notice, Legacy, &[]);
+        check(r#"[{"jsonrpc":"2.0","method":"x"}]"#, MessageKind::Notification, Legacy, &[]);
         let key = IdKey::from_number(7);
         check(
             r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}"#,
-            What::Cancel(key),
+            MessageKind::Cancel(key),
             Legacy,
             &[],
         );
         check(
             r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":null}}"#,
-            What::Notice,
+            MessageKind::Notification,
             Legacy,
             &[],
         );
@@ -155,22 +158,22 @@ mod tests {
                 r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{"_meta":{{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}}}}"#
             )
         };
-        check(&modern("server/discover"), What::Request, Modern, &["1"]);
-        check(&modern("subscriptions/listen"), What::Listen, Modern, &["1"]);
-        check(r#"{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen"}"#, What::Request, Legacy, &["1"]);
+        check(&modern("server/discover"), MessageKind::Request, Modern, &["1"]);
+        check(&modern("subscriptions/listen"), MessageKind::Subscription, Modern, &["1"]);
+        check(r#"{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen"}"#, MessageKind::Request, Legacy, &["1"]);
     }
 
     #[test]
-    fn json_that_is_not_a_message_is_a_notice() {
+    fn json_that_is_not_a_message_counts_as_a_notification() {
         for line in ["[]", "1", r#"{"id":1}"#, r#"{"jsonrpc":"2.0","id":null,"method":"x"}"#] {
-            check(line, What::Notice, Era::Legacy, &[]);
+            check(line, MessageKind::Notification, Era::Legacy, &[]);
         }
     }
 
     #[test]
     fn line_that_is_not_json_is_an_error() {
         for line in ["", "{", "hello", "{\"jsonrpc\":\"2.0\"", "\u{fffd}"] {
-            assert!(Parcel::read(0, Bytes::copy_from_slice(line.as_bytes())).is_err(), "{line}");
+            assert!(HostMessage::read(0, Bytes::copy_from_slice(line.as_bytes())).is_err(), "{line}");
         }
     }
 }

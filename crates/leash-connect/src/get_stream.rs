@@ -1,0 +1,86 @@
+//! Requests an event stream by Streamable HTTP: the one for the server's own messages, or the rest of a broken one.
+
+use std::rc::Rc;
+
+use crate::connection::Connection;
+use crate::event_stream::EventStream;
+use crate::http::HttpRequest;
+use crate::response::{Failure, Refusal, ResponseKind};
+
+/// The reason why there is no stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unavailable {
+    /// leash may request the stream again.
+    ForNow,
+    /// The server has no such stream, or has lost the session.
+    ForGood,
+}
+
+/// Requests a stream: the server's own, or the rest of the stream that broke after `last_id`. Reports a lost session.
+pub(crate) async fn get(connection: &Rc<Connection>, last_id: Option<&str>) -> Result<EventStream, Unavailable> {
+    let generation = connection.generation();
+    let request = HttpRequest::get(connection.endpoint(), connection.get_headers(last_id));
+    let answer = connection.http.send(request).await.map_err(|_| Unavailable::ForNow)?;
+    connection.works();
+    if answer.kind() == ResponseKind::Stream {
+        return Ok(EventStream::new(answer.response.into_body()));
+    }
+    let refusal = answer.refusal().await;
+    let meaning = judge(&refusal, connection.life().has_session_id());
+    match meaning {
+        Meaning::Later => Err(Unavailable::ForNow),
+        Meaning::Never => Err(Unavailable::ForGood),
+        Meaning::SessionLost => {
+            connection.session_lost(generation, &Failure::Refused(refusal));
+            Err(Unavailable::ForGood)
+        }
+    }
+}
+
+/// The meaning of a refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Meaning {
+    /// A later request may work.
+    Later,
+    /// The server has no such stream.
+    Never,
+    /// The session is lost.
+    SessionLost,
+}
+
+fn judge(refusal: &Refusal, has_id: bool) -> Meaning {
+    match refusal.status.as_u16() {
+        _ if has_id && refusal.forgets_session() => Meaning::SessionLost,
+        408 | 425 | 429 | 500 | 502..=599 => Meaning::Later,
+        _ => Meaning::Never,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use hyper::StatusCode;
+
+    #[test]
+    fn refusal_has_its_meaning() {
+        for (status, body, has_id, expected) in [
+            (405, "", true, Meaning::Never),
+            (404, "", true, Meaning::SessionLost),
+            (404, "", false, Meaning::Never),
+            (400, "No valid session ID", true, Meaning::SessionLost),
+            (400, "?", true, Meaning::Never),
+            (401, "", true, Meaning::Never),
+            (501, "", true, Meaning::Never),
+            (503, "", true, Meaning::Later),
+            (429, "", false, Meaning::Later),
+            (200, "text", true, Meaning::Never),
+        ] {
+            let refusal = Refusal {
+                status: StatusCode::from_u16(status).expect("a status"),
+                body: Bytes::from_static(body.as_bytes()),
+            };
+            assert_eq!(judge(&refusal, has_id), expected, "{status} {body}");
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Begins legacy sessions.
+
+use std::rc::Rc;
+
+use tokio::sync::oneshot;
+
+use crate::connection::Connection;
+use crate::exchange::{Exchange, Outcome};
+use crate::http::{HttpRequest, HttpResponse};
+use crate::http_sse;
+use crate::machine::{Event, Transport};
+use crate::notices::Warning;
+use crate::receive::receive;
+use crate::response::{Failure, ResponseKind};
+use crate::upstream_sessions::UpstreamSession;
+use leash_protocol::headers::{SESSION_ID, valid_session_id};
+use leash_upstream::client::UpstreamError;
+use leash_upstream::delete::Ticket;
+
+/// Sends `initialize` and passes its response on. There is no timeout: the host decides how long it waits.
+pub(crate) async fn initialize(connection: &Rc<Connection>, exchange: &Rc<Exchange>) -> Outcome {
+    // The keeper must exist before the upstream can open a session.
+    let prepared = connection.sessions.borrow_mut().prepare();
+    if let Err(error) = prepared {
+        connection.notices.warn_once(Warning::Keeper, || format!("cannot start a keeper: {error}"));
+    }
+    let transport = connection.life().transport().clone();
+    if let Transport::HttpSse(_) = transport {
+        return http_sse::exchange(connection, exchange).await;
+    }
+    // Each `initialize` goes to the configured URL. It may redirect somewhere else than before.
+    let url = connection.upstream.url.clone();
+    let headers = connection.post_headers(&exchange.message);
+    let request = HttpRequest::post(url, headers, exchange.message.line.clone());
+    let answer = match post(connection, request).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(error)) => return Outcome::Failed(Failure::Http(error)),
+        // `last_call` stopped the task.
+        Err(_) => return Outcome::Done,
+    };
+    if answer.kind() != ResponseKind::Refused {
+        return receive(connection, exchange, answer).await;
+    }
+    let refusal = answer.refusal().await;
+    let unknown = *connection.life().transport() == Transport::Unknown;
+    if unknown && refusal.may_be_http_sse() && http_sse::connect(connection).await.is_ok() {
+        return http_sse::exchange(connection, exchange).await;
+    }
+    Outcome::Failed(Failure::Refused(refusal))
+}
+
+/// POSTs an `initialize` in a task of its own, so that a session is not lost if the caller is dropped. leash records
+/// the session before the caller gets the response. If the caller was dropped, leash DELETEs the session.
+fn post(connection: &Rc<Connection>, request: HttpRequest) -> oneshot::Receiver<Result<HttpResponse, UpstreamError>> {
+    let (sender, receiver) = oneshot::channel();
+    let task = Rc::clone(connection);
+    connection.tasks.spawn_local(async move {
+        let sent = tokio::select! {
+            sent = task.http.send(request) => sent,
+            () = task.last_call.cancelled() => return,
+        };
+        if let Ok(answer) = &sent {
+            // Even if the caller was dropped: the upstream was reached, so there will be a receipt.
+            task.works();
+            if answer.kind() != ResponseKind::Refused {
+                accepted(&task, answer, !sender.is_closed());
+            }
+        }
+        let _ = sender.send(sent);
+    });
+    receiver
+}
+
+/// Handles the head of the response to `initialize`, with the id of the session that the upstream opened.
+fn accepted(connection: &Rc<Connection>, answer: &HttpResponse, awaited: bool) {
+    let id = answer.response.headers().get(SESSION_ID).and_then(|id| id.to_str().ok());
+    let session = id.filter(|id| valid_session_id(id)).map(|id| {
+        let (url, headers) = (answer.from.clone(), connection.base_headers());
+        let ticket = Ticket { url, session_id: id.to_owned(), version: None, headers };
+        (connection.sessions.borrow_mut().add(UpstreamSession::WithId(ticket)), id.to_owned())
+    });
+    connection.apply(Event::InitializeAccepted { endpoint: answer.from.clone(), session, awaited });
+}
