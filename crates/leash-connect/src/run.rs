@@ -233,7 +233,7 @@ impl Driver {
         }
         // From here on, leash sends only DELETE upstream and reads no responses: for the host, the connection is over.
         link.stop.cancel();
-        self.sweeper.hurry.by(began);
+        self.sweeper.deadline.set(began);
         link.tasks.close();
         let letting_go = async {
             let claim = link.lease.borrow().claim().cloned();
@@ -253,7 +253,7 @@ impl Driver {
         let hurried = async {
             loop {
                 if let Seen::Signal(_) | Seen::Requested = self.tower.next().await {
-                    link.client.hurry.by(least.max(Moment::now()));
+                    link.client.deadline.set(least.max(Moment::now()));
                     link.last_call.cancel();
                 }
             }

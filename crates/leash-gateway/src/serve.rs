@@ -311,7 +311,7 @@ async fn drain(gateway: &Rc<Gateway>, signals: &mut Signals, open: Open) {
         open.over();
     });
     // Upstream sessions that are not deleted by then are recorded as left, and stay in the book.
-    gateway.client.hurry.by(Moment::now() + gateway.settings().drain);
+    gateway.client.deadline.set(Moment::now() + gateway.settings().drain);
     gateway.tell(|| Notice::Draining(sessions));
     gateway.watchers.clear();
     drop(gateway.resolver.take());

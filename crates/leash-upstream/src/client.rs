@@ -25,7 +25,7 @@ use tokio::net::TcpStream;
 use tokio::sync::OnceCell;
 use tower_service::Service;
 
-use super::delete::Hurry;
+use crate::deadline::Deadline;
 use crate::heap::Tide;
 use leash_model::limits;
 use leash_tree::blocking;
@@ -69,7 +69,7 @@ pub enum UpstreamError {
 pub struct Client {
     http: Pool<Full<Bytes>>,
     /// The deadline for every DELETE.
-    pub hurry: Hurry,
+    pub deadline: Deadline,
 }
 
 impl fmt::Debug for Client {
@@ -97,7 +97,7 @@ impl Client {
 
     fn with(tls: OnceCell<Arc<ClientConfig>>, tide: Tide) -> Client {
         let http = Pool::new(Connector::with_tls(tls), Care { most: limits::POOL_MOST, timed: true, tide });
-        Client { http, hurry: Hurry::default() }
+        Client { http, deadline: Deadline::default() }
     }
 
     /// Opens a connection to see if the server can be reached. Keeps it for the first request.

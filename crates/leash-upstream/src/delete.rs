@@ -1,6 +1,5 @@
 //! Ends a session at an upstream server: sends DELETE until the response is final or the deadline has passed.
 
-use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,7 +7,6 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::header::{ACCEPT, HeaderValue};
 use hyper::{HeaderMap, Method, Request, StatusCode, Uri};
 use rustix::rand::{GetRandomFlags, getrandom};
-use tokio::sync::watch;
 
 use crate::client::{Client, UpstreamError};
 use leash_model::clock::Moment;
@@ -169,7 +167,7 @@ pub async fn delete(client: &Client, ticket: &Ticket) -> Deleted {
     let give_up = Moment::now() + limits::DELETE_GIVE_UP;
     let mut number = 0;
     loop {
-        let Some(tried) = client.hurry.before(try_once(client, ticket)).await else {
+        let Some(tried) = client.deadline.before(try_once(client, ticket)).await else {
             return cut_short(number);
         };
         number += 1;
@@ -180,7 +178,7 @@ pub async fn delete(client: &Client, ticket: &Ticket) -> Deleted {
         if Moment::now() + wait >= give_up {
             return settled(DeleteHow::Unreachable, tried, number);
         }
-        if client.hurry.within(wait).await {
+        if client.deadline.within(wait).await {
             return Deleted { cut_short: true, ..settled(DeleteHow::Unreachable, tried, number) };
         }
     }
@@ -237,57 +235,6 @@ fn jittered(wait: Duration) -> Duration {
     let mut random = [0; 1];
     let _ = getrandom(&mut random, GetRandomFlags::empty());
     wait * (384 + u32::from(random[0])) / 512
-}
-
-/// A deadline for all DELETEs, which is set when leash stops. Cheap to clone; clones share it.
-#[derive(Clone, Debug)]
-pub struct Hurry(Rc<watch::Sender<Option<Moment>>>);
-
-impl Default for Hurry {
-    fn default() -> Hurry {
-        Hurry(Rc::new(watch::Sender::new(None)))
-    }
-}
-
-impl Hurry {
-    /// Sets the deadline. A DELETE without a final result by then is cut short.
-    pub fn by(&self, deadline: Moment) {
-        self.0.send_replace(Some(deadline));
-    }
-
-    /// Waits for `work`. `None` if the deadline passes before.
-    pub async fn before<T>(&self, work: impl Future<Output = T>) -> Option<T> {
-        tokio::select! {
-            biased;
-            () = self.up() => None,
-            done = work => Some(done),
-        }
-    }
-
-    /// Waits for `wait` or until the deadline. Returns true if the deadline has passed.
-    pub async fn within(&self, wait: Duration) -> bool {
-        tokio::time::timeout(wait, self.up()).await.is_ok()
-    }
-
-    /// Waits until a deadline is set, which means that leash is going to stop.
-    pub async fn announced(&self) {
-        // The wait cannot fail: `self` holds the sender.
-        let _ = self.0.subscribe().wait_for(Option::is_some).await;
-    }
-
-    async fn up(&self) {
-        let mut changed = self.0.subscribe();
-        loop {
-            let deadline = *changed.borrow_and_update();
-            let left = deadline.map(|deadline| deadline.since(Moment::now()));
-            match left {
-                Some(Duration::ZERO) => return,
-                // The wait cannot fail: `self` holds the sender. The loop then checks the time again.
-                Some(left) => drop(tokio::time::timeout(left, changed.changed()).await),
-                None => drop(changed.changed().await),
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 pub mod address;
 pub mod body;
 pub mod client;
+pub mod deadline;
 pub mod delete;
 pub mod heap;
 pub mod keeper;

@@ -141,11 +141,11 @@ fn unanswered_delete_is_cut_short_at_the_deadline() {
         let upstream = Scripted::start(|_| silence()).await;
         let (client, ticket) = (Client::new(), ticket(&upstream));
         let deleting = delete(&client, &ticket);
-        let hurrying = async {
+        let stopping = async {
             upstream.until(|seen| seen.len() == 1).await;
-            client.hurry.by(Moment::now());
+            client.deadline.set(Moment::now());
         };
-        let (deleted, ()) = tokio::join!(deleting, hurrying);
+        let (deleted, ()) = tokio::join!(deleting, stopping);
         assert_eq!(deleted.how, DeleteHow::Unreachable);
         assert_eq!(deleted.why.as_deref(), Some("leash stopped before the server answered"));
         // The client closes the connection and does not keep it in the pool.
