@@ -10,9 +10,12 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::client::{Client, UpstreamError};
 use leash_model::clock::Moment;
+use leash_model::delete::{Verdict, judge, needs_body};
 use leash_model::limits;
 use leash_model::receipt::{DeleteHow, Fate, UpstreamEnd};
 use leash_protocol::headers::{PROTOCOL_VERSION, SESSION_ID};
+
+pub use leash_model::delete::says_unknown;
 
 /// Everything that a DELETE needs. It has credentials, so it is kept only in memory.
 #[derive(Clone, Debug)]
@@ -49,7 +52,7 @@ impl Ticket {
 
 /// The result of one try.
 #[derive(Debug)]
-pub(crate) enum Tried {
+enum Tried {
     /// The server responded.
     Answered(StatusCode, Bytes),
     /// The server did not respond within [`limits::DELETE_TRY`].
@@ -58,56 +61,14 @@ pub(crate) enum Tried {
     Failed(UpstreamError),
 }
 
-/// The decision after a try.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// The result is final.
-    Settled(DeleteHow),
-    /// Try again after this pause.
-    Again(Duration),
-}
-
-/// Decides what the `number`th try (from 1) means.
-pub(crate) fn judge(tried: &Tried, number: u32) -> Verdict {
-    let again = || match number {
-        limits::DELETE_TRIES.. => Verdict::Settled(DeleteHow::Unreachable),
-        _ => Verdict::Again(limits::DELETE_BACK_OFF * 2_u32.saturating_pow(number.saturating_sub(1))),
-    };
-    let Tried::Answered(status, body) = tried else { return again() };
-    match status.as_u16() {
-        200..=299 => Verdict::Settled(DeleteHow::Deleted),
-        404 if says_no_route(body) => Verdict::Settled(DeleteHow::Unsupported),
-        404 | 410 => Verdict::Settled(DeleteHow::Forgotten),
-        400 if says_unknown(body) => Verdict::Settled(DeleteHow::Forgotten),
-        401 | 403 | 407 => Verdict::Settled(DeleteHow::Denied),
-        // By these statuses the server says that a later try may work.
-        408 | 425 | 429 | 500 | 502..=599 => again(),
-        // 405, 501 and other statuses of a server without DELETE: a retry changes nothing.
-        _ => Verdict::Settled(DeleteHow::Unsupported),
+impl Tried {
+    /// The status and the body of the response; no status if there was none.
+    fn answer(&self) -> (Option<u16>, &[u8]) {
+        match self {
+            Tried::Answered(status, body) => (Some(status.as_u16()), body),
+            Tried::Silent | Tried::Failed(_) => (None, &[]),
+        }
     }
-}
-
-/// True if the body of a 400 says that the session is unknown. There is no code for it: servers use different texts.
-pub fn says_unknown(body: &[u8]) -> bool {
-    const WORDS: [&str; 9] = [
-        "not found",
-        "unknown",
-        "invalid",
-        "no valid",
-        "expired",
-        "not exist",
-        "terminated",
-        "no such",
-        "not initialized",
-    ];
-    let text = String::from_utf8_lossy(body).to_ascii_lowercase();
-    text.contains("session") && WORDS.iter().any(|word| text.contains(word))
-}
-
-/// True if the body of a 404 is about the method and not about the session: Express sends this text if there is no
-/// route.
-fn says_no_route(body: &[u8]) -> bool {
-    String::from_utf8_lossy(body).to_ascii_lowercase().contains("cannot delete")
 }
 
 /// The result of a DELETE.
@@ -138,11 +99,10 @@ impl Deleted {
 
     /// Returns the end for a receipt.
     pub fn receipt(&self, url: &Uri, id: &str) -> UpstreamEnd {
-        let gone = matches!(self.how, DeleteHow::Deleted | DeleteHow::Forgotten | DeleteHow::Closed);
         UpstreamEnd {
             url: shown(url),
             id: shortened(id),
-            fate: if gone { Fate::Gone } else { Fate::Left },
+            fate: if self.how.is_gone() { Fate::Gone } else { Fate::Left },
             how: self.how,
             status: self.status.map(|status| status.as_u16()),
             tries: self.tries,
@@ -171,7 +131,8 @@ pub async fn delete(client: &Client, ticket: &Ticket) -> Deleted {
             return cut_short(number);
         };
         number += 1;
-        let wait = match judge(&tried, number) {
+        let (status, body) = tried.answer();
+        let wait = match judge(status, body, number) {
             Verdict::Settled(how) => return settled(how, tried, number),
             Verdict::Again(wait) => jittered(wait),
         };
@@ -188,12 +149,10 @@ async fn try_once(client: &Client, ticket: &Ticket) -> Tried {
     let sent = async {
         let answer = client.send(ticket.request()).await?;
         let status = answer.status();
-        // Only these statuses need the body. A body that breaks off or is too long counts as empty.
-        let body = match status {
-            StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND => {
-                Limited::new(answer.into_body(), limits::DELETE_BODY).collect().await.ok()
-            }
-            _ => None,
+        // A body that breaks off or is too long counts as empty.
+        let body = match needs_body(status.as_u16()) {
+            true => Limited::new(answer.into_body(), limits::DELETE_BODY).collect().await.ok(),
+            false => None,
         };
         Ok((status, body.map(|body| body.to_bytes()).unwrap_or_default()))
     };
