@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use hyper::StatusCode;
 use tokio::sync::watch;
 
-use super::release;
 use super::release::{Deleted, Ended, Release};
 use super::shared::Shared;
 use super::ticket::Ticket;
@@ -180,7 +179,7 @@ impl Entry {
     }
 
     /// Ends the session because the client's own DELETE has deleted it: the guard sends none.
-    pub(super) fn deleted(self: &Arc<Self>, status: StatusCode) {
+    pub(super) fn deleted(self: &Arc<Self>, how: DeleteHow, status: StatusCode) {
         let Some(shared) = self.shared.upgrade() else { return };
         let token = {
             let mut state = self.state();
@@ -194,7 +193,6 @@ impl Entry {
         if let Some(token) = token {
             shared.forget_token(&token);
         }
-        let how = release::judge(Some(status)).unwrap_or(DeleteHow::Unreachable);
         let deleted = Deleted { how, status: Some(status), tries: 0 };
         self.finish(&shared, Reason::ClientDeleted, deleted, Moment::now());
     }

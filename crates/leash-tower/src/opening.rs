@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+use hyper::body::Body;
 use hyper::{Request, Response};
 use tokio::sync::oneshot;
 
@@ -25,7 +27,7 @@ pub(super) async fn open<S, B, R>(
 where
     S: Guardable<B, R>,
     B: Send + 'static,
-    R: Send + 'static,
+    R: Body<Data = Bytes> + Send + 'static,
 {
     let entry = match shared.admit(Ticket::of(&request), release::by(inner.clone())) {
         Ok(entry) => entry,
@@ -68,7 +70,7 @@ pub(super) async fn beside<S, B, R>(
 where
     S: Guardable<B, R>,
     B: Send + 'static,
-    R: Send + 'static,
+    R: Body<Data = Bytes> + Send + 'static,
 {
     let (ticket, service) = (Ticket::of(&request), inner.clone());
     let answer = inner.call(request.map(RequestBody::client)).await?;
