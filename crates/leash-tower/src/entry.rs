@@ -5,13 +5,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use hyper::StatusCode;
 use tokio::sync::watch;
 
+use super::registry::{Refusal, Registry};
 use super::release::{Deleted, Ended, Release};
-use super::shared::Shared;
 use super::ticket::Ticket;
 use leash_model::client_session::{Effect, Event, Life};
 use leash_model::clock;
 use leash_model::clock::Moment;
 use leash_model::receipt::{DeleteHow, Reason};
+
+/// The state that the sessions of a guard share.
+pub(super) type Shared = Registry<Entry>;
 
 /// The stage of a session, for tasks that wait for it.
 #[derive(Clone, Debug)]
@@ -61,9 +64,10 @@ pub(super) struct Look {
 }
 
 impl Entry {
-    pub(super) fn new(shared: &Arc<Shared>, number: u64, ticket: Ticket, release: Release) -> Arc<Entry> {
+    /// Begins a session, if the limit allows it.
+    pub(super) fn admit(shared: &Arc<Shared>, ticket: Ticket, release: Release) -> Result<Arc<Entry>, Refusal> {
         let state = State { life: Life::begin(Moment::now()), token: None, ticket, armed: None };
-        Arc::new(Entry {
+        shared.admit(|number| Entry {
             number,
             started_ms: clock::unix_ms(),
             shared: Arc::downgrade(shared),
@@ -114,7 +118,7 @@ impl Entry {
     fn arm(self: &Arc<Self>, shared: &Shared, state: &mut State) {
         let Some((at, _)) = state.life.deadline(&shared.policy.terms) else { return };
         if state.armed.is_none_or(|armed| at < armed) {
-            shared.arm(self, state.armed.replace(at), at);
+            shared.arm(self.number, self, state.armed.replace(at), at);
         }
     }
 
@@ -229,7 +233,7 @@ impl Entry {
             state.life.apply(Event::Released, Moment::now(), &shared.policy.terms);
             state.armed.take()
         };
-        shared.remove(self, armed);
+        shared.remove(self.number, armed);
         self.stage.send_replace(Stage::Over(ended));
     }
 

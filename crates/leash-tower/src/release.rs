@@ -10,8 +10,8 @@ use hyper::body::{Body, Frame};
 use hyper::{Request, Response, StatusCode};
 use tower_service::Service;
 
-use super::body::RequestBody;
 use super::guardable::Guardable;
+use super::request_body::RequestBody;
 use super::ticket::Ticket;
 use leash_model::delete::{Verdict, judge, meaning, needs_body};
 use leash_model::limits;

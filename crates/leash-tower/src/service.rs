@@ -10,12 +10,12 @@ use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use tower_service::Service;
 
 use super::answer;
-use super::body::{GuardedBody, RequestBody};
-use super::entry::Entry;
+use super::entry::{Entry, Shared};
 use super::guardable::Guardable;
 use super::opening;
 use super::release;
-use super::shared::Shared;
+use super::request_body::RequestBody;
+use super::response_body::GuardedBody;
 use super::ticket::Ticket;
 use leash_model::receipt::Reason;
 use leash_protocol::era;
