@@ -13,7 +13,7 @@ use leash_tree::ledger::book::{Book, Entry};
 use leash_tree::places::Places;
 use leash_upstream::delete::{Deleted, Ticket, shown};
 use leash_upstream::keeper::terms::Terms;
-use leash_upstream::keeper::{Keeper, Lien, Orders, Word, name_end};
+use leash_upstream::keeper::{HeldSession, Keeper, Message, Orders, name_end};
 
 /// A session at the upstream that leash must end.
 #[derive(Clone, Debug)]
@@ -128,8 +128,8 @@ impl Lease {
     pub(super) fn hold_until_ended(&mut self, claim: Claim) -> (Held, io::Result<()>) {
         let held = self.number(claim);
         self.leaving.push(held.clone());
-        let word = self.word(&held);
-        (held, word.and_then(|word| self.tell(&[word])))
+        let message = self.message(&held);
+        (held, message.and_then(|message| self.tell(&[message])))
     }
 
     fn number(&mut self, claim: Claim) -> Held {
@@ -175,14 +175,14 @@ impl Lease {
             return Ok(());
         }
         self.leaving.retain(|leaving| leaving.number != held.number);
-        self.tell(&[Word::Ended(key(held.number), Some(Box::new(end)))])
+        self.tell(&[Message::Ended(key(held.number), Some(Box::new(end)))])
     }
 
     /// Tells the keeper that this process has begun to end the session itself.
     pub(super) fn ending(&self) {
         if let Some(keeper) = &self.keeper {
             // A keeper that cannot read the message is stuck or dead, so it does nothing.
-            let _ = keeper.tell(&Word::Ending);
+            let _ = keeper.tell(&Message::Ending);
         }
     }
 
@@ -205,37 +205,37 @@ impl Lease {
         written
     }
 
-    fn word(&self, held: &Held) -> io::Result<Word> {
+    fn message(&self, held: &Held) -> io::Result<Message> {
         let (name, started_ms) = (&self.terms.name, self.terms.started_ms);
-        let lien = match &held.claim {
-            Claim::Session(ticket) => Lien::of(name, started_ms, ticket),
-            Claim::Stream(url) => Lien::stream(name, started_ms, url),
+        let session = match &held.claim {
+            Claim::Session(ticket) => HeldSession::of(name, started_ms, ticket),
+            Claim::Stream(url) => HeldSession::stream(name, started_ms, url),
         };
-        Word::hold(&key(held.number), &lien)
+        Message::hold(&key(held.number), &session)
     }
 
     fn tell_of_claim(&mut self) -> io::Result<()> {
-        let word = self.claim.as_ref().map(|held| self.word(held)).transpose()?;
-        self.tell(word.as_slice())
+        let message = self.claim.as_ref().map(|held| self.message(held)).transpose()?;
+        self.tell(message.as_slice())
     }
 
     /// Sends messages to the keeper. If a message was lost before, for instance because the keeper was stopped, sends
     /// everything again.
-    fn tell(&mut self, words: &[Word]) -> io::Result<()> {
+    fn tell(&mut self, messages: &[Message]) -> io::Result<()> {
         let Some(keeper) = &self.keeper else { return Ok(()) };
         let told = if self.stale {
-            self.everything().and_then(|words| words.iter().try_for_each(|word| keeper.tell(word)))
+            self.everything().and_then(|messages| messages.iter().try_for_each(|message| keeper.tell(message)))
         } else {
-            words.iter().try_for_each(|word| keeper.tell(word))
+            messages.iter().try_for_each(|message| keeper.tell(message))
         };
         self.stale = told.is_err();
         told
     }
 
-    fn everything(&self) -> io::Result<Vec<Word>> {
-        let ended = self.ends.iter().map(|end| Ok(Word::Ended(key(0), Some(Box::new(end.clone())))));
-        let held = self.leaving.iter().chain(&self.claim).map(|held| self.word(held));
-        std::iter::once(Ok(Word::Anew)).chain(ended).chain(held).collect()
+    fn everything(&self) -> io::Result<Vec<Message>> {
+        let ended = self.ends.iter().map(|end| Ok(Message::Ended(key(0), Some(Box::new(end.clone())))));
+        let held = self.leaving.iter().chain(&self.claim).map(|held| self.message(held));
+        std::iter::once(Ok(Message::Anew)).chain(ended).chain(held).collect()
     }
 
     /// Writes the claim into the ledger. A claim that ends with its connection needs no entry.

@@ -61,7 +61,7 @@ pub(super) async fn pause(gateway: &Gateway, error: &io::Error, told: &mut Optio
 /// Serves one connection to its end.
 async fn serve(gateway: Rc<Gateway>, connection: Rc<Connection>, stream: TcpStream, stop: CancellationToken) {
     add(&gateway.metrics.connections, 1);
-    let _afloat = gateway.tide.rise();
+    let _counted = gateway.trimmer.count();
     notice_dead_peers(&stream);
     let service = service_fn(|request: Request<Incoming>| {
         // Set now, because hyper may read more input before it polls the response. A request with a body is complete

@@ -43,7 +43,7 @@ use leash_tree::places::Places;
 use leash_tree::platform::proc::Proc;
 use leash_tree::platform::{command, linux};
 use leash_tree::tree;
-use leash_upstream::heap::Tide;
+use leash_upstream::heap::HeapTrimmer;
 use leash_upstream::notice::Notice;
 
 /// The inputs of a gateway from the program around it.
@@ -196,7 +196,7 @@ pub(super) fn bind(address: SocketAddr) -> Result<TcpListener, ServeError> {
 pub(super) fn gateway(settings: Settings, places: Places, book: Book, tell: Box<dyn Fn(Notice)>) -> Gateway {
     let tasks = TaskTracker::new();
     let servers = settings.servers.values().cloned().map(Server::new);
-    let tide = Tide::default();
+    let trimmer = HeapTrimmer::default();
     Gateway {
         servers: RefCell::new(servers.map(|server| (Rc::clone(&server.name), server)).collect()),
         settings: RefCell::new(Rc::new(settings)),
@@ -209,11 +209,11 @@ pub(super) fn gateway(settings: Settings, places: Places, book: Book, tell: Box<
         tasks,
         book,
         keeping: Keeping::default(),
-        client: guard::Client::counted_by(tide.clone()),
+        client: guard::Client::counted_by(trimmer.clone()),
         places,
         draining: Cell::new(false),
         seats: Rc::default(),
-        tide,
+        trimmer,
         bodies: Rc::default(),
         memory: Memory::default(),
         jobs: Jobs::default(),

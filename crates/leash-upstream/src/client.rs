@@ -26,11 +26,11 @@ use tokio::sync::OnceCell;
 use tower_service::Service;
 
 use crate::deadline::Deadline;
-use crate::heap::Tide;
+use crate::heap::HeapTrimmer;
 use leash_model::limits;
 use leash_tree::blocking;
 
-pub use pool::{Care, Pool};
+pub use pool::{Pool, PoolSettings};
 
 /// The reason why an upstream did not respond. No text names the address: the caller knows it, and it may hold a
 /// secret.
@@ -87,16 +87,16 @@ impl Default for Client {
 impl Client {
     /// Creates a client. It reads nothing and cannot fail before it is used.
     pub fn new() -> Client {
-        Client::counted_by(Tide::default())
+        Client::counted_by(HeapTrimmer::default())
     }
 
-    /// Creates a client whose connections are counted in `tide`.
-    pub fn counted_by(tide: Tide) -> Client {
-        Client::with(OnceCell::new(), tide)
+    /// Creates a client whose connections are counted in `trimmer`.
+    pub fn counted_by(trimmer: HeapTrimmer) -> Client {
+        Client::with(OnceCell::new(), trimmer)
     }
 
-    fn with(tls: OnceCell<Arc<ClientConfig>>, tide: Tide) -> Client {
-        let http = Pool::new(Connector::with_tls(tls), Care { most: limits::POOL_MOST, timed: true, tide });
+    fn with(tls: OnceCell<Arc<ClientConfig>>, trimmer: HeapTrimmer) -> Client {
+        let http = Pool::new(Connector::with_tls(tls), PoolSettings { most: limits::POOL_MOST, timed: true, trimmer });
         Client { http, deadline: Deadline::default() }
     }
 

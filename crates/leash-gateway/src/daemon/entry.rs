@@ -55,7 +55,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
     add(&gateway.metrics.connections, 1);
-    let _afloat = gateway.tide.rise();
+    let _counted = gateway.trimmer.count();
     let service = service_fn(|request: Request<Incoming>| {
         let (gateway, gate) = (Rc::clone(&gateway), gate.clone());
         async move {

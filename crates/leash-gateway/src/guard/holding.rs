@@ -32,7 +32,7 @@ use leash_tree::ledger::receipts;
 use leash_upstream::address::Transport;
 use leash_upstream::delete;
 use leash_upstream::delete::{Deleted, Ticket};
-use leash_upstream::keeper::{Headers, Lien, Stay};
+use leash_upstream::keeper::{Headers, HeldSession, Stay};
 
 /// A session at an upstream server.
 pub(crate) struct Upstream {
@@ -74,18 +74,18 @@ pub(super) fn of(session: &Session) -> Option<&Upstream> {
 }
 
 /// Returns the facts that the keeper needs about a session. `None` if the session needs no DELETE.
-pub(crate) fn lien(session: &Session) -> Option<Lien> {
+pub(crate) fn held_session(session: &Session) -> Option<HeldSession> {
     let upstream = of(session).filter(|upstream| matches!(upstream.kind, Kind::Streamable { .. }))?;
     let ticket = upstream.ticket(&session.server, &upstream.entry(session));
     let stay = session.stay().and_then(|stay| upstream.stay(stay));
-    Some(Lien::of(&session.server.name, session.started_ms, &ticket).staying(stay))
+    Some(HeldSession::of(&session.server.name, session.started_ms, &ticket).staying(stay))
 }
 
 /// Resumes a session of a killed gateway if its server is still configured the same way. The client notices nothing.
-pub(crate) fn resume(gateway: &Rc<Gateway>, entry: &Entry, lien: &Lien) -> bool {
-    let Some(stay) = &lien.stay else { return false };
-    let Some(server) = gateway.server(lien.server()) else { return false };
-    let (Some(url), Some(headers)) = (lien.url(), stay.credentials.read()) else { return false };
+pub(crate) fn resume(gateway: &Rc<Gateway>, entry: &Entry, held: &HeldSession) -> bool {
+    let Some(stay) = &held.stay else { return false };
+    let Some(server) = gateway.server(held.server()) else { return false };
+    let (Some(url), Some(headers)) = (held.url(), stay.credentials.read()) else { return false };
     let same = matches!(&server.settings().target,
         Target::Url(target) if target.url == url && target.transport == Transport::Streamable);
     // The server may have given the same id to two sessions. Then nothing else tells their clients apart.
@@ -270,7 +270,9 @@ impl Upstream {
         let entry = self.entry_as(&id, server, clock::unix_ms());
         note(gateway, gateway.book.open(&entry));
         gateway.keeping.prepare(gateway);
-        gateway.keeping.hold_refused(&id, Lien::of(&server.name, entry.started_ms, &self.ticket(server, &entry)));
+        gateway
+            .keeping
+            .hold_refused(&id, HeldSession::of(&server.name, entry.started_ms, &self.ticket(server, &entry)));
         let (gateway, server, occupied) = (Rc::clone(gateway), Rc::clone(server), server.occupy());
         gateway.clone().tasks.spawn_local(async move {
             self.close(&gateway, &server, entry, reason).await;

@@ -41,7 +41,7 @@ use leash_protocol::headers;
 pub(crate) use leash_upstream::client::Client;
 
 pub(crate) use cancel::{Cancellation, abort_unanswered, cancellation, upstreams};
-pub(crate) use holding::{Upstream, lien, note, resume, write};
+pub(crate) use holding::{Upstream, held_session, note, resume, write};
 pub(crate) use sse::answer_sse;
 pub(crate) use stream::Boundary;
 

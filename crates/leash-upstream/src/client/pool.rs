@@ -14,7 +14,7 @@ use hyper::http::uri::{Authority, Scheme};
 use hyper::{Request, Response, StatusCode, Uri};
 
 use super::{Connector, UpstreamError, root_cause};
-use crate::heap::Tide;
+use crate::heap::HeapTrimmer;
 use leash_model::clock::Moment;
 use leash_model::limits;
 use leash_protocol::headers;
@@ -32,7 +32,7 @@ struct Shared<B> {
     connector: Connector,
     /// The idle connections of each host. The last one in the list was used last.
     idle: RefCell<HashMap<Origin, Vec<Idle<B>>>>,
-    care: Care,
+    settings: PoolSettings,
     /// A task that closes old idle connections is running.
     tended: Cell<bool>,
 }
@@ -46,13 +46,13 @@ struct Idle<B> {
 
 /// The settings for idle connections.
 #[derive(Clone, Debug)]
-pub struct Care {
+pub struct PoolSettings {
     /// The maximum number of idle connections per host.
     pub most: usize,
     /// True if a timer closes old connections. Otherwise they are closed when they would be used.
     pub timed: bool,
     /// Counts all connections, idle or not: the end of a thousand sessions opens a thousand connections at once.
-    pub tide: Tide,
+    pub trimmer: HeapTrimmer,
 }
 
 impl<B> Pool<B>
@@ -61,8 +61,8 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     /// An empty pool.
-    pub fn new(connector: Connector, care: Care) -> Pool<B> {
-        Pool(Rc::new(Shared { connector, idle: RefCell::default(), care, tended: Cell::new(false) }))
+    pub fn new(connector: Connector, settings: PoolSettings) -> Pool<B> {
+        Pool(Rc::new(Shared { connector, idle: RefCell::default(), settings, tended: Cell::new(false) }))
     }
 
     /// Sends a request and returns the head of the response. If the server closed an idle connection before the request
@@ -117,11 +117,11 @@ where
         let stream = self.0.connector.connect(uri.clone()).await?;
         let handshake = http1::Builder::new().max_headers(limits::HEADERS).handshake(stream).await;
         let (sender, connection) = handshake.map_err(|error| UpstreamError::Broken(root_cause(&error)))?;
-        let afloat = self.0.care.tide.rise();
+        let counted = self.0.settings.trimmer.count();
         tokio::task::spawn_local(async move {
             // A request that waits for its response gets the error.
             let _ = connection.await;
-            drop(afloat);
+            drop(counted);
         });
         Ok(sender)
     }
@@ -145,10 +145,10 @@ where
         let mut hosts = self.0.idle.borrow_mut();
         let idle = hosts.entry(origin).or_default();
         idle.push(Idle { connection, since: Moment::now() });
-        if idle.len() > self.0.care.most {
+        if idle.len() > self.0.settings.most {
             idle.remove(0);
         }
-        if self.0.care.timed && !self.0.tended.replace(true) {
+        if self.0.settings.timed && !self.0.tended.replace(true) {
             let shared = Rc::clone(&self.0);
             tokio::task::spawn_local(async move {
                 while shared.tend() {

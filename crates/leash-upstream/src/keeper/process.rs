@@ -16,9 +16,9 @@ use tokio::task::JoinSet;
 use super::super::delete;
 use super::super::delete::Deleted;
 use super::super::sweep;
-use super::super::sweep::{Heir, Sweep};
+use super::super::sweep::{Sweep, Sweeper};
 use super::terms::Terms;
-use super::{Lien, Orders, Word, fds, handover, name_end};
+use super::{HeldSession, Message, Orders, fds, handover, name_end};
 use crate::client::Client;
 use leash_model::clock::{Moment, timeout_until};
 use leash_model::limits;
@@ -63,23 +63,23 @@ struct Watching {
     ending: bool,
 }
 
-/// Everything that the keeper was told. Liens stay unparsed: there may be ten thousand, and most are never read.
+/// Everything that the keeper was told. Sessions stay unparsed: there may be ten thousand, and most are never read.
 #[derive(Default)]
 struct Held {
-    liens: HashMap<Box<str>, Box<RawValue>>,
+    sessions: HashMap<Box<str>, Box<RawValue>>,
     /// The ends of earlier sessions, for the receipt of a connection.
     ended: Vec<UpstreamEnd>,
 }
 
 impl Held {
     fn is_empty(&self) -> bool {
-        self.liens.is_empty() && self.ended.is_empty()
+        self.sessions.is_empty() && self.ended.is_empty()
     }
 
-    /// Parses the liens. A lien that cannot be read was written by another version of leash; the book has its session.
-    fn read(&self) -> BTreeMap<&str, Lien> {
-        let liens = self.liens.iter();
-        liens.filter_map(|(key, lien)| Some((&**key, serde_json::from_str(lien.get()).ok()?))).collect()
+    /// Parses the sessions. Another version of leash wrote a session that cannot be read; the book has it.
+    fn read(&self) -> BTreeMap<&str, HeldSession> {
+        let sessions = self.sessions.iter();
+        sessions.filter_map(|(key, session)| Some((&**key, serde_json::from_str(session.get()).ok()?))).collect()
     }
 }
 
@@ -165,16 +165,16 @@ impl Watching {
     fn hear(&mut self) -> Hearing {
         loop {
             match channel::receive(self.control.as_fd()) {
-                Heard::Message(Word::Hold(key, lien)) => drop(self.held.liens.insert(key, lien)),
-                Heard::Message(Word::Ended(key, end)) => {
-                    self.held.liens.remove(&key);
+                Heard::Message(Message::Hold(key, session)) => drop(self.held.sessions.insert(key, session)),
+                Heard::Message(Message::Ended(key, end)) => {
+                    self.held.sessions.remove(&key);
                     if let Some(end) = end {
                         name_end(&mut self.held.ended, *end);
                     }
                 }
-                Heard::Message(Word::Anew) => self.held = Held::default(),
-                Heard::Message(Word::Ending) => self.ending = true,
-                Heard::Message(Word::Done) => return Hearing::Done,
+                Heard::Message(Message::Anew) => self.held = Held::default(),
+                Heard::Message(Message::Ending) => self.ending = true,
+                Heard::Message(Message::Done) => return Hearing::Done,
                 Heard::Nothing => return Hearing::Nothing,
                 Heard::Closed => return Hearing::Gone,
             }
@@ -189,7 +189,7 @@ impl Watching {
         }
         let (Some(door), Some(patience)) = (self.door.take(), self.orders.takeover_ms) else { return false };
         // No session has the facts that another gateway needs to resume it.
-        if self.held.read().values().all(|lien| lien.stay.is_none()) {
+        if self.held.read().values().all(|session| session.stay.is_none()) {
             return false;
         }
         let give_up = Moment::now() + Duration::from_millis(patience);
@@ -201,9 +201,9 @@ impl Watching {
             }
             if !polled[0].revents().is_empty() {
                 // The keeper is out of descriptors and cannot serve the new gateway.
-                let Ok(heir) = handover::accept(&door) else { return false };
-                if let Some(heir) = heir {
-                    handover::give(heir, self.lock.as_fd(), &self.held.liens);
+                let Ok(successor) = handover::accept(&door) else { return false };
+                if let Some(successor) = successor {
+                    handover::give(successor, self.lock.as_fd(), &self.held.sessions);
                 }
                 if !self.is_ours() {
                     return true;
@@ -259,21 +259,21 @@ fn end_together(orders: &Orders, terms: &Terms, held: &Held, book: Abandoned, re
     }
     // leash may die before it has told a replacement keeper of its sessions. Then the book stays, and the next start
     // ends them.
-    if !held.liens.is_empty() || book.open.is_empty() {
+    if !held.sessions.is_empty() || book.open.is_empty() {
         book.remove();
     }
 }
 
 /// Ends all sessions at the same time. `None` if there is no runtime to try it with.
-fn let_go(liens: BTreeMap<&str, Lien>) -> Option<BTreeMap<String, UpstreamEnd>> {
+fn let_go(sessions: BTreeMap<&str, HeldSession>) -> Option<BTreeMap<String, UpstreamEnd>> {
     let (runtime, client, mut ended) = (runtime()?, Client::new(), BTreeMap::new());
     runtime.block_on(async {
         let mut under_way = JoinSet::new();
-        for (key, lien) in liens {
-            let Some(url) = lien.url() else { continue };
+        for (key, session) in sessions {
+            let Some(url) = session.url() else { continue };
             let (key, client) = (key.to_owned(), client.clone());
             under_way.spawn_local(async move {
-                let (deleted, id) = match lien.ticket() {
+                let (deleted, id) = match session.ticket() {
                     Some(ticket) => (delete::delete(&client, &ticket).await, ticket.session_id),
                     // The connection was closed when leash died, which ended the session.
                     None => (Deleted::closed(), String::new()),
@@ -293,18 +293,24 @@ fn let_go(liens: BTreeMap<&str, Lien>) -> Option<BTreeMap<String, UpstreamEnd>> 
 /// Ends the sessions of a gateway, each with its own receipt: those in its book, with the credentials that the keeper
 /// was told, and those that the gateway could not write into the book.
 fn end_each(orders: &Orders, held: &Held, mut book: Abandoned, reason: Reason) {
-    let liens = held.read();
-    let liens_now = liens.iter().map(|(key, lien)| (*key, lien));
-    book.open.extend(unwritten(liens_now, &book.open, &orders.receipts));
+    let sessions = held.read();
+    let by_key = sessions.iter().map(|(key, session)| (*key, session));
+    book.open.extend(unwritten(by_key, &book.open, &orders.receipts));
     if book.open.is_empty() {
         return book.remove();
     }
-    let known = |entry: &Entry| liens.get(&*entry.session)?.known();
+    let known = |entry: &Entry| sessions.get(&*entry.session)?.known();
     // Out of memory or descriptors: the book stays for the next start.
     let Some(runtime) = runtime() else { return };
     let (client, tell) = (Client::new(), |_| ());
-    let sweep =
-        Sweep { client: &client, receipts: &orders.receipts, known: &known, tell: &tell, heir: Heir::Keeper, reason };
+    let sweep = Sweep {
+        client: &client,
+        receipts: &orders.receipts,
+        known: &known,
+        tell: &tell,
+        sweeper: Sweeper::Keeper,
+        reason,
+    };
     runtime.block_on(sweep.end(vec![book]));
     runtime.shutdown_timeout(Duration::ZERO);
 }
@@ -312,18 +318,18 @@ fn end_each(orders: &Orders, held: &Held, mut book: Abandoned, reason: Reason) {
 /// Returns the sessions that are not in the book because the disk was full. A session with a receipt is left out: it
 /// has ended, and the gateway was killed before it could tell the keeper.
 pub fn unwritten<'a>(
-    liens: impl Iterator<Item = (&'a str, &'a Lien)>,
+    sessions: impl Iterator<Item = (&'a str, &'a HeldSession)>,
     written: &[Entry],
     receipts: &Path,
 ) -> Vec<Entry> {
     let written: HashSet<&str> = written.iter().map(|entry| &*entry.session).collect();
-    let missing = liens.filter(|(session, _)| !written.contains(session));
-    let missing: Vec<Entry> = missing.filter_map(|(session, lien)| lien.entry(session)).collect();
+    let missing = sessions.filter(|(key, _)| !written.contains(key));
+    let missing: Vec<Entry> = missing.filter_map(|(key, session)| session.entry(key)).collect();
     if missing.is_empty() {
         return missing;
     }
-    let told = sweep::told_in([receipts]);
-    missing.into_iter().filter(|entry| !sweep::has_ended(&told, entry)).collect()
+    let receipted = sweep::receipted_in([receipts]);
+    missing.into_iter().filter(|entry| !sweep::has_ended(&receipted, entry)).collect()
 }
 
 fn runtime() -> Option<LocalRuntime> {
