@@ -1,9 +1,10 @@
 //! The keeper of a connection or of a gateway, from that process's side. The process starts the keeper before there is
 //! a session, tells it of every session that must be ended, and starts another keeper if it dies.
 //!
-//! `process` is the keeper itself.
+//! `process` is the keeper itself, and `machine` its decisions.
 
 pub mod handover;
+mod machine;
 pub mod process;
 pub mod terms;
 
@@ -21,9 +22,9 @@ use serde_json::value::RawValue;
 
 use self::process::ROLE;
 use self::terms::Terms;
-use super::delete::{Ticket, shown};
-use super::sweep::Known;
+use crate::delete::{Ticket, shown};
 use crate::origin::Origin;
+use crate::sweep::Known;
 use leash_model::clock::{Moment, timeout_until};
 use leash_model::identity::Identity;
 use leash_model::limits;
