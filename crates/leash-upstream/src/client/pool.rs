@@ -69,10 +69,7 @@ where
     /// was begun, sends it on another connection.
     pub async fn send(&self, mut request: Request<B>) -> Result<Response<Incoming>, UpstreamError> {
         let uri = request.uri().clone();
-        let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
-            return Err(UpstreamError::Unreachable("the address has no host".to_owned()));
-        };
-        let origin = (scheme.clone(), authority.clone());
+        let origin = origin(&uri)?;
         request.headers_mut().insert(HOST, host(&uri)?);
         *request.uri_mut() = uri.path_and_query().cloned().map(Uri::from).unwrap_or_default();
         loop {
@@ -102,11 +99,8 @@ where
     /// Opens a connection to see if that works. Keeps it only if the host has no other idle one: thousands of checks
     /// would leave as many connections.
     pub(crate) async fn reach(&self, uri: &Uri) -> Result<(), UpstreamError> {
-        let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
-            return Err(UpstreamError::Unreachable("the address has no host".to_owned()));
-        };
+        let origin = origin(uri)?;
         let connection = self.connect(uri).await?;
-        let origin = (scheme.clone(), authority.clone());
         if self.0.idle.borrow().get(&origin).is_none_or(Vec::is_empty) {
             self.keep(origin, connection);
         }
@@ -200,6 +194,12 @@ fn unusable<B>(answer: &Response<B>) -> Option<&'static str> {
     }
     (headers.contains_key(CONTENT_LENGTH) && headers.contains_key(TRANSFER_ENCODING))
         .then_some("it has both Content-Length and Transfer-Encoding")
+}
+
+/// Returns the scheme, host and port of an address.
+fn origin(uri: &Uri) -> Result<Origin, UpstreamError> {
+    let origin = uri.scheme().cloned().zip(uri.authority().cloned());
+    origin.ok_or_else(|| UpstreamError::Unreachable("the address has no host".to_owned()))
 }
 
 /// Returns the value of `Host`, with the port only if it is not the default one.
