@@ -14,8 +14,8 @@ use tokio::sync::oneshot;
 use crate::response::{Refusal, ResponseKind};
 use leash_model::limits;
 use leash_upstream::client;
-use leash_upstream::client::{Care, Connector, Pool, UpstreamError};
-use leash_upstream::heap::Tide;
+use leash_upstream::client::{Connector, Pool, PoolSettings, UpstreamError};
+use leash_upstream::heap::HeapTrimmer;
 
 /// The HTTP client of `connect`. Unlike the gateway's client, it tells when a body is handed over, and it has no timer
 /// for idle connections: it finds a connection that is too old when it would use it. So an idle leash never wakes up.
@@ -81,7 +81,7 @@ impl HttpClient {
         HttpClient {
             http: Pool::new(
                 Connector::default(),
-                Care { most: limits::IDLE_CONNECTIONS, timed: false, tide: Tide::default() },
+                PoolSettings { most: limits::IDLE_CONNECTIONS, timed: false, trimmer: HeapTrimmer::default() },
             ),
         }
     }

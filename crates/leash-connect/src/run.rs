@@ -261,7 +261,7 @@ impl Driver {
         }
         // From here on, leash sends only DELETE upstream and reads no responses: for the host, the connection is over.
         connection.stop.cancel();
-        self.sweeper.hurry.by(began);
+        self.sweeper.deadline.set(began);
         connection.tasks.close();
         // The tasks end the sessions, also those that were replaced.
         let ended = async { tokio::join!(connection.tasks.wait(), connection.host.flush(limits::FLUSH)) };
@@ -271,7 +271,7 @@ impl Driver {
         let hurried = async {
             loop {
                 if let ProcessEvent::Signal(_) | ProcessEvent::EndRequested = self.events.next().await {
-                    connection.delete_client.hurry.by(least.max(Moment::now()));
+                    connection.delete_client.deadline.set(least.max(Moment::now()));
                     connection.last_call.cancel();
                 }
             }

@@ -63,7 +63,7 @@ pub(super) async fn pause(jobs: &Jobs, error: &io::Error, told: &mut Option<Mome
 /// Serves one connection to its end.
 async fn serve(jobs: Rc<Jobs>, connection: Rc<Connection>, stream: TcpStream, stop: CancellationToken) {
     add(&jobs.gateway.metrics.connections, 1);
-    let _afloat = jobs.gateway.tide.rise();
+    let _counted = jobs.gateway.trimmer.count();
     notice_dead_peers(&stream);
     let service = service_fn(|request: Request<Incoming>| {
         // Set now, because hyper may read more input before it polls the response. A request with a body is complete

@@ -43,7 +43,7 @@ use leash_tree::platform::proc::Proc;
 use leash_tree::platform::{command, linux};
 use leash_tree::tree;
 use leash_upstream::client::Client;
-use leash_upstream::heap::Tide;
+use leash_upstream::heap::HeapTrimmer;
 use leash_upstream::notice::Notice;
 
 /// The inputs of a gateway from the program around it.
@@ -158,7 +158,7 @@ async fn run(serving: Serving) -> Result<(), ServeError> {
 pub(super) fn gateway(settings: Settings, places: Places, book: Book, tell: Box<dyn Fn(Notice)>) -> Gateway {
     let tasks = TaskTracker::new();
     let servers = settings.servers.values().cloned().map(new_server);
-    let tide = Tide::default();
+    let trimmer = HeapTrimmer::default();
     Gateway {
         servers: RefCell::new(servers.map(|server| (Rc::clone(&server.name), server)).collect()),
         settings: RefCell::new(Rc::new(settings)),
@@ -171,11 +171,11 @@ pub(super) fn gateway(settings: Settings, places: Places, book: Book, tell: Box<
         tasks,
         book,
         keeping: Keeping::default(),
-        client: Client::counted_by(tide.clone()),
+        client: Client::counted_by(trimmer.clone()),
         places,
         draining: Cell::new(false),
         seats: Rc::default(),
-        tide,
+        trimmer,
         bodies: Rc::default(),
         memory: Memory::default(),
         address: Cell::new(None),
@@ -277,7 +277,7 @@ async fn drain(jobs: &Rc<Jobs>, signals: &mut Signals, open: Open) {
         open.over();
     });
     // Upstream sessions that are not deleted by then are recorded as left, and stay in the book.
-    gateway.client.hurry.by(Moment::now() + gateway.settings().drain);
+    gateway.client.deadline.set(Moment::now() + gateway.settings().drain);
     gateway.tell(|| Notice::Draining(sessions));
     gateway.watchers.clear();
     drop(gateway.resolver.take());

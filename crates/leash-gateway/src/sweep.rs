@@ -7,7 +7,7 @@ use leash_model::receipt::Reason;
 use leash_tree::ledger::book::Entry;
 use leash_upstream::delete;
 use leash_upstream::notice::Notice;
-use leash_upstream::sweep::{Heir, Known, Told, books, end, is_told};
+use leash_upstream::sweep::{Known, Receipted, Sweeper, books, end, is_repeated};
 use tokio::sync::Semaphore;
 
 use super::guard;
@@ -31,10 +31,10 @@ fn known(settings: &Settings, entry: &Entry) -> Option<Known> {
 }
 
 /// Ends the sessions that this gateway took over from a killed gateway and cannot resume.
-pub(crate) fn rest(gateway: &Rc<Gateway>, entries: Vec<(Entry, Option<Known>)>, told: Told) {
-    let (room, told) = (Rc::new(Semaphore::new(limits::SWEEP_AT_ONCE)), Rc::new(told));
+pub(crate) fn rest(gateway: &Rc<Gateway>, entries: Vec<(Entry, Option<Known>)>, receipted: Receipted) {
+    let (room, receipted) = (Rc::new(Semaphore::new(limits::SWEEP_AT_ONCE)), Rc::new(receipted));
     for (entry, given) in entries {
-        let (gateway, room, told) = (Rc::clone(gateway), Rc::clone(&room), Rc::clone(&told));
+        let (gateway, room, receipted) = (Rc::clone(gateway), Rc::clone(&room), Rc::clone(&receipted));
         gateway.clone().tasks.spawn_local(async move {
             let _permit = room.acquire().await;
             let known = given.or_else(|| known(&gateway.settings(), &entry));
@@ -43,8 +43,8 @@ pub(crate) fn rest(gateway: &Rc<Gateway>, entries: Vec<(Entry, Option<Known>)>, 
             if done.deleted.cut_short {
                 return;
             }
-            let receipt = done.receipt(Heir::NextStart, Reason::Swept);
-            if is_told(&told, &receipt) || guard::write(&gateway, &receipt) {
+            let receipt = done.receipt(Sweeper::NextStart, Reason::Swept);
+            if is_repeated(&receipted, &receipt) || guard::write(&gateway, &receipt) {
                 guard::note(&gateway, gateway.book.over(&receipt.session));
                 gateway.keeping.over(&receipt.session);
             }

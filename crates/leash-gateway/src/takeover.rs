@@ -19,14 +19,14 @@ use leash_tree::platform::identity::{self, boot_id};
 use leash_tree::platform::proc::Proc;
 use leash_upstream::keeper::handover;
 use leash_upstream::keeper::handover::Given;
-use leash_upstream::keeper::{Lien, process};
+use leash_upstream::keeper::{HeldSession, process};
 use leash_upstream::notice::Notice;
 use leash_upstream::sweep;
 
 /// The sessions that were taken over.
 pub(crate) struct Inherited {
     open: Vec<Entry>,
-    liens: HashMap<Box<str>, Lien>,
+    sessions: HashMap<Box<str>, HeldSession>,
     /// The dead gateway's keeper waits until this is dropped.
     keeper: UnixStream,
 }
@@ -40,11 +40,11 @@ pub(crate) fn ask(settings: &Settings, places: &Places, address: SocketAddr) -> 
     let proc = Proc::own().ok()?;
     let books = Book::list(&places.runtime_dir).ok()?;
     books.iter().rev().filter(|book| is_predecessor(book, places, address, &proc)).find_map(|book| {
-        let Given { keeper, lock, liens } = handover::ask(&book.door(&places.runtime_dir)).ok()?;
-        let told = liens.iter().map(|(key, lien)| (&**key, lien));
+        let Given { keeper, lock, sessions } = handover::ask(&book.door(&places.runtime_dir)).ok()?;
+        let told = sessions.iter().map(|(key, held)| (&**key, held));
         let unwritten = |open: &[Entry]| process::unwritten(told, open, &book.cover.receipts);
         let (adopted, open) = Book::adopt(places, &book.cover, lock, unwritten).ok()?;
-        Some((adopted, Inherited { open, liens, keeper }))
+        Some((adopted, Inherited { open, sessions, keeper }))
     })
 }
 
@@ -58,27 +58,28 @@ fn is_predecessor(book: &Listed, places: &Places, address: SocketAddr, proc: &Pr
 
 /// Resumes every session that can be resumed, and ends the others.
 pub(crate) fn go_on(gateway: &Rc<Gateway>, inherited: Inherited) -> Result<(), BookError> {
-    let Inherited { open, mut liens, keeper } = inherited;
-    let told = if open.is_empty() { sweep::Told::new() } else { sweep::told_in([&*gateway.places.receipts]) };
+    let Inherited { open, mut sessions, keeper } = inherited;
+    let receipted =
+        if open.is_empty() { sweep::Receipted::new() } else { sweep::receipted_in([&*gateway.places.receipts]) };
     let (mut taken, mut rest) = (0, Vec::new());
     for entry in open {
-        let lien = liens.remove(&*entry.session);
+        let held = sessions.remove(&*entry.session);
         // A keeper that was stopped for a while may know less than the book. A session with a receipt is over.
-        let is_latest = |lien: &Lien| lien.entry(&entry.session).as_ref() == Some(&entry);
-        let goes_on = lien.as_ref().filter(|lien| is_latest(lien) && !sweep::has_ended(&told, &entry));
-        if goes_on.is_some_and(|lien| guard::resume(gateway, &entry, lien)) {
+        let is_latest = |held: &HeldSession| held.entry(&entry.session).as_ref() == Some(&entry);
+        let goes_on = held.as_ref().filter(|held| is_latest(held) && !sweep::has_ended(&receipted, &entry));
+        if goes_on.is_some_and(|held| guard::resume(gateway, &entry, held)) {
             taken += 1;
             continue;
         }
-        let known = lien.as_ref().and_then(Lien::known);
-        if let Some(lien) = lien {
-            gateway.keeping.hold_refused(&entry.session, lien.staying(None));
+        let known = held.as_ref().and_then(HeldSession::known);
+        if let Some(held) = held {
+            gateway.keeping.hold_refused(&entry.session, held.staying(None));
         }
         rest.push((entry, known));
     }
     gateway.book.own()?;
     drop(keeper);
     gateway.tell(|| Notice::TakenOver(taken));
-    super::sweep::rest(gateway, rest, told);
+    super::sweep::rest(gateway, rest, receipted);
     Ok(())
 }

@@ -3,6 +3,7 @@
 pub mod client_session;
 pub mod clock;
 pub mod containment;
+pub mod delete;
 pub mod duration;
 pub mod event;
 pub mod id;

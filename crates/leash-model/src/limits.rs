@@ -282,7 +282,7 @@ pub const LARGE_BUFFER: i32 = 1024 * 1024;
 
 /// The number of connections and sessions from which on their memory is given back after they are gone or replaced.
 /// Fewer take some 2 MiB.
-pub const TIDE: usize = 128;
+pub const HEAP_TRIM: usize = 128;
 
 /// The number of connections that may wait to be accepted: a burst of clients that start together.
 pub const BACKLOG: u32 = 1024;

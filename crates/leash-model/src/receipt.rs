@@ -285,6 +285,13 @@ pub enum DeleteHow {
     Unreachable,
 }
 
+impl DeleteHow {
+    /// True if the session is gone.
+    pub fn is_gone(self) -> bool {
+        matches!(self, DeleteHow::Deleted | DeleteHow::Forgotten | DeleteHow::Closed)
+    }
+}
+
 /// A session at an HTTP server, and its end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

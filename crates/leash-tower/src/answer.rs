@@ -3,7 +3,7 @@
 use hyper::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use hyper::{Response, StatusCode};
 
-use super::body::GuardedBody;
+use super::response_body::GuardedBody;
 use leash_protocol::envelope::{codes, error_body};
 
 /// 404: the session has ended or never existed. The client must begin a new one.

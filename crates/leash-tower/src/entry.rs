@@ -5,14 +5,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use hyper::StatusCode;
 use tokio::sync::watch;
 
-use super::release;
+use super::registry::{Refusal, Registry};
 use super::release::{Deleted, Ended, Release};
-use super::shared::Shared;
 use super::ticket::Ticket;
 use leash_model::client_session::{Effect, Event, Life};
 use leash_model::clock;
 use leash_model::clock::Moment;
 use leash_model::receipt::{DeleteHow, Reason};
+
+/// The state that the sessions of a guard share.
+pub(super) type Shared = Registry<Entry>;
 
 /// The stage of a session, for tasks that wait for it.
 #[derive(Clone, Debug)]
@@ -62,9 +64,10 @@ pub(super) struct Look {
 }
 
 impl Entry {
-    pub(super) fn new(shared: &Arc<Shared>, number: u64, ticket: Ticket, release: Release) -> Arc<Entry> {
+    /// Begins a session, if the limit allows it.
+    pub(super) fn admit(shared: &Arc<Shared>, ticket: Ticket, release: Release) -> Result<Arc<Entry>, Refusal> {
         let state = State { life: Life::begin(Moment::now()), token: None, ticket, armed: None };
-        Arc::new(Entry {
+        shared.admit(|number| Entry {
             number,
             started_ms: clock::unix_ms(),
             shared: Arc::downgrade(shared),
@@ -115,7 +118,7 @@ impl Entry {
     fn arm(self: &Arc<Self>, shared: &Shared, state: &mut State) {
         let Some((at, _)) = state.life.deadline(&shared.policy.terms) else { return };
         if state.armed.is_none_or(|armed| at < armed) {
-            shared.arm(self, state.armed.replace(at), at);
+            shared.arm(self.number, self, state.armed.replace(at), at);
         }
     }
 
@@ -180,7 +183,7 @@ impl Entry {
     }
 
     /// Ends the session because the client's own DELETE has deleted it: the guard sends none.
-    pub(super) fn deleted(self: &Arc<Self>, status: StatusCode) {
+    pub(super) fn deleted(self: &Arc<Self>, how: DeleteHow, status: StatusCode) {
         let Some(shared) = self.shared.upgrade() else { return };
         let token = {
             let mut state = self.state();
@@ -194,7 +197,6 @@ impl Entry {
         if let Some(token) = token {
             shared.forget_token(&token);
         }
-        let how = release::judge(Some(status)).unwrap_or(DeleteHow::Unreachable);
         let deleted = Deleted { how, status: Some(status), tries: 0 };
         self.finish(&shared, Reason::ClientDeleted, deleted, Moment::now());
     }
@@ -231,7 +233,7 @@ impl Entry {
             state.life.apply(Event::Released, Moment::now(), &shared.policy.terms);
             state.armed.take()
         };
-        shared.remove(self, armed);
+        shared.remove(self.number, armed);
         self.stage.send_replace(Stage::Over(ended));
     }
 

@@ -3,7 +3,7 @@
 use hyper::{Request, Response};
 use tower_service::Service;
 
-use super::body::RequestBody;
+use super::request_body::RequestBody;
 
 /// A service whose calls can outlive their clients, and whose clones end its sessions. So all of it must be able to
 /// move between threads.

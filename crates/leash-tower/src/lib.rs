@@ -37,14 +37,17 @@
 //! every 15 s).
 
 mod answer;
-mod body;
 mod entry;
 mod guardable;
 mod opening;
+mod policy;
+mod registry;
 mod release;
+mod request_body;
+mod response_body;
 mod service;
 mod sessions;
-mod shared;
+mod sweeper;
 mod ticket;
 
 use std::sync::Arc;
@@ -52,31 +55,22 @@ use std::time::Duration;
 
 use tower_layer::Layer;
 
-pub use body::{GuardedBody, RequestBody};
 pub use release::Ended;
+pub use request_body::RequestBody;
+pub use response_body::GuardedBody;
 pub use service::SessionGuard;
 pub use sessions::{GuardedSession, GuardedSessions};
 
+use entry::Shared;
 use leash_model::client_session::Terms;
 use leash_model::limits;
-use shared::Shared;
+use policy::Policy;
 
 /// A layer that ends the sessions of a server that speaks Streamable HTTP. Its clones, and the services made by them,
 /// share their sessions. Set all options first: each setter returns a new guard without sessions.
 #[derive(Clone, Debug)]
 pub struct SessionGuardLayer {
     shared: Arc<Shared>,
-}
-
-/// The function that is called for every end.
-type Listener = Arc<dyn Fn(&Ended) + Send + Sync>;
-
-/// The options of a guard.
-#[derive(Clone)]
-struct Policy {
-    terms: Terms,
-    max_sessions: usize,
-    on_end: Option<Listener>,
 }
 
 impl Default for SessionGuardLayer {

@@ -2,15 +2,19 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+use hyper::body::Body;
 use hyper::{Request, Response};
 use tokio::sync::oneshot;
 
 use super::answer;
-use super::body::{GuardedBody, RequestBody};
-use super::entry::{Entry, Flight, Opened};
+use super::entry::{Entry, Flight, Opened, Shared};
 use super::guardable::Guardable;
+use super::registry::Refusal;
 use super::release;
-use super::shared::{Refusal, Shared};
+use super::request_body::RequestBody;
+use super::response_body::GuardedBody;
+use super::sweeper;
 use super::ticket::Ticket;
 use leash_model::receipt::Reason;
 use leash_protocol::headers::SESSION_ID;
@@ -25,13 +29,13 @@ pub(super) async fn open<S, B, R>(
 where
     S: Guardable<B, R>,
     B: Send + 'static,
-    R: Send + 'static,
+    R: Body<Data = Bytes> + Send + 'static,
 {
-    let entry = match shared.admit(Ticket::of(&request), release::by(inner.clone())) {
+    let entry = match Entry::admit(shared, Ticket::of(&request), release::by(inner.clone())) {
         Ok(entry) => entry,
         Err(refusal) => return Ok(refused(&refusal)),
     };
-    shared.keep_swept();
+    sweeper::keep_running(shared);
     let (tell, mut told) = oneshot::channel();
     let attempt = Attempt { entry: Arc::clone(&entry), shared: Arc::clone(shared), settled: false };
     // The request is in flight from now on. Even if the entry has ended already, the guard sees the answer.
@@ -68,7 +72,7 @@ pub(super) async fn beside<S, B, R>(
 where
     S: Guardable<B, R>,
     B: Send + 'static,
-    R: Send + 'static,
+    R: Body<Data = Bytes> + Send + 'static,
 {
     let (ticket, service) = (Ticket::of(&request), inner.clone());
     let answer = inner.call(request.map(RequestBody::client)).await?;
@@ -78,9 +82,9 @@ where
     if shared.known(&token).is_some() {
         return Ok(answer.map(|body| GuardedBody::of(body, None)));
     }
-    match shared.admit(ticket.clone(), release::by(service.clone())) {
+    match Entry::admit(shared, ticket.clone(), release::by(service.clone())) {
         Ok(entry) => {
-            shared.keep_swept();
+            sweeper::keep_running(shared);
             let attempt = Attempt { entry: Arc::clone(&entry), shared: Arc::clone(shared), settled: false };
             let flight = entry.begin(false);
             match attempt.settle(Ok(answer), flight).await {

@@ -1,16 +1,19 @@
 //! Ends a session in the service below: sends DELETE until the answer is final or the tries are used up.
 
 use std::future::poll_fn;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
+use hyper::body::{Body, Frame};
 use hyper::{Request, Response, StatusCode};
 use tower_service::Service;
 
-use super::body::RequestBody;
 use super::guardable::Guardable;
+use super::request_body::RequestBody;
 use super::ticket::Ticket;
+use leash_model::delete::{Verdict, judge, meaning, needs_body};
 use leash_model::limits;
 use leash_model::receipt::{DeleteHow, Reason};
 
@@ -34,7 +37,7 @@ pub struct Ended {
 impl Ended {
     /// True if the service no longer has the session.
     pub fn is_gone(&self) -> bool {
-        matches!(self.how, DeleteHow::Deleted | DeleteHow::Forgotten | DeleteHow::Closed)
+        self.how.is_gone()
     }
 }
 
@@ -56,8 +59,8 @@ pub(super) type Release = Box<dyn Fn(Ticket, String) -> Deleting + Send + Sync>;
 pub(super) fn by<S, B, R>(service: S) -> Release
 where
     S: Guardable<B, R>,
-    R: Send + 'static,
     B: Send + 'static,
+    R: Body<Data = Bytes> + Send + 'static,
 {
     // A service need not be `Sync`, so a lock is held while it is cloned.
     let service = Mutex::new(service);
@@ -70,6 +73,7 @@ where
 async fn delete<S, B, R>(service: S, ticket: Ticket, token: String) -> Deleted
 where
     S: Service<Request<RequestBody<B>>, Response = Response<R>> + Clone,
+    R: Body<Data = Bytes>,
 {
     let mut number = 0;
     loop {
@@ -78,39 +82,37 @@ where
         let mut service = service.clone();
         let sent = async {
             poll_fn(|cx| service.poll_ready(cx)).await?;
-            service.call(ticket.delete(&token)).await
+            let answer = service.call(ticket.delete(&token)).await?;
+            let status = answer.status();
+            let body = if needs_body(status.as_u16()) { read(answer.into_body()).await } else { Vec::new() };
+            Ok::<_, S::Error>((Some(status), body))
         };
-        let status = match tokio::time::timeout(limits::DELETE_TRY, sent).await {
-            Ok(Ok(answer)) => Some(answer.status()),
-            Ok(Err(_)) | Err(_) => None,
+        let (status, body) = match tokio::time::timeout(limits::DELETE_TRY, sent).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) | Err(_) => (None, Vec::new()),
         };
-        match judge(status) {
-            Some(how) => return Deleted { how, status, tries: number },
-            None if number >= limits::DELETE_TRIES => {
-                return Deleted { how: DeleteHow::Unreachable, status, tries: number };
-            }
-            None => {
-                let wait = limits::DELETE_BACK_OFF * 2_u32.saturating_pow(number - 1);
-                tokio::time::sleep_until(tokio::time::Instant::now() + wait).await;
-            }
+        match judge(status.map(|status| status.as_u16()), &body, number) {
+            Verdict::Settled(how) => return Deleted { how, status, tries: number },
+            Verdict::Again(wait) => tokio::time::sleep_until(tokio::time::Instant::now() + wait).await,
         }
     }
 }
 
-/// The meaning of a DELETE's status; `None` if the guard should send it again.
-pub(super) fn judge(status: Option<StatusCode>) -> Option<DeleteHow> {
-    match status?.as_u16() {
-        200..=299 => Some(DeleteHow::Deleted),
-        404 | 410 => Some(DeleteHow::Forgotten),
-        401 | 403 | 407 => Some(DeleteHow::Denied),
-        // With these (timeout, too early, too many requests, server errors) the service says that a later try may
-        // succeed.
-        408 | 425 | 429 | 500 | 502..=599 => None,
-        _ => Some(DeleteHow::Unsupported),
+/// Reads a body. One that breaks off or is too long counts as empty.
+async fn read(body: impl Body<Data = Bytes>) -> Vec<u8> {
+    let (mut body, mut text) = (pin!(body), Vec::new());
+    while let Some(frame) = poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
+        match frame.map(Frame::into_data) {
+            Ok(Ok(data)) if text.len() + data.len() <= limits::DELETE_BODY => text.extend_from_slice(&data),
+            Ok(Err(_trailers)) => {}
+            Ok(Ok(_)) | Err(_) => return Vec::new(),
+        }
     }
+    text
 }
 
-/// True if the answer to the client's own DELETE shows that the session is gone.
-pub(super) fn is_gone(status: StatusCode) -> bool {
-    matches!(judge(Some(status)), Some(DeleteHow::Deleted | DeleteHow::Forgotten))
+/// The result of the client's own DELETE, if its status shows that the session is gone. The body is the client's, so a
+/// status that needs it for that (400) shows nothing: the guard sends its own DELETE later.
+pub(super) fn gone_by(status: StatusCode) -> Option<DeleteHow> {
+    meaning(status.as_u16(), &[]).filter(|how| how.is_gone())
 }

@@ -10,12 +10,12 @@ use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use tower_service::Service;
 
 use super::answer;
-use super::body::{GuardedBody, RequestBody};
-use super::entry::Entry;
+use super::entry::{Entry, Shared};
 use super::guardable::Guardable;
 use super::opening;
 use super::release;
-use super::shared::Shared;
+use super::request_body::RequestBody;
+use super::response_body::GuardedBody;
 use super::ticket::Ticket;
 use leash_model::receipt::Reason;
 use leash_protocol::era;
@@ -66,7 +66,7 @@ async fn route<S, B, R>(
 where
     S: Guardable<B, R>,
     B: Send + 'static,
-    R: Send + 'static,
+    R: Body<Data = Bytes> + Send + 'static,
 {
     let stands_alone = is_modern(request.method(), request.headers());
     let token = request.headers().get(SESSION_ID).map(|token| token.to_str().unwrap_or_default());
@@ -113,14 +113,15 @@ where
     let answer = inner.call(request.map(RequestBody::client)).await?;
     // Other paths below this guard may answer for the same id; their answers say nothing about this session.
     if entry.is_for(&ticket) {
-        match answer.status() {
-            status if deletes && release::is_gone(status) => entry.deleted(status),
+        let status = answer.status();
+        match release::gone_by(status).filter(|_| deletes) {
+            Some(how) => entry.deleted(how, status),
             // The service no longer knows the session.
-            StatusCode::NOT_FOUND => entry.end(Reason::UpstreamForgot),
+            None if status == StatusCode::NOT_FOUND => entry.end(Reason::UpstreamForgot),
             // Only a successful request updates the ticket: it keeps the last accepted credentials, not the last tried
             // ones.
-            status if status.is_success() => entry.refresh(ticket),
-            _ => {}
+            None if status.is_success() => entry.refresh(ticket),
+            None => {}
         }
     }
     Ok(answer.map(|body| GuardedBody::of(body, Some(flight))))

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::entry::Entry;
+use super::entry::{Entry, Shared};
 use super::release::Ended;
-use super::shared::Shared;
+use super::sweeper;
 use leash_model::clock::Moment;
 use leash_model::receipt::Reason;
 
@@ -70,7 +70,7 @@ impl GuardedSessions {
     }
 
     async fn end_these(&self, entries: Vec<Arc<Entry>>, reason: Reason) -> Vec<Ended> {
-        self.shared.keep_swept();
+        sweeper::keep_running(&self.shared);
         for entry in &entries {
             entry.end(reason.clone());
         }

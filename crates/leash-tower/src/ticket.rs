@@ -5,7 +5,7 @@ use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::http::Extensions;
 use hyper::{HeaderMap, Method, Request, Uri, Version};
 
-use super::body::RequestBody;
+use super::request_body::RequestBody;
 use leash_protocol::era;
 use leash_protocol::headers;
 use leash_protocol::headers::{LAST_EVENT_ID, METHOD, NAME, PARAM_PREFIX, PROTOCOL_VERSION, SESSION_ID};

@@ -25,12 +25,12 @@ use tokio::net::TcpStream;
 use tokio::sync::OnceCell;
 use tower_service::Service;
 
-use super::delete::Hurry;
-use crate::heap::Tide;
+use crate::deadline::Deadline;
+use crate::heap::HeapTrimmer;
 use leash_model::limits;
 use leash_tree::blocking;
 
-pub use pool::{Care, Pool};
+pub use pool::{Pool, PoolSettings};
 
 /// The reason why an upstream did not respond. No text names the address: the caller knows it, and it may hold a
 /// secret.
@@ -69,7 +69,7 @@ pub enum UpstreamError {
 pub struct Client {
     http: Pool<Full<Bytes>>,
     /// The deadline for every DELETE.
-    pub hurry: Hurry,
+    pub deadline: Deadline,
 }
 
 impl fmt::Debug for Client {
@@ -87,17 +87,17 @@ impl Default for Client {
 impl Client {
     /// Creates a client. It reads nothing and cannot fail before it is used.
     pub fn new() -> Client {
-        Client::counted_by(Tide::default())
+        Client::counted_by(HeapTrimmer::default())
     }
 
-    /// Creates a client whose connections are counted in `tide`.
-    pub fn counted_by(tide: Tide) -> Client {
-        Client::with(OnceCell::new(), tide)
+    /// Creates a client whose connections are counted in `trimmer`.
+    pub fn counted_by(trimmer: HeapTrimmer) -> Client {
+        Client::with(OnceCell::new(), trimmer)
     }
 
-    fn with(tls: OnceCell<Arc<ClientConfig>>, tide: Tide) -> Client {
-        let http = Pool::new(Connector::with_tls(tls), Care { most: limits::POOL_MOST, timed: true, tide });
-        Client { http, hurry: Hurry::default() }
+    fn with(tls: OnceCell<Arc<ClientConfig>>, trimmer: HeapTrimmer) -> Client {
+        let http = Pool::new(Connector::with_tls(tls), PoolSettings { most: limits::POOL_MOST, timed: true, trimmer });
+        Client { http, deadline: Deadline::default() }
     }
 
     /// Opens a connection to see if the server can be reached. Keeps it for the first request.

@@ -1,6 +1,5 @@
 //! Ends a session at an upstream server: sends DELETE until the response is final or the deadline has passed.
 
-use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,13 +7,15 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::header::{ACCEPT, HeaderValue};
 use hyper::{HeaderMap, Method, Request, StatusCode, Uri};
 use rustix::rand::{GetRandomFlags, getrandom};
-use tokio::sync::watch;
 
 use crate::client::{Client, UpstreamError};
 use leash_model::clock::Moment;
+use leash_model::delete::{Verdict, judge, needs_body};
 use leash_model::limits;
 use leash_model::receipt::{DeleteHow, Fate, UpstreamEnd};
 use leash_protocol::headers::{PROTOCOL_VERSION, SESSION_ID};
+
+pub use leash_model::delete::says_unknown;
 
 /// Everything that a DELETE needs. It has credentials, so it is kept only in memory.
 #[derive(Clone, Debug)]
@@ -51,7 +52,7 @@ impl Ticket {
 
 /// The result of one try.
 #[derive(Debug)]
-pub(crate) enum Tried {
+enum Tried {
     /// The server responded.
     Answered(StatusCode, Bytes),
     /// The server did not respond within [`limits::DELETE_TRY`].
@@ -60,56 +61,14 @@ pub(crate) enum Tried {
     Failed(UpstreamError),
 }
 
-/// The decision after a try.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// The result is final.
-    Settled(DeleteHow),
-    /// Try again after this pause.
-    Again(Duration),
-}
-
-/// Decides what the `number`th try (from 1) means.
-pub(crate) fn judge(tried: &Tried, number: u32) -> Verdict {
-    let again = || match number {
-        limits::DELETE_TRIES.. => Verdict::Settled(DeleteHow::Unreachable),
-        _ => Verdict::Again(limits::DELETE_BACK_OFF * 2_u32.saturating_pow(number.saturating_sub(1))),
-    };
-    let Tried::Answered(status, body) = tried else { return again() };
-    match status.as_u16() {
-        200..=299 => Verdict::Settled(DeleteHow::Deleted),
-        404 if says_no_route(body) => Verdict::Settled(DeleteHow::Unsupported),
-        404 | 410 => Verdict::Settled(DeleteHow::Forgotten),
-        400 if says_unknown(body) => Verdict::Settled(DeleteHow::Forgotten),
-        401 | 403 | 407 => Verdict::Settled(DeleteHow::Denied),
-        // By these statuses the server says that a later try may work.
-        408 | 425 | 429 | 500 | 502..=599 => again(),
-        // 405, 501 and other statuses of a server without DELETE: a retry changes nothing.
-        _ => Verdict::Settled(DeleteHow::Unsupported),
+impl Tried {
+    /// The status and the body of the response; no status if there was none.
+    fn answer(&self) -> (Option<u16>, &[u8]) {
+        match self {
+            Tried::Answered(status, body) => (Some(status.as_u16()), body),
+            Tried::Silent | Tried::Failed(_) => (None, &[]),
+        }
     }
-}
-
-/// True if the body of a 400 says that the session is unknown. There is no code for it: servers use different texts.
-pub fn says_unknown(body: &[u8]) -> bool {
-    const WORDS: [&str; 9] = [
-        "not found",
-        "unknown",
-        "invalid",
-        "no valid",
-        "expired",
-        "not exist",
-        "terminated",
-        "no such",
-        "not initialized",
-    ];
-    let text = String::from_utf8_lossy(body).to_ascii_lowercase();
-    text.contains("session") && WORDS.iter().any(|word| text.contains(word))
-}
-
-/// True if the body of a 404 is about the method and not about the session: Express sends this text if there is no
-/// route.
-fn says_no_route(body: &[u8]) -> bool {
-    String::from_utf8_lossy(body).to_ascii_lowercase().contains("cannot delete")
 }
 
 /// The result of a DELETE.
@@ -140,11 +99,10 @@ impl Deleted {
 
     /// Returns the end for a receipt.
     pub fn receipt(&self, url: &Uri, id: &str) -> UpstreamEnd {
-        let gone = matches!(self.how, DeleteHow::Deleted | DeleteHow::Forgotten | DeleteHow::Closed);
         UpstreamEnd {
             url: shown(url),
             id: shortened(id),
-            fate: if gone { Fate::Gone } else { Fate::Left },
+            fate: if self.how.is_gone() { Fate::Gone } else { Fate::Left },
             how: self.how,
             status: self.status.map(|status| status.as_u16()),
             tries: self.tries,
@@ -169,18 +127,19 @@ pub async fn delete(client: &Client, ticket: &Ticket) -> Deleted {
     let give_up = Moment::now() + limits::DELETE_GIVE_UP;
     let mut number = 0;
     loop {
-        let Some(tried) = client.hurry.before(try_once(client, ticket)).await else {
+        let Some(tried) = client.deadline.before(try_once(client, ticket)).await else {
             return cut_short(number);
         };
         number += 1;
-        let wait = match judge(&tried, number) {
+        let (status, body) = tried.answer();
+        let wait = match judge(status, body, number) {
             Verdict::Settled(how) => return settled(how, tried, number),
             Verdict::Again(wait) => jittered(wait),
         };
         if Moment::now() + wait >= give_up {
             return settled(DeleteHow::Unreachable, tried, number);
         }
-        if client.hurry.within(wait).await {
+        if client.deadline.within(wait).await {
             return Deleted { cut_short: true, ..settled(DeleteHow::Unreachable, tried, number) };
         }
     }
@@ -190,12 +149,10 @@ async fn try_once(client: &Client, ticket: &Ticket) -> Tried {
     let sent = async {
         let answer = client.send(ticket.request()).await?;
         let status = answer.status();
-        // Only these statuses need the body. A body that breaks off or is too long counts as empty.
-        let body = match status {
-            StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND => {
-                Limited::new(answer.into_body(), limits::DELETE_BODY).collect().await.ok()
-            }
-            _ => None,
+        // A body that breaks off or is too long counts as empty.
+        let body = match needs_body(status.as_u16()) {
+            true => Limited::new(answer.into_body(), limits::DELETE_BODY).collect().await.ok(),
+            false => None,
         };
         Ok((status, body.map(|body| body.to_bytes()).unwrap_or_default()))
     };
@@ -237,57 +194,6 @@ fn jittered(wait: Duration) -> Duration {
     let mut random = [0; 1];
     let _ = getrandom(&mut random, GetRandomFlags::empty());
     wait * (384 + u32::from(random[0])) / 512
-}
-
-/// A deadline for all DELETEs, which is set when leash stops. Cheap to clone; clones share it.
-#[derive(Clone, Debug)]
-pub struct Hurry(Rc<watch::Sender<Option<Moment>>>);
-
-impl Default for Hurry {
-    fn default() -> Hurry {
-        Hurry(Rc::new(watch::Sender::new(None)))
-    }
-}
-
-impl Hurry {
-    /// Sets the deadline. A DELETE without a final result by then is cut short.
-    pub fn by(&self, deadline: Moment) {
-        self.0.send_replace(Some(deadline));
-    }
-
-    /// Waits for `work`. `None` if the deadline passes before.
-    pub async fn before<T>(&self, work: impl Future<Output = T>) -> Option<T> {
-        tokio::select! {
-            biased;
-            () = self.up() => None,
-            done = work => Some(done),
-        }
-    }
-
-    /// Waits for `wait` or until the deadline. Returns true if the deadline has passed.
-    pub async fn within(&self, wait: Duration) -> bool {
-        tokio::time::timeout(wait, self.up()).await.is_ok()
-    }
-
-    /// Waits until a deadline is set, which means that leash is going to stop.
-    pub async fn announced(&self) {
-        // The wait cannot fail: `self` holds the sender.
-        let _ = self.0.subscribe().wait_for(Option::is_some).await;
-    }
-
-    async fn up(&self) {
-        let mut changed = self.0.subscribe();
-        loop {
-            let deadline = *changed.borrow_and_update();
-            let left = deadline.map(|deadline| deadline.since(Moment::now()));
-            match left {
-                Some(Duration::ZERO) => return,
-                // The wait cannot fail: `self` holds the sender. The loop then checks the time again.
-                Some(left) => drop(tokio::time::timeout(left, changed.changed()).await),
-                None => drop(changed.changed().await),
-            }
-        }
-    }
 }
 
 #[cfg(test)]

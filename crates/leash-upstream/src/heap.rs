@@ -14,7 +14,7 @@ use leash_tree::platform::linux;
 
 /// Counts the items that take memory: sessions, and connections on both sides. A cheap handle.
 #[derive(Clone, Debug, Default)]
-pub struct Tide(Rc<Level>);
+pub struct HeapTrimmer(Rc<Level>);
 
 #[derive(Debug, Default)]
 struct Level {
@@ -27,23 +27,23 @@ struct Level {
 
 /// Counts one item until it is dropped. Drop it after the item's memory.
 #[derive(Debug)]
-pub struct Afloat(Tide);
+pub struct Counted(HeapTrimmer);
 
-impl Tide {
+impl HeapTrimmer {
     /// Counts one more item.
-    pub fn rise(&self) -> Afloat {
+    pub fn count(&self) -> Counted {
         let level = &self.0;
         level.now.update(|now| now + 1);
         level.high.set(level.high.get().max(level.now.get()));
-        Afloat(self.clone())
+        Counted(self.clone())
     }
 
     /// Counts one item less. Returns true if the heap is to be trimmed: at least three quarters of many items are gone,
     /// or as many items were dropped as there were at most. After each trim, the count starts from the remaining items.
-    fn fall(&self) -> bool {
+    fn uncount(&self) -> bool {
         let Level { now, high, gone } = &*self.0;
         now.update(|now| now - 1);
-        if high.get() < limits::TIDE {
+        if high.get() < limits::HEAP_TRIM {
             return false;
         }
         gone.update(|gone| gone + 1);
@@ -56,9 +56,9 @@ impl Tide {
     }
 }
 
-impl Drop for Afloat {
+impl Drop for Counted {
     fn drop(&mut self) {
-        if self.0.fall() {
+        if self.0.uncount() {
             linux::give_back_memory();
         }
     }
@@ -70,43 +70,43 @@ mod tests {
 
     #[test]
     fn trim_after_most_of_a_burst_is_gone() {
-        let tide = Tide::default();
+        let trimmer = HeapTrimmer::default();
         let lows = |most: usize| {
-            let all: Vec<Afloat> = (0..most).map(|_| tide.rise()).collect();
-            // Calls `fall` directly instead of dropping the items, so that the test sees its result.
+            let all: Vec<Counted> = (0..most).map(|_| trimmer.count()).collect();
+            // Calls `uncount` directly instead of dropping the items, so that the test sees its result.
             all.into_iter().for_each(std::mem::forget);
-            (0..most).rev().filter(|_| tide.fall()).collect::<Vec<_>>()
+            (0..most).rev().filter(|_| trimmer.uncount()).collect::<Vec<_>>()
         };
-        assert_eq!(lows(limits::TIDE - 1), [0; 0]);
-        assert_eq!(lows(limits::TIDE), [limits::TIDE / 4]);
-        assert_eq!(lows(limits::TIDE * 5), [limits::TIDE * 5 / 4, limits::TIDE * 5 / 16]);
+        assert_eq!(lows(limits::HEAP_TRIM - 1), [0; 0]);
+        assert_eq!(lows(limits::HEAP_TRIM), [limits::HEAP_TRIM / 4]);
+        assert_eq!(lows(limits::HEAP_TRIM * 5), [limits::HEAP_TRIM * 5 / 4, limits::HEAP_TRIM * 5 / 16]);
     }
 
     #[test]
     fn trim_after_as_many_items_were_replaced_as_there_were() {
-        let tide = Tide::default();
-        let few: Vec<Afloat> = (0..limits::TIDE - 2).map(|_| tide.rise()).collect();
+        let trimmer = HeapTrimmer::default();
+        let few: Vec<Counted> = (0..limits::HEAP_TRIM - 2).map(|_| trimmer.count()).collect();
         let turns = |times: usize| {
             let turn = |_: &usize| {
-                std::mem::forget(tide.rise());
-                tide.fall()
+                std::mem::forget(trimmer.count());
+                trimmer.uncount()
             };
             (0..times).filter(turn).collect::<Vec<_>>()
         };
-        assert_eq!(turns(10 * limits::TIDE), [0; 0], "few items need no trim, however often they change");
-        let many: Vec<Afloat> = (0..limits::TIDE).map(|_| tide.rise()).collect();
-        let each = 2 * limits::TIDE;
+        assert_eq!(turns(10 * limits::HEAP_TRIM), [0; 0], "few items need no trim, however often they change");
+        let many: Vec<Counted> = (0..limits::HEAP_TRIM).map(|_| trimmer.count()).collect();
+        let each = 2 * limits::HEAP_TRIM;
         assert_eq!(turns(2 * each), [each - 1, 2 * each - 1]);
         few.into_iter().chain(many).for_each(std::mem::forget);
     }
 
     #[test]
     fn dropped_item_is_not_counted() {
-        let tide = Tide::default();
-        let (first, second) = (tide.rise(), tide.clone().rise());
+        let trimmer = HeapTrimmer::default();
+        let (first, second) = (trimmer.count(), trimmer.clone().count());
         drop(first);
-        assert_eq!(tide.0.now.get(), 1);
+        assert_eq!(trimmer.0.now.get(), 1);
         drop(second);
-        assert_eq!((tide.0.now.get(), tide.0.high.get()), (0, 2));
+        assert_eq!((trimmer.0.now.get(), trimmer.0.high.get()), (0, 2));
     }
 }

@@ -1,11 +1,13 @@
 //! Sessions at HTTP servers, held and ended: what `leash serve` and `leash connect` share.
 //!
-//! [`client`] speaks HTTP and TLS; [`delete`] sends DELETE until the server gives a final answer; [`keeper`] is the process that ends
-//! open sessions when the gateway or the connection was killed; [`sweep`] does the same at the next start, from the book on disk.
+//! [`client`] speaks HTTP and TLS; [`delete`] sends DELETE until the server gives a final answer; [`keeper`] is the
+//! process that ends open sessions when the gateway or the connection was killed; [`sweep`] does the same at the next
+//! start, from the book on disk.
 
 pub mod address;
 pub mod body;
 pub mod client;
+pub mod deadline;
 pub mod delete;
 pub mod heap;
 pub mod keeper;

@@ -49,13 +49,14 @@ pub async fn books(client: &Client, places: &Places, known: &dyn Fn(&Entry) -> O
         Ok(books) => books,
         Err(error) => return tell(Notice::Warning(format!("cannot read the ledger: {error}"))),
     };
-    let sweep = Sweep { client, receipts: &places.receipts, known, tell, heir: Heir::NextStart, reason: Reason::Swept };
+    let sweep =
+        Sweep { client, receipts: &places.receipts, known, tell, sweeper: Sweeper::NextStart, reason: Reason::Swept };
     sweep.end(books).await;
 }
 
 /// The process that ends the sessions of a dead process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heir {
+pub enum Sweeper {
     /// The dead process's keeper. A session stays in the book if its server cannot be reached or if the keeper was not
     /// told the credentials. The next start tries again, with the headers in its configuration.
     Keeper,
@@ -70,7 +71,7 @@ pub(crate) struct Sweep<'a> {
     pub(crate) receipts: &'a Path,
     pub(crate) known: &'a dyn Fn(&Entry) -> Option<Known>,
     pub(crate) tell: &'a dyn Fn(Notice),
-    pub(crate) heir: Heir,
+    pub(crate) sweeper: Sweeper,
     /// The reason in the receipts.
     pub(crate) reason: Reason,
 }
@@ -81,7 +82,7 @@ impl Sweep<'_> {
         let all =
             books.iter().enumerate().flat_map(|(at, book)| book.open.iter().map(move |entry| (at, entry.clone())));
         let mut waiting: VecDeque<(usize, Entry)> = all.collect();
-        let told = if waiting.is_empty() { Told::new() } else { told(&books, self.receipts) };
+        let receipted = if waiting.is_empty() { Receipted::new() } else { receipted(&books, self.receipts) };
         let mut unreachable = HashSet::new();
         let mut under_way = JoinSet::new();
         loop {
@@ -97,14 +98,14 @@ impl Sweep<'_> {
             match under_way.join_next().await {
                 // A DELETE that was cut short leaves the session in the book for the next start.
                 Some(Ok(Some(done))) if done.deleted.cut_short => {}
-                Some(Ok(Some(done))) => match outcome(self.heir, done.known, &done.deleted) {
+                Some(Ok(Some(done))) => match outcome(self.sweeper, done.known, &done.deleted) {
                     Outcome::Settled => {
-                        let written = self.write(&books[done.book], &done, &told);
+                        let written = self.write(&books[done.book], &done, &receipted);
                         settle(&mut books[done.book], &done, &written, self.tell);
                     }
                     Outcome::Unreachable => {
                         // The session stays in the book even if the receipt could not be written.
-                        let _ = self.write(&books[done.book], &done, &told);
+                        let _ = self.write(&books[done.book], &done, &receipted);
                         unreachable.insert(done.entry.url.clone());
                     }
                     Outcome::NoCredentials => {}
@@ -120,9 +121,9 @@ impl Sweep<'_> {
     }
 
     /// Writes the receipt, unless there is one already.
-    fn write(&self, book: &Abandoned, done: &Done, told: &Told) -> io::Result<()> {
-        let receipt = done.receipt(self.heir, self.reason.clone());
-        if is_told(told, &receipt) {
+    fn write(&self, book: &Abandoned, done: &Done, receipted: &Receipted) -> io::Result<()> {
+        let receipt = done.receipt(self.sweeper, self.reason.clone());
+        if is_repeated(receipted, &receipt) {
             return Ok(());
         }
         let path = receipts(book, self.receipts);
@@ -146,12 +147,12 @@ enum Outcome {
     NoCredentials,
 }
 
-fn outcome(heir: Heir, known: bool, deleted: &Deleted) -> Outcome {
-    match (heir, deleted.how) {
-        (Heir::NextStart, _) => Outcome::Settled,
-        (Heir::Keeper, DeleteHow::Unreachable) if deleted.status.is_none() => Outcome::Unreachable,
-        (Heir::Keeper, DeleteHow::Denied) if !known => Outcome::NoCredentials,
-        (Heir::Keeper, _) => Outcome::Settled,
+fn outcome(sweeper: Sweeper, known: bool, deleted: &Deleted) -> Outcome {
+    match (sweeper, deleted.how) {
+        (Sweeper::NextStart, _) => Outcome::Settled,
+        (Sweeper::Keeper, DeleteHow::Unreachable) if deleted.status.is_none() => Outcome::Unreachable,
+        (Sweeper::Keeper, DeleteHow::Denied) if !known => Outcome::NoCredentials,
+        (Sweeper::Keeper, _) => Outcome::Settled,
     }
 }
 
@@ -202,15 +203,15 @@ pub async fn end(client: Client, book: usize, entry: Entry, known: Option<Known>
 /// The upstream sessions that have a receipt: the receipt's run, the beginning of the session id, and true if the
 /// session is gone. A process may have written a receipt and then been killed, or met a read-only disk, before it
 /// changed the book.
-pub type Told = HashSet<(String, String, bool)>;
+pub type Receipted = HashSet<(String, String, bool)>;
 
-fn told(books: &[Abandoned], otherwise: &Path) -> Told {
+fn receipted(books: &[Abandoned], otherwise: &Path) -> Receipted {
     let paths: BTreeSet<&Path> = books.iter().map(|book| receipts(book, otherwise)).collect();
-    told_in(paths)
+    receipted_in(paths)
 }
 
 /// Reads the sessions that have a receipt in these files.
-pub fn told_in<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Told {
+pub fn receipted_in<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Receipted {
     // A file that cannot be read is skipped: two receipts are better than none.
     let known = paths.into_iter().filter_map(|path| receipts::read(path).ok()).flat_map(|(known, _)| known);
     known.flat_map(|receipt| upstreams(&receipt).collect::<Vec<_>>()).collect()
@@ -221,15 +222,15 @@ fn upstreams(receipt: &Receipt) -> impl Iterator<Item = (String, String, bool)> 
 }
 
 /// True if a receipt has nothing new. A session that was left before and is gone now is new.
-pub fn is_told(told: &Told, receipt: &Receipt) -> bool {
+pub fn is_repeated(receipted: &Receipted, receipt: &Receipt) -> bool {
     upstreams(receipt).all(|(run, id, is_gone)| {
-        told.contains(&(run.clone(), id.clone(), true)) || !is_gone && told.contains(&(run, id, false))
+        receipted.contains(&(run.clone(), id.clone(), true)) || !is_gone && receipted.contains(&(run, id, false))
     })
 }
 
 /// True if a receipt says that the session is gone.
-pub fn has_ended(told: &Told, entry: &Entry) -> bool {
-    told.contains(&(entry.session.clone(), delete::shortened(&entry.id), true))
+pub fn has_ended(receipted: &Receipted, entry: &Entry) -> bool {
+    receipted.contains(&(entry.session.clone(), delete::shortened(&entry.id), true))
 }
 
 /// Returns the file for the receipts of a book.
@@ -239,11 +240,11 @@ fn receipts<'a>(book: &'a Abandoned, otherwise: &'a Path) -> &'a Path {
 
 impl Done {
     /// The receipt of this end.
-    pub fn receipt(&self, heir: Heir, reason: Reason) -> Receipt {
+    pub fn receipt(&self, sweeper: Sweeper, reason: Reason) -> Receipt {
         let end = self.deleted.receipt(&self.url, &self.entry.id);
-        let ended_by = match heir {
-            Heir::Keeper => EndedBy::Keeper,
-            Heir::NextStart => EndedBy::Sweep,
+        let ended_by = match sweeper {
+            Sweeper::Keeper => EndedBy::Keeper,
+            Sweeper::NextStart => EndedBy::Sweep,
         };
         self.entry.receipt(reason, ended_by, self.took, end)
     }

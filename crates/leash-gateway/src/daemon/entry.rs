@@ -55,7 +55,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
     add(&jobs.gateway.metrics.connections, 1);
-    let _afloat = jobs.gateway.tide.rise();
+    let _counted = jobs.gateway.trimmer.count();
     let service = service_fn(|request: Request<Incoming>| {
         let (jobs, gate) = (Rc::clone(&jobs), gate.clone());
         async move {

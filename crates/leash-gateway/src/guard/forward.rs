@@ -176,7 +176,7 @@ pub(super) async fn without_session(gateway: &Rc<Gateway>, server: &Rc<Server>, 
     }
     // A listening request has no end of its own and would delay the gateway's shutdown.
     let listens = asked.listens || call.method == Method::GET;
-    let until = if listens { Until::Stopping(gateway.client.hurry.clone()) } else { Until::End };
+    let until = if listens { Until::Stopping(gateway.client.deadline.clone()) } else { Until::End };
     pass_whole(gateway, server, answer, until).await.unwrap_or_else(|error| failed(&error, asked.id.as_deref()))
 }
 

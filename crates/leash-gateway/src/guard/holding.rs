@@ -33,7 +33,7 @@ use leash_tree::ledger::receipts;
 use leash_upstream::address::Transport;
 use leash_upstream::delete;
 use leash_upstream::delete::{Deleted, Ticket};
-use leash_upstream::keeper::{Headers, Lien, Stay};
+use leash_upstream::keeper::{Headers, HeldSession, Stay};
 
 /// A session at an upstream server.
 pub(crate) struct Upstream {
@@ -77,21 +77,21 @@ impl Holding for Upstream {
     }
 
     /// `None` if the session needs no DELETE.
-    fn lien(&self, session: &Session) -> Option<Lien> {
+    fn held_session(&self, session: &Session) -> Option<HeldSession> {
         if !matches!(self.kind, Kind::Streamable { .. }) {
             return None;
         }
         let ticket = self.ticket(&session.server, &self.entry(session));
         let stay = session.stay().and_then(|stay| self.stay(stay));
-        Some(Lien::of(&session.server.name, session.started_ms, &ticket).staying(stay))
+        Some(HeldSession::of(&session.server.name, session.started_ms, &ticket).staying(stay))
     }
 }
 
 /// Resumes a session of a killed gateway if its server is still configured the same way. The client notices nothing.
-pub(crate) fn resume(gateway: &Rc<Gateway>, entry: &Entry, lien: &Lien) -> bool {
-    let Some(stay) = &lien.stay else { return false };
-    let Some(server) = gateway.server(lien.server()) else { return false };
-    let (Some(url), Some(headers)) = (lien.url(), stay.credentials.read()) else { return false };
+pub(crate) fn resume(gateway: &Rc<Gateway>, entry: &Entry, held: &HeldSession) -> bool {
+    let Some(stay) = &held.stay else { return false };
+    let Some(server) = gateway.server(held.server()) else { return false };
+    let (Some(url), Some(headers)) = (held.url(), stay.credentials.read()) else { return false };
     let same = matches!(&server.settings().target,
         Target::Url(target) if target.url == url && target.transport == Transport::Streamable);
     // The server may have given the same id to two sessions. Then nothing else tells their clients apart.
@@ -276,7 +276,9 @@ impl Upstream {
         let entry = self.entry_as(&id, server, clock::unix_ms());
         note(gateway, gateway.book.open(&entry));
         gateway.keeping.prepare(gateway);
-        gateway.keeping.hold_refused(&id, Lien::of(&server.name, entry.started_ms, &self.ticket(server, &entry)));
+        gateway
+            .keeping
+            .hold_refused(&id, HeldSession::of(&server.name, entry.started_ms, &self.ticket(server, &entry)));
         let (gateway, server, occupied) = (Rc::clone(gateway), Rc::clone(server), server.occupy());
         gateway.clone().tasks.spawn_local(async move {
             self.close(&gateway, &server, entry, reason).await;

@@ -95,7 +95,7 @@ async fn open(gateway: Rc<Gateway>, session: Rc<Session>, call: Call, asked: Ask
 async fn head(gateway: &Gateway, session: &Session, call: &Call) -> Option<Result<Response<Incoming>, UpstreamError>> {
     let given_up = async {
         session.over().await;
-        gateway.client.hurry.within(limits::LATE_ANSWER).await
+        gateway.client.deadline.within(limits::LATE_ANSWER).await
     };
     tokio::select! {
         head = forward::send(gateway, &session.server, call, None) => Some(head),

@@ -119,7 +119,7 @@ async fn run(gateway: Rc<Gateway>, session: Rc<Session>, (lost, said): (Rc<str>,
             // The waiting requests get their response now. If the server opens a session later, leash closes it.
             give_up(revival, &lost);
             let late = async { tokio::time::timeout(limits::LATE_ANSWER, opening).await.ok()?.ok() };
-            if let Some(Some(answer)) = gateway.client.hurry.before(late).await {
+            if let Some(Some(answer)) = gateway.client.deadline.before(late).await {
                 refuse(&gateway, &session, &answer);
             }
             return;

@@ -12,7 +12,7 @@ use super::holding;
 use crate::metrics::Counters;
 use crate::state::session::InFlight;
 use leash_upstream::body::BodyError;
-use leash_upstream::delete::Hurry;
+use leash_upstream::deadline::Deadline;
 
 /// The limit for how long a response may go on.
 pub(super) enum Until {
@@ -21,7 +21,7 @@ pub(super) enum Until {
     /// Until its session is over. The response counts as in flight until then.
     Session(InFlight),
     /// Until the gateway is told to stop.
-    Stopping(Hurry),
+    Stopping(Deadline),
 }
 
 impl Until {
@@ -33,9 +33,9 @@ impl Until {
                 Some(upstream) => Box::pin(upstream.gone().cancelled_owned()),
                 None => Box::pin(std::future::pending()),
             },
-            Until::Stopping(hurry) => {
-                let hurry = hurry.clone();
-                Box::pin(async move { hurry.announced().await })
+            Until::Stopping(deadline) => {
+                let deadline = deadline.clone();
+                Box::pin(async move { deadline.announced().await })
             }
         }
     }

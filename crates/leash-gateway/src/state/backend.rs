@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 
 use leash_model::receipt::{Reason, Receipt};
-use leash_upstream::keeper::Lien;
+use leash_upstream::keeper::HeldSession;
 
 use super::gateway::Gateway;
 use super::session::Session;
@@ -20,7 +20,7 @@ pub(crate) trait Holding: Any {
     fn release<'a>(&'a self, gateway: &'a Rc<Gateway>, session: &'a Session, reason: Reason) -> Release<'a>;
 
     /// The facts with which the gateway's keeper can end it. `None` if the keeper has nothing to do for it.
-    fn lien(&self, session: &Session) -> Option<Lien>;
+    fn held_session(&self, session: &Session) -> Option<HeldSession>;
 }
 
 /// Trees of a server that belong to no session.

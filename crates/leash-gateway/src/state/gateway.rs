@@ -26,7 +26,7 @@ use leash_tree::owner::peer::resolver::Resolver;
 use leash_tree::owner::peer::watch::Watchers;
 use leash_tree::places::Places;
 use leash_upstream::client::Client as UpstreamClient;
-use leash_upstream::heap::{Afloat, Tide};
+use leash_upstream::heap::{Counted, HeapTrimmer};
 use leash_upstream::notice::Notice;
 
 /// The label that names the gateway of a tree.
@@ -55,7 +55,7 @@ pub(crate) struct Gateway {
     pub(crate) draining: Cell<bool>,
     /// The sessions of all servers that have not ended, including those that are ending.
     pub(crate) seats: Rc<Budget>,
-    pub(crate) tide: Tide,
+    pub(crate) trimmer: HeapTrimmer,
     /// The budget for the bodies of requests.
     pub(crate) bodies: Rc<Budget>,
     /// The memory for answers that clients have not read.
@@ -109,7 +109,7 @@ impl Gateway {
                 })
             })?;
         }
-        Ok(Seat { _shares: shares, _occupied: server.occupy(), _afloat: self.tide.rise() })
+        Ok(Seat { _shares: shares, _occupied: server.occupy(), _counted: self.trimmer.count() })
     }
 
     /// Begins the end of all sessions and trees at the same time, and admits no others; returns their number.
@@ -146,5 +146,5 @@ pub(crate) struct Seat {
     /// The shares of the gateway's and of the server's sessions.
     _shares: [Share; 2],
     _occupied: Occupied,
-    _afloat: Afloat,
+    _counted: Counted,
 }

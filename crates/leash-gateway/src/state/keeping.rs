@@ -20,7 +20,7 @@ use leash_model::clock::Moment;
 use leash_model::limits;
 use leash_tree::platform::linux;
 use leash_tree::platform::linux::AsyncPidfd;
-use leash_upstream::keeper::{Keeper, Lien, Orders, Word, handover};
+use leash_upstream::keeper::{HeldSession, Keeper, Message, Orders, handover};
 
 /// The keeper of a gateway, and the sessions that it must know.
 #[derive(Default)]
@@ -48,7 +48,7 @@ struct Kept {
 enum What {
     Session(Weak<Session>),
     /// A session without a client that is being ended.
-    Refused(Box<Lien>),
+    Refused(Box<HeldSession>),
 }
 
 impl Keeping {
@@ -104,8 +104,8 @@ impl Keeping {
     }
 
     /// Tells the keeper of an upstream session without a client.
-    pub(crate) fn hold_refused(&self, key: &str, lien: Lien) {
-        self.enter(key.into(), What::Refused(Box::new(lien)));
+    pub(crate) fn hold_refused(&self, key: &str, held: HeldSession) {
+        self.enter(key.into(), What::Refused(Box::new(held)));
     }
 
     fn enter(&self, key: Rc<str>, what: What) {
@@ -139,7 +139,7 @@ impl Keeping {
     pub(crate) fn ending(&self) {
         if let Some(keeper) = &*self.keeper.borrow() {
             // A keeper that misses this message takes the exit for a kill and ends the sessions anyway.
-            let _ = keeper.tell(&Word::Ending);
+            let _ = keeper.tell(&Message::Ending);
         }
     }
 
@@ -172,7 +172,7 @@ impl Keeping {
                 return true;
             }
             let kept = sessions.get_mut(key);
-            let tell = |stays| word(key, kept.as_deref(), stays).and_then(|word| keeper.tell(&word));
+            let tell = |stays| message(key, kept.as_deref(), stays).and_then(|message| keeper.tell(&message));
             // Without the client's long `initialize`, the keeper can at least end the session.
             let told = tell(true).or_else(|error| if is_too_long(&error) { tell(false) } else { Err(error) });
             match told {
@@ -227,16 +227,16 @@ fn is_too_long(error: &io::Error) -> bool {
 }
 
 /// Builds the message with the latest state of a session.
-fn word(key: &str, kept: Option<&Kept>, stays: bool) -> io::Result<Word> {
-    let mut lien = match kept.map(|kept| &kept.what) {
-        Some(What::Session(session)) => session.upgrade().and_then(|session| session.holding()?.lien(&session)),
-        Some(What::Refused(lien)) => Some((**lien).clone()),
+fn message(key: &str, kept: Option<&Kept>, stays: bool) -> io::Result<Message> {
+    let mut held = match kept.map(|kept| &kept.what) {
+        Some(What::Session(session)) => session.upgrade().and_then(|session| session.holding()?.held_session(&session)),
+        Some(What::Refused(held)) => Some((**held).clone()),
         None => None,
     };
     if !stays {
-        lien = lien.map(|lien| lien.staying(None));
+        held = held.map(|held| held.staying(None));
     }
-    lien.map_or_else(|| Ok(Word::Ended(key.into(), None)), |lien| Word::hold(key, &lien))
+    held.map_or_else(|| Ok(Message::Ended(key.into(), None)), |held| Message::hold(key, &held))
 }
 
 /// Watches the keeper: sends the changes when its socket has room again, and starts another keeper when it is dead.

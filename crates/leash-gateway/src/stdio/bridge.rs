@@ -30,7 +30,7 @@ use leash_model::limits;
 use leash_model::receipt::{Reason, Receipt};
 use leash_protocol::envelope::{Envelope, IdKey, Kind, Message};
 use leash_protocol::era;
-use leash_upstream::keeper::Lien;
+use leash_upstream::keeper::HeldSession;
 
 /// A server with the session that it is for.
 pub(crate) struct Bridge {
@@ -79,7 +79,7 @@ impl Holding for Rc<Bridge> {
     }
 
     /// A tree has a keeper of its own.
-    fn lien(&self, _: &Session) -> Option<Lien> {
+    fn held_session(&self, _: &Session) -> Option<HeldSession> {
         None
     }
 }

@@ -23,6 +23,8 @@ pub(crate) struct World {
     pub(crate) deletes: Vec<HeaderMap>,
     /// The status of the next answers to DELETE, which then does nothing.
     pub(crate) refusals: VecDeque<StatusCode>,
+    /// The body of these answers.
+    pub(crate) refusal_text: &'static str,
     /// The credential that it requires; `None` for no check.
     pub(crate) credential: Option<&'static str>,
     /// It panics at the next `initialize`.
@@ -74,7 +76,7 @@ impl Script {
                 let mut world = self.world();
                 world.deletes.push(headers);
                 match world.refusals.pop_front() {
-                    Some(refusal) => status(refusal),
+                    Some(refusal) => status(refusal).map(|_| Full::from(world.refusal_text)),
                     None if world.open.remove(&session) => status(StatusCode::NO_CONTENT),
                     None => status(StatusCode::NOT_FOUND),
                 }

@@ -250,6 +250,39 @@ async fn refused_delete_is_reported() {
 }
 
 #[tokio::test]
+async fn body_of_a_refused_delete_decides_whether_the_session_is_gone() {
+    let stage = Stage::calm();
+    let long = "Session not found".repeat(10_000).leak();
+    for (refusal, text, how) in [
+        (StatusCode::BAD_REQUEST, "Session not found", DeleteHow::Forgotten),
+        (StatusCode::BAD_REQUEST, "Unsupported protocol version", DeleteHow::Unsupported),
+        (StatusCode::BAD_REQUEST, long, DeleteHow::Unsupported),
+        (StatusCode::NOT_FOUND, "Session not found", DeleteHow::Forgotten),
+        (StatusCode::NOT_FOUND, "<pre>Cannot DELETE /mcp</pre>", DeleteHow::Unsupported),
+    ] {
+        let session = stage.open().await;
+        stage.script.world().refusal_text = text;
+        stage.script.world().refusals.push_back(refusal);
+        let ended = soon("the end", stage.sessions.end(&session)).await.unwrap();
+        check(&ended, &session, Reason::Requested, how);
+        assert_eq!((ended.is_gone(), ended.tries), (how == DeleteHow::Forgotten, 1));
+    }
+}
+
+#[tokio::test]
+async fn a_400_to_a_delete_of_the_client_ends_nothing() {
+    let stage = Stage::calm();
+    let session = stage.open().await;
+    stage.script.world().refusal_text = "Session not found";
+    stage.script.world().refusals.push_back(StatusCode::BAD_REQUEST);
+    let answer = send(&stage.service, request(Method::DELETE, Some(&session), "")).await;
+    assert_eq!((answer.status().as_u16(), text(answer.into_body()).await.as_str()), (400, "Session not found"));
+    assert!(stage.ends.none_yet().await);
+    let ended = soon("the end", stage.sessions.end(&session)).await.unwrap();
+    check(&ended, &session, Reason::Requested, DeleteHow::Deleted);
+}
+
+#[tokio::test]
 async fn a_session_that_the_service_forgot_is_over() {
     let stage = Stage::calm();
     let session = stage.open().await;

@@ -14,7 +14,7 @@ use hyper::http::uri::{Authority, Scheme};
 use hyper::{Request, Response, StatusCode, Uri};
 
 use super::{Connector, UpstreamError, root_cause};
-use crate::heap::Tide;
+use crate::heap::HeapTrimmer;
 use leash_model::clock::Moment;
 use leash_model::limits;
 use leash_protocol::headers;
@@ -32,7 +32,7 @@ struct Shared<B> {
     connector: Connector,
     /// The idle connections of each host. The last one in the list was used last.
     idle: RefCell<HashMap<Origin, Vec<Idle<B>>>>,
-    care: Care,
+    settings: PoolSettings,
     /// A task that closes old idle connections is running.
     tended: Cell<bool>,
 }
@@ -46,13 +46,13 @@ struct Idle<B> {
 
 /// The settings for idle connections.
 #[derive(Clone, Debug)]
-pub struct Care {
+pub struct PoolSettings {
     /// The maximum number of idle connections per host.
     pub most: usize,
     /// True if a timer closes old connections. Otherwise they are closed when they would be used.
     pub timed: bool,
     /// Counts all connections, idle or not: the end of a thousand sessions opens a thousand connections at once.
-    pub tide: Tide,
+    pub trimmer: HeapTrimmer,
 }
 
 impl<B> Pool<B>
@@ -61,18 +61,15 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     /// An empty pool.
-    pub fn new(connector: Connector, care: Care) -> Pool<B> {
-        Pool(Rc::new(Shared { connector, idle: RefCell::default(), care, tended: Cell::new(false) }))
+    pub fn new(connector: Connector, settings: PoolSettings) -> Pool<B> {
+        Pool(Rc::new(Shared { connector, idle: RefCell::default(), settings, tended: Cell::new(false) }))
     }
 
     /// Sends a request and returns the head of the response. If the server closed an idle connection before the request
     /// was begun, sends it on another connection.
     pub async fn send(&self, mut request: Request<B>) -> Result<Response<Incoming>, UpstreamError> {
         let uri = request.uri().clone();
-        let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
-            return Err(UpstreamError::Unreachable("the address has no host".to_owned()));
-        };
-        let origin = (scheme.clone(), authority.clone());
+        let origin = origin(&uri)?;
         request.headers_mut().insert(HOST, host(&uri)?);
         *request.uri_mut() = uri.path_and_query().cloned().map(Uri::from).unwrap_or_default();
         loop {
@@ -102,11 +99,8 @@ where
     /// Opens a connection to see if that works. Keeps it only if the host has no other idle one: thousands of checks
     /// would leave as many connections.
     pub(crate) async fn reach(&self, uri: &Uri) -> Result<(), UpstreamError> {
-        let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
-            return Err(UpstreamError::Unreachable("the address has no host".to_owned()));
-        };
+        let origin = origin(uri)?;
         let connection = self.connect(uri).await?;
-        let origin = (scheme.clone(), authority.clone());
         if self.0.idle.borrow().get(&origin).is_none_or(Vec::is_empty) {
             self.keep(origin, connection);
         }
@@ -117,11 +111,11 @@ where
         let stream = self.0.connector.connect(uri.clone()).await?;
         let handshake = http1::Builder::new().max_headers(limits::HEADERS).handshake(stream).await;
         let (sender, connection) = handshake.map_err(|error| UpstreamError::Broken(root_cause(&error)))?;
-        let afloat = self.0.care.tide.rise();
+        let counted = self.0.settings.trimmer.count();
         tokio::task::spawn_local(async move {
             // A request that waits for its response gets the error.
             let _ = connection.await;
-            drop(afloat);
+            drop(counted);
         });
         Ok(sender)
     }
@@ -145,10 +139,10 @@ where
         let mut hosts = self.0.idle.borrow_mut();
         let idle = hosts.entry(origin).or_default();
         idle.push(Idle { connection, since: Moment::now() });
-        if idle.len() > self.0.care.most {
+        if idle.len() > self.0.settings.most {
             idle.remove(0);
         }
-        if self.0.care.timed && !self.0.tended.replace(true) {
+        if self.0.settings.timed && !self.0.tended.replace(true) {
             let shared = Rc::clone(&self.0);
             tokio::task::spawn_local(async move {
                 while shared.tend() {
@@ -200,6 +194,12 @@ fn unusable<B>(answer: &Response<B>) -> Option<&'static str> {
     }
     (headers.contains_key(CONTENT_LENGTH) && headers.contains_key(TRANSFER_ENCODING))
         .then_some("it has both Content-Length and Transfer-Encoding")
+}
+
+/// Returns the scheme, host and port of an address.
+fn origin(uri: &Uri) -> Result<Origin, UpstreamError> {
+    let origin = uri.scheme().cloned().zip(uri.authority().cloned());
+    origin.ok_or_else(|| UpstreamError::Unreachable("the address has no host".to_owned()))
 }
 
 /// Returns the value of `Host`, with the port only if it is not the default one.

@@ -142,7 +142,7 @@ fn tls_needs_a_trusted_certificate() {
             .expect("versions")
             .with_root_certificates(roots)
             .with_no_client_auth();
-        let trusting = Client::with(OnceCell::new_with(Some(Arc::new(config))), Tide::default());
+        let trusting = Client::with(OnceCell::new_with(Some(Arc::new(config))), HeapTrimmer::default());
         let url = format!("https://localhost:{port}/mcp");
         let answer = trusting.send(request(&url)).await.expect("an answer");
         assert_eq!(text(answer).await, "secret");

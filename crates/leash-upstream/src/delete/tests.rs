@@ -1,4 +1,4 @@
-//! Tests of DELETE: a table of the verdicts, and the driver against a scripted upstream.
+//! Tests of DELETE against a scripted upstream.
 
 use std::cell::Cell;
 
@@ -8,61 +8,7 @@ use super::*;
 use crate::scripted;
 use crate::scripted::{Scripted, reply, silence, status};
 
-const UNKNOWN: &str =
-    r#"{"jsonrpc":"2.0","error":{"code":-32000,"message":"Bad Request: No valid session ID provided"},"id":null}"#;
-
-#[test]
-fn status_and_body_decide_the_result() {
-    use DeleteHow::*;
-    for (code, body, meaning) in [
-        (200, "", Some(Deleted)),
-        (202, "", Some(Deleted)),
-        (204, "", Some(Deleted)),
-        (404, "", Some(Forgotten)),
-        (404, "<pre>Cannot DELETE /mcp</pre>", Some(Unsupported)),
-        (410, "", Some(Forgotten)),
-        (400, UNKNOWN, Some(Forgotten)),
-        (400, "Invalid or missing session ID", Some(Forgotten)),
-        (400, "Session not found", Some(Forgotten)),
-        (400, "Unsupported protocol version", Some(Unsupported)),
-        (405, "", Some(Unsupported)),
-        (501, "", Some(Unsupported)),
-        (302, "", Some(Unsupported)),
-        (401, "", Some(Denied)),
-        (403, "", Some(Denied)),
-        (429, "", None),
-        (500, "", None),
-        (503, "", None),
-    ] {
-        let tried = Tried::Answered(StatusCode::from_u16(code).expect("a status"), body.into());
-        let expected = meaning.map_or(Verdict::Again(Duration::from_millis(500)), Verdict::Settled);
-        assert_eq!(judge(&tried, 1), expected, "{code} {body}");
-    }
-}
-
-#[test]
-fn pauses_double_until_the_last_try() {
-    let verdicts: Vec<Verdict> = (1..=6).map(|number| judge(&Tried::Silent, number)).collect();
-    let pauses = [500, 1000, 2000, 4000, 8000].map(|ms| Verdict::Again(Duration::from_millis(ms)));
-    assert_eq!(verdicts[..5], pauses);
-    assert_eq!(verdicts[5], Verdict::Settled(DeleteHow::Unreachable));
-    assert_eq!(judge(&Tried::Failed(UpstreamError::Refused), u32::MAX), Verdict::Settled(DeleteHow::Unreachable));
-}
-
 proptest! {
-    #[test]
-    fn every_status_and_body_has_a_verdict(code in 100u16..1000, body: Vec<u8>, number in 1..10u32) {
-        let status = StatusCode::from_u16(code).expect("a status");
-        let verdict = judge(&Tried::Answered(status, body.into()), number);
-        // Only a success status means that the session was deleted.
-        if verdict == Verdict::Settled(DeleteHow::Deleted) {
-            prop_assert!(status.is_success());
-        }
-        if number >= limits::DELETE_TRIES {
-            prop_assert!(matches!(verdict, Verdict::Settled(_)));
-        }
-    }
-
     #[test]
     fn jitter_is_at_most_a_quarter(ms in 0..100_000u64) {
         let (wait, jittered) = (Duration::from_millis(ms), jittered(Duration::from_millis(ms)));
@@ -120,6 +66,22 @@ fn delete_is_retried_after_a_broken_connection_and_a_503() {
 }
 
 #[test]
+fn body_of_a_400_or_404_decides_the_result() {
+    scripted::run(async {
+        for (code, body, how) in [
+            (400, "Session not found", DeleteHow::Forgotten),
+            (400, "Unsupported protocol version", DeleteHow::Unsupported),
+            (404, "", DeleteHow::Forgotten),
+            (404, "<pre>Cannot DELETE /mcp</pre>", DeleteHow::Unsupported),
+        ] {
+            let upstream = Scripted::start(move |_| reply(status(code, body))).await;
+            let deleted = delete(&Client::new(), &ticket(&upstream)).await;
+            assert_eq!((deleted.how, deleted.tries), (how, 1), "{code} {body}");
+        }
+    });
+}
+
+#[test]
 fn refused_delete_has_a_reason() {
     scripted::run(async {
         for (code, why) in [
@@ -141,11 +103,11 @@ fn unanswered_delete_is_cut_short_at_the_deadline() {
         let upstream = Scripted::start(|_| silence()).await;
         let (client, ticket) = (Client::new(), ticket(&upstream));
         let deleting = delete(&client, &ticket);
-        let hurrying = async {
+        let stopping = async {
             upstream.until(|seen| seen.len() == 1).await;
-            client.hurry.by(Moment::now());
+            client.deadline.set(Moment::now());
         };
-        let (deleted, ()) = tokio::join!(deleting, hurrying);
+        let (deleted, ()) = tokio::join!(deleting, stopping);
         assert_eq!(deleted.how, DeleteHow::Unreachable);
         assert_eq!(deleted.why.as_deref(), Some("leash stopped before the server answered"));
         // The client closes the connection and does not keep it in the pool.

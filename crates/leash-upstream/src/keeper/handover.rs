@@ -21,7 +21,7 @@ use rustix::net::{
 };
 use serde_json::value::RawValue;
 
-use super::{Lien, Word};
+use super::{HeldSession, Message};
 use leash_model::limits;
 
 /// Creates the socket. A process that connects waits until the keeper responds, which it does when its gateway is dead.
@@ -49,8 +49,8 @@ fn short(path: &Path) -> io::Result<(OwnedFd, PathBuf)> {
 
 /// Accepts a connection. `None` for a process of another user.
 pub(super) fn accept(door: &UnixListener) -> io::Result<Option<UnixStream>> {
-    let (heir, _) = door.accept()?;
-    Ok(check(&heir).ok().map(|()| heir))
+    let (successor, _) = door.accept()?;
+    Ok(check(&successor).ok().map(|()| successor))
 }
 
 /// Returns an error if the peer is a process of another user.
@@ -64,28 +64,32 @@ fn check(stream: &UnixStream) -> io::Result<()> {
 /// Sends everything to the new gateway, and returns when that has closed the connection or is dead. There is no
 /// timeout, even if the new gateway is stopped: otherwise it could take the sessions over after the keeper has begun to
 /// end them.
-pub(super) fn give(mut heir: UnixStream, lock: BorrowedFd<'_>, liens: &HashMap<Box<str>, Box<RawValue>>) {
-    let given = give_all(&mut heir, lock, liens).and_then(|()| heir.shutdown(Shutdown::Write));
+pub(super) fn give(mut successor: UnixStream, lock: BorrowedFd<'_>, sessions: &HashMap<Box<str>, Box<RawValue>>) {
+    let given = give_all(&mut successor, lock, sessions).and_then(|()| successor.shutdown(Shutdown::Write));
     if given.is_ok() {
-        let _ = heir.read(&mut [0]);
+        let _ = successor.read(&mut [0]);
     }
 }
 
-fn give_all(heir: &mut UnixStream, lock: BorrowedFd<'_>, liens: &HashMap<Box<str>, Box<RawValue>>) -> io::Result<()> {
+fn give_all(
+    successor: &mut UnixStream,
+    lock: BorrowedFd<'_>,
+    sessions: &HashMap<Box<str>, Box<RawValue>>,
+) -> io::Result<()> {
     let (locks, mut space) = ([lock], [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))]);
     let mut control = SendAncillaryBuffer::new(&mut space);
     control.push(SendAncillaryMessage::ScmRights(&locks));
-    rustix::net::sendmsg(heir.as_fd(), &[IoSlice::new(b"\n")], &mut control, SendFlags::NOSIGNAL)?;
-    let mut to = io::BufWriter::new(heir);
-    for (key, lien) in liens {
-        write_line(&mut to, &Word::Hold(key.clone(), lien.clone()))?;
+    rustix::net::sendmsg(successor.as_fd(), &[IoSlice::new(b"\n")], &mut control, SendFlags::NOSIGNAL)?;
+    let mut to = io::BufWriter::new(successor);
+    for (key, session) in sessions {
+        write_line(&mut to, &Message::Hold(key.clone(), session.clone()))?;
     }
-    write_line(&mut to, &Word::Done)?;
+    write_line(&mut to, &Message::Done)?;
     to.flush()
 }
 
-fn write_line(to: &mut impl io::Write, word: &Word) -> io::Result<()> {
-    serde_json::to_writer(&mut *to, word)?;
+fn write_line(to: &mut impl io::Write, message: &Message) -> io::Result<()> {
+    serde_json::to_writer(&mut *to, message)?;
     to.write_all(b"\n")
 }
 
@@ -96,7 +100,7 @@ pub struct Given {
     /// The lock of the book.
     pub lock: OwnedFd,
     /// The open sessions, by key.
-    pub liens: HashMap<Box<str>, Lien>,
+    pub sessions: HashMap<Box<str>, HeldSession>,
 }
 
 /// Asks a keeper for its sessions. After an error, the keeper still has them.
@@ -106,16 +110,18 @@ pub fn ask(path: &Path) -> io::Result<Given> {
     check(&keeper)?;
     keeper.set_read_timeout(Some(limits::TAKEOVER_ANSWER))?;
     let lock = receive_lock(&keeper)?;
-    let (mut liens, mut whole) = (HashMap::new(), false);
+    let (mut sessions, mut whole) = (HashMap::new(), false);
     for line in BufReader::new(&keeper).split(b'\n') {
         match serde_json::from_slice(&line?)? {
-            // A lien that cannot be read was written by another version of leash. The book has its session.
-            Word::Hold(key, lien) => drop(serde_json::from_str(lien.get()).map(|lien| liens.insert(key, lien))),
-            Word::Done => whole = true,
+            // Another version of leash wrote a session that cannot be read. The book has it.
+            Message::Hold(key, session) => {
+                drop(serde_json::from_str(session.get()).map(|session| sessions.insert(key, session)))
+            }
+            Message::Done => whole = true,
             _ => {}
         }
     }
-    if whole { Ok(Given { keeper, lock, liens }) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+    if whole { Ok(Given { keeper, lock, sessions }) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
 fn receive_lock(keeper: &UnixStream) -> io::Result<OwnedFd> {

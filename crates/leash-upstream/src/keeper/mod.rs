@@ -1,9 +1,10 @@
 //! The keeper of a connection or of a gateway, from that process's side. The process starts the keeper before there is
 //! a session, tells it of every session that must be ended, and starts another keeper if it dies.
 //!
-//! `process` is the keeper itself.
+//! `process` is the keeper itself, and `machine` its decisions.
 
 pub mod handover;
+mod machine;
 pub mod process;
 pub mod terms;
 
@@ -21,9 +22,9 @@ use serde_json::value::RawValue;
 
 use self::process::ROLE;
 use self::terms::Terms;
-use super::delete::{Ticket, shown};
-use super::sweep::Known;
+use crate::delete::{Ticket, shown};
 use crate::origin::Origin;
+use crate::sweep::Known;
 use leash_model::clock::{Moment, timeout_until};
 use leash_model::identity::Identity;
 use leash_model::limits;
@@ -71,9 +72,9 @@ pub struct Orders {
 /// A message to a keeper. A message about a session names the session by a key that the sender chose.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Word {
-    /// The session exists upstream. Replaces an earlier message about the same session. The text is a [`Lien`], parsed
-    /// only when it is needed.
+pub enum Message {
+    /// The session exists upstream. Replaces an earlier message about the same session. The text is a
+    /// [`HeldSession`], parsed only when it is needed.
     Hold(Box<str>, Box<RawValue>),
     /// The session is over. The end is given if a receipt has to name it.
     Ended(Box<str>, Option<Box<UpstreamEnd>>),
@@ -85,17 +86,17 @@ pub enum Word {
     Done,
 }
 
-impl Word {
+impl Message {
     /// Builds the message that a session exists upstream.
-    pub fn hold(key: &str, lien: &Lien) -> io::Result<Word> {
-        Ok(Word::Hold(key.into(), serde_json::value::to_raw_value(lien)?))
+    pub fn hold(key: &str, session: &HeldSession) -> io::Result<Message> {
+        Ok(Message::Hold(key.into(), serde_json::value::to_raw_value(session)?))
     }
 }
 
 /// A session at a server, with everything that its end needs. It has credentials, so it stays in memory and is never
 /// written to disk.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
-pub struct Lien {
+pub struct HeldSession {
     server: String,
     url: String,
     /// The session's id. `None` for the old transport, whose session ends with its connection.
@@ -164,10 +165,10 @@ impl Headers {
     }
 }
 
-impl Lien {
-    /// Creates the lien of a session that needs a DELETE.
-    pub fn of(server: &str, started_ms: u64, ticket: &Ticket) -> Lien {
-        Lien {
+impl HeldSession {
+    /// Describes a session that needs a DELETE.
+    pub fn of(server: &str, started_ms: u64, ticket: &Ticket) -> HeldSession {
+        HeldSession {
             server: server.to_owned(),
             url: ticket.url.to_string(),
             id: Some(ticket.session_id.clone()),
@@ -178,10 +179,10 @@ impl Lien {
         }
     }
 
-    /// Creates the lien of a session that ends with its connection.
-    pub fn stream(server: &str, started_ms: u64, url: &Uri) -> Lien {
+    /// Describes a session that ends with its connection.
+    pub fn stream(server: &str, started_ms: u64, url: &Uri) -> HeldSession {
         let (server, url) = (server.to_owned(), url.to_string());
-        Lien { server, url, id: None, version: None, headers: Headers::default(), started_ms, stay: None }
+        HeldSession { server, url, id: None, version: None, headers: Headers::default(), started_ms, stay: None }
     }
 
     /// The server's address.
@@ -194,8 +195,8 @@ impl Lien {
     }
 
     /// Sets the facts with which another gateway can resume the session.
-    pub fn staying(self, stay: Option<Stay>) -> Lien {
-        Lien { stay, ..self }
+    pub fn staying(self, stay: Option<Stay>) -> HeldSession {
+        HeldSession { stay, ..self }
     }
 
     /// The server's name.
@@ -275,8 +276,8 @@ impl Keeper {
 
     /// Sends a message without waiting. After success the message is in the keeper's socket, even if this process dies
     /// at once. Returns `WouldBlock` if the socket is full because the keeper is slow or stopped.
-    pub fn tell(&self, word: &Word) -> io::Result<()> {
-        let bytes = serde_json::to_vec(word)?;
+    pub fn tell(&self, message: &Message) -> io::Result<()> {
+        let bytes = serde_json::to_vec(message)?;
         rustix::net::send(&self.control, &bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;
         Ok(())
     }
@@ -295,7 +296,7 @@ impl Keeper {
     /// Tells the keeper that nothing is left to do, and waits for its exit: in a container whose first process does not
     /// reap, it would stay a zombie. The wait has a timeout, because the keeper may be stopped.
     pub fn dismiss(mut self) {
-        let _ = self.tell(&Word::Done);
+        let _ = self.tell(&Message::Done);
         self.wait_for_death();
         if !self.is_gone() {
             let _ = linux::kill_own_child(self.child.id() as i32);
@@ -323,27 +324,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lien_keeps_everything_that_delete_needs() {
+    fn held_session_keeps_everything_that_delete_needs() {
         let mut headers = HeaderMap::new();
         headers.insert("authorization", HeaderValue::from_static("Bearer hush"));
         headers.append("x-two", HeaderValue::from_static("1"));
         headers.append("x-two", HeaderValue::from_bytes(b"\xff\"").expect("a value"));
         let url = "http://h:1/mcp?key=hush".parse().expect("a url");
         let ticket = Ticket { url, session_id: "s-1".to_owned(), version: Some("2025-11-25".to_owned()), headers };
-        let text = serde_json::to_vec(&Word::hold("k", &Lien::of("x", 5, &ticket)).expect("JSON")).expect("JSON");
-        let Ok(Word::Hold(key, lien)) = serde_json::from_slice(&text) else { panic!("the message changed on the way") };
-        let lien: Lien = serde_json::from_str(lien.get()).expect("a lien");
-        let back = lien.ticket().expect("a ticket");
+        let text =
+            serde_json::to_vec(&Message::hold("k", &HeldSession::of("x", 5, &ticket)).expect("JSON")).expect("JSON");
+        let Ok(Message::Hold(key, session)) = serde_json::from_slice(&text) else {
+            panic!("the message changed on the way")
+        };
+        let session: HeldSession = serde_json::from_str(session.get()).expect("a session");
+        let back = session.ticket().expect("a ticket");
         assert_eq!((back.url, back.session_id, back.version), (ticket.url, ticket.session_id, ticket.version));
         assert_eq!(back.headers, ticket.headers);
-        let entry = lien.entry(&key).expect("an entry");
+        let entry = session.entry(&key).expect("an entry");
         assert_eq!((&*entry.session, &*entry.url, entry.started_ms), ("k", "http://h:1/mcp", 5));
     }
 
     #[test]
-    fn lien_of_a_stream_has_no_delete() {
-        let lien = Lien::stream("x", 5, &"http://h/sse".parse().expect("a url"));
-        assert!(lien.ticket().is_none() && lien.entry("k").is_none());
-        assert_eq!(lien.url().map(|url| url.to_string()).as_deref(), Some("http://h/sse"));
+    fn held_stream_has_no_delete() {
+        let session = HeldSession::stream("x", 5, &"http://h/sse".parse().expect("a url"));
+        assert!(session.ticket().is_none() && session.entry("k").is_none());
+        assert_eq!(session.url().map(|url| url.to_string()).as_deref(), Some("http://h/sse"));
     }
 }

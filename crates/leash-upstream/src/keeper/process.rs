@@ -2,26 +2,26 @@
 //! everything is done. If that process dies before, or is stopped while its host is gone, the keeper ends all upstream
 //! sessions.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
-use serde_json::value::RawValue;
+use rustix::time::Timespec;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::task::JoinSet;
 
-use super::super::delete;
-use super::super::delete::Deleted;
-use super::super::sweep;
-use super::super::sweep::{Heir, Sweep};
+use super::machine::{Effect, Event, Held, Machine, State};
 use super::terms::Terms;
-use super::{Lien, Orders, Word, fds, handover, name_end};
+use super::{HeldSession, Orders, fds, handover, name_end};
 use crate::client::Client;
+use crate::delete;
+use crate::delete::Deleted;
+use crate::sweep;
+use crate::sweep::{Sweep, Sweeper};
 use leash_model::clock::{Moment, timeout_until};
-use leash_model::limits;
 use leash_model::receipt::{EndedBy, Reason, UpstreamEnd};
 use leash_tree::ledger::book::{Abandoned, Book, Entry};
 use leash_tree::ledger::receipts;
@@ -40,17 +40,14 @@ pub const ENTRY_POINT: EntryPoint = EntryPoint { name: ROLE, run: |_| run() };
 
 /// Runs as the keeper of a connection or of a gateway. Returns when nothing is left to do.
 pub(crate) fn run() {
-    if let Some(mut watch) = Watching::prepare()
-        && let Some(reason) = watch.wait()
-    {
-        spawn::make_room();
-        if reason != Reason::SupervisorKilled || !watch.is_succeeded() {
-            watch.end(reason);
-        }
+    if let Some(driver) = Driver::prepare() {
+        driver.run();
     }
 }
 
-struct Watching {
+/// Waits for the events of a keeper and performs its effects; [`machine`](super::machine) decides.
+struct Driver {
+    machine: Machine,
     control: OwnedFd,
     orders: Orders,
     /// The book's lock, shared with the watched process. The book is abandoned only when both are gone.
@@ -58,40 +55,13 @@ struct Watching {
     watches: Vec<Watch>,
     /// The socket at which a new gateway asks for the sessions.
     door: Option<UnixListener>,
-    held: Held,
-    /// The watched process has begun to end its sessions itself.
-    ending: bool,
+    /// Events that the machine has not seen.
+    events: VecDeque<Event>,
 }
 
-/// Everything that the keeper was told. Liens stay unparsed: there may be ten thousand, and most are never read.
-#[derive(Default)]
-struct Held {
-    liens: HashMap<Box<str>, Box<RawValue>>,
-    /// The ends of earlier sessions, for the receipt of a connection.
-    ended: Vec<UpstreamEnd>,
-}
-
-impl Held {
-    fn is_empty(&self) -> bool {
-        self.liens.is_empty() && self.ended.is_empty()
-    }
-
-    /// Parses the liens. A lien that cannot be read was written by another version of leash; the book has its session.
-    fn read(&self) -> BTreeMap<&str, Lien> {
-        let liens = self.liens.iter();
-        liens.filter_map(|(key, lien)| Some((&**key, serde_json::from_str(lien.get()).ok()?))).collect()
-    }
-}
-
-/// An owner that is gone, and the deadline for the watched process to notice it.
-struct Loss {
-    reason: Reason,
-    give_up: Moment,
-}
-
-impl Watching {
+impl Driver {
     /// Takes the inherited descriptors and the orders.
-    fn prepare() -> Option<Watching> {
+    fn prepare() -> Option<Driver> {
         linux::survive_file_size_limit();
         let _ = rustix::thread::set_name(c"keeper");
         let control = linux::inherited_fd(fds::CONTROL).ok()?;
@@ -112,113 +82,94 @@ impl Watching {
         drop(linux::listen(&keeper::SIGNALS).ok()?);
         let _ = rustix::process::setsid();
         spawn::let_go_of_stdio();
-        Some(Watching { control, orders, lock, watches, door, held: Held::default(), ending: false })
+        Some(Driver { machine: Machine::new(&orders), control, orders, lock, watches, door, events: VecDeque::new() })
     }
 
-    /// Waits until the keeper must end the sessions, and returns the reason. `None` if there is nothing to do.
-    fn wait(&mut self) -> Option<Reason> {
-        let mut loss: Option<Loss> = None;
+    fn run(mut self) {
         loop {
-            let answers = self.poll(loss.as_ref()).unwrap_or_else(|| {
-                let give_up = Moment::now() + limits::KEEPER_ANSWER;
-                loss.get_or_insert(Loss { reason: Reason::Starved, give_up });
-                Vec::new()
-            });
-            match self.hear() {
-                Hearing::Done => return None,
-                // The gateway was told to stop and left the rest to its keeper.
-                Hearing::Gone if self.ending && self.orders.terms.is_none() => return Some(Reason::Shutdown),
-                // Even if an owner is gone too: the keeper acts because the process died.
-                Hearing::Gone => return Some(Reason::SupervisorKilled),
-                Hearing::Nothing => {}
-            }
-            for index in (0..self.watches.len()).rev() {
-                let answer = answers.get(index + 1).copied().unwrap_or(PollFlags::empty());
-                if let Some(reason) = self.watches[index].judge(answer) {
-                    self.watches.remove(index);
-                    let give_up = Moment::now() + limits::KEEPER_ANSWER;
-                    loss.get_or_insert(Loss { reason, give_up });
+            let event = self.next();
+            for effect in self.machine.apply(event, Moment::now()) {
+                match effect {
+                    Effect::MakeRoom => spawn::make_room(),
+                    // The result of an effect comes before everything that was seen earlier.
+                    Effect::ReadCover => self.events.push_front(self.read_cover()),
+                    Effect::HandOver => self.events.push_front(self.hand_over()),
+                    Effect::End(reason) => return self.end(reason),
+                    Effect::Exit => return,
                 }
-            }
-            if self.ending {
-                // The process is working on the end itself. Only its death matters now.
-                (loss, self.watches) = (None, Vec::new());
-            }
-            if loss.as_ref().is_some_and(|loss| Moment::now() >= loss.give_up) {
-                return loss.map(|loss| loss.reason);
             }
         }
     }
 
-    /// Polls the control socket and the owners. `None` if the kernel does not allow any poll.
-    fn poll(&self, loss: Option<&Loss>) -> Option<Vec<PollFlags>> {
+    /// Waits for the next event. Messages come first: a process that says in time that it ends its sessions is not
+    /// stopped, even if the deadline has passed since.
+    fn next(&mut self) -> Event {
+        loop {
+            if self.machine.listens() {
+                match channel::receive(self.control.as_fd()) {
+                    Heard::Message(message) => return Event::Message(message),
+                    Heard::Closed => return Event::ProcessGone,
+                    Heard::Nothing => {}
+                }
+            }
+            match self.events.pop_front() {
+                Some(event) => return event,
+                None if self.machine.listens() => self.look_at_process(),
+                None => self.look_for_gateway(),
+            }
+        }
+    }
+
+    /// Polls the control socket and the owners.
+    fn look_at_process(&mut self) {
+        if *self.machine.state() != State::Waiting {
+            // A lost owner would wake the keeper again and again.
+            self.watches.clear();
+        }
         let mut polled = vec![PollFd::new(&self.control, PollFlags::IN)];
         polled.extend(self.watches.iter().map(Watch::poll));
-        let timeout = loss.map(|loss| timeout_until(loss.give_up, Moment::now()));
-        match poll::poll(&mut polled, timeout.as_ref()) {
-            Sight::Clear => Some(polled.iter().map(PollFd::revents).collect()),
-            Sight::Blind => None,
+        match poll::poll(&mut polled, self.patience().as_ref()) {
+            Sight::Clear => {
+                let owners = self.watches.iter().zip(&polled[1..]).rev();
+                let gone = owners.filter_map(|(watch, answer)| watch.judge(answer.revents()));
+                self.events.extend(gone.map(Event::OwnerGone));
+            }
+            Sight::Blind => self.events.push_back(Event::Blind),
         }
+        self.events.push_back(Event::Tick);
     }
 
-    /// Reads all messages that have arrived.
-    fn hear(&mut self) -> Hearing {
-        loop {
-            match channel::receive(self.control.as_fd()) {
-                Heard::Message(Word::Hold(key, lien)) => drop(self.held.liens.insert(key, lien)),
-                Heard::Message(Word::Ended(key, end)) => {
-                    self.held.liens.remove(&key);
-                    if let Some(end) = end {
-                        name_end(&mut self.held.ended, *end);
-                    }
-                }
-                Heard::Message(Word::Anew) => self.held = Held::default(),
-                Heard::Message(Word::Ending) => self.ending = true,
-                Heard::Message(Word::Done) => return Hearing::Done,
-                Heard::Nothing => return Hearing::Nothing,
-                Heard::Closed => return Hearing::Gone,
-            }
-        }
+    /// Polls the handover socket.
+    fn look_for_gateway(&mut self) {
+        let mut polled: Vec<PollFd<'_>> = self.door.iter().map(|door| PollFd::new(door, PollFlags::IN)).collect();
+        let sight = poll::poll(&mut polled, self.patience().as_ref());
+        let is_asked = polled.iter().any(|door| !door.revents().is_empty());
+        self.events.push_back(match sight {
+            Sight::Blind => Event::Blind,
+            Sight::Clear if is_asked => Event::Asked,
+            Sight::Clear => Event::Tick,
+        });
     }
 
-    /// Waits for a new gateway and hands the sessions over. Returns true if another gateway has taken the book over.
-    /// Also true if our gateway was killed before it had made an older gateway's book its own.
-    fn is_succeeded(&mut self) -> bool {
-        if !self.is_ours() {
-            return true;
-        }
-        let (Some(door), Some(patience)) = (self.door.take(), self.orders.takeover_ms) else { return false };
-        // No session has the facts that another gateway needs to resume it.
-        if self.held.read().values().all(|lien| lien.stay.is_none()) {
-            return false;
-        }
-        let give_up = Moment::now() + Duration::from_millis(patience);
-        loop {
-            let left = timeout_until(give_up, Moment::now());
-            let mut polled = [PollFd::new(&door, PollFlags::IN)];
-            if matches!(poll::poll(&mut polled, Some(&left)), Sight::Blind) {
-                return false;
-            }
-            if !polled[0].revents().is_empty() {
-                // The keeper is out of descriptors and cannot serve the new gateway.
-                let Ok(heir) = handover::accept(&door) else { return false };
-                if let Some(heir) = heir {
-                    handover::give(heir, self.lock.as_fd(), &self.held.liens);
-                }
-                if !self.is_ours() {
-                    return true;
-                }
-            }
-            if Moment::now() >= give_up {
-                return false;
-            }
-        }
+    /// The time until the machine's deadline.
+    fn patience(&self) -> Option<Timespec> {
+        self.machine.deadline().map(|deadline| timeout_until(deadline, Moment::now()))
     }
 
-    /// True if the book still belongs to the process that started this keeper, or cannot be read.
-    fn is_ours(&self) -> bool {
+    /// Reads whose book it is.
+    fn read_cover(&self) -> Event {
         let cover = Book::cover_of(&self.orders.runtime_dir, &self.orders.book);
-        !matches!((cover, &self.orders.cover), (Some(now), Some(then)) if now != *then)
+        let is_ours = !matches!((cover, &self.orders.cover), (Some(now), Some(then)) if now != *then);
+        Event::Cover { is_ours }
+    }
+
+    /// Hands the sessions over to the gateway that asks for them.
+    fn hand_over(&self) -> Event {
+        let Some(Ok(successor)) = self.door.as_ref().map(handover::accept) else { return Event::CannotAccept };
+        if let Some(successor) = successor {
+            handover::give(successor, self.lock.as_fd(), &self.machine.held().sessions);
+        }
+        self.read_cover()
     }
 
     /// Ends all sessions, writes the receipts, and removes the book.
@@ -228,18 +179,10 @@ impl Watching {
         // A book that cannot be read stays for the next start.
         let Ok(book) = Abandoned::inherited(&self.orders.runtime_dir, &self.orders.book, self.lock) else { return };
         match &self.orders.terms {
-            Some(terms) => end_together(&self.orders, terms, &self.held, book, reason),
-            None => end_each(&self.orders, &self.held, book, reason),
+            Some(terms) => end_together(&self.orders, terms, self.machine.held(), book, reason),
+            None => end_each(&self.orders, self.machine.held(), book, reason),
         }
     }
-}
-
-/// The result of reading the messages.
-enum Hearing {
-    Nothing,
-    Done,
-    /// The watched process is gone.
-    Gone,
 }
 
 /// Ends the sessions of a connection, with one receipt for all of them.
@@ -259,21 +202,21 @@ fn end_together(orders: &Orders, terms: &Terms, held: &Held, book: Abandoned, re
     }
     // leash may die before it has told a replacement keeper of its sessions. Then the book stays, and the next start
     // ends them.
-    if !held.liens.is_empty() || book.open.is_empty() {
+    if !held.sessions.is_empty() || book.open.is_empty() {
         book.remove();
     }
 }
 
 /// Ends all sessions at the same time. `None` if there is no runtime to try it with.
-fn let_go(liens: BTreeMap<&str, Lien>) -> Option<BTreeMap<String, UpstreamEnd>> {
+fn let_go(sessions: BTreeMap<&str, HeldSession>) -> Option<BTreeMap<String, UpstreamEnd>> {
     let (runtime, client, mut ended) = (runtime()?, Client::new(), BTreeMap::new());
     runtime.block_on(async {
         let mut under_way = JoinSet::new();
-        for (key, lien) in liens {
-            let Some(url) = lien.url() else { continue };
+        for (key, session) in sessions {
+            let Some(url) = session.url() else { continue };
             let (key, client) = (key.to_owned(), client.clone());
             under_way.spawn_local(async move {
-                let (deleted, id) = match lien.ticket() {
+                let (deleted, id) = match session.ticket() {
                     Some(ticket) => (delete::delete(&client, &ticket).await, ticket.session_id),
                     // The connection was closed when leash died, which ended the session.
                     None => (Deleted::closed(), String::new()),
@@ -293,18 +236,24 @@ fn let_go(liens: BTreeMap<&str, Lien>) -> Option<BTreeMap<String, UpstreamEnd>> 
 /// Ends the sessions of a gateway, each with its own receipt: those in its book, with the credentials that the keeper
 /// was told, and those that the gateway could not write into the book.
 fn end_each(orders: &Orders, held: &Held, mut book: Abandoned, reason: Reason) {
-    let liens = held.read();
-    let liens_now = liens.iter().map(|(key, lien)| (*key, lien));
-    book.open.extend(unwritten(liens_now, &book.open, &orders.receipts));
+    let sessions = held.read();
+    let by_key = sessions.iter().map(|(key, session)| (*key, session));
+    book.open.extend(unwritten(by_key, &book.open, &orders.receipts));
     if book.open.is_empty() {
         return book.remove();
     }
-    let known = |entry: &Entry| liens.get(&*entry.session)?.known();
+    let known = |entry: &Entry| sessions.get(&*entry.session)?.known();
     // Out of memory or descriptors: the book stays for the next start.
     let Some(runtime) = runtime() else { return };
     let (client, tell) = (Client::new(), |_| ());
-    let sweep =
-        Sweep { client: &client, receipts: &orders.receipts, known: &known, tell: &tell, heir: Heir::Keeper, reason };
+    let sweep = Sweep {
+        client: &client,
+        receipts: &orders.receipts,
+        known: &known,
+        tell: &tell,
+        sweeper: Sweeper::Keeper,
+        reason,
+    };
     runtime.block_on(sweep.end(vec![book]));
     runtime.shutdown_timeout(Duration::ZERO);
 }
@@ -312,18 +261,18 @@ fn end_each(orders: &Orders, held: &Held, mut book: Abandoned, reason: Reason) {
 /// Returns the sessions that are not in the book because the disk was full. A session with a receipt is left out: it
 /// has ended, and the gateway was killed before it could tell the keeper.
 pub fn unwritten<'a>(
-    liens: impl Iterator<Item = (&'a str, &'a Lien)>,
+    sessions: impl Iterator<Item = (&'a str, &'a HeldSession)>,
     written: &[Entry],
     receipts: &Path,
 ) -> Vec<Entry> {
     let written: HashSet<&str> = written.iter().map(|entry| &*entry.session).collect();
-    let missing = liens.filter(|(session, _)| !written.contains(session));
-    let missing: Vec<Entry> = missing.filter_map(|(session, lien)| lien.entry(session)).collect();
+    let missing = sessions.filter(|(key, _)| !written.contains(key));
+    let missing: Vec<Entry> = missing.filter_map(|(key, session)| session.entry(key)).collect();
     if missing.is_empty() {
         return missing;
     }
-    let told = sweep::told_in([receipts]);
-    missing.into_iter().filter(|entry| !sweep::has_ended(&told, entry)).collect()
+    let receipted = sweep::receipted_in([receipts]);
+    missing.into_iter().filter(|entry| !sweep::has_ended(&receipted, entry)).collect()
 }
 
 fn runtime() -> Option<LocalRuntime> {
@@ -336,6 +285,22 @@ mod tests {
     use leash_tree::ledger::book::{Cover, Membership};
     use leash_tree::places::Places;
     use testkit::Scratch;
+
+    /// The keeper of a book, without owners and without a handover socket.
+    fn keeper(places: &Places, book: &Book, terms: Option<Terms>, cover: Option<Cover>) -> Driver {
+        let orders = Orders {
+            runtime_dir: places.runtime_dir.clone(),
+            book: book.run().to_owned(),
+            receipts: places.receipts.clone(),
+            terms,
+            owners: vec![],
+            cover,
+            takeover_ms: None,
+        };
+        let lock = book.lock().try_clone_to_owned().expect("a descriptor");
+        let (machine, control) = (Machine::new(&orders), lock.try_clone().expect("a descriptor"));
+        Driver { machine, control, orders, lock, watches: vec![], door: None, events: VecDeque::new() }
+    }
 
     /// Found by the chaos test: the first keeper was killed, and then leash as soon as there was another keeper.
     #[test]
@@ -360,20 +325,8 @@ mod tests {
                 shown: None,
                 started_ms: 5,
             };
-            let orders = Orders {
-                runtime_dir: places.runtime_dir.clone(),
-                book: book.run().to_owned(),
-                receipts: places.receipts.clone(),
-                terms: Some(terms),
-                owners: vec![],
-                cover: None,
-                takeover_ms: None,
-            };
-            let lock = book.lock().try_clone_to_owned().expect("a descriptor");
-            let control = lock.try_clone().expect("a descriptor");
+            let keeper = keeper(&places, &book, Some(terms), None);
             drop(book);
-            let keeper =
-                Watching { control, orders, lock, watches: vec![], door: None, held: Held::default(), ending: false };
             keeper.end(Reason::SupervisorKilled);
             assert_eq!(Book::abandoned(&places.runtime_dir).expect("read").len(), left, "open: {open}");
         }
@@ -386,21 +339,13 @@ mod tests {
         let places = Places::below(&*scratch);
         let book = Book::of_gateway(&places, None).expect("a book");
         let other = Cover { started_ms: book.whose().started_ms + 1, ..book.whose().clone() };
-        for (cover, is_ours) in [(Some(book.whose().clone()), true), (None, true), (Some(other), false)] {
-            let orders = Orders {
-                runtime_dir: places.runtime_dir.clone(),
-                book: book.run().to_owned(),
-                receipts: places.receipts.clone(),
-                terms: None,
-                owners: vec![],
-                cover,
-                takeover_ms: None,
-            };
-            let lock = book.lock().try_clone_to_owned().expect("a descriptor");
-            let control = lock.try_clone().expect("a descriptor");
-            let (watches, held) = (vec![], Held::default());
-            let mut keeper = Watching { control, orders, lock, watches, door: None, held, ending: false };
-            assert_eq!(keeper.is_succeeded(), !is_ours, "{:?}", keeper.orders.cover);
+        for (cover, is_left) in [(Some(other), true), (Some(book.whose().clone()), false), (None, false)] {
+            let mut keeper = keeper(&places, &book, None, cover);
+            let effects = keeper.machine.apply(Event::ProcessGone, Moment::now());
+            assert_eq!(effects, [Effect::MakeRoom, Effect::ReadCover]);
+            let effects = keeper.machine.apply(keeper.read_cover(), Moment::now());
+            let expected = if is_left { Effect::Exit } else { Effect::End(Reason::SupervisorKilled) };
+            assert_eq!(effects, [expected], "{:?}", keeper.orders.cover);
         }
     }
 }

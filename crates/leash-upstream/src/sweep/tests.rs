@@ -109,7 +109,7 @@ fn sweep_that_is_cut_short_leaves_the_rest_to_the_next_start() {
         ground.dead(&upstream.url(), ["quick".to_owned(), "slow".to_owned()].into_iter());
         let client = Client::new();
         let places = ground.places();
-        let (tell, known) = (|_| client.hurry.by(Moment::now()), |_: &Entry| None);
+        let (tell, known) = (|_| client.deadline.set(Moment::now()), |_: &Entry| None);
         books(&client, &places, &known, &tell).await;
         let left = Book::abandoned(&ground.places().runtime_dir).expect("read");
         assert_eq!(left[0].open.iter().map(|entry| entry.id.as_str()).collect::<Vec<_>>(), ["slow"]);
@@ -183,8 +183,8 @@ fn session_stays_in_the_book_if_the_receipt_needs_a_descriptor() {
 fn keeper_leaves_unreachable_and_denied_sessions_to_the_next_start() {
     let check = |how, status: Option<StatusCode>, known, expected| {
         let deleted = Deleted { how, status, tries: 1, why: None, cut_short: false };
-        assert_eq!(outcome(Heir::Keeper, known, &deleted), expected, "{deleted:?}");
-        assert_eq!(outcome(Heir::NextStart, known, &deleted), Outcome::Settled, "{deleted:?}");
+        assert_eq!(outcome(Sweeper::Keeper, known, &deleted), expected, "{deleted:?}");
+        assert_eq!(outcome(Sweeper::NextStart, known, &deleted), Outcome::Settled, "{deleted:?}");
     };
     for known in [true, false] {
         check(DeleteHow::Unreachable, None, known, Outcome::Unreachable);
@@ -213,7 +213,7 @@ fn keeper_deletes_with_the_credentials_it_was_told() {
         };
         let (client, places) = (Client::new(), ground.places());
         let (receipts, tell, reason) = (&*places.receipts, &|_| (), Reason::SupervisorKilled);
-        let sweep = Sweep { client: &client, receipts, known: &known, tell, heir: Heir::Keeper, reason };
+        let sweep = Sweep { client: &client, receipts, known: &known, tell, sweeper: Sweeper::Keeper, reason };
         sweep.end(Book::abandoned(&places.runtime_dir).expect("read")).await;
         let left = Book::abandoned(&places.runtime_dir).expect("read");
         assert_eq!(left.iter().flat_map(|book| &book.open).map(|entry| &*entry.id).collect::<Vec<_>>(), ["untold"]);

@@ -1,4 +1,5 @@
-//! The state that all clones of a guard share: the table of sessions, and the sweeper, one task for all sessions.
+//! The state that all clones of a guard share: its options, its tasks and the table of sessions. It knows of a session
+//! `E` only its number.
 
 use std::collections::hash_map::Entry as Entries;
 use std::collections::{BTreeMap, HashMap};
@@ -8,33 +9,29 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 
-use super::Policy;
-use super::entry::Entry;
-use super::release::Release;
-use super::ticket::Ticket;
+use super::policy::Policy;
 use leash_model::clock::Moment;
 use leash_model::limits;
 use leash_model::receipt::Reason;
 
 /// The shared state. Code that needs two locks takes the lock of the session first.
-pub(super) struct Shared {
+pub(super) struct Registry<E> {
     pub(super) policy: Policy,
     pub(super) tasks: TaskTracker,
-    table: Mutex<Table>,
+    table: Mutex<Table<E>>,
     /// Wakes the sweeper. The sweeper holds its own reference to it, so that it does not keep the whole state alive.
-    bell: Arc<Notify>,
+    pub(super) bell: Arc<Notify>,
 }
 
-#[derive(Default)]
-struct Table {
+struct Table<E> {
     numbers: u64,
     /// All sessions that count towards the limit: opening, live or ending.
-    entries: HashMap<u64, Arc<Entry>>,
+    entries: HashMap<u64, Arc<E>>,
     /// The sessions that can be used.
-    tokens: HashMap<Arc<str>, Arc<Entry>>,
-    timers: BTreeMap<(Moment, u64), Weak<Entry>>,
+    tokens: HashMap<Arc<str>, Arc<E>>,
+    timers: BTreeMap<(Moment, u64), Weak<E>>,
     /// The sessions that the sweeper is to delete: an end may be decided where there is no runtime to spawn on.
-    retired: Vec<(Arc<Entry>, Reason)>,
+    retired: Vec<(Arc<E>, Reason)>,
     sweeps: bool,
     closed: bool,
 }
@@ -47,23 +44,32 @@ pub(super) enum Refusal {
     Closed,
 }
 
-impl std::fmt::Debug for Shared {
+impl<E> std::fmt::Debug for Registry<E> {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_struct("Shared").field("sessions", &self.table().entries.len()).finish_non_exhaustive()
+        out.debug_struct("Registry").field("sessions", &self.table().entries.len()).finish_non_exhaustive()
     }
 }
 
-impl Shared {
-    pub(super) fn new(policy: Policy) -> Shared {
-        Shared { policy, tasks: TaskTracker::new(), table: Mutex::default(), bell: Arc::default() }
+impl<E> Registry<E> {
+    pub(super) fn new(policy: Policy) -> Registry<E> {
+        let table = Table {
+            numbers: 0,
+            entries: HashMap::new(),
+            tokens: HashMap::new(),
+            timers: BTreeMap::new(),
+            retired: Vec::new(),
+            sweeps: false,
+            closed: false,
+        };
+        Registry { policy, tasks: TaskTracker::new(), table: Mutex::new(table), bell: Arc::default() }
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, Table<E>> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds an entry for a session that may begin, if the limit allows it.
-    pub(super) fn admit(self: &Arc<Self>, ticket: Ticket, release: Release) -> Result<Arc<Entry>, Refusal> {
+    /// Adds an entry for a session that may begin, if the limit allows it. `begin` makes it from its number.
+    pub(super) fn admit(&self, begin: impl FnOnce(u64) -> E) -> Result<Arc<E>, Refusal> {
         let mut table = self.table();
         if table.closed {
             return Err(Refusal::Closed);
@@ -72,8 +78,8 @@ impl Shared {
             return Err(Refusal::Full);
         }
         table.numbers += 1;
-        let entry = Entry::new(self, table.numbers, ticket, release);
-        table.entries.insert(entry.number, Arc::clone(&entry));
+        let (number, entry) = (table.numbers, Arc::new(begin(table.numbers)));
+        table.entries.insert(number, Arc::clone(&entry));
         Ok(entry)
     }
 
@@ -83,17 +89,17 @@ impl Shared {
     }
 
     /// The session that a client names.
-    pub(super) fn known(&self, token: &str) -> Option<Arc<Entry>> {
+    pub(super) fn known(&self, token: &str) -> Option<Arc<E>> {
         self.table().tokens.get(token).cloned()
     }
 
     /// All sessions that count towards the limit.
-    pub(super) fn all(&self) -> Vec<Arc<Entry>> {
+    pub(super) fn all(&self) -> Vec<Arc<E>> {
         self.table().entries.values().cloned().collect()
     }
 
     /// Makes the session known by this token. If another session has the token, returns that one instead.
-    pub(super) fn name(&self, entry: &Arc<Entry>, token: Arc<str>) -> Option<Arc<Entry>> {
+    pub(super) fn name(&self, entry: &Arc<E>, token: Arc<str>) -> Option<Arc<E>> {
         match self.table().tokens.entry(token) {
             Entries::Occupied(known) => Some(Arc::clone(known.get())),
             Entries::Vacant(free) => {
@@ -109,7 +115,7 @@ impl Shared {
     }
 
     /// Makes the token unknown, and lets the sweeper delete the session.
-    pub(super) fn retire(&self, entry: &Arc<Entry>, token: &str, reason: Reason) {
+    pub(super) fn retire(&self, entry: &Arc<E>, token: &str, reason: Reason) {
         let mut table = self.table();
         table.tokens.remove(token);
         table.retired.push((Arc::clone(entry), reason));
@@ -118,11 +124,11 @@ impl Shared {
     }
 
     /// Removes a session that is over.
-    pub(super) fn remove(&self, entry: &Entry, armed: Option<Moment>) {
+    pub(super) fn remove(&self, number: u64, armed: Option<Moment>) {
         let mut table = self.table();
-        table.entries.remove(&entry.number);
+        table.entries.remove(&number);
         if let Some(at) = armed {
-            table.timers.remove(&(at, entry.number));
+            table.timers.remove(&(at, number));
         }
         let last = table.entries.is_empty();
         drop(table);
@@ -133,48 +139,42 @@ impl Shared {
     }
 
     /// Moves the check of a session from `before` to `at`.
-    pub(super) fn arm(&self, entry: &Arc<Entry>, before: Option<Moment>, at: Moment) {
+    pub(super) fn arm(&self, number: u64, entry: &Arc<E>, before: Option<Moment>, at: Moment) {
         let mut table = self.table();
         if let Some(before) = before {
-            table.timers.remove(&(before, entry.number));
+            table.timers.remove(&(before, number));
         }
-        table.timers.insert((at, entry.number), Arc::downgrade(entry));
-        let first = table.timers.first_key_value().is_some_and(|(key, _)| *key == (at, entry.number));
+        table.timers.insert((at, number), Arc::downgrade(entry));
+        let first = table.timers.first_key_value().is_some_and(|(key, _)| *key == (at, number));
         drop(table);
         if first {
             self.bell.notify_one();
         }
     }
 
-    /// Starts the sweeper if it does not run. Needs a runtime.
-    pub(super) fn keep_swept(self: &Arc<Self>) {
-        if !std::mem::replace(&mut self.table().sweeps, true) {
-            let sweeper = Sweeper { shared: Some(Arc::downgrade(self)) };
-            self.tasks.spawn(sweeper.run(Arc::clone(&self.bell)));
-        }
+    /// Sets whether the sweeper runs. Returns the value before.
+    pub(super) fn set_swept(&self, sweeps: bool) -> bool {
+        std::mem::replace(&mut self.table().sweeps, sweeps)
     }
 
-    /// Performs all due work. Returns the time that the sweeper may sleep after that, or `None` if no session is left.
-    fn round(self: &Arc<Self>) -> Option<Duration> {
-        let now = Moment::now();
-        for entry in self.due(now) {
-            entry.fire();
-        }
-        let retired = std::mem::take(&mut self.table().retired);
-        for (entry, reason) in retired {
-            self.tasks.spawn(entry.let_go(Arc::clone(self), reason));
-        }
+    /// Takes the sessions that are to be deleted.
+    pub(super) fn take_retired(&self) -> Vec<(Arc<E>, Reason)> {
+        std::mem::take(&mut self.table().retired)
+    }
+
+    /// Returns the time until the next check. `None` if no session is left: then the sweeper counts as ended.
+    pub(super) fn next_check(&self) -> Option<Duration> {
         let mut table = self.table();
         if table.entries.is_empty() {
             table.sweeps = false;
             return None;
         }
         let next = table.timers.first_key_value().map(|((at, _), _)| at.since(Moment::now()));
-        // A session that was retired since then has notified `bell`, so the sweeper wakes at once.
         Some(next.unwrap_or(limits::LONGEST).min(limits::LONGEST))
     }
 
-    fn due(&self, now: Moment) -> Vec<Arc<Entry>> {
+    /// Takes the sessions whose check is due.
+    pub(super) fn take_due(&self, now: Moment) -> Vec<Arc<E>> {
         let mut table = self.table();
         // No entry has this number, so every entry that is due at `now` sorts before the key.
         let later = table.timers.split_off(&(now, u64::MAX));
@@ -183,36 +183,8 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl<E> Drop for Registry<E> {
     fn drop(&mut self) {
         self.bell.notify_one();
-    }
-}
-
-/// The sweeper task. If it is dropped with its runtime, another one can be started.
-struct Sweeper {
-    shared: Option<Weak<Shared>>,
-}
-
-impl Sweeper {
-    async fn run(mut self, bell: Arc<Notify>) {
-        while let Some(shared) = self.shared.as_ref().and_then(Weak::upgrade) {
-            let Some(rest) = shared.round() else {
-                // `round` has already cleared the `sweeps` flag, and another sweeper may have started since: `drop`
-                // must not clear it again.
-                self.shared = None;
-                return;
-            };
-            drop(shared);
-            let _ = tokio::time::timeout(rest, bell.notified()).await;
-        }
-    }
-}
-
-impl Drop for Sweeper {
-    fn drop(&mut self) {
-        if let Some(shared) = self.shared.as_ref().and_then(Weak::upgrade) {
-            shared.table().sweeps = false;
-        }
     }
 }
