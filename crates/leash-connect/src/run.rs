@@ -149,7 +149,7 @@ impl Driver {
             writer: tokio::task::spawn_local(writer.run()),
             own_response: None,
             grace,
-            expires: max_age.map(|age| Moment::now() + age),
+            expires: max_age.map(|age| Moment::on_runtime() + age),
             closing: None,
             sweeper: Client::new(),
             places,
@@ -179,9 +179,9 @@ impl Driver {
         }
         if self.input_over && self.own_response.is_none() {
             let sent = self.connection.traffic.borrow().outbox.is_sent();
-            let closing = self.closing.get_or_insert_with(|| Closing { since: Moment::now(), sent: None });
+            let closing = self.closing.get_or_insert_with(|| Closing { since: Moment::on_runtime(), sent: None });
             if sent && closing.sent.is_none() {
-                closing.sent = Some(Moment::now());
+                closing.sent = Some(Moment::on_runtime());
             }
             if !self.connection.is_busy() {
                 return Some(Reason::StdinClosed);
@@ -236,7 +236,7 @@ impl Driver {
             ProcessEvent::Signal(signal) => Some(Reason::Signal { signal }),
             ProcessEvent::EndRequested => Some(Reason::Requested),
             ProcessEvent::StdinClosed => {
-                self.closing.get_or_insert(Closing { since: Moment::now(), sent: None });
+                self.closing.get_or_insert(Closing { since: Moment::on_runtime(), sent: None });
                 None
             }
             ProcessEvent::ChildExited => {
@@ -251,7 +251,7 @@ impl Driver {
 
     /// Ends the upstream sessions. After a signal meanwhile, the keeper does the rest.
     async fn end(mut self, reason: Reason) -> Ended {
-        let began = Moment::now();
+        let began = Moment::on_runtime();
         let connection = Rc::clone(&self.connection);
         connection.apply(Event::End(reason.clone()));
         // The end may have begun before, for another reason.
@@ -271,7 +271,7 @@ impl Driver {
         let hurried = async {
             loop {
                 if let ProcessEvent::Signal(_) | ProcessEvent::EndRequested = self.events.next().await {
-                    connection.delete_client.deadline.set(least.max(Moment::now()));
+                    connection.delete_client.deadline.set(least.max(Moment::on_runtime()));
                     connection.last_call.cancel();
                 }
             }
@@ -288,7 +288,7 @@ impl Driver {
             () = last_call => {}
         }
         connection.apply(Event::Drained);
-        self.finish(reason, Moment::now() - began)
+        self.finish(reason, Moment::on_runtime() - began)
     }
 
     /// Answers the requests that were not sent: the host is still there and waits for responses.
@@ -348,7 +348,7 @@ async fn queued(response: &mut Option<Pin<Box<dyn Future<Output = ()>>>>) {
 async fn expiry(deadline: Option<(Moment, Reason)>) -> Reason {
     match deadline {
         Some((moment, reason)) => {
-            tokio::time::sleep_until(tokio::time::Instant::now() + moment.since(Moment::now())).await;
+            tokio::time::sleep_until(tokio::time::Instant::now() + moment.since(Moment::on_runtime())).await;
             reason
         }
         None => std::future::pending().await,

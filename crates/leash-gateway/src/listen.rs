@@ -52,7 +52,7 @@ pub(super) async fn pause(jobs: &Jobs, error: &io::Error, told: &mut Option<Mome
     if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset) {
         return;
     }
-    let now = Moment::now();
+    let now = Moment::on_runtime();
     if told.replace(now).is_none_or(|last| now.since(last) > limits::ACCEPT_QUIET) {
         jobs.gateway.warn(format!("cannot accept a connection: {error}"));
     }

@@ -61,7 +61,7 @@ impl Timing {
     /// Records the status and the time. Call when the head of the response is ready.
     pub(crate) fn done(self, status: StatusCode) {
         *self.counters.answers.borrow_mut().entry(status.as_u16()).or_default() += 1;
-        self.counters.latency.observe((Moment::now() - self.began).as_secs_f64());
+        self.counters.latency.observe((Moment::on_runtime() - self.began).as_secs_f64());
     }
 }
 
@@ -114,6 +114,6 @@ impl Metrics {
     pub(crate) fn request(&self, server: &Rc<str>, bytes: usize) -> Timing {
         let counters = self.of(server);
         add(&counters.bytes_in, bytes as u64);
-        Timing { counters, began: Moment::now() }
+        Timing { counters, began: Moment::on_runtime() }
     }
 }

@@ -277,7 +277,7 @@ async fn drain(jobs: &Rc<Jobs>, signals: &mut Signals, open: Open) {
         open.over();
     });
     // Upstream sessions that are not deleted by then are recorded as left, and stay in the book.
-    gateway.client.deadline.set(Moment::now() + gateway.settings().drain);
+    gateway.client.deadline.set(Moment::on_runtime() + gateway.settings().drain);
     gateway.tell(|| Notice::Draining(sessions));
     gateway.watchers.clear();
     drop(gateway.resolver.take());

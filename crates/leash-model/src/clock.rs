@@ -20,6 +20,15 @@ impl Moment {
         Moment(Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs().min(999_999_999) as u32))
     }
 
+    /// The current moment by the clock of the tokio runtime, for code that runs on one. It is the same clock, except in a
+    /// test that pauses it.
+    #[cfg(feature = "tokio")]
+    pub fn on_runtime() -> Moment {
+        static FIRST: std::sync::OnceLock<(Moment, tokio::time::Instant)> = std::sync::OnceLock::new();
+        let (moment, instant) = FIRST.get_or_init(|| (Moment::now(), tokio::time::Instant::now()));
+        *moment + tokio::time::Instant::now().saturating_duration_since(*instant)
+    }
+
     /// The time `since_boot` after the clock's zero; for tests and for records.
     pub const fn from_boot(since_boot: Duration) -> Moment {
         Moment(since_boot)

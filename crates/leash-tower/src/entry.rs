@@ -66,7 +66,7 @@ pub(super) struct Look {
 impl Entry {
     /// Begins a session, if the limit allows it.
     pub(super) fn admit(shared: &Arc<Shared>, ticket: Ticket, release: Release) -> Result<Arc<Entry>, Refusal> {
-        let state = State { life: Life::begin(Moment::now()), token: None, ticket, armed: None };
+        let state = State { life: Life::begin(Moment::on_runtime()), token: None, ticket, armed: None };
         shared.admit(|number| Entry {
             number,
             started_ms: clock::unix_ms(),
@@ -104,7 +104,7 @@ impl Entry {
         let Some(shared) = self.shared.upgrade() else { return };
         let effect = {
             let mut state = self.state();
-            let effect = state.life.apply(event, Moment::now(), &shared.policy.terms);
+            let effect = state.life.apply(event, Moment::on_runtime(), &shared.policy.terms);
             self.arm(&shared, &mut state);
             effect
         };
@@ -145,7 +145,7 @@ impl Entry {
 
     /// Sets the id that the service gave the session.
     pub(super) fn opened(self: &Arc<Self>, shared: &Shared, token: &str) -> Opened {
-        let now = Moment::now();
+        let now = Moment::on_runtime();
         let mut state = self.state();
         let token: Arc<str> = token.into();
         state.token = Some(Arc::clone(&token));
@@ -167,7 +167,7 @@ impl Entry {
 
     /// Removes an entry for which the service opened no session.
     pub(super) fn discard(self: &Arc<Self>, shared: &Shared) {
-        self.state().life.apply(Event::End(Reason::NotInitialized), Moment::now(), &shared.policy.terms);
+        self.state().life.apply(Event::End(Reason::NotInitialized), Moment::on_runtime(), &shared.policy.terms);
         self.over(shared, None);
     }
 
@@ -187,7 +187,8 @@ impl Entry {
         let Some(shared) = self.shared.upgrade() else { return };
         let token = {
             let mut state = self.state();
-            let effect = state.life.apply(Event::End(Reason::ClientDeleted), Moment::now(), &shared.policy.terms);
+            let effect =
+                state.life.apply(Event::End(Reason::ClientDeleted), Moment::on_runtime(), &shared.policy.terms);
             if !matches!(effect, Effect::End(_)) {
                 // It is ending already, and that end reports itself.
                 return;
@@ -198,7 +199,7 @@ impl Entry {
             shared.forget_token(&token);
         }
         let deleted = Deleted { how, status: Some(status), tries: 0 };
-        self.finish(&shared, Reason::ClientDeleted, deleted, Moment::now());
+        self.finish(&shared, Reason::ClientDeleted, deleted, Moment::on_runtime());
     }
 
     /// Deletes it in the service; returns when the result is known.
@@ -207,7 +208,8 @@ impl Entry {
             let state = self.state();
             (state.ticket.clone(), state.token.as_deref().unwrap_or_default().to_owned())
         };
-        let mut settling = Settling { entry: Arc::clone(&self), shared, reason, began: Moment::now(), deleted: None };
+        let mut settling =
+            Settling { entry: Arc::clone(&self), shared, reason, began: Moment::on_runtime(), deleted: None };
         settling.deleted = Some((self.release)(ticket, token).await);
     }
 
@@ -219,7 +221,7 @@ impl Entry {
             how: deleted.how,
             status: deleted.status.map(|status| status.as_u16()),
             tries: deleted.tries,
-            took: Moment::now().since(began),
+            took: Moment::on_runtime().since(began),
         };
         if let Some(tell) = &shared.policy.on_end {
             tell(&ended);
@@ -230,7 +232,7 @@ impl Entry {
     fn over(self: &Arc<Self>, shared: &Shared, ended: Option<Ended>) {
         let armed = {
             let mut state = self.state();
-            state.life.apply(Event::Released, Moment::now(), &shared.policy.terms);
+            state.life.apply(Event::Released, Moment::on_runtime(), &shared.policy.terms);
             state.armed.take()
         };
         shared.remove(self.number, armed);

@@ -169,7 +169,7 @@ impl<E> Registry<E> {
             table.sweeps = false;
             return None;
         }
-        let next = table.timers.first_key_value().map(|((at, _), _)| at.since(Moment::now()));
+        let next = table.timers.first_key_value().map(|((at, _), _)| at.since(Moment::on_runtime()));
         Some(next.unwrap_or(limits::LONGEST).min(limits::LONGEST))
     }
 

@@ -38,7 +38,7 @@ impl GuardedSessions {
     pub fn list(&self) -> Vec<GuardedSession> {
         let mut entries = self.shared.all();
         entries.sort_by_key(|entry| entry.number);
-        let now = Moment::now();
+        let now = Moment::on_runtime();
         let looks = entries.iter().filter_map(|entry| Some((entry.started_ms, entry.look(&self.shared)?)));
         looks
             .map(|(started_ms, look)| GuardedSession {

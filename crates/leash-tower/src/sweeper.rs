@@ -39,7 +39,7 @@ impl Sweeper {
 
 /// Performs all due work. Returns the time that the sweeper may sleep after that, or `None` if no session is left.
 fn round(shared: &Arc<Shared>) -> Option<Duration> {
-    for entry in shared.take_due(Moment::now()) {
+    for entry in shared.take_due(Moment::on_runtime()) {
         entry.fire();
     }
     for (entry, reason) in shared.take_retired() {

@@ -47,7 +47,7 @@ impl Deadline {
         let mut changed = self.0.subscribe();
         loop {
             let deadline = *changed.borrow_and_update();
-            let left = deadline.map(|deadline| deadline.since(Moment::now()));
+            let left = deadline.map(|deadline| deadline.since(Moment::on_runtime()));
             match left {
                 Some(Duration::ZERO) => return,
                 // The wait cannot fail: `self` holds the sender. The loop then checks the time again.

@@ -124,7 +124,7 @@ pub(crate) fn shortened(id: &str) -> String {
 
 /// Ends a session upstream. Returns when the result is final or the deadline has passed.
 pub async fn delete(client: &Client, ticket: &Ticket) -> Deleted {
-    let give_up = Moment::now() + limits::DELETE_GIVE_UP;
+    let give_up = Moment::on_runtime() + limits::DELETE_GIVE_UP;
     let mut number = 0;
     loop {
         let Some(tried) = client.deadline.before(try_once(client, ticket)).await else {
@@ -136,7 +136,7 @@ pub async fn delete(client: &Client, ticket: &Ticket) -> Deleted {
             Verdict::Settled(how) => return settled(how, tried, number),
             Verdict::Again(wait) => jittered(wait),
         };
-        if Moment::now() + wait >= give_up {
+        if Moment::on_runtime() + wait >= give_up {
             return settled(DeleteHow::Unreachable, tried, number);
         }
         if client.deadline.within(wait).await {

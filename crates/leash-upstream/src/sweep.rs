@@ -192,12 +192,12 @@ fn is_sound(entry: &Entry) -> bool {
 
 /// Sends DELETE for one session of a book. `None` for an entry that leash cannot have written.
 pub async fn end(client: Client, book: usize, entry: Entry, known: Option<Known>) -> Option<Done> {
-    let (began, is_known) = (Moment::now(), known.is_some());
+    let (began, is_known) = (Moment::on_runtime(), known.is_some());
     let plain = || Some(Known { url: entry.url.parse().ok()?, headers: HeaderMap::new() });
     let Known { url, headers } = known.or_else(plain).filter(|_| is_sound(&entry))?;
     let ticket = Ticket { url, session_id: entry.id.clone(), version: entry.version.clone(), headers };
     let deleted = delete::delete(&client, &ticket).await;
-    Some(Done { book, known: is_known, entry, url: ticket.url, deleted, took: Moment::now() - began })
+    Some(Done { book, known: is_known, entry, url: ticket.url, deleted, took: Moment::on_runtime() - began })
 }
 
 /// The upstream sessions that have a receipt: the receipt's run, the beginning of the session id, and true if the

@@ -75,7 +75,7 @@ impl Job {
             servers,
             account,
             jobs: Rc::downgrade(jobs),
-            life: RefCell::new(Life::begin(Moment::now(), plan.terms)),
+            life: RefCell::new(Life::begin(Moment::on_runtime(), plan.terms)),
             timer: RefCell::default(),
             watch: Cell::new(None),
             announced: Cell::new(false),
@@ -204,7 +204,7 @@ impl Job {
     /// Applies an event and performs its effect. The only place where a job's state changes.
     fn apply(self: &Rc<Self>, event: Event) {
         let Some(jobs) = self.jobs.upgrade() else { return };
-        let now = Moment::now();
+        let now = Moment::on_runtime();
         let (effect, deadline) = {
             let mut life = self.life.borrow_mut();
             let effect = life.apply(event, now);
@@ -227,7 +227,7 @@ impl Job {
     /// Begins the end: its paths answer 404 from now on, and all of its servers end at the same time.
     fn begin_end(self: &Rc<Self>, jobs: &Rc<Jobs>, reason: &Reason, force: bool) {
         let gateway = &jobs.gateway;
-        self.ending_since.set(Some(Moment::now()));
+        self.ending_since.set(Some(Moment::on_runtime()));
         jobs.ending(self);
         if let Some(watch) = self.watch.take() {
             gateway.watchers.unwatch(watch);
@@ -290,7 +290,7 @@ impl Job {
 
     fn make_receipt(&self, reason: Reason) -> Receipt {
         let Held { holdings, dropped } = self.account.take();
-        let took = self.ending_since.get().map(|since| Moment::now() - since).unwrap_or_default();
+        let took = self.ending_since.get().map(|since| Moment::on_runtime() - since).unwrap_or_default();
         Receipt {
             version: VERSION,
             session: self.id().to_string(),

@@ -68,7 +68,7 @@ fn view(jobs: &Jobs, job: &Job, sizes: &HashMap<String, Size>) -> SessionView {
         return over(job, receipt);
     }
     let servers = job.servers.values().map(|server| server_view(jobs, job, server, sizes)).collect();
-    let (now, unix) = (Moment::now(), clock::unix_ms());
+    let (now, unix) = (Moment::on_runtime(), clock::unix_ms());
     let at = |moment: Moment| unix + ms(moment.since(now));
     job.look(|life| {
         let terms = life.terms();

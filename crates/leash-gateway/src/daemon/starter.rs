@@ -84,7 +84,7 @@ pub(crate) async fn alone(jobs: &Rc<Jobs>, starter: Option<Starter>) {
     let (mut vigil, mut changed) = (Vigil::default(), false);
     loop {
         let used = !jobs.is_empty() || jobs.gateway.count() > 0;
-        let now = Moment::now();
+        let now = Moment::on_runtime();
         let wait = match vigil.look(used, changed, now) {
             Verdict::Leave => return,
             Verdict::Until(moment) => moment.since(now),

@@ -106,7 +106,7 @@ pub(crate) fn resume(gateway: &Rc<Gateway>, entry: &Entry, held: &HeldSession) -
         principal,
         client: Client::at(stay.origin, principal),
         started_ms: entry.started_ms,
-        life: Life::resume(born, Moment::now()),
+        life: Life::resume(born, Moment::on_runtime()),
     };
     let Some(session) = Session::resume(gateway, &server, start) else { return false };
     let revival = stay.revival.clone().map(|(initialize, initialized)| {
@@ -310,7 +310,7 @@ impl Upstream {
     }
 
     async fn close(&self, gateway: &Gateway, server: &Server, entry: Entry, reason: Reason) -> Receipt {
-        let began = Moment::now();
+        let began = Moment::on_runtime();
         let deleted = match &self.kind {
             Kind::Sse { .. } => Deleted::closed(),
             Kind::Streamable { forgotten, .. } => match forgotten.get() {
@@ -319,7 +319,7 @@ impl Upstream {
             },
         };
         let end = deleted.receipt(&self.url, &entry.id);
-        let receipt = entry.receipt(reason, EndedBy::Gateway, Moment::now() - began, end);
+        let receipt = entry.receipt(reason, EndedBy::Gateway, Moment::on_runtime() - began, end);
         // A gateway that must stop before the server responds leaves the session to its keeper, which writes the
         // receipt.
         let is_kept = deleted.cut_short && gateway.draining.get() && gateway.keeping.is_told_of(&entry.session);

@@ -243,7 +243,7 @@ fn message(key: &str, kept: Option<&Kept>, stays: bool) -> io::Result<Message> {
 pub(crate) async fn tend(gateway: Rc<Gateway>) {
     let keeping = &gateway.keeping;
     loop {
-        let began = Moment::now();
+        let began = Moment::on_runtime();
         let watched = match keeping.watched() {
             None => {
                 keeping.wake.notified().await;
@@ -272,7 +272,7 @@ pub(crate) async fn tend(gateway: Rc<Gateway>) {
             () = relay => {}
         }
         // The cause of the keeper's death may kill the next one at once, so there is a pause.
-        let pause = limits::KEEPER_PAUSE.saturating_sub(Moment::now().since(began));
+        let pause = limits::KEEPER_PAUSE.saturating_sub(Moment::on_runtime().since(began));
         keeping.lost();
         tokio::time::sleep_until(tokio::time::Instant::now() + pause).await;
         keeping.prepare(&gateway);

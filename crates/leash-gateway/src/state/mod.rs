@@ -10,3 +10,5 @@ pub(crate) mod keeping;
 pub(crate) mod server;
 pub(crate) mod session;
 pub(crate) mod stop;
+#[cfg(test)]
+mod tests;

@@ -92,7 +92,7 @@ impl Session {
         // The id that a client presents must be hard to guess, and the id of a job is no secret.
         let token: Rc<str> = if server.job.is_some() { id::random().into() } else { Rc::clone(&id) };
         let (principal, client, started_ms) = (call.principal, call.client, clock::unix_ms());
-        let life = Life::begin(Moment::now());
+        let life = Life::begin(Moment::on_runtime());
         let session = Session::make(gateway, server, seat, Start { id, token, principal, client, started_ms, life });
         session.used_by(call);
         session.apply(Event::Tick);
@@ -192,7 +192,7 @@ impl Session {
     /// Removes a session that the server did not open, as if it had never existed. It must hold nothing.
     pub(crate) fn discard(self: &Rc<Self>) {
         let Some(gateway) = self.gateway.upgrade().filter(|_| self.usable()) else { return };
-        let (now, terms) = (Moment::now(), self.server.terms());
+        let (now, terms) = (Moment::on_runtime(), self.server.terms());
         // Brings the machine to its end, but without the usual effects.
         for event in [Event::End(Reason::NotInitialized), Event::Released] {
             self.life.borrow_mut().apply(event, now, &terms);
@@ -304,7 +304,7 @@ impl Session {
     /// Applies an event and performs its effect. The only place where a session's state changes.
     fn apply(self: &Rc<Self>, event: Event) {
         let Some(gateway) = self.gateway.upgrade() else { return };
-        let (now, terms, known) = (Moment::now(), self.server.terms(), self.known());
+        let (now, terms, known) = (Moment::on_runtime(), self.server.terms(), self.known());
         let (effect, deadline) = {
             let mut life = self.life.borrow_mut();
             let effect = life.apply(event, now, &terms);

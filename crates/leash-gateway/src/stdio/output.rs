@@ -95,7 +95,7 @@ pub(super) struct Burst {
 impl Burst {
     /// Records an occurrence; returns true if none was recent.
     pub(super) fn begins(&self) -> bool {
-        let now = Moment::now();
+        let now = Moment::on_runtime();
         self.last.replace(Some(now)).is_none_or(|last| now.since(last) > limits::GARBAGE_QUIET)
     }
 }

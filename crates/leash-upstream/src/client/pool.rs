@@ -138,7 +138,7 @@ where
     fn keep(&self, origin: Origin, connection: SendRequest<B>) {
         let mut hosts = self.0.idle.borrow_mut();
         let idle = hosts.entry(origin).or_default();
-        idle.push(Idle { connection, since: Moment::now() });
+        idle.push(Idle { connection, since: Moment::on_runtime() });
         if idle.len() > self.0.settings.most {
             idle.remove(0);
         }
@@ -158,7 +158,7 @@ impl<B> Shared<B> {
     /// Takes the most recently used connection that is ready.
     fn take(&self, origin: &Origin) -> Option<SendRequest<B>> {
         let mut hosts = self.idle.borrow_mut();
-        let (idle, now) = (hosts.get_mut(origin)?, Moment::now());
+        let (idle, now) = (hosts.get_mut(origin)?, Moment::on_runtime());
         // The first connection is the oldest.
         if idle.first().is_some_and(|first| !first.is_usable(now)) {
             idle.retain(|one| one.is_usable(now));
@@ -169,7 +169,7 @@ impl<B> Shared<B> {
 
     /// Drops connections that are closed or too old. Returns true if any is left.
     fn tend(&self) -> bool {
-        let now = Moment::now();
+        let now = Moment::on_runtime();
         let mut hosts = self.idle.borrow_mut();
         hosts.retain(|_, idle| {
             idle.retain(|one| one.is_usable(now));

@@ -105,7 +105,7 @@ fn unanswered_delete_is_cut_short_at_the_deadline() {
         let deleting = delete(&client, &ticket);
         let stopping = async {
             upstream.until(|seen| seen.len() == 1).await;
-            client.deadline.set(Moment::now());
+            client.deadline.set(Moment::on_runtime());
         };
         let (deleted, ()) = tokio::join!(deleting, stopping);
         assert_eq!(deleted.how, DeleteHow::Unreachable);

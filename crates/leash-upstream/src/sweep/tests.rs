@@ -109,7 +109,7 @@ fn sweep_that_is_cut_short_leaves_the_rest_to_the_next_start() {
         ground.dead(&upstream.url(), ["quick".to_owned(), "slow".to_owned()].into_iter());
         let client = Client::new();
         let places = ground.places();
-        let (tell, known) = (|_| client.deadline.set(Moment::now()), |_: &Entry| None);
+        let (tell, known) = (|_| client.deadline.set(Moment::on_runtime()), |_: &Entry| None);
         books(&client, &places, &known, &tell).await;
         let left = Book::abandoned(&ground.places().runtime_dir).expect("read");
         assert_eq!(left[0].open.iter().map(|entry| entry.id.as_str()).collect::<Vec<_>>(), ["slow"]);

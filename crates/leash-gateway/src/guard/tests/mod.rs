@@ -197,7 +197,7 @@ impl Rig {
     pub(super) async fn drain_within(&self, time: Duration) {
         self.stop.cancel();
         self.gateway.end_all(&Reason::Shutdown);
-        self.gateway.client.deadline.set(Moment::now() + time);
+        self.gateway.client.deadline.set(Moment::on_runtime() + time);
         self.quiet().await;
     }
 

@@ -75,7 +75,7 @@ impl ModernTree {
             child: Child::new(input, gateway.tasks.clone(), server.stop.signal()),
             account: gateway.memory.account(origin),
             exchanges: RefCell::default(),
-            quiet_since: Cell::new(Moment::now()),
+            quiet_since: Cell::new(Moment::on_runtime()),
             changed: Notify::new(),
             window: Window::default(),
             closed: OnceCell::new(),
@@ -106,7 +106,7 @@ impl ModernTree {
     pub(super) async fn live(self: Rc<Self>) {
         loop {
             let idle = self.server.upgrade().and_then(|server| server.settings().policy.idle);
-            let quiet = Moment::now().since(self.quiet_since.get());
+            let quiet = Moment::on_runtime().since(self.quiet_since.get());
             let left = idle.map(|idle| idle.saturating_sub(quiet));
             let busy = !self.exchanges.borrow().is_empty();
             if left.is_some_and(|left| left.is_zero()) && !busy {
@@ -342,7 +342,7 @@ impl Drop for Exchange {
             let _ = self.tree.child.input.give(line);
         }
         if self.tree.exchanges.borrow().is_empty() {
-            self.tree.quiet_since.set(Moment::now());
+            self.tree.quiet_since.set(Moment::on_runtime());
         }
         self.tree.taken();
     }

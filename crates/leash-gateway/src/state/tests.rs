@@ -1,0 +1,172 @@
+//! Client sessions and their timers, with a paused clock and a holding that is neither a process nor a socket.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::{HeaderMap, Method};
+use leash_model::receipt::Reason;
+use leash_tree::ledger::book::Book;
+use leash_tree::places::Places;
+use leash_upstream::address::{self, Transport};
+use leash_upstream::keeper::HeldSession;
+use testkit::Scratch;
+use tokio::task::LocalSet;
+
+use super::backend::{Holding, Release};
+use super::gateway::Gateway;
+use super::server::Server;
+use super::session::Session;
+use crate::budget::Client;
+use crate::call::Call;
+use crate::config::{self, Policy, Settings, Target};
+use crate::control::Jobs;
+use crate::serve;
+
+const IDLE: Duration = Duration::from_secs(600);
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The reasons for which holdings were released, in order.
+type Released = Rc<RefCell<Vec<Reason>>>;
+
+/// A holding that takes a second to release.
+struct Fake(Released);
+
+impl Holding for Fake {
+    fn release<'a>(&'a self, _: &'a Rc<Gateway>, _: &'a Session, reason: Reason) -> Release<'a> {
+        Box::pin(async move {
+            after(SECOND).await;
+            self.0.borrow_mut().push(reason);
+            None
+        })
+    }
+
+    fn held_session(&self, _: &Session) -> Option<HeldSession> {
+        None
+    }
+}
+
+/// Lets so much time pass.
+async fn after(time: Duration) {
+    tokio::time::sleep_until(tokio::time::Instant::now() + time).await;
+}
+
+struct Rig {
+    gateway: Rc<Gateway>,
+    server: Rc<Server>,
+    released: Released,
+    _dir: Scratch,
+}
+
+impl Rig {
+    /// Opens a session, which holds something and is in use unless `opened` is false.
+    fn open(&self, opened: bool) -> Rc<Session> {
+        let principal = self.gateway.principals.of(&HeaderMap::new(), None);
+        let client = Client::of(principal, [127, 0, 0, 1].into());
+        let call = Call {
+            method: Method::POST,
+            headers: HeaderMap::new(),
+            body: Bytes::new(),
+            principal,
+            client,
+            local: None,
+        };
+        let Ok(session) = Session::open(&self.gateway, &self.server, &call) else { panic!("there is room") };
+        assert!(session.hold(Fake(Rc::clone(&self.released))));
+        if opened {
+            session.opened();
+        }
+        session
+    }
+
+    fn released(&self) -> Vec<Reason> {
+        self.released.borrow().clone()
+    }
+}
+
+/// Runs a test with a server on these terms, on a paused clock.
+fn check<F: Future<Output = ()>>(policy: Policy, test: impl FnOnce(Rig) -> F) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    LocalSet::new().block_on(&runtime.expect("a runtime"), async {
+        let upstream = address::upstream("http://127.0.0.1:1/mcp", &[], Transport::Streamable).expect("an address");
+        let server = config::Server { name: "s".to_owned(), policy, target: Target::Url(upstream) };
+        let settings = Settings { servers: [("s".to_owned(), server)].into(), ..Settings::default() };
+        let dir = Scratch::new();
+        let places = Places::below(&*dir);
+        let book = Book::of_gateway(&places, None).expect("a book");
+        let gateway = Rc::new(serve::gateway(settings, places, book, Box::new(|_| ())));
+        let ticking = tokio::task::spawn_local(serve::tick(Jobs::new(Rc::clone(&gateway))));
+        let server = gateway.server("s").expect("it is configured");
+        test(Rig { gateway, server, released: Released::default(), _dir: dir }).await;
+        ticking.abort();
+    });
+}
+
+fn terms() -> Policy {
+    Policy { idle: Some(IDLE), init_timeout: 30 * SECOND, ..Policy::default() }
+}
+
+#[test]
+fn unused_session_ends_after_the_idle_time_and_not_before() {
+    check(terms(), |rig| async move {
+        let session = rig.open(true);
+        after(IDLE - SECOND).await;
+        assert!(session.usable() && rig.released().is_empty());
+        after(2 * SECOND).await;
+        assert!(!session.usable(), "its token is unknown from now on");
+        session.over().await;
+        assert_eq!(rig.released(), [Reason::Idle]);
+        assert!(rig.server.is_empty() && rig.gateway.count() == 0);
+    });
+}
+
+#[test]
+fn call_in_flight_keeps_a_session_and_its_end_starts_the_idle_time() {
+    check(terms(), |rig| async move {
+        let session = rig.open(true);
+        let call = session.began();
+        after(10 * IDLE).await;
+        assert!(session.usable());
+        drop(call);
+        after(IDLE - SECOND).await;
+        assert!(session.usable());
+        after(2 * SECOND).await;
+        session.over().await;
+        assert_eq!(rig.released(), [Reason::Idle]);
+    });
+}
+
+#[test]
+fn greatest_age_ends_a_session_with_a_call_in_flight() {
+    check(Policy { max_age: Some(2 * IDLE), ..terms() }, |rig| async move {
+        let session = rig.open(true);
+        let _call = session.began();
+        after(2 * IDLE + SECOND).await;
+        session.over().await;
+        assert_eq!(rig.released(), [Reason::MaxAge]);
+    });
+}
+
+#[test]
+fn server_that_does_not_answer_initialize_ends_the_session() {
+    check(terms(), |rig| async move {
+        let session = rig.open(false);
+        after(31 * SECOND).await;
+        session.over().await;
+        assert_eq!(rig.released(), [Reason::NotInitialized]);
+    });
+}
+
+#[test]
+fn second_end_changes_nothing() {
+    check(terms(), |rig| async move {
+        let session = rig.open(true);
+        session.end(Reason::ClientDeleted);
+        session.end(Reason::Shutdown);
+        session.over().await;
+        after(10 * IDLE).await;
+        assert_eq!(rig.released(), [Reason::ClientDeleted]);
+    });
+}
