@@ -66,7 +66,7 @@ impl Graph {
         modules().map(component).filter(|modules| !modules.is_empty()).collect()
     }
 
-    /// The steps of the shortest cycle among `modules`, each with the files that make it.
+    /// The steps of the shortest cycle through one of `modules`, each with the files that make it.
     pub(crate) fn shortest_cycle(&self, modules: &BTreeSet<&str>) -> Vec<String> {
         let ways = modules.iter().filter_map(|module| self.way_back(module));
         let shortest = ways.min_by_key(Vec::len).expect("each of them is in a cycle");

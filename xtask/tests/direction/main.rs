@@ -59,7 +59,10 @@ fn judge(one: &Crate, known: &[(&str, &[&str])]) -> Vec<String> {
     let known: Vec<&[&str]> = known.iter().filter(|(name, _)| *name == one.name).map(|(_, modules)| *modules).collect();
     let is_known = |cycle: &BTreeSet<&str>| known.iter().any(|modules| cycle.iter().all(|name| modules.contains(name)));
     let new = cycles.iter().filter(|cycle| !is_known(cycle)).map(|cycle| {
-        let steps = graph.shortest_cycle(cycle);
+        // A cycle that got another module is shown by a way through that module.
+        let unknown = cycle.iter().copied().filter(|name| !known.iter().any(|modules| modules.contains(name)));
+        let unknown: BTreeSet<&str> = unknown.collect();
+        let steps = graph.shortest_cycle(if unknown.is_empty() { cycle } else { &unknown });
         format!("{}: these modules use each other:\n{}", one.name, steps.join("\n"))
     });
     let gone = known
@@ -175,6 +178,13 @@ fn known_cycle_must_be_there() {
     check(&[("sample", &["a", "b"]), ("other", &["c"])], &files, &[]);
     let gone = "sample: `c` is in no cycle any more: remove it from KNOWN";
     check(&[("sample", &["a", "b", "c"])], &files, &[gone]);
-    // Two cycles that became one are new, and so is one that got another module.
+    // Two cycles that became one are new.
     check(&[("sample", &["a"]), ("sample", &["b"])], &files, &[A_AND_B]);
+}
+
+#[test]
+fn known_cycle_with_another_module_is_new() {
+    let files = [("a.rs", "use crate::b;"), ("b.rs", "use crate::{a, c};"), ("c.rs", "use crate::a;")];
+    let steps = "  c uses a: c.rs\n  a uses b: a.rs\n  b uses c: b.rs";
+    check(&[("sample", &["a", "b"])], &files, &[&format!("sample: these modules use each other:\n{steps}")]);
 }
