@@ -30,9 +30,16 @@ fn is_line(expected: &str, printed: &str) -> bool {
     rest.ends_with(last)
 }
 
+/// Each case is the output on a page, the output of a command, and whether they match.
+fn check(cases: &[(&str, &str, bool)]) {
+    for &(expected, printed, well) in cases {
+        assert_eq!(is_match(expected, printed), well, "{expected:?} and {printed:?}");
+    }
+}
+
 #[test]
 fn output_is_compared_line_by_line() {
-    for (expected, printed, well) in [
+    check(&[
         ("", "", true),
         ("", "a\n", false),
         ("a\n", "", false),
@@ -46,14 +53,12 @@ fn output_is_compared_line_by_line() {
         ("a\nb\n", "b\na\n", false),
         ("a\n", "a\nb\n", false),
         ("a\n", "a\n\n", false),
-    ] {
-        assert_eq!(is_match(expected, printed), well, "{expected:?} and {printed:?}");
-    }
+    ]);
 }
 
 #[test]
 fn dots_in_brackets_match_within_a_line() {
-    for (expected, printed, well) in [
+    check(&[
         ("[..]\n", "", false),
         ("[..]\n", "\n", true),
         ("[..]\n", "a b\n", true),
@@ -67,14 +72,12 @@ fn dots_in_brackets_match_within_a_line() {
         ("[..]b[..]b\n", "abb\n", true),
         ("[..] gone ([..])\n", "all gone (leaf)\n", true),
         ("[..] gone ([..])\n", "all gone\n", false),
-    ] {
-        assert_eq!(is_match(expected, printed), well, "{expected:?} and {printed:?}");
-    }
+    ]);
 }
 
 #[test]
 fn a_line_of_dots_matches_any_lines() {
-    for (expected, printed, well) in [
+    check(&[
         ("...\n", "", true),
         ("...\n", "a\nb\n", true),
         ("...\nb\n", "b\n", true),
@@ -86,7 +89,5 @@ fn a_line_of_dots_matches_any_lines() {
         ("a\n...\nd\n...\nd\n", "a\nd\nb\nd\n", true),
         // Only a whole line of them.
         ("a...\n", "ab\n", false),
-    ] {
-        assert_eq!(is_match(expected, printed), well, "{expected:?} and {printed:?}");
-    }
+    ]);
 }
