@@ -111,7 +111,7 @@ impl Driver {
             labels: terms.labels.clone(),
             owners: watches.iter().map(|watch| watch.owner.clone()).collect(),
         };
-        let book = Book::create_for(&places, "connect", &terms.run, member).map_err(ConnectError::Ledger)?;
+        let book = Book::of_connection(&places, &terms.run, member).map_err(ConnectError::Ledger)?;
         let copy = |watch: &owner::Watch| {
             rustix::io::fcntl_dupfd_cloexec(watch, 3).map(|copy| (watch.owner.clone(), copy)).map_err(io::Error::from)
         };

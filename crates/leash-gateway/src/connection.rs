@@ -1,5 +1,6 @@
 //! A client's connection, and the process at its other end.
 
+use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
@@ -7,8 +8,6 @@ use std::rc::{Rc, Weak};
 use hyper::HeaderMap;
 use hyper::header::{AUTHORIZATION, HeaderName};
 
-use super::session::Session;
-use super::socket::Owed;
 use leash_tree::owner::peer;
 use leash_tree::owner::peer::{Lookup, PeerSocket};
 
@@ -18,8 +17,22 @@ pub(crate) struct Connection {
     pub(crate) local: SocketAddr,
     far: OnceCell<FarEnd>,
     owed: Cell<Owed>,
-    /// The session that it was used for last, which knows its owner.
-    session: RefCell<Weak<Session>>,
+    /// The session that it was used for last, which knows its owner. Only its address is compared.
+    session: RefCell<Weak<dyn Any>>,
+}
+
+/// The response that a connection owes its client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Owed {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// Nothing yet: leash is reading a request.
+    Request,
+    /// A whole response: nothing of it was written yet.
+    Answer,
+    /// The rest of a response.
+    Rest,
 }
 
 /// The client's end of a connection, as the kernel described it when the connection was accepted.
@@ -73,7 +86,13 @@ const FORWARDED: [HeaderName; 2] = [HeaderName::from_static("x-forwarded-for"), 
 
 impl Connection {
     pub(crate) fn new(peer: SocketAddr, local: SocketAddr) -> Connection {
-        Connection { peer, local, far: OnceCell::new(), owed: Cell::default(), session: RefCell::default() }
+        Connection {
+            peer,
+            local,
+            far: OnceCell::new(),
+            owed: Cell::default(),
+            session: RefCell::new(Weak::<()>::new()),
+        }
     }
 
     /// Asks the kernel for the client's end. Called right after accepting, because a client may exit soon.
@@ -82,11 +101,12 @@ impl Connection {
     }
 
     /// True if the session has used this connection before; remembers the session otherwise.
-    pub(crate) fn is_known_to(&self, session: &Rc<Session>) -> bool {
-        let known = self.session.borrow().as_ptr() == Rc::as_ptr(session);
+    pub(crate) fn is_known_to<S: Any>(&self, session: &Rc<S>) -> bool {
+        let known = self.session.borrow().as_ptr().cast::<S>() == Rc::as_ptr(session);
         if !known {
             // The weak reference keeps the allocation of a dead session, so a new session cannot get the same address.
-            *self.session.borrow_mut() = Rc::downgrade(session);
+            let session: Rc<dyn Any> = Rc::clone(session) as _;
+            *self.session.borrow_mut() = Rc::downgrade(&session);
         }
         known
     }

@@ -8,56 +8,40 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::header::CONTENT_LENGTH;
 use hyper::http::request::Parts;
-use hyper::{HeaderMap, Method, Request, StatusCode, Uri};
+use hyper::{Method, Request, StatusCode, Uri};
 
 use super::admission;
 use super::admission::Door;
 use super::budget::{Bounds, Client, Full, Share};
-use super::connection::{Connection, Principal};
+use super::call::Call;
+use super::connection::{Connection, Owed};
 use super::control;
 use super::control::{Job, To};
-use super::gateway::Gateway;
 use super::respond;
 use super::respond::Answer;
-use super::server::Server;
-use super::socket::Owed;
-use super::{guard, stdio};
+use super::{guard, metrics_page, stdio};
 use crate::config::{Settings, Target};
+use crate::control::Jobs;
+use crate::state::gateway::Gateway;
+use crate::state::server::Server;
 use leash_model::limits;
 use leash_protocol::envelope::codes;
 use leash_protocol::headers;
 use leash_upstream::address::Transport;
 
-/// A request that may be served.
-pub(crate) struct Call {
-    pub(crate) method: Method,
-    pub(crate) headers: HeaderMap,
-    /// The whole body; empty unless it is a POST.
-    pub(crate) body: Bytes,
-    pub(crate) principal: Principal,
-    /// The client that it is counted for.
-    pub(crate) client: Client,
-    /// The connection, if the client itself, on this machine, is at its other end; the client may have closed it
-    /// meanwhile.
-    pub(crate) local: Option<Rc<Connection>>,
-}
-
 /// Answers a request.
 pub(crate) async fn answer(
-    gateway: Rc<Gateway>,
+    jobs: Rc<Jobs>,
     connection: Rc<Connection>,
     request: Request<Incoming>,
 ) -> Result<Answer, Infallible> {
-    match serve(&gateway, &connection, request).await {
+    match serve(&jobs, &connection, request).await {
         Ok(answer) | Err(answer) => Ok(answer),
     }
 }
 
-async fn serve(
-    gateway: &Rc<Gateway>,
-    connection: &Rc<Connection>,
-    request: Request<Incoming>,
-) -> Result<Answer, Answer> {
+async fn serve(jobs: &Rc<Jobs>, connection: &Rc<Connection>, request: Request<Incoming>) -> Result<Answer, Answer> {
+    let gateway = &jobs.gateway;
     let settings = gateway.settings();
     let bound = Some(gateway.address.get().unwrap_or(settings.listen));
     let (hosts, origins) = (&settings.allowed_hosts, Some(&*settings.allowed_origins));
@@ -72,14 +56,14 @@ async fn serve(
         if page == Page::Metrics && stranger.is_some() {
             door.check_caller(request.headers(), stranger).map_err(|refusal| respond::refused(&refusal))?;
         }
-        return Ok(page.answer(gateway, request.method()).await);
+        return Ok(page.answer(jobs, request.method()).await);
     }
     let (mut parts, body) = request.into_parts();
     door.check_caller(&parts.headers, stranger).map_err(|refusal| respond::refused(&refusal))?;
     if door.token.is_some() {
         admission::take_token(&mut parts.headers);
     }
-    let Way { server, rest, job } = route(gateway, &parts.uri)?;
+    let Way { server, rest, job } = route(jobs, &parts.uri)?;
     let local = connection.is_clients_own(&parts.headers).then(|| Rc::clone(connection));
     let principal = gateway.principals.of(&parts.headers, peer.uid());
     let client = Client::of(principal, connection.peer.ip());
@@ -124,14 +108,14 @@ struct Way {
 }
 
 /// Finds the target of a request.
-fn route(gateway: &Gateway, uri: &Uri) -> Result<Way, Answer> {
+fn route(jobs: &Jobs, uri: &Uri) -> Result<Way, Answer> {
     let path = uri.path().strip_prefix('/').unwrap_or_default();
     // A configured server may still be called `s`: none of its paths contains a job's secret.
-    if let Some((job, server, rest)) = path.strip_prefix("s/").and_then(|path| gateway.jobs.route(path)) {
+    if let Some((job, server, rest)) = path.strip_prefix("s/").and_then(|path| jobs.route(path)) {
         return Ok(Way { server, rest: rest.to_owned(), job: Some(job) });
     }
     let (name, rest) = path.split_once('/').ok_or_else(respond::no_such_path)?;
-    let server = gateway.server(name).ok_or_else(respond::no_such_path)?;
+    let server = jobs.gateway.server(name).ok_or_else(respond::no_such_path)?;
     Ok(Way { server, rest: rest.trim_end_matches('/').to_owned(), job: None })
 }
 
@@ -153,17 +137,17 @@ impl Page {
         }
     }
 
-    async fn answer(self, gateway: &Gateway, method: &Method) -> Answer {
+    async fn answer(self, jobs: &Jobs, method: &Method) -> Answer {
         if !matches!(*method, Method::GET | Method::HEAD) {
             return respond::method_not_allowed("GET, HEAD");
         }
         match self {
             Page::Health => respond::text(StatusCode::OK, "ok\n"),
-            Page::Ready if gateway.draining.get() => respond::text(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
+            Page::Ready if jobs.gateway.draining.get() => respond::text(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
             Page::Ready => respond::text(StatusCode::OK, "ready\n"),
             Page::Metrics => {
-                let memory = gateway.tree_memory().await;
-                respond::text(StatusCode::OK, gateway.metrics.render(gateway, &memory))
+                let memory = jobs.tree_memory().await;
+                respond::text(StatusCode::OK, metrics_page::render(jobs, &memory))
             }
         }
     }

@@ -7,30 +7,31 @@
 
 mod admission;
 mod budget;
+mod call;
 pub mod config;
 mod connection;
 mod control;
 pub mod control_client;
 mod daemon;
+mod error;
 mod front;
-mod gateway;
 mod guard;
 mod held;
 mod keep_alive;
-mod keeping;
 mod listen;
 mod metrics;
+mod metrics_page;
 mod respond;
 mod serve;
-mod server;
-mod session;
 mod socket;
+mod state;
 mod stdio;
 mod sweep;
 mod takeover;
 mod timers;
 mod watch_file;
 
-pub use daemon::{Control, ControlError, ControlListen, ControlSocket, Starter};
+pub use daemon::{Control, ControlListen, ControlSocket, Starter};
+pub use error::{ControlError, ServeError};
 pub use leash_upstream::notice::Notice;
-pub use serve::{ServeError, Serving, Source, serve};
+pub use serve::{Serving, Source, serve};

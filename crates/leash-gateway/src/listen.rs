@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::io;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -10,19 +11,20 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio_util::sync::CancellationToken;
 
-use super::connection::Connection;
+use super::connection::{Connection, Owed};
+use super::error::ServeError;
 use super::front;
-use super::gateway::Gateway;
 use super::metrics::add;
-use super::socket::{Owed, OwedBody, Socket};
+use super::socket::{OwedBody, Socket};
+use crate::control::Jobs;
 use leash_model::clock::Moment;
 use leash_model::limits;
 
 /// Accepts clients until told to stop.
-pub(crate) async fn accept(gateway: Rc<Gateway>, listener: TcpListener, stop: CancellationToken) {
+pub(crate) async fn accept(jobs: Rc<Jobs>, listener: TcpListener, stop: CancellationToken) {
     let mut told = None;
     loop {
         let accepted = tokio::select! {
@@ -35,42 +37,42 @@ pub(crate) async fn accept(gateway: Rc<Gateway>, listener: TcpListener, stop: Ca
                 let connection = Rc::new(Connection::new(peer, local));
                 // Looks the client's user up now: if the client leaves after its request, the kernel no longer knows
                 // the user.
-                connection.look(&gateway.lookup);
-                let (gateway, stop) = (Rc::clone(&gateway), stop.clone());
-                gateway.clone().tasks.spawn_local(serve(gateway, connection, stream, stop));
+                connection.look(&jobs.gateway.lookup);
+                let serving = serve(Rc::clone(&jobs), connection, stream, stop.clone());
+                jobs.gateway.tasks.spawn_local(serving);
             }
-            Err(error) => pause(&gateway, &error, &mut told).await,
+            Err(error) => pause(&jobs, &error, &mut told).await,
         }
     }
 }
 
 /// Warns and pauses after a failed accept, when leash is out of descriptors or memory. Existing connections go on. If a
 /// client reset its connection before leash accepted it, there is no pause.
-pub(super) async fn pause(gateway: &Gateway, error: &io::Error, told: &mut Option<Moment>) {
+pub(super) async fn pause(jobs: &Jobs, error: &io::Error, told: &mut Option<Moment>) {
     if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset) {
         return;
     }
     let now = Moment::now();
     if told.replace(now).is_none_or(|last| now.since(last) > limits::ACCEPT_QUIET) {
-        gateway.warn(format!("cannot accept a connection: {error}"));
+        jobs.gateway.warn(format!("cannot accept a connection: {error}"));
     }
     let deadline = tokio::time::Instant::now() + limits::ACCEPT_PAUSE;
     tokio::time::sleep_until(deadline).await;
 }
 
 /// Serves one connection to its end.
-async fn serve(gateway: Rc<Gateway>, connection: Rc<Connection>, stream: TcpStream, stop: CancellationToken) {
-    add(&gateway.metrics.connections, 1);
-    let _afloat = gateway.tide.rise();
+async fn serve(jobs: Rc<Jobs>, connection: Rc<Connection>, stream: TcpStream, stop: CancellationToken) {
+    add(&jobs.gateway.metrics.connections, 1);
+    let _afloat = jobs.gateway.tide.rise();
     notice_dead_peers(&stream);
     let service = service_fn(|request: Request<Incoming>| {
         // Set now, because hyper may read more input before it polls the response. A request with a body is complete
         // when the body was read.
         connection.owe(if request.body().is_end_stream() { Owed::Answer } else { Owed::Request });
         // Boxed, because hyper reserves room for the largest response future in every connection, even an idle one.
-        Box::pin(answer(Rc::clone(&gateway), Rc::clone(&connection), request))
+        Box::pin(answer(Rc::clone(&jobs), Rc::clone(&connection), request))
     });
-    let socket = Socket::new(stream, &connection, &gateway);
+    let socket = Socket::new(stream, &connection, &jobs.gateway.lookup);
     let mut served = std::pin::pin!(http(true).serve_connection(TokioIo::new(socket), service));
     let stopped = tokio::select! {
         // The connection is over. If the client broke it off, no response is possible.
@@ -82,15 +84,15 @@ async fn serve(gateway: Rc<Gateway>, connection: Rc<Connection>, stream: TcpStre
         served.as_mut().graceful_shutdown();
         let _ = served.await;
     }
-    gateway.metrics.connections.set(gateway.metrics.connections.get() - 1);
+    jobs.gateway.metrics.connections.set(jobs.gateway.metrics.connections.get() - 1);
 }
 
 async fn answer(
-    gateway: Rc<Gateway>,
+    jobs: Rc<Jobs>,
     connection: Rc<Connection>,
     request: Request<Incoming>,
 ) -> Result<Response<OwedBody>, Infallible> {
-    let answer = front::answer(gateway, Rc::clone(&connection), request).await?;
+    let answer = front::answer(jobs, Rc::clone(&connection), request).await?;
     Ok(answer.map(|body| OwedBody::new(body, &connection)))
 }
 
@@ -116,4 +118,16 @@ pub(super) fn notice_dead_peers(stream: &TcpStream) {
     let _ = rustix::net::sockopt::set_tcp_keepcnt(stream, limits::TCP_PROBES);
     let _ =
         rustix::net::sockopt::set_tcp_user_timeout(stream, seconds(limits::TCP_UNACKNOWLEDGED).saturating_mul(1000));
+}
+
+/// Binds a listener.
+pub(super) fn bind(address: SocketAddr) -> Result<TcpListener, ServeError> {
+    let bind = || {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        // Allows to bind the port of a gateway that was just stopped.
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        socket.listen(limits::BACKLOG)
+    };
+    bind().map_err(|source| ServeError::Listen { address, source })
 }

@@ -2,24 +2,20 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::rc::Rc;
 
 use hyper::StatusCode;
 
-use super::gateway::Gateway;
-use super::server::{JOBS_BUCKET, Server};
 use leash_model::clock::Moment;
 use leash_model::receipt::Reason;
-use leash_tree::platform::linux;
 
 /// Upper bounds of the latency histogram, in seconds: from a local echo to a long tool call.
-const BUCKETS: [f64; 12] = [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 300.0];
+pub(crate) const BUCKETS: [f64; 12] = [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 300.0];
 
 /// All counters.
 #[derive(Default)]
 pub(crate) struct Metrics {
-    servers: RefCell<BTreeMap<Rc<str>, Rc<Counters>>>,
+    pub(crate) servers: RefCell<BTreeMap<Rc<str>, Rc<Counters>>>,
     /// The number of DELETEs under way.
     pub(crate) deletes_pending: Cell<u64>,
     pub(crate) connections: Cell<u64>,
@@ -28,26 +24,26 @@ pub(crate) struct Metrics {
 /// The counters of one server.
 #[derive(Default)]
 pub(crate) struct Counters {
-    opened: Cell<u64>,
-    refused: Cell<u64>,
-    ending: Cell<u64>,
-    ended: RefCell<BTreeMap<&'static str, u64>>,
+    pub(crate) opened: Cell<u64>,
+    pub(crate) refused: Cell<u64>,
+    pub(crate) ending: Cell<u64>,
+    pub(crate) ended: RefCell<BTreeMap<&'static str, u64>>,
     pub(crate) trees: Cell<u64>,
     pub(crate) trees_started: Cell<u64>,
     pub(crate) deletes_sent: Cell<u64>,
     pub(crate) deletes_failed: Cell<u64>,
     pub(crate) garbage_lines: Cell<u64>,
-    bytes_in: Cell<u64>,
-    bytes_out: Cell<u64>,
-    answers: RefCell<BTreeMap<u16, u64>>,
-    latency: Histogram,
+    pub(crate) bytes_in: Cell<u64>,
+    pub(crate) bytes_out: Cell<u64>,
+    pub(crate) answers: RefCell<BTreeMap<u16, u64>>,
+    pub(crate) latency: Histogram,
 }
 
 #[derive(Default)]
-struct Histogram {
-    buckets: [Cell<u64>; BUCKETS.len()],
-    count: Cell<u64>,
-    sum: Cell<f64>,
+pub(crate) struct Histogram {
+    pub(crate) buckets: [Cell<u64>; BUCKETS.len()],
+    pub(crate) count: Cell<u64>,
+    pub(crate) sum: Cell<f64>,
 }
 
 /// Adds `more` to a counter.
@@ -119,136 +115,5 @@ impl Metrics {
         let counters = self.of(server);
         add(&counters.bytes_in, bytes as u64);
         Timing { counters, began: Moment::now() }
-    }
-
-    /// Writes all metrics in Prometheus' text format.
-    pub(crate) fn render(&self, gateway: &Gateway, memory: &BTreeMap<String, u64>) -> String {
-        let mut page = Page::default();
-        let servers = self.servers.borrow();
-        let open = |server: &Rc<Server>| server.sessions.borrow().len();
-        let of_jobs: usize = gateway.jobs.servers().iter().map(open).sum();
-        let live = |name: &Rc<str>| {
-            let more = if **name == *JOBS_BUCKET { of_jobs } else { 0 };
-            gateway.server(name).as_ref().map_or(0, open) + more
-        };
-        page.family("leash_sessions", "gauge", "Sessions by server and state.");
-        for (name, counters) in servers.iter() {
-            page.line(&[("server", name), ("state", "live")], live(name));
-            page.line(&[("server", name), ("state", "ending")], counters.ending.get());
-        }
-        page.counters("leash_sessions_opened_total", "Sessions begun.", &servers, |counters| &counters.opened);
-        page.counters(
-            "leash_sessions_refused_total",
-            "Sessions refused because a limit was reached.",
-            &servers,
-            |counters| &counters.refused,
-        );
-        page.family("leash_sessions_ended_total", "counter", "Sessions ended, by reason.");
-        for (name, counters) in servers.iter() {
-            for (reason, count) in counters.ended.borrow().iter() {
-                page.line(&[("server", name), ("reason", reason)], count);
-            }
-        }
-        page.family("leash_trees", "gauge", "Process trees that run.");
-        for (name, counters) in servers.iter() {
-            page.line(&[("server", name)], counters.trees.get());
-        }
-        page.family("leash_tree_memory_bytes", "gauge", "Memory of the trees, as last measured by their keepers.");
-        for (name, bytes) in memory {
-            page.line(&[("server", name)], bytes);
-        }
-        page.counters("leash_trees_started_total", "Process trees started.", &servers, |counters| {
-            &counters.trees_started
-        });
-        page.counters("leash_deletes_sent_total", "DELETEs sent upstream.", &servers, |counters| {
-            &counters.deletes_sent
-        });
-        page.counters("leash_deletes_failed_total", "Upstream sessions left behind.", &servers, |counters| {
-            &counters.deletes_failed
-        });
-        page.family("leash_control_sessions", "gauge", "Sessions of the control API that are not over.");
-        page.line(&[], gateway.jobs.list().len());
-        page.family("leash_deletes_pending", "gauge", "Upstream sessions being deleted.");
-        page.line(&[], self.deletes_pending.get());
-        let text = "Upstream sessions whose latest state the gateway's keeper does not know.";
-        page.family("leash_keeper_backlog", "gauge", text);
-        page.line(&[], gateway.keeping.backlog());
-        page.counters("leash_garbage_lines_total", "Lines of servers that are not JSON-RPC.", &servers, |counters| {
-            &counters.garbage_lines
-        });
-        page.counters("leash_received_bytes_total", "Bytes of requests.", &servers, |counters| &counters.bytes_in);
-        page.counters("leash_sent_bytes_total", "Bytes of answers.", &servers, |counters| &counters.bytes_out);
-        if let Some(heap) = linux::heap() {
-            page.family("leash_heap_bytes", "gauge", "Memory of leash itself, as its allocator counts it.");
-            page.line(&[("state", "used")], heap.used);
-            page.line(&[("state", "free")], heap.free);
-        }
-        page.family("leash_held_bytes", "gauge", "Bodies of requests, and answers that clients have not read.");
-        page.line(&[("of", "requests")], gateway.bodies.used());
-        page.line(&[("of", "answers")], gateway.memory.held());
-        page.family("leash_connections", "gauge", "Open client connections.");
-        page.line(&[], self.connections.get());
-        page.family("leash_requests_total", "counter", "Requests by status.");
-        for (name, counters) in servers.iter() {
-            for (status, count) in counters.answers.borrow().iter() {
-                page.line(&[("server", name), ("status", &status.to_string())], count);
-            }
-        }
-        page.latency(&servers);
-        page.text
-    }
-}
-
-/// The page under construction.
-#[derive(Default)]
-struct Page {
-    text: String,
-    name: &'static str,
-}
-
-impl Page {
-    fn family(&mut self, name: &'static str, kind: &str, help: &str) {
-        self.name = name;
-        // Writing to a string cannot fail.
-        let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
-    }
-
-    fn line(&mut self, labels: &[(&str, &str)], value: impl std::fmt::Display) {
-        self.sample("", labels, value);
-    }
-
-    /// Server names have only letters, digits, dots and dashes, so nothing needs escaping.
-    fn sample(&mut self, suffix: &str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
-        let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}=\"{value}\"")).collect();
-        let braces = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
-        let _ = writeln!(self.text, "{}{suffix}{braces} {value}", self.name);
-    }
-
-    fn counters(
-        &mut self,
-        name: &'static str,
-        help: &str,
-        servers: &BTreeMap<Rc<str>, Rc<Counters>>,
-        counter: fn(&Counters) -> &Cell<u64>,
-    ) {
-        self.family(name, "counter", help);
-        for (server, counters) in servers {
-            self.line(&[("server", server)], counter(counters).get());
-        }
-    }
-
-    fn latency(&mut self, servers: &BTreeMap<Rc<str>, Rc<Counters>>) {
-        self.family("leash_request_seconds", "histogram", "Time to the head of the answer.");
-        for (server, counters) in servers {
-            let histogram = &counters.latency;
-            let mut below = 0;
-            for (bound, bucket) in BUCKETS.iter().zip(&histogram.buckets) {
-                below += bucket.get();
-                self.sample("_bucket", &[("server", server), ("le", &bound.to_string())], below);
-            }
-            self.sample("_bucket", &[("server", server), ("le", "+Inf")], histogram.count.get());
-            self.sample("_sum", &[("server", server)], histogram.sum.get());
-            self.sample("_count", &[("server", server)], histogram.count.get());
-        }
     }
 }

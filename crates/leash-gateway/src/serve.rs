@@ -2,12 +2,9 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use thiserror::Error;
-use tokio::net::{TcpListener, TcpSocket};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -16,23 +13,24 @@ use tokio_util::task::TaskTracker;
 use super::connection::Principals;
 use super::control::{Job, Jobs};
 use super::daemon;
-use super::daemon::{Control, ControlError, Doors, Open};
-use super::gateway::Gateway;
+use super::daemon::{Control, Doors, Open};
+use super::error::{ControlError, ServeError};
 use super::held::Memory;
-use super::keeping;
-use super::keeping::Keeping;
 use super::metrics::Metrics;
-use super::server::Server;
-use super::session::Session;
 use super::timers::Timers;
 use super::watch_file::FileWatch;
-use super::{guard, listen, sweep, takeover};
+use super::{listen, stdio, sweep, takeover};
 use crate::config::{Settings, Target};
+use crate::state::gateway::Gateway;
+use crate::state::keeping;
+use crate::state::keeping::Keeping;
+use crate::state::server::Server;
+use crate::state::session::Session;
 use leash_model::clock::Moment;
 use leash_model::limits;
 use leash_model::receipt::Reason;
 use leash_tree::blocking;
-use leash_tree::ledger::book::{Book, BookError};
+use leash_tree::ledger::book::Book;
 use leash_tree::ledger::store::Store;
 use leash_tree::owner;
 use leash_tree::owner::Watch;
@@ -43,6 +41,7 @@ use leash_tree::places::Places;
 use leash_tree::platform::proc::Proc;
 use leash_tree::platform::{command, linux};
 use leash_tree::tree;
+use leash_upstream::client::Client;
 use leash_upstream::heap::Tide;
 use leash_upstream::notice::Notice;
 
@@ -69,34 +68,6 @@ pub struct Source {
     pub file: PathBuf,
     /// Reads it again; the error is a complete text for the user.
     pub read: Box<dyn Fn() -> Result<Settings, String>>,
-}
-
-/// The reason that a gateway could not start. Nothing was started.
-#[derive(Debug, Error)]
-pub enum ServeError {
-    /// The address cannot be bound.
-    #[error("cannot listen on `{address}`")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// The cause.
-        source: io::Error,
-    },
-    /// An address that other machines can reach needs a token.
-    #[error("`{0}` can be reached by others, and no token is set")]
-    Exposed(SocketAddr),
-    /// The control API cannot be served.
-    #[error(transparent)]
-    Control(#[from] ControlError),
-    /// The control API on TCP requires a token.
-    #[error("the control API on `{0}` needs a token")]
-    NoControlToken(SocketAddr),
-    /// The book cannot be written.
-    #[error(transparent)]
-    Ledger(#[from] BookError),
-    /// The runtime could not be created.
-    #[error("cannot start")]
-    Start(#[source] io::Error),
 }
 
 /// An event from outside that the gateway reacts to.
@@ -136,11 +107,11 @@ async fn run(serving: Serving) -> Result<(), ServeError> {
         Err(ServeError::Control(ControlError::Held { .. })) if control.on_demand.is_some() => return Ok(()),
         doors => doors?,
     };
-    let listener = bind(settings.listen)?;
+    let listener = listen::bind(settings.listen)?;
     let address = listener.local_addr().map_err(ServeError::Start)?;
     let (book, inherited) = match takeover::ask(&settings, &places, address) {
         Some((book, inherited)) => (book, Some(inherited)),
-        None => (Book::create_at(&places, "serve", address)?, None),
+        None => (Book::of_gateway(&places, Some(address))?, None),
     };
     let gateway = Rc::new(gateway(settings, places, book, tell));
     gateway.keeping.enable(&gateway);
@@ -155,12 +126,13 @@ async fn run(serving: Serving) -> Result<(), ServeError> {
     gateway.tasks.spawn_local(sweep::sweep(Rc::clone(&gateway)));
     gateway.tasks.spawn_local(sweep_trees(Rc::clone(&gateway)));
     let stop = CancellationToken::new();
-    gateway.tasks.spawn_local(listen::accept(Rc::clone(&gateway), listener, stop.clone()));
-    let mut open = doors.serve(&gateway)?;
-    let ticking = tokio::task::spawn_local(tick(Rc::clone(&gateway)));
+    let jobs = Jobs::new(Rc::clone(&gateway));
+    gateway.tasks.spawn_local(listen::accept(Rc::clone(&jobs), listener, stop.clone()));
+    let mut open = doors.serve(&jobs)?;
+    let ticking = tokio::task::spawn_local(tick(Rc::clone(&jobs)));
     let tending = tokio::task::spawn_local(keeping::tend(Rc::clone(&gateway)));
     let mut file = source.as_ref().map(|source| FileWatch::new(&source.file));
-    let mut alone = std::pin::pin!(daemon::alone(&gateway, control.on_demand));
+    let mut alone = std::pin::pin!(daemon::alone(&jobs, control.on_demand));
     loop {
         let told = tokio::select! {
             told = signals.next() => told,
@@ -175,27 +147,16 @@ async fn run(serving: Serving) -> Result<(), ServeError> {
     }
     open.close();
     stop.cancel();
-    drain(&gateway, &mut signals, open).await;
+    drain(&jobs, &mut signals, open).await;
     ticking.abort();
     tending.abort();
     gateway.keeping.close();
     Ok(())
 }
 
-pub(super) fn bind(address: SocketAddr) -> Result<TcpListener, ServeError> {
-    let bind = || {
-        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-        // Allows to bind the port of a gateway that was just stopped.
-        socket.set_reuseaddr(true)?;
-        socket.bind(address)?;
-        socket.listen(limits::BACKLOG)
-    };
-    bind().map_err(|source| ServeError::Listen { address, source })
-}
-
 pub(super) fn gateway(settings: Settings, places: Places, book: Book, tell: Box<dyn Fn(Notice)>) -> Gateway {
     let tasks = TaskTracker::new();
-    let servers = settings.servers.values().cloned().map(Server::new);
+    let servers = settings.servers.values().cloned().map(new_server);
     let tide = Tide::default();
     Gateway {
         servers: RefCell::new(servers.map(|server| (Rc::clone(&server.name), server)).collect()),
@@ -203,20 +164,19 @@ pub(super) fn gateway(settings: Settings, places: Places, book: Book, tell: Box<
         metrics: Metrics::default(),
         timers: Timers::default(),
         principals: Principals::default(),
-        lookup: Lookup::open(),
+        lookup: Rc::new(Lookup::open()),
         resolver: RefCell::new(Some(Resolver::start(&tasks))),
         watchers: Watchers::new(&tasks),
         tasks,
         book,
         keeping: Keeping::default(),
-        client: guard::Client::counted_by(tide.clone()),
+        client: Client::counted_by(tide.clone()),
         places,
         draining: Cell::new(false),
         seats: Rc::default(),
         tide,
         bodies: Rc::default(),
         memory: Memory::default(),
-        jobs: Jobs::default(),
         address: Cell::new(None),
         tell,
     }
@@ -232,11 +192,11 @@ async fn sweep_trees(gateway: Rc<Gateway>) {
 }
 
 /// Calls sessions and jobs when their timers fire.
-pub(super) async fn tick(gateway: Rc<Gateway>) {
+pub(super) async fn tick(jobs: Rc<Jobs>) {
     loop {
         tokio::select! {
-            session = gateway.timers.next() => session.iter().for_each(Session::tick),
-            job = gateway.jobs.timers.next() => job.iter().for_each(Job::tick),
+            session = jobs.gateway.timers.next() => session.iter().for_each(Session::tick),
+            job = jobs.timers.next() => job.iter().for_each(Job::tick),
         }
     }
 }
@@ -288,8 +248,12 @@ fn reload(gateway: &Rc<Gateway>, source: Option<&Source>) {
     gateway.tell(|| Notice::Reloaded { changed, removed });
 }
 
+fn new_server(settings: crate::config::Server) -> Rc<Server> {
+    Server::new(settings, Box::<stdio::Trees>::default())
+}
+
 fn begin(gateway: &Gateway, settings: crate::config::Server) {
-    let server = Server::new(settings);
+    let server = new_server(settings);
     gateway.servers.borrow_mut().insert(Rc::clone(&server.name), server);
 }
 
@@ -302,12 +266,13 @@ fn retire(gateway: &Gateway, name: &str) {
 
 /// Ends everything at once and waits for it, up to a limit or a second signal. The keepers finish the rest: each tree
 /// has a keeper, and the gateway has one for upstream sessions.
-async fn drain(gateway: &Rc<Gateway>, signals: &mut Signals, open: Open) {
+async fn drain(jobs: &Rc<Jobs>, signals: &mut Signals, open: Open) {
+    let gateway = &jobs.gateway;
     gateway.keeping.ending();
-    let sessions = gateway.end_all(&Reason::Shutdown);
-    let ending = Rc::clone(gateway);
+    let sessions = jobs.end_everything(&Reason::Shutdown);
+    let ending = Rc::clone(jobs);
     gateway.tasks.spawn_local(async move {
-        ending.jobs.end_all(Reason::Shutdown, false).await;
+        ending.end_all(Reason::Shutdown, false).await;
         open.over();
     });
     // Upstream sessions that are not deleted by then are recorded as left, and stay in the book.
@@ -316,7 +281,7 @@ async fn drain(gateway: &Rc<Gateway>, signals: &mut Signals, open: Open) {
     gateway.watchers.clear();
     drop(gateway.resolver.take());
     gateway.tasks.close();
-    let bound = gateway.settings().drain + gateway.longest_ladder();
+    let bound = gateway.settings().drain + jobs.longest_ladder();
     let cut = async {
         loop {
             if let Told::Stop = signals.next().await {
@@ -329,7 +294,7 @@ async fn drain(gateway: &Rc<Gateway>, signals: &mut Signals, open: Open) {
         () = cut => false,
         () = tokio::time::sleep_until(tokio::time::Instant::now() + bound) => false,
     };
-    let left = gateway.count().max(gateway.jobs.list().len());
+    let left = gateway.count().max(jobs.list().len());
     if !done && left > 0 {
         gateway.warn(format!("{left} sessions have not ended yet; their keepers will end them"));
     }

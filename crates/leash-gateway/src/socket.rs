@@ -16,24 +16,10 @@ use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
-use super::connection::Connection;
-use super::gateway::Gateway;
+use super::connection::{Connection, Owed};
 use leash_model::limits;
+use leash_tree::owner::peer::Lookup;
 use leash_upstream::body::{Body, BodyError};
-
-/// The response that a connection owes its client.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Owed {
-    /// Nothing.
-    #[default]
-    Nothing,
-    /// Nothing yet: leash is reading a request.
-    Request,
-    /// A whole response: nothing of it was written yet.
-    Answer,
-    /// The rest of a response.
-    Rest,
-}
 
 /// True if a client that closed its input has left. `held`: true if a process has the client's socket, `None` for
 /// another machine.
@@ -54,7 +40,7 @@ fn is_over(owed: Owed, held: Option<bool>) -> bool {
 pub(super) struct Socket {
     stream: TcpStream,
     connection: Rc<Connection>,
-    gateway: Rc<Gateway>,
+    lookup: Rc<Lookup>,
     input: Input,
 }
 
@@ -69,24 +55,24 @@ enum Input {
 }
 
 impl Socket {
-    pub(super) fn new(stream: TcpStream, connection: &Rc<Connection>, gateway: &Rc<Gateway>) -> Socket {
-        let (connection, gateway) = (Rc::clone(connection), Rc::clone(gateway));
-        Socket { stream, connection, gateway, input: Input::Open }
+    pub(super) fn new(stream: TcpStream, connection: &Rc<Connection>, lookup: &Rc<Lookup>) -> Socket {
+        let (connection, lookup) = (Rc::clone(connection), Rc::clone(lookup));
+        Socket { stream, connection, lookup, input: Input::Open }
     }
 
     fn after_the_end(&self) -> Input {
-        if is_over(self.connection.owed(), self.connection.is_held(&self.gateway.lookup)) {
+        if is_over(self.connection.owed(), self.connection.is_held(&self.lookup)) {
             return Input::Over;
         }
         // A copy of the descriptor, so that the future borrows nothing from `self`.
         let copy = self.stream.as_fd().try_clone_to_owned();
         let Ok(copy) = copy.and_then(|copy| TcpStream::from_std(copy.into())) else { return Input::Over };
-        let (connection, gateway) = (Rc::clone(&self.connection), Rc::clone(&self.gateway));
+        let (connection, lookup) = (Rc::clone(&self.connection), Rc::clone(&self.lookup));
         Input::Said(Box::pin(async move {
             // The kernel reports a reset. It does not report that a process left its half-closed socket, so leash
             // checks that.
             while tokio::time::timeout(limits::TCP_PROBE, copy.ready(Interest::ERROR)).await.is_err()
-                && connection.is_held(&gateway.lookup) != Some(false)
+                && connection.is_held(&lookup) != Some(false)
             {}
         }))
     }

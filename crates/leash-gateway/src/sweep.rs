@@ -10,9 +10,9 @@ use leash_upstream::notice::Notice;
 use leash_upstream::sweep::{Heir, Known, Told, books, end, is_told};
 use tokio::sync::Semaphore;
 
-use super::gateway::Gateway;
 use super::guard;
 use crate::config::{Settings, Target};
+use crate::state::gateway::Gateway;
 
 /// Ends the sessions of dead gateways and connections.
 pub(crate) async fn sweep(gateway: Rc<Gateway>) {

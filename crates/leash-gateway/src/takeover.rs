@@ -9,11 +9,11 @@ use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 
-use super::gateway::Gateway;
 use super::guard;
-use super::keeping;
 use crate::config::Settings;
-use leash_tree::ledger::book::{Book, BookError, Cover, Entry, Listed};
+use crate::state::gateway::Gateway;
+use crate::state::keeping;
+use leash_tree::ledger::book::{Book, BookError, Command, Cover, Entry, Listed};
 use leash_tree::places::Places;
 use leash_tree::platform::identity::{self, boot_id};
 use leash_tree::platform::proc::Proc;
@@ -50,9 +50,9 @@ pub(crate) fn ask(settings: &Settings, places: &Places, address: SocketAddr) -> 
 
 /// True if a book belongs to a dead gateway at this address with a living keeper and the same file for receipts.
 fn is_predecessor(book: &Listed, places: &Places, address: SocketAddr, proc: &Proc) -> bool {
-    let Cover { boot, process, command, listen, receipts, .. } = &book.cover;
+    let Cover { boot, process, command, receipts, .. } = &book.cover;
     let is_dead = process.is_some_and(|process| !identity::is_alive(process, proc));
-    let is_alike = command == "serve" && *listen == Some(address) && *receipts == places.receipts;
+    let is_alike = *command == (Command::Serve { listen: Some(address) }) && *receipts == places.receipts;
     book.attended && *boot == boot_id() && is_dead && is_alike
 }
 

@@ -25,9 +25,9 @@ pub enum DurationError {
 ///
 /// ```
 /// use std::time::Duration;
-/// assert_eq!(leash_core::duration::parse("500ms"), Ok(Duration::from_millis(500)));
-/// assert_eq!(leash_core::duration::parse("0"), Ok(Duration::ZERO));
-/// assert!(leash_core::duration::parse("2").is_err());
+/// assert_eq!(leash_model::duration::parse("500ms"), Ok(Duration::from_millis(500)));
+/// assert_eq!(leash_model::duration::parse("0"), Ok(Duration::ZERO));
+/// assert!(leash_model::duration::parse("2").is_err());
 /// ```
 pub fn parse(text: &str) -> Result<Duration, DurationError> {
     let text = text.trim();

@@ -11,7 +11,7 @@ pub struct Places {
     pub runtime_dir: PathBuf,
     /// The receipts file.
     pub receipts: PathBuf,
-    /// A program that calls [`crate::enter`] first. leash executes it again as the keeper. `/proc/self/exe` is this
+    /// A program that calls [`enter`](crate::tree::keeper::enter) first. leash executes it again as the keeper. `/proc/self/exe` is this
     /// very program, even after an update replaced its file.
     pub program: PathBuf,
     /// `DBUS_SESSION_BUS_ADDRESS`, if leash may try `unit`.

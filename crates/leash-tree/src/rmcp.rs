@@ -1,7 +1,9 @@
 //! Client transports for the official Rust SDK, over the pipes of a server on the leash.
 //!
 //! ```no_run
-//! use leash_core::{Places, Session, Spec};
+//! use leash_tree::places::Places;
+//! use leash_tree::session::Session;
+//! use leash_tree::tree::Spec;
 //! use rmcp::ServiceExt as _;
 //!
 //! # async fn job() -> Result<(), Box<dyn std::error::Error>> {
@@ -17,7 +19,7 @@
 //! # }
 //! ```
 //!
-//! [`Transport`] is one server of a [`Session`](crate::Session). [`Child`] is a server by itself, as a replacement for
+//! [`Transport`] is one server of a [`Session`](crate::session::Session). [`Child`] is a server by itself, as a replacement for
 //! the SDK's `TokioChildProcess`: that one kills its direct child, this one ends everything that the server has
 //! started.
 

@@ -12,14 +12,14 @@ use serde_json::value::RawValue;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::job::{Job, Using};
+use crate::call::Call;
 use crate::config::Target;
-use crate::front::Call;
-use crate::gateway::Gateway;
 use crate::guard;
 use crate::guard::Boundary;
 use crate::respond;
 use crate::respond::Answer;
-use crate::server::Server;
+use crate::state::gateway::Gateway;
+use crate::state::server::Server;
 use leash_protocol::envelope::{Kind, Message, codes, error_body};
 use leash_protocol::sse;
 use leash_upstream::address::Transport;

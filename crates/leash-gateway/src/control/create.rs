@@ -8,15 +8,16 @@ use hyper::{HeaderMap, StatusCode};
 use tokio::sync::mpsc;
 
 use super::job::{Job, Plan};
+use super::jobs::Jobs;
 use super::problem::Problem;
 use super::view::OwnerView;
 use super::{look, respond_json};
 use crate::config;
 use crate::config::{OwnerWish, SessionRequest, Settings, Target, session_request};
 use crate::control::job_machine::Terms;
-use crate::gateway::Gateway;
 use crate::respond::Answer;
-use crate::server::Server;
+use crate::state::gateway::Gateway;
+use crate::state::server::Server;
 use crate::stdio;
 use leash_model::receipt::Reason;
 use leash_protocol::headers;
@@ -50,8 +51,8 @@ impl Drop for Connection {
 }
 
 /// Answers a request for a session.
-pub(super) async fn create(gateway: &Rc<Gateway>, headers: &HeaderMap, body: &str) -> Result<Answer, Problem> {
-    if gateway.draining.get() || gateway.jobs.is_closed() {
+pub(super) async fn create(jobs: &Rc<Jobs>, headers: &HeaderMap, body: &str) -> Result<Answer, Problem> {
+    if jobs.gateway.draining.get() || jobs.is_closed() {
         return Err(Problem::draining());
     }
     let request = session_request(body).map_err(Problem::misread)?;
@@ -61,20 +62,20 @@ pub(super) async fn create(gateway: &Rc<Gateway>, headers: &HeaderMap, body: &st
         return Err(Problem::not_acceptable());
     }
     let owner = owner(&request)?;
-    if !has_room(gateway, &request) {
+    if !has_room(jobs, &request) {
         return Err(Problem::too_many());
     }
-    let job = begin(gateway, request, owner.as_ref())?;
+    let job = begin(jobs, request, owner.as_ref())?;
     let unknown = Unknown(Some(Rc::clone(&job)));
-    start(gateway, &job).await?;
-    let view = look::one(gateway, &job).await;
+    start(jobs, &job).await?;
+    let view = look::one(jobs, &job).await;
     // The job ended meanwhile, on another caller's request or because its owner is gone: nothing of it remains.
     if let Some(why) = job.why() {
         job.over().await;
         return Err(never_began(&job, &why));
     }
     let mut answer = if connection {
-        let events = gateway.jobs.bus.listen(Some(Rc::clone(job.id())));
+        let events = jobs.bus.listen(Some(Rc::clone(job.id())));
         events.beginning("session", &view).keeping(Connection(Rc::clone(&job))).answer(StatusCode::CREATED)
     } else {
         respond_json(StatusCode::CREATED, &view)
@@ -98,13 +99,13 @@ fn owner(request: &SessionRequest) -> Result<Option<Held>, Problem> {
 }
 
 /// True if the limit of sessions allows its trees.
-fn has_room(gateway: &Gateway, request: &SessionRequest) -> bool {
+fn has_room(jobs: &Jobs, request: &SessionRequest) -> bool {
     let trees = request.servers.values().filter(|server| matches!(server.target, Target::Command(_))).count();
-    let most = gateway.settings().max_sessions;
-    gateway.count() + gateway.jobs.warm() + trees <= most && gateway.jobs.list().len() < most
+    let most = jobs.gateway.settings().max_sessions;
+    jobs.gateway.count() + jobs.warm() + trees <= most && jobs.list().len() < most
 }
 
-fn begin(gateway: &Rc<Gateway>, request: SessionRequest, owner: Option<&Held>) -> Result<Rc<Job>, Problem> {
+fn begin(jobs: &Rc<Jobs>, request: SessionRequest, owner: Option<&Held>) -> Result<Rc<Job>, Problem> {
     let shown = match request.owner {
         Some(OwnerWish::Pid(pid)) => OwnerView::Pid { pid },
         Some(OwnerWish::Connection) => OwnerView::Connection,
@@ -112,31 +113,31 @@ fn begin(gateway: &Rc<Gateway>, request: SessionRequest, owner: Option<&Held>) -
     };
     let terms = Terms { ttl: request.ttl, idle: request.idle, max_age: request.max_age };
     let plan = Plan { name: request.name, labels: request.labels, owner: shown, terms, servers: request.servers };
-    let job = Job::new(gateway, plan);
+    let job = Job::new(jobs, plan);
     if let Some(owner) = owner {
         let unwatched = |error: std::io::Error| {
             let hint = "a limit of open files may be used up (ulimit -n)";
             Problem::fault("/owner/pid", format!("the process cannot be watched: {error}"), hint)
         };
-        job.owned_by(gateway, owner).map_err(unwatched)?;
+        job.owned_by(&jobs.gateway, owner).map_err(unwatched)?;
     }
-    gateway.jobs.add(&job);
+    jobs.add(&job);
     // Arms the timer: the job's age counts from here.
     job.tick();
     Ok(job)
 }
 
 /// Starts all servers at the same time. If one cannot be started, ends the others, so that nothing remains.
-async fn start(gateway: &Rc<Gateway>, job: &Rc<Job>) -> Result<(), Problem> {
+async fn start(jobs: &Rc<Jobs>, job: &Rc<Job>) -> Result<(), Problem> {
     let (sender, mut results) = mpsc::unbounded_channel();
     for server in job.servers.values() {
         if matches!(server.settings().target, Target::Command(_)) {
-            server.warm.expect();
+            stdio::expect_warm(server);
         }
         // Each start has its own task, which continues even if this request is dropped, so that every started server is
         // also ended.
-        let (gateway, server, sender) = (Rc::clone(gateway), Rc::clone(server), sender.clone());
-        gateway.clone().tasks.spawn_local(async move {
+        let (gateway, server, sender) = (Rc::clone(&jobs.gateway), Rc::clone(server), sender.clone());
+        jobs.gateway.tasks.spawn_local(async move {
             let started = start_one(&gateway, &server).await;
             // If the receiver is gone, the job has ended.
             let _ = sender.send((server, started));

@@ -8,14 +8,15 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::account::{Account, Held};
 use super::events::What;
+use super::jobs::Jobs;
 use super::joined;
 use super::view::OwnerView;
 use crate::control::job_machine::{Effect, Event, Life, State, Terms};
-use crate::gateway::Gateway;
 use crate::guard;
-use crate::server::Server;
+use crate::state::account::{Account, Held};
+use crate::state::gateway::Gateway;
+use crate::state::server::Server;
 use crate::stdio;
 use crate::timers::{Timed, Timer};
 use leash_model::clock;
@@ -37,7 +38,7 @@ pub(crate) struct Job {
     pub(super) number: u64,
     /// Its servers by name. The set never changes.
     pub(crate) servers: BTreeMap<String, Rc<Server>>,
-    gateway: Weak<Gateway>,
+    jobs: Weak<Jobs>,
     life: RefCell<Life>,
     timer: RefCell<Option<Timer>>,
     watch: Cell<Option<WatchId>>,
@@ -61,18 +62,18 @@ pub(super) struct Plan {
 
 impl Job {
     /// A job whose servers are about to be started.
-    pub(super) fn new(gateway: &Rc<Gateway>, plan: Plan) -> Rc<Job> {
+    pub(super) fn new(jobs: &Rc<Jobs>, plan: Plan) -> Rc<Job> {
         let account = Account::new(plan.labels);
-        let of_job = |(name, settings)| (name, Server::of_job(settings, &account));
+        let of_job = |(name, settings)| (name, Server::of_job(settings, Box::<stdio::Trees>::default(), &account));
         let servers = plan.servers.into_iter().map(of_job).collect();
         Rc::new(Job {
             name: plan.name,
             owner: plan.owner,
             started_ms: clock::unix_ms(),
-            number: gateway.jobs.count(),
+            number: jobs.count(),
             servers,
             account,
-            gateway: Rc::downgrade(gateway),
+            jobs: Rc::downgrade(jobs),
             life: RefCell::new(Life::begin(Moment::now(), plan.terms)),
             timer: RefCell::default(),
             watch: Cell::new(None),
@@ -135,8 +136,8 @@ impl Job {
         if self.is_alive() {
             self.announced.set(true);
             self.tell(What::Started, None, None);
-            if let Some(gateway) = self.gateway.upgrade() {
-                gateway.tell(|| Notice::Opened { session: self.id().to_string(), server: self.shown() });
+            if let Some(jobs) = self.jobs.upgrade() {
+                jobs.gateway.tell(|| Notice::Opened { session: self.id().to_string(), server: self.shown() });
             }
         }
     }
@@ -190,10 +191,10 @@ impl Job {
 
     /// Cancels all requests in flight; returns their number.
     pub(super) fn abort(&self) -> usize {
-        let Some(gateway) = self.gateway.upgrade() else { return 0 };
+        let Some(jobs) = self.jobs.upgrade() else { return 0 };
         let aborted = |server: &Rc<Server>| {
             // Requests over HTTP+SSE are counted among the calls until they are aborted.
-            let unanswered = guard::abort_unanswered(&gateway, server);
+            let unanswered = guard::abort_unanswered(&jobs.gateway, server);
             unanswered + stdio::abort(server) + server.abort_calls()
         };
         self.servers.values().map(aborted).sum()
@@ -201,7 +202,7 @@ impl Job {
 
     /// Applies an event and performs its effect. The only place where a job's state changes.
     fn apply(self: &Rc<Self>, event: Event) {
-        let Some(gateway) = self.gateway.upgrade() else { return };
+        let Some(jobs) = self.jobs.upgrade() else { return };
         let now = Moment::now();
         let (effect, deadline) = {
             let mut life = self.life.borrow_mut();
@@ -209,19 +210,20 @@ impl Job {
             (effect, life.deadline())
         };
         if let Some((at, _)) = deadline {
-            gateway.jobs.timers.arm(self, at, now);
+            jobs.timers.arm(self, at, now);
         }
         match effect {
             Effect::Nothing => {}
-            Effect::End { reason, force } => self.begin_end(&gateway, &reason, force),
+            Effect::End { reason, force } => self.begin_end(&jobs, &reason, force),
             Effect::Hurry => self.servers.values().for_each(|server| server.hurry.cancel()),
         }
     }
 
     /// Begins the end: its paths answer 404 from now on, and all of its servers end at the same time.
-    fn begin_end(self: &Rc<Self>, gateway: &Rc<Gateway>, reason: &Reason, force: bool) {
+    fn begin_end(self: &Rc<Self>, jobs: &Rc<Jobs>, reason: &Reason, force: bool) {
+        let gateway = &jobs.gateway;
         self.ending_since.set(Some(Moment::now()));
-        gateway.jobs.ending(self);
+        jobs.ending(self);
         if let Some(watch) = self.watch.take() {
             gateway.watchers.unwatch(watch);
         }
@@ -241,13 +243,13 @@ impl Job {
         // Members that joined have owners of their own: a daemon that shuts down leaves them alone.
         let hurry = self.servers.values().next().map(|server| server.hurry.clone()).unwrap_or_default();
         let with_others = self.announced.get() && !gateway.draining.get();
-        let (job, gateway, reason) = (Rc::clone(self), Rc::clone(gateway), reason.clone());
-        gateway.clone().tasks.spawn_local(async move {
+        let (job, jobs, reason) = (Rc::clone(self), Rc::clone(jobs), reason.clone());
+        gateway.tasks.spawn_local(async move {
             let others =
-                async { if with_others { joined::end(&gateway, job.id(), force, &hurry).await } else { Vec::new() } };
+                async { if with_others { joined::end(&jobs, job.id(), force, &hurry).await } else { Vec::new() } };
             let (others, ()) = tokio::join!(others, job.emptied());
             others.into_iter().for_each(|holding| job.account.held(holding));
-            job.is_over(&gateway, reason);
+            job.is_over(&jobs, reason);
         });
     }
 
@@ -263,14 +265,15 @@ impl Job {
         self.cut.cancel();
     }
 
-    fn is_over(self: &Rc<Self>, gateway: &Rc<Gateway>, reason: Reason) {
+    fn is_over(self: &Rc<Self>, jobs: &Jobs, reason: Reason) {
+        let gateway = &jobs.gateway;
         let receipt = Rc::new(self.make_receipt(reason));
         if let Err(error) = receipts::append(&gateway.places.receipts, &receipt) {
             gateway.warn(format!("cannot write {}: {error}", gateway.places.receipts.display()));
         }
         let _ = self.receipt.set(Rc::clone(&receipt));
         self.apply(Event::Released);
-        gateway.jobs.over(self, &receipt, self.announced.get());
+        jobs.over(self, &receipt, self.announced.get());
         if self.announced.get() {
             self.tell(What::Ended, Some(receipt.reason.describe()), Some(&receipt));
             gateway.tell(|| Notice::Ended(Box::new((*receipt).clone())));
@@ -305,8 +308,8 @@ impl Job {
     }
 
     fn tell(&self, what: What, why: Option<String>, receipt: Option<&Receipt>) {
-        if let Some(gateway) = self.gateway.upgrade() {
-            gateway.jobs.bus.tell(self.id(), what, why, receipt);
+        if let Some(jobs) = self.jobs.upgrade() {
+            jobs.bus.tell(self.id(), what, why, receipt);
         }
     }
 }

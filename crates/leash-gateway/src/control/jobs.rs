@@ -1,9 +1,10 @@
 //! All jobs: the living ones, and the last ones that ended.
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::path::Path;
 use std::rc::Rc;
+use std::time::Duration;
 
 use tokio::sync::Notify;
 
@@ -12,15 +13,19 @@ use super::job::Job;
 use super::joined::Looks;
 use super::look;
 use super::view::SessionView;
-use crate::server::Server;
+use crate::state::gateway::{GATEWAY_LABEL, Gateway};
+use crate::state::server::{JOBS_BUCKET, Server};
+use crate::stdio;
 use crate::timers::Timers;
 use leash_model::limits;
 use leash_model::receipt::{Reason, Receipt};
+use leash_tree::blocking;
+use leash_tree::ledger::store::Store;
 use leash_tree::platform::linux;
 
 /// The jobs of a gateway.
-#[derive(Default)]
 pub(crate) struct Jobs {
+    pub(crate) gateway: Rc<Gateway>,
     /// The living and the ending jobs, by id.
     all: RefCell<HashMap<Rc<str>, Rc<Job>>>,
     /// The jobs that can be used, by the secret in their paths.
@@ -71,6 +76,61 @@ struct Ended {
 }
 
 impl Jobs {
+    /// No job yet.
+    pub(crate) fn new(gateway: Rc<Gateway>) -> Rc<Jobs> {
+        Rc::new(Jobs {
+            gateway,
+            all: RefCell::default(),
+            open: RefCell::default(),
+            ended: RefCell::default(),
+            timers: Timers::default(),
+            bus: Bus::default(),
+            looks: Looks::default(),
+            changed: Notify::new(),
+            counted: Cell::new(0),
+            closed: Cell::new(false),
+            attach: OnceCell::new(),
+            freed: Cell::new(0),
+        })
+    }
+
+    /// The memory of the trees by server, as their keepers last recorded it.
+    pub(crate) async fn tree_memory(&self) -> BTreeMap<String, u64> {
+        let (dir, run) = (self.gateway.places.runtime_dir.clone(), self.gateway.book.run().to_owned());
+        // Jobs share one name: a name per job would be too many.
+        let jobs: HashSet<String> = self.list().iter().map(|job| job.id().to_string()).collect();
+        // This reads a file per tree, so it runs on the blocking pool and not on the thread that serves all requests.
+        let read = move || {
+            let mut memory = BTreeMap::new();
+            let records = Store::look(&dir).ok().flatten().and_then(|store| store.list().ok());
+            for record in records.into_iter().flatten().filter_map(|found| found.record) {
+                if record.labels.get(GATEWAY_LABEL) == Some(&run) {
+                    let of_job = jobs.contains(&record.session);
+                    let name = if of_job { JOBS_BUCKET.to_owned() } else { record.name };
+                    *memory.entry(name).or_default() += record.memory_bytes;
+                }
+            }
+            memory
+        };
+        blocking::spawn(read).await.unwrap_or_default()
+    }
+
+    /// The longest time that the end of a tree may take if the whole tree ends.
+    pub(crate) fn longest_ladder(&self) -> Duration {
+        let servers = self.gateway.servers.borrow().values().cloned().chain(self.servers()).collect::<Vec<_>>();
+        servers.iter().map(|server| server.settings().policy.grace * 2).max().unwrap_or_default()
+    }
+
+    /// Begins the end of all sessions, trees and jobs at the same time; returns their number.
+    pub(crate) fn end_everything(self: &Rc<Self>, reason: &Reason) -> usize {
+        let sessions = self.gateway.end_all(reason);
+        let living = self.close(reason, false);
+        let (jobs, reason) = (Rc::clone(self), reason.clone());
+        // The event streams get the end of the last job before they end.
+        self.gateway.tasks.spawn_local(async move { jobs.end_all(reason, false).await });
+        sessions + living
+    }
+
     /// True if there is neither a living nor an ending job.
     pub(crate) fn is_empty(&self) -> bool {
         self.all.borrow().is_empty()
@@ -197,7 +257,7 @@ impl Jobs {
 
     /// The number of trees that wait for a client.
     pub(crate) fn warm(&self) -> usize {
-        self.servers().iter().filter(|server| server.warm.is_there()).count()
+        self.servers().iter().filter(|server| stdio::has_warm(server)).count()
     }
 }
 

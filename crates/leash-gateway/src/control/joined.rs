@@ -9,7 +9,7 @@ use std::rc::Rc;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use crate::gateway::Gateway;
+use super::jobs::Jobs;
 use leash_model::receipt::{Fate, Holding, How, TreeEnd};
 use leash_tree::blocking;
 use leash_tree::ledger::store::Store;
@@ -31,16 +31,16 @@ pub(super) struct Looks {
 
 impl Looks {
     /// Returns the result of a look that begins after this call.
-    async fn look(&self, gateway: &Rc<Gateway>) -> Found {
+    async fn look(&self, jobs: &Rc<Jobs>) -> Found {
         let (tell, told) = oneshot::channel();
         self.waiting.borrow_mut().push(tell);
         if !self.running.replace(true) {
-            let gateway = Rc::clone(gateway);
-            gateway.clone().tasks.spawn_local(async move {
-                let looks = &gateway.jobs.looks;
+            let asking = Rc::clone(jobs);
+            jobs.gateway.tasks.spawn_local(async move {
+                let looks = &asking.looks;
                 while !looks.waiting.borrow().is_empty() {
                     let asked = looks.waiting.take();
-                    let places = gateway.places.clone();
+                    let places = asking.gateway.places.clone();
                     let found = blocking::spawn(move || find(&places)).await.ok().and_then(Result::ok).map(Rc::new);
                     asked.into_iter().for_each(|asked| drop(asked.send(found.clone())));
                 }
@@ -64,12 +64,12 @@ fn is_ours(member: &Joined) -> bool {
 }
 
 /// Ends the members that joined a session; returns their holdings. `hurry` cuts their grace short.
-pub(super) async fn end(gateway: &Rc<Gateway>, session: &str, force: bool, hurry: &CancellationToken) -> Vec<Holding> {
-    if gateway.jobs.looks.look(gateway).await.is_some_and(|found| !found.contains(session)) {
+pub(super) async fn end(jobs: &Rc<Jobs>, session: &str, force: bool, hurry: &CancellationToken) -> Vec<Holding> {
+    if jobs.looks.look(jobs).await.is_some_and(|found| !found.contains(session)) {
         return Vec::new();
     }
     let begin = |force| {
-        let (places, session) = (gateway.places.clone(), session.to_owned());
+        let (places, session) = (jobs.gateway.places.clone(), session.to_owned());
         blocking::spawn(move || end_members(&places, session, force))
     };
     let mut ending = begin(force);
@@ -83,10 +83,10 @@ pub(super) async fn end(gateway: &Rc<Gateway>, session: &str, force: bool, hurry
     };
     let Ended { receipts, unfinished, warnings } =
         ended.unwrap_or_else(|_| not_known(session, "the task that ends its members failed"));
-    warnings.into_iter().for_each(|warning| gateway.warn(warning));
+    warnings.into_iter().for_each(|warning| jobs.gateway.warn(warning));
     let mut holdings: Vec<Holding> = receipts.into_iter().flat_map(|receipt| receipt.holdings).collect();
     for member in unfinished {
-        gateway.warn(format!("a member of {session} ({}) is not known to have ended: {}", member.run, member.why));
+        jobs.gateway.warn(format!("a member of {session} ({}) is not known to have ended: {}", member.run, member.why));
         holdings.push(Holding::Tree(unproved()));
     }
     holdings

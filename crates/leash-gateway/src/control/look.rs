@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use super::job;
 use super::job::Job;
+use super::jobs::Jobs;
 use super::view::{HoldingView, KindView, OwnerView, ServerView, SessionView, StateView};
 use crate::config::Target;
 use crate::control::job_machine::State;
-use crate::gateway::Gateway;
 use crate::guard;
-use crate::server::Server;
+use crate::state::server::Server;
 use leash_model::clock;
 use leash_model::clock::Moment;
 use leash_model::receipt::Receipt;
@@ -26,22 +26,23 @@ struct Size {
 }
 
 /// The current views of jobs.
-pub(super) async fn now(gateway: &Rc<Gateway>, jobs: &[Rc<Job>]) -> Vec<SessionView> {
-    let servers = jobs.iter().flat_map(|job| job.servers.values());
+pub(super) async fn now(jobs: &Rc<Jobs>, shown: &[Rc<Job>]) -> Vec<SessionView> {
+    let servers = shown.iter().flat_map(|job| job.servers.values());
     let runs: Vec<Rc<str>> = servers.flat_map(|server| server.trees()).map(|tree| tree.run).collect();
-    let sizes = sizes(gateway, &runs).await;
-    jobs.iter().map(|job| view(gateway, job, &sizes)).collect()
+    let sizes = sizes(jobs, &runs).await;
+    shown.iter().map(|job| view(jobs, job, &sizes)).collect()
 }
 
 /// The current view of a job.
-pub(super) async fn one(gateway: &Rc<Gateway>, job: &Rc<Job>) -> SessionView {
-    let mut views = now(gateway, std::slice::from_ref(job)).await;
-    views.pop().unwrap_or_else(|| view(gateway, job, &HashMap::new()))
+pub(super) async fn one(jobs: &Rc<Jobs>, job: &Rc<Job>) -> SessionView {
+    let mut views = now(jobs, std::slice::from_ref(job)).await;
+    views.pop().unwrap_or_else(|| view(jobs, job, &HashMap::new()))
 }
 
 /// The sizes that the keepers recorded last.
-async fn sizes(gateway: &Gateway, runs: &[Rc<str>]) -> HashMap<String, Size> {
-    let (dir, runs) = (gateway.places.runtime_dir.clone(), runs.iter().map(|run| run.to_string()).collect::<Vec<_>>());
+async fn sizes(jobs: &Jobs, runs: &[Rc<str>]) -> HashMap<String, Size> {
+    let (dir, runs) =
+        (jobs.gateway.places.runtime_dir.clone(), runs.iter().map(|run| run.to_string()).collect::<Vec<_>>());
     if runs.is_empty() {
         return HashMap::new();
     }
@@ -61,12 +62,12 @@ fn ms(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn view(gateway: &Gateway, job: &Job, sizes: &HashMap<String, Size>) -> SessionView {
+fn view(jobs: &Jobs, job: &Job, sizes: &HashMap<String, Size>) -> SessionView {
     // The job may have ended while the ledger was read.
     if let Some(receipt) = job.receipt() {
         return over(job, receipt);
     }
-    let servers = job.servers.values().map(|server| server_view(gateway, job, server, sizes)).collect();
+    let servers = job.servers.values().map(|server| server_view(jobs, job, server, sizes)).collect();
     let (now, unix) = (Moment::now(), clock::unix_ms());
     let at = |moment: Moment| unix + ms(moment.since(now));
     job.look(|life| {
@@ -97,7 +98,7 @@ fn view(gateway: &Gateway, job: &Job, sizes: &HashMap<String, Size>) -> SessionV
     })
 }
 
-fn server_view(gateway: &Gateway, job: &Job, server: &Server, sizes: &HashMap<String, Size>) -> ServerView {
+fn server_view(jobs: &Jobs, job: &Job, server: &Server, sizes: &HashMap<String, Size>) -> ServerView {
     let trees = server.trees().into_iter().map(|tree| {
         // A tree that its keeper has not counted yet has at least its first process.
         let size = sizes.get(&*tree.run).copied().unwrap_or(Size { processes: 0, memory_bytes: 0 });
@@ -114,18 +115,18 @@ fn server_view(gateway: &Gateway, job: &Job, server: &Server, sizes: &HashMap<St
     ServerView {
         holdings: trees.chain(upstreams).collect(),
         in_flight: job::in_flight(server),
-        ..plain(gateway, job, server)
+        ..plain(jobs, job, server)
     }
 }
 
 /// The view of a server without its current holdings and requests.
-fn plain(gateway: &Gateway, job: &Job, server: &Server) -> ServerView {
-    let attach = gateway.jobs.attach();
+fn plain(jobs: &Jobs, job: &Job, server: &Server) -> ServerView {
+    let attach = jobs.attach();
     let target = format!("{}/{}", job.id(), server.name);
     ServerView {
         name: server.name.to_string(),
         kind: kind(server),
-        url: format!("http://{}/{}/mcp", gateway.reached_at(), server.path),
+        url: format!("http://{}/{}/mcp", jobs.gateway.reached_at(), server.path),
         command: attach.command.clone(),
         args: attach.args.iter().cloned().chain([target]).collect(),
         holdings: Vec::new(),

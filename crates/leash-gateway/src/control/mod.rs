@@ -1,5 +1,5 @@
 //! Sessions as an API: `POST /v1/sessions` and the other routes, on the control socket. In code a session of this API
-//! is a *job*, because [`super::session::Session`] is one client's MCP session; a job has servers, and those have such
+//! is a *job*, because [`crate::state::session::Session`] is one client's MCP session; a job has servers, and those have such
 //! sessions.
 //!
 //! The modules in the order in which they handle a request: this file (performs the operation), `routes` (the table of
@@ -7,7 +7,6 @@
 //! `events` sends their events, `problem` has the errors. `account` is a server's view of its job, `calls` connects the
 //! front to the servers of a job.
 
-mod account;
 mod calls;
 mod create;
 mod events;
@@ -33,7 +32,6 @@ use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use hyper::{HeaderMap, Request, StatusCode};
 use serde::Serialize;
 
-use super::gateway::Gateway;
 use super::respond;
 use super::respond::Answer;
 use crate::config::lease_request;
@@ -47,7 +45,6 @@ use query::Query;
 use routes::{Act, Found, Route};
 use view::{AbortedView, ReceiptsView, SessionView, SessionsView, VersionView};
 
-pub(crate) use account::Account;
 pub(crate) use calls::{To, serve};
 pub(crate) use job::Job;
 pub(crate) use jobs::Jobs;
@@ -57,14 +54,14 @@ const API: u32 = 1;
 
 /// Answers a request of the control API. The listener that accepted the connection has already checked that the caller
 /// may ask.
-pub(crate) async fn answer(gateway: Rc<Gateway>, request: Request<Incoming>) -> Answer {
-    match asked(&gateway, request).await {
+pub(crate) async fn answer(jobs: Rc<Jobs>, request: Request<Incoming>) -> Answer {
+    match asked(&jobs, request).await {
         Ok(answer) => answer,
         Err(problem) => problem.answer(),
     }
 }
 
-async fn asked(gateway: &Rc<Gateway>, request: Request<Incoming>) -> Result<Answer, Problem> {
+async fn asked(jobs: &Rc<Jobs>, request: Request<Incoming>) -> Result<Answer, Problem> {
     let (head, body) = request.into_parts();
     let (route, id) = match routes::find(head.method.as_str(), head.uri.path()) {
         Found::Route(route, id) => (route, id),
@@ -73,27 +70,27 @@ async fn asked(gateway: &Rc<Gateway>, request: Request<Incoming>) -> Result<Answ
     };
     let query = Query::read(route.query, head.uri.query().unwrap_or_default()).map_err(Problem::invalid)?;
     let body = if route.body.is_some() { read_body(&head.headers, body).await? } else { String::new() };
-    act(gateway, (route, id), &query, (&head.headers, &body)).await
+    act(jobs, (route, id), &query, (&head.headers, &body)).await
 }
 
 async fn act(
-    gateway: &Rc<Gateway>,
+    jobs: &Rc<Jobs>,
     (route, id): (&Route, &str),
     query: &Query,
     (headers, body): (&HeaderMap, &str),
 ) -> Result<Answer, Problem> {
     match route.act {
-        Act::Create => create::create(gateway, headers, body).await,
-        Act::List => list(gateway, query).await,
-        Act::EndAll => Ok(end_all(gateway, query).await),
-        Act::Show => show(gateway, id).await,
-        Act::End => end(gateway, id, query).await,
-        Act::Renew => renew(gateway, id, body).await,
+        Act::Create => create::create(jobs, headers, body).await,
+        Act::List => list(jobs, query).await,
+        Act::EndAll => Ok(end_all(jobs, query).await),
+        Act::Show => show(jobs, id).await,
+        Act::End => end(jobs, id, query).await,
+        Act::Renew => renew(jobs, id, body).await,
         Act::Abort => {
-            let job = living(gateway, id).await?;
+            let job = living(jobs, id).await?;
             Ok(respond_json(StatusCode::OK, &AbortedView { aborted: job.abort() }))
         }
-        Act::Events => listen(gateway, query).await,
+        Act::Events => listen(jobs, query).await,
         Act::Document => Ok(respond_json(StatusCode::OK, &openapi::document())),
         Act::Version => {
             let version = env!("CARGO_PKG_VERSION").to_owned();
@@ -127,77 +124,77 @@ async fn read_body(headers: &HeaderMap, body: Incoming) -> Result<String, Proble
     String::from_utf8(body.into()).map_err(|_| Problem::broken())
 }
 
-async fn list(gateway: &Rc<Gateway>, query: &Query) -> Result<Answer, Problem> {
+async fn list(jobs: &Rc<Jobs>, query: &Query) -> Result<Answer, Problem> {
     let wanted = |view: &SessionView| {
         query.labels().iter().all(|(name, value)| view.labels.get(name).is_some_and(|known| known == value))
     };
-    let mut sessions = if query.is("all", false) { gateway.jobs.all_ended() } else { Vec::new() };
-    sessions.extend(look::now(gateway, &gateway.jobs.list()).await);
+    let mut sessions = if query.is("all", false) { jobs.all_ended() } else { Vec::new() };
+    sessions.extend(look::now(jobs, &jobs.list()).await);
     sessions.retain(wanted);
     Ok(respond_json(StatusCode::OK, &SessionsView { sessions }))
 }
 
-async fn end_all(gateway: &Rc<Gateway>, query: &Query) -> Answer {
-    let jobs = gateway.jobs.list();
-    jobs.iter().for_each(|job| job.end(Reason::Requested, query.is("force", false)));
+async fn end_all(jobs: &Rc<Jobs>, query: &Query) -> Answer {
+    let all = jobs.list();
+    all.iter().for_each(|job| job.end(Reason::Requested, query.is("force", false)));
     if !query.is("wait", true) {
-        let sessions = look::now(gateway, &jobs).await;
+        let sessions = look::now(jobs, &all).await;
         return respond_json(StatusCode::ACCEPTED, &SessionsView { sessions });
     }
     let mut receipts = Vec::new();
-    for job in jobs {
+    for job in all {
         receipts.push(Receipt::clone(&*job.over().await));
     }
     respond_json(StatusCode::OK, &ReceiptsView { receipts })
 }
 
-async fn show(gateway: &Rc<Gateway>, id: &str) -> Result<Answer, Problem> {
-    let view = match gateway.jobs.get(id) {
-        Some(job) => look::one(gateway, &job).await,
-        None => over(gateway, id).await?,
+async fn show(jobs: &Rc<Jobs>, id: &str) -> Result<Answer, Problem> {
+    let view = match jobs.get(id) {
+        Some(job) => look::one(jobs, &job).await,
+        None => over(jobs, id).await?,
     };
     Ok(respond_json(StatusCode::OK, &view))
 }
 
-async fn end(gateway: &Rc<Gateway>, id: &str, query: &Query) -> Result<Answer, Problem> {
-    let Some(job) = gateway.jobs.get(id) else {
+async fn end(jobs: &Rc<Jobs>, id: &str, query: &Query) -> Result<Answer, Problem> {
+    let Some(job) = jobs.get(id) else {
         // A caller that asks again gets the same receipt.
-        let view = over(gateway, id).await?;
+        let view = over(jobs, id).await?;
         return Ok(respond_json(StatusCode::OK, &view.receipt));
     };
     job.end(Reason::Requested, query.is("force", false));
     if query.is("wait", true) {
         return Ok(respond_json(StatusCode::OK, &*job.over().await));
     }
-    Ok(respond_json(StatusCode::ACCEPTED, &look::one(gateway, &job).await))
+    Ok(respond_json(StatusCode::ACCEPTED, &look::one(jobs, &job).await))
 }
 
-async fn renew(gateway: &Rc<Gateway>, id: &str, body: &str) -> Result<Answer, Problem> {
+async fn renew(jobs: &Rc<Jobs>, id: &str, body: &str) -> Result<Answer, Problem> {
     let ttl = lease_request(body).map_err(Problem::misread)?;
-    let job = living(gateway, id).await?;
+    let job = living(jobs, id).await?;
     if ttl.is_none() && job.look(|life| life.terms().ttl.is_none()) {
         return Err(Problem::no_lease(id));
     }
     job.renew(ttl);
     // The job may have ended just before the renewal.
     still(&job)?;
-    Ok(respond_json(StatusCode::OK, &look::one(gateway, &job).await))
+    Ok(respond_json(StatusCode::OK, &look::one(jobs, &job).await))
 }
 
-async fn listen(gateway: &Rc<Gateway>, query: &Query) -> Result<Answer, Problem> {
+async fn listen(jobs: &Rc<Jobs>, query: &Query) -> Result<Answer, Problem> {
     let only = match query.text("session") {
         None => None,
-        Some(id) => match gateway.jobs.get(id) {
+        Some(id) => match jobs.get(id) {
             Some(job) => Some(Rc::clone(job.id())),
-            None => return Err(over(gateway, id).await.map_or_else(|unknown| unknown, |view| ended(id, &view))),
+            None => return Err(over(jobs, id).await.map_or_else(|unknown| unknown, |view| ended(id, &view))),
         },
     };
-    Ok(gateway.jobs.bus.listen(only).answer(StatusCode::OK))
+    Ok(jobs.bus.listen(only).answer(StatusCode::OK))
 }
 
 /// A job that can be used.
-async fn living(gateway: &Rc<Gateway>, id: &str) -> Result<Rc<Job>, Problem> {
-    let Some(job) = gateway.jobs.get(id) else { return Err(ended(id, &over(gateway, id).await?)) };
+async fn living(jobs: &Rc<Jobs>, id: &str) -> Result<Rc<Job>, Problem> {
+    let Some(job) = jobs.get(id) else { return Err(ended(id, &over(jobs, id).await?)) };
     still(&job)?;
     Ok(job)
 }
@@ -212,11 +209,11 @@ fn ended(id: &str, view: &SessionView) -> Problem {
 }
 
 /// The view of a job that is over: one of the last, or one whose receipt is still kept.
-async fn over(gateway: &Rc<Gateway>, id: &str) -> Result<SessionView, Problem> {
-    if let Some(view) = gateway.jobs.ended(id) {
+async fn over(jobs: &Rc<Jobs>, id: &str) -> Result<SessionView, Problem> {
+    if let Some(view) = jobs.ended(id) {
         return Ok(view);
     }
-    let (path, session) = (gateway.places.receipts.clone(), id.to_owned());
+    let (path, session) = (jobs.gateway.places.receipts.clone(), id.to_owned());
     let find = move || receipts::find(&path, &session).ok().flatten();
     let found = blocking::spawn(find).await.ok().flatten();
     found.map(|receipt| look::from_receipt(&receipt)).ok_or_else(|| Problem::no_such_session(id))

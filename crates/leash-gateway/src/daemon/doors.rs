@@ -8,13 +8,13 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio_util::sync::CancellationToken;
 
 use super::super::control_client;
-use super::super::gateway::Gateway;
 use super::super::listen;
-use super::super::serve::{ServeError, bind};
 use super::entry;
 use super::entry::Gate;
 use super::socket::Claim;
-use super::{Control, ControlError, ControlSocket};
+use super::{Control, ControlSocket};
+use crate::control::Jobs;
+use crate::error::{ControlError, ServeError};
 use leash_tree::ledger::store;
 use leash_upstream::notice::Notice;
 
@@ -51,11 +51,11 @@ impl Doors {
             Err(error) => (None, Some(error)),
         };
         let address = match &control.listen {
-            Some(listen) if listen.token.expose().is_empty() => return Err(ServeError::NoControlToken(listen.address)),
-            Some(listen) => {
-                let listener = bind(listen.address)?;
+            Some(wanted) if wanted.token.expose().is_empty() => return Err(ServeError::NoControlToken(wanted.address)),
+            Some(wanted) => {
+                let listener = listen::bind(wanted.address)?;
                 let bound = listener.local_addr().map_err(ServeError::Start)?;
-                Some((listener, Gate::Token { bound, token: Rc::new(listen.token.clone()) }))
+                Some((listener, Gate::Token { bound, token: Rc::new(wanted.token.clone()) }))
             }
             None => None,
         };
@@ -63,26 +63,26 @@ impl Doors {
     }
 
     /// Starts the accept loops.
-    pub(crate) fn serve(self, gateway: &Rc<Gateway>) -> Result<Open, ServeError> {
+    pub(crate) fn serve(self, jobs: &Rc<Jobs>) -> Result<Open, ServeError> {
         let Doors { socket, address, missing } = self;
         if let Some(missing) = missing {
             let text = with_causes(&missing);
-            gateway.warn(format!("there is no control socket: {text}\n  hint: --control PATH puts it elsewhere"));
+            jobs.gateway.warn(format!("there is no control socket: {text}\n  hint: --control PATH puts it elsewhere"));
         }
         let bells = Bells::default();
         let mut claim = None;
         if let Some((taken, listener)) = socket {
             let listener = UnixListener::from_std(listener).map_err(ServeError::Start)?;
-            gateway.tell(|| Notice::ControlSocket(taken.path().to_owned()));
+            jobs.gateway.tell(|| Notice::ControlSocket(taken.path().to_owned()));
             // Hosts start their servers with few environment variables, without those that name the runtime directory.
-            gateway.jobs.attach_at(taken.path());
+            jobs.attach_at(taken.path());
             claim = Some(taken);
-            gateway.tasks.spawn_local(accept_local(Rc::clone(gateway), listener, bells.clone()));
+            jobs.gateway.tasks.spawn_local(accept_local(Rc::clone(jobs), listener, bells.clone()));
         }
         if let Some((listener, gate)) = address {
             let at = listener.local_addr().map_err(ServeError::Start)?;
-            gateway.tell(|| Notice::ControlListening(at));
-            gateway.tasks.spawn_local(accept(Rc::clone(gateway), listener, gate, bells.clone()));
+            jobs.gateway.tell(|| Notice::ControlListening(at));
+            jobs.gateway.tasks.spawn_local(accept(Rc::clone(jobs), listener, gate, bells.clone()));
         }
         Ok(Open { claim, bells })
     }
@@ -120,7 +120,7 @@ fn with_causes(error: &dyn std::error::Error) -> String {
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
-async fn accept_local(gateway: Rc<Gateway>, listener: UnixListener, bells: Bells) {
+async fn accept_local(jobs: Rc<Jobs>, listener: UnixListener, bells: Bells) {
     let mut told = None;
     loop {
         let accepted = tokio::select! {
@@ -128,8 +128,8 @@ async fn accept_local(gateway: Rc<Gateway>, listener: UnixListener, bells: Bells
             () = bells.closing.cancelled() => break,
         };
         match accepted {
-            Ok((stream, _)) => entry::let_in_local(&gateway, stream, &bells),
-            Err(error) => listen::pause(&gateway, &error, &mut told).await,
+            Ok((stream, _)) => entry::let_in_local(&jobs, stream, &bells),
+            Err(error) => listen::pause(&jobs, &error, &mut told).await,
         }
     }
     // Serves the callers that connected before the path was freed. `accept` does not block: the runtime made the socket
@@ -138,12 +138,12 @@ async fn accept_local(gateway: Rc<Gateway>, listener: UnixListener, bells: Bells
     while let Ok((stream, _)) = listener.accept() {
         let stream = stream.set_nonblocking(true).and_then(|()| tokio::net::UnixStream::from_std(stream));
         if let Ok(stream) = stream {
-            entry::let_in_local(&gateway, stream, &bells);
+            entry::let_in_local(&jobs, stream, &bells);
         }
     }
 }
 
-async fn accept(gateway: Rc<Gateway>, listener: TcpListener, gate: Gate, bells: Bells) {
+async fn accept(jobs: Rc<Jobs>, listener: TcpListener, gate: Gate, bells: Bells) {
     let mut told = None;
     loop {
         let accepted: Result<(_, SocketAddr), _> = tokio::select! {
@@ -153,9 +153,9 @@ async fn accept(gateway: Rc<Gateway>, listener: TcpListener, gate: Gate, bells: 
         match accepted {
             Ok((stream, _)) => {
                 listen::notice_dead_peers(&stream);
-                entry::let_in(&gateway, stream, gate.clone(), &bells);
+                entry::let_in(&jobs, stream, gate.clone(), &bells);
             }
-            Err(error) => listen::pause(&gateway, &error, &mut told).await,
+            Err(error) => listen::pause(&jobs, &error, &mut told).await,
         }
     }
 }

@@ -13,12 +13,12 @@ use tokio::net::UnixStream;
 use super::super::admission::Door;
 use super::super::control;
 use super::super::control::Problem;
-use super::super::gateway::Gateway;
 use super::super::listen;
 use super::super::metrics::add;
 use super::super::respond::Answer;
 use super::doors::Bells;
 use crate::config::Secret;
+use crate::control::Jobs;
 use leash_model::limits;
 
 /// The proof that a caller must give.
@@ -35,32 +35,32 @@ pub(super) enum Gate {
 }
 
 /// Serves a process of our own user or of root. Closes the connection of any other user without a response.
-pub(super) fn let_in_local(gateway: &Rc<Gateway>, stream: UnixStream, bells: &Bells) {
+pub(super) fn let_in_local(jobs: &Rc<Jobs>, stream: UnixStream, bells: &Bells) {
     let ours = |uid: u32| uid == 0 || uid == rustix::process::geteuid().as_raw();
     if stream.peer_cred().is_ok_and(|peer| ours(peer.uid())) {
-        let_in(gateway, stream, Gate::Local, bells);
+        let_in(jobs, stream, Gate::Local, bells);
     }
 }
 
 /// Serves a connection to its end.
-pub(super) fn let_in<S>(gateway: &Rc<Gateway>, stream: S, gate: Gate, bells: &Bells)
+pub(super) fn let_in<S>(jobs: &Rc<Jobs>, stream: S, gate: Gate, bells: &Bells)
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
-    gateway.tasks.spawn_local(serve(Rc::clone(gateway), stream, gate, bells.clone()));
+    jobs.gateway.tasks.spawn_local(serve(Rc::clone(jobs), stream, gate, bells.clone()));
 }
 
-async fn serve<S>(gateway: Rc<Gateway>, stream: S, gate: Gate, bells: Bells)
+async fn serve<S>(jobs: Rc<Jobs>, stream: S, gate: Gate, bells: Bells)
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
-    add(&gateway.metrics.connections, 1);
-    let _afloat = gateway.tide.rise();
+    add(&jobs.gateway.metrics.connections, 1);
+    let _afloat = jobs.gateway.tide.rise();
     let service = service_fn(|request: Request<Incoming>| {
-        let (gateway, gate) = (Rc::clone(&gateway), gate.clone());
+        let (jobs, gate) = (Rc::clone(&jobs), gate.clone());
         async move {
-            let answer = match check(&gateway, &gate, &request) {
-                Ok(()) => control::answer(gateway, request).await,
+            let answer = match check(&jobs, &gate, &request) {
+                Ok(()) => control::answer(jobs, request).await,
                 Err(refused) => refused,
             };
             Ok::<_, std::convert::Infallible>(answer)
@@ -90,13 +90,13 @@ where
             () = over => {}
         }
     }
-    gateway.metrics.connections.set(gateway.metrics.connections.get() - 1);
+    jobs.gateway.metrics.connections.set(jobs.gateway.metrics.connections.get() - 1);
 }
 
 /// Checks that the caller may use the API. Web pages may not, even with a token: browsers send an `Origin`, programs do
 /// not. A caller with the token may be of any user.
-fn check(gateway: &Gateway, gate: &Gate, request: &Request<Incoming>) -> Result<(), Answer> {
-    let settings = gateway.settings();
+fn check(jobs: &Jobs, gate: &Gate, request: &Request<Incoming>) -> Result<(), Answer> {
+    let settings = jobs.gateway.settings();
     let (bound, token) = match gate {
         Gate::Local => (None, None),
         Gate::Token { bound, token } => (Some(*bound), Some(&**token)),

@@ -6,15 +6,10 @@ mod entry;
 mod socket;
 mod starter;
 
-use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use thiserror::Error;
-
 use crate::config::Secret;
-use leash_model::limits;
-use leash_tree::ledger::store::StoreError;
 
 pub(super) use doors::{Doors, Open};
 pub use starter::Starter;
@@ -53,53 +48,6 @@ pub struct ControlListen {
     pub address: SocketAddr,
     /// The bearer token that callers must send.
     pub token: Secret,
-}
-
-/// The reason why there is no control socket.
-#[derive(Debug, Error)]
-pub enum ControlError {
-    /// Another gateway has it.
-    #[error("another `leash serve`{} has the control socket `{}`", by(*pid), path.display())]
-    Held {
-        /// The socket.
-        path: PathBuf,
-        /// The other gateway's process id, if it is known.
-        pid: Option<i32>,
-    },
-    /// The path is too long for a socket.
-    #[error("`{}` is too long for a socket: {} bytes, and the kernel takes {}", .0.display(), .0.as_os_str().len(), limits::SOCKET_PATH)]
-    TooLong(PathBuf),
-    /// The runtime directory cannot be used.
-    #[error(transparent)]
-    Runtime(#[from] StoreError),
-    /// Other users may write to the socket's directory, or it cannot be used.
-    #[error("`{}` cannot hold a control socket: {why}", dir.display())]
-    Directory {
-        /// The directory.
-        dir: PathBuf,
-        /// The problem with it.
-        why: String,
-    },
-    /// A file that is not the socket of a dead gateway exists at the path.
-    #[error("`{}` already exists, and it is {what}", path.display())]
-    Occupied {
-        /// The path.
-        path: PathBuf,
-        /// The kind of file.
-        what: &'static str,
-    },
-    /// The socket could not be created.
-    #[error("cannot create the control socket `{}`", path.display())]
-    Make {
-        /// The path.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
-}
-
-fn by(pid: Option<i32>) -> String {
-    pid.map_or_else(String::new, |pid| format!(" (pid {pid})"))
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use rustix::fs::{FlockOperation, Mode};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-use super::ControlError;
+use crate::error::ControlError;
 use leash_model::limits;
 use leash_tree::ledger::store;
 use leash_tree::ledger::store::StoreError;

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::super::gateway::Gateway;
+use crate::control::Jobs;
 use leash_model::clock::Moment;
 use leash_model::limits;
 use leash_tree::platform::identity;
@@ -47,7 +47,7 @@ pub(super) struct Vigil {
     alone_since: Option<Moment>,
 }
 
-/// The decision about the gateway.
+/// The decision about the jobs.gateway.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// The gateway stays.
@@ -78,12 +78,12 @@ impl Vigil {
 }
 
 /// Waits until the starter is dead and no session has existed for a while. Never returns without a starter.
-pub(crate) async fn alone(gateway: &Rc<Gateway>, starter: Option<Starter>) {
+pub(crate) async fn alone(jobs: &Rc<Jobs>, starter: Option<Starter>) {
     let Some(starter) = starter else { return std::future::pending().await };
     starter.gone().await;
     let (mut vigil, mut changed) = (Vigil::default(), false);
     loop {
-        let used = !gateway.jobs.is_empty() || gateway.count() > 0;
+        let used = !jobs.is_empty() || jobs.gateway.count() > 0;
         let now = Moment::now();
         let wait = match vigil.look(used, changed, now) {
             Verdict::Leave => return,
@@ -92,6 +92,6 @@ pub(crate) async fn alone(gateway: &Rc<Gateway>, starter: Option<Starter>) {
             Verdict::Stay => limits::ON_DEMAND_LINGER,
         };
         // At least the timer's own step, so that the next look does not come too early again and again.
-        changed = tokio::time::timeout(wait.max(Duration::from_millis(1)), gateway.jobs.changed()).await.is_ok();
+        changed = tokio::time::timeout(wait.max(Duration::from_millis(1)), jobs.changed()).await.is_ok();
     }
 }

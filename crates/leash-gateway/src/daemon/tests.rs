@@ -6,9 +6,9 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::ControlError;
 use super::socket::Claim;
 use super::starter::{Verdict, Vigil};
+use crate::error::ControlError;
 use leash_model::clock::Moment;
 use leash_model::limits;
 use testkit::Scratch;

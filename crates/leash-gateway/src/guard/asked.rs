@@ -10,7 +10,7 @@ use std::task::{Context, Waker};
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use crate::server::Server;
+use crate::state::server::Server;
 use leash_model::limits;
 use leash_protocol::envelope::{IdKey, Kind, Message, codes, error_body};
 use leash_protocol::sse;

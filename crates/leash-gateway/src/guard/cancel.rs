@@ -9,10 +9,10 @@ use super::asked::Unanswered;
 use super::holding::Upstream;
 use super::revive;
 use super::{holding, token};
-use crate::front::Call;
-use crate::gateway::Gateway;
-use crate::server::Server;
-use crate::session::Session;
+use crate::call::Call;
+use crate::state::gateway::Gateway;
+use crate::state::server::Server;
+use crate::state::session::Session;
 use leash_model::limits;
 
 /// `notifications/cancelled` messages for a legacy server. A dropped connection does not cancel a request there.

@@ -13,14 +13,14 @@ use super::Asked;
 use super::holding;
 use super::holding::{Found, Upstream};
 use super::stream::{Passing, Until};
+use crate::call::Call;
 use crate::config;
 use crate::config::Target;
-use crate::front::Call;
-use crate::gateway::Gateway;
 use crate::respond;
 use crate::respond::Answer;
-use crate::server::Server;
-use crate::session::{Holding, Session};
+use crate::state::gateway::Gateway;
+use crate::state::server::Server;
+use crate::state::session::Session;
 use leash_model::limits;
 use leash_model::receipt::Reason;
 use leash_protocol::envelope::codes;
@@ -201,7 +201,7 @@ pub(super) fn adopt(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call, id:
         }
     };
     holding::note(gateway, gateway.book.open(&upstream.entry(&session)));
-    let held = session.hold(Holding::Upstream(Box::new(upstream)));
+    let held = session.hold(upstream);
     gateway.keeping.prepare(gateway);
     gateway.keeping.hold(&session);
     if held {

@@ -14,12 +14,13 @@ use super::forward;
 use super::listen::Pings;
 use super::revive::Revival;
 use crate::budget::Client;
+use crate::call::Call;
 use crate::config::Target;
-use crate::front::Call;
-use crate::gateway::Gateway;
 use crate::metrics::add;
-use crate::server::Server;
-use crate::session::{Holding, Session, Start};
+use crate::state::backend::{Holding, Release};
+use crate::state::gateway::Gateway;
+use crate::state::server::Server;
+use crate::state::session::{Session, Start};
 use leash_model::client_session::Life;
 use leash_model::clock;
 use leash_model::clock::Moment;
@@ -67,18 +68,23 @@ pub(super) struct Found<'a> {
 
 /// Returns the upstream session that a session holds.
 pub(super) fn of(session: &Session) -> Option<&Upstream> {
-    match session.holding()? {
-        Holding::Upstream(upstream) => Some(upstream),
-        Holding::Tree(_) => None,
-    }
+    session.holding_as()
 }
 
-/// Returns the facts that the keeper needs about a session. `None` if the session needs no DELETE.
-pub(crate) fn lien(session: &Session) -> Option<Lien> {
-    let upstream = of(session).filter(|upstream| matches!(upstream.kind, Kind::Streamable { .. }))?;
-    let ticket = upstream.ticket(&session.server, &upstream.entry(session));
-    let stay = session.stay().and_then(|stay| upstream.stay(stay));
-    Some(Lien::of(&session.server.name, session.started_ms, &ticket).staying(stay))
+impl Holding for Upstream {
+    fn release<'a>(&'a self, gateway: &'a Rc<Gateway>, session: &'a Session, reason: Reason) -> Release<'a> {
+        Box::pin(async move { Some(self.end(gateway, session, reason).await) })
+    }
+
+    /// `None` if the session needs no DELETE.
+    fn lien(&self, session: &Session) -> Option<Lien> {
+        if !matches!(self.kind, Kind::Streamable { .. }) {
+            return None;
+        }
+        let ticket = self.ticket(&session.server, &self.entry(session));
+        let stay = session.stay().and_then(|stay| self.stay(stay));
+        Some(Lien::of(&session.server.name, session.started_ms, &ticket).staying(stay))
+    }
 }
 
 /// Resumes a session of a killed gateway if its server is still configured the same way. The client notices nothing.
@@ -110,7 +116,7 @@ pub(crate) fn resume(gateway: &Rc<Gateway>, entry: &Entry, lien: &Lien) -> bool 
     });
     let found = Found { id: &entry.id, version: entry.version.as_deref(), revival };
     let upstream = Upstream::streamable(&server, &headers, found);
-    session.hold(Holding::Upstream(Box::new(upstream)));
+    session.hold(upstream);
     gateway.keeping.hold(&session);
     session.resume_owners(stay);
     true
@@ -258,7 +264,7 @@ impl Upstream {
     }
 
     /// Ends the session. Returns when the DELETE has a final result, good or bad.
-    pub(crate) async fn end(&self, gateway: &Rc<Gateway>, session: &Session, reason: Reason) -> Receipt {
+    async fn end(&self, gateway: &Rc<Gateway>, session: &Session, reason: Reason) -> Receipt {
         // Clients that wait for a response get one now, however long the DELETE takes.
         self.gone().cancel();
         self.close(gateway, &session.server, self.entry(session), reason).await

@@ -13,12 +13,12 @@ use super::opening::Opening;
 use super::revive::Revival;
 use super::stream::Until;
 use super::{Asked, forward, in_session};
-use crate::front::Call;
-use crate::gateway::Gateway;
+use crate::call::Call;
 use crate::respond;
 use crate::respond::Answer;
-use crate::server::Server;
-use crate::session::{Holding, Session};
+use crate::state::gateway::Gateway;
+use crate::state::server::Server;
+use crate::state::session::Session;
 use leash_model::limits;
 use leash_model::receipt::Reason;
 use leash_protocol::envelope::codes;
@@ -131,7 +131,7 @@ fn begin(
         Upstream::streamable(&session.server, &call.headers, Found { id: &id, version: version.as_deref(), revival });
     holding::note(gateway, gateway.book.open(&upstream.entry(session)));
     session.announce(gateway);
-    let held = session.hold(Holding::Upstream(Box::new(upstream)));
+    let held = session.hold(upstream);
     gateway.keeping.hold(session);
     if !held {
         return None;

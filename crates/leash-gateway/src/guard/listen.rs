@@ -17,7 +17,7 @@ use super::stream::{Boundary, Cut, Until, passed};
 use crate::keep_alive;
 use crate::keep_alive::{Due, Known};
 use crate::metrics::Counters;
-use crate::session::Session;
+use crate::state::session::Session;
 use leash_model::limits;
 use leash_model::receipt::Reason;
 use leash_protocol::envelope::{Envelope, Kind};

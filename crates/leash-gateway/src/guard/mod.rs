@@ -26,22 +26,21 @@ use std::rc::Rc;
 use hyper::{Method, StatusCode};
 use serde_json::value::RawValue;
 
-use super::front::Call;
-use super::gateway::Gateway;
 use super::respond;
 use super::respond::Answer;
-use super::server::Server;
-use super::session;
+use crate::call::Call;
+use crate::state::gateway::Gateway;
+use crate::state::server::Server;
+use crate::state::session;
 use leash_model::limits;
 use leash_model::receipt::Reason;
 use leash_protocol::envelope::{Kind, Malformed, Message};
 use leash_protocol::era;
 use leash_protocol::era::Era;
 use leash_protocol::headers;
-pub(crate) use leash_upstream::client::Client;
 
 pub(crate) use cancel::{Cancellation, abort_unanswered, cancellation, upstreams};
-pub(crate) use holding::{Upstream, lien, note, resume, write};
+pub(crate) use holding::{note, resume, write};
 pub(crate) use sse::answer_sse;
 pub(crate) use stream::Boundary;
 

@@ -16,13 +16,13 @@ use super::holding::Upstream;
 use super::listen::Listening;
 use super::stream::{Boundary, Until};
 use super::{Asked, forward};
-use crate::front::Call;
-use crate::gateway::Gateway;
+use crate::call::Call;
 use crate::respond;
 use crate::respond::Answer;
-use crate::server::Server;
-use crate::session;
-use crate::session::{Holding, Session};
+use crate::state::gateway::Gateway;
+use crate::state::server::Server;
+use crate::state::session;
+use crate::state::session::Session;
 use leash_model::limits;
 use leash_model::receipt::Reason;
 use leash_protocol::envelope::codes;
@@ -112,7 +112,7 @@ async fn open(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call) -> Answer
     };
     waiting.done();
     session.announce(gateway);
-    if !session.hold(Holding::Upstream(Box::new(Upstream::sse(server, call, endpoint)))) {
+    if !session.hold(Upstream::sse(server, call, endpoint)) {
         return respond::unavailable("Service Unavailable: the gateway is shutting down");
     }
     session.opened();

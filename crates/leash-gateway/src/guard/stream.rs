@@ -10,7 +10,7 @@ use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 
 use super::holding;
 use crate::metrics::Counters;
-use crate::session::InFlight;
+use crate::state::session::InFlight;
 use leash_upstream::body::BodyError;
 use leash_upstream::delete::Hurry;
 

@@ -10,12 +10,10 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::super::gateway::Gateway;
 use super::super::held::Account;
 use super::super::keep_alive;
 use super::super::keep_alive::Due;
 use super::super::metrics::Counters;
-use super::super::session::Session;
 use super::child::{Child, Started};
 use super::log::GET;
 use super::output;
@@ -25,10 +23,14 @@ use super::reader::Reader;
 use super::switch::{NotNow, Request, Switch};
 use super::window;
 use super::window::{Waiting, Window};
+use crate::state::backend::{Holding, Release};
+use crate::state::gateway::Gateway;
+use crate::state::session::Session;
 use leash_model::limits;
 use leash_model::receipt::{Reason, Receipt};
 use leash_protocol::envelope::{Envelope, IdKey, Kind, Message};
 use leash_protocol::era;
+use leash_upstream::keeper::Lien;
 
 /// A server with the session that it is for.
 pub(crate) struct Bridge {
@@ -68,6 +70,18 @@ pub(super) struct Parts {
     pub(super) replay: usize,
     /// The id of the `initialize` that comes first.
     pub(super) opening: Option<IdKey>,
+}
+
+impl Holding for Rc<Bridge> {
+    fn release<'a>(&'a self, _: &'a Rc<Gateway>, _: &'a Session, reason: Reason) -> Release<'a> {
+        // The keeper of the tree writes the receipt.
+        Box::pin(async move { self.end(&reason).await })
+    }
+
+    /// A tree has a keeper of its own.
+    fn lien(&self, _: &Session) -> Option<Lien> {
+        None
+    }
 }
 
 impl Bridge {
@@ -128,7 +142,7 @@ impl Bridge {
     }
 
     /// Ends the server: answers all requests in flight, ends the tree, and returns its receipt.
-    pub(crate) async fn end(&self, reason: &Reason) -> Option<Receipt> {
+    async fn end(&self, reason: &Reason) -> Option<Receipt> {
         self.close(reason);
         self.child.ask_to_end(reason);
         self.child.over().await

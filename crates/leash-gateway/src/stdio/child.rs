@@ -16,11 +16,12 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::super::gateway::{GATEWAY_LABEL, Gateway};
 use super::super::metrics::{Counters, add};
-use super::super::server::{Running, Server};
 use super::input::Input;
+use super::shared_trees;
 use crate::config::{CommandLine, Target};
+use crate::state::gateway::{GATEWAY_LABEL, Gateway};
+use crate::state::server::{Running, Server};
 use leash_model::containment::Wish;
 use leash_model::limits;
 use leash_model::receipt::{Reason, Receipt};
@@ -88,7 +89,7 @@ impl Watched {
 
 /// Returns a tree of the server for a session: the one that waits for its first client, or a new one.
 pub(super) async fn start(gateway: &Rc<Gateway>, server: &Rc<Server>, session: &str) -> Result<Started, StartError> {
-    match server.warm.take() {
+    match shared_trees(server).warm.take() {
         Some(started) => Ok(started),
         None => start_new(gateway, server, session).await,
     }

@@ -4,14 +4,14 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 
-use super::super::front::Call;
 use super::super::respond;
 use super::super::respond::Answer;
-use super::super::session::Session;
 use super::events::Events;
 use super::log::{GET, StreamId};
 use super::post;
 use super::reader::{Reader, Reading};
+use crate::call::Call;
+use crate::state::session::Session;
 use leash_protocol::headers;
 
 /// Answers a GET.

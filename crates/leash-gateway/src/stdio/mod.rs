@@ -30,22 +30,24 @@ use std::rc::Rc;
 
 use hyper::{HeaderMap, Method, StatusCode};
 
-use super::front::Call;
-use super::gateway::Gateway;
 use super::respond;
 use super::respond::Answer;
-use super::server::Server;
-use super::session;
-use super::session::{Holding, Session};
+use crate::call::Call;
+use crate::state::backend::SharedTrees;
+use crate::state::gateway::Gateway;
+use crate::state::server::Server;
+use crate::state::session;
+use crate::state::session::Session;
 use leash_model::receipt::Reason;
 use leash_protocol::envelope::{Kind, Message};
 use leash_protocol::era;
 use leash_protocol::era::Era;
 use leash_protocol::headers;
 
-pub(crate) use bridge::Bridge;
-pub(crate) use modern::ModernTrees;
-pub(crate) use warm::{Warm, end_warm, warm};
+use bridge::Bridge;
+use modern::ModernTrees;
+use warm::Warm;
+pub(crate) use warm::{end_warm, expect_warm, has_warm, warm};
 
 /// Answers a request for a server that is a program.
 pub(crate) async fn answer(gateway: &Rc<Gateway>, server: &Rc<Server>, call: Call) -> Answer {
@@ -116,20 +118,36 @@ fn named_session(server: &Rc<Server>, call: &Call) -> Result<Rc<Session>, Answer
 
 /// Requests that were not answered yet.
 pub(crate) fn in_flight(server: &Server) -> usize {
-    bridges(server).iter().map(|bridge| bridge.in_flight()).sum::<usize>() + server.modern.in_flight()
+    bridges(server).iter().map(|bridge| bridge.in_flight()).sum::<usize>() + shared_trees(server).modern.in_flight()
 }
 
 /// Cancels all requests in flight; returns their number.
 pub(crate) fn abort(server: &Server) -> usize {
-    bridges(server).iter().map(|bridge| bridge.abort()).sum::<usize>() + server.modern.abort()
+    bridges(server).iter().map(|bridge| bridge.abort()).sum::<usize>() + shared_trees(server).modern.abort()
 }
 
 fn bridges(server: &Server) -> Vec<Rc<Bridge>> {
-    let bridge = |session: &Rc<Session>| match session.holding() {
-        Some(Holding::Tree(bridge)) => Some(Rc::clone(bridge)),
-        _ => None,
-    };
-    server.all().iter().filter_map(bridge).collect()
+    server.all().iter().filter_map(|session| session.holding_as().cloned()).collect()
+}
+
+/// The trees of a server that belong to no session.
+#[derive(Default)]
+pub(crate) struct Trees {
+    /// Trees for requests of the modern era, which has no sessions.
+    modern: ModernTrees,
+    /// A tree that waits for the first client of a job.
+    warm: Warm,
+}
+
+impl SharedTrees for Trees {
+    fn end_all(&self, reason: &Reason) -> usize {
+        self.modern.end_all(reason)
+    }
+}
+
+/// The trees of a server that belong to no session.
+fn shared_trees(server: &Server) -> &Trees {
+    server.shared_as().expect("every server is made with them")
 }
 
 /// The session id that a request names. An id that is not text becomes an empty one, which no session has.

@@ -9,12 +9,8 @@ use hyper::StatusCode;
 use hyper::header::HeaderValue;
 use tokio::sync::oneshot;
 
-use super::super::front::Call;
-use super::super::gateway::Gateway;
 use super::super::respond;
 use super::super::respond::Answer;
-use super::super::server::Server;
-use super::super::session::{Holding, Session};
 use super::bridge::Bridge;
 use super::child;
 use super::child::StartError;
@@ -22,6 +18,10 @@ use super::events::Events;
 use super::reader::Reading;
 use super::switch::{First, Request};
 use super::{modern, post};
+use crate::call::Call;
+use crate::state::gateway::Gateway;
+use crate::state::server::Server;
+use crate::state::session::Session;
 use leash_model::receipt::Reason;
 use leash_protocol::envelope::{Envelope, IdKey};
 use leash_protocol::headers;
@@ -91,7 +91,7 @@ async fn start(gateway: &Rc<Gateway>, session: &Rc<Session>, opening: IdKey) -> 
             Err(error) => return drop(done.send(Err(error))),
         };
         let bridge = Bridge::start(&gateway, &starting, tree, opening);
-        let held = starting.hold(Holding::Tree(Rc::clone(&bridge)));
+        let held = starting.hold(Rc::clone(&bridge));
         // If the receiver is gone, the session has ended, and the tree with it.
         let _ = done.send(if held { Ok(Rc::clone(&bridge)) } else { Err(StartError::Gone) });
         if !held {

@@ -9,9 +9,9 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe::Receiver;
 use tokio::time::timeout;
 
-use super::super::gateway::Gateway;
 use super::super::held::Account;
 use super::super::metrics::{Counters, add};
+use crate::state::gateway::Gateway;
 use leash_model::clock::Moment;
 use leash_model::limits;
 use leash_protocol::envelope::Message;

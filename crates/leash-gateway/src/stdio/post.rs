@@ -5,27 +5,24 @@ use std::rc::Rc;
 use bytes::Bytes;
 use hyper::{HeaderMap, StatusCode};
 
-use super::super::front::Call;
-use super::super::gateway::Gateway;
 use super::super::respond;
 use super::super::respond::Answer;
-use super::super::session::{Holding, Session};
 use super::bridge::{Bridge, Refused};
 use super::events::Events;
 use super::output::Sink as _;
 use super::ping;
 use super::reader::Reading;
 use super::switch::{First, NotNow, Request};
+use crate::call::Call;
+use crate::state::gateway::Gateway;
+use crate::state::session::Session;
 use leash_protocol::envelope::{Envelope, IdKey, Message, codes, error_body};
 use leash_protocol::{era, headers};
 
 /// The bridge to the server of an open session.
 pub(super) fn bridge(session: &Session) -> Result<Rc<Bridge>, Answer> {
-    match session.holding() {
-        Some(Holding::Tree(bridge)) => Ok(Rc::clone(bridge)),
-        // Still opening: no client has its id yet.
-        _ => Err(respond::no_session()),
-    }
+    // Without one it is still opening, and no client has its id yet.
+    session.holding_as().cloned().ok_or_else(respond::no_session)
 }
 
 /// Checks the version that a request names: it must be a known legacy version, or the one that this session agreed on.

@@ -8,12 +8,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Interval;
 
-use super::super::session::InFlight;
 use super::bridge::Bridge;
 use super::events::{Feed, pauses};
 use super::log::{GET, Next, StreamId};
 use super::output::Sink as _;
 use super::switch::First;
+use crate::state::session::InFlight;
 use leash_model::limits;
 
 /// A connection that reads a stream. When it is dropped, another connection can resume the stream.

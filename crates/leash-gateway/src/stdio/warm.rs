@@ -10,10 +10,11 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::Notify;
 
-use super::super::gateway::Gateway;
-use super::super::server::{Occupied, Server};
 use super::child;
 use super::child::{Child, StartError, Started};
+use super::shared_trees;
+use crate::state::gateway::Gateway;
+use crate::state::server::{Occupied, Server};
 use leash_model::receipt::Reason;
 
 /// Holds the tree that was started in advance.
@@ -40,30 +41,31 @@ impl Warm {
         self.taken.notify_waiters();
         Some(waiting.started)
     }
+}
 
-    /// Notes that a tree is about to be started.
-    pub(crate) fn expect(&self) {
-        self.expected.set(true);
-    }
+/// Notes that a tree of a server is about to be started in advance.
+pub(crate) fn expect_warm(server: &Server) {
+    shared_trees(server).warm.expected.set(true);
+}
 
-    /// True if there is a tree, or one is being started.
-    pub(crate) fn is_there(&self) -> bool {
-        self.expected.get() || self.waiting.borrow().is_some()
-    }
+/// True if a tree of a server waits for a client, or is being started for that.
+pub(crate) fn has_warm(server: &Server) -> bool {
+    let warm = &shared_trees(server).warm;
+    warm.expected.get() || warm.waiting.borrow().is_some()
 }
 
 /// Starts a server's tree, which then waits for a client. Ends the tree at once if the server was retired meanwhile.
 pub(crate) async fn warm(gateway: &Rc<Gateway>, server: &Rc<Server>) -> Result<(), String> {
     let occupied = server.occupy();
     let started = child::start_new(gateway, server, "").await;
-    server.warm.expected.set(false);
+    shared_trees(server).warm.expected.set(false);
     let started = started.map_err(|error| told(&error))?;
     if server.retired.get() {
-        let reason = server.warm.unwanted.take().unwrap_or(Reason::Requested);
+        let reason = shared_trees(server).warm.unwanted.take().unwrap_or(Reason::Requested);
         end(gateway, server, started, &reason).await;
         return Err("the session was ended before the server was ready".to_owned());
     }
-    *server.warm.waiting.borrow_mut() = Some(Waiting { started, _occupied: occupied });
+    *shared_trees(server).warm.waiting.borrow_mut() = Some(Waiting { started, _occupied: occupied });
     gateway.tasks.spawn_local(watch(Rc::clone(gateway), Rc::clone(server)));
     Ok(())
 }
@@ -76,18 +78,18 @@ fn told(error: &StartError) -> String {
 
 /// Removes a waiting tree that exits by itself, so that the next client gets a new one.
 async fn watch(gateway: Rc<Gateway>, server: Rc<Server>) {
-    let mut taken = std::pin::pin!(server.warm.taken.notified());
+    let mut taken = std::pin::pin!(shared_trees(&server).warm.taken.notified());
     let over = poll_fn(|cx| {
         if taken.as_mut().poll(cx).is_ready() {
             return Poll::Ready(None);
         }
-        match server.warm.waiting.borrow_mut().as_mut() {
+        match shared_trees(&server).warm.waiting.borrow_mut().as_mut() {
             Some(waiting) => waiting.started.tree.poll_over(cx).map(Some),
             None => Poll::Ready(None),
         }
     });
     let Some(receipt) = over.await else { return };
-    let Some(waiting) = server.warm.waiting.borrow_mut().take() else { return };
+    let Some(waiting) = shared_trees(&server).warm.waiting.borrow_mut().take() else { return };
     let tree = waiting.started.tree;
     server.tree_ended(tree.run(), receipt.as_ref());
     tree.reap(&gateway.tasks);
@@ -95,11 +97,11 @@ async fn watch(gateway: Rc<Gateway>, server: Rc<Server>) {
 
 /// Begins the end of the waiting tree, if there is one. A tree that is still being started is ended once it runs.
 pub(crate) fn end_warm(gateway: &Rc<Gateway>, server: &Rc<Server>, reason: &Reason) {
-    let Some(waiting) = server.warm.waiting.borrow_mut().take() else {
-        server.warm.unwanted.borrow_mut().get_or_insert_with(|| reason.clone());
+    let Some(waiting) = shared_trees(server).warm.waiting.borrow_mut().take() else {
+        shared_trees(server).warm.unwanted.borrow_mut().get_or_insert_with(|| reason.clone());
         return;
     };
-    server.warm.taken.notify_waiters();
+    shared_trees(server).warm.taken.notify_waiters();
     let Waiting { started, _occupied: occupied } = waiting;
     let (gateway, server, reason) = (Rc::clone(gateway), Rc::clone(server), reason.clone());
     gateway.clone().tasks.spawn_local(async move {

@@ -51,19 +51,48 @@ pub struct Cover {
     pub run: String,
     /// The process that keeps it, if it knows its own identity.
     pub process: Option<Identity>,
-    /// `serve` or `connect`.
-    pub command: String,
+    /// The command that keeps it.
+    #[serde(flatten)]
+    pub command: Command,
     /// The file for its receipts.
     pub receipts: PathBuf,
     /// Its start, milliseconds since 1970.
     pub started_ms: u64,
-    /// The session that the process itself belongs to, if any: a `connect` belongs to one from its start, even if it
-    /// has nothing open.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub member: Option<Membership>,
-    /// The address on which it listens, if it is a gateway: the next gateway there takes its sessions over.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub listen: Option<SocketAddr>,
+}
+
+/// The command that keeps a book.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "lowercase")]
+pub enum Command {
+    /// `leash serve`.
+    Serve {
+        /// The address on which it listens: the next gateway there takes its sessions over.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        listen: Option<SocketAddr>,
+    },
+    /// `leash connect`.
+    Connect {
+        /// The session that it belongs to from its start, even if it has nothing open.
+        member: Membership,
+    },
+}
+
+impl Command {
+    /// Its name, as typed.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Command::Serve { .. } => "serve",
+            Command::Connect { .. } => "connect",
+        }
+    }
+
+    /// Its membership in a session; a gateway has none.
+    pub fn member(&self) -> Option<&Membership> {
+        match self {
+            Command::Serve { .. } => None,
+            Command::Connect { member } => Some(member),
+        }
+    }
 }
 
 /// The membership of a process in a session.
@@ -174,56 +203,42 @@ impl Listed {
         path(&runtime_dir.join(DIR), &self.cover.run, "sock")
     }
 
-    /// The session that the process belongs to: from its cover, or, in older books, from its open sessions.
+    /// The session that the process belongs to; a gateway belongs to none.
     pub fn session(&self) -> Option<&str> {
-        let open = || self.open.first().filter(|_| self.cover.command == "connect").map(|entry| entry.session.as_str());
-        self.cover.member.as_ref().map(|member| member.session.as_str()).or_else(open)
+        self.cover.command.member().map(|member| member.session.as_str())
     }
 
     /// The session that an open entry belongs to. A gateway numbers the entries that it opens for one of its sessions:
     /// `SESSION.N`.
     pub fn session_of<'e>(&self, entry: &'e Entry) -> &'e str {
         match entry.session.rsplit_once('.') {
-            Some((session, _)) if self.cover.command != "connect" => session,
+            Some((session, _)) if self.session().is_none() => session,
             _ => &entry.session,
         }
-    }
-
-    /// The name of the process, if it belongs to a session.
-    pub fn name(&self) -> Option<&str> {
-        let open = || self.open.first().map(|entry| entry.server.as_str());
-        self.cover.member.as_ref().map(|member| member.name.as_str()).or_else(open)
     }
 }
 
 impl Book {
-    /// Begins a book for this process.
-    pub fn create(places: &Places, command: &str) -> Result<Book, BookError> {
-        Book::begin(places, Book::cover(places, command, id::random()))
+    /// Begins a book for a gateway, at an address if it listens on one.
+    pub fn of_gateway(places: &Places, listen: Option<SocketAddr>) -> Result<Book, BookError> {
+        Book::begin(places, Book::cover(places, Command::Serve { listen }, id::random()))
     }
 
-    /// Begins a book for a gateway that listens here.
-    pub fn create_at(places: &Places, command: &str, listen: SocketAddr) -> Result<Book, BookError> {
-        Book::begin(places, Cover { listen: Some(listen), ..Book::cover(places, command, id::random()) })
-    }
-
-    /// Begins a book for this process, which belongs to a session itself. The book has the process's own run id, so
+    /// Begins a book for a connection, which belongs to a session itself. The book has the connection's own run id, so
     /// that its receipt can be found by that id.
-    pub fn create_for(places: &Places, command: &str, run: &str, member: Membership) -> Result<Book, BookError> {
-        Book::begin(places, Cover { member: Some(member), ..Book::cover(places, command, run.to_owned()) })
+    pub fn of_connection(places: &Places, run: &str, member: Membership) -> Result<Book, BookError> {
+        Book::begin(places, Book::cover(places, Command::Connect { member }, run.to_owned()))
     }
 
-    fn cover(places: &Places, command: &str, run: String) -> Cover {
+    fn cover(places: &Places, command: Command, run: String) -> Cover {
         Cover {
             version: BOOK_VERSION,
             boot: boot_id(),
             run,
             process: Proc::own().ok().and_then(|proc| identity::current(&proc)),
-            command: command.to_owned(),
+            command,
             receipts: places.receipts.clone(),
             started_ms: clock::unix_ms(),
-            member: None,
-            listen: None,
         }
     }
 
@@ -250,7 +265,7 @@ impl Book {
         unwritten: impl FnOnce(&[Entry]) -> Vec<Entry>,
     ) -> io::Result<(Book, Vec<Entry>)> {
         let dir = places.runtime_dir.join(DIR);
-        let cover = Cover { listen: old.listen, ..Book::cover(places, &old.command, old.run.clone()) };
+        let cover = Book::cover(places, old.command.clone(), old.run.clone());
         let mut open = pages_of(&dir, &old.run)?.open;
         open.extend(unwritten(&open));
         let journal = Journal::create(&path(&dir, &old.run, "new"), &cover, &open)?;

@@ -30,7 +30,7 @@ fn withheld() -> std::sync::MutexGuard<'static, BTreeSet<OsString>> {
 
 /// The parameters of a start of one of leash's own processes.
 pub struct Launch<'a> {
-    /// The program; it must call [`crate::enter`] first.
+    /// The program; it must call [`enter`](crate::tree::keeper::enter) first.
     pub program: &'a Path,
     /// Its `argv[0]`, which says what role it has.
     pub role: &'a str,

@@ -1,7 +1,9 @@
 //! Waiting for descriptors, also when the limit on descriptors is lower than their number. Then poll(2) fails with
 //! EINVAL, and every process of the same user can lower our limit.
 
-use rustix::event::PollFd;
+use std::os::fd::BorrowedFd;
+
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::Timespec;
@@ -16,6 +18,44 @@ pub enum Sight {
     Clear,
     /// We may poll no descriptor, so we know nothing about any of them.
     Blind,
+}
+
+/// The descriptors that a loop waits for, each with the name of its source.
+#[derive(Debug)]
+pub struct PollSet<'fd, S> {
+    sources: Vec<S>,
+    fds: Vec<PollFd<'fd>>,
+}
+
+impl<'fd, S> PollSet<'fd, S> {
+    /// An empty set.
+    pub fn new() -> PollSet<'fd, S> {
+        PollSet { sources: Vec::new(), fds: Vec::new() }
+    }
+
+    /// Adds a source. It is ready when one of these events happens, or when the other end is gone.
+    pub fn add(&mut self, source: S, fd: BorrowedFd<'fd>, events: PollFlags) {
+        self.sources.push(source);
+        self.fds.push(PollFd::from_borrowed_fd(fd, events));
+    }
+
+    /// Waits until a source is ready or the time is over. Returns the ready sources with their answers, in the order in
+    /// which they were added. `None` if the kernel lets us poll no descriptor.
+    pub fn wait(mut self, timeout: Option<&Timespec>) -> Option<Vec<(S, PollFlags)>> {
+        match poll(&mut self.fds, timeout) {
+            Sight::Blind => None,
+            Sight::Clear => {
+                let answers = self.fds.iter().map(PollFd::revents);
+                Some(self.sources.into_iter().zip(answers).filter(|(_, answer)| !answer.is_empty()).collect())
+            }
+        }
+    }
+}
+
+impl<S> Default for PollSet<'_, S> {
+    fn default() -> Self {
+        PollSet::new()
+    }
 }
 
 /// Waits until a descriptor is ready, at most for `timeout`. It may return earlier with no descriptor ready.

@@ -170,7 +170,7 @@ impl<'a> Ending<'a> {
         }
         for (book, entry) in open.into_iter().filter(|(book, _)| book.attended && book.session().is_none()) {
             let pid = book.cover.process.map(|process| format!(" (pid {})", process.pid)).unwrap_or_default();
-            let why = format!("`leash {}`{pid} holds it, and ends it with its client", book.cover.command);
+            let why = format!("`leash {}`{pid} holds it, and ends it with its client", book.cover.command.name());
             let (session, run) = (book.session_of(entry).to_owned(), entry.session.clone());
             self.ended.unfinished.push(Unfinished { session, run, why });
         }
@@ -184,7 +184,7 @@ impl<'a> Ending<'a> {
             // It was told before its server ran, so there was no receipt to write.
             (Joined::Run(record), None) if record.leader.is_none() => {}
             // The sessions that it left open are ended after all members.
-            (Joined::Connection(book), None) if book.open.is_empty() || !book.attended => {}
+            (Joined::Connection(book, _), None) if book.open.is_empty() || !book.attended => {}
             (_, None) => self.give_up(member, "it ended, but no receipt was written"),
         }
     }
@@ -274,7 +274,7 @@ impl<'a> Ending<'a> {
     fn is_attended(&self, store: Option<&Store>, member: &Joined) -> bool {
         match member {
             Joined::Run(record) => store.is_some_and(|store| sweep::is_attended(store, record, self.proc)),
-            Joined::Connection(book) => Book::is_attended(&self.places.runtime_dir, &book.cover.run),
+            Joined::Connection(book, _) => Book::is_attended(&self.places.runtime_dir, &book.cover.run),
         }
     }
 }
@@ -291,7 +291,7 @@ fn patience(member: &Joined) -> Duration {
         Joined::Run(record) => {
             Duration::from_millis(record.grace_ms).saturating_mul(2) + limits::GIVE_UP + limits::KEEPER_SLACK
         }
-        Joined::Connection(_) => limits::DELETE_GIVE_UP + limits::KEEPER_SLACK,
+        Joined::Connection(..) => limits::DELETE_GIVE_UP + limits::KEEPER_SLACK,
     }
 }
 
@@ -299,7 +299,7 @@ fn patience(member: &Joined) -> Duration {
 fn attendants(member: &Joined, proc: &Proc) -> Vec<Held> {
     let ids: Vec<Identity> = match member {
         Joined::Run(record) => of_run(record),
-        Joined::Connection(book) => of_book(book),
+        Joined::Connection(book, _) => of_book(book),
     };
     ids.into_iter().filter_map(|id| Held::open_same(proc, id)).filter(|held| !held.stat.dead()).collect()
 }
@@ -322,7 +322,7 @@ impl Read {
     fn receipt(&mut self, member: &Joined) -> Option<Receipt> {
         let path = match member {
             Joined::Run(record) => &record.receipts,
-            Joined::Connection(book) => &book.cover.receipts,
+            Joined::Connection(book, _) => &book.cover.receipts,
         };
         let known = self
             .files
@@ -338,11 +338,7 @@ fn is_end_of(receipt: &Receipt, entry: &Entry) -> bool {
 }
 
 fn is_of(receipt: &Receipt, member: &Joined) -> bool {
-    match member {
-        // In older versions, whose covers name no session, the book did not know the id of the connection's receipt.
-        Joined::Connection(book) if book.cover.member.is_none() => receipt.session == member.session(),
-        _ => receipt.run == member.run(),
-    }
+    receipt.run == member.run()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The members of a session, wherever they were started. leash finds them by the ledger.
 
-use crate::ledger::book::{Book, Listed};
+use crate::ledger::book::{Book, Listed, Membership};
 use crate::ledger::store::{self, Store};
 use leash_model::owner::{Owner, Role};
 use leash_model::record::Record;
@@ -8,16 +8,13 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-/// For connections of older versions, whose covers have no labels.
-static NO_LABELS: BTreeMap<String, String> = BTreeMap::new();
-
 /// A member of a session.
 #[derive(Clone, Debug)]
 pub enum Joined {
     /// A process tree.
     Run(Box<Record>),
-    /// A connection to an HTTP server.
-    Connection(Box<Listed>),
+    /// A connection to an HTTP server, and its membership.
+    Connection(Box<Listed>, Membership),
 }
 
 /// The session or member that a user wants to end.
@@ -50,7 +47,7 @@ impl Joined {
     pub fn session(&self) -> &str {
         match self {
             Joined::Run(record) => &record.session,
-            Joined::Connection(book) => book.session().unwrap_or(&book.cover.run),
+            Joined::Connection(_, member) => &member.session,
         }
     }
 
@@ -58,7 +55,7 @@ impl Joined {
     pub fn run(&self) -> &str {
         match self {
             Joined::Run(record) => &record.run,
-            Joined::Connection(book) => &book.cover.run,
+            Joined::Connection(book, _) => &book.cover.run,
         }
     }
 
@@ -66,7 +63,7 @@ impl Joined {
     pub fn name(&self) -> &str {
         match self {
             Joined::Run(record) => &record.name,
-            Joined::Connection(book) => book.name().unwrap_or("connect"),
+            Joined::Connection(_, member) => &member.name,
         }
     }
 
@@ -74,7 +71,7 @@ impl Joined {
     pub fn labels(&self) -> &BTreeMap<String, String> {
         match self {
             Joined::Run(record) => &record.labels,
-            Joined::Connection(book) => book.cover.member.as_ref().map_or(&NO_LABELS, |member| &member.labels),
+            Joined::Connection(_, member) => &member.labels,
         }
     }
 
@@ -82,7 +79,7 @@ impl Joined {
     pub fn owners(&self) -> &[Owner] {
         match self {
             Joined::Run(record) => &record.owners,
-            Joined::Connection(book) => book.cover.member.as_ref().map_or(&[], |member| &member.owners),
+            Joined::Connection(_, member) => &member.owners,
         }
     }
 
@@ -100,12 +97,11 @@ pub fn joined(runtime_dir: &Path, store: Option<&Store>) -> io::Result<Vec<Joine
     let records = found.into_iter().filter_map(|found| found.record).filter(store::is_of_this_place);
     let mut members: Vec<(u64, Joined)> =
         records.map(|record| (record.started_ms, Joined::Run(Box::new(record)))).collect();
-    members.extend(
-        Book::list(runtime_dir)?
-            .into_iter()
-            .filter(|book| book.session().is_some())
-            .map(|book| (book.cover.started_ms, Joined::Connection(Box::new(book)))),
-    );
+    for book in Book::list(runtime_dir)? {
+        if let Some(member) = book.cover.command.member().cloned() {
+            members.push((book.cover.started_ms, Joined::Connection(Box::new(book), member)));
+        }
+    }
     members.sort_by_key(|(started_ms, _)| *started_ms);
     Ok(members.into_iter().map(|(_, member)| member).collect())
 }

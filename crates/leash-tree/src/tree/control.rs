@@ -91,7 +91,9 @@ pub(crate) enum Word {
     Failed(Failure),
     /// The end has reached a step of the ladder.
     Ending { why: Reason, rung: Rung, members: usize },
-    /// A warning to show to the user.
+    /// Members were seen to enter these PID namespaces. Told as soon as it is seen: the server can change the record.
+    Entered(Vec<u64>),
+    /// A warning for the user.
     Warning(String),
     /// The tree is over. The receipt names any processes that are left.
     Over(Box<Receipt>),

@@ -65,9 +65,10 @@ enum Report {
 /// A running server and everything it starts. Dropping it ends the tree too, but then the program gets no receipt.
 ///
 /// ```no_run
-/// use leash_tree::tree::{Places, Spec, Tree};
+/// use leash_tree::places::Places;
+/// use leash_tree::tree::{Spec, Tree};
 /// # fn main() -> Result<(), leash_tree::tree::TreeError> {
-/// if leash_tree::tree::keeper::enter() {
+/// if leash_tree::tree::keeper::enter(&[]) {
 ///     return Ok(()); // this process is a keeper
 /// }
 /// let tree = Tree::start(Spec::new(["npx", "-y", "@modelcontextprotocol/server-everything"]), &Places::below("/run/my-host"))?;

@@ -17,8 +17,7 @@ use super::control;
 use super::control::{CommandLine, Failure, Orders, Word, fds};
 use super::handle;
 use super::handle::SUPERVISOR;
-use super::machine::State;
-use super::warden::{END_SIGNAL, Most, Peer, Snapshots, Warden};
+use super::warden::{END_SIGNAL, Guarded, Peer, Warden};
 use crate::contain::leaf::Leaf;
 use crate::contain::{Situation, candidates, sealed, unit};
 use crate::ledger::store::{Entry, Store};
@@ -32,7 +31,6 @@ use crate::platform::spawn;
 use crate::platform::spawn::{Program, SpawnError, Stage, c_string};
 use leash_model::clock::Moment;
 use leash_model::containment::{Containment, Refusal};
-use leash_model::receipt::EndedBy;
 use leash_model::record::Phase;
 
 /// First argument of leash in keeper mode.
@@ -230,7 +228,6 @@ impl Keeper {
     fn keep(mut self, captive: Captive) {
         // From here on only the host and the server hold the host's pipes.
         spawn::let_go_of_stdio();
-        let now = Moment::now();
         let record = &mut self.orders.record;
         record.containment = Some(captive.containment);
         record.leader =
@@ -241,26 +238,16 @@ impl Keeper {
             record.leaf = None;
         }
         let written = self.entry.write(record);
-        let warden = Warden {
+        let expires = self.orders.max_age_ms.map(|ms| Moment::now() + Duration::from_millis(ms));
+        let guarded = Guarded {
             captive,
             grace: Duration::from_millis(self.orders.record.grace_ms),
             record: self.orders.record,
             entry: self.entry,
             watches: self.watches,
             signals: self.signals,
-            peer: Some(self.peer),
-            expires: self.orders.max_age_ms.map(|ms| now + Duration::from_millis(ms)),
-            ended_by: EndedBy::Keeper,
-            state: State::Running,
-            snapshots: Snapshots::new(now),
-            ending_since: None,
-            leader_told: false,
-            ended_input: None,
-            other_owner_lost: false,
-            most: Most::default(),
-            unproved: None,
-            warnings: Vec::new(),
         };
+        let warden = Warden::of_keeper(guarded, self.peer, expires);
         if let Err(error) = written {
             warden.tell(&Word::Warning(format!("the ledger is not up to date: {error}")));
         }

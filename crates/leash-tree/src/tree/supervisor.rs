@@ -1,6 +1,7 @@
 //! The supervisor: the process that the host has as its child. It watches the owners, passes on signals, mirrors the
 //! server's exit, and takes the tree over when the keeper is gone.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Duration;
@@ -13,9 +14,9 @@ use super::control::{Failure, Order, Orders, Word};
 use super::error::StartError;
 use super::launch;
 use super::launch::KeeperLaunch;
-use super::machine::{Event as MachineEvent, State};
+use super::machine::Event as MachineEvent;
 use super::spec::Spec;
-use super::warden::{END_SIGNAL, END_VALUE, FORCE_VALUE, Most, Snapshots, Warden};
+use super::warden::{END_SIGNAL, END_VALUE, FORCE_VALUE, Guarded, Warden};
 use crate::contain::leaf::Leaf;
 use crate::contain::unit::UserBus;
 use crate::ledger::receipts;
@@ -27,8 +28,7 @@ use crate::platform::channel::{self, Heard};
 use crate::platform::identity;
 use crate::platform::linux;
 use crate::platform::linux::InheritedSignals;
-use crate::platform::poll;
-use crate::platform::poll::Sight;
+use crate::platform::poll::{self, PollSet};
 use crate::platform::proc::{Proc, Stat};
 use crate::platform::spawn;
 use crate::tree::sweep;
@@ -36,7 +36,7 @@ use leash_model::clock::{Moment, timeout_until};
 use leash_model::containment::{Containment, Wish};
 use leash_model::event::Event;
 use leash_model::limits;
-use leash_model::receipt::{EndedBy, Reason, Receipt};
+use leash_model::receipt::{Reason, Receipt};
 use leash_model::record::Record;
 
 /// The parent process and the inherited signals. Callers take it in the first instructions of `main`, before either can
@@ -115,6 +115,8 @@ struct Supervisor {
     ending: Option<Reason>,
     /// The time at which the keeper was first seen stopped while it ends the tree.
     stopped_since: Option<Moment>,
+    /// PID namespaces that members entered, as the keeper told and as the record says.
+    entered: BTreeSet<u64>,
 }
 
 /// The keeper's last message. It is not a proof: every process of the same user can write to the control socket.
@@ -151,6 +153,16 @@ impl Waiting {
             | Waiting::Exit { give_up } => Some(*give_up),
         }
     }
+}
+
+/// The descriptors that a supervisor waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Signals,
+    Control,
+    Keeper,
+    /// An owner, by its number in `watches`.
+    Owner(usize),
 }
 
 impl Supervisor {
@@ -218,6 +230,7 @@ impl Supervisor {
                 asked: None,
                 ending: None,
                 stopped_since: None,
+                entered: BTreeSet::new(),
             }),
             Err(error) => {
                 entry.remove();
@@ -273,8 +286,8 @@ impl Supervisor {
         }
         let mut captive = Captive::new(Containment::Reaper, self.proc, self.record.spare.clone(), false);
         captive.leaf = leaf;
-        captive.entered =
-            written.into_iter().flat_map(|record| record.entered).chain(self.record.entered.clone()).collect();
+        captive.entered = self.entered.clone();
+        captive.entered.extend(written.into_iter().flat_map(|record| record.entered));
         captive.reap() != Remaining::Members && captive.unproved().is_empty()
     }
 
@@ -305,21 +318,21 @@ impl Supervisor {
     /// Waits for one event and handles it.
     /// Returns `Some` when the keeper is gone: the reason to give if there is no better one.
     fn step(&mut self, tell: &mut dyn FnMut(Event)) -> Option<Reason> {
-        let answers = self.wait().unwrap_or_else(|| {
+        let ready = self.wait().unwrap_or_else(|| {
             // We can no longer watch the owners. We still read what we can read without a wait.
             if self.asked.is_none() {
                 self.order(Reason::Starved);
             }
-            vec![PollFlags::IN; 3]
+            [Source::Control, Source::Signals, Source::Keeper].map(|source| (source, PollFlags::IN)).into()
         });
-        let awake = |index: usize| answers.get(index).is_some_and(|answer| !answer.is_empty());
-        if awake(1) || awake(2) {
+        let is_ready = |wanted: Source| ready.iter().any(|(source, _)| *source == wanted);
+        if is_ready(Source::Control) || is_ready(Source::Keeper) {
             self.hear_keeper(tell);
         }
-        if awake(0) {
+        if is_ready(Source::Signals) {
             self.hear_signals();
         }
-        if awake(2) {
+        if is_ready(Source::Keeper) {
             self.reap();
         }
         if self.keeper_dead {
@@ -327,10 +340,12 @@ impl Supervisor {
             self.hear_keeper(tell);
             return Some(Reason::KeeperKilled);
         }
-        for index in (0..self.watches.len()).rev() {
-            let answer = answers.get(3 + index).copied().unwrap_or(PollFlags::empty());
-            if let Some(reason) = self.watches[index].judge(answer) {
-                self.watches.remove(index);
+        // From the last to the first: a lost owner is removed from the list.
+        for (source, answer) in ready.into_iter().rev() {
+            if let Source::Owner(number) = source
+                && let Some(reason) = self.watches[number].judge(answer)
+            {
+                self.watches.remove(number);
                 self.order(reason);
             }
         }
@@ -350,24 +365,21 @@ impl Supervisor {
         self.stopped_since.is_some_and(|since| now.since(since) >= limits::KEEPER_ANSWER)
     }
 
-    /// `None` when the kernel lets us poll no descriptor.
-    fn wait(&self) -> Option<Vec<PollFlags>> {
-        let mut fds = vec![
-            PollFd::new(&self.signals, PollFlags::IN),
-            PollFd::new(&self.control, PollFlags::IN),
-            PollFd::new(&self.keeper_fd, PollFlags::IN),
-        ];
-        fds.extend(self.watches.iter().map(Watch::poll));
+    /// Waits until a source is ready. `None` when the kernel lets us poll no descriptor.
+    fn wait(&self) -> Option<Vec<(Source, PollFlags)>> {
+        let mut set = PollSet::new();
+        set.add(Source::Signals, self.signals.as_fd(), PollFlags::IN);
+        set.add(Source::Control, self.control.as_fd(), PollFlags::IN);
+        set.add(Source::Keeper, self.keeper_fd.as_fd(), PollFlags::IN);
+        for (number, watch) in self.watches.iter().enumerate() {
+            set.add(Source::Owner(number), watch.as_fd(), watch.events());
+        }
         let now = Moment::now();
         let next_look = match self.phase {
             Waiting::End { give_up } => Some(give_up.min(now + limits::KEEPER_ANSWER)),
             _ => self.phase.give_up(),
         };
-        let timeout = next_look.map(|deadline| timeout_until(deadline, now));
-        match poll::poll(&mut fds, timeout.as_ref()) {
-            Sight::Clear => Some(fds.iter().map(PollFd::revents).collect()),
-            Sight::Blind => None,
-        }
+        set.wait(next_look.map(|deadline| timeout_until(deadline, now)).as_ref())
     }
 
     /// Handles every message that has arrived. No message may move a deadline that another message has set, because any
@@ -399,6 +411,8 @@ impl Supervisor {
                     self.ending.get_or_insert_with(|| why.clone());
                     tell(Event::Ending { why, rung, members });
                 }
+                // A forged message can only add namespaces, which makes the end `left` and never `gone`.
+                Word::Entered(namespaces) => self.entered.extend(namespaces),
                 Word::Warning(text) => tell(Event::Warning(text)),
                 Word::Over(receipt) => self.last_word(LastWord::Over(receipt)),
                 Word::Failed(failure) => self.last_word(LastWord::Failed(failure)),
@@ -515,29 +529,18 @@ impl Supervisor {
         let pid_one = getpid().as_raw_pid() == 1;
         let mut captive = Captive::new(self.reach(), self.proc, self.record.spare.clone(), pid_one);
         captive.leader = self.record.leader.map(|id| id.pid).filter(|pid| identity::is_own_child(*pid));
-        captive.entered = self.record.entered.iter().copied().collect();
+        captive.entered = self.entered.clone();
         let unproved = leaf.as_ref().err().map(|error| format!("its cgroup can't be read: {error}"));
         captive.leaf = leaf.ok().flatten();
-        let warden = Warden {
+        let guarded = Guarded {
             captive,
-            unproved,
             record: self.record,
             entry: self.entry,
             watches: self.watches,
             signals: self.signals,
-            peer: None,
-            expires: None,
-            ended_by: EndedBy::Supervisor,
             grace: self.grace,
-            state: State::Running,
-            snapshots: Snapshots::new(Moment::now()),
-            ending_since: None,
-            leader_told: false,
-            ended_input: None,
-            other_owner_lost: false,
-            most: Most::default(),
-            warnings: Vec::new(),
         };
+        let warden = Warden::of_supervisor(guarded, unproved);
         let begin = match self.ending {
             // The keeper had begun the end and may have used up the grace.
             Some(why) => MachineEvent::Hurry(why),
@@ -561,6 +564,7 @@ impl Supervisor {
         self.record.refused = written.refused;
         self.record.leader = written.leader;
         self.record.members = written.members;
+        self.entered.extend(&written.entered);
         self.record.entered = written.entered;
         self.record.memory_bytes = written.memory_bytes;
     }

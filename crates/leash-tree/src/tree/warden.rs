@@ -3,10 +3,11 @@
 //! The keeper runs this loop as long as the tree lives. A supervisor runs the same loop once its keeper is gone. The
 //! members are then its own adopted children, and everything below holds unchanged.
 
+use std::ops::ControlFlow;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::PollFlags;
 
 use super::captive::{Captive, Remaining};
 use super::control::{Order, Word};
@@ -17,8 +18,7 @@ use crate::ledger::store::Entry;
 use crate::owner;
 use crate::owner::Watch;
 use crate::platform::channel::{self, Heard};
-use crate::platform::poll;
-use crate::platform::poll::Sight;
+use crate::platform::poll::PollSet;
 use crate::platform::{linux, spawn};
 use leash_model::clock::{Moment, timeout_until};
 use leash_model::event::Rung;
@@ -43,46 +43,59 @@ pub(crate) struct Peer {
     pub(crate) pidfd: OwnedFd,
 }
 
+/// The processes that are left when the end is over; none if the tree is gone.
+type Over = Vec<LeftOver>;
+
 /// A tree, and everything that decides when it ends.
 #[derive(Debug)]
 pub(crate) struct Warden {
     pub(crate) captive: Captive,
     pub(crate) record: Record,
+    entry: Entry,
+    watches: Vec<Watch>,
+    signals: OwnedFd,
+    /// The supervisor, as long as it lives. `None` in a supervisor that took over.
+    peer: Option<Peer>,
+    expires: Option<Moment>,
+    ended_by: EndedBy,
+    grace: Duration,
+    state: State,
+    snapshots: Snapshots,
+    /// The time at which the end began.
+    ending_since: Option<Moment>,
+    /// Stdin after its other end was closed. The server can still read the bytes in it.
+    ended_input: Option<Watch>,
+    /// An owner other than the writer of stdin is gone, so no client waits for a response.
+    other_owner_lost: bool,
+    /// The machine has been told that the leader exited.
+    leader_told: bool,
+    most: Most,
+    /// The reason why an empty tree would prove nothing.
+    unproved: Option<String>,
+    /// Warnings for the caller, used if there is no peer.
+    warnings: Vec<String>,
+}
+
+/// The parts of a warden that both the keeper and a supervisor bring.
+pub(crate) struct Guarded {
+    pub(crate) captive: Captive,
+    pub(crate) record: Record,
     pub(crate) entry: Entry,
     pub(crate) watches: Vec<Watch>,
     pub(crate) signals: OwnedFd,
-    /// The supervisor, as long as it lives. `None` in a supervisor that took over.
-    pub(crate) peer: Option<Peer>,
-    pub(crate) expires: Option<Moment>,
-    pub(crate) ended_by: EndedBy,
     pub(crate) grace: Duration,
-    pub(crate) state: State,
-    pub(crate) snapshots: Snapshots,
-    /// The time at which the end began.
-    pub(crate) ending_since: Option<Moment>,
-    /// Stdin after its other end was closed. The server can still read the bytes in it.
-    pub(crate) ended_input: Option<Watch>,
-    /// An owner other than the writer of stdin is gone, so no client waits for a response.
-    pub(crate) other_owner_lost: bool,
-    /// The machine has been told that the leader exited.
-    pub(crate) leader_told: bool,
-    pub(crate) most: Most,
-    /// The reason why an empty tree would prove nothing.
-    pub(crate) unproved: Option<String>,
-    /// Warnings for the caller, used if there is no peer.
-    pub(crate) warnings: Vec<String>,
 }
 
 /// The times at which the tree is looked at for the ledger.
 #[derive(Debug)]
-pub(crate) struct Snapshots {
+struct Snapshots {
     began: Moment,
     taken: usize,
     due: Moment,
 }
 
 impl Snapshots {
-    pub(crate) fn new(began: Moment) -> Snapshots {
+    fn new(began: Moment) -> Snapshots {
         Snapshots { began, taken: 0, due: began + limits::FIRST_SNAPSHOTS[0] }
     }
 
@@ -94,148 +107,162 @@ impl Snapshots {
 
 /// The most members and memory ever seen in the tree, for the receipt.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Most {
+struct Most {
     members: usize,
     memory_bytes: u64,
 }
 
-/// The causes that wake the loop.
-enum Wake {
-    PeerGone,
-    Control,
+/// The descriptors that the loop waits for. An order carries a better reason than a lost owner, so orders come first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Source {
     Signals,
-    OwnerLost(usize, Reason),
-    /// The kernel lets us poll no descriptor.
-    Starved,
+    Control,
+    PeerGone,
+    /// An owner, by its number in `watches`. Later ones come first, because a lost one is removed from the list.
+    Owner(std::cmp::Reverse<usize>),
     /// A child or the leaf changed. Reaping follows every wake anyway.
     Tree,
 }
 
 impl Warden {
-    /// Runs until the tree is over. Applies `first` before anything else.
-    pub(crate) fn run(mut self, first: Option<Event>) -> (Receipt, Vec<String>) {
-        if let Some(left) = first.and_then(|event| self.apply(event)) {
-            return self.finish(left);
-        }
-        loop {
-            if let Some(left) = self.look_at_tree() {
-                return self.finish(left);
-            }
-            if let State::Over { .. } = self.state {
-                return self.finish(Vec::new());
-            }
-            for wake in self.wait() {
-                if let Some(left) = self.hear(wake) {
-                    return self.finish(left);
-                }
-            }
-            if let Some(left) = self.tick() {
-                return self.finish(left);
-            }
+    /// The warden of a keeper, whose supervisor is `peer`.
+    pub(crate) fn of_keeper(guarded: Guarded, peer: Peer, expires: Option<Moment>) -> Warden {
+        Warden { peer: Some(peer), expires, ..Warden::new(guarded, EndedBy::Keeper) }
+    }
+
+    /// The warden of a supervisor whose keeper is gone. `unproved` says why an empty tree would prove nothing.
+    pub(crate) fn of_supervisor(guarded: Guarded, unproved: Option<String>) -> Warden {
+        Warden { unproved, ..Warden::new(guarded, EndedBy::Supervisor) }
+    }
+
+    fn new(guarded: Guarded, ended_by: EndedBy) -> Warden {
+        let Guarded { captive, record, entry, watches, signals, grace } = guarded;
+        Warden {
+            captive,
+            record,
+            entry,
+            watches,
+            signals,
+            peer: None,
+            expires: None,
+            ended_by,
+            grace,
+            state: State::Running,
+            snapshots: Snapshots::new(Moment::now()),
+            ending_since: None,
+            ended_input: None,
+            other_owner_lost: false,
+            leader_told: false,
+            most: Most::default(),
+            unproved: None,
+            warnings: Vec::new(),
         }
     }
 
+    /// Runs until the tree is over. Applies `first` before anything else.
+    pub(crate) fn run(mut self, first: Option<Event>) -> (Receipt, Vec<String>) {
+        let mut turn = first.map_or(ControlFlow::Continue(()), |event| self.apply(event));
+        loop {
+            if let ControlFlow::Break(left) = turn {
+                return self.finish(left);
+            }
+            turn = self.turn();
+        }
+    }
+
+    /// One turn of the loop: look at the tree, wait for one event or several, handle them, check the deadlines.
+    fn turn(&mut self) -> ControlFlow<Over> {
+        self.look_at_tree()?;
+        if let State::Over { .. } = self.state {
+            return ControlFlow::Break(Vec::new());
+        }
+        match self.wait() {
+            Some(mut ready) => {
+                ready.sort_by_key(|(source, _)| *source);
+                for (source, answer) in ready {
+                    self.hear(source, answer)?;
+                }
+            }
+            None => self.hear_blind()?,
+        }
+        self.tick()
+    }
+
     /// Reaps, and tells the machine what changed.
-    fn look_at_tree(&mut self) -> Option<Vec<LeftOver>> {
+    fn look_at_tree(&mut self) -> ControlFlow<Over> {
         match self.captive.reap() {
-            Remaining::Nothing | Remaining::Spared => self.find_reason().or_else(|| self.apply(Event::Gone)),
+            Remaining::Nothing | Remaining::Spared => {
+                self.find_reason()?;
+                self.apply(Event::Gone)
+            }
             Remaining::Members if self.captive.exit.is_some() && !self.leader_told => {
                 self.leader_told = true;
-                if let Some(left) = self.find_reason() {
-                    return Some(left);
-                }
+                self.find_reason()?;
                 // Stop watching the host's pipe: no process reads it any more, so the host may see it break.
                 self.watches.retain(|watch| watch.owner != Owner::Stdin);
                 // No end was requested yet, and the record says to wait for a request.
-                if self.record.patient { None } else { self.apply(Event::LeaderExited) }
+                if self.record.patient { ControlFlow::Continue(()) } else { self.apply(Event::LeaderExited) }
             }
-            Remaining::Members => None,
+            Remaining::Members => ControlFlow::Continue(()),
         }
     }
 
     /// A server that exits at the end of its stdin is often faster than we are. Then the lost owner is the reason, not
     /// the server.
-    fn find_reason(&mut self) -> Option<Vec<LeftOver>> {
-        let lost = self.watches.iter().find_map(owner::lost_by_now).filter(|_| !self.state.ending())?;
-        let event = self.end(lost);
-        self.apply(event)
+    fn find_reason(&mut self) -> ControlFlow<Over> {
+        match self.watches.iter().find_map(owner::lost_by_now).filter(|_| !self.state.ending()) {
+            Some(lost) => self.apply_end(lost),
+            None => ControlFlow::Continue(()),
+        }
     }
 
-    /// Waits for any event, until the next deadline.
-    fn wait(&self) -> Vec<Wake> {
-        let deadline = [Some(self.snapshots.due), self.expires, self.state.deadline()].into_iter().flatten().min();
-        let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
+    /// Waits for any event, until the next deadline. `None` when the kernel lets us poll no descriptor.
+    fn wait(&self) -> Option<Vec<(Source, PollFlags)>> {
+        let mut set = PollSet::new();
+        set.add(Source::Signals, self.signals.as_fd(), PollFlags::IN);
         if let Some(peer) = &self.peer {
-            fds.push(PollFd::new(&peer.pidfd, PollFlags::IN));
-            fds.push(PollFd::new(&peer.control, PollFlags::IN));
+            set.add(Source::PeerGone, peer.pidfd.as_fd(), PollFlags::IN);
+            set.add(Source::Control, peer.control.as_fd(), PollFlags::IN);
         }
-        let first_watch = fds.len();
-        fds.extend(self.watches.iter().map(Watch::poll));
+        for (number, watch) in self.watches.iter().enumerate() {
+            set.add(Source::Owner(std::cmp::Reverse(number)), watch.as_fd(), watch.events());
+        }
         for (fd, by_priority) in self.captive.wakers() {
-            fds.push(PollFd::from_borrowed_fd(fd, if by_priority { PollFlags::PRI } else { PollFlags::IN }));
+            set.add(Source::Tree, fd, if by_priority { PollFlags::PRI } else { PollFlags::IN });
         }
+        let deadline = [Some(self.snapshots.due), self.expires, self.state.deadline()].into_iter().flatten().min();
         let timeout = deadline.map(|deadline| timeout_until(deadline, Moment::now()));
         // An interrupted poll is a wake without an event; the loop checks everything again.
-        if poll::poll(&mut fds, timeout.as_ref()) == Sight::Blind {
-            return self.wakes_of_the_blind();
-        }
-        let answers: Vec<PollFlags> = fds.iter().map(PollFd::revents).collect();
-        self.wakes(&answers, first_watch)
+        set.wait(timeout.as_ref())
     }
 
     /// We can no longer watch the owners, so we treat them as lost. We still read what we can read without a wait.
-    fn wakes_of_the_blind(&self) -> Vec<Wake> {
-        let starved = (!self.state.ending()).then_some(Wake::Starved);
-        [Wake::Signals, Wake::Control].into_iter().chain(starved).chain([Wake::Tree]).collect()
+    fn hear_blind(&mut self) -> ControlFlow<Over> {
+        self.hear_signals()?;
+        self.hear_peer()?;
+        if self.state.ending() { ControlFlow::Continue(()) } else { self.apply_end(Reason::Starved) }
     }
 
-    /// Puts orders before lost owners: an order carries the better reason.
-    fn wakes(&self, answers: &[PollFlags], first_watch: usize) -> Vec<Wake> {
-        let mut wakes = Vec::new();
-        let awake = |index: usize| answers.get(index).is_some_and(|answer| !answer.is_empty());
-        if awake(0) {
-            wakes.push(Wake::Signals);
-        }
-        if self.peer.is_some() {
-            if awake(2) {
-                wakes.push(Wake::Control);
-            }
-            if awake(1) {
-                wakes.push(Wake::PeerGone);
-            }
-        }
-        for (index, watch) in self.watches.iter().enumerate().rev() {
-            let answer = answers.get(first_watch + index).copied().unwrap_or(PollFlags::empty());
-            wakes.extend(watch.judge(answer).map(|reason| Wake::OwnerLost(index, reason)));
-        }
-        wakes.push(Wake::Tree);
-        wakes
-    }
-
-    fn hear(&mut self, wake: Wake) -> Option<Vec<LeftOver>> {
-        match wake {
-            Wake::Tree => None,
-            Wake::Signals => self.hear_signals(),
-            Wake::Control => self.hear_peer(),
-            Wake::Starved => {
-                let event = self.end(Reason::Starved);
-                self.apply(event)
-            }
-            Wake::PeerGone => {
+    fn hear(&mut self, source: Source, answer: PollFlags) -> ControlFlow<Over> {
+        match source {
+            Source::Tree => ControlFlow::Continue(()),
+            Source::Signals => self.hear_signals(),
+            Source::Control => self.hear_peer(),
+            Source::PeerGone => {
                 self.peer = None;
-                let event = if self.state.ending() || self.record.patient {
-                    Event::Hurry(Reason::SupervisorKilled)
+                if self.state.ending() || self.record.patient {
+                    self.apply(Event::Hurry(Reason::SupervisorKilled))
                 } else {
-                    self.end(Reason::SupervisorKilled)
-                };
-                self.apply(event)
+                    self.apply_end(Reason::SupervisorKilled)
+                }
             }
-            Wake::OwnerLost(index, reason) => {
+            Source::Owner(std::cmp::Reverse(number)) => {
+                let Some(reason) = self.watches[number].judge(answer) else { return ControlFlow::Continue(()) };
                 // A tree that is only observed has a long grace, for the observer. The observer is gone.
-                let unseen = self.record.patient && self.watches[index].owner != Owner::Stdin;
+                let unseen = self.record.patient && self.watches[number].owner != Owner::Stdin;
                 let event = if unseen { Event::Hurry(reason) } else { self.end(reason) };
                 // A lost owner stays lost; polling it again would only spin.
-                let lost = self.watches.remove(index);
+                let lost = self.watches.remove(number);
                 if lost.owner == Owner::Stdin {
                     self.ended_input = Some(lost);
                 } else {
@@ -246,40 +273,38 @@ impl Warden {
         }
     }
 
-    fn hear_signals(&mut self) -> Option<Vec<LeftOver>> {
+    fn hear_signals(&mut self) -> ControlFlow<Over> {
         while let Some(received) = linux::receive(self.signals.as_fd()) {
             let asked = received.queued.filter(|_| received.signal == END_SIGNAL);
             // The keeper ignores all other signals. After a supervisor took over, people send their signals to it.
             let told = self.ended_by == EndedBy::Supervisor
                 && matches!(received.signal, libc::SIGTERM | libc::SIGINT | libc::SIGHUP | libc::SIGQUIT);
-            let event = match (asked, told) {
-                (Some(END_VALUE), _) => self.end(Reason::Requested),
-                (Some(FORCE_VALUE), _) => Event::Hurry(Reason::Requested),
-                (_, true) => Event::Nudge,
-                _ => continue,
-            };
-            if let Some(left) = self.apply(event) {
-                return Some(left);
+            match (asked, told) {
+                (Some(END_VALUE), _) => self.apply_end(Reason::Requested)?,
+                (Some(FORCE_VALUE), _) => self.apply(Event::Hurry(Reason::Requested))?,
+                (_, true) => self.apply(Event::Nudge)?,
+                _ => {}
             }
         }
-        None
+        ControlFlow::Continue(())
     }
 
-    fn hear_peer(&mut self) -> Option<Vec<LeftOver>> {
-        loop {
-            let order = match channel::receive(self.peer.as_ref()?.control.as_fd()) {
-                Heard::Message(order) => order,
-                Heard::Nothing | Heard::Closed => return None,
-            };
-            let event = match order {
-                Order::End(why) => self.end(why),
-                Order::Nudge => Event::Nudge,
-                Order::Hurry => Event::Hurry(Reason::Requested),
-            };
-            if let Some(left) = self.apply(event) {
-                return Some(left);
+    fn hear_peer(&mut self) -> ControlFlow<Over> {
+        while let Some(peer) = &self.peer
+            && let Heard::Message(order) = channel::receive(peer.control.as_fd())
+        {
+            match order {
+                Order::End(why) => self.apply_end(why)?,
+                Order::Nudge => self.apply(Event::Nudge)?,
+                Order::Hurry => self.apply(Event::Hurry(Reason::Requested))?,
             }
         }
+        ControlFlow::Continue(())
+    }
+
+    fn apply_end(&mut self, why: Reason) -> ControlFlow<Over> {
+        let event = self.end(why);
+        self.apply(event)
     }
 
     /// Makes the event for an end. It says whether the server can see the end of its stdin.
@@ -290,14 +315,11 @@ impl Warden {
     }
 
     /// Handles the deadlines that have passed.
-    fn tick(&mut self) -> Option<Vec<LeftOver>> {
+    fn tick(&mut self) -> ControlFlow<Over> {
         let now = Moment::now();
         if self.expires.is_some_and(|expires| now >= expires) {
             self.expires = None;
-            let event = self.end(Reason::MaxAge);
-            if let Some(left) = self.apply(event) {
-                return Some(left);
-            }
+            self.apply_end(Reason::MaxAge)?;
         }
         if now >= self.snapshots.due {
             self.snapshots.next(now);
@@ -325,12 +347,12 @@ impl Warden {
         }
     }
 
-    /// Lets the machine decide, and does what it decided. Returns `Some` if the tree is over but processes are left.
-    fn apply(&mut self, event: Event) -> Option<Vec<LeftOver>> {
+    /// Lets the machine decide, and does what it decided. Breaks if the tree is over but processes are left.
+    fn apply(&mut self, event: Event) -> ControlFlow<Over> {
         self.apply_at(event, Moment::now())
     }
 
-    fn apply_at(&mut self, event: Event, now: Moment) -> Option<Vec<LeftOver>> {
+    fn apply_at(&mut self, event: Event, now: Moment) -> ControlFlow<Over> {
         let was_ending = self.state.ending();
         let (state, effect) = std::mem::replace(&mut self.state, State::Running).apply(event, now, self.grace);
         self.state = state;
@@ -347,9 +369,10 @@ impl Warden {
             Some(Effect::Kill) => {
                 self.announce(Rung::Kill);
                 self.captive.note_entered();
+                self.tell_entered();
                 return match kill::kill_until_gone(&mut self.captive, self.signals.as_fd()) {
                     Ok(()) => self.apply(Event::Gone),
-                    Err(left) => Some(left),
+                    Err(left) => ControlFlow::Break(left),
                 };
             }
             Some(Effect::Term) => {
@@ -359,7 +382,7 @@ impl Warden {
             None if begins && !matches!(self.state, State::Over { .. }) => self.announce(Rung::Eof),
             None => {}
         }
-        None
+        ControlFlow::Continue(())
     }
 
     /// Frees descriptors in the keeper, which needs none of those it was started with: the end must not fail because no
@@ -385,7 +408,7 @@ impl Warden {
     }
 
     /// Writes the members of the tree to the ledger, if they have changed.
-    pub(crate) fn snapshot(&mut self) {
+    fn snapshot(&mut self) {
         let count = self.captive.census();
         let mut members = count.members;
         self.most.members = self.most.members.max(members.len());
@@ -398,6 +421,7 @@ impl Warden {
             members.extend(unseen);
         }
         members.truncate(limits::RECORDED_MEMBERS);
+        self.tell_entered();
         let unchanged = same(&members, &self.record.members) && self.captive.entered.iter().eq(&self.record.entered);
         if self.captive.proc.is_none() || (unchanged && self.record.phase != Phase::Ending) {
             return;
@@ -408,6 +432,13 @@ impl Warden {
         // A full disk must not stop the keeper. The ledger keeps the members written last.
         if let Err(error) = self.entry.write(&self.record) {
             self.warn(format!("the ledger is not up to date: {error}"));
+        }
+    }
+
+    /// Tells the supervisor of PID namespaces that members were seen to enter since the record was written.
+    fn tell_entered(&self) {
+        if !self.captive.entered.iter().eq(&self.record.entered) {
+            self.tell(&Word::Entered(self.captive.entered.iter().copied().collect()));
         }
     }
 

@@ -333,7 +333,7 @@ fn runtime() -> Option<LocalRuntime> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use leash_tree::ledger::book::Cover;
+    use leash_tree::ledger::book::{Cover, Membership};
     use leash_tree::places::Places;
     use testkit::Scratch;
 
@@ -343,7 +343,9 @@ mod tests {
         for (open, left) in [(true, 1), (false, 0)] {
             let scratch = Scratch::new();
             let places = Places::below(&*scratch);
-            let book = Book::create(&places, "connect").expect("a book");
+            let (session, name) = ("s".to_owned(), "x".to_owned());
+            let member = Membership { session, name, labels: Default::default(), owners: Vec::new() };
+            let book = Book::of_connection(&places, "run", member).expect("a book");
             if open {
                 let (session, server, id) = ("s".to_owned(), "x".to_owned(), "a".to_owned());
                 let url = "http://127.0.0.1:1/mcp".to_owned();
@@ -382,7 +384,7 @@ mod tests {
     fn keeper_leaves_the_book_of_another_gateway_alone() {
         let scratch = Scratch::new();
         let places = Places::below(&*scratch);
-        let book = Book::create(&places, "serve").expect("a book");
+        let book = Book::of_gateway(&places, None).expect("a book");
         let other = Cover { started_ms: book.whose().started_ms + 1, ..book.whose().clone() };
         for (cover, is_ours) in [(Some(book.whose().clone()), true), (None, true), (Some(other), false)] {
             let orders = Orders {

@@ -19,7 +19,7 @@ impl Ground {
 
     /// Writes the book of a gateway that was killed with these sessions open.
     fn dead(&self, url: &Uri, ids: impl Iterator<Item = String>) {
-        let book = Book::create(&self.places(), "serve").expect("a book");
+        let book = Book::of_gateway(&self.places(), None).expect("a book");
         for id in ids {
             let version = Some("2025-11-25".to_owned());
             let (session, server) = (format!("s-{id}"), "files".to_owned());
@@ -48,7 +48,7 @@ fn all_sessions_of_all_dead_gateways_are_deleted() {
         let ground = Ground::new();
         ground.dead(&upstream.url(), (0..150).map(|id| id.to_string()));
         ground.dead(&upstream.url(), (150..200).map(|id| id.to_string()));
-        let living = Book::create(&ground.places(), "serve").expect("a book");
+        let living = Book::of_gateway(&ground.places(), None).expect("a book");
         let told = RefCell::new(0);
         books(&Client::new(), &ground.places(), &|_| None, &|_| *told.borrow_mut() += 1).await;
         let mut ids: Vec<String> =

@@ -148,7 +148,7 @@ impl<'a> Part<'a> {
     pub(super) fn name(&self) -> &'a str {
         match self {
             Part::Run(run) => &run.record.name,
-            Part::Connection(book, _) => book.name().unwrap_or("connect"),
+            Part::Connection(book, _) => book.cover.command.member().map_or("connect", |member| &member.name),
             Part::Upstream(_, entry) => &entry.server,
         }
     }
@@ -156,7 +156,7 @@ impl<'a> Part<'a> {
     pub(super) fn labels(&self) -> Option<&'a BTreeMap<String, String>> {
         match self {
             Part::Run(run) => Some(&run.record.labels),
-            Part::Connection(book, _) => book.cover.member.as_ref().map(|member| &member.labels),
+            Part::Connection(book, _) => book.cover.command.member().map(|member| &member.labels),
             Part::Upstream(..) => None,
         }
     }
@@ -198,7 +198,7 @@ impl<'a> Part<'a> {
     pub(super) fn owner_list(&self) -> &'a [Owner] {
         match self {
             Part::Run(run) => &run.record.owners,
-            Part::Connection(book, _) => book.cover.member.as_ref().map_or(&[], |member| &member.owners),
+            Part::Connection(book, _) => book.cover.command.member().map_or(&[], |member| &member.owners),
             Part::Upstream(..) => &[],
         }
     }
@@ -207,7 +207,7 @@ impl<'a> Part<'a> {
     pub(super) fn owners(&self) -> String {
         if let (Some(book), _) = self.upstream() {
             let process = book.cover.process.map_or_else(|| "?".to_owned(), |process| process.pid.to_string());
-            return format!("{}({process})", book.cover.command);
+            return format!("{}({process})", book.cover.command.name());
         }
         let names: Vec<String> = self.owner_list().iter().map(Owner::describe).collect();
         if names.is_empty() { "none".to_owned() } else { names.join(",") }

@@ -116,7 +116,7 @@ fn upstream_details(part: &Part<'_>) -> String {
     let mut text = String::new();
     add(&mut text, format_args!("{}  {}  {}, {age}, {}", part.session(), part.name(), part.kind(), part.state()));
     let (book, entry) = part.upstream();
-    let (command, entry) = (book.map_or("", |book| book.cover.command.as_str()), entry);
+    let (command, entry) = (book.map_or("", |book| book.cover.command.name()), entry);
     match entry {
         Some(entry) => {
             let (id, url) = (short_id(&entry.id), entry.shown());
@@ -196,7 +196,7 @@ fn as_json(groups: &[Group<'_>], others: &Unleashed) -> String {
         .map(|(book, entry)| {
             json!({
                 "session": entry.session, "name": entry.server, "url": entry.shown(), "id": short_id(&entry.id),
-                "protocol_version": entry.version, "command": book.cover.command, "process": book.cover.process,
+                "protocol_version": entry.version, "command": book.cover.command.name(), "process": book.cover.process,
                 "attended": book.attended, "age_ms": now.saturating_sub(entry.started_ms), "started_ms": entry.started_ms,
             })
         })

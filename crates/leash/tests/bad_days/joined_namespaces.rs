@@ -225,10 +225,9 @@ fn a_stray_is_called_left_after_the_keeper_was_stopped_and_the_leader_killed() {
     check_gone(&scene, &[host.pid()]);
 }
 
-/// The supervisor checks a forged end in the record, and the check includes the namespace. All other members die with
-/// the keeper.
-#[test]
-fn a_stray_is_called_left_although_the_record_says_that_all_is_over() {
+/// Changes the record of a tree with a stray, kills the keeper, and checks that the receipt does not say `gone`. All other members
+/// die with the keeper.
+fn check_forged(forge: impl FnOnce(&mut Value)) {
     let mut scene = or_skip!(Scene::set(Who::User));
     let sandbox = Sandbox::open(&scene, Who::User);
     let mut host = start_foreign(&mut scene, &sandbox, "100ms");
@@ -236,7 +235,7 @@ fn a_stray_is_called_left_although_the_record_says_that_all_is_over() {
     let leash = host.server();
     let path = record_file(&scene).expect("a record");
     let mut record: Value = serde_json::from_slice(&fs::read(&path).expect("readable")).expect("JSON");
-    record["over"] = forged_end(&record, "reaper");
+    forge(&mut record);
     fs::write(&path, record.to_string()).expect("cannot replace the record");
     testkit::leash::keeper(leash.pid()).signal(Signal::KILL).expect("cannot kill the keeper");
     assert!(leash.wait_gone(LIMIT), "leash does not come to an end");
@@ -244,4 +243,19 @@ fn a_stray_is_called_left_although_the_record_says_that_all_is_over() {
     assert_eq!(history["receipts"][0]["holdings"][0]["fate"], "left", "{history:#}");
     sandbox.close();
     check_gone(&scene, &[host.pid()]);
+}
+
+/// The supervisor checks a forged end in the record, and the check includes the namespace.
+#[test]
+fn a_stray_is_called_left_although_the_record_says_that_all_is_over() {
+    check_forged(|record| record["over"] = forged_end(record, "reaper"));
+}
+
+/// The keeper has told the supervisor which namespace was entered, so the server cannot erase it.
+#[test]
+fn a_stray_is_called_left_although_its_namespace_was_erased_from_the_record() {
+    check_forged(|record| {
+        record["over"] = forged_end(record, "reaper");
+        record.as_object_mut().expect("an object").remove("entered").expect("a namespace was entered");
+    });
 }

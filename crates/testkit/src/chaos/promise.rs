@@ -207,23 +207,33 @@ impl Facts {
             }
         }
         for (session, harm) in &self.trees {
-            let fates = trees(&self.receipts, session);
-            match fates[..] {
+            let told: Vec<(&Value, &Value)> =
+                holdings(&self.receipts, "tree").filter(|(receipt, _)| receipt["session"] == *session).collect();
+            match told[..] {
                 [] => complaints.push(format!("no receipt for the tree of {session} ({harm:?})")),
-                [tree] => complaints.extend(self.about_tree(session, *harm, tree)),
-                _ => complaints.push(format!("{} receipts for the tree of {session}", fates.len())),
+                [(_, tree)] => complaints.extend(self.about_tree(session, *harm, tree)),
+                [(before, _), (now, tree)] if self.is_met_again(before, now) => {
+                    complaints.extend(self.about_tree(session, *harm, tree));
+                }
+                _ => complaints.push(format!("{} receipts for the tree of {session}", told.len())),
             }
         }
         complaints
     }
 
-    /// True if the second receipt says more: a process that was left is gone since the next start.
+    /// True if the second receipt says more than the first.
     fn is_news(&self, before: &Value, now: &Value) -> bool {
-        let all = |receipt: &Value, fate: &str| {
-            let all = receipt["holdings"].as_array().map(Vec::as_slice).unwrap_or_default();
-            all.iter().all(|holding| holding["kind"] == "upstream" && holding["fate"] == fate)
-        };
-        !self.outages.is_empty() && all(before, "left") && all(now, "gone")
+        let is_ended =
+            !self.outages.is_empty() && all_are(before, "upstream", "left") && all_are(now, "upstream", "gone");
+        is_ended || self.is_met_again(before, now)
+    }
+
+    /// True if the first receipt of a tree says `left`, its record could not be removed, and so the next start found the
+    /// record and ended the processes that were left.
+    fn is_met_again(&self, before: &Value, now: &Value) -> bool {
+        let record = format!("sessions/{}.json", before["run"].as_str().unwrap_or_default());
+        let is_same = before["run"] == now["run"] && self.early.ledger.contains(&record);
+        is_same && now["ended_by"] == "sweep" && all_are(before, "tree", "left")
     }
 
     fn about_tree(&self, session: &str, harm: Harm, tree: &Value) -> Vec<String> {
@@ -246,6 +256,12 @@ impl Facts {
         }
         complaints
     }
+}
+
+/// True if all holdings of a receipt are of this kind and have this fate.
+fn all_are(receipt: &Value, kind: &str, fate: &str) -> bool {
+    let all = receipt["holdings"].as_array().map(Vec::as_slice).unwrap_or_default();
+    all.iter().all(|holding| holding["kind"] == kind && holding["fate"] == fate)
 }
 
 /// The holdings of a session's tree in the receipts.
@@ -378,6 +394,28 @@ mod tests {
         check(&told(two), &["2 receipts for the tree"]);
         let same = vec![tree_receipt("r", "gone"), tree_receipt("r", "gone")];
         check(&told(same), &["two receipts for one run", "2 receipts for the tree"]);
+    }
+
+    /// Found by chaos: on a read-only disk the keeper could not remove the record of a tree with a process in a foreign
+    /// namespace, and the next start met that process and ended it.
+    #[test]
+    fn second_receipt_needs_a_record_that_stayed() {
+        let foreign = Harm { foreign: true, ..Harm::default() };
+        let mut swept = tree_receipt("r", "left");
+        swept["ended_by"] = "sweep".into();
+        for (first, stays, second, is_fine) in [
+            ("left", true, swept.clone(), true),
+            ("left", false, swept.clone(), false),
+            ("gone", true, swept, false),
+            ("left", true, tree_receipt("r", "left"), false),
+        ] {
+            let mut facts = told(Hold::Reaper, foreign, vec![tree_receipt("r", first), second]);
+            facts.early.receipts.truncate(1);
+            facts.early.ledger = if stays { vec!["sessions/r.json".to_owned()] } else { Vec::new() };
+            facts.was_hurt = true;
+            let complaints = ["two receipts for one run", "2 receipts for the tree"];
+            check(&facts, if is_fine { &[] } else { &complaints });
+        }
     }
 
     /// The process that ends a tree also writes its receipt, and does not leave that to the next start.

@@ -283,11 +283,16 @@ impl World {
     }
 
     fn cut(&mut self, origin: Origin) -> String {
+        // Before the cut: an actor may say that its `initialize` failed as soon as the connection is gone.
+        let waiting = self.waiting_for(origin);
         let Some(upstream) = self.upstreams.get(&origin) else { return String::new() };
         let cut = upstream.cut();
         if cut > 0 {
             self.tally.faults.add("connections to upstream cut");
-            self.doubt_origin(origin);
+            self.doubt(|actor| actor.start.origin == origin);
+            for (_, actor) in self.actors.iter_mut().filter(|(id, _)| waiting.contains(id)) {
+                actor.is_doubted = true;
+            }
         }
         format!("{cut} connections")
     }

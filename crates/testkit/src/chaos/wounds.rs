@@ -148,6 +148,16 @@ impl World {
         }
     }
 
+    /// The actors that wait for a session at a server now.
+    pub(crate) fn waiting_for(&mut self, origin: Origin) -> Vec<u32> {
+        let actors = self.actors.iter_mut().filter(|(_, actor)| actor.opener.is_some() && actor.start.origin == origin);
+        let waits = |(id, actor): (&u32, &mut Actor)| {
+            actor.hear();
+            actor.up.is_none().then_some(*id)
+        };
+        actors.filter_map(waits).collect()
+    }
+
     /// The same for the actors that wait for a server.
     pub(crate) fn doubt_origin(&mut self, origin: Origin) {
         self.doubt(|actor| actor.start.origin == origin);

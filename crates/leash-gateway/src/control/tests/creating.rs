@@ -42,7 +42,7 @@ fn a_job_is_created_used_and_ended() {
         assert_eq!(rig.receipts(), std::slice::from_ref(&receipt));
         assert_eq!(rig.post(&job, Some(&session), CALL).await.status, 404);
         assert_eq!(rig.post(&job, None, INITIALIZE).await.status, 404);
-        assert!(rig.booked().is_empty() && rig.gateway.jobs.is_empty());
+        assert!(rig.booked().is_empty() && rig.jobs.is_empty());
         // A second end returns the same receipt.
         assert_eq!(rig.end(&job).await, receipt);
         let over = rig.ask("GET", &path(&job, ""), "").await.json();
@@ -61,7 +61,7 @@ fn one_unreachable_server_fails_the_whole_job() {
         assert_eq!((told.status, told.problem().as_str()), (502, "server-failed"), "{}", told.body);
         let problem = told.json();
         assert_eq!((&problem["server"], &problem["why"]), (&json!("gone"), &json!("the connection was refused")));
-        assert!(rig.gateway.jobs.is_empty());
+        assert!(rig.jobs.is_empty());
         let listed = rig.ask("GET", "/v1/sessions?all=true", "").await.json();
         assert_eq!(listed["sessions"], json!([]), "one that never lived is not listed");
     });
@@ -97,7 +97,7 @@ async fn starting() -> (Rig, Beside, TcpListener) {
     let rig = Rig::start().await;
     let body = wanted(json!({"s": {"url": format!("https://{address}/")}}), json!({}));
     let begun = rig.beside(rig.request("POST", "/v1/sessions", &body));
-    rig.until(|rig| !rig.gateway.jobs.is_empty()).await;
+    rig.until(|rig| !rig.jobs.is_empty()).await;
     (rig, begun, silent)
 }
 
@@ -118,7 +118,7 @@ fn an_end_during_the_start_is_reported_to_both_callers() {
         let (rig, begun, _silent) = starting().await;
         let job = rig.ask("GET", "/v1/sessions", "").await.json()["sessions"][0].clone();
         let receipt = rig.end(&job).await;
-        assert!(receipt.holdings.is_empty() && rig.gateway.jobs.is_empty());
+        assert!(receipt.holdings.is_empty() && rig.jobs.is_empty());
         let told = begun.answer().await;
         assert_eq!((told.status, told.problem().as_str()), (409, "ended"), "{}", told.body);
     });

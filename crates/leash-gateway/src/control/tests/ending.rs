@@ -15,7 +15,7 @@ fn a_session_opened_during_the_end_is_deleted_before_the_end_returns() {
         let opening = rig.beside(rig.mcp(&job, Method::POST, None, INITIALIZE));
         upstream.until(|seen| seen.iter().any(|seen| seen.says("initialize"))).await;
         let ending = rig.beside(rig.request("DELETE", &path(&job, ""), ""));
-        rig.until(|rig| rig.gateway.jobs.list().iter().all(|job| !job.is_alive())).await;
+        rig.until(|rig| rig.jobs.list().iter().all(|job| !job.is_alive())).await;
         assert_eq!(rig.state(&job).await, "ending", "the server may still open a session");
         hold.cancel();
         let told = ending.answer().await;
@@ -85,7 +85,7 @@ fn an_end_continues_without_its_caller() {
         let job = rig.in_front_of(&upstream, json!({})).await;
         rig.open(&job).await;
         let ending = rig.beside(rig.request("DELETE", &path(&job, ""), ""));
-        rig.until(|rig| rig.gateway.jobs.list().iter().all(|job| !job.is_alive())).await;
+        rig.until(|rig| rig.jobs.list().iter().all(|job| !job.is_alive())).await;
         ending.leave();
         rig.quiet().await;
         assert!(fake.live.borrow().is_empty());
@@ -125,7 +125,7 @@ fn an_unanswered_call_counts_as_a_use() {
         upstream.until(|seen| seen.iter().any(|seen| seen.says("tools/call"))).await;
         // The end of an unused job shows that the idle timeout has passed.
         let other = rig.in_front_of(&upstream, json!({"idle": "160ms"})).await;
-        rig.until(|rig| rig.gateway.jobs.list().len() == 1).await;
+        rig.until(|rig| rig.jobs.list().len() == 1).await;
         assert_eq!(rig.state(&other).await, "ended");
         let now = rig.ask("GET", &path(&job, ""), "").await.json();
         assert_eq!(
@@ -151,11 +151,11 @@ fn jobs_that_are_over_leave_nothing_in_memory() {
             rig.end(&job).await;
             first.get_or_insert(job);
         }
-        assert!(fake.live.borrow().is_empty() && rig.gateway.jobs.is_empty());
+        assert!(fake.live.borrow().is_empty() && rig.jobs.is_empty());
         assert_eq!(rig.gateway.count(), 0);
         let ended = rig.ask("GET", "/v1/sessions?all=true", "").await.json();
         assert_eq!(ended["sessions"].as_array().map(Vec::len), Some(leash_model::limits::ENDED_JOBS));
-        let metrics = rig.gateway.metrics.render(&rig.gateway, &rig.gateway.tree_memory().await);
+        let metrics = crate::metrics_page::render(&rig.jobs, &rig.jobs.tree_memory().await);
         assert!(metrics.contains("leash_sessions_opened_total{server=\"session\"} 150"), "{metrics}");
         assert_eq!(metrics.matches("leash_sessions_opened_total{").count(), 1, "one bucket for all");
         // A job that is no longer in the list is found by its receipt.
@@ -183,10 +183,10 @@ fn a_gateway_that_stops_ends_all_jobs_and_answers_waiting_callers() {
         upstream.until(|seen| seen.iter().filter(|seen| seen.says("initialize")).count() == 2).await;
         let events = rig.client.send(rig.request("GET", "/v1/events", "")).await.expect("an answer");
         let ending = rig.beside(rig.request("DELETE", &path(&job, ""), ""));
-        rig.until(|rig| rig.gateway.jobs.list().iter().filter(|job| job.is_alive()).count() == 1).await;
+        rig.until(|rig| rig.jobs.list().iter().filter(|job| job.is_alive()).count() == 1).await;
         // A shutdown in the middle of an end.
         rig.stop.cancel();
-        assert_eq!(rig.gateway.end_all(&Reason::Shutdown), 1, "the other job");
+        assert_eq!(rig.jobs.end_everything(&Reason::Shutdown), 1, "the other job");
         let refused = rig.ask("POST", "/v1/sessions", &wanted(json!({"s": {"command": "x"}}), json!({}))).await;
         assert_eq!((refused.status, refused.problem().as_str()), (503, "draining"));
         hold.cancel();

@@ -132,7 +132,7 @@ fn an_owning_connection_must_accept_an_event_stream() {
 fn a_reader_that_does_not_read_is_cut_off() {
     run(async {
         let rig = Rig::start().await;
-        let bus = &rig.gateway.jobs.bus;
+        let bus = &rig.jobs.bus;
         let mut body = Box::pin(bus.listen(None));
         for _ in 0..leash_model::limits::EVENT_QUEUE + 50 {
             bus.tell("x", super::super::events::What::Started, None, None);

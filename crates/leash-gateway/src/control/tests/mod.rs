@@ -27,7 +27,8 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Settings;
-use crate::gateway::Gateway;
+use crate::control::Jobs;
+use crate::state::gateway::Gateway;
 use crate::{control, listen, serve};
 use leash_model::receipt::Receipt;
 use leash_protocol::headers::SESSION_ID;
@@ -47,6 +48,7 @@ const RESULT: &str = r#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"202
 /// A gateway without servers of its own, and its control API.
 struct Rig {
     gateway: Rc<Gateway>,
+    jobs: Rc<Jobs>,
     client: Client,
     control: SocketAddr,
     stop: CancellationToken,
@@ -63,17 +65,18 @@ impl Rig {
         settings.listen.set_port(0);
         let dir = Scratch::new();
         let places = Places::below(&*dir);
-        let book = Book::create(&places, "serve").expect("a book");
-        let listener = serve::bind(settings.listen).expect("a port");
+        let book = Book::of_gateway(&places, None).expect("a book");
+        let listener = listen::bind(settings.listen).expect("a port");
         let gateway = Rc::new(serve::gateway(settings, places, book, Box::new(|_| ())));
         gateway.address.set(listener.local_addr().ok());
+        let jobs = Jobs::new(Rc::clone(&gateway));
         let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
-        tasks.spawn_local(listen::accept(Rc::clone(&gateway), listener, stop.clone()));
-        tasks.spawn_local(serve::tick(Rc::clone(&gateway)));
+        tasks.spawn_local(listen::accept(Rc::clone(&jobs), listener, stop.clone()));
+        tasks.spawn_local(serve::tick(Rc::clone(&jobs)));
         let door = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let control = door.local_addr().expect("its address");
-        tasks.spawn_local(accept(Rc::clone(&gateway), door));
-        Rig { gateway, client: Client::new(), control, stop, _dir: dir, _tasks: tasks }
+        tasks.spawn_local(accept(Rc::clone(&jobs), door));
+        Rig { gateway, jobs, client: Client::new(), control, stop, _dir: dir, _tasks: tasks }
     }
 
     fn request(&self, method: &str, path: &str, body: &str) -> Request<Full<Bytes>> {
@@ -157,7 +160,7 @@ impl Rig {
 
     /// Waits until there is no job.
     async fn quiet(&self) {
-        self.until(|rig| rig.gateway.jobs.is_empty()).await;
+        self.until(|rig| rig.jobs.is_empty()).await;
     }
 
     /// The receipts of whole jobs.
@@ -188,13 +191,13 @@ impl Beside {
     }
 }
 
-async fn accept(gateway: Rc<Gateway>, door: TcpListener) {
+async fn accept(jobs: Rc<Jobs>, door: TcpListener) {
     let mut connections = JoinSet::new();
     while let Ok((stream, _)) = door.accept().await {
-        let gateway = Rc::clone(&gateway);
+        let jobs = Rc::clone(&jobs);
         connections.spawn_local(async move {
             let service = service_fn(|request: Request<Incoming>| {
-                let answer = control::answer(Rc::clone(&gateway), request);
+                let answer = control::answer(Rc::clone(&jobs), request);
                 async move { Ok::<_, std::convert::Infallible>(answer.await) }
             });
             let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;

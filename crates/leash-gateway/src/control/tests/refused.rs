@@ -38,7 +38,7 @@ fn every_problem_has_its_status_and_type() {
         plain.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
         let plain = told(rig.client.send(plain).await.expect("an answer")).await;
         assert_eq!((plain.status, plain.problem().as_str()), (415, "unsupported-media-type"));
-        assert!(rig.gateway.jobs.is_empty());
+        assert!(rig.jobs.is_empty());
     });
 }
 

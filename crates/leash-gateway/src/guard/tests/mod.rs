@@ -24,7 +24,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config;
 use crate::config::{OwnerPolicy, Policy, Settings, Target};
-use crate::gateway::Gateway;
+use crate::control::Jobs;
+use crate::state::gateway::Gateway;
 use crate::{listen, serve};
 use leash_model::clock::Moment;
 use leash_model::receipt::{DeleteHow, Reason, Receipt};
@@ -92,17 +93,18 @@ impl Rig {
         settings.servers.insert("s".to_owned(), server);
         let dir = Scratch::new();
         let places = Places::below(&*dir);
-        let book = Book::create(&places, "serve").expect("a book");
+        let book = Book::of_gateway(&places, None).expect("a book");
         let notices = Rc::new(RefCell::new(Vec::new()));
         let told = Rc::clone(&notices);
         let tell = move |notice: Notice| told.borrow_mut().push(format!("{notice:?}"));
-        let listener = serve::bind(settings.listen).expect("a port");
+        let listener = listen::bind(settings.listen).expect("a port");
         let address = listener.local_addr().expect("its address");
         let gateway = Rc::new(serve::gateway(settings, places, book, Box::new(tell)));
         gateway.address.set(Some(address));
         let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
-        tasks.spawn_local(listen::accept(Rc::clone(&gateway), listener, stop.clone()));
-        tasks.spawn_local(serve::tick(Rc::clone(&gateway)));
+        let jobs = Jobs::new(Rc::clone(&gateway));
+        tasks.spawn_local(listen::accept(Rc::clone(&jobs), listener, stop.clone()));
+        tasks.spawn_local(serve::tick(jobs));
         Rig { gateway, client: Client::new(), address, _dir: dir, notices, stop, _tasks: tasks }
     }
 

@@ -17,14 +17,15 @@ use hyper::StatusCode;
 use tokio::sync::Notify;
 
 use super::super::connection::Principal;
-use super::super::front::Call;
-use super::super::gateway::Gateway;
 use super::super::respond;
 use super::super::respond::Answer;
-use super::super::server::Server;
 use super::child::StartError;
 use super::events::Events;
 use super::input::Closed;
+use crate::call::Call;
+use crate::state::gateway::Gateway;
+use crate::state::server::Server;
+use crate::stdio::shared_trees;
 use exchange::First;
 pub(super) use exchange::status;
 use leash_model::receipt::Reason;
@@ -123,7 +124,7 @@ pub(super) async fn answer(
         Kind::Request => request(gateway, server, call, envelope).await,
         // The client gets 202 whether the server gets the notification or not.
         Kind::Notification => {
-            let tree = server.modern.trees.borrow().get(&call.principal).and_then(Place::running);
+            let tree = shared_trees(server).modern.trees.borrow().get(&call.principal).and_then(Place::running);
             if let Some(tree) = tree {
                 tree.cancelled(&call.body, envelope);
             }
@@ -210,7 +211,7 @@ async fn find(
     call: &Call,
     envelope: &Envelope<'_>,
 ) -> Result<Found, Failure> {
-    let modern = &server.modern;
+    let modern = &shared_trees(server).modern;
     loop {
         let changed = modern.changed.notified();
         if modern.era.get() == Known::LegacyOnly {

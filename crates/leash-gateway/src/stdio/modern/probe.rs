@@ -10,13 +10,14 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::super::super::connection::Principal;
-use super::super::super::front::Call;
-use super::super::super::gateway::{Gateway, Seat};
-use super::super::super::server::Server;
 use super::super::child::StartError;
 use super::exchange;
 use super::tree::ModernTree;
 use super::{Failure, Known, Place};
+use crate::call::Call;
+use crate::state::gateway::{Gateway, Seat};
+use crate::state::server::Server;
+use crate::stdio::shared_trees;
 use leash_model::receipt::Reason;
 use leash_protocol::envelope::{Envelope, Message, Splice};
 use leash_upstream::origin::Origin;
@@ -49,7 +50,7 @@ pub(super) async fn start(
     let (keeping, server) = (Rc::clone(gateway), Rc::clone(server));
     gateway.tasks.spawn_local(async move {
         let probed = begin(&keeping, &server, (principal, origin, seat), &question).await;
-        let mut trees = server.modern.trees.borrow_mut();
+        let mut trees = shared_trees(&server).modern.trees.borrow_mut();
         match &probed {
             Ok(probed) if probed.tree.usable() => {
                 drop(trees.insert(principal, Place::Running(Rc::clone(&probed.tree))))
@@ -59,7 +60,7 @@ pub(super) async fn start(
             _ => {}
         }
         drop(trees);
-        server.modern.changed.notify_waiters();
+        shared_trees(&server).modern.changed.notify_waiters();
         let _ = done.send(probed);
     });
     started.await.unwrap_or(Err(Failure::Start(StartError::Gone)))
@@ -77,33 +78,33 @@ async fn begin(
         living.live().await;
         drop(seat);
     });
-    server.modern.trees.borrow_mut().insert(principal, Place::Starting(Some(Rc::clone(&tree))));
+    shared_trees(server).modern.trees.borrow_mut().insert(principal, Place::Starting(Some(Rc::clone(&tree))));
     if gateway.draining.get() || server.retired.get() {
         tree.end(&Reason::Shutdown);
         return Err(Failure::Start(StartError::Gone));
     }
-    if server.modern.era.get() == Known::Modern {
+    if shared_trees(server).modern.era.get() == Known::Modern {
         return Ok(Probed { tree, answer: None });
     }
     let wait = server.settings().policy.init_timeout;
     let answer = timeout(wait, ask(&tree, question)).await.ok().flatten();
     if answer.as_deref().is_some_and(exchange::is_modern) {
-        server.modern.era.set(Known::Modern);
+        shared_trees(server).modern.era.set(Known::Modern);
         return Ok(Probed { tree, answer });
     }
     // If leash itself ended the tree, the missing answer says nothing about the server. Another principal's tree may
     // have found the era meanwhile.
-    let told = !tree.was_ended() && server.modern.era.get() == Known::Nothing;
+    let told = !tree.was_ended() && shared_trees(server).modern.era.get() == Known::Nothing;
     tree.end(&Reason::NotInitialized);
     if !told {
         return Err(Failure::Start(StartError::Gone));
     }
     // Some legacy servers stay silent or exit; a failed start looks the same. So leash concludes only from the second
     // time.
-    let silences = if answer.is_none() { server.modern.silences.get() + 1 } else { SILENCES };
-    server.modern.silences.set(silences);
+    let silences = if answer.is_none() { shared_trees(server).modern.silences.get() + 1 } else { SILENCES };
+    shared_trees(server).modern.silences.set(silences);
     if silences >= SILENCES {
-        server.modern.era.set(Known::LegacyOnly);
+        shared_trees(server).modern.era.set(Known::LegacyOnly);
     }
     Err(Failure::LegacyOnly)
 }

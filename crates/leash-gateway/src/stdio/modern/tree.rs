@@ -12,10 +12,8 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::super::super::connection::Principal;
-use super::super::super::gateway::Gateway;
 use super::super::super::held::{Account, Queued};
 use super::super::super::metrics::Counters;
-use super::super::super::server::Server;
 use super::super::child;
 use super::super::child::{Child, StartError, Started};
 use super::super::events::Feed;
@@ -26,6 +24,9 @@ use super::super::output::{Burst, Sink};
 use super::super::window;
 use super::super::window::{Waiting, Window};
 use super::exchange::{Exchanges, First, Number};
+use crate::state::gateway::Gateway;
+use crate::state::server::Server;
+use crate::stdio::shared_trees;
 use leash_model::clock::Moment;
 use leash_model::id;
 use leash_model::limits;
@@ -127,7 +128,7 @@ impl ModernTree {
             return;
         }
         if let Some(server) = self.server.upgrade() {
-            server.modern.forget(self.principal, self);
+            shared_trees(&server).modern.forget(self.principal, self);
         }
         let message = match reason {
             Reason::ServerExited => "the server exited before it answered".to_owned(),

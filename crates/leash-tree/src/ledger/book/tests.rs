@@ -47,7 +47,7 @@ fn sessions(open: &[Entry]) -> Vec<&str> {
 #[test]
 fn book_is_abandoned_only_after_its_process_died() {
     let ground = Ground::new();
-    let book = Book::create(&ground.places(), "serve").expect("a book");
+    let book = Book::of_gateway(&ground.places(), None).expect("a book");
     for session in ["a", "b", "c"] {
         book.open(&entry(session)).expect("written");
     }
@@ -56,7 +56,7 @@ fn book_is_abandoned_only_after_its_process_died() {
     book.change(&newer).expect("written");
     assert!(Book::abandoned(&ground.runtime()).expect("read").is_empty());
     let [listed] = &Book::list(&ground.runtime()).expect("read")[..] else { panic!("one book") };
-    assert_eq!((listed.attended, listed.cover.command.as_str()), (true, "serve"));
+    assert_eq!((listed.attended, listed.cover.command.name()), (true, "serve"));
     // Its process dies: the kernel closes its descriptors.
     drop(book);
     assert!(!Book::list(&ground.runtime()).expect("read")[0].attended);
@@ -76,7 +76,7 @@ fn book_is_abandoned_only_after_its_process_died() {
 #[test]
 fn closed_book_is_removed_unless_a_session_is_open() {
     let ground = Ground::new();
-    let book = Book::create(&ground.places(), "connect").expect("a book");
+    let book = Book::of_gateway(&ground.places(), None).expect("a book");
     book.open(&entry("a")).expect("written");
     book.close();
     assert_eq!(ground.files(), 2);
@@ -88,7 +88,7 @@ fn closed_book_is_removed_unless_a_session_is_open() {
 #[test]
 fn a_torn_line_costs_one_session_at_most() {
     let ground = Ground::new();
-    let book = Book::create(&ground.places(), "serve").expect("a book");
+    let book = Book::of_gateway(&ground.places(), None).expect("a book");
     book.open(&entry("a")).expect("written");
     // As after a write of which a full disk took only half.
     let journal = path(&book.dir, book.run(), "jsonl");
@@ -105,7 +105,7 @@ fn a_torn_line_costs_one_session_at_most() {
 #[test]
 fn a_full_disk_is_reported_once_until_there_is_room_again() {
     let ground = Ground::new();
-    let book = Book::create(&ground.places(), "serve").expect("a book");
+    let book = Book::of_gateway(&ground.places(), None).expect("a book");
     let full = File::options().write(true).open("/dev/full").expect("opened");
     let file = std::mem::replace(&mut book.journal.borrow_mut().file, full);
     assert_eq!(book.open(&entry("a")).map_err(|error| error.kind()), Err(io::ErrorKind::StorageFull));
@@ -118,7 +118,7 @@ fn a_full_disk_is_reported_once_until_there_is_room_again() {
 #[test]
 fn long_book_is_rewritten_with_open_sessions_only() {
     let ground = Ground::new();
-    let book = Book::create(&ground.places(), "serve").expect("a book");
+    let book = Book::of_gateway(&ground.places(), None).expect("a book");
     book.open(&entry("first")).expect("written");
     for number in 0..10_000 {
         book.open(&entry(&number.to_string())).expect("written");
@@ -139,7 +139,7 @@ fn long_book_is_rewritten_with_open_sessions_only() {
 #[test]
 fn book_of_a_later_version_is_left_alone() {
     let ground = Ground::new();
-    let mut book = Book::create(&ground.places(), "serve").expect("a book");
+    let mut book = Book::of_gateway(&ground.places(), None).expect("a book");
     book.cover.version = BOOK_VERSION + 1;
     *book.journal.borrow_mut() = book.rewrite(&[]).expect("rewritten");
     drop(book);
@@ -154,7 +154,7 @@ fn directory_writable_by_other_users_is_refused() {
     fs::create_dir_all(&dir).expect("made");
     fs::set_permissions(ground.runtime(), fs::Permissions::from_mode(0o700)).expect("set");
     fs::set_permissions(&dir, fs::Permissions::from_mode(0o777)).expect("set");
-    assert!(matches!(Book::create(&ground.places(), "serve"), Err(StoreError::Open { .. })));
+    assert!(matches!(Book::of_gateway(&ground.places(), None), Err(StoreError::Open { .. })));
     assert!(Book::abandoned(&ground.runtime()).is_err());
     // A missing directory is not an error: no session was ever open.
     assert!(Book::abandoned(&ground.0.join("elsewhere")).expect("read").is_empty());
@@ -167,7 +167,7 @@ proptest! {
     #[test]
     fn book_lists_exactly_the_open_sessions(steps in prop::collection::vec((0..6u8, 0..3u8), 0..60)) {
         let ground = Ground::new();
-        let book = Book::create(&ground.places(), "serve").expect("a book");
+        let book = Book::of_gateway(&ground.places(), None).expect("a book");
         book.journal.borrow_mut().rewrite_at = 0;
         let mut model: Vec<String> = Vec::new();
         for (session, step) in steps {
@@ -193,22 +193,6 @@ proptest! {
     }
 }
 
-/// A book by a version of leash without members.
-#[test]
-fn an_older_book_is_read() {
-    let ground = Ground::new();
-    drop(Book::create(&ground.places(), "serve").expect("a book"));
-    let dir = ground.runtime().join(DIR);
-    let cover = r#"{"book":{"version":1,"boot":"b","run":"old","process":null,"command":"connect","receipts":"/r","started_ms":3}}"#;
-    let open = r#"{"open":{"session":"job-7","server":"web","url":"http://127.0.0.1:1/mcp","id":"x","started_ms":4}}"#;
-    fs::write(path(&dir, "old", "jsonl"), format!("{cover}\n{open}\n")).expect("written");
-    fs::write(path(&dir, "old", "lock"), "").expect("written");
-    let listed = Book::list(&ground.runtime()).expect("read");
-    let old = listed.iter().find(|book| book.cover.run == "old").expect("it is listed");
-    assert_eq!((old.session(), old.name(), &old.cover.member), (Some("job-7"), Some("web"), &None));
-    assert!(!Book::is_attended(&ground.runtime(), "old"));
-}
-
 #[test]
 fn member_belongs_to_its_session_before_anything_is_open() {
     let ground = Ground::new();
@@ -218,13 +202,13 @@ fn member_belongs_to_its_session_before_anything_is_open() {
         labels: BTreeMap::from([("team".to_owned(), "red".to_owned())]),
         owners: vec![Owner::Stdin],
     };
-    let book = Book::create_for(&ground.places(), "connect", "run-1", member.clone()).expect("a book");
+    let book = Book::of_connection(&ground.places(), "run-1", member.clone()).expect("a book");
     let [listed] = &Book::list(&ground.runtime()).expect("read")[..] else { panic!("one book") };
-    assert_eq!((listed.cover.run.as_str(), listed.session(), listed.name()), ("run-1", Some("job-7"), Some("web")));
-    assert_eq!(listed.cover.member.as_ref(), Some(&member));
+    assert_eq!((listed.cover.run.as_str(), listed.session()), ("run-1", Some("job-7")));
+    assert_eq!(listed.cover.command, Command::Connect { member });
     assert!(Book::is_attended(&ground.runtime(), book.run()));
     // A gateway belongs to no session itself. It numbers the entries that it opens for one.
-    let gateway = Book::create(&ground.places(), "serve").expect("a book");
+    let gateway = Book::of_gateway(&ground.places(), None).expect("a book");
     for session in ["job-7.1", "job-7.2", "alone"] {
         gateway.open(&entry(session)).expect("written");
     }
@@ -239,7 +223,7 @@ fn member_belongs_to_its_session_before_anything_is_open() {
 fn book_changes_its_owner_in_one_step() {
     let ground = Ground::new();
     let address = "127.0.0.1:5327".parse().expect("an address");
-    let old = Book::create_at(&ground.places(), "serve", address).expect("a book");
+    let old = Book::of_gateway(&ground.places(), Some(address)).expect("a book");
     for session in ["a", "b"] {
         old.open(&entry(session)).expect("written");
     }
@@ -257,7 +241,10 @@ fn book_changes_its_owner_in_one_step() {
     let (book, found) = Book::adopt(&places, &cover, lock, |_| vec![entry("c")]).expect("adopted");
     assert_eq!((sessions(&found), look(&cover)), (vec!["b", "c"], "b".to_owned()));
     book.own().expect("renamed");
-    assert_eq!((book.whose().listen, look(book.whose())), (Some(address), "b c".to_owned()));
+    assert_eq!(
+        (&book.whose().command, look(book.whose())),
+        (&Command::Serve { listen: Some(address) }, "b c".to_owned())
+    );
     for session in ["b", "c"] {
         book.over(session).expect("written");
     }

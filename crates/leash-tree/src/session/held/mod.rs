@@ -30,10 +30,12 @@ use leash_model::owner::Wish;
 ///
 /// ```standalone_crate
 /// use std::io::{BufRead as _, BufReader, Write as _};
-/// use leash_core::{Places, Session, Spec};
+/// use leash_tree::places::Places;
+/// use leash_tree::session::Session;
+/// use leash_tree::tree::Spec;
 ///
 /// fn main() -> Result<(), Box<dyn std::error::Error>> {
-///     if leash_tree::tree::keeper::enter() {
+///     if leash_tree::tree::keeper::enter(&[]) {
 ///         return Ok(()); // This process is a supervisor or a keeper: the program is executed again as one.
 ///     }
 ///     let dir = std::env::temp_dir().join(format!("leash-session-{}", std::process::id()));

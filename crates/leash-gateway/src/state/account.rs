@@ -62,7 +62,7 @@ impl Account {
     }
 
     /// Takes the record of everything that the job held, when it is over.
-    pub(super) fn take(&self) -> Held {
+    pub(crate) fn take(&self) -> Held {
         self.held.take()
     }
 }

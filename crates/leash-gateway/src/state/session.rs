@@ -1,5 +1,6 @@
 //! A running client session: the driver of [`leash_model::client_session`].
 
+use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::future::Future;
 use std::rc::{Rc, Weak};
@@ -7,17 +8,16 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::budget::Client;
-use super::connection::{Ends, Principal};
-use super::front::Call;
+use super::backend::Holding;
 use super::gateway::{Gateway, Seat};
-use super::guard;
-use super::respond;
-use super::respond::Answer;
 use super::server::Server;
-use super::stdio;
-use super::timers::{Timed, Timer};
+use crate::budget::Client;
+use crate::call::Call;
 use crate::config::OwnerPolicy;
+use crate::connection::{Ends, Principal};
+use crate::respond;
+use crate::respond::Answer;
+use crate::timers::{Timed, Timer};
 use leash_model::client_session::{Effect, Event, Life, State};
 use leash_model::clock;
 use leash_model::clock::Moment;
@@ -31,14 +31,6 @@ use leash_tree::platform::identity::Held;
 use leash_tree::platform::proc::Proc;
 use leash_upstream::keeper::{Headers, Stay};
 use leash_upstream::notice::Notice;
-
-/// The resource that a session holds.
-pub(crate) enum Holding {
-    /// A server's process tree.
-    Tree(Rc<stdio::Bridge>),
-    /// A session at an HTTP server.
-    Upstream(Box<guard::Upstream>),
-}
 
 /// A client session.
 pub(crate) struct Session {
@@ -56,7 +48,7 @@ pub(crate) struct Session {
     /// The id that the client presents; leash's own id until the server gives another.
     token: RefCell<Rc<str>>,
     life: RefCell<Life>,
-    holding: OnceCell<Holding>,
+    holding: OnceCell<Box<dyn Holding>>,
     owners: RefCell<Vec<(Identity, WatchId)>>,
     /// The client's connection whose processes were last searched for.
     ends: Cell<Option<Ends>>,
@@ -221,8 +213,13 @@ impl Session {
     }
 
     /// Its holding, once it has one.
-    pub(crate) fn holding(&self) -> Option<&Holding> {
-        self.holding.get()
+    pub(crate) fn holding(&self) -> Option<&dyn Holding> {
+        self.holding.get().map(|holding| &**holding)
+    }
+
+    /// Its holding, if it is of this kind.
+    pub(crate) fn holding_as<H: Holding>(&self) -> Option<&H> {
+        (self.holding()? as &dyn Any).downcast_ref()
     }
 
     /// True if the call comes from the principal that opened it: the same credential and, on this machine, the same
@@ -242,8 +239,8 @@ impl Session {
     }
 
     /// Gives the session its holding. If the session ended meanwhile, releases the holding at once and returns false.
-    pub(crate) fn hold(self: &Rc<Self>, holding: Holding) -> bool {
-        if self.holding.set(holding).is_err() {
+    pub(crate) fn hold(self: &Rc<Self>, holding: impl Holding) -> bool {
+        if self.holding.set(Box::new(holding)).is_err() {
             debug_assert!(false, "a session holds one thing");
             return false;
         }
@@ -372,12 +369,8 @@ impl Session {
     /// Releases its holding; returns when that is done, or has failed.
     async fn let_go(self: &Rc<Self>, reason: Reason) {
         let Some(gateway) = self.gateway.upgrade() else { return };
-        let receipt = match self.holding.get() {
-            // The keeper writes the receipt of a tree.
-            Some(Holding::Tree(bridge)) => bridge.end(&reason).await,
-            Some(Holding::Upstream(upstream)) => Some(upstream.end(&gateway, self, reason).await),
-            None => None,
-        };
+        let Some(holding) = self.holding() else { return };
+        let receipt = holding.release(&gateway, self, reason).await;
         if let Some(receipt) = receipt {
             gateway.tell(|| Notice::Ended(Box::new(receipt.clone())));
             let _ = self.receipt.set(Box::new(receipt));

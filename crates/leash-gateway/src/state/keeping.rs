@@ -14,7 +14,6 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::gateway::Gateway;
-use super::guard;
 use super::session::Session;
 use crate::config::Settings;
 use leash_model::clock::Moment;
@@ -230,7 +229,7 @@ fn is_too_long(error: &io::Error) -> bool {
 /// Builds the message with the latest state of a session.
 fn word(key: &str, kept: Option<&Kept>, stays: bool) -> io::Result<Word> {
     let mut lien = match kept.map(|kept| &kept.what) {
-        Some(What::Session(session)) => session.upgrade().and_then(|session| guard::lien(&session)),
+        Some(What::Session(session)) => session.upgrade().and_then(|session| session.holding()?.lien(&session)),
         Some(What::Refused(lien)) => Some((**lien).clone()),
         None => None,
     };

@@ -1,34 +1,30 @@
 //! The state that all connections share.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
-use std::time::Duration;
 
 use tokio_util::task::TaskTracker;
 
-use super::budget::{Bounds, Budget, Client, Full, Share};
-use super::connection::Principals;
-use super::control::Jobs;
-use super::guard;
-use super::held::Memory;
 use super::keeping::Keeping;
-use super::metrics::Metrics;
-use super::respond;
-use super::respond::Answer;
-use super::server::{JOBS_BUCKET, Occupied, Server};
+use super::server::{Occupied, Server};
 use super::session::Session;
-use super::timers::Timers;
+use crate::budget::{Bounds, Budget, Client, Full, Share};
 use crate::config::Settings;
+use crate::connection::Principals;
+use crate::held::Memory;
+use crate::metrics::Metrics;
+use crate::respond;
+use crate::respond::Answer;
+use crate::timers::Timers;
 use leash_model::receipt::Reason;
-use leash_tree::blocking;
 use leash_tree::ledger::book::Book;
-use leash_tree::ledger::store::Store;
 use leash_tree::owner::peer::Lookup;
 use leash_tree::owner::peer::resolver::Resolver;
 use leash_tree::owner::peer::watch::Watchers;
 use leash_tree::places::Places;
+use leash_upstream::client::Client as UpstreamClient;
 use leash_upstream::heap::{Afloat, Tide};
 use leash_upstream::notice::Notice;
 
@@ -44,7 +40,7 @@ pub(crate) struct Gateway {
     /// Tasks that outlive a request; the gateway waits for them before it exits.
     pub(crate) tasks: TaskTracker,
     pub(crate) principals: Principals,
-    pub(crate) lookup: Lookup,
+    pub(crate) lookup: Rc<Lookup>,
     /// Finds clients' processes, until the gateway stops.
     pub(crate) resolver: RefCell<Option<Resolver>>,
     pub(crate) watchers: Watchers,
@@ -52,7 +48,7 @@ pub(crate) struct Gateway {
     pub(crate) book: Book,
     /// The same in the memory of the keeper process, with credentials.
     pub(crate) keeping: Keeping,
-    pub(crate) client: guard::Client,
+    pub(crate) client: UpstreamClient,
     pub(crate) places: Places,
     /// True once no new session may begin.
     pub(crate) draining: Cell<bool>,
@@ -63,8 +59,6 @@ pub(crate) struct Gateway {
     pub(crate) bodies: Rc<Budget>,
     /// The memory for answers that clients have not read.
     pub(crate) memory: Memory,
-    /// Sessions of the control API.
-    pub(crate) jobs: Jobs,
     /// The address that it listens on, once it does.
     pub(crate) address: Cell<Option<SocketAddr>>,
     pub(crate) tell: Box<dyn Fn(Notice)>,
@@ -117,43 +111,11 @@ impl Gateway {
         Ok(Seat { _shares: shares, _occupied: server.occupy(), _afloat: self.tide.rise() })
     }
 
-    /// The memory of the trees by server, as their keepers last recorded it.
-    pub(crate) async fn tree_memory(&self) -> BTreeMap<String, u64> {
-        let (dir, run) = (self.places.runtime_dir.clone(), self.book.run().to_owned());
-        // Jobs share one name: a name per job would be too many.
-        let jobs: HashSet<String> = self.jobs.list().iter().map(|job| job.id().to_string()).collect();
-        // This reads a file per tree, so it runs on the blocking pool and not on the thread that serves all requests.
-        let read = move || {
-            let mut memory = BTreeMap::new();
-            let records = Store::look(&dir).ok().flatten().and_then(|store| store.list().ok());
-            for record in records.into_iter().flatten().filter_map(|found| found.record) {
-                if record.labels.get(GATEWAY_LABEL) == Some(&run) {
-                    let of_job = jobs.contains(&record.session);
-                    let name = if of_job { JOBS_BUCKET.to_owned() } else { record.name };
-                    *memory.entry(name).or_default() += record.memory_bytes;
-                }
-            }
-            memory
-        };
-        blocking::spawn(read).await.unwrap_or_default()
-    }
-
-    /// The longest time that the end of a tree may take if the whole tree ends.
-    pub(crate) fn longest_ladder(&self) -> Duration {
-        let servers = self.servers.borrow().values().cloned().chain(self.jobs.servers()).collect::<Vec<_>>();
-        servers.iter().map(|server| server.settings().policy.grace * 2).max().unwrap_or_default()
-    }
-
-    /// Begins the end of all sessions, trees and jobs at the same time; returns their number.
-    pub(crate) fn end_all(self: &Rc<Self>, reason: &Reason) -> usize {
+    /// Begins the end of all sessions and trees at the same time, and admits no others; returns their number.
+    pub(crate) fn end_all(&self, reason: &Reason) -> usize {
         self.draining.set(true);
         let servers: Vec<_> = self.servers.borrow().values().cloned().collect();
-        let sessions: usize = servers.iter().map(|server| self.end_server(server, reason)).sum();
-        let jobs = self.jobs.close(reason, false);
-        let (gateway, reason) = (Rc::clone(self), reason.clone());
-        // The event streams get the end of the last job before they end.
-        self.tasks.spawn_local(async move { gateway.jobs.end_all(reason, false).await });
-        sessions + jobs
+        servers.iter().map(|server| self.end_server(server, reason)).sum()
     }
 
     /// The address at which a client on this machine reaches the gateway.
@@ -172,7 +134,7 @@ impl Gateway {
         server.retired.set(true);
         let sessions = server.all();
         sessions.iter().for_each(|session| session.end(reason.clone()));
-        sessions.len() + server.modern.end_all(reason)
+        sessions.len() + server.shared.end_all(reason)
     }
 }
 

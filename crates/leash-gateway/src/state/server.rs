@@ -1,5 +1,6 @@
 //! A server behind the gateway, and its sessions.
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -7,10 +8,10 @@ use std::rc::Rc;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::budget::Budget;
-use super::control::Account;
+use super::account::Account;
+use super::backend::SharedTrees;
 use super::session::Session;
-use super::stdio::{ModernTrees, Warm};
+use crate::budget::Budget;
 use crate::config;
 use leash_model::client_session::Terms;
 use leash_model::containment::Containment;
@@ -32,14 +33,12 @@ pub(crate) struct Server {
     pub(crate) sessions: RefCell<HashMap<Rc<str>, Rc<Session>>>,
     /// The sessions and trees that have not ended, including those that are ending.
     pub(crate) seats: Rc<Budget>,
-    /// Trees for requests that have no session.
-    pub(crate) modern: ModernTrees,
+    /// Trees that belong to no session.
+    pub(crate) shared: Box<dyn SharedTrees>,
     /// True if it was removed from the configuration or replaced, or its job is ending: it accepts no new sessions.
     pub(crate) retired: Cell<bool>,
     /// The job it belongs to.
     pub(crate) job: Option<Rc<Account>>,
-    /// A tree that waits for the first client of a job.
-    pub(crate) warm: Warm,
     /// Its running trees.
     trees: RefCell<Vec<Running>>,
     /// The number of sessions, trees and tasks of it that are not over.
@@ -77,18 +76,23 @@ impl Drop for Occupied {
 
 impl Server {
     /// A server of the configuration.
-    pub(crate) fn new(settings: config::Server) -> Rc<Server> {
+    pub(crate) fn new(settings: config::Server, shared: Box<dyn SharedTrees>) -> Rc<Server> {
         let name: Rc<str> = settings.name.as_str().into();
-        Server::make(settings, Rc::clone(&name), name, None)
+        Server::make(settings, shared, [Rc::clone(&name), name], None)
     }
 
     /// A server of a job, below a secret path.
-    pub(crate) fn of_job(settings: config::Server, account: &Rc<Account>) -> Rc<Server> {
+    pub(crate) fn of_job(settings: config::Server, shared: Box<dyn SharedTrees>, account: &Rc<Account>) -> Rc<Server> {
         let path = format!("s/{}/{}", account.secret, settings.name);
-        Server::make(settings, path.into(), JOBS_BUCKET.into(), Some(Rc::clone(account)))
+        Server::make(settings, shared, [path.into(), JOBS_BUCKET.into()], Some(Rc::clone(account)))
     }
 
-    fn make(settings: config::Server, path: Rc<str>, bucket: Rc<str>, job: Option<Rc<Account>>) -> Rc<Server> {
+    fn make(
+        settings: config::Server,
+        shared: Box<dyn SharedTrees>,
+        [path, bucket]: [Rc<str>; 2],
+        job: Option<Rc<Account>>,
+    ) -> Rc<Server> {
         Rc::new(Server {
             name: settings.name.as_str().into(),
             path,
@@ -96,10 +100,9 @@ impl Server {
             settings: RefCell::new(Rc::new(settings)),
             sessions: RefCell::default(),
             seats: Rc::default(),
-            modern: ModernTrees::default(),
+            shared,
             retired: Cell::new(false),
             job,
-            warm: Warm::default(),
             trees: RefCell::default(),
             occupied: Cell::new(0),
             freed: Notify::new(),
@@ -108,6 +111,11 @@ impl Server {
             closing: CancellationToken::new(),
             hurry: CancellationToken::new(),
         })
+    }
+
+    /// Its trees that belong to no session, if they are of this kind.
+    pub(crate) fn shared_as<T: SharedTrees>(&self) -> Option<&T> {
+        (&*self.shared as &dyn Any).downcast_ref()
     }
 
     pub(crate) fn settings(&self) -> Rc<config::Server> {
