@@ -16,26 +16,6 @@ use source::Crate;
 /// says that it is in no cycle any more, and never add one.
 const KNOWN: &[(&str, &[&str])] = &[
     ("leash-connect", &["carry", "exchange", "link", "listen", "old", "open", "receive", "revive"]),
-    (
-        "leash-gateway",
-        &[
-            "admission",
-            "budget",
-            "connection",
-            "control",
-            "front",
-            "gateway",
-            "guard",
-            "keeping",
-            "metrics",
-            "respond",
-            "server",
-            "session",
-            "socket",
-            "stdio",
-        ],
-    ),
-    ("leash-gateway", &["daemon", "serve"]),
     ("leash-orphans", &["identify", "knowledge"]),
     ("leash-orphans", &["judge", "watch"]),
     ("leash-tower", &["body", "entry", "guardable", "release", "shared", "ticket"]),

@@ -14,7 +14,7 @@ const SHARED: [&str; 4] = ["Error", "State", "Event", "Effect"];
 const KNOWN: &[(usize, &str)] = &[
     (
         2,
-        "Abandoned Account Act Answer Attach Attempt Body Bus Channel Child Closed CommandLine Connection Control \
+        "Abandoned Account Act Answer Attach Attempt Body Bus Channel Child Closed Command CommandLine Connection Control \
          Cut Declared Deleted Done Ends Facts Failure Feed Finding Flight Ground Holding Is Journal Keeper Lease \
          Level Link Listed Listening Malformed Mark Member Message Mistake Next Node Opening Orders Origin Owner \
          Package Page Part Parts Peer Piece Pings Queued Record Role Said Serving Speaks Splice StandIn Start \
@@ -24,7 +24,7 @@ const KNOWN: &[(usize, &str)] = &[
     (
         3,
         "Asked Call Claim Client Exchange First Heard Launch Line Memory Outcome Place Plan Policy Pool Refused \
-         Reply Report Request Server Shared Table Target Transport What",
+         Reply Report Request Server Shared Source Table Target Transport What",
     ),
     (4, "Ask End Ended Ending Held Input Life Look Refusal Search Seen Session Stage Verdict Waiting Why Wish Word"),
     (5, "Known"),
