@@ -1,5 +1,5 @@
-//! The direction of dependencies: the top-level modules of a crate use each other without a cycle, and a crate uses only
-//! the crates that it may use.
+//! The direction of dependencies: the top-level modules of a crate use each other without a cycle, and a crate uses
+//! only the crates that it may use.
 
 mod crates;
 mod graph;
