@@ -15,8 +15,8 @@ const KNOWN: &[(usize, &str)] = &[
     (
         2,
         "Abandoned Account Act Answer Attach Attempt Body Bus Channel Child Closed Command CommandLine Connection \
-         Control Cut Declared Deleted Done Ends Facts Failure Feed Finding Flight Ground Holding Is Journal Keeper Lease \
-         Level Link Listed Listening Malformed Mark Member Message Mistake Next Node Opening Orders Origin Owner \
+         Control Cut Declared Deleted Done Ends Facts Failure Feed Finding Flight Ground Holding Is Journal Keeper \
+         Lease Level Link Listed Listening Malformed Mark Member Message Mistake Next Node Opening Orders Origin Owner \
          Package Page Part Parts Peer Piece Pings Queued Record Role Said Serving Speaks Splice StandIn Start \
          StartError Starter Stranger Stream Ticket Told Tree Unread Upstream UpstreamError Wanted Watch Watched \
          Way Wire",
