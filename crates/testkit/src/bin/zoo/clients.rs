@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
 
 use crate::sys::{Fork, bind_to_device, exit_now, fork};
-use crate::trees::write_all;
+use crate::write::write_all;
 use crate::{number, value, wrong};
 
 /// The parsed command line.

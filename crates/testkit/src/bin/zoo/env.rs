@@ -10,7 +10,7 @@ use rustix::process::{Resource, getgid, getgroups, getpid, getrlimit, getuid};
 use serde_json::{Value, json};
 
 use crate::sys;
-use crate::trees::write_all;
+use crate::write::write_all;
 
 pub(crate) fn print() -> io::Result<()> {
     let env: serde_json::Map<String, Value> =

@@ -14,7 +14,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::sys::{self, Answer};
-use crate::trees::write_all;
+use crate::write::write_all;
 use crate::{number, value, wrong};
 
 #[derive(Clone, Copy)]

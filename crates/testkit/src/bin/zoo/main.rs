@@ -15,6 +15,7 @@ mod roll_call;
 mod sys;
 mod trees;
 mod under;
+mod write;
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -152,7 +153,7 @@ fn copy(how: Copy) -> io::Result<()> {
     loop {
         match rustix::io::read(rustix::stdio::stdin(), &mut buffer[..]) {
             Ok(0) => return Ok(()),
-            Ok(got) => trees::write_all(&rustix::stdio::stdout(), &buffer[..got])?,
+            Ok(got) => write::write_all(&rustix::stdio::stdout(), &buffer[..got])?,
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }

@@ -5,7 +5,7 @@ use std::io;
 use serde_json::{Value, json};
 
 use crate::sys::exit_now;
-use crate::trees::write_all;
+use crate::write::write_all;
 
 /// Serves until the end of input.
 pub(crate) fn serve() -> io::Result<()> {

@@ -10,7 +10,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::sys::exit_now;
-use crate::trees::write_all;
+use crate::write::write_all;
 
 /// Serves until the end of input. When the test closes the socket, it exits with code 3.
 pub(crate) fn serve(socket: &Path) -> io::Result<()> {

@@ -16,6 +16,7 @@ use crate::mcp;
 use crate::puppet;
 use crate::roll_call::{Census, Muster};
 use crate::sys::{Answer, Fork, answer, exit_now, fork};
+use crate::write::write_all;
 
 /// The kinds of trees, as written on the command line.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -538,17 +539,6 @@ fn write_for_ever() -> io::Result<()> {
     loop {
         write_all(&rustix::stdio::stdout(), &[b'x'; 4096])?;
     }
-}
-
-pub(crate) fn write_all(out: &impl AsFd, mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match rustix::io::write(out, bytes) {
-            Ok(wrote) => bytes = &bytes[wrote..],
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(())
 }
 
 fn bad(text: &str) -> io::Error {

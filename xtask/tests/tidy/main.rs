@@ -1,5 +1,10 @@
 //! Checks that the compiler does not make: sizes, names and style of the files of this repository.
 
+mod attacks;
+mod names;
+#[path = "../source/mod.rs"]
+mod source;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -17,6 +22,18 @@ const SKIPPED: [&str; 4] = ["target", ".git", "node_modules", "__pycache__"];
 fn files_are_small_enough_to_read() {
     check("has more than 800 lines", |file| {
         (file.is("rs") && file.text.lines().count() > LINES).then(|| file.text.lines().count().to_string())
+    });
+}
+
+/// The largest number of lines in a document that is read first, by people who have little time.
+const DOCUMENT_LINES: usize = 120;
+
+#[test]
+fn first_documents_are_short() {
+    check("has more than 120 lines", |file| {
+        let is_first = ["README.md", "ARCHITECTURE.md"].iter().any(|name| file.path == Path::new(name));
+        let lines = file.text.lines().count();
+        (is_first && lines > DOCUMENT_LINES).then(|| lines.to_string())
     });
 }
 

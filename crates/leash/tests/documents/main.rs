@@ -1,0 +1,100 @@
+//! The documents are executed: every command on a page is played in one shell, from top to bottom, and must print what
+//! the page says. Runs in its own PID namespace, because `leash reap --yes` acts on the whole machine.
+
+mod compare;
+mod page;
+mod shell;
+
+use std::fs;
+use std::path::Path;
+
+use page::{Command, Page};
+use testkit::namespace::inside;
+use testkit::or_skip;
+use testkit::scene::Scene;
+use testkit::user::{User, Who};
+
+#[test]
+fn first_steps_print_what_the_page_says() {
+    check("first_steps_print_what_the_page_says", Who::User, "docs/start/first-steps.md", NOTHING);
+}
+
+#[test]
+fn first_steps_of_root_print_what_the_page_says() {
+    check("first_steps_of_root_print_what_the_page_says", Who::Root, "docs/start/first-steps.md", NOTHING);
+}
+
+#[test]
+fn readme_prints_what_it_says() {
+    check("readme_prints_what_it_says", Who::User, "README.md", MACHINE_OF_README);
+}
+
+/// What the shell does before the first command of a page and after the last one.
+struct Around {
+    before: &'static str,
+    after: &'static str,
+}
+
+/// For a page that prepares everything by itself.
+const NOTHING: Around = Around { before: "", after: "" };
+
+/// The README shows a machine that is in use: a client that declares a server, a server on the leash, and a server of
+/// this project that its host left behind.
+const MACHINE_OF_README: Around = Around {
+    before: r#"
+        mkdir .cursor project
+        cat > .cursor/mcp.json <<'END'
+{
+  "mcpServers": {
+    "everything": {
+      "command": "npx",
+      "args": ["-y", "@modelcontextprotocol/server-everything"]
+    }
+  }
+}
+END
+        cd project
+        echo '{"mcpServers": {"notes": {"command": "sh", "args": ["notes.sh"]}}}' > .mcp.json
+        echo 'sleep 600' > notes.sh
+        (true | sh notes.sh | true &)
+        leash run --name everything -- sleep 600 &
+        until leash ps | grep -q 'everything .* running'; do sleep 0.1; done
+        until leash ps | grep -q 'notes .* orphan'; do sleep 0.1; done
+    "#,
+    after: "leash reap --yes",
+};
+
+/// Plays a page as `who`; `test` is the name of the test that calls this.
+fn check(test: &str, who: Who, document: &str, around: Around) {
+    or_skip!(User::find(Who::Root));
+    if !inside(test, &[]) {
+        return;
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(document);
+    let page = Page::parse(&fs::read_to_string(path).expect("the page can be read"));
+    let page = page.unwrap_or_else(|mistake| panic!("{document}:{mistake}"));
+    let scene = Scene::set(who).expect("root can run as any user");
+    let script: Vec<&str> = page.commands.iter().map(|command| command.text.as_str()).collect();
+    let printed = shell::play(&scene, around.before, &script, around.after);
+    let complaints = page.commands.iter().zip(&printed).filter_map(|(command, printed)| complaint(command, printed));
+    let complaints: Vec<String> = complaints.map(|complaint| format!("{document}:{complaint}")).collect();
+    assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
+    assert_eq!(printed.len(), page.commands.len(), "the shell ended before the page: {printed:?}");
+    scene.wait_gone(&[]).expect("the page cleans up");
+}
+
+fn complaint(command: &Command, printed: &str) -> Option<String> {
+    let Command { line, text, expected } = command;
+    let is_as_expected = compare::is_match(expected, printed);
+    (!is_as_expected).then(|| format!("{line}: `{text}` should print:\n{expected}and printed:\n{printed}"))
+}
+
+#[test]
+fn changed_output_is_a_complaint() {
+    let page = Page::parse("```console\n$ leash history\nENDED [..] FATE\n```\n").expect("a page");
+    assert_eq!(complaint(&page.commands[0], "ENDED  SERVER  FATE\n"), None);
+    assert_eq!(
+        complaint(&page.commands[0], "ENDED  SERVER\n").as_deref(),
+        Some("2: `leash history` should print:\nENDED [..] FATE\nand printed:\nENDED  SERVER\n"),
+    );
+}

@@ -1,0 +1,89 @@
+//! The commands on a page: the lines after `$` in its console blocks, each with the output that follows.
+
+/// The comment in front of a block that is not executed; the reason follows.
+const NOT_EXECUTED: &str = "<!-- not executed: ";
+
+/// A page of Markdown.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Page {
+    pub(crate) commands: Vec<Command>,
+}
+
+/// One command on a page.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Command {
+    /// The number of its line.
+    pub(crate) line: usize,
+    pub(crate) text: String,
+    pub(crate) expected: String,
+}
+
+impl Page {
+    /// The error is the number of a line, and its mistake.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let mut commands: Vec<Command> = Vec::new();
+        let (mut is_skipped, mut lines) = (false, (1..).zip(text.lines()));
+        while let Some((number, line)) = lines.next() {
+            if line == "```console" {
+                let block = lines.by_ref().take_while(|(_, line)| *line != "```");
+                let block = Self::block(number, block)?;
+                if !is_skipped {
+                    commands.extend(block);
+                }
+                is_skipped = false;
+            } else if line.trim_start().starts_with("```console") {
+                return Err(format!("{number}: a console block begins with ```console and nothing else"));
+            } else if line.trim_start().starts_with("```") {
+                let end = line.find(|sign| sign != '`' && sign != ' ').map_or(line, |at| line[..at].trim_end());
+                lines.by_ref().take_while(|(_, line)| *line != end).for_each(drop);
+                is_skipped = false;
+            } else if let Some(reason) = line.strip_prefix(NOT_EXECUTED) {
+                let reason = reason.strip_suffix(" -->").unwrap_or_default();
+                is_skipped = true;
+                if reason.is_empty() {
+                    return Err(format!("{number}: there is no reason"));
+                }
+            } else if !line.is_empty() && is_skipped {
+                return Err(format!("{number}: the comment before it has no block"));
+            }
+        }
+        if commands.is_empty() { Err("1: there is no command".to_owned()) } else { Ok(Self { commands }) }
+    }
+
+    fn block<'a>(start: usize, lines: impl Iterator<Item = (usize, &'a str)>) -> Result<Vec<Command>, String> {
+        let mut commands: Vec<Command> = Vec::new();
+        for (number, line) in lines {
+            match (line.strip_prefix("$ "), commands.last_mut()) {
+                (Some(text), _) => {
+                    commands.push(Command { line: number, text: text.to_owned(), expected: String::new() });
+                }
+                (None, Some(command)) => command.expected.extend([line, "\n"]),
+                (None, None) => return Err(format!("{number}: output without a command")),
+            }
+        }
+        if commands.is_empty() { Err(format!("{start}: a block without a command")) } else { Ok(commands) }
+    }
+}
+
+#[test]
+fn commands_of_console_blocks_are_found() {
+    let text = "# Page\n\n```console\n$ one\na\n\nb\n$ two\n```\n\n```\n$ no\n```\nText `$ no`.\n\n```json\n{}\n```\n\n\
+        <!-- not executed: it needs the network -->\n\n```console\n$ no\n```\n\n```console\n$ three &\n...\n```\n";
+    let command = |line, text: &str, expected: &str| Command { line, text: text.into(), expected: expected.into() };
+    let commands = vec![command(4, "one", "a\n\nb\n"), command(8, "two", ""), command(27, "three &", "...\n")];
+    assert_eq!(Page::parse(text), Ok(Page { commands }));
+}
+
+#[test]
+fn mistakes_of_a_page_are_found() {
+    for (text, mistake) in [
+        ("Text.\n", "1: there is no command"),
+        ("```console\n```\n", "1: a block without a command"),
+        ("  ```console\n$ one\n```\n", "1: a console block begins with ```console and nothing else"),
+        ("```console\nout\n$ one\n```\n", "2: output without a command"),
+        ("<!-- not executed:  -->\n\n```console\n$ one\n```\n", "1: there is no reason"),
+        ("<!-- not executed: why -->\nText.\n```console\n$ one\n```\n", "2: the comment before it has no block"),
+    ] {
+        assert_eq!(Page::parse(text), Err(mistake.to_owned()), "{text}");
+    }
+}
