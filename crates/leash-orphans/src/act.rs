@@ -10,12 +10,14 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::Signal;
 
-use super::kin;
-use super::kin::{Claim, Kin, Seen};
-use super::scan;
-use super::verdict::{Finding, Role, Verdict};
-use crate::belongings;
-use crate::belongings::Belongings;
+mod kin;
+pub mod watch;
+
+use crate::judge::verdict::{Finding, Role, Verdict};
+use crate::scan;
+use crate::scan::belongings;
+use crate::scan::belongings::Belongings;
+use kin::{Claim, Kin, Seen};
 use leash_model::clock;
 use leash_model::clock::{Moment, timeout_until};
 use leash_model::identity::Identity;

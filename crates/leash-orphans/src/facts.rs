@@ -1,10 +1,14 @@
-//! The facts that one scan found. They are plain values, so a test can describe any machine.
+//! The facts that one scan found, and the evidence that a judge takes from them. They are plain values, so a test can
+//! describe any machine.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
 
+mod evidence;
+
+pub use evidence::{Evidence, Stream};
 use leash_model::identity::Identity;
 
 /// The result of one scan.
@@ -195,6 +199,30 @@ impl Process {
         let line: String = self.argv.join(" ").chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         line
     }
+
+    /// A process with only a PID and a start time; the caller fills in the rest.
+    pub(crate) fn nobody(pid: i32, start: u64) -> Process {
+        Process {
+            id: Identity { pid, start, inode: None },
+            ppid: 0,
+            pgrp: pid,
+            session: pid,
+            tty: 0,
+            uid: 0,
+            comm: String::new(),
+            argv: Vec::new(),
+            cwd: None,
+            variables: None,
+            marks: BTreeMap::new(),
+            state: 'S',
+            cpu: 0,
+            resident: 0,
+            swap: 0,
+            stdin: Channel::NOT_ASKED,
+            stdout: Channel::NOT_ASKED,
+            terminal_gone: false,
+        }
+    }
 }
 
 impl Facts {
@@ -207,6 +235,12 @@ impl Facts {
     /// The process with this PID and start time.
     pub fn same(&self, id: &Identity) -> Option<&Process> {
         self.process(id.pid).filter(|process| process.id.is(id))
+    }
+
+    /// True if a process only collects orphans: process 1, a session's systemd, the init of a container.
+    pub(crate) fn is_reaper(&self, pid: i32) -> bool {
+        // Parent 0 is outside of our PID namespace: `docker exec`, which may well be alive.
+        pid == 1 || self.process(pid).is_some_and(|process| is_reaper_name(&process.comm))
     }
 
     /// The parent of a process, its parent, and so on. A parent is older than its child: a younger process has only
@@ -222,6 +256,12 @@ impl Facts {
 }
 
 /// Converts ticks to a duration.
-pub(super) fn ticks(count: u64, hertz: u64) -> Duration {
+fn ticks(count: u64, hertz: u64) -> Duration {
     Duration::from_millis(count.saturating_mul(1000) / hertz.max(1))
+}
+
+/// True if a program of this name only collects orphans.
+pub(crate) fn is_reaper_name(comm: &str) -> bool {
+    const REAPERS: [&str; 7] = ["systemd", "init", "tini", "dumb-init", "docker-init", "catatonit", "s6-svscan"];
+    REAPERS.contains(&comm)
 }

@@ -4,7 +4,8 @@
 
 use std::fs;
 
-use super::identify::variables::named;
+pub mod identify;
+
 use crate::clients;
 use crate::clients::Client;
 use leash_model::identity::Identity;
@@ -207,7 +208,7 @@ impl Knowledge {
     /// The environment variables that declared commands name, and PATH, in which their programs are looked up.
     pub fn declared_variables(&self) -> impl Iterator<Item = &str> {
         let words = self.declared.iter().flat_map(|declared| declared.command.iter().chain(&declared.cwd));
-        words.flat_map(|word| named(word)).chain(["PATH"])
+        words.flat_map(|word| identify::named_variables(word)).chain(["PATH"])
     }
 
     /// The environment variables that are read for every relevant process. For a process that may be a declared

@@ -6,29 +6,28 @@
 //! for the moment in which it asks the kernel whether the other end exists. What can't be read is recorded as
 //! unreadable, never guessed.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::fs;
 
-use super::facts::{Channel, Facts, Kind, OtherEnd, Process, Why};
-use super::holders::{End, Search, Seen};
-use super::identify::Matcher;
-use super::judge::is_reaper;
-use super::knowledge::Knowledge;
-use super::place;
-use super::unix_diag;
-use super::verdict::Evidence;
-use leash_model::identity::Identity;
+use crate::facts::{Channel, Evidence, Facts, Kind, OtherEnd, Process, Why};
+use crate::knowledge::Knowledge;
+use crate::knowledge::identify::Matcher;
 use leash_tree::platform::identity::pid_namespace;
 use leash_tree::platform::proc::{Proc, read_small};
 use leash_tree::tree::spec;
 
+pub mod belongings;
 mod channel;
+mod holders;
+pub(crate) mod proc_dir;
 mod served;
 mod stat;
 mod strangers;
+mod unix_diag;
 
 use channel::Pipe;
-pub(super) use stat::now;
+use holders::{End, Search, Seen};
+pub(crate) use stat::now;
 use stat::{Table, Who};
 use strangers::Node;
 pub use strangers::Strangers;
@@ -46,7 +45,7 @@ pub fn scan_again(proc: &Proc, knowledge: &Knowledge, strangers: &mut Strangers)
     let far = |process: &Process| !judged.contains(&process.id.pid) && !around.contains(&process.id.pid);
     let both = facts.processes.iter().zip(&glances);
     let nobody =
-        both.filter(|(process, glance)| glance.is.is_nobody() && far(process) && !is_reaper(&facts, process.id.pid));
+        both.filter(|(process, glance)| glance.is.is_nobody() && far(process) && !facts.is_reaper(process.id.pid));
     strangers.end(&facts, nobody.filter_map(|(process, glance)| Some((process, glance.node?))), kernel);
     facts
 }
@@ -131,7 +130,7 @@ impl<'a> Look<'a> {
         self.facts.whole = is_whole(&self.facts);
         // Each round reads at least one process again, and no process twice, so the loop ends.
         loop {
-            self.place(also);
+            self.choose(also);
             if !self.read_again(|look, process| look.matters(process.id.pid) || look.lost_parent(process)) {
                 break;
             }
@@ -174,17 +173,17 @@ impl<'a> Look<'a> {
     /// Reads the arguments of a process and classifies it.
     fn meet(&self, process: &mut Process) -> Is {
         process.argv = match process.state {
-            'Z' => place::arguments(&process.place()),
+            'Z' => proc_dir::arguments(&process.proc_dir()),
             _ => self.table.as_ref().map(|table| table.arguments(process.id.pid)).unwrap_or_default(),
         };
         let known = self.matcher.server(process);
         let known = match known {
             // Directory and environment decide whether the command is the declared one.
             Some(Evidence::Declared { .. } | Evidence::Resembles { .. }) => {
-                let place = process.place();
-                let cwd = fs::read_link(format!("{place}/cwd")).ok();
+                let dir = process.proc_dir();
+                let cwd = fs::read_link(format!("{dir}/cwd")).ok();
                 process.cwd = cwd.and_then(|cwd| cwd.into_os_string().into_string().ok());
-                process.variables = environment(&place, &self.knowledge.declared_variables().collect());
+                process.variables = proc_dir::environment(&dir, &self.knowledge.declared_variables().collect());
                 self.matcher.server(process)
             }
             known => known,
@@ -236,7 +235,7 @@ impl<'a> Look<'a> {
     }
 
     /// Finds the processes to judge, and those around them.
-    fn place(&mut self, also: &[i32]) {
+    fn choose(&mut self, also: &[i32]) {
         let facts = &self.facts;
         let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
         let mut judged: HashSet<i32> = also.iter().copied().collect();
@@ -269,12 +268,12 @@ impl<'a> Look<'a> {
         for process in &mut self.facts.processes {
             let pid = process.id.pid;
             if self.judged.contains(&pid) || self.around.contains(&pid) {
-                let place = process.place();
-                let standard = channel::standard(&place);
+                let dir = process.proc_dir();
+                let standard = channel::standard(&dir);
                 process.stdin.kind = standard.stdin;
                 process.stdout.kind = standard.stdout;
                 process.terminal_gone = standard.terminal_gone;
-                process.marks = marks(&place, &variables);
+                process.marks = proc_dir::environment(&dir, &variables).unwrap_or_default();
                 process.swap = swap(pid);
             }
         }
@@ -311,12 +310,12 @@ impl<'a> Look<'a> {
             if !self.judged.contains(&process.id.pid) {
                 continue;
             }
-            let place = process.place();
-            let stdin = ask(&place, process.stdin.kind, Pipe::Stdin, pairs.as_ref());
+            let dir = process.proc_dir();
+            let stdin = ask(&dir, process.stdin.kind, Pipe::Stdin, pairs.as_ref());
             // Open the writing end only if the other end of stdin is closed, because then no host uses the server.
             let alone = matches!(stdin, Ask::Known(OtherEnd::Gone));
             let pipe = if alone { Pipe::StdoutAlone } else { Pipe::Stdout };
-            let stdout = ask(&place, process.stdout.kind, pipe, pairs.as_ref());
+            let stdout = ask(&dir, process.stdout.kind, pipe, pairs.as_ref());
             open.push((at, [stdin, stdout]));
         }
         let wanted = open.iter().flat_map(|(_, asks)| asks).filter_map(|ask| match ask {
@@ -345,7 +344,7 @@ impl<'a> Look<'a> {
         };
         if self.facts.processes.iter().any(|process| is_lost(&process.stdin)) {
             let judged = self.facts.processes.iter().filter(|process| self.judged.contains(&process.id.pid));
-            self.facts.served = served::served(judged.map(|process| (process.id.pid, process.place())));
+            self.facts.served = served::served(judged.map(|process| (process.id.pid, process.proc_dir())));
         }
     }
 }
@@ -366,9 +365,9 @@ impl Ask {
 }
 
 /// Asks the kernel whether the other end exists.
-fn ask(place: &str, kind: Kind, pipe: Pipe, pairs: Option<&HashMap<u64, u64>>) -> Ask {
+fn ask(dir: &str, kind: Kind, pipe: Pipe, pairs: Option<&HashMap<u64, u64>>) -> Ask {
     match kind {
-        Kind::Pipe { inode } => match pipe.other_end(place, inode) {
+        Kind::Pipe { inode } => match pipe.other_end(dir, inode) {
             Some(Ok(true)) => Ask::Known(OtherEnd::Gone),
             Some(Ok(false)) | None => Ask::Holders(pipe.sought(inode)),
             Some(Err(why)) => Ask::Known(OtherEnd::NotVisible(why)),
@@ -383,22 +382,6 @@ fn ask(place: &str, kind: Kind, pipe: Pipe, pairs: Option<&HashMap<u64, u64>>) -
     }
 }
 
-/// The known variables in a process's environment. All others are dropped at once.
-fn marks(place: &str, variables: &HashSet<&str>) -> BTreeMap<String, String> {
-    environment(place, variables).unwrap_or_default()
-}
-
-/// Some variables of a process's environment; `None` when it can't be read.
-fn environment(place: &str, variables: &HashSet<&str>) -> Option<BTreeMap<String, String>> {
-    let environ = fs::read(format!("{place}/environ")).ok()?;
-    let pair = |entry: &[u8]| {
-        let entry = std::str::from_utf8(entry).ok()?;
-        let (name, value) = entry.split_once('=')?;
-        variables.contains(name).then(|| (name.to_owned(), value.to_owned()))
-    };
-    Some(environ.split(|&byte| byte == 0).filter_map(pair).collect())
-}
-
 /// Bytes in swap.
 fn swap(pid: i32) -> u64 {
     let status = read_small(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -408,32 +391,8 @@ fn swap(pid: i32) -> u64 {
 
 impl Process {
     /// The directory in /proc from which it is read.
-    fn place(&self) -> String {
-        place::of(self.id.pid, self.state)
-    }
-
-    /// A process with only a PID and a start time; the caller fills in the rest.
-    pub(super) fn nobody(pid: i32, start: u64) -> Process {
-        Process {
-            id: Identity { pid, start, inode: None },
-            ppid: 0,
-            pgrp: pid,
-            session: pid,
-            tty: 0,
-            uid: 0,
-            comm: String::new(),
-            argv: Vec::new(),
-            cwd: None,
-            variables: None,
-            marks: BTreeMap::new(),
-            state: 'S',
-            cpu: 0,
-            resident: 0,
-            swap: 0,
-            stdin: Channel::NOT_ASKED,
-            stdout: Channel::NOT_ASKED,
-            terminal_gone: false,
-        }
+    fn proc_dir(&self) -> String {
+        proc_dir::of(self.id.pid, self.state)
     }
 }
 

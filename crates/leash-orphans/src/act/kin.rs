@@ -5,10 +5,10 @@
 
 use std::collections::BTreeSet;
 
-use super::holders::{Link, link, open_fds};
-use super::judge::is_reaper_name;
-use super::place;
+use crate::facts::is_reaper_name;
+use crate::scan::proc_dir;
 use leash_model::identity::Identity;
+use leash_tree::platform::descriptors::{Descriptors, Link};
 use leash_tree::platform::proc::{Proc, Stat, read_small};
 
 /// A process with the properties that show where it comes from.
@@ -94,8 +94,8 @@ pub(super) fn everybody(proc: &Proc) -> Vec<Seen> {
 /// A process as it is now; `None` when it is dead.
 pub(super) fn seen(proc: &Proc, pid: i32) -> Option<Seen> {
     let stat = proc.stat(pid)?;
-    let place = place::of(pid, stat.state);
-    let is_zombie = stat.state == 'Z' && place == format!("/proc/{pid}");
+    let dir = proc_dir::of(pid, stat.state);
+    let is_zombie = stat.state == 'Z' && dir == format!("/proc/{pid}");
     if is_zombie || matches!(stat.state, 'X' | 'x') {
         return None;
     }
@@ -104,9 +104,9 @@ pub(super) fn seen(proc: &Proc, pid: i32) -> Option<Seen> {
         start: stat.start,
         pgrp: stat.pgrp,
         session: stat.session,
-        channels: channels(&place),
-        cgroup: cgroup(&place),
-        argv: place::arguments(&place),
+        channels: channels(&dir),
+        cgroup: cgroup(&dir),
+        argv: proc_dir::arguments(&dir),
         is_left: is_left(proc, &stat),
     })
 }
@@ -122,17 +122,17 @@ fn is_left(proc: &Proc, stat: &Stat) -> bool {
 }
 
 /// The pipes and sockets that are stdin and stdout; none where they may not be read.
-fn channels(place: &str) -> Vec<u64> {
-    let Ok(fds) = open_fds(place) else { return Vec::new() };
-    let inode = |name| match link(&fds, name)? {
+fn channels(dir: &str) -> Vec<u64> {
+    let Ok(fds) = Descriptors::open(dir) else { return Vec::new() };
+    let inode = |name| match fds.link(name)? {
         Link::Pipe(inode) | Link::Socket(inode) => Some(inode),
     };
     [c"0", c"1"].into_iter().filter_map(inode).collect()
 }
 
 /// The cgroup of the unified hierarchy; empty for the root cgroup, which proves nothing.
-fn cgroup(place: &str) -> String {
-    let text = read_small(format!("{place}/cgroup")).unwrap_or_default();
+fn cgroup(dir: &str) -> String {
+    let text = read_small(format!("{dir}/cgroup")).unwrap_or_default();
     let path = text.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or_default();
     if path == "/" { String::new() } else { path.to_owned() }
 }

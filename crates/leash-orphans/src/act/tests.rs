@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use leash_tree::platform::identity;
 
 use super::*;
-use crate::verdict::Evidence;
+use crate::facts::Evidence;
 
 /// A child process of the test, which is killed when this value is dropped.
 struct Sheep {

@@ -4,16 +4,11 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::judge::Policy;
-use super::verdict::{Finding, Verdict};
+use crate::judge::verdict::{Finding, Verdict};
+use crate::judge::{Policy, SETTLE};
 use leash_model::clock::Moment;
 use leash_model::identity::Identity;
 use leash_tree::platform::{linux, mappings};
-
-/// The time for which the other ends of a server must be closed while its parent lives. A host that ends a server
-/// properly closes its stdin, waits 2 s, sends SIGTERM and waits 2 s more; on a slow machine this may take twice as
-/// long.
-pub const SETTLE: Duration = Duration::from_secs(10);
 
 /// Younger servers are not ended: a host may still be starting them.
 pub const MIN_AGE: Duration = Duration::from_secs(60);

@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use super::{Pids, is_reaper};
-use crate::facts::{Facts, Process};
-use crate::identify::Matcher;
+use super::Pids;
+use super::verdict::Role;
+use crate::facts::{Evidence, Facts, Process};
+use crate::knowledge::identify::Matcher;
 use crate::knowledge::{Knowledge, Leashed};
-use crate::verdict::{Evidence, Role};
 use leash_tree::owner::wrapper::is_wrapper;
 use leash_tree::tree::spec;
 
@@ -122,7 +122,7 @@ impl<'a> Search<'a> {
         let mut root = process;
         for above in self.facts.ancestors(process) {
             let pid = above.id.pid;
-            if self.hosts.contains_key(&pid) || is_reaper(self.facts, pid) {
+            if self.hosts.contains_key(&pid) || self.facts.is_reaper(pid) {
                 break;
             }
             let shares_stdin = above.stdin.inode().is_some() && above.stdin.inode() == root.stdin.inode();
@@ -196,7 +196,7 @@ impl<'a> Search<'a> {
 
     /// True if a child of a reaper belongs to the tree.
     fn left_tree(&self, process: &Process, root: &Process, tree: &[&Process], members: &Pids) -> bool {
-        if members.contains(&process.id.pid) || !is_reaper(self.facts, process.ppid) || process.uid != root.uid {
+        if members.contains(&process.id.pid) || !self.facts.is_reaper(process.ppid) || process.uid != root.uid {
             return false;
         }
         let led = process.session != process.id.pid
@@ -219,7 +219,7 @@ impl<'a> Search<'a> {
                 || on_purpose
                 || taken
                 || !self.knowledge.ended.contains(session)
-                || !is_reaper(self.facts, process.ppid)
+                || !self.facts.is_reaper(process.ppid)
             {
                 continue;
             }

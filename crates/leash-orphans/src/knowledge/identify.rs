@@ -5,14 +5,14 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use super::facts::Process;
-use super::knowledge::{Declared, HostPattern, Knowledge, Package};
-use super::verdict::Evidence;
+use super::{Declared, HostPattern, Knowledge, Package};
+use crate::facts::{Evidence, Process};
 
 mod launch;
-pub(super) mod variables;
+mod variables;
 
 use launch::{Launch, Starter};
+pub(super) use variables::named as named_variables;
 use variables::{expand, fits, has_variables, is_all_variable};
 
 /// The agreement of a command line with a declared one.

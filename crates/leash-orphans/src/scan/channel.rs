@@ -2,15 +2,15 @@
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::time::Timespec;
 
+use super::holders::End;
 use crate::facts::{Kind, Why};
-use crate::holders::{End, Link, open_fds};
+use leash_tree::platform::descriptors::{Descriptors, Link};
 
 /// The standard descriptors of a process.
 pub(super) struct Standard {
@@ -21,8 +21,8 @@ pub(super) struct Standard {
 }
 
 /// Reads the standard descriptors of a process.
-pub(super) fn standard(place: &str) -> Standard {
-    let fds = match open_fds(place) {
+pub(super) fn standard(dir: &str) -> Standard {
+    let fds = match Descriptors::open(dir) {
         Ok(fds) => fds,
         Err(_) => return Standard { stdin: Kind::Unread, stdout: Kind::Unread, terminal_gone: false },
     };
@@ -32,10 +32,10 @@ pub(super) fn standard(place: &str) -> Standard {
 }
 
 /// The kind of a descriptor, and true if it is a terminal that was closed.
-fn kind(fds: &OwnedFd, name: &CStr) -> (Kind, bool) {
+fn kind(fds: &Descriptors, name: &CStr) -> (Kind, bool) {
     let mut space = [MaybeUninit::uninit(); 256];
-    let link = match rustix::fs::readlinkat_raw(fds, name, &mut space) {
-        Ok((link, _)) => &*link,
+    let link = match fds.target(name, &mut space) {
+        Ok(link) => link,
         Err(Errno::NOENT) => return (Kind::Closed, false),
         Err(_) => return (Kind::Unread, false),
     };
@@ -84,14 +84,14 @@ impl Pipe {
     /// /proc lets us open the server's own end of a pipe again, and a poll with timeout zero tells whether the other
     /// end exists. While we hold the second copy, for some microseconds, a host would not see the end of its server's
     /// output. So the writing end is not opened while a host may exist.
-    pub(super) fn other_end(self, place: &str, inode: u64) -> Option<Result<bool, Why>> {
+    pub(super) fn other_end(self, dir: &str, inode: u64) -> Option<Result<bool, Why>> {
         let (fd, mode, gone) = match self {
             Pipe::Stdin => (0, OFlags::RDONLY, PollFlags::HUP),
             Pipe::StdoutAlone => (1, OFlags::WRONLY, PollFlags::ERR),
             Pipe::Stdout => return None,
         };
         let flags = mode | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let end = match rustix::fs::openat(CWD, format!("{place}/fd/{fd}"), flags, Mode::empty()) {
+        let end = match rustix::fs::openat(CWD, format!("{dir}/fd/{fd}"), flags, Mode::empty()) {
             Ok(end) => end,
             Err(Errno::ACCESS | Errno::PERM) => return Some(Err(Why::NotPermitted)),
             Err(Errno::NOENT | Errno::SRCH) => return Some(Err(Why::Unseen)),

@@ -5,15 +5,13 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::CStr;
-use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 
-use super::facts::{OtherEnd, Unread, Why};
-use super::place;
+use super::proc_dir;
+use crate::facts::{OtherEnd, Unread, Why};
 use leash_model::identity::Identity;
+use leash_tree::platform::descriptors::{Descriptors, Link};
 use leash_tree::platform::proc::Proc;
 
 /// The end that is searched for.
@@ -87,22 +85,16 @@ impl<'a> Search<'a> {
         if !self.looked.insert(seen.id.pid) {
             return;
         }
-        let fds = match open_fds(&place::of(seen.id.pid, seen.state)) {
+        let fds = match Descriptors::open(proc_dir::of(seen.id.pid, seen.state)) {
             Ok(fds) => fds,
             // It has exited, so it holds nothing now.
             Err(Errno::NOENT | Errno::SRCH) => return,
             Err(Errno::ACCESS | Errno::PERM) => return self.note(seen, Why::NotPermitted),
             Err(_) => return self.note(seen, Why::Exhausted),
         };
-        let mut space = [MaybeUninit::uninit(); 8192];
-        let mut entries = RawDir::new(&fds, &mut space);
         let mut found: Vec<End> = Vec::new();
-        while let Some(entry) = entries.next() {
-            match entry {
-                Ok(entry) => found.extend(self.ends(&fds, entry.file_name())),
-                Err(Errno::NOENT | Errno::SRCH) => break,
-                Err(_) => return self.note(seen, Why::Exhausted),
-            }
+        if fds.each(|number, link| found.extend(self.ends(&fds, number, link))).is_err() {
+            return self.note(seen, Why::Exhausted);
         }
         if found.is_empty() {
             return;
@@ -124,63 +116,22 @@ impl<'a> Search<'a> {
     }
 
     /// The searched ends that a descriptor is.
-    fn ends(&self, fds: &OwnedFd, name: &CStr) -> Vec<End> {
-        match link(fds, name) {
-            Some(Link::Socket(inode)) => {
-                let end = End::Socket(inode);
-                if self.wanted.contains_key(&end) { vec![end] } else { Vec::new() }
-            }
+    fn ends(&self, fds: &Descriptors, number: &CStr, link: Option<Link>) -> impl Iterator<Item = End> {
+        let is_wanted = |end: &End| self.wanted.contains_key(end);
+        let ends = match link {
+            Some(Link::Socket(inode)) => [Some(End::Socket(inode)).filter(is_wanted), None],
             Some(Link::Pipe(inode)) => {
-                let mut ends = [End::Writing(inode), End::Reading(inode)].to_vec();
-                ends.retain(|end| self.wanted.contains_key(end));
-                if !ends.is_empty() {
-                    let (reads, writes) = access(fds, name);
-                    ends.retain(|end| if matches!(end, End::Writing(_)) { writes } else { reads });
-                }
-                ends
+                [End::Writing(inode), End::Reading(inode)].map(|end| Some(end).filter(is_wanted))
             }
-            None => Vec::new(),
-        }
-    }
-}
-
-/// A descriptor that has another end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Link {
-    Pipe(u64),
-    Socket(u64),
-}
-
-/// Opens the descriptor table of a process. It stays with that process, even if its PID is reused.
-pub(super) fn open_fds(place: &str) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    rustix::fs::openat(CWD, format!("{place}/fd"), flags, Mode::empty())
-}
-
-/// The pipe or socket that a descriptor is.
-pub(super) fn link(fds: &OwnedFd, name: &CStr) -> Option<Link> {
-    // Longer links are cut off; they are neither a pipe nor a socket.
-    let mut space = [MaybeUninit::uninit(); 40];
-    let (link, _) = rustix::fs::readlinkat_raw(fds, name, &mut space).ok()?;
-    Link::parse(link)
-}
-
-impl Link {
-    /// Reads `pipe:[N]` and `socket:[N]`.
-    pub(super) fn parse(link: &[u8]) -> Option<Link> {
-        let number = |prefix: &[u8]| {
-            let number = link.strip_prefix(prefix)?.strip_suffix(b"]")?;
-            std::str::from_utf8(number).ok()?.parse().ok()
+            None => [None, None],
         };
-        number(b"pipe:[").map(Link::Pipe).or_else(|| number(b"socket:[").map(Link::Socket))
-    }
-}
-
-/// Tells whether a descriptor reads and writes: the kernel shows it as the mode of the link. If the mode can't be
-/// read, both are assumed.
-fn access(fds: &OwnedFd, name: &CStr) -> (bool, bool) {
-    match rustix::fs::statat(fds, name, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(stat) => (stat.st_mode & 0o400 != 0, stat.st_mode & 0o200 != 0),
-        Err(_) => (true, true),
+        // Only a wanted pipe needs a second question to the kernel.
+        let is_pipe = ends.iter().flatten().any(|end| !matches!(end, End::Socket(_)));
+        let (reads, writes) = if is_pipe { fds.access(number) } else { (true, true) };
+        ends.into_iter().flatten().filter(move |end| match end {
+            End::Writing(_) => writes,
+            End::Reading(_) => reads,
+            End::Socket(_) => true,
+        })
     }
 }

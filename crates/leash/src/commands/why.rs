@@ -1,7 +1,8 @@
 //! `leash why`.
 
 use leash_orphans::facts::{Kind, OtherEnd};
-use leash_orphans::{Channel, Facts, Finding, Policy, Process, belongings};
+use leash_orphans::scan::belongings;
+use leash_orphans::{Channel, Facts, Finding, Policy, Process};
 use serde_json::json;
 
 use super::survey::Survey;

@@ -1,8 +1,8 @@
 //! Verdicts and evidence as sentences.
 
 use leash_model::identity::Identity;
-use leash_orphans::facts::Why;
-use leash_orphans::verdict::{Evidence, Finding, Role, Stream, Verdict};
+use leash_orphans::facts::{Stream, Why};
+use leash_orphans::{Evidence, Finding, Role, Verdict};
 
 use super::escape;
 use super::printer::{bytes, span};

@@ -1,5 +1,6 @@
 use super::*;
-use crate::verdict::{Evidence, Role};
+use crate::facts::Evidence;
+use crate::judge::verdict::Role;
 
 fn finding(pid: i32, verdict: Verdict, ends_gone: bool, age: u64) -> Finding {
     let root = Identity { pid, start: 7, inode: None };

@@ -1,7 +1,6 @@
-use super::super::facts::Process;
-use super::super::knowledge::{Declared, Knowledge};
-use super::super::verdict::Evidence;
+use super::super::{Declared, Knowledge};
 use super::Matcher;
+use crate::facts::{Evidence, Process};
 
 fn words(line: &str) -> Vec<String> {
     line.split(' ').map(str::to_owned).collect()
