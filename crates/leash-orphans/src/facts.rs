@@ -37,7 +37,7 @@ pub struct Unread {
     /// The process.
     pub id: Identity,
     /// The reason.
-    pub why: Why,
+    pub why: UnreadReason,
 }
 
 /// A TCP connection that a server has accepted.
@@ -55,7 +55,7 @@ pub struct Served {
 /// The reason why something could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Why {
+pub enum UnreadReason {
     /// It belongs to another user, or it forbids reading (not dumpable).
     NotPermitted,
     /// The kernel gives no information about sockets of this kind (no `unix_diag`, or another network namespace).
@@ -113,14 +113,14 @@ pub struct Process {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Channel {
     /// The kind of file behind it.
-    pub kind: Kind,
+    pub kind: DescriptorKind,
     /// The holders of the other end.
     pub other_end: OtherEnd,
 }
 
 /// The kind of file behind a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum DescriptorKind {
     /// It was not read.
     NotAsked,
     /// It could not be read.
@@ -158,14 +158,14 @@ pub enum OtherEnd {
         all: bool,
     },
     /// The holders can't be determined.
-    NotVisible(Why),
+    NotVisible(UnreadReason),
     /// This kind of file has no other end.
     None,
 }
 
 impl Channel {
     /// A channel that was not read.
-    pub const NOT_ASKED: Channel = Channel { kind: Kind::NotAsked, other_end: OtherEnd::None };
+    pub const NOT_ASKED: Channel = Channel { kind: DescriptorKind::NotAsked, other_end: OtherEnd::None };
 
     /// The known holders of the other end.
     pub fn holders(&self) -> impl Iterator<Item = &Identity> {
@@ -179,7 +179,7 @@ impl Channel {
     /// The inode number, for channels that have another end.
     pub fn inode(&self) -> Option<u64> {
         match self.kind {
-            Kind::Pipe { inode } | Kind::Socket { inode } => Some(inode),
+            DescriptorKind::Pipe { inode } | DescriptorKind::Socket { inode } => Some(inode),
             _ => None,
         }
     }

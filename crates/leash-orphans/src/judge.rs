@@ -11,7 +11,7 @@ use std::time::Duration;
 mod cases;
 pub mod verdict;
 
-use crate::facts::{Channel, Evidence, Facts, Kind, OtherEnd, Process, Served, Stream, Why};
+use crate::facts::{Channel, DescriptorKind, Evidence, Facts, OtherEnd, Process, Served, Stream, UnreadReason};
 use crate::knowledge::Knowledge;
 use cases::{Case, Cases};
 use leash_model::identity::Identity;
@@ -80,7 +80,7 @@ enum Hold<'a> {
     Itself,
     Orphans(Identity),
     Living(Identity, Option<&'a Process>),
-    Unseen(Why),
+    Unseen(UnreadReason),
     Terminal,
     Nothing,
 }
@@ -152,12 +152,13 @@ impl<'a> Court<'a> {
             OtherEnd::Gone => Hold::Gone,
             OtherEnd::NotVisible(why) => Hold::Unseen(*why),
             OtherEnd::None => match channel.kind {
-                Kind::Tty => Hold::Terminal,
-                Kind::Null | Kind::File | Kind::Closed => Hold::Nothing,
+                DescriptorKind::Tty => Hold::Terminal,
+                DescriptorKind::Null | DescriptorKind::File | DescriptorKind::Closed => Hold::Nothing,
                 // A pipe or socket without an answer is an error of the scan, not a proof.
-                Kind::Unread | Kind::NotAsked | Kind::Pipe { .. } | Kind::Socket { .. } => {
-                    Hold::Unseen(Why::NotPermitted)
-                }
+                DescriptorKind::Unread
+                | DescriptorKind::NotAsked
+                | DescriptorKind::Pipe { .. }
+                | DescriptorKind::Socket { .. } => Hold::Unseen(UnreadReason::NotPermitted),
             },
             OtherEnd::Held { by, all } => {
                 let mut orphan = None;
@@ -174,7 +175,7 @@ impl<'a> Court<'a> {
                     }
                 }
                 match (all, orphan) {
-                    (false, _) => Hold::Unseen(Why::Unseen),
+                    (false, _) => Hold::Unseen(UnreadReason::Unseen),
                     (true, Some(root)) => Hold::Orphans(root),
                     (true, None) => Hold::Itself,
                 }

@@ -6,8 +6,8 @@
 //! ```
 //! [`scan`](scan::scan) reads /proc once and records the [`facts`]; [`knowledge`] is what it needs to tell servers from
 //! other processes. [`judge`](judge::judge()) decides from these facts alone, so tests can cover every decision with
-//! invented facts. [`act`] signals a process only if it holds its pidfd and the process was judged again while the pidfd
-//! was held. [`clients`] knows the configuration files of MCP clients, and [`adopt`] changes them.
+//! invented facts. [`act`] signals a process only if it holds its pidfd and the process was judged again while the
+//! pidfd was held. [`clients`] knows the configuration files of MCP clients, and [`adopt`] changes them.
 //!
 //! A server is an orphan when no process outside of its own tree holds the other ends of its stdin and stdout or has a
 //! connection to it. Age, size, idleness and process 1 as its parent prove nothing. A holder that could not be read
@@ -21,7 +21,7 @@ pub mod judge;
 pub mod knowledge;
 pub mod scan;
 
-pub use facts::{Channel, Evidence, Facts, Kind, OtherEnd, Process, Served, Unread};
+pub use facts::{Channel, DescriptorKind, Evidence, Facts, OtherEnd, Process, Served, Unread};
 pub use judge::verdict::{Finding, Role, Verdict};
 pub use judge::{Policy, judge};
 pub use knowledge::Knowledge;

@@ -9,11 +9,11 @@
 use std::collections::{HashMap, HashSet};
 use std::fs;
 
-use crate::facts::{Channel, Evidence, Facts, Kind, OtherEnd, Process, Why};
+use crate::facts::{Channel, DescriptorKind, Evidence, Facts, OtherEnd, Process, UnreadReason};
 use crate::knowledge::Knowledge;
 use crate::knowledge::identify::Matcher;
 use leash_tree::platform::identity::pid_namespace;
-use leash_tree::platform::proc::{Proc, read_small};
+use leash_tree::platform::proc::Proc;
 use leash_tree::tree::spec;
 
 pub mod belongings;
@@ -26,10 +26,10 @@ mod strangers;
 mod unix_diag;
 
 use channel::Pipe;
-use holders::{End, Search, Seen};
+use holders::{Candidate, End, HolderSearch};
 pub(crate) use stat::now;
 use stat::{Table, Who};
-use strangers::Node;
+use strangers::ProcEntry;
 pub use strangers::Strangers;
 
 /// Scans once. Processes in `also` are read as closely as servers.
@@ -55,7 +55,7 @@ pub fn scan_again(proc: &Proc, knowledge: &Knowledge, strangers: &mut Strangers)
 struct Glance {
     is: Is,
     /// Read only if the process may be remembered.
-    node: Option<Node>,
+    node: Option<ProcEntry>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +92,7 @@ struct Look<'a> {
     /// One entry for each of `facts.processes`.
     glances: Vec<Glance>,
     /// Kernel threads, if they are to be remembered.
-    kernel: Vec<(i32, Node)>,
+    kernel: Vec<(i32, ProcEntry)>,
     /// Servers and all their descendants, and the processes in `also`.
     judged: HashSet<i32>,
     /// Their ancestors, hosts, and children of a reaper.
@@ -274,7 +274,7 @@ impl<'a> Look<'a> {
                 process.stdout.kind = standard.stdout;
                 process.terminal_gone = standard.terminal_gone;
                 process.marks = proc_dir::environment(&dir, &variables).unwrap_or_default();
-                process.swap = swap(pid);
+                process.swap = proc_dir::swap(pid);
             }
         }
         // A process that has left a tree may have kept its channels, or the mark of leash.
@@ -303,9 +303,9 @@ impl<'a> Look<'a> {
 
     /// Finds the holders of the other ends.
     fn at_ends(&mut self) {
-        let has_socket = self.judged_channels().any(|channel| matches!(channel.kind, Kind::Socket { .. }));
+        let has_socket = self.judged_channels().any(|channel| matches!(channel.kind, DescriptorKind::Socket { .. }));
         let pairs = if has_socket { unix_diag::pairs().ok() } else { None };
-        let mut open: Vec<(usize, [Ask; 2])> = Vec::new();
+        let mut open: Vec<(usize, [EndQuestion; 2])> = Vec::new();
         for (at, process) in self.facts.processes.iter_mut().enumerate() {
             if !self.judged.contains(&process.id.pid) {
                 continue;
@@ -313,18 +313,18 @@ impl<'a> Look<'a> {
             let dir = process.proc_dir();
             let stdin = ask(&dir, process.stdin.kind, Pipe::Stdin, pairs.as_ref());
             // Open the writing end only if the other end of stdin is closed, because then no host uses the server.
-            let alone = matches!(stdin, Ask::Known(OtherEnd::Gone));
+            let alone = matches!(stdin, EndQuestion::Known(OtherEnd::Gone));
             let pipe = if alone { Pipe::StdoutAlone } else { Pipe::Stdout };
             let stdout = ask(&dir, process.stdout.kind, pipe, pairs.as_ref());
             open.push((at, [stdin, stdout]));
         }
         let wanted = open.iter().flat_map(|(_, asks)| asks).filter_map(|ask| match ask {
-            Ask::Holders(end) => Some(*end),
-            Ask::Known(_) => None,
+            EndQuestion::Holders(end) => Some(*end),
+            EndQuestion::Known(_) => None,
         });
         let wanted: HashSet<End> = wanted.collect();
-        let mut search = Search::new(self.proc, wanted.into_iter(), &self.judged);
-        let seen = |process: &Process| Seen { id: process.id, state: process.state };
+        let mut search = HolderSearch::new(self.proc, wanted.into_iter(), &self.judged);
+        let seen = |process: &Process| Candidate { id: process.id, state: process.state };
         let near = self.facts.processes.iter().filter(|process| self.around.contains(&process.id.pid));
         let above = open.iter().flat_map(|(at, _)| self.facts.ancestors(&self.facts.processes[*at]));
         search.run(above.map(seen).chain(near.map(seen)), self.facts.processes.iter().map(seen));
@@ -350,43 +350,40 @@ impl<'a> Look<'a> {
 }
 
 /// The known state of an end, or the end whose holders must be searched.
-enum Ask {
+enum EndQuestion {
     Known(OtherEnd),
     Holders(End),
 }
 
-impl Ask {
-    fn answer(self, search: &Search<'_>) -> OtherEnd {
+impl EndQuestion {
+    fn answer(self, search: &HolderSearch<'_>) -> OtherEnd {
         match self {
-            Ask::Known(end) => end,
-            Ask::Holders(end) => search.answer(end),
+            EndQuestion::Known(end) => end,
+            EndQuestion::Holders(end) => search.answer(end),
         }
     }
 }
 
 /// Asks the kernel whether the other end exists.
-fn ask(dir: &str, kind: Kind, pipe: Pipe, pairs: Option<&HashMap<u64, u64>>) -> Ask {
+fn ask(dir: &str, kind: DescriptorKind, pipe: Pipe, pairs: Option<&HashMap<u64, u64>>) -> EndQuestion {
     match kind {
-        Kind::Pipe { inode } => match pipe.other_end(dir, inode) {
-            Some(Ok(true)) => Ask::Known(OtherEnd::Gone),
-            Some(Ok(false)) | None => Ask::Holders(pipe.sought(inode)),
-            Some(Err(why)) => Ask::Known(OtherEnd::NotVisible(why)),
+        DescriptorKind::Pipe { inode } => match pipe.other_end(dir, inode) {
+            Some(Ok(true)) => EndQuestion::Known(OtherEnd::Gone),
+            Some(Ok(false)) | None => EndQuestion::Holders(pipe.sought(inode)),
+            Some(Err(why)) => EndQuestion::Known(OtherEnd::NotVisible(why)),
         },
-        Kind::Socket { inode } => match pairs.and_then(|pairs| pairs.get(&inode)) {
-            Some(0) => Ask::Known(OtherEnd::Gone),
-            Some(peer) => Ask::Holders(End::Socket(*peer)),
-            None => Ask::Known(OtherEnd::NotVisible(Why::NoSocketAnswer)),
+        DescriptorKind::Socket { inode } => match pairs.and_then(|pairs| pairs.get(&inode)) {
+            Some(0) => EndQuestion::Known(OtherEnd::Gone),
+            Some(peer) => EndQuestion::Holders(End::Socket(*peer)),
+            None => EndQuestion::Known(OtherEnd::NotVisible(UnreadReason::NoSocketAnswer)),
         },
-        Kind::Unread => Ask::Known(OtherEnd::NotVisible(Why::NotPermitted)),
-        Kind::NotAsked | Kind::Closed | Kind::Null | Kind::Tty | Kind::File => Ask::Known(OtherEnd::None),
+        DescriptorKind::Unread => EndQuestion::Known(OtherEnd::NotVisible(UnreadReason::NotPermitted)),
+        DescriptorKind::NotAsked
+        | DescriptorKind::Closed
+        | DescriptorKind::Null
+        | DescriptorKind::Tty
+        | DescriptorKind::File => EndQuestion::Known(OtherEnd::None),
     }
-}
-
-/// Bytes in swap.
-fn swap(pid: i32) -> u64 {
-    let status = read_small(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmSwap:")).unwrap_or_default();
-    line.trim().trim_end_matches(" kB").trim().parse::<u64>().map_or(0, |kib| kib * 1024)
 }
 
 impl Process {

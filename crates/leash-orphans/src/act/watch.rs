@@ -21,7 +21,7 @@ pub const INTERVAL: Duration = Duration::from_secs(60);
 
 /// The limits of `watch`.
 #[derive(Clone, Copy, Debug)]
-pub struct Terms {
+pub struct WatchTerms {
     /// See [`SETTLE`].
     pub settle: Duration,
     /// See [`MIN_AGE`].
@@ -30,9 +30,9 @@ pub struct Terms {
     pub looks: u32,
 }
 
-impl Default for Terms {
-    fn default() -> Terms {
-        Terms { settle: SETTLE, min_age: MIN_AGE, looks: LOOKS }
+impl Default for WatchTerms {
+    fn default() -> WatchTerms {
+        WatchTerms { settle: SETTLE, min_age: MIN_AGE, looks: LOOKS }
     }
 }
 
@@ -47,20 +47,20 @@ struct Sighting {
 
 /// The results of earlier scans.
 #[derive(Debug, Default)]
-pub struct Memory {
+pub struct WatchMemory {
     seen: HashMap<(i32, u64), Sighting>,
 }
 
-impl Memory {
+impl WatchMemory {
     /// The policy for the next scan.
-    pub fn policy(&self, terms: &Terms, now: Moment) -> Policy {
+    pub fn policy(&self, terms: &WatchTerms, now: Moment) -> Policy {
         let gone = |(id, sighting): (&(i32, u64), &Sighting)| (*id, now.since(sighting.gone_since));
         Policy { settle: terms.settle, gone_for: self.seen.iter().map(gone).collect() }
     }
 
     /// Records a scan and returns the servers that may be ended: proved by enough scans in a row, and old enough. A
     /// server that is not among the findings, or whose other ends are open again, is forgotten.
-    pub fn note(&mut self, findings: &[Finding], terms: &Terms, now: Moment) -> Vec<Identity> {
+    pub fn note(&mut self, findings: &[Finding], terms: &WatchTerms, now: Moment) -> Vec<Identity> {
         let mut seen = HashMap::new();
         let mut due = Vec::new();
         for finding in findings.iter().filter(|finding| finding.ends_gone) {
@@ -80,7 +80,7 @@ impl Memory {
     }
 
     /// The time of the next scan: soon while a server waits to be proved, otherwise after the interval.
-    pub fn next_look(&self, terms: &Terms, interval: Duration, now: Moment) -> Moment {
+    pub fn next_look(&self, terms: &WatchTerms, interval: Duration, now: Moment) -> Moment {
         let waiting = !self.seen.is_empty();
         let soon = (terms.settle / 2).max(Duration::from_millis(100));
         now + if waiting { soon.min(interval) } else { interval }

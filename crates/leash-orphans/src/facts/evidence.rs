@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::Why;
+use super::UnreadReason;
 use leash_model::identity::Identity;
 
 /// One of the two streams of a stdio server.
@@ -80,7 +80,7 @@ pub enum Evidence {
         /// The stream.
         stream: Stream,
         /// The reason.
-        why: Why,
+        why: UnreadReason,
     },
     /// This stream has no other end: it is the null device, a file, or closed.
     NoChannel {

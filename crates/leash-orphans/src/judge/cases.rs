@@ -35,7 +35,7 @@ pub(super) struct Cases<'a> {
     pub(super) hosts: Vec<Case<'a>>,
 }
 
-struct Search<'a> {
+struct CaseSearch<'a> {
     facts: &'a Facts,
     knowledge: &'a Knowledge,
     children: HashMap<i32, Vec<&'a Process>>,
@@ -45,7 +45,7 @@ struct Search<'a> {
 
 impl<'a> Cases<'a> {
     pub(super) fn find(facts: &'a Facts, knowledge: &'a Knowledge) -> Cases<'a> {
-        let search = Search::new(facts, knowledge);
+        let search = CaseSearch::new(facts, knowledge);
         let mut roots: Vec<(&'a Process, &'a Process)> = Vec::new();
         for process in facts.processes.iter().filter(|process| search.servers.contains_key(&process.id.pid)) {
             let root = search.root(process);
@@ -89,8 +89,8 @@ impl<'a> Case<'a> {
     }
 }
 
-impl<'a> Search<'a> {
-    fn new(facts: &'a Facts, knowledge: &'a Knowledge) -> Search<'a> {
+impl<'a> CaseSearch<'a> {
+    fn new(facts: &'a Facts, knowledge: &'a Knowledge) -> CaseSearch<'a> {
         let matcher = Matcher::new(knowledge);
         let mut children: HashMap<i32, Vec<&'a Process>> = HashMap::new();
         let mut servers = HashMap::new();
@@ -113,7 +113,7 @@ impl<'a> Search<'a> {
                 *by = Some(leashed);
             }
         }
-        Search { facts, knowledge, children, servers, hosts }
+        CaseSearch { facts, knowledge, children, servers, hosts }
     }
 
     /// The topmost process of the server that `process` belongs to: it climbs over servers, and over wrappers with the

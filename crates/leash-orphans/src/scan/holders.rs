@@ -9,7 +9,7 @@ use std::ffi::CStr;
 use rustix::io::Errno;
 
 use super::proc_dir;
-use crate::facts::{OtherEnd, Unread, Why};
+use crate::facts::{OtherEnd, Unread, UnreadReason};
 use leash_model::identity::Identity;
 use leash_tree::platform::descriptors::{Descriptors, Link};
 use leash_tree::platform::proc::Proc;
@@ -27,14 +27,14 @@ pub(super) enum End {
 
 /// A process to search.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seen {
+pub(super) struct Candidate {
     pub(super) id: Identity,
     /// The state letter: it decides which /proc directory shows its descriptors.
     pub(super) state: char,
 }
 
 /// One search for all ends.
-pub(super) struct Search<'a> {
+pub(super) struct HolderSearch<'a> {
     proc: &'a Proc,
     wanted: HashMap<End, Vec<Identity>>,
     looked: HashSet<i32>,
@@ -44,10 +44,14 @@ pub(super) struct Search<'a> {
     pub(super) unread: Vec<Unread>,
 }
 
-impl<'a> Search<'a> {
-    pub(super) fn new(proc: &'a Proc, wanted: impl Iterator<Item = End>, suspects: &'a HashSet<i32>) -> Search<'a> {
+impl<'a> HolderSearch<'a> {
+    pub(super) fn new(
+        proc: &'a Proc,
+        wanted: impl Iterator<Item = End>,
+        suspects: &'a HashSet<i32>,
+    ) -> HolderSearch<'a> {
         let wanted = wanted.map(|end| (end, Vec::new())).collect();
-        Search { proc, wanted, looked: HashSet::new(), suspects, complete: false, unread: Vec::new() }
+        HolderSearch { proc, wanted, looked: HashSet::new(), suspects, complete: false, unread: Vec::new() }
     }
 
     /// True if each end has a holder that is no suspect.
@@ -57,7 +61,7 @@ impl<'a> Search<'a> {
     }
 
     /// Searches the probable holders first, and all others only if an end has no answer.
-    pub(super) fn run(&mut self, near: impl Iterator<Item = Seen>, all: impl Iterator<Item = Seen>) {
+    pub(super) fn run(&mut self, near: impl Iterator<Item = Candidate>, all: impl Iterator<Item = Candidate>) {
         for seen in near {
             if self.is_answered() {
                 return;
@@ -77,11 +81,11 @@ impl<'a> Search<'a> {
     pub(super) fn answer(&self, end: End) -> OtherEnd {
         match self.wanted.get(&end) {
             Some(by) if !by.is_empty() => OtherEnd::Held { by: by.clone(), all: self.complete },
-            _ => OtherEnd::NotVisible(Why::Unseen),
+            _ => OtherEnd::NotVisible(UnreadReason::Unseen),
         }
     }
 
-    fn look(&mut self, seen: Seen) {
+    fn look(&mut self, seen: Candidate) {
         if !self.looked.insert(seen.id.pid) {
             return;
         }
@@ -89,12 +93,12 @@ impl<'a> Search<'a> {
             Ok(fds) => fds,
             // It has exited, so it holds nothing now.
             Err(Errno::NOENT | Errno::SRCH) => return,
-            Err(Errno::ACCESS | Errno::PERM) => return self.note(seen, Why::NotPermitted),
-            Err(_) => return self.note(seen, Why::Exhausted),
+            Err(Errno::ACCESS | Errno::PERM) => return self.note(seen, UnreadReason::NotPermitted),
+            Err(_) => return self.note(seen, UnreadReason::Exhausted),
         };
         let mut found: Vec<End> = Vec::new();
         if fds.each(|number, link| found.extend(self.ends(&fds, number, link))).is_err() {
-            return self.note(seen, Why::Exhausted);
+            return self.note(seen, UnreadReason::Exhausted);
         }
         if found.is_empty() {
             return;
@@ -111,7 +115,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn note(&mut self, seen: Seen, why: Why) {
+    fn note(&mut self, seen: Candidate, why: UnreadReason) {
         self.unread.push(Unread { id: seen.id, why });
     }
 

@@ -48,6 +48,13 @@ pub(super) fn environment(dir: &str, variables: &HashSet<&str>) -> Option<BTreeM
     Some(environ.split(|&byte| byte == 0).filter_map(pair).collect())
 }
 
+/// Bytes in swap.
+pub(super) fn swap(pid: i32) -> u64 {
+    let status = read_small(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmSwap:")).unwrap_or_default();
+    line.trim().trim_end_matches(" kB").trim().parse::<u64>().map_or(0, |kib| kib * 1024)
+}
+
 /// True if a thread has not exited.
 fn lives(task: &str) -> bool {
     let stat = read_small(format!("{task}/stat")).unwrap_or_default();

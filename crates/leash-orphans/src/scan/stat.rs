@@ -12,7 +12,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::proc_dir;
 use super::proc_dir::is_dead;
-use super::strangers::Node;
+use super::strangers::ProcEntry;
 use crate::facts::Process;
 use leash_tree::platform::proc::Proc;
 
@@ -65,9 +65,9 @@ impl Table {
     }
 
     /// The /proc entry of a process.
-    pub(super) fn node(&self, pid: i32) -> Option<Node> {
+    pub(super) fn node(&self, pid: i32) -> Option<ProcEntry> {
         let stat = rustix::fs::statat(&self.0, Name::new(pid, "").as_c_str(), AtFlags::empty()).ok()?;
-        Some(Node { inode: stat.st_ino, made: (stat.st_mtime, stat.st_mtime_nsec as u32) })
+        Some(ProcEntry { inode: stat.st_ino, made: (stat.st_mtime, stat.st_mtime_nsec as u32) })
     }
 
     /// Reads a process without its arguments.

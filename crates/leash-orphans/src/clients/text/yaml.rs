@@ -1,6 +1,6 @@
 //! YAML, parsed by `granit-parser`, which reports positions and limits the nesting. Forms that leash never changes
-//! (block scalars, anchors, aliases, tags, strings over several lines) become [`Value::Other`]; a form that would change
-//! the meaning of the rest is refused.
+//! (block scalars, anchors, aliases, tags, strings over several lines) become [`Value::Other`]; a form that would
+//! change the meaning of the rest is refused.
 
 use std::ops::Range;
 
@@ -32,7 +32,7 @@ pub fn parse(text: &str) -> Result<Node, TextError> {
 }
 
 /// An event and its position in bytes.
-type Placed<'a> = (Event<'a>, Range<usize>);
+type PlacedEvent<'a> = (Event<'a>, Range<usize>);
 
 /// The events of the parser, which become nodes.
 struct Events<'a> {
@@ -47,7 +47,7 @@ impl<'a> Events<'a> {
         TextError::at(self.text, at, what)
     }
 
-    fn next(&mut self) -> Result<Placed<'a>, TextError> {
+    fn next(&mut self) -> Result<PlacedEvent<'a>, TextError> {
         let (text, last) = (self.text, self.end);
         let event = self.parser.next_event().ok_or_else(|| TextError::at(text, text.len(), "it ends too early"))?;
         let (event, span) = event.map_err(|error| refusal(text, last, &error))?;
@@ -58,7 +58,7 @@ impl<'a> Events<'a> {
     }
 
     /// The node that begins with this event.
-    fn node(&mut self, (event, span): Placed<'a>) -> Result<Node, TextError> {
+    fn node(&mut self, (event, span): PlacedEvent<'a>) -> Result<Node, TextError> {
         let (value, end) = match event {
             Event::Scalar(word, style, 0, None) => {
                 let source = self.text[span.clone()].trim_end();

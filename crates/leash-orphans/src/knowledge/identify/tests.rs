@@ -1,4 +1,4 @@
-use super::super::{Declared, Knowledge};
+use super::super::{DeclaredCommand, Knowledge};
 use super::Matcher;
 use crate::facts::{Evidence, Process};
 
@@ -20,7 +20,7 @@ fn process(argv: &[&str]) -> Process {
 fn knowledge(command: &str, project: Option<&str>, cwd: Option<&str>) -> Knowledge {
     let mut knowledge = Knowledge::builtin();
     if !command.is_empty() {
-        knowledge.declared.push(Declared {
+        knowledge.declared.push(DeclaredCommand {
             client: "Test".to_owned(),
             name: "it".to_owned(),
             command: words(command),

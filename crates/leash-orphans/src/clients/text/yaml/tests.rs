@@ -79,7 +79,8 @@ fn forms_that_change_the_meaning_of_the_rest_are_refused() {
 /// Users and editors indent brackets as they like, and the clients accept that.
 #[test]
 fn positions_do_not_depend_on_comments_and_indentation() {
-    let text = "m:\n  args: [a, # it's\n  'b' ] # c\n  cmd : \"é\" # \"d\"\n  env: {\n    A: b # e\n}\n  last: # f\n  - x # g\n";
+    let text = "m:\n  args: [a, # it's\n  'b' ] # c\n  cmd : \"é\" # \"d\"\n\
+        \x20 env: {\n    A: b # e\n}\n  last: # f\n  - x # g\n";
     let root = parse(text).expect("valid YAML");
     let part = |key: &str| &text[at(&root, &["m", key]).span.clone()];
     assert_eq!(part("args"), "[a, # it's\n  'b' ]");
