@@ -1,5 +1,6 @@
 //! The table of clients. Every entry names its source; no entry is guessed from a name.
 
+use super::text::Format;
 use super::text::Format::{Json, Jsonc, Toml, Yaml};
 use super::{Client, ConfigPlace, Host, Mark, Meaning, Package, Registry, Root, Scope, Shape};
 
@@ -23,6 +24,11 @@ const PLAIN: Shape = Shape {
 
 const fn place(scope: Scope, root: Root, path: &'static str) -> ConfigPlace {
     ConfigPlace { scope, root, path, format: Json, maps: MCP_SERVERS, ours_to_edit: true }
+}
+
+/// The same place, in another format and with other maps.
+const fn written(format: Format, maps: &'static [&'static [&'static str]], place: ConfigPlace) -> ConfigPlace {
+    ConfigPlace { format, maps, ..place }
 }
 
 /// All known clients.
@@ -123,26 +129,14 @@ const VS_CODE: Client = Client {
     id: "vscode",
     name: "VS Code",
     places: &[
-        ConfigPlace { format: Jsonc, maps: SERVERS, ..place(Scope::User, Root::Config, "Code/User/mcp.json") },
-        ConfigPlace {
-            format: Jsonc,
-            maps: SERVERS,
-            ..place(Scope::User, Root::Config, "Code/User/profiles/*/mcp.json")
-        },
-        ConfigPlace { format: Jsonc, maps: SETTINGS, ..place(Scope::User, Root::Config, "Code/User/settings.json") },
-        ConfigPlace {
-            format: Jsonc,
-            maps: SERVERS,
-            ..place(Scope::User, Root::Home, "Library/Application Support/Code/User/mcp.json")
-        },
+        written(Jsonc, SERVERS, place(Scope::User, Root::Config, "Code/User/mcp.json")),
+        written(Jsonc, SERVERS, place(Scope::User, Root::Config, "Code/User/profiles/*/mcp.json")),
+        written(Jsonc, SETTINGS, place(Scope::User, Root::Config, "Code/User/settings.json")),
+        written(Jsonc, SERVERS, place(Scope::User, Root::Home, "Library/Application Support/Code/User/mcp.json")),
         // The file of a remote window's server.
-        ConfigPlace {
-            format: Jsonc,
-            maps: SERVERS,
-            ..place(Scope::User, Root::Home, ".vscode-server/data/User/mcp.json")
-        },
-        ConfigPlace { format: Jsonc, maps: SERVERS, ..place(Scope::Project, Root::Project, ".vscode/mcp.json") },
-        ConfigPlace { format: Jsonc, maps: SETTINGS, ..place(Scope::Project, Root::Project, ".vscode/settings.json") },
+        written(Jsonc, SERVERS, place(Scope::User, Root::Home, ".vscode-server/data/User/mcp.json")),
+        written(Jsonc, SERVERS, place(Scope::Project, Root::Project, ".vscode/mcp.json")),
+        written(Jsonc, SETTINGS, place(Scope::Project, Root::Project, ".vscode/settings.json")),
     ],
     shape: PLAIN,
     host: Host { comms: &["code"], programs: &["code"], scripts: &["/.vscode-server/"] },
@@ -153,31 +147,15 @@ const VS_CODE_INSIDERS: Client = Client {
     id: "vscode-insiders",
     name: "VS Code Insiders",
     places: &[
-        ConfigPlace {
-            format: Jsonc,
-            maps: SERVERS,
-            ..place(Scope::User, Root::Config, "Code - Insiders/User/mcp.json")
-        },
-        ConfigPlace {
-            format: Jsonc,
-            maps: SERVERS,
-            ..place(Scope::User, Root::Config, "Code - Insiders/User/profiles/*/mcp.json")
-        },
-        ConfigPlace {
-            format: Jsonc,
-            maps: SETTINGS,
-            ..place(Scope::User, Root::Config, "Code - Insiders/User/settings.json")
-        },
-        ConfigPlace {
-            format: Jsonc,
-            maps: SERVERS,
-            ..place(Scope::User, Root::Home, "Library/Application Support/Code - Insiders/User/mcp.json")
-        },
-        ConfigPlace {
-            format: Jsonc,
-            maps: SERVERS,
-            ..place(Scope::User, Root::Home, ".vscode-server-insiders/data/User/mcp.json")
-        },
+        written(Jsonc, SERVERS, place(Scope::User, Root::Config, "Code - Insiders/User/mcp.json")),
+        written(Jsonc, SERVERS, place(Scope::User, Root::Config, "Code - Insiders/User/profiles/*/mcp.json")),
+        written(Jsonc, SETTINGS, place(Scope::User, Root::Config, "Code - Insiders/User/settings.json")),
+        written(
+            Jsonc,
+            SERVERS,
+            place(Scope::User, Root::Home, "Library/Application Support/Code - Insiders/User/mcp.json"),
+        ),
+        written(Jsonc, SERVERS, place(Scope::User, Root::Home, ".vscode-server-insiders/data/User/mcp.json")),
     ],
     shape: PLAIN,
     host: Host { comms: &["code-insiders"], programs: &["code-insiders"], scripts: &["/.vscode-server-insiders/"] },
@@ -215,16 +193,8 @@ const CODEX: Client = Client {
     id: "codex",
     name: "Codex CLI",
     places: &[
-        ConfigPlace {
-            format: Toml,
-            maps: &[&["mcp_servers"]],
-            ..place(Scope::User, Root::Variable("CODEX_HOME", ".codex"), "config.toml")
-        },
-        ConfigPlace {
-            format: Toml,
-            maps: &[&["mcp_servers"]],
-            ..place(Scope::Project, Root::Project, ".codex/config.toml")
-        },
+        written(Toml, &[&["mcp_servers"]], place(Scope::User, Root::Variable("CODEX_HOME", ".codex"), "config.toml")),
+        written(Toml, &[&["mcp_servers"]], place(Scope::Project, Root::Project, ".codex/config.toml")),
         ConfigPlace {
             format: Toml,
             maps: &[&["mcp_servers"]],
@@ -274,18 +244,10 @@ const OPENCODE: Client = Client {
     id: "opencode",
     name: "opencode",
     places: &[
-        ConfigPlace {
-            format: Jsonc,
-            maps: OPENCODE_MAPS,
-            ..place(Scope::User, Root::Config, "opencode/opencode.json")
-        },
-        ConfigPlace {
-            format: Jsonc,
-            maps: OPENCODE_MAPS,
-            ..place(Scope::User, Root::Config, "opencode/opencode.jsonc")
-        },
-        ConfigPlace { format: Jsonc, maps: OPENCODE_MAPS, ..place(Scope::Project, Root::Project, "opencode.json") },
-        ConfigPlace { format: Jsonc, maps: OPENCODE_MAPS, ..place(Scope::Project, Root::Project, "opencode.jsonc") },
+        written(Jsonc, OPENCODE_MAPS, place(Scope::User, Root::Config, "opencode/opencode.json")),
+        written(Jsonc, OPENCODE_MAPS, place(Scope::User, Root::Config, "opencode/opencode.jsonc")),
+        written(Jsonc, OPENCODE_MAPS, place(Scope::Project, Root::Project, "opencode.json")),
+        written(Jsonc, OPENCODE_MAPS, place(Scope::Project, Root::Project, "opencode.jsonc")),
     ],
     shape: Shape { env: "environment", stdio_type: Some("local"), ..PLAIN },
     host: Host { comms: &["opencode"], programs: &["opencode"], scripts: &["/opencode-ai/"] },
@@ -301,16 +263,8 @@ const ZED: Client = Client {
     id: "zed",
     name: "Zed",
     places: &[
-        ConfigPlace {
-            format: Jsonc,
-            maps: &[&["context_servers"]],
-            ..place(Scope::User, Root::Config, "zed/settings.json")
-        },
-        ConfigPlace {
-            format: Jsonc,
-            maps: &[&["context_servers"]],
-            ..place(Scope::Project, Root::Project, ".zed/settings.json")
-        },
+        written(Jsonc, &[&["context_servers"]], place(Scope::User, Root::Config, "zed/settings.json")),
+        written(Jsonc, &[&["context_servers"]], place(Scope::Project, Root::Project, ".zed/settings.json")),
     ],
     shape: Shape { stdio_type: None, env_expands: false, ..PLAIN },
     host: Host { comms: &["zed", "zed-editor"], programs: &["zed", "zed-editor", "zeditor"], scripts: &[] },
@@ -322,11 +276,7 @@ const ZED: Client = Client {
 const GOOSE: Client = Client {
     id: "goose",
     name: "goose",
-    places: &[ConfigPlace {
-        format: Yaml,
-        maps: &[&["extensions"]],
-        ..place(Scope::User, Root::Config, "goose/config.yaml")
-    }],
+    places: &[written(Yaml, &[&["extensions"]], place(Scope::User, Root::Config, "goose/config.yaml"))],
     shape: Shape { command: "cmd", env: "envs", urls: &["uri"], env_expands: false, ..PLAIN },
     host: Host { comms: &["goose", "goosed"], programs: &["goose", "goosed"], scripts: &[] },
     marks: &[Mark { variable: "GOOSE_TERMINAL", meaning: Meaning::Presence }],
